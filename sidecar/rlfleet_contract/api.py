@@ -1,0 +1,48 @@
+"""Every path, port, header and well-known name of the contract.
+
+A route that is not named here does not exist for the other side.
+"""
+
+CONTRACT_VERSION = 1
+
+ADMIN_PORT = 8090
+"""The sidecar listens here, on the pod's address."""
+ENGINE_PORT = 8000
+"""vLLM's API server listens here, on the pod's address."""
+
+# The sidecar's health routes. They need no credentials: the kubelet has none.
+LIVE_PATH = "/live"
+"""200 while the sidecar's own loop answers."""
+READY_PATH = "/ready"
+"""200 while this worker may take traffic: its engine is up with a proved version.
+
+It stays 200 during a change that began from a proved version, because requests
+wait at the gate; it turns 503 when the engine is down, was restarted or is in doubt.
+"""
+
+# The admin routes. Each needs the fleet's bearer token.
+STATE_PATH = "/v1/rl/state"
+PREPARE_PATH = "/v1/rl/prepare"
+PAUSE_PATH = "/v1/rl/pause"
+FLUSH_PATH = "/v1/rl/flush"
+RELOAD_PATH = "/v1/rl/reload"
+VERIFY_PATH = "/v1/rl/verify"
+RESUME_PATH = "/v1/rl/resume"
+UPDATE_WEIGHTS_PATH = "/v1/rl/update_weights"
+
+# The gate's control routes, inside vLLM's API server, for loopback peers only.
+GATE_PATH = "/rlfleet/gate"
+"""GET tells a GateState, POST takes a GateCommand and tells the GateState after it."""
+EXIT_PATH = "/rlfleet/exit"
+"""POST ends the engine at once: the way out of an engine in doubt."""
+PROBE_HEADER = "x-rlfleet-probe"
+"""Marks the sidecar's own probe, which passes a closed gate (loopback peers only)."""
+
+RELOAD_RPC = "rlfleet_reload"
+"""The worker extension's method, called by vLLM's /collective_rpc on every rank."""
+
+BASE_VERSION = "base"
+"""The name of the weights that the engine boots with (spec.model.path)."""
+
+VERSION_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
+"""One directory name: no separator, no leading dot, at most 128 characters."""

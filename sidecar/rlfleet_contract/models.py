@@ -1,0 +1,231 @@
+"""Requests, replies and the worker's report: one model, one meaning.
+
+The server returns it, the client parses it, the tests build it.
+Requests forbid unknown fields; replies ignore them, because during an upgrade
+the two images differ.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from rlfleet_contract.api import CONTRACT_VERSION, VERSION_PATTERN
+from rlfleet_contract.problems import Problem
+
+Version = Annotated[str, StringConstraints(pattern=VERSION_PATTERN)]
+Operation = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+
+
+class Request(BaseModel):
+    """What a caller sends."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Reply(BaseModel):
+    """What a server answers."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class PauseMode(StrEnum):
+    """What becomes of requests in flight (vLLM's /pause modes)."""
+
+    KEEP = "Keep"
+    """They freeze and go on afterwards, with the new weights."""
+    WAIT = "Wait"
+    """They end first, with the old weights."""
+    ABORT = "Abort"
+    """They end at once, marked as aborted."""
+
+
+class KVCache(StrEnum):
+    """What becomes of the KV and prefix cache."""
+
+    RESET = "Reset"
+    PRESERVE = "Preserve"
+
+
+class Stage(StrEnum):
+    """Where a worker stands; rlfleet_sidecar.swap holds the table of its changes."""
+
+    DOWN = "Down"
+    """The engine does not answer."""
+    CLOSED = "Closed"
+    """The engine runs behind a closed gate; what it was loaded with is not proved."""
+    OPEN = "Open"
+    """The engine serves a proved version."""
+    PAUSED = "Paused"
+    """Gate closed and engine paused, before anything was loaded."""
+    LOADING = "Loading"
+    """The reload has begun and has not ended."""
+    LOADED = "Loaded"
+    """The reload ended well; nothing is proved yet."""
+    PROVED = "Proved"
+    """The installed weights are proved; the gate is still closed."""
+    DOUBT = "Doubt"
+    """A reload or its proof failed: nobody knows what the engine holds."""
+
+
+class Verb(StrEnum):
+    """What a caller can ask of a sidecar."""
+
+    PREPARE = "Prepare"
+    PAUSE = "Pause"
+    FLUSH = "Flush"
+    RELOAD = "Reload"
+    VERIFY = "Verify"
+    RESUME = "Resume"
+
+
+class Timeouts(Request):
+    """How long each step may take, in seconds."""
+
+    pause_s: float = Field(default=60, gt=0)
+    flush_s: float = Field(default=30, gt=0)
+    reload_s: float = Field(default=600, gt=0)
+    verify_s: float = Field(default=60, gt=0)
+    resume_s: float = Field(default=30, gt=0)
+
+
+class Command(Request):
+    """What every command carries: whose it is and what it is about."""
+
+    operation: Operation
+    """The rollout's id. A command repeated under it has one effect and one answer."""
+    version: Version
+
+
+class PrepareRequest(Command):
+    """Find the version, see that it is complete, check it. The engine goes on."""
+
+
+class PauseRequest(Command):
+    """Close the gate and pause the engine."""
+
+    mode: PauseMode = PauseMode.KEEP
+    kv_cache: KVCache = KVCache.RESET
+    timeout_s: float = Field(default=60, gt=0)
+
+
+class FlushRequest(Command):
+    """Reset the KV and prefix cache of a paused engine."""
+
+    timeout_s: float = Field(default=30, gt=0)
+
+
+class ReloadRequest(Command):
+    """Load the prepared version into the paused engine, in place."""
+
+    timeout_s: float = Field(default=600, gt=0)
+
+
+class VerifyRequest(Command):
+    """Let the engine run behind the closed gate and prove what it holds."""
+
+    expected_fingerprint: str | None = None
+    """What other workers that proved this version answered; None for the first."""
+    timeout_s: float = Field(default=60, gt=0)
+
+
+class ResumeRequest(Command):
+    """Open the gate over a proved version."""
+
+    timeout_s: float = Field(default=30, gt=0)
+
+
+class UpdateRequest(Command):
+    """The whole sequence: pause, flush, reload, verify, resume."""
+
+    mode: PauseMode = PauseMode.KEEP
+    kv_cache: KVCache = KVCache.RESET
+    expected_fingerprint: str | None = None
+    timeouts: Timeouts = Timeouts()
+
+
+class Running(Reply):
+    """The command that is being carried out."""
+
+    verb: Verb
+    """The step it is in."""
+    operation: str
+    version: str
+
+
+class Timings(Reply):
+    """How long each step of one change took, in seconds."""
+
+    prepare_s: float = 0
+    pause_s: float = 0
+    flush_s: float = 0
+    reload_s: float = 0
+    verify_s: float = 0
+    resume_s: float = 0
+    window_s: float = 0
+    """From gate closed to gate open."""
+
+
+class Change(Reply):
+    """The last change of weights that ended well."""
+
+    operation: str
+    version: str
+    finished_at: float
+    """Seconds since the epoch, by the worker's clock."""
+    timings: Timings
+
+
+class WorkerReport(Reply):
+    """All that a worker says of itself; the answer to every verb and to GET state."""
+
+    contract: int = CONTRACT_VERSION
+    session: str
+    """Changes with every start of the sidecar."""
+    boot: str | None = None
+    """Changes with every start of the engine; None while it does not answer."""
+    stage: Stage
+    proved: str | None = None
+    """The version that the engine's weights were proved to be; None when unknown."""
+    fingerprint: str | None = None
+    """Digest of the probe's token ids at ``proved``: equal among equal workers."""
+    installed: str | None = None
+    """The version that was loaded last, proved or not."""
+    prepared: str | None = None
+    """The version that was checked and can be reloaded at once."""
+    running: Running | None = None
+    in_flight: int = 0
+    """Requests inside the engine or waiting at its gate."""
+    refusal: Problem | None = None
+    """Why the last prepare was refused; None after one that succeeded."""
+    failure: Problem | None = None
+    """Why the last change failed; None after one that succeeded or a new boot."""
+    last_change: Change | None = None
+
+
+class GateState(Reply):
+    """What the engine extension says of its gate."""
+
+    boot: str
+    is_open: bool
+    waiting: int
+    """Requests held at the gate."""
+    in_flight: int
+    """Requests that passed it and have not been answered, probes not counted."""
+
+
+class GateCommand(Request):
+    """Open or close the gate of exactly one boot of the engine."""
+
+    action: Literal["open", "close"]
+    boot: str
+    """Must be the engine's present boot: an engine that came anew stays closed."""
+
+
+class Installed(Reply):
+    """What one rank of the engine consumed during a reload."""
+
+    tensors: int
+    nbytes: int
+    digest: str
+    """Over names, shapes, dtypes and bytes of all tensors, in name order."""

@@ -1,0 +1,105 @@
+"""Everything that can go wrong between operator and sidecar, by code.
+
+A code fixes the HTTP status and whether the same request may be sent again.
+Nobody guesses either from anything else.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Code(StrEnum):
+    """What went wrong; the value is what stands in bodies, status and Events."""
+
+    UNAUTHORIZED = "Unauthorized"
+    INVALID_REQUEST = "InvalidRequest"
+    BUSY = "Busy"
+    WRONG_STAGE = "WrongStage"
+    NOT_PREPARED = "NotPrepared"
+    VERSION_NOT_FOUND = "VersionNotFound"
+    CHECKPOINT_INCOMPLETE = "CheckpointIncomplete"
+    CHECKPOINT_INVALID = "CheckpointInvalid"
+    CHECKPOINT_UNREADABLE = "CheckpointUnreadable"
+    PATH_REFUSED = "PathRefused"
+    ENGINE_UNREACHABLE = "EngineUnreachable"
+    ENGINE_RESTARTED = "EngineRestarted"
+    ENGINE_IN_DOUBT = "EngineInDoubt"
+    PAUSE_FAILED = "PauseFailed"
+    FLUSH_FAILED = "FlushFailed"
+    RELOAD_FAILED = "ReloadFailed"
+    PROOF_FAILED = "ProofFailed"
+    RESUME_FAILED = "ResumeFailed"
+    INTERNAL = "Internal"
+
+
+class Meaning(NamedTuple):
+    """What a code says to whoever receives it."""
+
+    status: int
+    """HTTP status of the reply."""
+    retryable: bool
+    """Whether the same request may succeed later without anybody's change."""
+
+
+MEANINGS: dict[Code, Meaning] = {
+    Code.UNAUTHORIZED: Meaning(401, retryable=False),
+    Code.INVALID_REQUEST: Meaning(400, retryable=False),
+    Code.BUSY: Meaning(409, retryable=True),
+    Code.WRONG_STAGE: Meaning(409, retryable=False),
+    Code.NOT_PREPARED: Meaning(409, retryable=True),
+    Code.VERSION_NOT_FOUND: Meaning(404, retryable=True),
+    Code.CHECKPOINT_INCOMPLETE: Meaning(425, retryable=True),
+    Code.CHECKPOINT_INVALID: Meaning(422, retryable=False),
+    Code.CHECKPOINT_UNREADABLE: Meaning(422, retryable=True),
+    Code.PATH_REFUSED: Meaning(422, retryable=False),
+    Code.ENGINE_UNREACHABLE: Meaning(503, retryable=True),
+    Code.ENGINE_RESTARTED: Meaning(409, retryable=True),
+    Code.ENGINE_IN_DOUBT: Meaning(409, retryable=False),
+    Code.PAUSE_FAILED: Meaning(502, retryable=True),
+    Code.FLUSH_FAILED: Meaning(502, retryable=True),
+    Code.RELOAD_FAILED: Meaning(502, retryable=False),
+    Code.PROOF_FAILED: Meaning(502, retryable=False),
+    Code.RESUME_FAILED: Meaning(502, retryable=True),
+    Code.INTERNAL: Meaning(500, retryable=True),
+}
+
+CHECKPOINT_CODES = frozenset(
+    {
+        Code.VERSION_NOT_FOUND,
+        Code.CHECKPOINT_INCOMPLETE,
+        Code.CHECKPOINT_INVALID,
+        Code.CHECKPOINT_UNREADABLE,
+        Code.PATH_REFUSED,
+    }
+)
+"""Refusals of a version before anything was paused: the checkpoint's fault."""
+
+
+class Problem(BaseModel):
+    """The body of every reply that is not 2xx, and a worker's last failure."""
+
+    model_config = ConfigDict(frozen=True)
+
+    code: Code
+    message: str
+    """What was seen, what was expected, what to do; names the file or field."""
+    retryable: bool
+    version: str | None = None
+    """The version that the failed command named."""
+    operation: str | None = None
+    """The operation (a rollout's id) that the failed command belonged to."""
+
+    @classmethod
+    def of(
+        cls, code: Code, message: str, *, version: str | None = None, operation: str | None = None
+    ) -> "Problem":
+        """Make the problem that ``code`` stands for."""
+        return cls(
+            code=code,
+            message=message,
+            retryable=MEANINGS[code].retryable,
+            version=version,
+            operation=operation,
+        )
