@@ -1,0 +1,56 @@
+"""Write the generated files, or with --check say which of them are out of date.
+
+One list, so that a file cannot be generated in one place and forgotten in the other.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from dev import crd
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _chart_template() -> str:
+    """Return the CRD as a chart template: kept on uninstall, upgraded with the chart."""
+    text = crd.as_yaml()
+    # Helm reads {{ }}: the schema's own braces are single, so only the frame is added.
+    marker = "metadata:\n  name:"
+    annotated = text.replace(
+        marker,
+        "metadata:\n  annotations:\n    helm.sh/resource-policy: keep\n  name:",
+        1,
+    )
+    return "{{- if .Values.crds.enabled }}\n" + annotated + "{{- end }}\n"
+
+
+def files() -> dict[Path, str]:
+    """Return each generated file with what must stand in it."""
+    return {
+        ROOT / "crds" / "rlinferencefleets.rlfleet.dev.yaml": crd.as_yaml(),
+        ROOT / "charts" / "rlfleet" / "templates" / "crd.yaml": _chart_template(),
+    }
+
+
+def main() -> int:
+    """Write or check; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing, exit 1 on a difference"
+    )
+    check = parser.parse_args().check
+    stale = [p for p, text in files().items() if not p.exists() or p.read_text() != text]
+    for path in stale:
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(files()[path])
+        print(f"{'out of date' if check else 'wrote'}: {path.relative_to(ROOT)}")
+    if check and stale:
+        print("run `make generate` and commit the result")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

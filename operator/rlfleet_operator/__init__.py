@@ -1,0 +1,1 @@
+"""The operator: reconciles RLInferenceFleet objects into workers and their weights."""

@@ -1,0 +1,1 @@
+"""I/O towards Kubernetes and the sidecars; decides nothing."""

@@ -1,0 +1,192 @@
+"""Conditions, as kstatus, Argo CD and ``kubectl wait`` read them.
+
+Ready and WeightsSynced are always there. Reconciling and Stalled are there
+only while they are true: a condition for which False is the good state must not
+be published. A time stamp changes only when a condition's status does, so that
+nothing is written at rest.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Problem
+from rlfleet_operator.core.rollout import Rollout
+from rlfleet_operator.core.worker import complaint_of
+from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.resource import Condition
+
+READY = "Ready"
+RECONCILING = "Reconciling"
+STALLED = "Stalled"
+SYNCED = "WeightsSynced"
+
+MESSAGE_LIMIT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One condition before it is dated."""
+
+    type: str
+    is_true: bool
+    reason: str
+    message: str
+
+
+def verdicts(world: World, rollout: Rollout | None) -> tuple[Verdict, ...]:
+    """Return what is true of the fleet now."""
+    synced, ready = _synced(world, rollout), _ready(world)
+    stalled = _stalled(world, rollout)
+    if stalled is not None:
+        return (ready, synced, stalled)
+    if ready.is_true and synced.is_true and not _is_moving(world):
+        return (ready, synced)
+    return (ready, synced, _reconciling(world, rollout))
+
+
+def dated(
+    found: Iterable[Verdict], before: Iterable[Condition], *, generation: int, now: str
+) -> list[Condition]:
+    """Return the verdicts as conditions; an unchanged status keeps its time."""
+    known = {c.type: c for c in before}
+    dated_conditions = []
+    for verdict in found:
+        status = "True" if verdict.is_true else "False"
+        old = known.get(verdict.type)
+        since = old.last_transition_time if old and old.status == status else now
+        dated_conditions.append(
+            Condition(
+                type=verdict.type,
+                status=status,
+                reason=verdict.reason,
+                message=verdict.message[:MESSAGE_LIMIT],
+                last_transition_time=since,
+                observed_generation=generation,
+            )
+        )
+    return dated_conditions
+
+
+def is_synced(worker: Worker, rollout: Rollout | None) -> bool:
+    """Tell whether a worker takes traffic with the version that is asked for."""
+    if worker.pod is None or not worker.pod.ready or not worker.is_open:
+        return False
+    return rollout is None or worker.proved == rollout.to
+
+
+def refusal_of(world: World, rollout: Rollout | None) -> tuple[Worker, Problem] | None:
+    """Return a worker that refuses the target's checkpoint, with its reason."""
+    if rollout is None:
+        return None
+    for worker in world.desired:
+        if worker.refused(rollout.to) and worker.report and worker.report.refusal:
+            return worker, worker.report.refusal
+    return None
+
+
+def _ready(world: World) -> Verdict:
+    wanted = world.fleet.spec.replicas
+    ready = [w for w in world.desired if w.pod and w.pod.ready and not w.pod.terminating]
+    if wanted == 0:
+        return Verdict(READY, is_true=True, reason="ScaledToZero", message="no worker is asked for")
+    versions = sorted({w.proved for w in ready if w.proved})
+    if len(ready) == wanted:
+        what = " and ".join(versions) if versions else "what they have"
+        return Verdict(
+            READY,
+            is_true=True,
+            reason="AllServing" if len(versions) < 2 else "MixedVersions",  # noqa: PLR2004
+            message=f"{wanted} of {wanted} workers serve {what}",
+        )
+    message = f"{len(ready)} of {wanted} workers ready{_first_complaint(world)}"
+    return Verdict(READY, is_true=False, reason="InsufficientWorkers", message=message)
+
+
+def _first_complaint(world: World) -> str:
+    for worker in world.desired:
+        complaint = None if worker.pod and worker.pod.ready else complaint_of(worker)
+        if complaint:
+            return f"; {worker.name}: {complaint}"
+    return ""
+
+
+def _synced(world: World, rollout: Rollout | None) -> Verdict:
+    wanted = len(world.desired)
+    done = sum(is_synced(w, rollout) for w in world.desired)
+    target = rollout.to if rollout else "a version"
+    if done == wanted:
+        message = f"{done} of {wanted} workers proved {target}"
+        return Verdict(SYNCED, is_true=True, reason="Proved", message=message)
+    reason = "Quarantined" if _quarantined(world) else "Behind"
+    return Verdict(
+        SYNCED,
+        is_true=False,
+        reason=reason,
+        message=f"{done} of {wanted} workers proved {target}{_first_complaint(world)}",
+    )
+
+
+def _stalled(world: World, rollout: Rollout | None) -> Verdict | None:
+    if rollout and rollout.is_failed:
+        message = (
+            f"{rollout.to} failed on the first worker that loaded it{_first_complaint(world)};"
+            " the others keep their version. Set spec.weightVersion to another version"
+        )
+        return Verdict(STALLED, is_true=True, reason="RolloutFailed", message=message)
+    refusal = refusal_of(world, rollout)
+    if refusal is not None and not any(w.is_changing for w in world.desired):
+        _worker, problem = refusal
+        return Verdict(STALLED, is_true=True, reason=problem.code, message=problem.message)
+    broken = _quarantined(world)
+    if broken and not _others_move(world, rollout):
+        names = ", ".join(w.name for w in broken[:5])
+        message = (
+            f"out of service: {names}{_first_complaint(world)}. Delete the pod to replace it,"
+            " or set spec.weightVersion to another version"
+        )
+        return Verdict(STALLED, is_true=True, reason="WorkersQuarantined", message=message)
+    return _overdue(world, rollout)
+
+
+def _quarantined(world: World) -> list[Worker]:
+    return [w for w in world.desired if w.stage is Stage.DOUBT]
+
+
+def _others_move(world: World, rollout: Rollout | None) -> bool:
+    return any(w.stage is not Stage.DOUBT and not is_synced(w, rollout) for w in world.desired)
+
+
+def _overdue(world: World, rollout: Rollout | None) -> Verdict | None:
+    """Report a rollout that has not ended within its deadline; work on it goes on."""
+    recorded = world.fleet.status.rollout
+    if rollout is None or recorded is None or rollout.is_new or rollout.is_completed:
+        return None
+    deadline = world.fleet.spec.rollout.progress_deadline_seconds
+    if world.moment - recorded.started_epoch < deadline:
+        return None
+    done = sum(is_synced(w, rollout) for w in world.desired)
+    message = (
+        f"rollout {rollout.id} to {rollout.to} has not ended within {deadline} s"
+        f" (rollout.progressDeadlineSeconds): {done} of {len(world.desired)} workers"
+        f" proved it{_first_complaint(world)}"
+    )
+    return Verdict(STALLED, is_true=True, reason="ProgressDeadlineExceeded", message=message)
+
+
+def _is_moving(world: World) -> bool:
+    extra = len(world.workers) != len(world.desired)
+    outdated = any(w.pod and w.pod.template_hash != world.template_hash for w in world.desired)
+    return extra or outdated or any(w.is_changing for w in world.desired)
+
+
+def _reconciling(world: World, rollout: Rollout | None) -> Verdict:
+    behind = sum(not is_synced(w, rollout) for w in world.desired)
+    if rollout and not rollout.is_completed:
+        before = rollout.before or "nothing"
+        message = f"rollout {rollout.id}: {before} to {rollout.to}, {behind} workers to go"
+        return Verdict(RECONCILING, is_true=True, reason="RollingOut", message=message)
+    if behind:
+        message = f"{behind} workers catch up"
+        return Verdict(RECONCILING, is_true=True, reason="CatchingUp", message=message)
+    return Verdict(RECONCILING, is_true=True, reason="Scaling", message="pods come and go")

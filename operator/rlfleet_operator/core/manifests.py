@@ -1,0 +1,332 @@
+"""The Kubernetes objects of a fleet, as pure functions of its spec.
+
+Pods pass Pod Security *restricted*. ``template_hash`` covers what the user
+declared, not what this file makes of it: an operator upgrade restarts no
+worker.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from rlfleet_contract import api
+from rlfleet_operator.core import budget
+from rlfleet_operator.core.overrides import merged
+from rlfleet_operator.core.world import (
+    ENGINE_CONTAINER,
+    FLEET_LABEL,
+    ORDINAL_LABEL,
+    READINESS_GATE,
+    SIDECAR_CONTAINER,
+    TEMPLATE_ANNOTATION,
+    Fleet,
+    worker_name,
+)
+from rlfleet_operator.resource import API_VERSION, GROUP, KIND
+
+Manifest = dict[str, Any]
+
+USER_ID = 65532
+"""The images' user; a numeric one, so that Kubernetes can see that it is not root."""
+GRACE_SECONDS = 90
+DRAIN_SECONDS = 60
+_TOKEN_DIR = "/var/run/rlfleet/token"  # noqa: S105 - a path
+_STATE_DIR = "/var/lib/rlfleet"
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the installation decides where a fleet does not."""
+
+    worker_image: str
+
+
+def template_hash(fleet: Fleet) -> str:
+    """Return a digest of everything whose change means other pods."""
+    spec = fleet.spec.model_dump(
+        mode="json", by_alias=True, include={"model", "weights", "engine", "sidecar", "template"}
+    )
+    text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def headless_name(fleet: str) -> str:
+    """Name the headless Service that gives every worker its DNS name."""
+    return f"{fleet}-workers"
+
+
+def secret_name(fleet: str) -> str:
+    """Name the Secret that holds the admin token."""
+    return f"{fleet}-admin"
+
+
+def labels_of(fleet: Fleet) -> dict[str, str]:
+    """Return the labels of everything that belongs to a fleet."""
+    return {
+        "app.kubernetes.io/name": "rlfleet",
+        "app.kubernetes.io/instance": fleet.name,
+        "app.kubernetes.io/managed-by": "rlfleet",
+        FLEET_LABEL: fleet.name,
+    }
+
+
+def _metadata(fleet: Fleet, name: str) -> Manifest:
+    return {
+        "name": name,
+        "namespace": fleet.namespace,
+        "labels": labels_of(fleet),
+        "ownerReferences": [
+            {
+                "apiVersion": f"{GROUP}/{API_VERSION}",
+                "kind": KIND,
+                "name": fleet.name,
+                "uid": fleet.uid,
+                "controller": True,
+                # Deletion of the fleet never waits for a worker.
+                "blockOwnerDeletion": False,
+            }
+        ],
+    }
+
+
+# --- what stands around the pods ----------------------------------------------------------------
+
+
+def services(fleet: Fleet) -> list[Manifest]:
+    """Return the samplers' Service and the headless one for names."""
+    http = {"name": "http", "port": api.ENGINE_PORT, "targetPort": "http", "protocol": "TCP"}
+    admin = {"name": "admin", "port": api.ADMIN_PORT, "targetPort": "admin", "protocol": "TCP"}
+    selector = {FLEET_LABEL: fleet.name}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": _metadata(fleet, fleet.name),
+            "spec": {"selector": selector, "ports": [http]},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": _metadata(fleet, headless_name(fleet.name)),
+            "spec": {
+                "clusterIP": "None",
+                # A trainer's admin calls must reach a worker that is not ready, too.
+                "publishNotReadyAddresses": True,
+                "selector": selector,
+                "ports": [http, admin],
+            },
+        },
+    ]
+
+
+def disruption_budget(fleet: Fleet) -> Manifest:
+    """Return the PodDisruptionBudget: a drain takes no more than a rollout may."""
+    limit = budget.resolve(fleet.spec.rollout.max_unavailable, fleet.spec.replicas)
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _metadata(fleet, fleet.name),
+        "spec": {
+            "maxUnavailable": limit,
+            "selector": {"matchLabels": {FLEET_LABEL: fleet.name}},
+            # A worker that is not ready serves nobody: it must not block a drain.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
+
+def secret(fleet: Fleet, token: str) -> Manifest:
+    """Return the Secret with the fleet's admin token."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _metadata(fleet, secret_name(fleet.name)),
+        "type": "Opaque",
+        "stringData": {"token": token},
+    }
+
+
+# --- pods -----------------------------------------------------------------------------------------
+
+
+def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
+    """Return the pod of one worker."""
+    name = worker_name(fleet.name, ordinal)
+    metadata = _metadata(fleet, name)
+    metadata["labels"] |= {
+        "app.kubernetes.io/component": "worker",
+        ORDINAL_LABEL: str(ordinal),
+    }
+    manifest: Manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {
+            "hostname": name,
+            "subdomain": headless_name(fleet.name),
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "readinessGates": [{"conditionType": READINESS_GATE}],
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER_ID,
+                "runAsGroup": USER_ID,
+                "fsGroup": USER_ID,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "initContainers": [_sidecar(fleet, defaults)],
+            "containers": [_engine(fleet, defaults)],
+            "volumes": _volumes(fleet),
+        },
+    }
+    manifest = merged(manifest, _allowed_overrides(fleet.spec.template))
+    manifest["metadata"].setdefault("annotations", {})[TEMPLATE_ANNOTATION] = template_hash(fleet)
+    return manifest
+
+
+def _allowed_overrides(template: Mapping[str, Any]) -> Manifest:
+    """Identity is ours: a template adds labels and annotations, it renames nothing."""
+    metadata = template.get("metadata") or {}
+    return {
+        "metadata": {k: v for k, v in metadata.items() if k in {"labels", "annotations"}},
+        "spec": template.get("spec") or {},
+    }
+
+
+def image_of(fleet: Fleet, defaults: Defaults) -> str:
+    """Return the engine's image."""
+    return fleet.spec.engine.image or defaults.worker_image
+
+
+_CONTAINER_SECURITY: Manifest = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def _engine(fleet: Fleet, defaults: Defaults) -> Manifest:
+    engine = fleet.spec.engine
+    return {
+        "name": ENGINE_CONTAINER,
+        "image": image_of(fleet, defaults),
+        "imagePullPolicy": engine.image_pull_policy,
+        "command": ["python3", "-m", "vllm.entrypoints.openai.api_server"],
+        "args": [
+            f"--model={fleet.spec.model.path}",
+            f"--served-model-name={fleet.spec.model.name}",
+            "--host=0.0.0.0",
+            f"--port={api.ENGINE_PORT}",
+            "--load-format=safetensors",
+            f"--tensor-parallel-size={engine.tensor_parallel_size}",
+            "--middleware=rlfleet_engine.middleware.Extension",
+            "--worker-extension-cls=rlfleet_engine.worker.ReloadExtension",
+            *engine.args,
+        ],
+        "env": [
+            {"name": "HOME", "value": "/tmp"},  # noqa: S108 - an emptyDir of the pod
+            {"name": "HF_HUB_OFFLINE", "value": "1"},
+            {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
+            # Opens vLLM's control routes; the extension shows them to loopback only.
+            {"name": "VLLM_SERVER_DEV_MODE", "value": "1"},
+            *({"name": e.name, "value": e.value} for e in engine.extra_env),
+        ],
+        "ports": [{"name": "http", "containerPort": api.ENGINE_PORT, "protocol": "TCP"}],
+        "resources": engine.resources.model_dump(),
+        "securityContext": _CONTAINER_SECURITY,
+        "startupProbe": _probe("/health", "http", period=2, failures=1800),
+        "livenessProbe": _probe("/health", "http", period=10, failures=6),
+        "lifecycle": {"preStop": {"exec": {"command": _drain_command()}}},
+        "volumeMounts": [
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - an emptyDir of the pod
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the same
+            *_data_mounts(fleet),
+        ],
+    }
+
+
+def _drain_command() -> list[str]:
+    return ["python3", "-m", "rlfleet_engine.drain", f"--seconds={DRAIN_SECONDS}"]
+
+
+def _sidecar(fleet: Fleet, defaults: Defaults) -> Manifest:
+    """Return the admin sidecar: a native one, up before the engine and down after it."""
+    weights = fleet.spec.weights
+    env = {
+        "RLFLEET_MODEL_NAME": fleet.spec.model.name,
+        "RLFLEET_MODEL_PATH": fleet.spec.model.path,
+        "RLFLEET_TOKEN_FILE": f"{_TOKEN_DIR}/token",
+        "RLFLEET_STATE_DIR": _STATE_DIR,
+    }
+    if weights is not None:
+        env["RLFLEET_WEIGHTS_PATH"] = weights.path
+        env["RLFLEET_MARKERS"] = ",".join(weights.markers)
+    return {
+        "name": SIDECAR_CONTAINER,
+        "image": fleet.spec.sidecar.image or image_of(fleet, defaults),
+        "imagePullPolicy": fleet.spec.engine.image_pull_policy,
+        "restartPolicy": "Always",
+        "command": ["python3", "-m", "rlfleet_sidecar"],
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+        "ports": [{"name": "admin", "containerPort": api.ADMIN_PORT, "protocol": "TCP"}],
+        "resources": fleet.spec.sidecar.resources.model_dump(),
+        "securityContext": _CONTAINER_SECURITY,
+        "startupProbe": _probe(api.LIVE_PATH, "admin", period=1, failures=120),
+        "livenessProbe": _probe(api.LIVE_PATH, "admin", period=10, failures=3),
+        "readinessProbe": _probe(api.READY_PATH, "admin", period=2, failures=1),
+        "volumeMounts": [
+            {"name": "token", "mountPath": _TOKEN_DIR, "readOnly": True},
+            {"name": "state", "mountPath": _STATE_DIR},
+            *_data_mounts(fleet),
+        ],
+    }
+
+
+def _probe(path: str, port: str, *, period: int, failures: int) -> Manifest:
+    return {
+        "httpGet": {"path": path, "port": port},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _volumes(fleet: Fleet) -> list[Manifest]:
+    memory = {"medium": "Memory", "sizeLimit": fleet.spec.engine.shared_memory}
+    return [
+        {"name": "shm", "emptyDir": memory},
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "state", "emptyDir": {"sizeLimit": "64Mi"}},
+        {"name": "token", "secret": {"secretName": secret_name(fleet.name)}},
+        *({"name": name, **source} for name, source, _ in _data_volumes(fleet)),
+    ]
+
+
+def _data_mounts(fleet: Fleet) -> list[Manifest]:
+    return [
+        {"name": name, "mountPath": path, "readOnly": True}
+        for name, _, path in _data_volumes(fleet)
+    ]
+
+
+def _data_volumes(fleet: Fleet) -> list[tuple[str, Manifest, str]]:
+    """Return name, source and mount path of the model's and the weights' volumes."""
+    model, weights = fleet.spec.model, fleet.spec.weights
+    found: list[tuple[str, Manifest, str]] = []
+    if model.volume:
+        found.append(("model", model.volume, model.mount_path or model.path))
+    if weights is not None and weights.volume:
+        found.append(("weights", weights.volume, weights.mount_path or weights_root(weights.path)))
+    return found
+
+
+def weights_root(path: str) -> str:
+    """Return the directory in which the versions' directories are."""
+    parts = PurePosixPath(path).parts
+    first = next(place for place, part in enumerate(parts) if "{version}" in part)
+    return str(PurePosixPath(*parts[:first]))

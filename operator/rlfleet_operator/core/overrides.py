@@ -1,0 +1,38 @@
+"""How a user's pod template changes the pod that rlfleet makes.
+
+As kubectl's strategic merge does for the lists that matter: lists of named
+things are merged by name, other lists and scalars are replaced, null removes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def merged(base: Any, override: Any) -> Any:
+    """Return ``base`` with ``override`` laid over it; neither is changed."""
+    if isinstance(base, Mapping) and isinstance(override, Mapping):
+        result = {key: value for key, value in base.items() if key not in override}
+        for key, value in override.items():
+            if value is not None:
+                result[key] = merged(base[key], value) if key in base else value
+        return result
+    if _is_named(base) and _is_named(override):
+        return _merged_by_name(base, override)
+    return override
+
+
+def _is_named(value: Any) -> bool:
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(isinstance(item, Mapping) and "name" in item for item in value)
+    )
+
+
+def _merged_by_name(
+    base: Sequence[Mapping[str, Any]], override: Sequence[Mapping[str, Any]]
+) -> list[Any]:
+    overrides = {item["name"]: item for item in override}
+    names = {item["name"] for item in base}
+    kept = [merged(item, overrides.get(item["name"], {})) for item in base]
+    return [*kept, *(dict(item) for item in override if item["name"] not in names)]

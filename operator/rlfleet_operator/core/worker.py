@@ -1,0 +1,86 @@
+"""The phase of one worker, as people read it, and the order of how bad each is.
+
+A phase is derived anew from the pod, the report and the command under way; no
+phase is stored anywhere.
+"""
+
+from enum import StrEnum
+
+from rlfleet_contract.models import Stage, Verb
+from rlfleet_operator.core.world import Worker
+
+
+class Phase(StrEnum):
+    """Where a worker stands; the order of definition is worst first."""
+
+    QUARANTINED = "Quarantined"
+    """The engine is in doubt: gate closed, not ready, never resumed."""
+    UNREACHABLE = "Unreachable"
+    """The pod runs, its sidecar does not answer."""
+    PENDING = "Pending"
+    """The pod does not run yet."""
+    STARTING = "Starting"
+    """The engine does not answer yet, or is being restarted."""
+    CATCHING_UP = "CatchingUp"
+    """The engine runs behind a closed gate, on the way to the fleet's version."""
+    TERMINATING = "Terminating"
+    RELOADING = "Reloading"
+    VERIFYING = "Verifying"
+    RESUMING = "Resuming"
+    FLUSHING = "Flushing"
+    PAUSING = "Pausing"
+    PREPARING = "Preparing"
+    SERVING = "Serving"
+
+
+_BY_VERB = {
+    Verb.PREPARE: Phase.PREPARING,
+    Verb.PAUSE: Phase.PAUSING,
+    Verb.FLUSH: Phase.FLUSHING,
+    Verb.RELOAD: Phase.RELOADING,
+    Verb.VERIFY: Phase.VERIFYING,
+    Verb.RESUME: Phase.RESUMING,
+}
+_BY_STAGE = {
+    Stage.DOWN: Phase.STARTING,
+    Stage.CLOSED: Phase.CATCHING_UP,
+    Stage.OPEN: Phase.SERVING,
+    Stage.PAUSED: Phase.PAUSING,
+    Stage.LOADING: Phase.RELOADING,
+    Stage.LOADED: Phase.VERIFYING,
+    Stage.PROVED: Phase.RESUMING,
+    Stage.DOUBT: Phase.QUARANTINED,
+}
+BADNESS = {phase: place for place, phase in enumerate(Phase)}
+CHANGING = (Phase.PAUSING, Phase.FLUSHING, Phase.RELOADING, Phase.VERIFYING, Phase.RESUMING)
+"""The steps of a change, in the order in which a worker goes through them."""
+
+
+def phase_of(worker: Worker) -> Phase:
+    """Return the phase of a worker."""
+    pod = worker.pod
+    if pod is None:
+        return Phase.PENDING
+    if pod.terminating:
+        return Phase.TERMINATING
+    if worker.report is None or not worker.reachable:
+        return _silent(worker)
+    running = worker.report.running
+    if running is None or (running.verb is Verb.PREPARE and worker.stage is not Stage.OPEN):
+        return _BY_STAGE[worker.stage]
+    return _BY_VERB[running.verb]
+
+
+def _silent(worker: Worker) -> Phase:
+    if worker.pod is None or worker.pod.phase != "Running":
+        return Phase.PENDING
+    return Phase.UNREACHABLE if worker.report is not None else Phase.STARTING
+
+
+def complaint_of(worker: Worker) -> str | None:
+    """Return what is wrong with a worker, in one sentence; None when nothing is known to be."""
+    if worker.report and worker.reachable:
+        problem = worker.report.failure or worker.report.refusal
+        if problem is not None:
+            return f"{problem.code}: {problem.message}"
+    return worker.pod.trouble if worker.pod else None

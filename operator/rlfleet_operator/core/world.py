@@ -1,0 +1,223 @@
+"""What is observed of one fleet at one moment, as frozen values.
+
+Raw Kubernetes objects stop here: ``fleet_from`` and ``pod_from`` parse them
+once, and everything behind this file sees only valid, typed values.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlfleet_contract.models import Stage, Verb, WorkerReport
+from rlfleet_contract.problems import Code
+from rlfleet_operator.resource import GROUP, FleetSpec, FleetStatus
+
+FLEET_LABEL = f"{GROUP}/fleet"
+ORDINAL_LABEL = f"{GROUP}/ordinal"
+VERSION_LABEL = f"{GROUP}/weight-version"
+TEMPLATE_ANNOTATION = f"{GROUP}/template-hash"
+READINESS_GATE = f"{GROUP}/WeightsReady"
+ENGINE_CONTAINER = "engine"
+SIDECAR_CONTAINER = "sidecar"
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """One RLInferenceFleet: what is wanted and what was recorded last."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    spec: FleetSpec
+    status: FleetStatus
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One worker's pod, as far as decisions need it."""
+
+    name: str
+    uid: str
+    ordinal: int
+    owner_uid: str
+    template_hash: str
+    address: str | None
+    """The pod's IP once it has one."""
+    phase: str
+    ready: bool
+    """Kubernetes' own verdict: containers ready and every readiness gate true."""
+    weights_ready: bool | None
+    """Our readiness gate; None while nobody has written it."""
+    version_label: str | None
+    terminating: bool
+    engine_restarts: int
+    trouble: str | None
+    """Why a container or the scheduler does not get on, in Kubernetes' words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One ordinal of the fleet: its pod, its last report and what we are asking of it."""
+
+    name: str
+    ordinal: int
+    pod: Pod | None = None
+    report: WorkerReport | None = None
+    """The newest report of this very pod; None before the first."""
+    reachable: bool = False
+    """Whether the last question was answered."""
+    calling: Verb | None = None
+    """The command of ours that waits for its answer; Reload stands for a whole update."""
+    retry_at: float = 0.0
+    """Not before this moment may a refused or failed command be sent again."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether commands can reach it."""
+        return self.pod is not None and not self.pod.terminating and self.reachable
+
+    @property
+    def proved(self) -> str | None:
+        """The version that the engine's weights are proved to be."""
+        return self.report.proved if self.is_live and self.report else None
+
+    @property
+    def stage(self) -> Stage:
+        """Where it stands; Down when nobody can tell."""
+        return self.report.stage if self.is_live and self.report else Stage.DOWN
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it answers clients with a proved version."""
+        return self.stage is Stage.OPEN and self.proved is not None
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change of weights has begun and not ended, whoever asked for it."""
+        if self.calling is Verb.RELOAD:
+            return True
+        running = self.report.running if self.is_live and self.report else None
+        return (running is not None and running.verb is not Verb.PREPARE) or self.stage in {
+            Stage.PAUSED,
+            Stage.LOADING,
+            Stage.LOADED,
+            Stage.PROVED,
+        }
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a command is under way, ours or another's."""
+        return self.calling is not None or (
+            self.report is not None and self.report.running is not None
+        )
+
+    def failed(self, version: str) -> bool:
+        """Whether ``version`` itself failed on it: the reload or the proof, not the way there."""
+        failure = self.report.failure if self.report else None
+        return (
+            failure is not None
+            and failure.version == version
+            and failure.code in {Code.RELOAD_FAILED, Code.PROOF_FAILED}
+            and not self.is_open
+        )
+
+    def refused(self, version: str) -> bool:
+        """Whether its last prepare refused the checkpoint of ``version``."""
+        refusal = self.report.refusal if self.report else None
+        return refusal is not None and refusal.version == version
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All that a plan may depend on."""
+
+    fleet: Fleet
+    workers: tuple[Worker, ...]
+    """Every ordinal below replicas and every pod beyond, in ordinal order."""
+    template_hash: str
+    """What a pod made now would carry."""
+    moment: float
+    """Seconds since the epoch."""
+
+    @property
+    def desired(self) -> tuple[Worker, ...]:
+        """The workers that the spec asks for."""
+        return tuple(w for w in self.workers if w.ordinal < self.fleet.spec.replicas)
+
+
+def worker_name(fleet: str, ordinal: int) -> str:
+    """Name the worker of one ordinal; its pod and its DNS name are called so."""
+    return f"{fleet}-{ordinal}"
+
+
+def fleet_from(raw: Raw) -> Fleet:
+    """Parse an RLInferenceFleet; raises pydantic.ValidationError when it is not one."""
+    metadata = raw["metadata"]
+    return Fleet(
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        uid=metadata["uid"],
+        generation=metadata["generation"],
+        spec=FleetSpec.model_validate(raw["spec"]),
+        status=FleetStatus.model_validate(raw.get("status") or {}),
+        deleting="deletionTimestamp" in metadata,
+    )
+
+
+def pod_from(raw: Raw) -> Pod | None:
+    """Parse a worker's pod; None when it is not labelled as one."""
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    labels = metadata.get("labels") or {}
+    ordinal = labels.get(ORDINAL_LABEL, "")
+    if FLEET_LABEL not in labels or not ordinal.isdecimal():
+        return None
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    gate = conditions.get(READINESS_GATE)
+    return Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        ordinal=int(ordinal),
+        owner_uid=next((o["uid"] for o in metadata.get("ownerReferences") or ()), ""),
+        template_hash=(metadata.get("annotations") or {}).get(TEMPLATE_ANNOTATION, ""),
+        address=status.get("podIP"),
+        phase=status.get("phase", "Pending"),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        weights_ready=None if gate is None else gate["status"] == "True",
+        version_label=labels.get(VERSION_LABEL),
+        terminating="deletionTimestamp" in metadata,
+        engine_restarts=_engine_restarts(status),
+        trouble=_trouble(status, conditions),
+    )
+
+
+def _container_statuses(status: Raw) -> list[Raw]:
+    return [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]
+
+
+def _engine_restarts(status: Raw) -> int:
+    engine = (c for c in _container_statuses(status) if c["name"] == ENGINE_CONTAINER)
+    return next((int(c.get("restartCount", 0)) for c in engine), 0)
+
+
+_PATIENCE = {"ContainerCreating", "PodInitializing"}
+
+
+def _trouble(status: Raw, conditions: Mapping[str, Raw]) -> str | None:
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return f"{scheduled.get('reason')}: {scheduled.get('message', '')}"
+    for container in _container_statuses(status):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason = waiting.get("reason")
+        if reason and reason not in _PATIENCE:
+            return f"{container['name']}: {reason}: {waiting.get('message', '')}"
+    if status.get("phase") == "Failed":
+        return f"{status.get('reason', 'Failed')}: {status.get('message', '')}"
+    return None

@@ -1,0 +1,407 @@
+"""The RLInferenceFleet resource: spec and status as models.
+
+crds/ is generated from this file, so a description here is what
+``kubectl explain`` prints. What users write is checked by the API server
+(schema and CEL, no webhook); what is read here tolerates unknown fields,
+because an older operator may meet a newer CRD.
+"""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+from rlfleet_contract.api import VERSION_PATTERN
+from rlfleet_contract.models import KVCache, PauseMode
+
+GROUP = "rlfleet.dev"
+API_VERSION = "v1alpha1"
+KIND = "RLInferenceFleet"
+PLURAL = "rlinferencefleets"
+
+Rules = list[dict[str, str]]
+
+
+def _rules(*rules: tuple[str, str]) -> dict[str, Any]:
+    """CEL rules, each with the sentence that a person reads when it refuses."""
+    return {"x-kubernetes-validations": [{"rule": r, "message": m} for r, m in rules]}
+
+
+class Model(BaseModel):
+    """Camel-cased in YAML, frozen here."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore"
+    )
+
+
+Quantity = Annotated[
+    int | str,
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "pattern": r"^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE][-+]?[0-9]+))?$",
+        }
+    ),
+]
+IntOrPercent = Annotated[
+    int | str,
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            **_rules(
+                (
+                    "type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",
+                    ("must be a number of workers of at least 1, or a percentage"
+                    " from '1%' to '100%'"),
+                )
+            ),
+        }
+    ),
+]
+Opaque = Annotated[
+    dict[str, Any],
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+]
+VersionName = Annotated[
+    str,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 128,
+            **_rules(
+                (
+                    f"self.matches(r'{VERSION_PATTERN}')",
+                    ("must be one directory name: letters, digits, '.', '_' and '-', beginning and"
+                    " ending with a letter or digit, at most 128 characters, no '/'"),
+                )
+            ),
+        }
+    ),
+]
+AbsolutePath = Annotated[
+    str,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 512,
+            **_rules(
+                (
+                    ("self.startsWith('/') && !self.matches('(^|/)[.]{1,2}(/|$)')"
+                    " && !self.contains('//')"),
+                    "must be an absolute path without '.', '..' or '//'",
+                )
+            ),
+        }
+    ),
+]
+VolumeSource = Annotated[
+    dict[str, Any],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": 1,
+            "x-kubernetes-preserve-unknown-fields": True,
+        }
+    ),
+]
+
+
+class ResourceList(Model):
+    """Requests and limits of a container."""
+
+    requests: dict[str, Quantity] = Field(default_factory=dict)
+    limits: dict[str, Quantity] = Field(default_factory=dict)
+
+
+class EnvVar(Model):
+    """One environment variable."""
+
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    value: str = Field(default="", max_length=4096)
+
+
+class ModelSpec(Model):
+    """The base model: what an engine boots with and is served as."""
+
+    name: str = Field(
+        min_length=1, max_length=256, description="The name that clients send as `model`."
+    )
+    path: AbsolutePath = Field(
+        description="Directory with config, tokenizer and safetensors that the engine boots with."
+    )
+    volume: VolumeSource | None = Field(
+        default=None,
+        description="Volume that holds `path`, one source as in a Pod's `volumes`, e.g."
+        " {persistentVolumeClaim: {claimName: models}}; mounted read-only."
+        " Leave out when the image or `template` brings it.",
+    )
+    mount_path: AbsolutePath | None = Field(
+        default=None, description="Where `volume` is mounted; the default is `path` itself."
+    )
+
+
+class WeightsSpec(Model):
+    """Where the trainer's checkpoints are."""
+
+    model_config = ConfigDict(
+        json_schema_extra=_rules(
+            (
+                "self.path.matches('^/[^{}]*/([^/{}]*[{]version[}][^/{}]*)(/[^{}]*)?$')",
+                ("weights.path must name one directory per version and hold '{version}' once,"
+                " below a root directory, such as /weights/{version}"),
+            ),
+            (
+                "!has(self.mountPath) || self.path.startsWith(self.mountPath + '/')",
+                "weights.path must lie below weights.mountPath",
+            ),
+        )
+    )
+
+    path: AbsolutePath = Field(
+        description="One directory per version, never rewritten, e.g. /weights/{version}."
+    )
+    volume: VolumeSource | None = Field(
+        default=None,
+        description="Volume that holds the checkpoints, one source as in a Pod's `volumes`, e.g."
+        " {persistentVolumeClaim: {claimName: weights}}; mounted read-only.",
+    )
+    mount_path: AbsolutePath | None = Field(
+        default=None,
+        description="Where `volume` is mounted; the default is the part of `path`"
+        " before the directory that holds {version}.",
+    )
+    markers: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=8)] = Field(
+        default=["STABLE", ".finished"],
+        description="Files by which a trainer says that a checkpoint is complete: any one is"
+        " enough. `.finished` counts only if it is not older than `.sender_ready`.",
+    )
+
+
+_OWN_FLAGS = (
+    "--model",
+    "--served-model-name",
+    "--host",
+    "--port",
+    "--uds",
+    "--load-format",
+    "--worker-extension-cls",
+    "--tensor-parallel-size",
+    "-tp",
+    "--api-key",
+    "--ssl-keyfile",
+    "--root-path",
+)
+
+
+class EngineSpec(Model):
+    """The vLLM container of each worker."""
+
+    image: str | None = Field(
+        default=None,
+        max_length=512,
+        description="Image with vLLM and rlfleet's extension (Dockerfile.worker);"
+        " the default is the operator's.",
+    )
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    args: Annotated[list[Annotated[str, Field(max_length=1024)]], Field(max_length=64)] = Field(
+        default_factory=list,
+        description="More flags for vLLM's API server.",
+        json_schema_extra=_rules(
+            (
+                f"!self.exists(a, a.split('=')[0] in {list(_OWN_FLAGS)})",
+                "engine.args: "
+                + ", ".join(_OWN_FLAGS)
+                + " are set from the spec (model, engine.tensorParallelSize) or by rlfleet",
+            )
+        ),
+    )
+    resources: ResourceList = Field(default_factory=ResourceList)
+    tensor_parallel_size: int = Field(default=1, ge=1, le=64)
+    extra_env: Annotated[list[EnvVar], Field(max_length=64)] = Field(default_factory=list)
+    shared_memory: Quantity = Field(default="2Gi", description="Size of /dev/shm.")
+
+
+class SidecarSpec(Model):
+    """The admin sidecar of each worker."""
+
+    image: str | None = Field(
+        default=None, max_length=512, description="The default is the engine's image."
+    )
+    resources: ResourceList = Field(default_factory=ResourceList)
+
+
+class TimeoutsSpec(Model):
+    """How long one worker may take for each step of a change, in seconds."""
+
+    prepare_seconds: int = Field(default=900, ge=1, le=86400)
+    pause_seconds: int = Field(default=60, ge=1, le=86400)
+    flush_seconds: int = Field(default=30, ge=1, le=86400)
+    reload_seconds: int = Field(default=600, ge=1, le=86400)
+    verify_seconds: int = Field(default=60, ge=1, le=86400)
+    resume_seconds: int = Field(default=30, ge=1, le=86400)
+
+
+class RolloutSpec(Model):
+    """How a new weightVersion reaches the workers."""
+
+    strategy: Literal["Rolling"] = Field(
+        default="Rolling", description="Rolling: batches of at most maxUnavailable workers."
+    )
+    max_unavailable: IntOrPercent = Field(
+        default="25%",
+        description="How many workers may be out at once, a number or a percentage"
+        " (rounded down, at least one). Workers that are broken already are not counted.",
+    )
+    pause_mode: PauseMode = Field(
+        default=PauseMode.KEEP,
+        description="What becomes of requests in flight: Keep freezes them and goes on with the"
+        " new weights, Wait lets them end first, Abort ends them at once, marked.",
+    )
+    kv_cache: KVCache = Field(
+        default=KVCache.RESET,
+        description="Reset empties the KV and prefix cache with the change; Preserve keeps it.",
+    )
+    timeouts: TimeoutsSpec = Field(default_factory=TimeoutsSpec)
+    progress_deadline_seconds: int = Field(
+        default=1800,
+        ge=1,
+        le=604800,
+        description="Without an end after this time the rollout is reported as Stalled.",
+    )
+
+
+class FleetSpec(Model):
+    """What the user wants; the operator never writes it."""
+
+    model_config = ConfigDict(
+        json_schema_extra=_rules(
+            (
+                "!has(self.weightVersion) || self.weightVersion == 'base' || has(self.weights)",
+                "weightVersion needs weights.path, which tells where versions are found",
+            ),
+        )
+    )
+
+    replicas: int = Field(default=1, ge=0, le=10000, description="Number of workers.")
+    weight_version: VersionName | None = Field(
+        default=None,
+        description="The version of the weights that every worker shall serve: the name that"
+        " replaces {version} in weights.path, or 'base' for the base model. Has no default:"
+        " a trainer or a GitOps tool owns it. Without it the operator changes no serving worker"
+        " and brings late joiners to the version that most workers serve.",
+    )
+    model: ModelSpec
+    weights: WeightsSpec | None = None
+    engine: EngineSpec = Field(default_factory=EngineSpec)
+    sidecar: SidecarSpec = Field(default_factory=SidecarSpec)
+    template: Opaque = Field(
+        default_factory=dict,
+        description="Overrides of the worker pods, as in a Pod template: metadata.labels,"
+        " metadata.annotations and spec (nodeSelector, tolerations, affinity, volumes, ...);"
+        " lists of named things are merged by name. The containers are `engine` and `sidecar`.",
+    )
+    rollout: RolloutSpec = Field(default_factory=RolloutSpec)
+    status_worker_limit: int = Field(
+        default=256, ge=0, le=512, description="How many workers status.workers may list."
+    )
+
+
+class Spread(Model):
+    """A time over the workers of a rollout, in milliseconds."""
+
+    min_ms: int
+    median_ms: int
+    max_ms: int
+
+
+class RolloutTimings(Model):
+    """How long the steps of a rollout took; `window` is gate closed to gate open."""
+
+    prepare: Spread | None = None
+    pause: Spread | None = None
+    flush: Spread | None = None
+    reload: Spread | None = None
+    verify: Spread | None = None
+    resume: Spread | None = None
+    window: Spread | None = None
+
+
+class RolloutStatus(Model):
+    """The newest rollout, recorded before its first side effect."""
+
+    id: int = Field(description="Counts rollouts: A, B, A are three.")
+    from_version: str = Field(default="", alias="from")
+    to: str
+    phase: str = Field(
+        description="Preparing, Pausing, Flushing, Reloading, Verifying, Resuming, Waiting,"
+        " Refused, Completed or Failed."
+    )
+    message: str = Field(default="", max_length=1024)
+    started_at: str
+    finished_at: str | None = None
+    seconds: float | None = Field(default=None, description="From start to end.")
+    timings: RolloutTimings | None = None
+
+    @property
+    def started_epoch(self) -> float:
+        """``started_at`` in seconds since the epoch."""
+        return datetime.fromisoformat(self.started_at).timestamp()
+
+
+class WorkerStatus(Model):
+    """One worker, in few words; its Pod tells more."""
+
+    name: str
+    phase: str
+    version: str | None = Field(default=None, description="What it proved to serve.")
+    ready: bool = False
+    window_ms: int | None = Field(
+        default=None, description="The pause window of its last change, in milliseconds."
+    )
+    message: str | None = Field(default=None, max_length=256)
+
+
+class Condition(Model):
+    """A condition as Kubernetes' API conventions define it."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str
+    last_transition_time: str
+    observed_generation: int
+
+
+class FleetStatus(Model):
+    """What is; written by the operator alone."""
+
+    observed_generation: int = -1
+    replicas: int = Field(default=0, description="Workers that exist.")
+    ready_replicas: int = Field(default=0, description="Workers that take traffic.")
+    proved_replicas: int = Field(default=0, description="Workers that proved the target.")
+    quarantined_replicas: int = 0
+    selector: str = Field(default="", description="Label selector of the worker pods.")
+    target: str = Field(default="", description="The version that was asked for.")
+    serving: str = Field(
+        default="",
+        description="The version that every worker that takes traffic has proved;"
+        " empty while they differ.",
+    )
+    proved: str = Field(default="", description="Workers that proved the target, of all.")
+    rollout: RolloutStatus | None = None
+    workers: list[WorkerStatus] = Field(
+        default_factory=list,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        description="Worst first when statusWorkerLimit cuts the list.",
+    )
+    workers_truncated: int = Field(default=0, description="How many workers the list leaves out.")
+    conditions: list[Condition] = Field(
+        default_factory=list,
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+        },
+    )
