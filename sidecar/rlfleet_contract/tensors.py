@@ -1,0 +1,138 @@
+"""The safetensors format, and how the sidecar names files to the engine.
+
+Both sides parse headers with this one function, so what the sidecar accepted is
+what the engine reads. It must stay true that a header which passes describes
+every byte of its file exactly once: no hole, no overlap, no byte left over.
+"""
+
+import json
+from math import prod
+from typing import NamedTuple
+
+from pydantic import Field
+
+from rlfleet_contract.models import Request
+
+LENGTH_BYTES = 8
+"""A file begins with the header's length, little-endian."""
+MAX_HEADER_BYTES = 100_000_000
+"""The format's own bound (huggingface/safetensors)."""
+MAX_RANK = 32
+
+BITS = {
+    "BOOL": 8,
+    "U8": 8,
+    "I8": 8,
+    "F8_E5M2": 8,
+    "F8_E4M3": 8,
+    "F8_E8M0": 8,
+    "U16": 16,
+    "I16": 16,
+    "F16": 16,
+    "BF16": 16,
+    "U32": 32,
+    "I32": 32,
+    "F32": 32,
+    "U64": 64,
+    "I64": 64,
+    "F64": 64,
+}
+"""Size of one element by dtype; a dtype that is not named here is refused."""
+
+
+class FileStamp(Request):
+    """One file as the sidecar saw it when it checked the checkpoint.
+
+    The engine refuses a file that is any other by the time it opens it.
+    """
+
+    name: str = Field(pattern=r"^[^/\x00]+$")
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+class Tensor(NamedTuple):
+    """One entry of a header."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    """Offset of the first byte from the start of the file."""
+    nbytes: int
+
+
+class BadHeaderError(ValueError):
+    """The header does not describe its file; the message says how."""
+
+
+def header_length(prefix: bytes, file_size: int) -> int:
+    """Tell how long the header is, from the first eight bytes of its file."""
+    if len(prefix) < LENGTH_BYTES:
+        raise BadHeaderError(f"the file has {file_size} bytes and no header")
+    length = int.from_bytes(prefix[:LENGTH_BYTES], "little")
+    if length > MAX_HEADER_BYTES:
+        raise BadHeaderError(f"its header claims {length} bytes; the limit is {MAX_HEADER_BYTES}")
+    if LENGTH_BYTES + length > file_size:
+        raise BadHeaderError(f"its header claims {length} bytes and the file has {file_size}")
+    return length
+
+
+def parse_header(header: bytes, file_size: int) -> tuple[Tensor, ...]:
+    """Read the header of a file of ``file_size`` bytes, tensors in file order."""
+    start = LENGTH_BYTES + len(header)
+    tensors = sorted(
+        (_entry(name, fields, start) for name, fields in _fields(header).items()),
+        key=lambda tensor: (tensor.begin, tensor.nbytes),
+    )
+    end = start
+    for tensor in tensors:
+        if tensor.begin != end:
+            raise BadHeaderError(f"tensor {tensor.name} leaves a hole or overlaps another")
+        end += tensor.nbytes
+    if end != file_size:
+        raise BadHeaderError(f"its header describes {end} bytes and the file has {file_size}")
+    return tuple(tensors)
+
+
+def _fields(header: bytes) -> dict[str, object]:
+    try:
+        parsed = json.loads(header, object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise BadHeaderError(f"its header is not JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise BadHeaderError("its header is not a JSON object")
+    parsed.pop("__metadata__", None)
+    return parsed
+
+
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise BadHeaderError("its header names a tensor twice")
+    return found
+
+
+def _entry(name: str, fields: object, start: int) -> Tensor:
+    if not isinstance(fields, dict):
+        raise BadHeaderError(f"tensor {name} is not described by an object")
+    bits = BITS.get(str(fields.get("dtype")))
+    if bits is None:
+        raise BadHeaderError(f"tensor {name} has the unknown dtype {str(fields.get('dtype'))[:32]}")
+    shape = _naturals(fields.get("shape"), f"the shape of tensor {name}")
+    offsets = _naturals(fields.get("data_offsets"), f"the data_offsets of tensor {name}")
+    if len(shape) > MAX_RANK or len(offsets) != len(("begin", "end")):
+        raise BadHeaderError(f"tensor {name} has a bad shape or bad data_offsets")
+    nbytes = prod(shape) * bits // 8
+    if offsets[1] - offsets[0] != nbytes:
+        raise BadHeaderError(f"tensor {name} needs {nbytes} bytes, not {offsets[1] - offsets[0]}")
+    return Tensor(name, str(fields["dtype"]), shape, start + offsets[0], nbytes)
+
+
+def _naturals(value: object, what: str) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(
+        isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value
+    ):
+        raise BadHeaderError(f"{what} is not a list of natural numbers")
+    return tuple(value)

@@ -1,0 +1,123 @@
+"""One flag, shared by all API server processes of one engine start.
+
+A small file in memory holds the engine's boot identity, the flag, and a slot with the
+counts of each process. It must stay true that a file of an earlier boot counts as
+closed, and that a process writes no slot but its own: then a request costs one byte's
+read and two counters, and no lock.
+"""
+
+import asyncio
+import fcntl
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+_MAGIC: Final = b"rlfgate1"
+_BOOT_BYTES: Final = 64
+_FLAG: Final = len(_MAGIC) + _BOOT_BYTES
+_SLOTS_AT: Final = 128
+_SLOT: Final = struct.Struct("<III")
+"""Process id, waiting, in flight."""
+_SLOTS: Final = 128
+_SIZE: Final = _SLOTS_AT + _SLOTS * _SLOT.size
+_POLL_S: Final = 0.005
+
+
+class Gate:
+    """The gate as one process sees it; closed until somebody opens it for this boot."""
+
+    def __init__(self, path: Path, boot: str) -> None:
+        self.boot = boot
+        self._map, self._slot = _attach(path, boot)
+        self._opened: asyncio.Event | None = None
+        self.waiting = 0
+        self.in_flight = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests pass."""
+        return self._map[_FLAG] == 1
+
+    def open(self) -> None:
+        """Let requests pass, in every process."""
+        self._map[_FLAG] = 1
+
+    def close(self) -> None:
+        """Hold requests from now on, in every process."""
+        self._map[_FLAG] = 0
+
+    def totals(self) -> tuple[int, int]:
+        """Count the requests waiting and in flight, over all processes."""
+        slots = [
+            _SLOT.unpack_from(self._map, _SLOTS_AT + index * _SLOT.size) for index in range(_SLOTS)
+        ]
+        return sum(slot[1] for slot in slots), sum(slot[2] for slot in slots)
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Count a request as in flight until it is completely answered."""
+        self.in_flight += 1
+        self._publish()
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            self._publish()
+
+    async def opened(self) -> None:
+        """Wait until the gate is open; one poller serves all who wait in this process."""
+        self.waiting += 1
+        self._publish()
+        try:
+            while not self.is_open:
+                await self._poll()
+        finally:
+            self.waiting -= 1
+            self._publish()
+
+    async def _poll(self) -> None:
+        if self._opened is not None:
+            await self._opened.wait()
+            return
+        self._opened = event = asyncio.Event()
+        try:
+            while not self.is_open:  # noqa: ASYNC110 - another process may open it
+                await asyncio.sleep(_POLL_S)
+        finally:
+            # A cancelled poller wakes the others too: the first of them polls on.
+            self._opened = None
+            event.set()
+
+    def _publish(self) -> None:
+        _SLOT.pack_into(self._map, self._slot, os.getpid(), self.waiting, self.in_flight)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        # A mapping keeps a duplicate of the descriptor, so closing would not unlock.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def _attach(path: Path, boot: str) -> tuple[mmap.mmap, int]:
+    """Map the file, made anew if it is another boot's, and find this process's slot."""
+    identity = _MAGIC + boot.encode()[:_BOOT_BYTES].ljust(_BOOT_BYTES, b"\0")
+    with _locked(path) as descriptor:
+        if os.fstat(descriptor).st_size != _SIZE or os.pread(descriptor, _FLAG, 0) != identity:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, identity.ljust(_SIZE, b"\0"), 0)
+        shared = mmap.mmap(descriptor, _SIZE)
+        for offset in range(_SLOTS_AT, _SIZE, _SLOT.size):
+            if _SLOT.unpack_from(shared, offset)[0] in (0, os.getpid()):
+                _SLOT.pack_into(shared, offset, os.getpid(), 0, 0)
+                return shared, offset
+    raise RuntimeError(f"{path} has no slot left: more than {_SLOTS} API server processes")

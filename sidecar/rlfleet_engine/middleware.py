@@ -1,0 +1,157 @@
+"""The guard and the gate in front of vLLM's routes.
+
+Named to vLLM by ``--middleware rlfleet_engine.middleware.Extension``. The guard: the
+network reaches the data routes and nothing else. The gate: while it is closed, whoever
+reads the model waits, except the sidecar's own probe. It must stay true that a request
+which finds the gate open pays for no task, no lock and no copy, and that one which
+waits loses no byte of its body.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from rlfleet_contract import api
+from rlfleet_contract.models import GateCommand, GateState
+from rlfleet_engine.gate import Gate
+from rlfleet_engine.guard import Route, is_local, route_of
+from rlfleet_engine.held import Held, Receive
+from rlfleet_engine.settings import Settings
+from rlfleet_engine.versions import check_loaded
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_PROBE = api.PROBE_HEADER.encode()
+_MAX_COMMAND_BYTES = 4096
+_NOT_FOUND = b'{"detail":"Not Found"}'
+"""Byte for byte what vLLM answers for a path that it does not know."""
+_ANSWER_S = 0.05
+"""How long an answer gets to leave before the process ends."""
+_ENDED_ON_DEMAND = 70
+
+check_loaded()
+
+
+def _end_process() -> None:
+    """End the engine: vLLM's other processes follow this one, whichever it is."""
+    os._exit(_ENDED_ON_DEMAND)
+
+
+class Extension:
+    """A plain ASGI middleware; vLLM makes one in each API server process."""
+
+    def __init__(
+        self,
+        app: Application,
+        gate: Gate | None = None,
+        end: Callable[[], None] = _end_process,
+    ) -> None:
+        self._app = app
+        self._gate = gate or _own_gate()
+        self._end = end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, hold, pass or refuse one request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        route = route_of(raw_path)
+        if route is Route.CONTROL:
+            await self._control(scope, receive, send)
+        elif route is Route.ALWAYS or _is_probe(scope):
+            await self._app(scope, receive, send)
+        elif self._gate.is_open:
+            with self._gate.passing():
+                await self._app(scope, receive, send)
+        else:
+            await self._hold(scope, receive, send)
+
+    async def _hold(self, scope: Scope, receive: Receive, send: Send) -> None:
+        held = Held(receive)
+        try:
+            if await held.until_open(self._gate):
+                with self._gate.passing():
+                    await self._app(scope, held.receive, send)
+        finally:
+            held.close()
+
+    async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not is_local(scope.get("client"), scope["headers"]):
+            await _refuse(scope, send)
+            return
+        match (scope["type"], scope.get("method"), scope["path"]):
+            case ("http", "GET", api.GATE_PATH):
+                await _answer(send, 200, self._state())
+            case ("http", "POST", api.GATE_PATH):
+                await self._command(receive, send)
+            case ("http", "POST", api.EXIT_PATH):
+                await _answer(send, 202, b"{}")
+                await asyncio.sleep(_ANSWER_S)
+                self._end()
+            case _:
+                await self._app(scope, receive, send)
+
+    async def _command(self, receive: Receive, send: Send) -> None:
+        try:
+            command = GateCommand.model_validate_json(await _body(receive))
+        except ValidationError as error:
+            await _answer(send, 400, error.json(include_url=False, include_input=False).encode())
+            return
+        if command.boot != self._gate.boot:
+            await _answer(send, 409, self._state())
+            return
+        if command.action == "open":
+            self._gate.open()
+        else:
+            self._gate.close()
+        await _answer(send, 200, self._state())
+
+    def _state(self) -> bytes:
+        waiting, in_flight = self._gate.totals()
+        gate = self._gate
+        state = GateState(
+            boot=gate.boot, is_open=gate.is_open, waiting=waiting, in_flight=in_flight
+        )
+        return state.model_dump_json().encode()
+
+
+def _own_gate() -> Gate:
+    settings = Settings.load()
+    return Gate(settings.gate_file, settings.boot)
+
+
+def _is_probe(scope: Scope) -> bool:
+    headers = scope["headers"]
+    return any(name == _PROBE for name, _ in headers) and is_local(scope.get("client"), headers)
+
+
+async def _body(receive: Receive) -> bytes:
+    body, more = b"", True
+    while more and len(body) <= _MAX_COMMAND_BYTES:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return body
+
+
+async def _refuse(scope: Scope, send: Send) -> None:
+    if scope["type"] == "websocket":
+        # What Starlette does for a websocket path that nobody knows.
+        await send({"type": "websocket.close", "code": 1000, "reason": ""})
+    else:
+        await _answer(send, 404, _NOT_FOUND)
+
+
+async def _answer(send: Send, status: int, body: bytes) -> None:
+    headers = [
+        (b"content-length", str(len(body)).encode()),
+        (b"content-type", b"application/json"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

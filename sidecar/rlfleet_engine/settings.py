@@ -1,0 +1,42 @@
+"""Where the gate's file lies and what tells one start of the engine from another.
+
+The only reader of the environment and of /proc in this package. The boot identity
+must be the same in all API server processes of one start of the engine and differ
+after each: it is the kernel's boot and the start time of process 1, which is the
+engine itself (the pod must not share its process namespace).
+"""
+
+import os
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Self
+
+_START_TIME_AFTER_NAME = 19
+"""Field 22 of /proc/PID/stat, counted behind the command's closing bracket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What this process needs to know."""
+
+    gate_file: Path
+    """Shared by the API server processes of one engine (RLFLEET_GATE_FILE)."""
+    boot: str
+    """Changes with every start of the engine (RLFLEET_BOOT only for tests)."""
+
+    @classmethod
+    def load(cls) -> Self:
+        """Read them from the environment and the kernel."""
+        environment = os.environ  # noqa: TID251 - the one reader
+        return cls(
+            gate_file=Path(environment.get("RLFLEET_GATE_FILE", "/dev/shm/rlfleet-gate")),  # noqa: S108 - memory shared by the engine's processes
+            boot=environment.get("RLFLEET_BOOT") or _boot(),
+        )
+
+
+def _boot() -> str:
+    kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    fields = Path("/proc/1/stat").read_text().rpartition(")")[2].split()
+    identity = f"{kernel} {fields[_START_TIME_AFTER_NAME]}"
+    return sha256(identity.encode()).hexdigest()[:16]

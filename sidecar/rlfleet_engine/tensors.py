@@ -1,0 +1,132 @@
+"""Reads the tensors of checked files and digests exactly the bytes it hands on.
+
+It must stay true that what is digested is what is installed: tensors are read into
+memory once, never mapped, so that a file which changes meanwhile changes neither
+behind the digest's back. SHA-256 because processors have instructions for it: 1.3 GiB/s
+a core where BLAKE2b does 0.7.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from rlfleet_contract.models import Installed
+from rlfleet_contract.tensors import (
+    LENGTH_BYTES,
+    FileStamp,
+    Tensor,
+    header_length,
+    parse_header,
+)
+
+_AHEAD = 4
+"""Tensors read and digested before they are asked for; bounds the memory."""
+_THREADS = 2
+
+
+class ChangedError(Exception):
+    """A file is not the one that the sidecar checked."""
+
+
+class _Place(NamedTuple):
+    tensor: Tensor
+    descriptor: int
+
+
+class Reader:
+    """The tensors of one checkpoint in name order, read once."""
+
+    def __init__(self, directory: str, files: Sequence[FileStamp]) -> None:
+        self._directory = Path(directory)
+        self._files = files
+        self._opened: list[int] = []
+        self._places: list[_Place] = []
+        self._digest = sha256()
+        self._tensors = 0
+        self._nbytes = 0
+
+    def __enter__(self) -> Self:
+        try:
+            for stamp in self._files:
+                self._open(stamp)
+        except BaseException:
+            self._close()
+            raise
+        self._places.sort(key=lambda place: place.tensor.name)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def __iter__(self) -> Iterator[tuple[Tensor, bytearray]]:
+        with ThreadPoolExecutor(_THREADS, "rlfleet-read") as pool:
+            left = iter(self._places)
+            ahead: deque[tuple[Tensor, Future[tuple[bytearray, bytes]]]] = deque()
+            for place in islice(left, _AHEAD):
+                ahead.append((place.tensor, pool.submit(_read, place)))
+            while ahead:
+                tensor, future = ahead.popleft()
+                data, digest = future.result()
+                for place in islice(left, 1):
+                    ahead.append((place.tensor, pool.submit(_read, place)))
+                self._count(tensor, digest)
+                yield tensor, data
+
+    def installed(self) -> Installed:
+        """Tell what was read so far, and that the files are still the checked ones."""
+        for stamp, descriptor in zip(self._files, self._opened, strict=True):
+            _compare(stamp, descriptor)
+        return Installed(
+            tensors=self._tensors, nbytes=self._nbytes, digest=self._digest.hexdigest()
+        )
+
+    def _open(self, stamp: FileStamp) -> None:
+        descriptor = os.open(self._directory / stamp.name, os.O_RDONLY | os.O_CLOEXEC)
+        self._opened.append(descriptor)
+        _compare(stamp, descriptor)
+        length = header_length(os.pread(descriptor, LENGTH_BYTES, 0), stamp.size)
+        header = os.pread(descriptor, length, LENGTH_BYTES)
+        for tensor in parse_header(header, stamp.size):
+            self._places.append(_Place(tensor, descriptor))
+
+    def _count(self, tensor: Tensor, digest: bytes) -> None:
+        entry = f"{tensor.name}\0{tensor.dtype}\0{tensor.shape}\0"
+        self._digest.update(entry.encode() + digest)
+        self._tensors += 1
+        self._nbytes += tensor.nbytes
+
+    def _close(self) -> None:
+        while self._opened:
+            os.close(self._opened.pop())
+
+
+def _compare(stamp: FileStamp, descriptor: int) -> None:
+    seen = os.fstat(descriptor)
+    if (seen.st_size, seen.st_mtime_ns, seen.st_ino) != (stamp.size, stamp.mtime_ns, stamp.inode):
+        raise ChangedError(
+            f"{stamp.name} is not the file that was checked: it has {seen.st_size} bytes, inode"
+            f" {seen.st_ino}, and was checked at {stamp.size} bytes, inode {stamp.inode};"
+            " a version's directory must not be written again"
+        )
+
+
+def _read(place: _Place) -> tuple[bytearray, bytes]:
+    data = bytearray(place.tensor.nbytes)
+    view, done = memoryview(data), 0
+    while done < len(data):
+        count = os.preadv(place.descriptor, [view[done:]], place.tensor.begin + done)
+        if count == 0:
+            raise ChangedError(f"the file that holds {place.tensor.name} has become shorter")
+        done += count
+    return data, sha256(data).digest()
