@@ -1,0 +1,100 @@
+"""Where slow things are kept between runs, outside the work tree.
+
+Everything that takes minutes (compiled binaries, the virtual environment, image
+layers) lies under one folder, named by the hash of what it was made from. So a
+name that exists is right: there is no "is it current?" beyond looking, a switch
+of branch costs nothing, and `make clean-cache` is the only way to lose it.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dev import steps
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+# The only folders that are ours to delete: RLFLEET_CACHE may name a folder
+# that holds other things too.
+OWNED = ("bin", "cluster", "containerd", "images", "locks", "logs", "venv")
+
+
+def root() -> Path:
+    """Return the cache folder: RLFLEET_CACHE or the user's own cache."""
+    named = os.environ.get("RLFLEET_CACHE")
+    if named:
+        return Path(named).absolute()
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "rlfleet"
+
+
+def folder(*parts: str) -> Path:
+    """Return a folder of the cache, made if it is missing."""
+    path = root().joinpath(*parts)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def digest(*ingredients: Path | str) -> str:
+    """Name what these files, folders and strings make: 12 hex digits."""
+    total = hashlib.sha256()
+    for ingredient in ingredients:
+        for part in _parts(ingredient):
+            total.update(hashlib.sha256(part).digest())
+    return total.hexdigest()[:12]
+
+
+def _parts(ingredient: Path | str) -> Iterator[bytes]:
+    if isinstance(ingredient, str):
+        yield ingredient.encode()
+    elif ingredient.is_dir():
+        for path in sorted(ingredient.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield str(path.relative_to(ingredient)).encode()
+                yield path.read_bytes()
+    else:
+        yield ingredient.read_bytes()
+
+
+@contextmanager
+def lock(name: str) -> Iterator[None]:
+    """Let one process at a time make `name`; the kernel frees it on any death."""
+    with (folder("locks") / name).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            steps.say(f"waiting for another process that works on {name} …")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def call(argv: list[str], log: str, cwd: Path = REPOSITORY, env: dict[str, str] | None = None) -> None:
+    """Run a slow command with its output in logs/<log>.log; show the end if it fails."""
+    path = folder("logs") / f"{log}.log"
+    with path.open("wb") as out:
+        done = subprocess.run(
+            argv, cwd=cwd, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False
+        )
+    if done.returncode:
+        tail = "\n".join(path.read_text(errors="replace").splitlines()[-25:])
+        message = f"`{' '.join(argv)[:200]}` ended with {done.returncode}; the end of {path}:\n{tail}"
+        raise steps.StepFailed(message)
+
+
+def clean() -> None:
+    """Delete everything that is ours in the cache."""
+    if (root() / "cluster" / "supervisor.json").exists():
+        message = "the cluster is up and runs from the cache; `make cluster-down` first"
+        raise steps.StepFailed(message)
+    for name in OWNED:
+        shutil.rmtree(root() / name, ignore_errors=True)
+    steps.say(f"{root()} is clean")
+
+
+if __name__ == "__main__":
+    steps.main(clean)
