@@ -88,7 +88,7 @@ def call(argv: list[str], log: str, cwd: Path = REPOSITORY, env: dict[str, str] 
 
 def clean() -> None:
     """Delete everything that is ours in the cache."""
-    if (root() / "cluster" / "supervisor.json").exists():
+    if (root() / "cluster" / "holder.json").exists():
         message = "the cluster is up and runs from the cache; `make cluster-down` first"
         raise steps.StepFailed(message)
     for name in OWNED:

@@ -1,0 +1,66 @@
+"""Names, addresses and folders of the development node: constants, decided once.
+
+The node lives in its own Linux namespaces behind one veth pair. The host's end
+has HOST_ADDRESS, the node's end NODE_ADDRESS; pods and services are reached
+through the node. There is no default route inside: the cluster is hermetic, and
+what reaches for the internet fails at once instead of hanging.
+"""
+
+from pathlib import Path
+
+from dev import cache, controlplane
+
+NODE_NAME = "rlfleet-dev"
+HOST_LINK = "rlfleet0"
+NODE_LINK = "eth0"
+HOST_ADDRESS = "10.245.0.1"
+NODE_ADDRESS = "10.245.0.2"
+LINK_PREFIX = 30
+POD_RANGE = "10.244.0.0/16"
+SERVICE_RANGE = "10.96.0.0/16"
+DNS_ADDRESS = "10.96.0.10"
+CLUSTER_DOMAIN = "cluster.local"
+
+KUBELET_PORT = 10250
+CGROUP = "rlfleet"
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+
+# Folders whose place Kubernetes fixes and that must not mix with the host's:
+# inside the namespaces an own folder is mounted over each.
+PRIVATE_FOLDERS = ("/var/log", "/var/lib/kubelet", "/var/lib/cni")
+
+
+def state() -> Path:
+    """Return what one run of the cluster writes; a new run starts with none of it."""
+    return cache.root() / "cluster" / "state"
+
+
+def logs() -> Path:
+    """Return where each component's output is."""
+    return cache.root() / "cluster" / "logs"
+
+
+def kubeconfig() -> Path:
+    """Return the cluster-admin kubeconfig for the host."""
+    return cache.root() / "cluster" / "kubeconfig"
+
+
+def holder_file() -> Path:
+    """Return where the running node's holding process is written down."""
+    return cache.root() / "cluster" / "holder.json"
+
+
+def containerd_root() -> Path:
+    """Return containerd's content and snapshots: images outlive the cluster."""
+    return cache.root() / "containerd"
+
+
+def report_file() -> Path:
+    """Return the supervisor's report: each component's pid, and how it ended."""
+    return state() / "components.json"
+
+
+def endpoints() -> controlplane.Endpoints:
+    """Return where the control plane listens."""
+    return controlplane.Endpoints(state(), NODE_ADDRESS, apiserver_port=6443, etcd_port=2379, etcd_peer_port=2380)

@@ -1,0 +1,183 @@
+"""The node seen from the host: its namespaces, its link, its end.
+
+One process holds everything: `unshare`, whose child is the supervisor, process 1
+inside. What the host itself keeps of a node is a veth link with two routes, a
+cgroup and at most two empty folders to mount on; `end` removes each of them and
+is safe to repeat after any interruption.
+"""
+
+import contextlib
+import ipaddress
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dev import cache
+from dev.node import layout
+from dev.steps import StepFailed
+
+PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds the namespaces.
+
+    Its start time tells it from a later process with the same pid.
+    """
+
+    pid: int
+    started: str
+
+    def inside(self, *argv: str) -> list[str]:
+        """Return a command line that runs with the node's files and network."""
+        return ["nsenter", f"--target={self.pid}", "--mount", "--net", "--", *argv]
+
+
+def current() -> Holder | None:
+    """Return the running node, or None."""
+    try:
+        holder = Holder(**json.loads(layout.holder_file().read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return holder if _start_time(holder.pid) == holder.started else None
+
+
+def start(plan: dict[str, object]) -> Holder:
+    """Start a node that runs the plan."""
+    _refuse_taken_addresses()
+    _make_cgroups()
+    for place in layout.PRIVATE_FOLDERS:
+        Path(place).mkdir(parents=True, exist_ok=True)
+    argv = ["unshare", "--net", "--mount", "--ipc", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    argv += [sys.executable, "-m", "dev.node.supervisor"]
+    with (layout.logs() / "supervisor.log").open("wb") as log:
+        process = subprocess.Popen(
+            argv, cwd=cache.REPOSITORY, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        )
+    holder = Holder(process.pid, _start_time(process.pid))
+    layout.holder_file().write_text(json.dumps(asdict(holder)))
+    _link(holder)
+    assert process.stdin is not None
+    process.stdin.write(f"{json.dumps(plan)}\n".encode())
+    process.stdin.close()
+    return holder
+
+
+def end() -> bool:
+    """End the node and remove every trace of it but the images; tell whether there was one."""
+    holder = current()
+    if holder:
+        _kill(holder)
+    with contextlib.suppress(subprocess.CalledProcessError):
+        _ip("link", "delete", layout.HOST_LINK)
+    _remove_cgroups()
+    for place in layout.PRIVATE_FOLDERS:
+        with contextlib.suppress(OSError):
+            Path(place).rmdir()
+    shutil.rmtree(layout.state(), ignore_errors=True)
+    layout.kubeconfig().unlink(missing_ok=True)
+    layout.holder_file().unlink(missing_ok=True)
+    return holder is not None
+
+
+def _kill(holder: Holder) -> None:
+    """Kill the holder and wait until the last process inside is gone."""
+    children = [pid for pid in _pids() if _stat(pid)[1:2] == [str(holder.pid)]]
+    watches = [os.pidfd_open(pid) for pid in children]
+    os.kill(holder.pid, signal.SIGKILL)
+    for watch in watches:
+        select.select([watch], [], [], PATIENCE_S)
+        os.close(watch)
+
+
+def _link(holder: Holder) -> None:
+    """Connect host and node, and route pods and services through the node."""
+    own, deadline = Path("/proc/self/ns/net").readlink(), time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{holder.pid}/ns/net").readlink() == own:
+        if time.monotonic() > deadline:
+            message = f"no new namespaces: see {layout.logs() / 'supervisor.log'}"
+            raise StepFailed(message)
+        time.sleep(0.01)
+    peer = ["peer", "name", layout.NODE_LINK, "netns", str(holder.pid)]
+    _ip("link", "add", layout.HOST_LINK, "type", "veth", *peer)
+    _ip("address", "add", f"{layout.HOST_ADDRESS}/{layout.LINK_PREFIX}", "dev", layout.HOST_LINK)
+    _ip("link", "set", layout.HOST_LINK, "up")
+    for target in (layout.POD_RANGE, layout.SERVICE_RANGE):
+        _ip("route", "add", target, "via", layout.NODE_ADDRESS)
+
+
+def _refuse_taken_addresses() -> None:
+    wanted = [layout.POD_RANGE, layout.SERVICE_RANGE, f"{layout.NODE_ADDRESS}/32"]
+    for route in json.loads(_ip("-json", "route", "show")):
+        if route["dst"] == "default":
+            continue
+        taken = ipaddress.ip_network(route["dst"])
+        if any(ipaddress.ip_network(target).overlaps(taken) for target in wanted):
+            message = (
+                f"this machine already routes {taken} to {route.get('dev')}: another cluster is up here "
+                "(its own `make cluster-down` ends it), or use it with CLUSTER=existing"
+            )
+            raise StepFailed(message)
+
+
+def _make_cgroups() -> None:
+    for hierarchy in _hierarchies():
+        own = hierarchy / layout.CGROUP
+        own.mkdir(exist_ok=True)
+        # Version 2 only: children get no controller that the parent does not pass on.
+        for group in (hierarchy, own):
+            for controller in ("cpu", "cpuset", "memory", "pids", "io"):
+                with contextlib.suppress(OSError):
+                    (group / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def _remove_cgroups() -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    for hierarchy in _hierarchies():
+        own = hierarchy / layout.CGROUP
+        while own.exists() and time.monotonic() < deadline:
+            for group in sorted((path for path in own.rglob("*") if path.is_dir()), reverse=True):
+                with contextlib.suppress(OSError):
+                    group.rmdir()
+            with contextlib.suppress(OSError):
+                own.rmdir()
+
+
+def _hierarchies() -> Iterator[Path]:
+    """Return every cgroup hierarchy: one folder each in version 1, the root in version 2."""
+    for path in (layout.CGROUP_ROOT, *layout.CGROUP_ROOT.iterdir()):
+        version_2 = path == layout.CGROUP_ROOT and (path / "cgroup.controllers").exists()
+        version_1 = path.parent == layout.CGROUP_ROOT and (path / "release_agent").exists()
+        if (version_1 and not path.is_symlink()) or version_2:
+            yield path
+
+
+def _pids() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def _stat(pid: int) -> list[str]:
+    """Return a process's state, parent and so on: what follows its name in /proc/PID/stat."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _start_time(pid: int) -> str:
+    """Return when a process started, in clock ticks, or nothing if it is gone or a zombie."""
+    fields = _stat(pid)
+    return fields[19] if fields and fields[0] != "Z" else ""
+
+
+def _ip(*argv: str) -> str:
+    return subprocess.run(["ip", *argv], check=True, capture_output=True, text=True).stdout

@@ -1,0 +1,102 @@
+"""Process 1 of the node's namespaces: starts the components and says how they end.
+
+Killing it ends the whole cluster, because the kernel ends every process of a pid
+namespace with its first. It restarts nothing: a component that died is a fact to
+see, and it stands in the report (layout.report_file) with its exit status.
+
+It waits for one line of JSON on its input, the plan. The host side sends it when
+the network link is in place; an input that ends without a line, because whoever
+started this process died, ends it.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from dev.node import boot
+
+POLL_S = 0.03
+
+
+class Supervisor:
+    """The components of one run: waiting, started or ended."""
+
+    def __init__(self, components: list[dict[str, object]], logs: Path, report: Path) -> None:
+        self._waiting = [(str(c["name"]), _words(c["argv"]), _words(c["after"])) for c in components]
+        self._running: dict[int, str] = {}
+        self._report: dict[str, dict[str, int]] = {}
+        self._logs = logs
+        self._path = report
+
+    def run(self) -> None:
+        """Start everything in order, then only look on."""
+        while self._waiting:
+            self._start_next()
+            self._reap(os.WNOHANG)
+            time.sleep(POLL_S)
+        while True:
+            self._reap(0)
+
+    def _start_next(self) -> None:
+        name, argv, after = self._waiting[0]
+        if not all(boot.accepts(address) for address in after):
+            return
+        self._waiting.pop(0)
+        try:
+            pid = _spawn(argv, self._logs / f"{name}.log")
+        except OSError as error:
+            self._tell(name, "ended", error.errno)
+            return
+        self._running[pid] = name
+        self._tell(name, "pid", pid)
+
+    def _reap(self, flags: int) -> None:
+        """Take the status of one ended process: a component's or an orphan's."""
+        try:
+            pid, status = os.waitpid(-1, flags)
+        except ChildProcessError:
+            time.sleep(1)
+            return
+        if name := self._running.pop(pid, None):
+            self._tell(name, "ended", os.waitstatus_to_exitcode(status))
+
+    def _tell(self, name: str, what: str, value: int) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {name} {what} {value}", flush=True)
+        self._report.setdefault(name, {})[what] = value
+        unfinished = self._path.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(self._report))
+        unfinished.replace(self._path)
+
+
+def _spawn(argv: list[str], log: Path) -> int:
+    """Start a program; not by subprocess, which would wait for children that are ours to reap."""
+    writing = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), writing, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    return os.posix_spawnp(argv[0], argv, os.environ, file_actions=files, setsid=True)
+
+
+def _words(value: object) -> list[str]:
+    assert isinstance(value, list)
+    return [str(word) for word in value]
+
+
+def main() -> None:
+    """Read the plan, prepare, start, look on."""
+    line = sys.stdin.readline()
+    if not line:
+        return
+    plan = json.loads(line)
+    state, logs = Path(plan["state"]), Path(plan["logs"])
+    boot.prepare(state)
+    boot.sweep(plan["sweeper"], logs / "sweeper.log")
+    Supervisor(plan["components"], logs, Path(plan["report"])).run()
+
+
+if __name__ == "__main__":
+    main()
