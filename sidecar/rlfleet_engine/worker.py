@@ -59,7 +59,7 @@ def _as_torch(reader: Reader) -> Iterator[tuple[str, Any]]:
         yield tensor.name, _tensor(tensor, data)
 
 
-def _tensor(tensor: Tensor, data: bytearray) -> Any:  # noqa: ANN401 - torch has no types here
+def _tensor(tensor: Tensor, data: bytearray) -> Any:
     import torch  # noqa: PLC0415 - only inside vLLM's workers
 
     dtype = getattr(torch, _TORCH_NAMES[tensor.dtype])

@@ -1,0 +1,53 @@
+"""Runs the sidecar (``python -m rlfleet_sidecar``); everything is set by RLFLEET_* variables."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import uvicorn
+
+from rlfleet_sidecar import logs
+from rlfleet_sidecar.app import create_app
+from rlfleet_sidecar.settings import PREFIX, Settings, SettingsError
+
+_MAX_HEADER_BYTES = 16 * 1024
+_GRACE_S = 5
+"""How long open connections may take to end; a command under way is waited for besides."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM; a command under way is finished first."""
+    variables = "\n".join(
+        f"  {PREFIX}{name.upper()}" + ("" if field.is_required() else f"  [{field.default}]")
+        for name, field in Settings.model_fields.items()
+    )
+    parser = argparse.ArgumentParser(
+        prog="rlfleet_sidecar",
+        description=__doc__,
+        epilog=f"variables:\n{variables}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR")
+    options = parser.parse_args(arguments)
+    logs.configure(options.log_level)
+    try:
+        settings = Settings.load()
+    except SettingsError as error:
+        parser.exit(2, f"rlfleet_sidecar: {error}\n")
+    uvicorn.run(
+        create_app(settings),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=512,
+        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        http="h11",
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,240 @@
+"""Each verb's doing, against the engine and the disk; who may call which is judged elsewhere.
+
+It must stay true that a stage is written down before the act that makes it true and,
+where the act makes things better, only after it; and that each way out of a reload or a
+proof that did not end well leads through DOUBT.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+from rlfleet_contract.models import (
+    FlushRequest,
+    GateState,
+    Installed,
+    KVCache,
+    PauseMode,
+    PauseRequest,
+    ReloadRequest,
+    ResumeRequest,
+    Stage,
+    VerifyRequest,
+)
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar import probe
+from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints
+from rlfleet_sidecar.engine import Engine
+from rlfleet_sidecar.errors import (
+    EngineError,
+    EngineLostError,
+    EngineRestartedError,
+    SidecarError,
+)
+from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.logs import fields
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.swap import Event, observe
+
+_LOOK_S = 2.0
+_UNDO_S = 30.0
+_PASSES = 2
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def within(
+    code: Code, timeout_s: float, *, lost: Code = Code.ENGINE_UNREACHABLE
+) -> AsyncIterator[None]:
+    """Bound a step and give what goes wrong in it the step's code."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError as error:
+        raise SidecarError(code, f"the engine was not done after {timeout_s:g} s") from error
+    except (EngineError, probe.BadAnswerError) as error:
+        raise SidecarError(code, str(error)) from error
+    except EngineLostError as error:
+        raise SidecarError(lost, f"the engine went away: {error}") from error
+    except EngineRestartedError as error:
+        raise SidecarError(
+            Code.ENGINE_RESTARTED, "the engine was restarted meanwhile: all that was proved is void"
+        ) from error
+
+
+class Steps:
+    """The steps of a change, and what is seen of the engine between them."""
+
+    def __init__(
+        self, settings: Settings, engine: Engine, checkpoints: Checkpoints, journal: Journal
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._checkpoints = checkpoints
+        self._journal = journal
+        self._checked: Checkpoint | None = None
+        self.gate: GateState | None = None
+        """The gate as it was seen last."""
+
+    async def prepare(self, version: str) -> None:
+        """Check the version and note that it can be reloaded."""
+        self._checked = await asyncio.to_thread(self._checkpoints.check, version)
+        self._journal.prepared(version)
+
+    async def pause(self, request: PauseRequest) -> None:
+        """Close the gate, then pause the engine."""
+        self._journal.move(Event.PAUSING, operation=request.operation)
+        async with within(Code.PAUSE_FAILED, request.timeout_s):
+            await self._engine.close_gate(self._boot)
+            await self._engine.pause(request.mode, request.kv_cache)
+
+    async def flush(self, request: FlushRequest) -> None:
+        """Reset the caches of the paused engine."""
+        async with within(Code.FLUSH_FAILED, request.timeout_s):
+            await self._engine.flush()
+
+    async def reload(self, request: ReloadRequest) -> None:
+        """Install the prepared version; whatever goes wrong once it began is DOUBT."""
+        checkpoint = await self._recheck(request.version)
+        async with within(Code.PAUSE_FAILED, request.timeout_s):
+            if not await self._engine.is_paused():
+                raise EngineError("the engine runs though it was paused; pause it again")
+        self._journal.move(Event.RELOADING, operation=request.operation)
+        try:
+            async with within(Code.RELOAD_FAILED, request.timeout_s, lost=Code.RELOAD_FAILED):
+                installed = await self._engine.reload(
+                    str(checkpoint.directory), checkpoint.files, request.timeout_s
+                )
+            _demand_all(checkpoint, installed)
+        except Exception:
+            self._journal.move(Event.RELOAD_FAILED, operation=request.operation)
+            raise
+        self._journal.move(Event.RELOADED, version=request.version, operation=request.operation)
+
+    async def verify(self, request: VerifyRequest) -> None:
+        """Let the engine run behind the closed gate and prove what it holds."""
+        vocabulary = await asyncio.to_thread(self._checkpoints.vocabulary)
+        is_new = self._journal.state.stage is Stage.LOADED
+        lost = Code.PROOF_FAILED if is_new else Code.ENGINE_UNREACHABLE
+        try:
+            async with within(Code.PROOF_FAILED, request.timeout_s, lost=lost):
+                await self._engine.close_gate(self._boot)
+                await self._engine.resume()
+                fingerprint = await self._probe(vocabulary)
+                await self._engine.close_gate(self._boot)
+            self.demand_fingerprint(request.expected_fingerprint, fingerprint)
+        except Exception:
+            self._journal.move(Event.PROOF_FAILED, operation=request.operation)
+            await self._silence()
+            raise
+        self._journal.move(Event.PROVED, fingerprint=fingerprint, operation=request.operation)
+
+    async def resume(self, request: ResumeRequest) -> None:
+        """Open the gate over what is proved."""
+        async with within(Code.RESUME_FAILED, request.timeout_s):
+            if self._journal.state.stage is Stage.PAUSED:
+                await self._engine.resume()
+            await self._engine.open_gate(self._boot)
+        self._journal.move(Event.OPENED, operation=request.operation)
+
+    async def undo(self) -> None:
+        """Leave a pause in which nothing was loaded: run on with what the engine holds."""
+        proved = self._journal.state.proved
+        async with within(Code.RESUME_FAILED, _UNDO_S):
+            await self._engine.resume()
+            if proved is not None:
+                await self._engine.open_gate(self._boot)
+        self._journal.move(Event.RELEASED if proved is None else Event.OPENED)
+
+    async def end(self) -> None:
+        """End the engine: it comes back on the boot weights."""
+        async with within(Code.INTERNAL, _LOOK_S):
+            await self._engine.end()
+
+    async def look(self) -> GateState | None:
+        """See which boot answers; None if none does. Raises TimeoutError if nobody knows."""
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                return await self._engine.gate()
+        except (EngineLostError, EngineError):
+            return None
+
+    def heed(self, gate: GateState | None) -> None:
+        """Let what was seen of the engine count."""
+        self.gate = gate
+        event = observe(self._journal.state, None if gate is None else gate.boot)
+        if event is not None:
+            self._journal.move(event, boot=None if gate is None else gate.boot)
+
+    async def align(self) -> None:
+        """Bring the gate where the stage says it is."""
+        is_open = self._journal.state.stage is Stage.OPEN
+        move = self._engine.open_gate if is_open else self._engine.close_gate
+        async with within(Code.INTERNAL, _LOOK_S):
+            await move(self._boot)
+
+    def demand_fingerprint(self, expected: str | None, found: str | None) -> None:
+        """See that this worker answers as the others of its version do."""
+        if expected is not None and expected != found:
+            raise SidecarError(
+                Code.PROOF_FAILED,
+                f"the probe answered {found}, other workers of this version answered {expected}",
+            )
+
+    @property
+    def _boot(self) -> str:
+        boot = self._journal.state.boot
+        if boot is None:
+            raise EngineRestartedError("no boot of the engine was seen")
+        return boot
+
+    async def _recheck(self, version: str) -> Checkpoint:
+        checked = self._checked
+        if checked is None or checked.version != version:
+            # The sidecar was restarted since: the journal knows the name, not the files.
+            self._checked = await asyncio.to_thread(self._checkpoints.check, version)
+            return self._checked
+        await asyncio.to_thread(self._checkpoints.check_unchanged, checked)
+        return checked
+
+    async def _probe(self, vocabulary: int) -> str:
+        """Ask everything twice, alone and uncached: a sound engine answers the same."""
+        passes = [await self._ask_all(vocabulary) for _ in range(_PASSES)]
+        if len(set(passes)) > 1:
+            raise probe.BadAnswerError("the same greedy probe was answered in two ways")
+        return probe.fingerprint(passes[0])
+
+    async def _ask_all(self, vocabulary: int) -> tuple[tuple[int, ...], ...]:
+        settings = self._settings
+        salt = f"rlfleet-probe-{uuid4().hex}"
+        answers: list[tuple[int, ...]] = []
+        for prompt in probe.prompts(vocabulary, settings.probe_prompts):
+            body = probe.request(settings.model_name, prompt, settings.probe_tokens, salt)
+            answers.append(probe.read(await self._engine.complete(body), settings.probe_tokens))
+        return tuple(answers)
+
+    async def _silence(self) -> None:
+        """End, with a mark, the requests that an unproved engine has begun to answer."""
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
+        except (TimeoutError, EngineError, EngineLostError) as error:
+            _log.warning("The engine in doubt did not pause", extra=fields(why=error))
+
+
+def _demand_all(checkpoint: Checkpoint, installed: list[Installed]) -> None:
+    """See that each rank consumed what the checkpoint's headers promise, and the same bytes."""
+    promised = (checkpoint.tensors, checkpoint.nbytes)
+    if not installed:
+        raise SidecarError(Code.RELOAD_FAILED, "no rank of the engine told what it installed")
+    for rank, one in enumerate(installed):
+        if (one.tensors, one.nbytes) != promised:
+            raise SidecarError(
+                Code.RELOAD_FAILED,
+                f"rank {rank} installed {one.tensors} tensors of {one.nbytes} bytes;"
+                f" the checkpoint has {promised[0]} of {promised[1]}",
+            )
+    if len({one.digest for one in installed}) > 1:
+        raise SidecarError(Code.RELOAD_FAILED, "the engine's ranks installed different bytes")

@@ -1,0 +1,109 @@
+"""Puts the sidecar together: routes behind credentials, one error handler, the watch.
+
+It must stay true that credentials are demanded by the application, not by a route: one
+that is added later, or that nobody knows, is refused to strangers too. Only the two
+health routes stand outside; the kubelet has no credentials.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import httpx
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.responses import JSONResponse, Response
+
+from rlfleet_contract import api
+from rlfleet_contract.problems import MEANINGS, Code
+from rlfleet_sidecar.act import Steps
+from rlfleet_sidecar.checkpoint import Checkpoints
+from rlfleet_sidecar.credentials import Credentials
+from rlfleet_sidecar.engine import Engine
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.perform import Performer
+from rlfleet_sidecar.routes import performer_of, router
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.watch import Watch
+
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
+_log = logging.getLogger(__name__)
+
+
+def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = None) -> FastAPI:
+    """Make the application; it tends the engine between its start-up and shutdown."""
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    journal = Journal(settings.state_dir)
+    engine = Engine(settings.engine_url, transport)
+    steps = Steps(settings, engine, Checkpoints(settings), journal)
+    performer = Performer(steps, journal)
+    watch = Watch(settings, steps, journal, performer)
+    credentials = Credentials(settings.token_file)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with engine:
+            looking = asyncio.create_task(watch.run())
+            try:
+                yield
+            finally:
+                looking.cancel()
+                with suppress(asyncio.CancelledError):
+                    await looking
+                await performer.flight.landed()
+
+    async def authorize(request: Request) -> None:
+        credentials.demand(request.headers.get("authorization"))
+        performer.note_caller()
+
+    app = FastAPI(
+        lifespan=lifespan,
+        dependencies=[Depends(authorize)],
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    app.state.performer = performer
+    _add_routes(app)
+    return app
+
+
+def _add_routes(app: FastAPI) -> None:
+    app.add_route(api.LIVE_PATH, _live, methods=["GET"])
+    app.add_route(api.READY_PATH, _ready, methods=["GET"])
+    app.include_router(router)
+    app.add_api_route("/{path:path}", _unknown, methods=_METHODS)
+    app.add_exception_handler(SidecarError, _problem)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Exception, _internal)
+
+
+async def _live(_request: Request) -> Response:
+    return JSONResponse({"live": True})
+
+
+async def _ready(request: Request) -> Response:
+    serving = performer_of(request).serving
+    return JSONResponse({"ready": serving}, 200 if serving else 503)
+
+
+async def _unknown(path: str) -> Response:
+    problem = SidecarError(Code.INVALID_REQUEST, f"there is no route /{path:.200}").problem()
+    return JSONResponse(problem.model_dump(mode="json"), 404)
+
+
+async def _problem(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, SidecarError):
+        raise TypeError("not an error of the sidecar's") from error
+    problem = error.problem()
+    return JSONResponse(problem.model_dump(mode="json"), MEANINGS[error.code].status)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    return await _problem(request, SidecarError(Code.INVALID_REQUEST, str(error)))
+
+
+async def _internal(request: Request, error: Exception) -> Response:
+    _log.error("A request failed for a reason of the sidecar's own", exc_info=error)
+    return await _problem(request, SidecarError(Code.INTERNAL, type(error).__name__))

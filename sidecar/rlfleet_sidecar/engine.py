@@ -1,0 +1,132 @@
+"""The one vLLM beside this sidecar, over loopback: a short fixed list of calls.
+
+httpx's errors stop here. An answer that is not the wanted one is an EngineError, no
+answer is an EngineLostError. There are no timeouts but for connecting: whoever calls
+knows how long a step may take and cancels.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+from pydantic import ValidationError
+
+from rlfleet_contract import api
+from rlfleet_contract.models import GateCommand, GateState, Installed, KVCache, PauseMode
+from rlfleet_contract.tensors import FileStamp
+from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError
+
+_CONNECT_S = 2.0
+_TOLD_CHARACTERS = 300
+
+
+class Engine:
+    """Speaks to vLLM and to our extension inside it."""
+
+    def __init__(self, url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._client = httpx.AsyncClient(
+            base_url=url,
+            transport=transport or httpx.AsyncHTTPTransport(verify=False, trust_env=False),
+            timeout=httpx.Timeout(None, connect=_CONNECT_S),
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._client.aclose()
+
+    async def gate(self) -> GateState:
+        """Tell which boot answers and how its gate stands."""
+        return _gate_state(await self._call("GET", api.GATE_PATH))
+
+    async def open_gate(self, boot: str) -> GateState:
+        """Open the gate of exactly this boot."""
+        return await self._command(GateCommand(action="open", boot=boot))
+
+    async def close_gate(self, boot: str) -> GateState:
+        """Close the gate of exactly this boot."""
+        return await self._command(GateCommand(action="close", boot=boot))
+
+    async def pause(self, mode: PauseMode, kv_cache: KVCache) -> None:
+        """Pause; returns when nothing is being computed any more."""
+        clear = str(kv_cache is KVCache.RESET).lower()
+        await self._call("POST", "/pause", params={"mode": mode.lower(), "clear_cache": clear})
+
+    async def resume(self) -> None:
+        """Let the engine run; harmless if it does."""
+        await self._call("POST", "/resume")
+
+    async def is_paused(self) -> bool:
+        """Tell whether the engine is paused."""
+        return (await self._call("GET", "/is_paused")).get("is_paused") is True
+
+    async def flush(self) -> None:
+        """Reset the KV and prefix cache.
+
+        Frozen requests hold blocks and vLLM says ``success: false``; so they are made
+        to compute their prefix anew when they go on.
+        """
+        answer = await self._call(
+            "POST", "/reset_prefix_cache", params={"reset_running_requests": "true"}
+        )
+        if answer.get("success") is not True:
+            raise EngineError("/reset_prefix_cache did not succeed: blocks are still held")
+
+    async def reload(
+        self, directory: str, files: Sequence[FileStamp], timeout_s: float
+    ) -> list[Installed]:
+        """Install the files in every rank and tell what each consumed."""
+        arguments = {"directory": directory, "files": [stamp.model_dump() for stamp in files]}
+        body = {"method": api.RELOAD_RPC, "kwargs": arguments, "timeout": timeout_s}
+        answer = await self._call("POST", "/collective_rpc", json=body)
+        results = answer.get("results")
+        try:
+            return [Installed.model_validate(result) for result in results or ()]
+        except ValidationError as error:
+            raise EngineError(f"the reload told {results!s:.{_TOLD_CHARACTERS}}") from error
+
+    async def complete(self, body: Mapping[str, object]) -> Mapping[str, object]:
+        """Complete a prompt behind the closed gate."""
+        return await self._call(
+            "POST", "/v1/completions", json=dict(body), headers={api.PROBE_HEADER: "1"}
+        )
+
+    async def end(self) -> None:
+        """End the engine; the kubelet starts it anew."""
+        await self._call("POST", api.EXIT_PATH)
+
+    async def _command(self, command: GateCommand) -> GateState:
+        return _gate_state(await self._call("POST", api.GATE_PATH, json=command.model_dump()))
+
+    async def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        try:
+            reply = await self._client.request(method, path, **arguments)
+        except httpx.HTTPError as error:
+            raise EngineLostError(f"{path}: {type(error).__name__} {error}") from error
+        if reply.status_code == httpx.codes.CONFLICT and path == api.GATE_PATH:
+            raise EngineRestartedError("the engine was restarted")
+        if not reply.is_success:
+            told = reply.text[:_TOLD_CHARACTERS]
+            raise EngineError(f"{path} answered {reply.status_code}: {told}")
+        try:
+            parsed = reply.json()
+        except ValueError as error:
+            raise EngineError(f"{path} answered no JSON") from error
+        if not isinstance(parsed, dict):
+            raise EngineError(f"{path} answered no JSON object")
+        return parsed
+
+
+def _gate_state(answer: Mapping[str, object]) -> GateState:
+    try:
+        return GateState.model_validate(answer)
+    except ValidationError as error:
+        raise EngineError("the gate's answer is not a GateState") from error

@@ -1,0 +1,35 @@
+"""What can go wrong in the sidecar.
+
+One class reaches callers: its code says everything a caller may decide on. The two
+about the engine stay inside until the step in which they happened gives them a code.
+"""
+
+from rlfleet_contract.problems import Code, Problem
+
+
+class SidecarError(Exception):
+    """A command that was refused or failed; becomes a Problem at the edge."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.operation: str | None = None
+        """The command that it happened to; known to whoever carries commands out."""
+        self.version: str | None = None
+
+    def problem(self) -> Problem:
+        """Tell it in the contract's words."""
+        return Problem.of(self.code, self.message, version=self.version, operation=self.operation)
+
+
+class EngineError(Exception):
+    """The engine answered, and not with what was asked for."""
+
+
+class EngineLostError(Exception):
+    """The engine did not answer: it is gone, or going."""
+
+
+class EngineRestartedError(Exception):
+    """The engine is another start of it than the one that the command was meant for."""

@@ -1,0 +1,95 @@
+"""Is a checkpoint one of the boot model's architecture? Pure, over headers and configs.
+
+vLLM boots only if each parameter got a tensor, and reloads with a warning if some did
+not. So names must be the boot checkpoint's: then the same parameters are covered. Shapes
+must be equal. Dtypes must be equal but among the three floating types that vLLM casts
+into the serving dtype when it copies (a trainer may keep float32 where the Hub had
+bfloat16); casting an integer or a quantised type would change its meaning.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from rlfleet_contract.tensors import Tensor
+
+_CAST = frozenset({"BF16", "F16", "F32"})
+_TIED = "lm_head.weight"
+_NAMED_DIFFERENCES = 3
+
+_ARCHITECTURE = (
+    "architectures",
+    "attention_bias",
+    "head_dim",
+    "hidden_act",
+    "hidden_size",
+    "intermediate_size",
+    "layer_types",
+    "mlp_bias",
+    "model_type",
+    "moe_intermediate_size",
+    "num_attention_heads",
+    "num_experts",
+    "num_experts_per_tok",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "num_local_experts",
+    "partial_rotary_factor",
+    "quantization_config",
+    "rms_norm_eps",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "sliding_window",
+    "text_config",
+    "tie_word_embeddings",
+    "vocab_size",
+)
+"""What decides how weights are used. Compared where both configs have it: releases of
+transformers write different sets of keys."""
+
+
+def differences(
+    model: Mapping[str, Tensor], found: Mapping[str, Tensor], *, tied: bool
+) -> str | None:
+    """Tell the first differences of a checkpoint from the boot model; None if there are none."""
+    optional = {_TIED} if tied else set()
+    missing = model.keys() - found.keys() - optional
+    unknown = found.keys() - model.keys()
+    wrong = [
+        told
+        for name in sorted(found.keys() & model.keys())
+        if (told := _difference(model[name], found[name]))
+    ]
+    parts = [
+        _first("tensors are missing", sorted(missing)),
+        _first("tensors are unknown to the model", sorted(unknown)),
+        _first("tensors differ from the model", wrong),
+    ]
+    return "; ".join(part for part in parts if part) or None
+
+
+def config_differences(model: Mapping[str, object], found: Mapping[str, object]) -> str | None:
+    """Tell why a checkpoint's own config.json does not go with the boot model."""
+    if "auto_map" in found:
+        return "it asks for code of its own (auto_map), which is never run: remove it"
+    wrong = [
+        f"{key} is {found[key]!r:.60} and the boot model's is {model[key]!r:.60}"
+        for key in _ARCHITECTURE
+        if key in found and key in model and found[key] != model[key]
+    ]
+    return "; ".join(wrong[:_NAMED_DIFFERENCES]) or None
+
+
+def _difference(model: Tensor, found: Tensor) -> str | None:
+    if model.shape != found.shape:
+        return f"{found.name} has shape {list(found.shape)}, not {list(model.shape)}"
+    if model.dtype != found.dtype and not {model.dtype, found.dtype} <= _CAST:
+        return f"{found.name} has dtype {found.dtype}, not {model.dtype}"
+    return None
+
+
+def _first(what: str, items: Iterable[str]) -> str:
+    named = list(items)
+    if not named:
+        return ""
+    more = ", …" if len(named) > _NAMED_DIFFERENCES else ""
+    return f"{len(named)} {what} ({', '.join(named[:_NAMED_DIFFERENCES])}{more})"

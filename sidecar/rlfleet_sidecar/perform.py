@@ -1,0 +1,269 @@
+"""Carries out commands: one at a time, to the end, and cleans up after a failure.
+
+What a command may do is judged first (judge.py), each step is done by act.py. A refusal
+leaves everything as it was. After a failure this holds: before the reload began, the
+engine runs on with what it held; after, it is in doubt and stays out of traffic.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import assert_never
+
+from rlfleet_contract.models import (
+    Change,
+    Command,
+    FlushRequest,
+    KVCache,
+    PauseRequest,
+    PrepareRequest,
+    ReloadRequest,
+    ResumeRequest,
+    Running,
+    Stage,
+    Timings,
+    UpdateRequest,
+    Verb,
+    VerifyRequest,
+    WorkerReport,
+)
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.act import Steps
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.flight import Flight, Key
+from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.judge import Verdict, judge, judge_update
+from rlfleet_sidecar.logs import fields
+from rlfleet_sidecar.swap import Rescue
+
+Step = PrepareRequest | PauseRequest | FlushRequest | ReloadRequest | VerifyRequest | ResumeRequest
+_VERBS: dict[type[Command], Verb] = {
+    PrepareRequest: Verb.PREPARE,
+    PauseRequest: Verb.PAUSE,
+    FlushRequest: Verb.FLUSH,
+    ReloadRequest: Verb.RELOAD,
+    VerifyRequest: Verb.VERIFY,
+    ResumeRequest: Verb.RESUME,
+}
+_UPDATE = "Update"
+_RESCUE = "Rescue"
+_log = logging.getLogger(__name__)
+
+
+class Performer:
+    """The worker as its callers see it."""
+
+    def __init__(self, steps: Steps, journal: Journal) -> None:
+        self._steps = steps
+        self._journal = journal
+        self._running: Running | None = None
+        self._stopwatch = _Stopwatch()
+        self.flight = Flight()
+        self._called_at = time.monotonic()
+
+    async def carry_out(self, request: Step | UpdateRequest) -> WorkerReport:
+        """Carry the command out and tell how the worker stands then."""
+        what = _UPDATE if isinstance(request, UpdateRequest) else _VERBS[type(request)]
+        key = Key(what, request.operation, request.version)
+        try:
+            return await self.flight.join(key, lambda: self._carry_out(request))
+        except SidecarError as error:
+            error.operation, error.version = request.operation, request.version
+            raise
+
+    async def rescue(self, rescue: Rescue) -> None:
+        """Lead a change that nobody leads to its safe end; gives way to any command."""
+        key = Key(_RESCUE, rescue, self._journal.state.proved or "")
+        _log.warning("The sidecar acts of itself", extra=fields(how=rescue))
+        await self.flight.join(key, lambda: self._rescue(rescue))
+
+    def note_caller(self) -> None:
+        """Note that somebody with credentials spoke to this worker."""
+        self._called_at = time.monotonic()
+
+    @property
+    def alone_s(self) -> float:
+        """How long nobody with credentials has spoken to this worker."""
+        return time.monotonic() - self._called_at
+
+    def report(self) -> WorkerReport:
+        """Tell all that is known of this worker."""
+        journal, state, gate = self._journal, self._journal.state, self._steps.gate
+        is_up = state.stage is not Stage.DOWN
+        return WorkerReport(
+            session=journal.session,
+            boot=state.boot if is_up else None,
+            stage=state.stage,
+            proved=state.proved if is_up else None,
+            fingerprint=state.fingerprint if is_up else None,
+            installed=state.installed if is_up else None,
+            prepared=state.prepared,
+            running=self._running,
+            in_flight=0 if gate is None else gate.waiting + gate.in_flight,
+            refusal=journal.refusal,
+            failure=journal.failure,
+            last_change=journal.last_change,
+        )
+
+    @property
+    def serving(self) -> bool:
+        """Whether this worker may take traffic."""
+        return self._journal.state.serving
+
+    async def _carry_out(self, request: Step | UpdateRequest) -> WorkerReport:
+        self._stopwatch.begin(request.operation)
+        commands = self._plan(request)
+        current: Step | None = None
+        try:
+            for current in commands:
+                if self._is_due(current):
+                    await self._do(current)
+        except SidecarError as error:
+            await self._clean_up(current, error)
+            raise
+        except Exception as error:
+            _log.exception("A command failed for a reason of the sidecar's own")
+            own = SidecarError(Code.INTERNAL, f"{type(error).__name__} in the sidecar: see its log")
+            await self._clean_up(current, own)
+            raise own from error
+        finally:
+            self._running = None
+        return self.report()
+
+    def _plan(self, request: Step | UpdateRequest) -> Sequence[Step]:
+        """Tell the steps of a command; raises its refusal, and then nothing has happened."""
+        state = self._journal.state
+        if not isinstance(request, UpdateRequest):
+            judge(state, _VERBS[type(request)], request.version)
+            if isinstance(request, VerifyRequest) and state.proved == request.version:
+                self._steps.demand_fingerprint(request.expected_fingerprint, state.fingerprint)
+            return (request,)
+        self._repeat_failure(request)
+        if state.proved == request.version:
+            self._steps.demand_fingerprint(request.expected_fingerprint, state.fingerprint)
+        return steps_of(request, judge_update(state, request.version))
+
+    def _repeat_failure(self, request: UpdateRequest) -> None:
+        """Answer a repeated command that has failed for good as it was answered before."""
+        failure = self._journal.failure
+        if failure is None or failure.retryable or self._journal.state.stage is not Stage.DOUBT:
+            return
+        if (failure.operation, failure.version) == (request.operation, request.version):
+            raise SidecarError(failure.code, failure.message)
+
+    def _is_due(self, command: Step) -> bool:
+        verdict = judge(self._journal.state, _VERBS[type(command)], command.version)
+        return verdict is Verdict.DO
+
+    async def _do(self, command: Step) -> None:
+        verb = _VERBS[type(command)]
+        self._running = Running(verb=verb, operation=command.operation, version=command.version)
+        before = self._journal.state.stage
+        with self._stopwatch.measure(verb):
+            match command:
+                case PrepareRequest():
+                    await self._steps.prepare(command.version)
+                case PauseRequest():
+                    await self._steps.pause(command)
+                case FlushRequest():
+                    await self._steps.flush(command)
+                case ReloadRequest():
+                    await self._steps.reload(command)
+                case VerifyRequest():
+                    await self._steps.verify(command)
+                case ResumeRequest():
+                    await self._steps.resume(command)
+                case _:
+                    assert_never(command)
+        if verb is Verb.RESUME and before is Stage.PROVED:
+            self._journal.changed(self._stopwatch.change(command))
+
+    async def _clean_up(self, command: Step | None, error: SidecarError) -> None:
+        """Note the failure, undo what can be undone, and see how the engine stands."""
+        if command is None:
+            return
+        error.operation, error.version = command.operation, command.version
+        problem = error.problem()
+        if isinstance(command, PrepareRequest):
+            self._journal.refused(problem)
+            return
+        self._journal.failed(problem)
+        is_undoable = not isinstance(command, VerifyRequest | ResumeRequest)
+        if is_undoable and self._journal.state.stage is Stage.PAUSED:
+            with suppress(SidecarError):
+                await self._steps.undo()
+        with suppress(TimeoutError):
+            self._steps.heed(await self._steps.look())
+
+    async def _rescue(self, rescue: Rescue) -> WorkerReport:
+        match rescue:
+            case Rescue.UNDO:
+                await self._steps.undo()
+            case Rescue.OPEN:
+                version = self._journal.state.proved or ""
+                await self._steps.resume(ResumeRequest(operation=_RESCUE, version=version))
+            case Rescue.END:
+                await self._steps.end()
+            case Rescue.ALIGN:
+                await self._steps.align()
+        return self.report()
+
+
+def steps_of(request: UpdateRequest, verbs: Sequence[Verb]) -> tuple[Step, ...]:
+    """Make the single commands that the whole sequence consists of."""
+    operation, version, limits = request.operation, request.version, request.timeouts
+    steps: dict[Verb, Step] = {
+        Verb.PAUSE: PauseRequest(
+            operation=operation,
+            version=version,
+            mode=request.mode,
+            kv_cache=request.kv_cache,
+            timeout_s=limits.pause_s,
+        ),
+        Verb.FLUSH: FlushRequest(operation=operation, version=version, timeout_s=limits.flush_s),
+        Verb.RELOAD: ReloadRequest(operation=operation, version=version, timeout_s=limits.reload_s),
+        Verb.VERIFY: VerifyRequest(
+            operation=operation,
+            version=version,
+            expected_fingerprint=request.expected_fingerprint,
+            timeout_s=limits.verify_s,
+        ),
+        Verb.RESUME: ResumeRequest(operation=operation, version=version, timeout_s=limits.resume_s),
+    }
+    skipped = {Verb.FLUSH} if request.kv_cache is KVCache.PRESERVE else set()
+    return tuple(steps[verb] for verb in verbs if verb not in skipped)
+
+
+class _Stopwatch:
+    """Times the steps of one operation, whether they came as one command or as many."""
+
+    def __init__(self) -> None:
+        self._operation: str | None = None
+        self._taken: dict[Verb, float] = {}
+        self._closed_at: float | None = None
+
+    def begin(self, operation: str) -> None:
+        if operation != self._operation:
+            self._operation, self._taken, self._closed_at = operation, {}, None
+
+    @contextmanager
+    def measure(self, verb: Verb) -> Iterator[None]:
+        begun = time.monotonic()
+        if verb is Verb.PAUSE:
+            self._closed_at = begun
+        try:
+            yield
+        finally:
+            self._taken[verb] = round(time.monotonic() - begun, 6)
+
+    def change(self, command: Command) -> Change:
+        closed_at = self._closed_at
+        window = 0.0 if closed_at is None else round(time.monotonic() - closed_at, 6)
+        taken = {f"{verb.lower()}_s": seconds for verb, seconds in self._taken.items()}
+        return Change(
+            operation=command.operation,
+            version=command.version,
+            finished_at=time.time(),
+            timings=Timings.model_validate({**taken, "window_s": window}),
+        )

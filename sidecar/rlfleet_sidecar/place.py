@@ -1,0 +1,226 @@
+"""Opens directories and files of checkpoints, beneath one root and nowhere else.
+
+A version names a directory, never a path. It is opened component by component from a
+descriptor of the allowed root and no component may be a symbolic link, nor may a file
+that is read: then no writer of the volume can lead the engine elsewhere. The root itself
+comes from the pod's specification and may be a link or a mount. The boot model's
+directory is the pod's too, so in it links are followed (Hub caches are made of them).
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from rlfleet_contract.problems import Code
+from rlfleet_contract.tensors import FileStamp
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.settings import PLACEHOLDER
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_MAX_ENTRIES = 10_000
+_NAMED_VERSIONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One opened file of a folder."""
+
+    descriptor: int
+    stamp: FileStamp
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """An opened directory."""
+
+    path: Path
+    descriptor: int
+    follow: bool
+    """Whether links in it are followed: only in the boot model's own."""
+    reader_uid: int | None = None
+    """Who else must be able to read its files: the engine's user."""
+
+    def names(self) -> list[str]:
+        """List it, sorted; refuses a directory that holds more than any checkpoint does."""
+        with os.scandir(self.descriptor) as entries:
+            names = sorted(entry.name for entry in islice(entries, _MAX_ENTRIES + 1))
+        if len(names) > _MAX_ENTRIES:
+            raise SidecarError(
+                Code.CHECKPOINT_INVALID,
+                f"{self.path} holds more than {_MAX_ENTRIES} files: not a checkpoint",
+            )
+        return names
+
+    def modified_ns(self, name: str) -> int | None:
+        """Tell when a file was written last; None if it is not there."""
+        try:
+            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_mtime_ns
+        except FileNotFoundError:
+            return None
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[Reading]:
+        """Open one regular file and say which one it is."""
+        path = self.path / name
+        flags = _FILE if self.follow else _FILE | os.O_NOFOLLOW
+        try:
+            descriptor = os.open(name, flags, dir_fd=self.descriptor)
+        except OSError as error:
+            raise self._refusal(path, error) from error
+        try:
+            seen = os.fstat(descriptor)
+            if not stat.S_ISREG(seen.st_mode):
+                raise SidecarError(Code.PATH_REFUSED, f"{path} is not a regular file")
+            if self.reader_uid is not None and not _may_read(seen, self.reader_uid):
+                raise _unreadable(path, seen.st_mode, self.reader_uid)
+            stamp = FileStamp(
+                name=name, size=seen.st_size, mtime_ns=seen.st_mtime_ns, inode=seen.st_ino
+            )
+            yield Reading(descriptor, stamp)
+        finally:
+            os.close(descriptor)
+
+    def _refusal(self, path: Path, error: OSError) -> SidecarError:
+        if error.errno == errno.ELOOP:
+            return _link(path)
+        if error.errno in {errno.EACCES, errno.EPERM}:
+            seen = os.stat(path.name, dir_fd=self.descriptor)
+            return _unreadable(path, seen.st_mode, os.geteuid())
+        if error.errno == errno.ENOENT:
+            return SidecarError(Code.CHECKPOINT_INVALID, f"{path} does not exist")
+        return _io_error(path, error)
+
+
+@contextmanager
+def open_model(path: Path) -> Iterator[Folder]:
+    """Open the boot model's directory."""
+    try:
+        descriptor = os.open(path, _DIRECTORY)
+    except FileNotFoundError as error:
+        raise SidecarError(
+            Code.VERSION_NOT_FOUND, f"the model path {path} does not exist: is it mounted?"
+        ) from error
+    except OSError as error:
+        raise _io_error(path, error) from error
+    try:
+        yield Folder(path, descriptor, follow=True)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where versions lie: a root and the components beneath it."""
+
+    root: Path
+    parts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, template: str) -> "Layout":
+        """Split a template such as /weights/{version}/weight before its first placeholder."""
+        parts = Path(template).parts
+        first = next(index for index, part in enumerate(parts) if PLACEHOLDER in part)
+        return cls(Path(*parts[:first]), parts[first:])
+
+    def folder_of(self, version: str) -> Path:
+        """Tell where the version lies."""
+        return self.root.joinpath(*(part.replace(PLACEHOLDER, version) for part in self.parts))
+
+    @contextmanager
+    def open(self, version: str, reader_uid: int | None) -> Iterator[tuple[Folder, ...]]:
+        """Open the version's directories from the outermost to the one with the weights."""
+        opened: list[Folder] = []
+        try:
+            folder = self._open_root()
+            opened.append(folder)
+            for part in self.parts:
+                folder = self._open_part(folder, part.replace(PLACEHOLDER, version), reader_uid)
+                opened.append(folder)
+            yield tuple(opened[1:])
+        finally:
+            for folder in opened:
+                os.close(folder.descriptor)
+
+    def _open_root(self) -> Folder:
+        try:
+            return Folder(self.root, os.open(self.root, _DIRECTORY), follow=False)
+        except FileNotFoundError as error:
+            raise SidecarError(
+                Code.VERSION_NOT_FOUND, f"the weights root {self.root} is not there: is it mounted?"
+            ) from error
+        except OSError as error:
+            raise _io_error(self.root, error) from error
+
+    def _open_part(self, parent: Folder, name: str, reader_uid: int | None) -> Folder:
+        path = parent.path / name
+        try:
+            flags = _DIRECTORY | os.O_NOFOLLOW
+            descriptor = os.open(name, flags, dir_fd=parent.descriptor)
+        except OSError as error:
+            raise self._why_not(parent, path, error) from error
+        return Folder(path, descriptor, follow=False, reader_uid=reader_uid)
+
+    def _why_not(self, parent: Folder, path: Path, error: OSError) -> SidecarError:
+        if error.errno == errno.ENOENT:
+            return SidecarError(
+                Code.VERSION_NOT_FOUND, f"{path} does not exist; {self._known(parent)}"
+            )
+        if error.errno in {errno.ENOTDIR, errno.ELOOP}:
+            seen = os.stat(path.name, dir_fd=parent.descriptor, follow_symlinks=False)
+            if stat.S_ISLNK(seen.st_mode):
+                return _link(path)
+            return SidecarError(Code.CHECKPOINT_INVALID, f"{path} is not a directory")
+        return _io_error(path, error)
+
+    def _known(self, parent: Folder) -> str:
+        if parent.path != self.root:
+            return f"there is {', '.join(parent.names()[:_NAMED_VERSIONS]) or 'nothing'}"
+        before, _, after = self.parts[0].partition(PLACEHOLDER)
+        versions = [
+            name.removeprefix(before).removesuffix(after)
+            for name in parent.names()
+            if name.startswith(before) and name.endswith(after) and not name.startswith(".")
+        ]
+        if not versions:
+            return f"{self.root} holds no version"
+        return f"among the versions there are {', '.join(versions[-_NAMED_VERSIONS:])}"
+
+
+def _may_read(seen: os.stat_result, uid: int) -> bool:
+    """Tell whether a user who is in the sidecar's groups may read the file."""
+    if uid == 0:
+        return True
+    if seen.st_uid == uid:
+        return bool(seen.st_mode & stat.S_IRUSR)
+    if seen.st_gid in {os.getegid(), *os.getgroups()} and seen.st_gid != 0:
+        return bool(seen.st_mode & stat.S_IRGRP)
+    return bool(seen.st_mode & stat.S_IROTH)
+
+
+def _unreadable(path: Path, mode: int, uid: int) -> SidecarError:
+    whose = "by its owner only" if not mode & (stat.S_IRGRP | stat.S_IROTH) else "by others only"
+    return SidecarError(
+        Code.CHECKPOINT_UNREADABLE,
+        f"{path} is readable {whose} (mode {stat.S_IMODE(mode):04o}) and the engine runs as uid"
+        f" {uid}: chmod a+r, or write with umask 022",
+    )
+
+
+def _link(path: Path) -> SidecarError:
+    return SidecarError(
+        Code.PATH_REFUSED,
+        f"{path} is a symbolic link: a version must be a directory of regular files beneath the"
+        " weights root",
+    )
+
+
+def _io_error(path: Path, error: OSError) -> SidecarError:
+    return SidecarError(
+        Code.CHECKPOINT_UNREADABLE, f"{path} cannot be opened: {os.strerror(error.errno or 0)}"
+    )

@@ -1,0 +1,92 @@
+"""What the sidecar is told by its pod: read once, frozen, passed in.
+
+The only reader of the environment. Each field is the variable RLFLEET_<FIELD>.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from rlfleet_contract import api
+
+PREFIX = "RLFLEET_"
+PLACEHOLDER = "{version}"
+
+
+def _check_absolute(path: Path) -> Path:
+    if not path.is_absolute() or ".." in path.parts:
+        raise ValueError("must be an absolute path without '..'")
+    return path
+
+
+def _check_template(template: str) -> str:
+    _check_absolute(Path(template))
+    if template.count(PLACEHOLDER) != 1 or template.replace(PLACEHOLDER, "").count("{"):
+        raise ValueError("must hold {version} exactly once")
+    return template
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_check_absolute)]
+
+
+class SettingsError(Exception):
+    """A variable is missing or wrong; the message names it."""
+
+
+class Settings(BaseModel):
+    """Everything that a pod can set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    model_name: str = Field(min_length=1)
+    """The name under which vLLM serves the model (--served-model-name)."""
+    model_path: AbsolutePath
+    """What the engine boots with; the version named base."""
+    engine_url: str = f"http://127.0.0.1:{api.ENGINE_PORT}"
+    """vLLM's API server, on loopback."""
+    weights_path: Annotated[str, AfterValidator(_check_template)] = "/weights/{version}"
+    """Where a version lies; what stands before the part with {version} is the allowed root."""
+    token_file: AbsolutePath = Path("/var/run/rlfleet/token")
+    """Read again when it changes; missing or empty, every command is refused."""
+    state_dir: AbsolutePath = Path("/var/lib/rlfleet")
+    """The worker's own memory; must outlive the container, not the pod."""
+    host: str = "0.0.0.0"
+    port: int = Field(default=api.ADMIN_PORT, ge=0, le=65535)
+    marker: str = "STABLE"
+    """A file that is written last into a complete version."""
+    finished_marker: str = ".finished"
+    """The same, for writers that leave a mark at the beginning too."""
+    started_marker: str = ".sender_ready"
+    """The mark at the beginning: newer than the one at the end, the version is being written."""
+    engine_uid: int | None = None
+    """The user that the engine runs as, when it is not the sidecar's own."""
+    probe_prompts: int = Field(default=2, ge=1, le=8)
+    probe_tokens: int = Field(default=8, ge=1, le=64)
+    poll_s: float = Field(default=1.0, gt=0)
+    """How often the engine is looked at."""
+    orphan_s: float = Field(default=120.0, gt=0)
+    """How long a change may stand still without a sign of whoever leads it."""
+    check_s: float = Field(default=120.0, gt=0)
+    """How long the check of one version may take."""
+
+    @classmethod
+    def load(cls, environment: Mapping[str, str] | None = None) -> Self:
+        """Read them; variables with other names are not ours."""
+        if environment is None:
+            environment = os.environ  # noqa: TID251 - the one reader
+        found = {
+            name: environment[variable]
+            for name in cls.model_fields
+            if (variable := PREFIX + name.upper()) in environment
+        }
+        try:
+            return cls.model_validate(found)
+        except ValidationError as error:
+            lines = [
+                f"{PREFIX}{str(problem['loc'][0]).upper()}: {problem['msg']}"
+                for problem in error.errors()
+            ]
+            raise SettingsError("; ".join(lines)) from error

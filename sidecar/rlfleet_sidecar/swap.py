@@ -1,0 +1,206 @@
+"""The change of weights as a table: stages, events, and nothing that acts.
+
+One worker has one State. An event is something that has happened, or that is about to
+happen and is written down first, so that a sidecar which dies in the midst of it finds
+a stage that is never better than the truth. Three rules hold for whoever edits this:
+
+- Only PROVED leads to a served version, and only out of a stage in which the engine
+  holds one known version. A reload that has begun voids what was proved before.
+- DOUBT has three ways out: a reload that ends well and is proved, and a new boot.
+- An illegal event is an error and changes nothing.
+
+A new boot voids everything. An engine that was merely silent comes back to where it
+was (BACK_TO); so does a sidecar that was restarted, because it begins as if it had lost
+the engine. LOADING and LOADED come back as DOUBT: nobody saw how they went on.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from rlfleet_contract.api import BASE_VERSION
+from rlfleet_contract.models import Stage, Verb
+
+
+class Event(StrEnum):
+    """What happens to a worker."""
+
+    BOOTED = "Booted"
+    """A start of the engine answers that was not seen before."""
+    LOST = "Lost"
+    """The engine does not answer."""
+    BACK = "Back"
+    """The same start of the engine answers again."""
+    PAUSING = "Pausing"
+    """The gate is about to close and the engine to pause."""
+    OPENED = "Opened"
+    """The engine runs and the gate is open."""
+    RELEASED = "Released"
+    """The engine runs on behind the closed gate, with what it held before the pause."""
+    RELOADING = "Reloading"
+    """The reload is about to begin."""
+    RELOADED = "Reloaded"
+    RELOAD_FAILED = "ReloadFailed"
+    PROVED = "Proved"
+    PROOF_FAILED = "ProofFailed"
+
+
+_ANYWHERE = {Event.BOOTED: Stage.CLOSED, Event.LOST: Stage.DOWN}
+
+TABLE: dict[Stage, dict[Event, Stage]] = {
+    Stage.DOWN: _ANYWHERE,
+    Stage.CLOSED: _ANYWHERE
+    | {
+        Event.PAUSING: Stage.PAUSED,
+        Event.PROVED: Stage.PROVED,
+        Event.PROOF_FAILED: Stage.DOUBT,
+    },
+    Stage.OPEN: _ANYWHERE | {Event.PAUSING: Stage.PAUSED},
+    Stage.PAUSED: _ANYWHERE
+    | {
+        Event.PAUSING: Stage.PAUSED,
+        Event.OPENED: Stage.OPEN,
+        Event.RELEASED: Stage.CLOSED,
+        Event.RELOADING: Stage.LOADING,
+        Event.PROVED: Stage.PROVED,
+        Event.PROOF_FAILED: Stage.DOUBT,
+    },
+    Stage.LOADING: _ANYWHERE | {Event.RELOADED: Stage.LOADED, Event.RELOAD_FAILED: Stage.DOUBT},
+    Stage.LOADED: _ANYWHERE
+    | {
+        Event.RELOADING: Stage.LOADING,
+        Event.PROVED: Stage.PROVED,
+        Event.PROOF_FAILED: Stage.DOUBT,
+    },
+    Stage.PROVED: _ANYWHERE | {Event.OPENED: Stage.OPEN, Event.PAUSING: Stage.PAUSED},
+    Stage.DOUBT: _ANYWHERE | {Event.PAUSING: Stage.DOUBT, Event.RELOADING: Stage.LOADING},
+}
+
+BACK_TO: dict[Stage, Stage] = {
+    Stage.CLOSED: Stage.CLOSED,
+    Stage.OPEN: Stage.OPEN,
+    Stage.PAUSED: Stage.PAUSED,
+    Stage.LOADING: Stage.DOUBT,
+    Stage.LOADED: Stage.DOUBT,
+    Stage.PROVED: Stage.PROVED,
+    Stage.DOUBT: Stage.DOUBT,
+}
+"""Where a worker stands that was lost in a stage and came back in the same boot."""
+
+_OUT_OF_SERVICE = frozenset({Stage.DOWN, Stage.CLOSED, Stage.DOUBT})
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where a worker stands and what its engine holds."""
+
+    stage: Stage = Stage.DOWN
+    boot: str | None = None
+    """The engine's boot that all of this is about."""
+    installed: str | None = None
+    proved: str | None = None
+    fingerprint: str | None = None
+    prepared: str | None = None
+    serving: bool = False
+    """Takes traffic: it is open, or changes from one proved version to the next."""
+    lost_in: Stage | None = None
+    """While DOWN: the stage in which the engine was lost."""
+
+
+class IllegalEventError(Exception):
+    """The event cannot happen in this state; the state is as it was."""
+
+
+def step(
+    state: State,
+    event: Event,
+    *,
+    boot: str | None = None,
+    version: str | None = None,
+    fingerprint: str | None = None,
+) -> State:
+    """Tell the state after the event (tests/property/test_swap.py holds its invariants)."""
+    target = _target(state, event)
+    match event:
+        case Event.BOOTED:
+            after = State(boot=boot, installed=BASE_VERSION, prepared=state.prepared)
+        case Event.LOST:
+            after = state if state.stage is Stage.DOWN else replace(state, lost_in=state.stage)
+        case Event.BACK:
+            after = replace(state, lost_in=None)
+        case Event.RELOADED:
+            after = replace(state, installed=version)
+        case Event.RELOAD_FAILED:
+            after = replace(state, installed=None)
+        case Event.PROVED:
+            after = replace(state, proved=state.installed, fingerprint=fingerprint)
+        case _:
+            after = state
+    return _settled(after, target)
+
+
+def _target(state: State, event: Event) -> Stage:
+    if event is Event.BACK and state.stage is Stage.DOWN and state.lost_in is not None:
+        return BACK_TO.get(state.lost_in, Stage.DOWN)
+    target = TABLE[state.stage].get(event)
+    if target is None:
+        raise IllegalEventError(f"{event} cannot happen in {state.stage}")
+    if event is Event.OPENED and state.proved is None:
+        raise IllegalEventError(f"{event} cannot happen in {state.stage} with nothing proved")
+    if event is Event.RELEASED and state.proved is not None:
+        raise IllegalEventError(f"{event} would forget that {state.proved} is proved")
+    return target
+
+
+def _settled(state: State, stage: Stage) -> State:
+    """Enter the stage with what must be true in it."""
+    serving = stage is Stage.OPEN or (state.serving and stage not in _OUT_OF_SERVICE)
+    if stage in {Stage.LOADING, Stage.LOADED, Stage.DOUBT}:
+        state = replace(state, proved=None, fingerprint=None)
+    return replace(state, stage=stage, serving=serving)
+
+
+def observe(state: State, boot: str | None) -> Event | None:
+    """Tell what it means that this boot answers, or that none does."""
+    if boot is None:
+        return None if state.stage is Stage.DOWN else Event.LOST
+    if boot != state.boot:
+        return Event.BOOTED
+    return Event.BACK if state.stage is Stage.DOWN else None
+
+
+class Rescue(StrEnum):
+    """What a sidecar does of itself, mostly when nobody leads the change that it is in."""
+
+    ALIGN = "Align"
+    """Bring the gate where the stage says it is: somebody else has moved it."""
+
+    UNDO = "Undo"
+    """Run on with what the engine held before the pause."""
+    OPEN = "Open"
+    """Serve what is proved."""
+    END = "End"
+    """End the engine: what it holds is not proved, and it comes back on the boot weights."""
+
+
+def rescue(stage: Stage) -> Rescue | None:
+    """Tell the way out of a change whose driver is gone."""
+    match stage:
+        case Stage.PAUSED:
+            return Rescue.UNDO
+        case Stage.PROVED:
+            return Rescue.OPEN
+        case Stage.LOADED | Stage.DOUBT:
+            return Rescue.END
+        case _:
+            return None
+
+
+def steps_to(state: State, version: str) -> tuple[Verb, ...]:
+    """Tell the steps from here to serving ``version``; none if it is served already."""
+    if state.proved == version and state.stage is Stage.OPEN:
+        return ()
+    if state.proved == version and state.stage in {Stage.PROVED, Stage.PAUSED}:
+        return (Verb.RESUME,)
+    if state.installed == version and state.stage in {Stage.CLOSED, Stage.LOADED}:
+        return (Verb.VERIFY, Verb.RESUME)
+    return (Verb.PAUSE, Verb.FLUSH, Verb.RELOAD, Verb.VERIFY, Verb.RESUME)

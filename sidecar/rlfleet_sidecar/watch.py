@@ -1,0 +1,80 @@
+"""Looks at the engine every second and ends changes that nobody leads.
+
+It sees deaths and restarts of the engine, and it is the dead-man switch: a paused vLLM
+alone stays paused for ever. It must stay true that it never acts beside a command.
+"""
+
+import asyncio
+import logging
+
+from rlfleet_contract.models import GateState
+from rlfleet_sidecar.act import Steps
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.logs import fields
+from rlfleet_sidecar.perform import Performer
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.swap import Rescue, rescue
+
+_SILENT_LOOKS = 3
+"""An engine that is only slow is not lost; this many silent looks in a row are a loss."""
+_log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Runs beside the routes for as long as the sidecar lives."""
+
+    def __init__(
+        self, settings: Settings, steps: Steps, journal: Journal, performer: Performer
+    ) -> None:
+        self._settings = settings
+        self._steps = steps
+        self._journal = journal
+        self._performer = performer
+        self._silent = 0
+        self._restarted = True
+        """Whether this sidecar has not seen its engine yet."""
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except SidecarError as error:
+                _log.warning("The engine could not be tended", extra=fields(why=error.message))
+            except Exception:  # noqa: BLE001 - a watch that ends sees nothing any more
+                _log.exception("The watch failed for a reason of the sidecar's own")
+            await asyncio.sleep(self._settings.poll_s)
+
+    async def look(self) -> None:
+        """See how the engine stands, and act if nobody else does."""
+        if self._performer.flight.key is not None:
+            return
+        gate = await self._seen()
+        if self._performer.flight.key is not None or 0 < self._silent < _SILENT_LOOKS:
+            # A command began meanwhile and sees for itself, or nobody knows yet.
+            return
+        self._steps.heed(gate)
+        if gate is not None:
+            await self._tend(gate)
+
+    async def _seen(self) -> GateState | None:
+        try:
+            gate = await self._steps.look()
+        except TimeoutError:
+            self._silent += 1
+            return None
+        self._silent = 0
+        return gate
+
+    async def _tend(self, gate: GateState) -> None:
+        stage = self._journal.state.stage
+        way = rescue(stage)
+        restarted, self._restarted = self._restarted, False
+        is_alone = self._performer.alone_s > self._settings.orphan_s
+        if way is not None and (is_alone or (restarted and way is not Rescue.END)):
+            # Whether it succeeds or not, the next try waits as long again.
+            self._performer.note_caller()
+            await self._performer.rescue(way)
+        elif gate.is_open != (stage is Stage.OPEN):
+            await self._performer.rescue(Rescue.ALIGN)
