@@ -41,7 +41,9 @@ Quantity = Annotated[
     WithJsonSchema(
         {
             "x-kubernetes-int-or-string": True,
-            "pattern": r"^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE][-+]?[0-9]+))?$",
+            # As in apimachinery's resource.Quantity.
+            "pattern": r"^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+            r"(([KMGTPE]i)|[numkMGTPE]|([eE][-+]?[0-9]+))?$",
         }
     ),
 ]
@@ -53,8 +55,10 @@ IntOrPercent = Annotated[
             **_rules(
                 (
                     "type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",
-                    ("must be a number of workers of at least 1, or a percentage"
-                    " from '1%' to '100%'"),
+                    (
+                        "must be a number of workers of at least 1, or a percentage"
+                        " from '1%' to '100%'"
+                    ),
                 )
             ),
         }
@@ -73,8 +77,10 @@ VersionName = Annotated[
             **_rules(
                 (
                     f"self.matches(r'{VERSION_PATTERN}')",
-                    ("must be one directory name: letters, digits, '.', '_' and '-', beginning and"
-                    " ending with a letter or digit, at most 128 characters, no '/'"),
+                    (
+                        "must be one directory name: letters, digits, '.', '_' and '-', beginning"
+                        " and ending with a letter or digit, at most 128 characters, no '/'"
+                    ),
                 )
             ),
         }
@@ -88,8 +94,10 @@ AbsolutePath = Annotated[
             "maxLength": 512,
             **_rules(
                 (
-                    ("self.startsWith('/') && !self.matches('(^|/)[.]{1,2}(/|$)')"
-                    " && !self.contains('//')"),
+                    (
+                        "self.startsWith('/') && !self.matches('(^|/)[.]{1,2}(/|$)')"
+                        " && !self.contains('//')"
+                    ),
                     "must be an absolute path without '.', '..' or '//'",
                 )
             ),
@@ -150,8 +158,10 @@ class WeightsSpec(Model):
         json_schema_extra=_rules(
             (
                 "self.path.matches('^/[^{}]*/([^/{}]*[{]version[}][^/{}]*)(/[^{}]*)?$')",
-                ("weights.path must name one directory per version and hold '{version}' once,"
-                " below a root directory, such as /weights/{version}"),
+                (
+                    "weights.path must name one directory per version and hold '{version}' once,"
+                    " below a root directory, such as /weights/{version}"
+                ),
             ),
             (
                 "!has(self.mountPath) || self.path.startsWith(self.mountPath + '/')",

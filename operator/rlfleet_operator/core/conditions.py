@@ -128,6 +128,8 @@ def _synced(world: World, rollout: Rollout | None) -> Verdict:
 
 
 def _stalled(world: World, rollout: Rollout | None) -> Verdict | None:
+    if world.trouble:
+        return Verdict(STALLED, is_true=True, reason="ObjectRefused", message=world.trouble)
     if rollout and rollout.is_failed:
         message = (
             f"{rollout.to} failed on the first worker that loaded it{_first_complaint(world)};"

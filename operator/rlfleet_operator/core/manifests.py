@@ -5,6 +5,7 @@ declared, not what this file makes of it: an operator upgrade restarts no
 worker.
 """
 
+import base64
 import hashlib
 import json
 from collections.abc import Mapping
@@ -147,6 +148,11 @@ def secret(fleet: Fleet, token: str) -> Manifest:
         "type": "Opaque",
         "stringData": {"token": token},
     }
+
+
+def token_in(found: Mapping[str, Any]) -> str:
+    """Return the token that a Secret holds; empty when it holds none."""
+    return base64.b64decode((found.get("data") or {}).get("token", "")).decode()
 
 
 # --- pods -----------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None
 
 
 def _must_fall_back(worker: Worker, world: World, rollout: Rollout) -> bool:
-    """A worker that serves nothing does not wait for a checkpoint that was refused.
+    """Tell whether a worker that serves nothing shall not wait for a refused checkpoint.
 
     Its refusal is forgotten when it prepares the older version, so the recorded
     phase stands for it until the change has begun.

@@ -142,6 +142,8 @@ class World:
     """What a pod made now would carry."""
     moment: float
     """Seconds since the epoch."""
+    trouble: str | None = None
+    """Why the API server refused an object of ours, in its words."""
 
     @property
     def desired(self) -> tuple[Worker, ...]:

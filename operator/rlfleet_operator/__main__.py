@@ -1,0 +1,49 @@
+"""Run the operator: read settings, set up logs, serve metrics, hand over to kopf."""
+
+import argparse
+import asyncio
+import logging
+import sys
+
+import kopf
+
+from rlfleet_operator import handlers, settings
+from rlfleet_operator.adapters import metrics
+
+
+def main() -> int:
+    """Run until stopped; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rlfleet_operator",
+        description="Reconcile RLInferenceFleet objects. Settings come from the environment:",
+        epilog=_variables(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.parse_args()
+    try:
+        chosen = settings.from_environment()
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    kopf.configure(log_format=kopf.LogFormat.JSON)
+    logging.getLogger().setLevel(chosen.log_level)
+    health = metrics.Health()
+    if chosen.metrics_port:
+        metrics.serve(chosen.metrics_port, health)
+    asyncio.run(handlers.run(chosen, health))
+    return 0
+
+
+def _variables() -> str:
+    return """\
+  RLFLEET_WORKER_IMAGE         image of workers whose fleet names none (required)
+  RLFLEET_NAMESPACES           comma-separated; empty means all
+  RLFLEET_ADMIN_PORT           where sidecars listen (8090)
+  RLFLEET_METRICS_PORT         /metrics and /healthz (8081; 0 means none)
+  RLFLEET_POLL_SECONDS         how often a worker at rest is asked (10)
+  RLFLEET_SIDECAR_CONCURRENCY  questions to sidecars under way at once (128)
+  RLFLEET_LOG_LEVEL            DEBUG, INFO, WARNING or ERROR (INFO)"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

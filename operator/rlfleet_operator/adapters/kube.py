@@ -1,0 +1,204 @@
+"""The Kubernetes API over the official client's transport, with raw JSON.
+
+The client's typed models drop fields they do not know and cost ten times the
+CPU, so only its configuration, TLS and token refresh are used. Kubernetes'
+errors become ours here and nowhere else.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio import client, config
+
+from rlfleet_operator.adapters import metrics
+from rlfleet_operator.errors import (
+    Conflict,
+    Missing,
+    OperatorError,
+    Refused,
+    Retryable,
+    Unreachable,
+)
+from rlfleet_operator.resource import API_VERSION, GROUP, PLURAL
+
+Json = dict[str, Any]
+
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+"""Merges lists by key: the kubelet writes its own pod conditions beside ours."""
+_JSON = "application/json"
+_CALL_TIMEOUT_S = 20.0
+_WATCH_TIMEOUT_S = 300
+_WATCH_SILENCE_S = 70.0
+"""A watch with bookmarks that is silent for longer is dead."""
+
+
+class WatchEnded(Exception):  # noqa: N818 - not an error
+    """The watch has to begin anew from a list (410 Gone)."""
+
+
+class Kube:
+    """One connection to the API server."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        """Use an ApiClient that is configured already."""
+        self._api = api
+
+    @classmethod
+    async def connect(cls) -> "Kube":
+        """Connect as the pod's ServiceAccount, or by the current kubeconfig outside a cluster."""
+        settings = client.Configuration()
+        try:
+            config.load_incluster_config(client_configuration=settings)
+        except config.ConfigException:
+            await config.load_kube_config(client_configuration=settings)
+        settings.connection_pool_maxsize = 64
+        return cls(client.ApiClient(settings))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._api.close()
+
+    async def get(self, path: str, **query: str) -> Json:
+        """GET an object or a list."""
+        return await self._call("GET", path, query=query)
+
+    async def create(self, path: str, body: Json) -> Json:
+        """POST an object; Conflict when its name is taken."""
+        return await self._call("POST", path, body=body)
+
+    async def patch(self, path: str, body: Json, content_type: str = MERGE_PATCH) -> Json:
+        """Patch an object; Conflict when the body's resourceVersion or uid is not its own."""
+        return await self._call("PATCH", path, body=body, content_type=content_type)
+
+    async def delete(self, path: str, uid: str) -> None:
+        """Delete exactly the object with this uid."""
+        options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        await self._call("DELETE", path, body=options)
+
+    async def watch(self, path: str, version: str, **query: str) -> AsyncIterator[tuple[str, Json]]:
+        """Yield (type, object) after ``version``; ends when the server ends it."""
+        query |= {
+            "watch": "1",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_TIMEOUT_S),
+        }
+        response = await self._open("GET", path, query, None, _JSON, _WATCH_TIMEOUT_S + 30.0)
+        try:
+            await _raise_for(response)
+            async for line in _lines(response):
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise _watch_error(event["object"])
+                yield event["type"], event["object"]
+        finally:
+            response.close()
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Json | None = None,
+        content_type: str = _JSON,
+    ) -> Json:
+        response = await self._open(method, path, query, body, content_type, _CALL_TIMEOUT_S)
+        try:
+            await _raise_for(response)
+            return json.loads(await response.read())  # type: ignore[no-any-return]
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
+        finally:
+            response.close()
+
+    async def _open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Json | None,
+        content_type: str,
+        timeout_s: float,
+    ) -> aiohttp.ClientResponse:
+        headers = {"Content-Type": content_type, "Accept": _JSON}
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        url = self._api.configuration.host + path + ("?" + urlencode(query) if query else "")
+        metrics.API_REQUESTS.labels(method=method).inc()
+        try:
+            answer = await self._api.rest_client.request(
+                method, url, headers=headers, body=body, _request_timeout=timeout_s
+            )
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
+        return answer.response  # type: ignore[no-any-return]
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield lines of any length; Unreachable when the stream falls silent or breaks."""
+    rest = b""
+    while True:
+        try:
+            async with asyncio.timeout(_WATCH_SILENCE_S):
+                chunk = await response.content.readany()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unreachable(f"watch: {type(error).__name__}: {error}") from error
+        if not chunk:
+            return
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+
+
+def _watch_error(status: Json) -> Exception:
+    if status.get("code") == _GONE:
+        return WatchEnded()
+    return Unreachable(f"watch: {status.get('code')}: {status.get('message')}")
+
+
+_NOT_FOUND, _CONFLICT, _GONE, _TOO_MANY, _SERVER_ERROR = 404, 409, 410, 429, 500
+
+
+async def _raise_for(response: aiohttp.ClientResponse) -> None:
+    if response.ok:
+        return
+    text = (await response.text())[:4096]
+    try:
+        message = json.loads(text).get("message", text)
+    except (ValueError, AttributeError):
+        message = text
+    raise _error_for(response.status)(f"{response.status} {response.method}: {message}")
+
+
+def _error_for(status: int) -> type[OperatorError] | type[WatchEnded]:
+    if status == _NOT_FOUND:
+        return Missing
+    if status == _CONFLICT:
+        return Conflict
+    if status == _GONE:
+        return WatchEnded
+    if status == _TOO_MANY or status >= _SERVER_ERROR:
+        return Retryable
+    return Refused
+
+
+def core_path(namespace: str, kind: str, name: str = "") -> str:
+    """Return the path of a core/v1 object or collection."""
+    return f"/api/v1/namespaces/{namespace}/{kind}" + (f"/{name}" if name else "")
+
+
+def fleet_path(namespace: str, name: str) -> str:
+    """Return the path of a fleet."""
+    return f"/apis/{GROUP}/{API_VERSION}/namespaces/{namespace}/{PLURAL}/{name}"
+
+
+def budget_path(namespace: str, name: str = "") -> str:
+    """Return the path of a PodDisruptionBudget or their collection."""
+    base = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    return base + (f"/{name}" if name else "")

@@ -1,0 +1,66 @@
+"""What the operator counts, and the server that shows it, in a thread beside the loop.
+
+A thread, so that a loop that hangs is seen: /healthz tells the age of its last beat.
+"""
+
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
+
+API_REQUESTS = Counter("rlfleet_api_requests", "Requests to the Kubernetes API.", ["method"])
+STATUS_WRITES = Counter(
+    "rlfleet_status_writes", "Writes of a fleet's status.", ["namespace", "fleet"]
+)
+ADMIN_REQUESTS = Counter("rlfleet_admin_requests", "Calls to sidecars.", ["verb", "code"])
+ROLLOUTS = Counter("rlfleet_rollouts", "Rollouts that ended.", ["namespace", "fleet", "result"])
+WORKERS = Gauge("rlfleet_workers", "Workers by phase.", ["namespace", "fleet", "phase"])
+RECONCILE = Histogram("rlfleet_reconcile_seconds", "One pass over a fleet, without waiting.")
+
+_STALE_S = 30.0
+
+
+class Health:
+    """The beat of the operator's loop."""
+
+    def __init__(self) -> None:
+        """Begin alive."""
+        self._beat = time.monotonic()
+
+    def beat(self) -> None:
+        """Say that the loop runs."""
+        self._beat = time.monotonic()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last beat."""
+        return time.monotonic() - self._beat
+
+
+def serve(port: int, health: Health) -> None:
+    """Serve /metrics and /healthz from a daemon thread until the process ends."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/metrics":
+                self._answer(200, CONTENT_TYPE_LATEST, generate_latest())
+            elif self.path == "/healthz":
+                alive = health.age_s < _STALE_S
+                text = f"the loop ran {health.age_s:.1f} s ago\n"
+                self._answer(200 if alive else 503, "text/plain", text.encode())
+            else:
+                self._answer(404, "text/plain", b"try /metrics or /healthz\n")
+
+        def _answer(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing: probes come every few seconds."""
+
+    server = ThreadingHTTPServer(("0.0.0.0", port), Handler)
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()

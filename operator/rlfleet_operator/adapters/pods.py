@@ -1,0 +1,113 @@
+"""Every worker's pod, kept by one list and watch per namespace.
+
+kopf's index is quadratic and keeps ghosts (docs/decisions); this one forgets
+what a new list no longer names. Only small records are kept, no JSON.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from rlfleet_operator.adapters.kube import Json, Kube, WatchEnded
+from rlfleet_operator.core.world import FLEET_LABEL, Pod, pod_from
+from rlfleet_operator.errors import OperatorError
+
+_log = logging.getLogger(__name__)
+_PAGE = "500"
+_PAUSE_S = 1.0
+
+FleetKey = tuple[str, str]
+"""(namespace, fleet)."""
+Records = dict[FleetKey, dict[str, Pod]]
+"""Pods by fleet and name."""
+
+
+class Pods:
+    """The pods of all fleets, as last seen."""
+
+    def __init__(
+        self, kube: Kube, namespaces: tuple[str, ...], on_change: Callable[[FleetKey], None]
+    ) -> None:
+        """Watch these namespaces (none means all); tell ``on_change`` whose pods changed."""
+        self._kube = kube
+        self._paths = [f"/api/v1/namespaces/{n}/pods" for n in namespaces] or ["/api/v1/pods"]
+        self._on_change = on_change
+        self._records: dict[str, Records] = {}
+        self._synced: set[str] = set()
+        self.synced = asyncio.Event()
+        """Set once every namespace was listed: before that, a missing pod means nothing."""
+
+    def of(self, key: FleetKey) -> dict[str, Pod]:
+        """Return a fleet's pods by name."""
+        found: dict[str, Pod] = {}
+        for records in self._records.values():
+            found |= records.get(key, {})
+        return found
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        await asyncio.gather(*(self._follow(path) for path in self._paths))
+
+    async def _follow(self, path: str) -> None:
+        while True:
+            try:
+                version = await self._list(path)
+                while True:
+                    version = await self._watch(path, version)
+            except WatchEnded:
+                _log.info("pods are listed anew")
+            except OperatorError as error:
+                _log.warning("watching pods failed", extra={"error": str(error)})
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _list(self, path: str) -> str:
+        found: Records = {}
+        page: Json = {"metadata": {"continue": ""}}
+        query = {"labelSelector": FLEET_LABEL, "limit": _PAGE}
+        while True:
+            page = await self._kube.get(path, **query)
+            for raw in page["items"]:
+                self._note(found, raw)
+            if not page["metadata"].get("continue"):
+                break
+            query["continue"] = page["metadata"]["continue"]
+        before = self._records.get(path, {})
+        self._records[path] = found
+        for key in before.keys() | found.keys():
+            self._on_change(key)
+        self._synced.add(path)
+        if len(self._synced) == len(self._paths):
+            self.synced.set()
+        return str(page["metadata"]["resourceVersion"])
+
+    async def _watch(self, path: str, version: str) -> str:
+        records = self._records[path]
+        async for kind, raw in self._kube.watch(path, version, labelSelector=FLEET_LABEL):
+            version = raw["metadata"]["resourceVersion"]
+            if kind == "BOOKMARK":
+                continue
+            if kind == "DELETED":
+                owner = _owner(raw)
+                if records.get(owner, {}).pop(raw["metadata"]["name"], None) is not None:
+                    self._on_change(owner)
+            else:
+                changed = self._note(records, raw)
+                if changed is not None:
+                    self._on_change(changed)
+        return version
+
+    @staticmethod
+    def _note(records: Records, raw: Json) -> FleetKey | None:
+        """Keep a pod; return whose it is when it differs from what was known."""
+        pod = pod_from(raw)
+        if pod is None:
+            return None
+        mine = records.setdefault(_owner(raw), {})
+        known = mine.get(pod.name)
+        mine[pod.name] = pod
+        return _owner(raw) if known != pod else None
+
+
+def _owner(raw: Json) -> FleetKey:
+    metadata = raw["metadata"]
+    return metadata["namespace"], (metadata.get("labels") or {}).get(FLEET_LABEL, "")

@@ -1,0 +1,93 @@
+"""The client of the sidecars, over httpx with one small transport per worker.
+
+One shared pool over many origins costs more CPU than all else together
+(docs/decisions), so each worker has its own. A sidecar's problem becomes
+WorkerProblem, silence becomes Unreachable.
+"""
+
+import asyncio
+
+import httpx
+from pydantic import ValidationError
+
+from rlfleet_contract import api
+from rlfleet_contract.models import PrepareRequest, Request, UpdateRequest, WorkerReport
+from rlfleet_contract.problems import Problem
+from rlfleet_operator.adapters import metrics
+from rlfleet_operator.errors import Unreachable, WorkerProblem
+
+_CONNECT_S = 3.0
+_STATE_S = 5.0
+_MARGIN_S = 15.0
+"""How much longer than the sidecar itself we wait for its answer."""
+_OK_LIMIT = 400
+
+
+class WorkerClient:
+    """Talks to one sidecar."""
+
+    def __init__(
+        self,
+        base_url: str,
+        limit: asyncio.Semaphore,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Talk to ``base_url``; short calls share ``limit`` with all other workers."""
+        limits = httpx.Limits(max_connections=4, max_keepalive_connections=1)
+        self._limit = limit
+        self._http = httpx.AsyncClient(
+            base_url=base_url,
+            transport=transport or httpx.AsyncHTTPTransport(limits=limits, trust_env=False),
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def state(self, token: str) -> WorkerReport:
+        """Ask how the worker is."""
+        async with self._limit:
+            return await self._send("state", "GET", api.STATE_PATH, token, None, _STATE_S)
+
+    async def prepare(self, token: str, request: PrepareRequest, timeout_s: float) -> WorkerReport:
+        """Have a version found and checked."""
+        return await self._send("prepare", "POST", api.PREPARE_PATH, token, request, timeout_s)
+
+    async def update(self, token: str, request: UpdateRequest) -> WorkerReport:
+        """Have the whole change made; answers when it has ended."""
+        steps = request.timeouts
+        timeout_s = _MARGIN_S + (
+            steps.pause_s + steps.flush_s + steps.reload_s + steps.verify_s + steps.resume_s
+        )
+        path = api.UPDATE_WEIGHTS_PATH
+        return await self._send("update_weights", "POST", path, token, request, timeout_s)
+
+    async def _send(
+        self, verb: str, method: str, path: str, token: str, body: Request | None, timeout_s: float
+    ) -> WorkerReport:
+        headers = {"Authorization": f"Bearer {token}"}
+        content = None if body is None else body.model_dump_json()
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        timeout = httpx.Timeout(timeout_s, connect=_CONNECT_S)
+        try:
+            response = await self._http.request(
+                method, path, headers=headers, content=content, timeout=timeout
+            )
+        except httpx.HTTPError as error:
+            metrics.ADMIN_REQUESTS.labels(verb=verb, code=type(error).__name__).inc()
+            raise Unreachable(f"{verb}: {type(error).__name__}: {error}") from error
+        metrics.ADMIN_REQUESTS.labels(verb=verb, code=str(response.status_code)).inc()
+        return _report(verb, response)
+
+
+def _report(verb: str, response: httpx.Response) -> WorkerReport:
+    try:
+        if response.status_code < _OK_LIMIT:
+            return WorkerReport.model_validate_json(response.content)
+        problem = Problem.model_validate_json(response.content)
+    except ValidationError as error:
+        text = response.text[:200]
+        raise Unreachable(f"{verb}: {response.status_code}, not in our words: {text}") from error
+    raise WorkerProblem(problem)

@@ -1,0 +1,239 @@
+"""The sidecars of one fleet: what each said last, and what each is being asked.
+
+Knows nothing of the plan. A contact belongs to one pod (by uid): what an
+earlier pod of the same name said is never taken for the new one's word.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from rlfleet_contract.models import (
+    PrepareRequest,
+    Stage,
+    Timeouts,
+    UpdateRequest,
+    Verb,
+    WorkerReport,
+)
+from rlfleet_contract.problems import Code
+from rlfleet_operator.adapters.worker import WorkerClient
+from rlfleet_operator.core.actions import Prepare, Update
+from rlfleet_operator.core.world import Pod, Worker
+from rlfleet_operator.errors import OperatorError, WorkerProblem
+from rlfleet_operator.resource import RolloutSpec
+
+_log = logging.getLogger(__name__)
+
+_RESTLESS_S = 0.5
+_FIRST_RETRY_S = 1.0
+_LAST_RETRY_S = 15.0
+_BUSY_RETRY_S = 0.3
+
+
+@dataclass(slots=True)
+class Contact:
+    """What is known of one pod's sidecar."""
+
+    client: WorkerClient
+    pod: Pod
+    report: WorkerReport | None = None
+    reachable: bool = False
+    calling: Verb | None = None
+    retry_at: float = 0.0
+    failures: int = 0
+    asked_for: str = ""
+    """The version of the last command: a new one is not made to wait for the old one's failures."""
+    poll_at: float = 0.0
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    polling: bool = False
+
+
+class Contacts:
+    """Asks and remembers; wakes its fleet when an answer says something new."""
+
+    def __init__(
+        self,
+        limit: asyncio.Semaphore,
+        poll_s: float,
+        wake: Callable[[], None],
+        token: Callable[[], Awaitable[str]],
+        renew: Callable[[], Awaitable[str]],
+    ) -> None:
+        """Share ``limit`` with other fleets; ``renew`` reads the admin token anew."""
+        self._limit, self._poll_s, self._wake = limit, poll_s, wake
+        self._token, self._renew = token, renew
+        self._by_name: dict[str, Contact] = {}
+
+    async def follow(self, pods: Mapping[str, Pod], port: int) -> None:
+        """Keep exactly one contact for every pod that has an address."""
+        for name, contact in list(self._by_name.items()):
+            pod = pods.get(name)
+            if pod is None or (pod.uid, pod.address) != (contact.pod.uid, contact.pod.address):
+                await self._drop(name)
+            elif pod != contact.pod:
+                # The kubelet saw something: ask at once.
+                contact.pod, contact.poll_at = pod, 0.0
+        for name, pod in pods.items():
+            if name not in self._by_name and pod.address is not None:
+                host = f"[{pod.address}]" if ":" in pod.address else pod.address
+                client = WorkerClient(f"http://{host}:{port}", self._limit)
+                self._by_name[name] = Contact(client, pod)
+
+    async def close(self) -> None:
+        """Forget everybody; what a sidecar has begun it ends by itself."""
+        for name in list(self._by_name):
+            await self._drop(name)
+
+    async def _drop(self, name: str) -> None:
+        contact = self._by_name.pop(name)
+        for task in contact.tasks:
+            task.cancel()
+        await asyncio.gather(*contact.tasks, return_exceptions=True)
+        await contact.client.close()
+
+    def worker(self, name: str, ordinal: int, pod: Pod | None) -> Worker:
+        """Return what is known of a worker."""
+        contact = self._by_name.get(name)
+        if contact is None:
+            return Worker(name, ordinal, pod)
+        return Worker(
+            name,
+            ordinal,
+            pod,
+            report=contact.report,
+            reachable=contact.reachable,
+            calling=contact.calling,
+            retry_at=contact.retry_at,
+        )
+
+    # --- questions ------------------------------------------------------------------------------
+
+    def poll(self) -> float:
+        """Ask every worker whose time has come; return the seconds until the next one's."""
+        now = time.time()
+        soonest = now + self._poll_s
+        for name, contact in self._by_name.items():
+            if contact.polling or contact.pod.terminating:
+                continue
+            if now >= contact.poll_at:
+                self._spawn(contact, self._ask(name, contact))
+            else:
+                soonest = min(soonest, contact.poll_at)
+        return max(0.0, soonest - now)
+
+    def _spawn(self, contact: Contact, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        contact.tasks.add(task)
+        task.add_done_callback(contact.tasks.discard)
+
+    async def _ask(self, name: str, contact: Contact) -> None:
+        contact.polling = True
+        try:
+            report = await contact.client.state(await self._token())
+        except OperatorError as error:
+            await self._unanswered(name, contact, error)
+        else:
+            self._learn(contact, report)
+        finally:
+            contact.polling = False
+            contact.poll_at = time.time() + self._interval(contact)
+
+    def _interval(self, contact: Contact) -> float:
+        report = contact.report
+        is_at_rest = (
+            contact.reachable
+            and contact.calling is None
+            and report is not None
+            and report.running is None
+            and report.stage in {Stage.OPEN, Stage.DOUBT}
+            and contact.pod.ready == (report.stage is Stage.OPEN)
+        )
+        if not is_at_rest:
+            return _RESTLESS_S
+        return self._poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
+
+    async def _unanswered(self, name: str, contact: Contact, error: OperatorError) -> None:
+        if isinstance(error, WorkerProblem) and error.problem.code is Code.UNAUTHORIZED:
+            await self._renew()
+        if contact.reachable:
+            _log.info("a sidecar stopped answering", extra={"worker": name, "error": str(error)})
+            contact.reachable = False
+            self._wake()
+
+    def _learn(self, contact: Contact, report: WorkerReport) -> None:
+        before = contact.report
+        is_news = (
+            not contact.reachable
+            or before is None
+            or before.model_copy(update={"in_flight": 0})
+            != report.model_copy(update={"in_flight": 0})
+        )
+        contact.report, contact.reachable = report, True
+        if is_news:
+            self._wake()
+
+    # --- commands -------------------------------------------------------------------------------
+
+    def command(self, action: Prepare | Update, rollout: RolloutSpec) -> None:
+        """Send a command; its answer wakes the fleet."""
+        contact = self._by_name.get(action.worker)
+        if contact is None or contact.calling is not None:
+            return
+        if contact.asked_for != action.version:
+            contact.asked_for, contact.failures = action.version, 0
+        contact.calling = Verb.PREPARE if isinstance(action, Prepare) else Verb.RELOAD
+        # While a change runs its steps are worth watching.
+        contact.poll_at = min(contact.poll_at, time.time() + _RESTLESS_S)
+        self._spawn(contact, self._send(contact, action, rollout))
+
+    async def _send(self, contact: Contact, action: Prepare | Update, rollout: RolloutSpec) -> None:
+        extra = {"worker": action.worker, "version": action.version, "operation": action.operation}
+        try:
+            token = await self._token()
+            if isinstance(action, Prepare):
+                timeout_s = float(rollout.timeouts.prepare_seconds)
+                body = PrepareRequest(operation=action.operation, version=action.version)
+                report = await contact.client.prepare(token, body, timeout_s)
+                _log.info("a worker prepared a version", extra=extra)
+            else:
+                report = await contact.client.update(token, _update_request(action, rollout))
+                _log.info("a worker changed its version", extra=extra)
+            contact.failures, contact.retry_at = 0, 0.0
+            self._learn(contact, report)
+        except OperatorError as error:
+            _log.warning("a command failed", extra={**extra, "error": str(error)})
+            contact.retry_at = time.time() + _retry_after(contact, error)
+            # Its report tells why, and in what state it is now.
+            await self._ask(action.worker, contact)
+        finally:
+            contact.calling = None
+            self._wake()
+
+
+def _retry_after(contact: Contact, error: OperatorError) -> float:
+    if isinstance(error, WorkerProblem) and error.problem.code is Code.BUSY:
+        return _BUSY_RETRY_S
+    contact.failures += 1
+    return min(_LAST_RETRY_S, _FIRST_RETRY_S * 2.0 ** (contact.failures - 1))
+
+
+def _update_request(action: Update, rollout: RolloutSpec) -> UpdateRequest:
+    steps = rollout.timeouts
+    return UpdateRequest(
+        operation=action.operation,
+        version=action.version,
+        mode=rollout.pause_mode,
+        kv_cache=rollout.kv_cache,
+        expected_fingerprint=action.expected_fingerprint,
+        timeouts=Timeouts(
+            pause_s=steps.pause_seconds,
+            flush_s=steps.flush_seconds,
+            reload_s=steps.reload_seconds,
+            verify_s=steps.verify_seconds,
+            resume_s=steps.resume_seconds,
+        ),
+    )

@@ -1,0 +1,86 @@
+"""Which Events a change of status is worth: one per transition, none per poll."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlfleet_operator.core.conditions import STALLED
+from rlfleet_operator.core.rollout import COMPLETED, FAILED
+from rlfleet_operator.core.worker import Phase
+from rlfleet_operator.resource import FleetStatus, RolloutStatus
+
+_NAMED_WORKERS = 16
+"""More transitions than this in one write are told in one Event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One Kubernetes Event about the fleet."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+def between(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    """Return the Events of the transitions from one written status to the next."""
+    return [*_rollout(before, after), *_stalled(before, after), *_workers(before, after)]
+
+
+def _rollout(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    old, new = before.rollout, after.rollout
+    if new is None:
+        return []
+    events = []
+    if old is None or old.id != new.id:
+        if old is not None and old.phase not in {COMPLETED, FAILED}:
+            text = f"rollout {old.id} to {old.to} gives way to {new.to}"
+            events.append(Event("Normal", "RolloutSuperseded", text))
+        text = f"rollout {new.id}: {new.from_version or 'nothing'} to {new.to}"
+        events.append(Event("Normal", "RolloutStarted", text))
+    elif new.phase != old.phase and new.phase == COMPLETED:
+        events.append(Event("Normal", "RolloutCompleted", _completed(new, after)))
+    return events
+
+
+def _completed(rollout: RolloutStatus, status: FleetStatus) -> str:
+    text = f"rollout {rollout.id}: {status.proved} workers proved {rollout.to}"
+    if rollout.seconds is not None:
+        text += f" in {rollout.seconds} s"
+    if rollout.timings and rollout.timings.window:
+        text += f", paused for {rollout.timings.window.max_ms} ms at most"
+    return text
+
+
+def _stalled(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    def told(status: FleetStatus) -> dict[str, str]:
+        return {c.reason: c.message for c in status.conditions if c.type == STALLED}
+
+    old = told(before)
+    return [
+        Event("Warning", reason, message)
+        for reason, message in told(after).items()
+        if reason not in old
+    ]
+
+
+def _workers(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    old = {w.name: w for w in before.workers}
+    events = []
+    for worker in after.workers:
+        known = old.get(worker.name)
+        if known is None or (known.phase == worker.phase and known.ready == worker.ready):
+            continue
+        if worker.phase == Phase.QUARANTINED and known.phase != worker.phase:
+            text = f"{worker.name} is out of service: {worker.message or 'its engine is in doubt'}"
+            events.append(Event("Warning", "WorkerQuarantined", text))
+        elif known.ready and not worker.ready:
+            text = f"{worker.name} takes no traffic: {worker.message or worker.phase}"
+            events.append(Event("Warning", "WorkerLost", text))
+        elif worker.ready and not known.ready:
+            events.append(
+                Event("Normal", "WorkerReady", f"{worker.name} serves {worker.version or 'again'}")
+            )
+    if len(events) > _NAMED_WORKERS:
+        text = f"{len(events)} workers changed, the first: {events[0].message}"
+        return [Event(events[0].type, "WorkersChanged", text)]
+    return events

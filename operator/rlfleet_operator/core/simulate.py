@@ -1,0 +1,176 @@
+"""A model fleet that carries out plans: for tests, previews and the docs' examples.
+
+It stands for everything outside the planner: the API server, the kubelet and
+the sidecars. A version is Good, is Refused by the checkpoint check, or Breaks
+the engine that loads it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from rlfleet_contract.api import BASE_VERSION
+from rlfleet_contract.models import Change, Stage, Timings, WorkerReport
+from rlfleet_contract.problems import Code, Problem
+from rlfleet_operator.core.actions import (
+    Action,
+    CreatePod,
+    DeletePod,
+    MarkPod,
+    Prepare,
+    Update,
+)
+from rlfleet_operator.core.plan import Plan, plan
+from rlfleet_operator.core.status import status_of
+from rlfleet_operator.core.world import Pod, Worker, World, worker_name
+
+
+class Fate(StrEnum):
+    """What becomes of a worker that is given a version."""
+
+    GOOD = "Good"
+    REFUSED = "Refused"
+    BREAKS = "Breaks"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pass over the fleet: what was seen, and what was decided."""
+
+    world: World
+    plan: Plan
+
+
+def run(world: World, fates: Mapping[str, Fate], *, limit: int = 200) -> Iterator[Step]:
+    """Yield passes until nothing is left to do; raises RuntimeError after ``limit`` passes."""
+    for _ in range(limit):
+        world = settled(world)
+        step = Step(world, plan(world))
+        yield step
+        after = recorded(world, step.plan)
+        for action in step.plan.actions:
+            after = carried_out(after, action, fates)
+        if settled(after) == world:
+            return
+        world = replace(after, moment=after.moment + 60)
+    raise RuntimeError(f"no end after {limit} passes: {world}")
+
+
+def recorded(world: World, step: Plan) -> World:
+    """Return the world after its status was written."""
+    status = status_of(world, step.rollout)
+    return replace(world, fleet=replace(world.fleet, status=status))
+
+
+def settled(world: World) -> World:
+    """Return the world after the kubelet and the engines did what they do by themselves."""
+    wanted = world.fleet.spec.replicas
+    workers = {w.ordinal: w for w in world.workers}
+    for ordinal in range(wanted):
+        workers.setdefault(ordinal, Worker(worker_name(world.fleet.name, ordinal), ordinal))
+    kept = [_settled(w) for _, w in sorted(workers.items()) if w.pod or w.ordinal < wanted]
+    return replace(world, workers=tuple(kept))
+
+
+def _settled(worker: Worker) -> Worker:
+    if worker.pod is None:
+        return Worker(worker.name, worker.ordinal)
+    report = worker.report
+    if report is None or report.stage is Stage.DOWN:
+        report = booted(worker.pod.uid)
+    is_ready = bool(worker.pod.weights_ready) and report.stage is not Stage.DOUBT
+    return replace(
+        worker,
+        pod=replace(worker.pod, ready=is_ready and report.proved is not None),
+        report=report,
+        reachable=True,
+        calling=None,
+    )
+
+
+def booted(session: str) -> WorkerReport:
+    """Return the report of a worker whose engine has just come up."""
+    return WorkerReport(session=session, boot=session, stage=Stage.CLOSED, installed=BASE_VERSION)
+
+
+def carried_out(world: World, action: Action, fates: Mapping[str, Fate]) -> World:
+    """Return the world after one action."""
+    workers = tuple(_after(world, worker, action, fates) for worker in world.workers)
+    return replace(world, workers=workers)
+
+
+def _after(world: World, worker: Worker, action: Action, fates: Mapping[str, Fate]) -> Worker:
+    match action:
+        case CreatePod(ordinal) if ordinal == worker.ordinal:
+            return replace(worker, pod=new_pod(world, worker))
+        case DeletePod(name) if name == worker.name:
+            return Worker(worker.name, worker.ordinal)
+        case MarkPod(name) if name == worker.name and worker.pod is not None:
+            marked = replace(worker.pod, weights_ready=action.ready, version_label=action.version)
+            return replace(worker, pod=marked)
+        case Prepare(name) if name == worker.name:
+            return _prepared(worker, action, fates)
+        case Update(name) if name == worker.name:
+            return _updated(worker, action, fates)
+        case _:
+            return worker
+
+
+def new_pod(world: World, worker: Worker) -> Pod:
+    """Return the pod that the kubelet would show for a worker just created."""
+    return Pod(
+        name=worker.name,
+        uid=f"{worker.name}@{world.moment}",
+        ordinal=worker.ordinal,
+        owner_uid=world.fleet.uid,
+        template_hash=world.template_hash,
+        address="10.0.0.1",
+        phase="Running",
+        ready=False,
+        weights_ready=None,
+        version_label=None,
+        terminating=False,
+        engine_restarts=0,
+        trouble=None,
+    )
+
+
+def _prepared(worker: Worker, action: Prepare, fates: Mapping[str, Fate]) -> Worker:
+    if worker.report is None:
+        return worker
+    if fates.get(action.version, Fate.GOOD) is Fate.REFUSED:
+        refusal = Problem.of(
+            Code.CHECKPOINT_INVALID, "model.safetensors is truncated", version=action.version
+        )
+        return replace(worker, report=worker.report.model_copy(update={"refusal": refusal}))
+    change = {"prepared": action.version, "refusal": None}
+    return replace(worker, report=worker.report.model_copy(update=change))
+
+
+def _updated(worker: Worker, action: Update, fates: Mapping[str, Fate]) -> Worker:
+    if worker.report is None or worker.report.prepared != action.version:
+        return worker
+    if fates.get(action.version, Fate.GOOD) is Fate.BREAKS:
+        failure = Problem.of(Code.PROOF_FAILED, "the probe differs", version=action.version)
+        change: dict[str, object] = {
+            "stage": Stage.DOUBT,
+            "proved": None,
+            "fingerprint": None,
+            "installed": action.version,
+            "failure": failure,
+        }
+    else:
+        change = {
+            "stage": Stage.OPEN,
+            "proved": action.version,
+            "fingerprint": f"print-of-{action.version}",
+            "installed": action.version,
+            "failure": None,
+            "last_change": Change(
+                operation=action.operation,
+                version=action.version,
+                finished_at=0.0,
+                timings=Timings(window_s=0.25),
+            ),
+        }
+    return replace(worker, report=worker.report.model_copy(update=change))

@@ -1,0 +1,214 @@
+"""One loop per fleet: observe, plan, publish, act, wait.
+
+Level-triggered: a pass looks at what is there and takes the next step, whatever
+woke it. A rollout is on record before anything is done for it, because a plan
+asks nothing of a worker for a rollout that status does not name. Nothing else
+is remembered, so a restarted operator goes on where the last one stopped.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from rlfleet_operator import execute
+from rlfleet_operator.adapters import metrics
+from rlfleet_operator.adapters.kube import Json, Kube, fleet_path
+from rlfleet_operator.adapters.pods import FleetKey, Pods
+from rlfleet_operator.contacts import Contacts
+from rlfleet_operator.core import events, manifests
+from rlfleet_operator.core.actions import Prepare, Update
+from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.status import status_of
+from rlfleet_operator.core.world import Fleet, World, fleet_from, worker_name
+from rlfleet_operator.errors import Conflict, Missing, OperatorError
+from rlfleet_operator.resource import FleetStatus, RolloutStatus
+from rlfleet_operator.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+_WRITE_INTERVAL_S = 1.0
+"""A fleet's status is written once in this time at most."""
+_SURROUNDINGS_S = 60.0
+"""How often Services, Secret and PodDisruptionBudget are looked after at rest."""
+_ERROR_PAUSE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What all fleets share."""
+
+    kube: Kube
+    pods: Pods
+    settings: Settings
+    limit: asyncio.Semaphore
+
+
+class Driver:
+    """Drives one fleet until it is gone."""
+
+    def __init__(self, key: FleetKey, raw: Mapping[str, Any], services: Services) -> None:
+        """Begin with the object as it was delivered."""
+        self.key = key
+        self._raw = raw
+        self._services = services
+        self._wake = asyncio.Event()
+        self._defaults = manifests.Defaults(services.settings.worker_image)
+        self._token = ""
+        self._trouble: str | None = None
+        self._written_at = 0.0
+        self._surrounded: tuple[int, float] = (-1, 0.0)
+        """Generation and time at which the surroundings were last seen to be right."""
+        settings = services.settings
+        self._contacts = Contacts(
+            services.limit, settings.poll_seconds, self.wake, self._admin_token, self._renew_token
+        )
+
+    def wake(self) -> None:
+        """Have the loop look again."""
+        self._wake.set()
+
+    def deliver(self, raw: Mapping[str, Any]) -> None:
+        """Take a newer state of the object; one that is older than our own write is left."""
+        if raw["metadata"]["uid"] != self._raw["metadata"]["uid"] or _age(raw) > _age(self._raw):
+            self._raw = raw
+            self.wake()
+
+    async def run(self) -> None:
+        """Loop until the fleet is gone or the task is cancelled."""
+        try:
+            while True:
+                self._wake.clear()
+                wait_s = await self._guarded_pass()
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+        except Missing:
+            _log.info("the fleet is gone", extra={"namespace": self.key[0], "fleet": self.key[1]})
+        finally:
+            await self._contacts.close()
+
+    async def _guarded_pass(self) -> float:
+        """Make one pass; whatever fails in it, the loop goes on."""
+        try:
+            with metrics.RECONCILE.time():
+                return await self._pass()
+        except Missing:
+            raise
+        except Conflict:
+            self.deliver(await self._services.kube.get(fleet_path(*self.key)))
+            return 0.1
+        except (OperatorError, ValidationError) as error:
+            extra = {"namespace": self.key[0], "fleet": self.key[1], "error": str(error)}
+            _log.warning("a pass over a fleet failed", extra=extra)
+            return _ERROR_PAUSE_S
+
+    async def _pass(self) -> float:
+        fleet = fleet_from(self._raw)
+        if fleet.deleting:
+            return _SURROUNDINGS_S
+        await self._look_after_surroundings(fleet)
+        pods = self._own_pods(fleet)
+        await self._contacts.follow(pods, self._services.settings.admin_port)
+        world = self._observe(fleet, pods)
+        step = plan(world)
+        write_in_s = await self._publish(world, status_of(world, step.rollout))
+        await self._act(fleet, step.actions)
+        poll_in_s = self._contacts.poll()
+        return min(write_in_s, poll_in_s, _next_retry(world))
+
+    def _own_pods(self, fleet: Fleet) -> dict[str, Any]:
+        found = self._services.pods.of(self.key)
+        return {name: pod for name, pod in found.items() if pod.owner_uid == fleet.uid}
+
+    def _observe(self, fleet: Fleet, pods: Mapping[str, Any]) -> World:
+        ordinals = {pod.ordinal for pod in pods.values()} | set(range(fleet.spec.replicas))
+        names = {ordinal: worker_name(fleet.name, ordinal) for ordinal in sorted(ordinals)}
+        return World(
+            fleet=fleet,
+            workers=tuple(
+                self._contacts.worker(name, ordinal, pods.get(name))
+                for ordinal, name in names.items()
+            ),
+            template_hash=manifests.template_hash(fleet),
+            moment=time.time(),
+            trouble=self._trouble,
+        )
+
+    async def _look_after_surroundings(self, fleet: Fleet) -> None:
+        generation, seen_at = self._surrounded
+        now = time.monotonic()
+        if generation == fleet.generation and now - seen_at < _SURROUNDINGS_S:
+            return
+        try:
+            await execute.surroundings(self._services.kube, fleet)
+            self._token = await execute.admin_token(self._services.kube, fleet)
+        except Conflict:
+            raise
+        except OperatorError as error:
+            self._trouble = str(error)
+            return
+        self._trouble = None
+        self._surrounded = (fleet.generation, now)
+
+    async def _admin_token(self) -> str:
+        return self._token or await self._renew_token()
+
+    async def _renew_token(self) -> str:
+        self._token = await execute.admin_token(self._services.kube, fleet_from(self._raw))
+        return self._token
+
+    async def _act(self, fleet: Fleet, actions: tuple[Any, ...]) -> None:
+        on_pods = [a for a in actions if not isinstance(a, Prepare | Update)]
+        if on_pods:
+            kube = self._services.kube
+            self._trouble = await execute.pods(kube, fleet, on_pods, self._defaults)
+        for action in actions:
+            if isinstance(action, Prepare | Update):
+                self._contacts.command(action, fleet.spec.rollout)
+
+    async def _publish(self, world: World, status: FleetStatus) -> float:
+        """Write the status if it says something new; return the seconds until it may be written."""
+        fleet = world.fleet
+        if status == fleet.status:
+            return _SURROUNDINGS_S
+        since = time.monotonic() - self._written_at
+        if since < _WRITE_INTERVAL_S:
+            return _WRITE_INTERVAL_S - since
+        version = self._raw["metadata"]["resourceVersion"]
+        body = {"metadata": {"resourceVersion": version}, "status": _patch_of(status)}
+        self._written_at = time.monotonic()
+        written = await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
+        metrics.STATUS_WRITES.labels(namespace=fleet.namespace, fleet=fleet.name).inc()
+        self.deliver(written)
+        self.wake()
+        await execute.events(self._services.kube, fleet, events.between(fleet.status, status))
+        return _SURROUNDINGS_S
+
+
+def _age(raw: Mapping[str, Any]) -> int:
+    """Order states of one object: etcd's revision, which the API server hands through."""
+    return int(raw["metadata"]["resourceVersion"])
+
+
+def _next_retry(world: World) -> float:
+    """Return the seconds until a command that failed may be sent again."""
+    waits = (w.retry_at - world.moment for w in world.workers)
+    return min((wait for wait in waits if wait > 0), default=_SURROUNDINGS_S)
+
+
+def _patch_of(status: FleetStatus) -> Json:
+    """Return the status as a merge patch: what it does not say has to go."""
+    body: Json = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for field in FleetStatus.model_fields.values():
+        body.setdefault(str(field.alias), None)
+    if body["rollout"] is not None:
+        for field in RolloutStatus.model_fields.values():
+            body["rollout"].setdefault(str(field.alias), None)
+    return body

@@ -1,0 +1,46 @@
+"""Everything that can go wrong on the operator's side.
+
+    OperatorError
+    ├── Retryable          the same call may succeed later
+    │   ├── Conflict       somebody wrote in between: observe again
+    │   └── Unreachable    nobody answered
+    └── Refused            the same call will fail again
+        └── Missing        the object is not there
+
+Library errors become these at two places: adapters/kube.py and adapters/worker.py.
+"""
+
+from rlfleet_contract.problems import Problem
+
+
+class OperatorError(Exception):
+    """The root of this package's errors."""
+
+
+class Retryable(OperatorError):  # noqa: N818 - the tree reads as a sentence
+    """The same call may succeed later."""
+
+
+class Conflict(Retryable):
+    """Somebody wrote in between."""
+
+
+class Unreachable(Retryable):
+    """Nobody answered, or not in time."""
+
+
+class Refused(OperatorError):  # noqa: N818 - the same
+    """The same call will fail again."""
+
+
+class Missing(Refused):
+    """The object is not there."""
+
+
+class WorkerProblem(OperatorError):  # noqa: N818 - the contract's word
+    """A sidecar answered with a problem; its code tells whether to try again."""
+
+    def __init__(self, problem: Problem) -> None:
+        """Keep the problem, in the sidecar's words."""
+        super().__init__(f"{problem.code}: {problem.message}")
+        self.problem = problem

@@ -1,0 +1,207 @@
+"""Carries out what a plan asks of Kubernetes; decides nothing.
+
+A conflict is no failure: somebody was faster, and the next observation shows
+what is there now. Whatever the API server refuses for good is told in its own
+words, so that it reaches the fleet's status.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, assert_never
+
+from rlfleet_operator.adapters import kube as paths
+from rlfleet_operator.adapters.kube import STRATEGIC_PATCH, Json, Kube
+from rlfleet_operator.core import manifests
+from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod
+from rlfleet_operator.core.events import Event
+from rlfleet_operator.core.world import READINESS_GATE, VERSION_LABEL, Fleet
+from rlfleet_operator.errors import Conflict, Missing, OperatorError, Refused
+from rlfleet_operator.resource import API_VERSION, GROUP, KIND
+
+_log = logging.getLogger(__name__)
+_PARALLEL = 16
+
+PodAction = CreatePod | DeletePod | MarkPod
+
+
+async def pods(
+    kube: Kube, fleet: Fleet, actions: Iterable[PodAction], defaults: manifests.Defaults
+) -> str | None:
+    """Carry out actions on pods, some at once; return what was refused, None if nothing."""
+    limit = asyncio.Semaphore(_PARALLEL)
+
+    async def one(action: PodAction) -> str | None:
+        async with limit:
+            try:
+                await _pod(kube, fleet, action, defaults)
+            except (Conflict, Missing) as error:
+                return await _namesake(kube, fleet, action) if isinstance(error, Conflict) else None
+            except OperatorError as error:
+                _log.warning("an action on a pod failed", extra={"error": str(error)})
+                return str(error)
+        return None
+
+    refusals = await asyncio.gather(*(one(action) for action in actions))
+    return next((refusal for refusal in refusals if refusal), None)
+
+
+async def _pod(kube: Kube, fleet: Fleet, action: PodAction, defaults: manifests.Defaults) -> None:
+    match action:
+        case CreatePod(ordinal):
+            manifest = manifests.pod(fleet, ordinal, defaults)
+            await kube.create(paths.core_path(fleet.namespace, "pods"), manifest)
+            _log.info("created a worker's pod", extra=_about(fleet, manifest["metadata"]["name"]))
+        case DeletePod(name, uid, why):
+            await kube.delete(paths.core_path(fleet.namespace, "pods", name), uid)
+            _log.info("ended a worker's pod", extra={**_about(fleet, name), "why": why})
+        case MarkPod():
+            await _mark(kube, fleet, action)
+        case _:
+            assert_never(action)
+
+
+async def _mark(kube: Kube, fleet: Fleet, mark: MarkPod) -> None:
+    path = paths.core_path(fleet.namespace, "pods", mark.name)
+    condition = {
+        "type": READINESS_GATE,
+        "status": "True" if mark.ready else "False",
+        "reason": "Proved" if mark.ready else "NotProved",
+        "message": mark.message[:1024],
+        "lastTransitionTime": _now(),
+    }
+    identity = {"uid": mark.uid}
+    label = {"metadata": {**identity, "labels": {VERSION_LABEL: mark.version}}}
+    gate = {"metadata": identity, "status": {"conditions": [condition]}}
+    # The label first: a ready pod must never carry the version it had before.
+    await kube.patch(path, label)
+    await kube.patch(path + "/status", gate, STRATEGIC_PATCH)
+    extra = {**_about(fleet, mark.name), "ready": mark.ready, "version": mark.version}
+    _log.info("marked a worker's pod", extra=extra)
+
+
+async def _namesake(kube: Kube, fleet: Fleet, action: PodAction) -> str | None:
+    """Return a complaint when a pod that is not ours has the name that we need."""
+    if not isinstance(action, CreatePod):
+        return None
+    path = paths.core_path(fleet.namespace, "pods", f"{fleet.name}-{action.ordinal}")
+    try:
+        taken = await kube.get(path)
+    except OperatorError:
+        return None
+    return _foreign(taken, fleet, "Pod")
+
+
+def _foreign(found: Json, fleet: Fleet, kind: str) -> str | None:
+    metadata = found["metadata"]
+    owners = {owner["uid"] for owner in metadata.get("ownerReferences") or ()}
+    if fleet.uid in owners or "deletionTimestamp" in metadata:
+        return None
+    return (
+        f"{kind} {metadata['name']} exists and does not belong to this fleet:"
+        " delete it, or give the fleet another name"
+    )
+
+
+# --- what stands around the pods ----------------------------------------------------------------
+
+
+async def surroundings(kube: Kube, fleet: Fleet) -> None:
+    """Make the Services and the PodDisruptionBudget what they shall be."""
+    for service in manifests.services(fleet):
+        await _ensure(kube, fleet, paths.core_path(fleet.namespace, "services"), service)
+    budget = manifests.disruption_budget(fleet)
+    await _ensure(kube, fleet, paths.budget_path(fleet.namespace), budget)
+
+
+async def _ensure(kube: Kube, fleet: Fleet, collection: str, wanted: Json) -> None:
+    path = f"{collection}/{wanted['metadata']['name']}"
+    try:
+        found = await kube.get(path)
+    except Missing:
+        await kube.create(collection, wanted)
+        return
+    complaint = _foreign(found, fleet, wanted["kind"])
+    if complaint:
+        raise Refused(complaint)
+    changes = {
+        "metadata": {"labels": wanted["metadata"]["labels"]},
+        "spec": wanted["spec"],
+    }
+    if not _covers(found, changes):
+        await kube.patch(path, changes)
+
+
+def _covers(found: Any, wanted: Any) -> bool:
+    """Tell whether ``found`` says all that ``wanted`` says; it may say more."""
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(
+            key in found and _covers(found[key], value) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return (
+            isinstance(found, list)
+            and len(found) == len(wanted)
+            and all(map(_covers, found, wanted))
+        )
+    return bool(found == wanted)
+
+
+async def admin_token(kube: Kube, fleet: Fleet) -> str:
+    """Return the fleet's admin token; make it when there is none."""
+    name = manifests.secret_name(fleet.name)
+    path = paths.core_path(fleet.namespace, "secrets", name)
+    try:
+        found = await kube.get(path)
+    except Missing:
+        token = secrets.token_urlsafe(32)
+        await kube.create(
+            paths.core_path(fleet.namespace, "secrets"), manifests.secret(fleet, token)
+        )
+        return token
+    complaint = _foreign(found, fleet, "Secret")
+    if complaint:
+        raise Refused(complaint)
+    return manifests.token_in(found)
+
+
+async def events(kube: Kube, fleet: Fleet, found: Iterable[Event]) -> None:
+    """Post Events; one that cannot be posted is logged and given up."""
+    for event in found:
+        try:
+            await kube.create(paths.core_path(fleet.namespace, "events"), _event(fleet, event))
+        except OperatorError as error:
+            _log.warning("an Event was not posted", extra={"error": str(error)})
+
+
+def _event(fleet: Fleet, event: Event) -> Json:
+    now = _now()
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{fleet.name}.", "namespace": fleet.namespace},
+        "involvedObject": {
+            "apiVersion": f"{GROUP}/{API_VERSION}",
+            "kind": KIND,
+            "name": fleet.name,
+            "namespace": fleet.namespace,
+            "uid": fleet.uid,
+        },
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message[:1024],
+        "source": {"component": "rlfleet-operator"},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+def _about(fleet: Fleet, worker: str) -> dict[str, str]:
+    return {"namespace": fleet.namespace, "fleet": fleet.name, "worker": worker}
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

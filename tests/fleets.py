@@ -1,0 +1,55 @@
+"""Fleets and worlds for tests, as few words as possible."""
+
+from dataclasses import replace
+from typing import Any
+
+from rlfleet_operator.core import manifests, simulate
+from rlfleet_operator.core.world import Fleet, Worker, World, fleet_from
+
+
+def fleet(spec: dict[str, Any] | None = None, *, status: dict[str, Any] | None = None) -> Fleet:
+    """Return a fleet whose spec holds the least there can be, and ``spec``."""
+    least = {
+        "model": {"name": "qwen", "path": "/models/qwen"},
+        "weights": {"path": "/weights/{version}"},
+    }
+    return fleet_from(
+        {
+            "metadata": {"name": "qwen", "namespace": "rl", "uid": "f-1", "generation": 1},
+            "spec": least | (spec or {}),
+            "status": status or {},
+        }
+    )
+
+
+def world(spec: dict[str, Any] | None = None) -> World:
+    """Return a fleet that was just created: no pod, no status."""
+    made = fleet(spec)
+    return World(fleet=made, workers=(), template_hash=manifests.template_hash(made), moment=1e9)
+
+
+def asking(seen: World, **spec: Any) -> World:
+    """Return the same world after the user changed the spec."""
+    changed = replace(
+        seen.fleet,
+        spec=seen.fleet.spec.model_copy(update=spec),
+        generation=seen.fleet.generation + 1,
+    )
+    return replace(seen, fleet=changed, template_hash=manifests.template_hash(changed))
+
+
+def at_rest(seen: World, fates: dict[str, simulate.Fate] | None = None) -> World:
+    """Return the world once nothing is left to do."""
+    *_, last = simulate.run(seen, fates or {})
+    return last.world
+
+
+def changed(seen: World, ordinal: int, **fields: Any) -> World:
+    """Return the world with another report of one worker."""
+
+    def other(worker: Worker) -> Worker:
+        if worker.ordinal != ordinal or worker.report is None:
+            return worker
+        return replace(worker, report=worker.report.model_copy(update=fields))
+
+    return replace(seen, workers=tuple(map(other, seen.workers)))

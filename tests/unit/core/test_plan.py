@@ -1,0 +1,236 @@
+"""The planner, case by case."""
+
+from dataclasses import replace
+
+import pytest
+
+from rlfleet_contract.models import Stage, Verb
+from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod, Prepare, Update
+from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.simulate import Fate, recorded, settled
+from rlfleet_operator.core.world import World
+from tests import fleets
+
+
+def of(kind: type, seen: World) -> list[object]:
+    """Return the planned actions of one kind."""
+    return [action for action in plan(seen).actions if isinstance(action, kind)]
+
+
+def versions(seen: World) -> list[str | None]:
+    return [worker.proved for worker in seen.workers]
+
+
+def rolling(replicas: int = 4, limit: int | str = 1) -> World:
+    """Return a fleet that serves step-1."""
+    spec = {"replicas": replicas, "weightVersion": "step-1", "rollout": {"maxUnavailable": limit}}
+    return fleets.at_rest(fleets.world(spec))
+
+
+def test_a_new_fleet_gets_every_missing_pod_at_once() -> None:
+    assert of(CreatePod, settled(fleets.world({"replicas": 3}))) == [
+        CreatePod(0),
+        CreatePod(1),
+        CreatePod(2),
+    ]
+
+
+def test_a_new_fleet_ends_with_every_worker_at_the_declared_version() -> None:
+    assert versions(rolling(3)) == ["step-1"] * 3
+
+
+def test_a_fleet_without_a_version_serves_the_base_model() -> None:
+    seen = fleets.at_rest(fleets.world({"replicas": 2, "weights": None}))
+
+    assert versions(seen) == ["base", "base"]
+
+
+def test_nothing_is_asked_of_a_worker_before_the_rollout_is_on_record() -> None:
+    asked = fleets.asking(rolling(), weight_version="step-2")
+
+    assert plan(asked).rollout is not None
+    assert of(Prepare, asked) == []
+    assert len(of(Prepare, recorded(asked, plan(asked)))) == 4
+
+
+def test_every_serving_worker_prepares_before_any_is_paused() -> None:
+    asked = fleets.asking(rolling(), weight_version="step-2")
+    asked = recorded(asked, plan(asked))
+    some = asked
+    for ordinal in range(3):
+        some = fleets.changed(some, ordinal, prepared="step-2")
+
+    assert of(Update, some) == []
+    assert len(of(Update, fleets.changed(some, 3, prepared="step-2"))) == 1
+
+
+@pytest.mark.parametrize(("limit", "batch"), [(1, 1), (2, 2), ("50%", 2), ("100%", 4), ("1%", 1)])
+def test_a_batch_is_as_large_as_max_unavailable(limit: int | str, batch: int) -> None:
+    asked = fleets.asking(rolling(4, limit), weight_version="step-2")
+    asked = recorded(asked, plan(asked))
+    for ordinal in range(4):
+        asked = fleets.changed(asked, ordinal, prepared="step-2")
+
+    assert len(of(Update, asked)) == batch
+
+
+def test_a_worker_in_mid_change_is_charged_to_the_batch() -> None:
+    asked = fleets.asking(rolling(4, 2), weight_version="step-2")
+    asked = recorded(asked, plan(asked))
+    for ordinal in range(4):
+        asked = fleets.changed(asked, ordinal, prepared="step-2")
+    asked = fleets.changed(asked, 0, stage=Stage.PAUSED)
+    busy = replace(asked.workers[0], calling=Verb.RELOAD)
+    asked = replace(asked, workers=(busy, *asked.workers[1:]))
+
+    assert len(of(Update, asked)) == 1
+
+
+def test_a_refused_checkpoint_pauses_nobody() -> None:
+    asked = fleets.asking(rolling(), weight_version="step-2")
+    seen = fleets.at_rest(asked, {"step-2": Fate.REFUSED})
+
+    assert versions(seen) == ["step-1"] * 4
+    assert all(w.pod and w.pod.ready for w in seen.workers)
+
+
+def test_a_version_that_breaks_an_engine_takes_one_worker_and_no_more() -> None:
+    asked = fleets.asking(rolling(), weight_version="step-2")
+    seen = fleets.at_rest(asked, {"step-2": Fate.BREAKS})
+
+    assert versions(seen) == [None, "step-1", "step-1", "step-1"]
+    assert [w.pod is not None and w.pod.ready for w in seen.workers] == [False, True, True, True]
+
+
+def test_a_broken_version_is_not_tried_again_on_the_next_worker_after_its_pod_was_replaced() -> (
+    None
+):
+    seen = fleets.at_rest(fleets.asking(rolling(), weight_version="bad"), {"bad": Fate.BREAKS})
+    gone = replace(seen.workers[0], pod=None, report=None)
+    seen = fleets.at_rest(replace(seen, workers=(gone, *seen.workers[1:])), {"bad": Fate.BREAKS})
+
+    assert versions(seen) == ["step-1"] * 4
+
+
+def test_another_version_leads_out_of_a_failed_rollout() -> None:
+    seen = fleets.at_rest(fleets.asking(rolling(), weight_version="bad"), {"bad": Fate.BREAKS})
+    seen = fleets.at_rest(fleets.asking(seen, weight_version="step-3"), {"bad": Fate.BREAKS})
+
+    assert versions(seen) == ["step-3"] * 4
+
+
+def test_a_worker_that_fails_alone_is_left_out_and_the_others_go_on() -> None:
+    asked = fleets.asking(rolling(), weight_version="step-2")
+    asked = recorded(asked, plan(asked))
+    asked = fleets.changed(asked, 0, proved="step-2", prepared="step-2")
+    broken = fleets.at_rest(asked, {"step-2": Fate.BREAKS}).workers[1].report
+    assert broken is not None
+    seen = replace(asked, workers=(asked.workers[0], *asked.workers[1:]))
+    seen = fleets.changed(seen, 1, stage=broken.stage, proved=None, failure=broken.failure)
+    seen = fleets.at_rest(seen)
+
+    assert versions(seen) == ["step-2", None, "step-2", "step-2"]
+
+
+def test_a_new_worker_in_mid_rollout_goes_straight_to_the_target() -> None:
+    asked = fleets.asking(rolling(2), weight_version="step-2", replicas=3)
+    asked = settled(recorded(asked, plan(asked)))
+
+    assert CreatePod(2) in plan(asked).actions
+    assert versions(fleets.at_rest(asked)) == ["step-2"] * 3
+
+
+def test_a_new_worker_falls_back_when_the_target_is_refused() -> None:
+    asked = fleets.asking(rolling(2), weight_version="step-2", replicas=3)
+    seen = fleets.at_rest(asked, {"step-2": Fate.REFUSED})
+
+    assert versions(seen) == ["step-1"] * 3
+
+
+def test_a_new_worker_never_serves_when_the_only_version_is_refused() -> None:
+    seen = fleets.at_rest(
+        fleets.world({"replicas": 2, "weightVersion": "step-9"}), {"step-9": Fate.REFUSED}
+    )
+
+    assert versions(seen) == [None, None]
+    assert not any(w.pod and w.pod.ready for w in seen.workers)
+
+
+def test_a_late_joiner_does_not_fall_back_behind_a_completed_rollout() -> None:
+    seen = fleets.at_rest(fleets.asking(rolling(2), weight_version="step-2"))
+    gone = replace(seen.workers[0], pod=None, report=None)
+    seen = replace(seen, workers=(gone, seen.workers[1]))
+    seen = fleets.at_rest(seen, {"step-2": Fate.REFUSED})
+
+    assert versions(seen) == [None, "step-2"]
+
+
+def test_a_trainer_that_drives_by_itself_is_not_fought() -> None:
+    seen = fleets.at_rest(fleets.world({"replicas": 3}))
+    for ordinal in range(3):
+        seen = fleets.changed(seen, ordinal, proved="step-7", installed="step-7")
+    joined = fleets.at_rest(fleets.asking(seen, replicas=4))
+
+    assert versions(joined) == ["step-7"] * 4
+
+
+def test_scaling_down_ends_the_highest_ordinals_first() -> None:
+    names = [a.name for a in of(DeletePod, fleets.asking(rolling(4), replicas=2))]  # type: ignore[attr-defined]
+
+    assert names == ["qwen-3", "qwen-2"]
+
+
+def test_a_changed_template_replaces_no_more_pods_than_may_be_unavailable() -> None:
+    outdated = replace(rolling(4, 2), template_hash="other")
+
+    assert len(of(DeletePod, outdated)) == 2
+
+
+def test_an_outdated_pod_that_serves_nobody_costs_nothing_to_replace() -> None:
+    seen = rolling(4, 1)
+    sick = replace(seen.workers[3].pod, ready=False)
+    seen = replace(seen, workers=(*seen.workers[:3], replace(seen.workers[3], pod=sick)))
+
+    names = [a.name for a in of(DeletePod, replace(seen, template_hash="other"))]  # type: ignore[attr-defined]
+
+    assert names == ["qwen-3"]
+
+
+def test_a_worker_whose_engine_restarted_is_marked_not_ready_before_anything_else() -> None:
+    seen = fleets.changed(rolling(2), 0, stage=Stage.CLOSED, proved=None, boot="other")
+
+    marks = of(MarkPod, seen)
+
+    assert [(m.name, m.ready, m.version) for m in marks] == [("qwen-0", False, None)]  # type: ignore[attr-defined]
+
+
+def test_a_worker_stays_routable_while_its_clients_wait_at_the_gate() -> None:
+    asked = fleets.asking(rolling(2), weight_version="step-2")
+    asked = recorded(asked, plan(asked))
+    asked = fleets.changed(asked, 0, stage=Stage.LOADING, proved=None)
+
+    assert of(MarkPod, asked) == []
+
+
+def test_the_expected_fingerprint_is_that_of_workers_which_proved_the_version() -> None:
+    asked = fleets.asking(rolling(2), weight_version="step-2")
+    asked = recorded(asked, plan(asked))
+    asked = fleets.changed(asked, 0, proved="step-2", prepared="step-2", fingerprint="abc")
+    asked = fleets.changed(asked, 1, prepared="step-2")
+
+    assert of(Update, asked) == [Update("qwen-1", "step-2", "rollout-2", "abc")]
+
+
+def test_nothing_is_done_for_a_fleet_that_is_being_deleted() -> None:
+    seen = fleets.world({"replicas": 2})
+    seen = replace(seen, fleet=replace(seen.fleet, deleting=True))
+
+    assert plan(settled(seen)).actions == ()
+
+
+def test_a_to_b_to_a_are_three_rollouts() -> None:
+    seen = fleets.at_rest(fleets.asking(rolling(1), weight_version="step-2"))
+    seen = fleets.at_rest(fleets.asking(seen, weight_version="step-1"))
+
+    assert seen.fleet.status.rollout is not None
+    assert (seen.fleet.status.rollout.id, seen.fleet.status.rollout.to) == (3, "step-1")
