@@ -19,9 +19,9 @@ from dev import steps
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# The only folders that are ours to delete: RLFLEET_CACHE may name a folder
+# The only things that are ours to delete: RLFLEET_CACHE may name a folder
 # that holds other things too.
-OWNED = ("bin", "cluster", "containerd", "images", "locks", "logs", "venv")
+OWNED = ("bin", "cluster", "containerd", "images", "images.json", "locks", "logs", "venv")
 
 
 def root() -> Path:
@@ -93,6 +93,7 @@ def clean() -> None:
         raise steps.StepFailed(message)
     for name in OWNED:
         shutil.rmtree(root() / name, ignore_errors=True)
+        (root() / name).unlink(missing_ok=True)
     steps.say(f"{root()} is clean")
 
 

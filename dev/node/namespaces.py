@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -152,13 +151,13 @@ def _remove_cgroups() -> None:
                 own.rmdir()
 
 
-def _hierarchies() -> Iterator[Path]:
-    """Return every cgroup hierarchy: one folder each in version 1, the root in version 2."""
-    for path in (layout.CGROUP_ROOT, *layout.CGROUP_ROOT.iterdir()):
-        version_2 = path == layout.CGROUP_ROOT and (path / "cgroup.controllers").exists()
-        version_1 = path.parent == layout.CGROUP_ROOT and (path / "release_agent").exists()
-        if (version_1 and not path.is_symlink()) or version_2:
-            yield path
+def _hierarchies() -> list[Path]:
+    """Return the root of every cgroup hierarchy: one in version 2, one per controller in version 1."""
+    if (layout.CGROUP_ROOT / "cgroup.controllers").exists():
+        return [layout.CGROUP_ROOT]
+    marks = ("release_agent", "cgroup.controllers")
+    folders = [path for path in layout.CGROUP_ROOT.iterdir() if not path.is_symlink()]
+    return [path for path in folders if any((path / mark).exists() for mark in marks)]
 
 
 def _pids() -> list[int]:

@@ -1,0 +1,89 @@
+"""Build our two images without a container engine or a registry, and load them.
+
+buildah runs the real Dockerfiles on bases that are made here: a Debian root file
+system and, on it, vLLM for CPU. A finished image goes to the node as an OCI
+layout in which every layer that the node already has is only a link, so that a
+change of our own code costs the copying of our own code.
+"""
+
+import functools
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+from dev import cache
+from dev.images import names, pip_settings
+from dev.images.names import Image
+from dev.node import store
+from dev.steps import Step
+
+
+def build_steps(images: list[Image]) -> list[Step]:
+    """Return what is left to build, bases included; needs no cluster."""
+    known, loaded = _built(), store.names()
+    wanted = [image for image in images if image.name not in loaded | known]
+    needed = {image.name: image for one in wanted for image in _lineage(one) if image.name not in known}
+    return [Step(f"building {name}", functools.partial(_build, image)) for name, image in needed.items()]
+
+
+def load_steps(images: list[Image]) -> list[Step]:
+    """Return what is left to load into the node that is up."""
+    loaded = store.names()
+    missing = [image for image in images if image.name not in loaded]
+    return [Step(f"loading {image.name}", functools.partial(_load, image)) for image in missing]
+
+
+def _lineage(image: Image) -> list[Image]:
+    """Return the image and all it stands on, the lowest first."""
+    return [*(_lineage(image.base) if image.base else []), image]
+
+
+def _build(image: Image) -> None:
+    with cache.lock("buildah"), tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
+        context = image.context
+        if not image.base:
+            context = Path(scratch)
+            _debian(context / "debian.tar")
+        base = ["--build-arg", f"BASE={image.base.name}", *pip_settings.mounts()] if image.base else []
+        flags = ["--isolation=chroot", "--network=host", "--pull-never", "--format=oci", *base]
+        log = f"image-{image.file.name.rpartition('.')[2]}"
+        cache.call([*_buildah(), "bud", *flags, "--tag", image.name, "--file", str(image.file), str(context)], log)
+
+
+def _debian(target: Path) -> None:
+    include = f"--include={','.join(names.DEBIAN_PACKAGES)}"
+    cache.call(["mmdebstrap", "--variant=minbase", include, names.DEBIAN_RELEASE, str(target)], "image-mmdebstrap")
+
+
+def _load(image: Image) -> None:
+    with tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
+        blobs = Path(scratch) / "blobs" / "sha256"
+        blobs.mkdir(parents=True)
+        for digest in _layers(image):
+            if store.blob(digest).exists():
+                (blobs / digest.partition(":")[2]).symlink_to(store.blob(digest))
+        # Uncompressed: a layer's digest is then that of its content, here and there.
+        push = ["push", "--disable-compression", image.name, f"oci:{scratch}"]
+        cache.call([*_buildah(), *push], "image-push")
+        store.load(Path(scratch), image.name)
+
+
+def _layers(image: Image) -> list[str]:
+    told = subprocess.run([*_buildah(), "inspect", "--type=image", image.name], check=True, capture_output=True, text=True)
+    layers: list[str] = json.loads(told.stdout)["OCIv1"]["rootfs"]["diff_ids"]
+    return layers
+
+
+def _built() -> set[str]:
+    listing = [*_buildah(), "images", "--format={{.Name}}:{{.Tag}}", "--noheading"]
+    try:
+        told = subprocess.run(listing, check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        return set()
+    return set(told.stdout.split())
+
+
+def _buildah() -> list[str]:
+    folder = cache.folder("images")
+    return ["buildah", f"--root={folder / 'store'}", f"--runroot={folder / 'run'}", "--storage-driver=overlay"]

@@ -1,0 +1,44 @@
+"""How pip inside an image build reaches its index: as pip on this machine does.
+
+A build sees neither the machine's environment nor its certificates. Both are
+mounted for the time of the build and are not part of the image.
+"""
+
+import configparser
+import os
+from pathlib import Path
+
+from dev import cache
+
+FILES = ("/etc/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf")
+BUNDLE = "/etc/pip-ca.crt"
+
+
+def mounts() -> list[str]:
+    """Return buildah's flags that give a build this machine's pip settings."""
+    settings = _settings()
+    flags = []
+    bundle = settings.get("cert") or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("SSL_CERT_FILE")
+    if bundle and Path(bundle).is_file():
+        settings["cert"] = BUNDLE
+        flags += ["--volume", f"{Path(bundle).resolve()}:{BUNDLE}:ro"]
+    for place in settings.get("find-links", "").split():
+        if Path(place).is_dir():
+            flags += ["--volume", f"{place}:{place}:ro"]
+    config = configparser.ConfigParser(interpolation=None)
+    config["global"] = settings
+    path = cache.folder("images") / "pip.conf"
+    with path.open("w") as file:
+        config.write(file)
+    return [*flags, "--volume", f"{path}:/etc/pip.conf:ro"]
+
+
+def _settings() -> dict[str, str]:
+    """Merge pip's files and its environment, later ones win, as pip does."""
+    config = configparser.ConfigParser(interpolation=None)
+    config.read([Path(name).expanduser() for name in (*FILES, os.environ.get("PIP_CONFIG_FILE", "")) if name])
+    settings = dict(config["global"]) if config.has_section("global") else {}
+    for name, value in os.environ.items():
+        if name.startswith("PIP_") and name != "PIP_CONFIG_FILE":
+            settings[name.removeprefix("PIP_").lower().replace("_", "-")] = value
+    return settings
