@@ -1,0 +1,245 @@
+"""A vLLM that is cheap and can lie: its routes, its pauses, real files, the real gate.
+
+It imitates exactly the routes that the sidecar uses, under the real extension. Its
+tokens follow from the installed weights' digest, so other weights answer otherwise.
+Contract tests hold it to what real vLLM does.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from rlfleet_contract import api
+from rlfleet_contract.tensors import FileStamp
+from rlfleet_engine.gate import Gate
+from rlfleet_engine.held import Receive
+from rlfleet_engine.middleware import Extension, Scope, Send
+from rlfleet_engine.tensors import Reader
+
+_BOOTS = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """How an engine departs from an honest one; settable at any time."""
+
+    token_s: float = 0
+    """How long a token takes."""
+    ranks: int = 1
+    pause_s: float = 0
+    pause_fails: bool = False
+    """Answers 500 although it has paused."""
+    flush_fails: bool = False
+    """Answers 200 with success: false."""
+    reload_s: float = 0
+    reload_fails: bool = False
+    reload_keeps_old: bool = False
+    """Tells that all was installed and keeps the old weights."""
+    reload_drops_tensor: bool = False
+    """Consumes one tensor and tells so."""
+    dies_in_reload: bool = False
+    resume_hangs: bool = False
+    nan_logprobs: bool = False
+    wobbles: bool = False
+    """Answers the same greedy prompt differently each time."""
+    dies_in_probe: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Generation:
+    tokens: int
+    aborted: bool = False
+    made: list[int] = field(default_factory=list)
+
+
+class FakeEngine:
+    """One start after another of an engine; ``application`` is the present one's."""
+
+    def __init__(
+        self, model: Path, gate_file: Path, on_death: Callable[[], None], vocabulary: int = 512
+    ) -> None:
+        self.behaviour = Behaviour()
+        self.served: list[str] = []
+        """The first characters of the weights' digest, once for each answer."""
+        self._model = model
+        self._gate_file = gate_file
+        self._on_death = on_death
+        self._vocabulary = vocabulary
+        self._turn = count()
+        self.boot()
+
+    def boot(self) -> None:
+        """Start anew, on the boot weights, behind a closed gate."""
+        self.weights = digest_of(self._model)
+        self.paused: str | None = None
+        self.flushes = 0
+        self._running = asyncio.Event()
+        self._running.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._active: set[_Generation] = set()
+        self.gate = Gate(self._gate_file, f"boot-{next(_BOOTS)}")
+        self.application = Extension(self._answer, self.gate, self._on_death)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await _body(receive)
+        query = parse_qs(scope.get("query_string", b"").decode())
+        answers: dict[tuple[str, str], Callable[[], Awaitable[None]]] = {
+            ("GET", "/health"): lambda: _json(send, 200, {}),
+            ("GET", "/v1/models"): lambda: _json(send, 200, {"data": [{"id": "fake"}]}),
+            ("GET", "/is_paused"): lambda: _json(send, 200, {"is_paused": self.paused is not None}),
+            ("POST", "/v1/completions"): lambda: self._complete(body, send),
+            ("POST", "/pause"): lambda: self._pause(query, send),
+            ("POST", "/resume"): lambda: self._resume(send),
+            ("POST", "/reset_prefix_cache"): lambda: self._flush(query, send),
+            ("POST", "/collective_rpc"): lambda: self._rpc(body, send),
+        }
+        unknown = partial(_json, send, 404, {"detail": "Not Found"})
+        await answers.get((scope["method"], scope["path"]), unknown)()
+
+    async def _complete(self, body: dict[str, Any], send: Send) -> None:
+        generation = _Generation(int(body.get("max_tokens", 16)))
+        while self.paused is not None:
+            await self._running.wait()
+        if self.behaviour.dies_in_probe:
+            self._on_death()
+            return
+        self._active.add(generation)
+        self._idle.clear()
+        try:
+            if body.get("stream"):
+                await self._stream(body, generation, send)
+            else:
+                await self._generate(body, generation)
+                await _json(send, 200, self._completion(generation))
+        finally:
+            self._active.discard(generation)
+            if not self._active:
+                self._idle.set()
+        self.served.append(self.weights[:12])
+
+    async def _generate(
+        self, body: dict[str, Any], generation: _Generation, tokens: int | None = None
+    ) -> None:
+        wanted = generation.tokens if tokens is None else tokens
+        while len(generation.made) < wanted and not generation.aborted:
+            await asyncio.sleep(self.behaviour.token_s)
+            while self.paused == "keep":
+                await self._running.wait()
+            if not generation.aborted:
+                generation.made.append(self._token(body.get("prompt"), len(generation.made)))
+
+    def _token(self, prompt: object, place: int) -> int:
+        turn = next(self._turn) if self.behaviour.wobbles else ""
+        told = f"{self.weights} {prompt} {place} {turn}".encode()
+        return int.from_bytes(sha256(told).digest()[:4], "big") % self._vocabulary
+
+    async def _stream(self, body: dict[str, Any], generation: _Generation, send: Send) -> None:
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        while len(generation.made) < generation.tokens and not generation.aborted:
+            await self._generate(body, generation, len(generation.made) + 1)
+            event = f"data: {json.dumps(self._completion(generation))}\n\n"
+            await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
+        await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+    def _completion(self, generation: _Generation) -> dict[str, Any]:
+        value = float("nan") if self.behaviour.nan_logprobs else -0.5
+        choice = {
+            "index": 0,
+            "text": " ".join(str(token) for token in generation.made),
+            "finish_reason": "abort" if generation.aborted else "length",
+            "token_ids": generation.made,
+            "logprobs": {"token_logprobs": [value] * len(generation.made)},
+        }
+        return {"object": "text_completion", "model": "fake", "choices": [choice]}
+
+    async def _pause(self, query: dict[str, list[str]], send: Send) -> None:
+        mode = query.get("mode", ["abort"])[0]
+        await asyncio.sleep(self.behaviour.pause_s)
+        self.paused = mode
+        self._running.clear()
+        if mode == "abort":
+            for generation in self._active:
+                generation.aborted = True
+        if mode != "keep":
+            await self._idle.wait()
+        if self.behaviour.pause_fails:
+            await _json(send, 500, {"error": "Failed to pause generation: a lie"})
+        else:
+            await _json(send, 200, {"status": "paused"})
+
+    async def _resume(self, send: Send) -> None:
+        if self.behaviour.resume_hangs:
+            await asyncio.Event().wait()
+        self.paused = None
+        self._running.set()
+        await _json(send, 200, {"status": "resumed"})
+
+    async def _flush(self, query: dict[str, list[str]], send: Send) -> None:
+        is_forced = query.get("reset_running_requests") == ["true"]
+        success = (is_forced or not self._active) and not self.behaviour.flush_fails
+        self.flushes += success
+        await _json(send, 200, {"success": success})
+
+    async def _rpc(self, body: dict[str, Any], send: Send) -> None:
+        behaviour = self.behaviour
+        await asyncio.sleep(behaviour.reload_s)
+        if behaviour.dies_in_reload:
+            self._on_death()
+            return
+        if body.get("method") != api.RELOAD_RPC or behaviour.reload_fails:
+            self.weights = "spoilt"
+            await _json(send, 500, {"error": {"message": "Call to collective_rpc failed"}})
+            return
+        files = [FileStamp.model_validate(one) for one in body["kwargs"]["files"]]
+        with Reader(body["kwargs"]["directory"], files) as reader:
+            for _tensor in reader:
+                if behaviour.reload_drops_tensor:
+                    break
+            installed = reader.installed()
+        if not behaviour.reload_keeps_old:
+            self.weights = installed.digest
+        await _json(send, 200, {"results": [installed.model_dump()] * behaviour.ranks})
+
+
+def digest_of(directory: Path) -> str:
+    """Digest a checkpoint as a reload of it would."""
+    stamps = [
+        FileStamp(
+            name=path.name,
+            size=path.stat().st_size,
+            mtime_ns=path.stat().st_mtime_ns,
+            inode=path.stat().st_ino,
+        )
+        for path in sorted(directory.glob("*.safetensors"))
+    ]
+    with Reader(str(directory), stamps) as reader:
+        for _tensor in reader:
+            pass
+        return reader.installed().digest
+
+
+async def _body(receive: Receive) -> dict[str, Any]:
+    data, more = b"", True
+    while more:
+        message = await receive()
+        data += message.get("body", b"")
+        more = message.get("more_body", False)
+    parsed = json.loads(data) if data else {}
+    assert isinstance(parsed, dict)
+    return parsed
+
+
+async def _json(send: Send, status: int, content: object) -> None:
+    body = json.dumps(content).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,54 @@
+"""Serves ASGI applications on many addresses in one running loop, cheaply.
+
+uvicorn's own server wakes ten times a second; with hundreds of applications in one
+process that is most of the work. So its protocol is used without it.
+"""
+
+import asyncio
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+
+class Listener:
+    """One application on one address."""
+
+    def __init__(self, application: object, host: str, port: int) -> None:
+        self._config = uvicorn.Config(
+            application,  # type: ignore[arg-type]
+            http="h11",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+        )
+        self._state = ServerState()
+        self._host = host
+        self.port = port
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Accept connections; port 0 becomes the one that was given."""
+        self._config.load()
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: H11Protocol(self._config, self._state, {}), self._host, self.port
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """End as a killed process does: connections break and work stops."""
+        if self._server is None:
+            return
+        self._server.close()
+        for protocol in list(self._state.connections):
+            protocol.transport.abort()
+        tasks = list(self._state.tasks)
+        current = asyncio.current_task()
+        for task in tasks:
+            if task is not current:
+                task.cancel()
+        await asyncio.sleep(0)
+        self._server = None

@@ -1,0 +1,152 @@
+"""A whole worker on real sockets: the fake engine and the real sidecar, in this loop.
+
+    async with Worker("127.1.0.7", model, weights, "token", scratch) as worker:
+        ...  # worker.admin_url, worker.engine_url
+
+Any 127.x.y.z is this machine, so hundreds of workers each have the real ports 8000 and
+8090 on an address of their own, as pods have. With port 0 the system chooses.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+from fastapi import FastAPI
+
+from rlfleet_contract import api
+from rlfleet_contract.models import WorkerReport
+from rlfleet_sidecar.app import create_app
+from rlfleet_sidecar.settings import Settings
+from tests.fakes.engine import Behaviour, FakeEngine
+from tests.fakes.serving import Listener
+
+
+class Worker:
+    """Starts and ends its engine and its sidecar as a kubelet would."""
+
+    def __init__(
+        self,
+        address: str,
+        model: Path,
+        weights: Path,
+        token: str,
+        scratch: Path,
+        *,
+        engine_port: int = api.ENGINE_PORT,
+        admin_port: int = api.ADMIN_PORT,
+        behaviour: Behaviour | None = None,
+        **settings: Any,
+    ) -> None:
+        self._address = address
+        self._model = model
+        self._token = token
+        self._scratch = scratch
+        self._engine_port = engine_port
+        self._admin_port = admin_port
+        self._settings = {"weights_path": f"{weights}/{{version}}"} | settings
+        self._engine_listener: Listener | None = None
+        self._admin_listener: Listener | None = None
+        self._sidecar = AsyncExitStack()
+        self._deaths: set[asyncio.Task[None]] = set()
+        scratch.mkdir(parents=True, exist_ok=True)
+        (scratch / "token").write_text(token)
+        self.engine = FakeEngine(model, scratch / "gate", self._die)
+        self.engine.behaviour = behaviour or Behaviour()
+
+    async def __aenter__(self) -> Self:
+        await self._listen()
+        await self.start_sidecar()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # A hanging engine must not hold up the sidecar's last command.
+        await self.kill_engine()
+        await self.stop_sidecar()
+
+    @property
+    def engine_url(self) -> str:
+        """Where samplers speak to the engine."""
+        return f"http://{self._address}:{self._engine_port}"
+
+    @property
+    def admin_url(self) -> str:
+        """Where the operator speaks to the sidecar."""
+        return f"http://{self._address}:{self._admin_port}"
+
+    def client(self) -> httpx.AsyncClient:
+        """Make a client of the sidecar that has the token."""
+        headers = {"authorization": f"Bearer {self._token}"}
+        # A transport of its own: the default one loads certificates for 20 ms.
+        transport = httpx.AsyncHTTPTransport(verify=False, trust_env=False)
+        return httpx.AsyncClient(
+            base_url=self.admin_url, headers=headers, timeout=30, transport=transport
+        )
+
+    async def report(self) -> WorkerReport:
+        """Ask the sidecar how the worker stands."""
+        async with self.client() as client:
+            reply = await client.get(api.STATE_PATH)
+        return WorkerReport.model_validate_json(reply.content)
+
+    async def kill_engine(self) -> None:
+        """End the engine as SIGKILL does."""
+        listener, self._engine_listener = self._engine_listener, None
+        if listener is not None:
+            await listener.stop()
+
+    async def restart_engine(self) -> None:
+        """Start the engine anew, on the boot weights and behind a closed gate."""
+        await self.kill_engine()
+        self.engine.boot()
+        await self._listen()
+
+    async def start_sidecar(self) -> None:
+        """Start a sidecar over what the last one left on disk."""
+        app = create_app(self._sidecar_settings())
+        self._admin_listener = Listener(app, self._address, self._admin_port)
+        await self._sidecar.enter_async_context(_living(app))
+        await self._admin_listener.start()
+        self._admin_port = self._admin_listener.port
+
+    async def stop_sidecar(self) -> None:
+        """End the sidecar as SIGTERM does: the command under way is finished."""
+        if self._admin_listener is not None:
+            await self._admin_listener.stop()
+            self._admin_listener = None
+        await self._sidecar.aclose()
+
+    async def _listen(self) -> None:
+        listener = Listener(self.engine.application, self._address, self._engine_port)
+        await listener.start()
+        self._engine_port = listener.port
+        self._engine_listener = listener
+
+    def _die(self) -> None:
+        """Called by the engine itself, from within one of its requests."""
+        task = asyncio.get_running_loop().create_task(self.kill_engine())
+        self._deaths.add(task)
+        task.add_done_callback(self._deaths.discard)
+
+    def _sidecar_settings(self) -> Settings:
+        return Settings.model_validate(
+            {
+                "model_name": "fake",
+                "model_path": self._model,
+                "engine_url": self.engine_url,
+                "token_file": self._scratch / "token",
+                "state_dir": self._scratch / "state",
+                **self._settings,
+            }
+        )
+
+
+def _living(app: FastAPI) -> Any:
+    return app.router.lifespan_context(app)
