@@ -1,0 +1,80 @@
+"""Fixtures of the contract suite.
+
+``subject`` is any worker: the fake one always, a real pod with the marker ``cluster``
+(``cluster_subject`` is to be overridden by whoever starts one). ``fake`` is the same
+fake worker with its levers, for tests about lies.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from rlfleet_contract.models import Stage, WorkerReport
+from tests.contract.subject import Subject, Versions
+from tests.fakes.checkpoints import spoil, write_model, write_version
+from tests.fakes.engine import Behaviour
+from tests.fakes.worker import Worker
+
+TOKEN = "the-fleet-token"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "model", seed=0)
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    root, names = tmp_path / "weights", Versions()
+    write_version(root, names.first, seed=1)
+    write_version(root, names.second, seed=2, shards=2)
+    spoil(write_version(root, names.incomplete, seed=3), "no marker")
+    spoil(write_version(root, names.broken, seed=4), "truncated by half")
+    return root
+
+
+@pytest.fixture
+async def fake(tmp_path: Path, model: Path, weights: Path) -> AsyncIterator[Worker]:
+    worker = Worker(
+        "127.0.0.1",
+        model,
+        weights,
+        TOKEN,
+        tmp_path / "pod",
+        engine_port=0,
+        admin_port=0,
+        behaviour=Behaviour(token_s=0.001),
+        poll_s=0.02,
+    )
+    async with worker:
+        await settled(worker, lambda report: report.stage is Stage.CLOSED)
+        yield worker
+
+
+async def settled(worker: Worker, is_so: Callable[[WorkerReport], bool]) -> WorkerReport:
+    """Wait until the worker's report is so."""
+    async with asyncio.timeout(5):
+        while not is_so(report := await worker.report()):  # noqa: ASYNC110 - it is remote
+            await asyncio.sleep(0.01)
+    return report
+
+
+@pytest.fixture
+async def fake_subject(fake: Worker) -> AsyncIterator[Subject]:
+    async with fake.client() as admin, httpx.AsyncClient(base_url=fake.engine_url) as engine:
+        yield Subject(admin, engine, "fake", Versions())
+
+
+@pytest.fixture
+def cluster_subject() -> Subject:
+    pytest.skip("no real worker was started for this suite")
+
+
+@pytest.fixture(params=["fake", pytest.param("cluster", marks=pytest.mark.cluster)])
+def subject(request: pytest.FixtureRequest) -> Subject:
+    found = request.getfixturevalue(f"{request.param}_subject")
+    assert isinstance(found, Subject)
+    return found

@@ -1,0 +1,69 @@
+"""The worker under test, fake or real, as the contract's callers see it."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from rlfleet_contract import api
+from rlfleet_contract.models import WorkerReport
+from rlfleet_contract.problems import MEANINGS, Code, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Names of versions that the worker's volume holds, or does not."""
+
+    first: str = "step-1"
+    second: str = "step-2"
+    absent: str = "step-404"
+    incomplete: str = "step-unfinished"
+    broken: str = "step-truncated"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A worker with its sidecar's and its engine's address."""
+
+    admin: httpx.AsyncClient
+    """Has the token."""
+    engine: httpx.AsyncClient
+    model_name: str
+    versions: Versions
+
+    async def send(self, path: str, version: str, **fields: Any) -> httpx.Response:
+        """Send a command; its operation is a new one unless it is given."""
+        body = {"operation": uuid4().hex, "version": version} | fields
+        return await self.admin.post(path, json=body)
+
+    async def ok(self, path: str, version: str, **fields: Any) -> WorkerReport:
+        """Send a command that must succeed."""
+        reply = await self.send(path, version, **fields)
+        assert reply.status_code == 200, reply.text
+        return WorkerReport.model_validate_json(reply.content)
+
+    async def refused(self, code: Code, path: str, version: str, **fields: Any) -> Problem:
+        """Send a command that must be refused with this code and its status."""
+        reply = await self.send(path, version, **fields)
+        problem = Problem.model_validate_json(reply.content)
+        assert (problem.code, reply.status_code) == (code, MEANINGS[code].status), reply.text
+        assert problem.version == version
+        return problem
+
+    async def report(self) -> WorkerReport:
+        reply = await self.admin.get(api.STATE_PATH)
+        return WorkerReport.model_validate_json(reply.content)
+
+    async def is_ready(self) -> bool:
+        return (await self.admin.get(api.READY_PATH)).status_code == 200
+
+    async def serve(self, version: str) -> WorkerReport:
+        """Bring the worker to a version, wherever it stands."""
+        await self.ok(api.PREPARE_PATH, version)
+        return await self.ok(api.UPDATE_WEIGHTS_PATH, version)
+
+    async def complete(self, **fields: Any) -> httpx.Response:
+        """Ask the engine for a completion, as a sampler does."""
+        body = {"model": self.model_name, "prompt": [11, 12, 13], "temperature": 0}
+        return await self.engine.post("/v1/completions", json=body | fields)

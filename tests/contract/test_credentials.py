@@ -1,0 +1,102 @@
+"""Every route for everybody: generated from the application's own table of routes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.routing import Route
+
+from rlfleet_contract import api
+from rlfleet_sidecar.app import create_app
+from rlfleet_sidecar.settings import Settings
+from tests.contract.conftest import TOKEN
+from tests.contract.subject import Subject
+from tests.fakes.worker import Worker
+
+OPEN = {api.LIVE_PATH, api.READY_PATH}
+STRANGERS = {
+    "none": None,
+    "empty": "",
+    "a wrong token": "Bearer wrong",
+    "no token": "Bearer",
+    "a longer token": f"Bearer {TOKEN}x",
+    "another scheme": f"Basic {TOKEN}",
+    "no scheme": TOKEN,
+}
+TRICKS = ("{}", "/{}", "{}/", "/.{}", "{};x", "{}%2e", "/x/..{}", "{}?a=/live", "/live{}")
+
+
+def routes(settings: Settings) -> Iterator[tuple[str, str]]:
+    for route in create_app(settings).routes:
+        if not isinstance(route, Route):
+            continue
+        for method in route.methods or ():
+            yield method, route.path.replace("{path:path}", "no/such/route")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> list[tuple[str, str]]:
+    settings = Settings(model_name="m", model_path=tmp_path, state_dir=tmp_path)
+    return [(method, path) for method, path in routes(settings) if path not in OPEN]
+
+
+@pytest.mark.parametrize("authorization", STRANGERS.values(), ids=STRANGERS)
+async def test_no_route_answers_a_stranger(
+    subject: Subject, table: list[tuple[str, str]], authorization: str | None
+) -> None:
+    headers = {} if authorization is None else {"authorization": authorization}
+    async with httpx.AsyncClient(base_url=subject.admin.base_url, headers=headers) as stranger:
+        assert len(table) > 8
+        for method, path in table:
+            for trick in TRICKS:
+                reply = await stranger.request(method, f"{stranger.base_url}{trick.format(path)}")
+                assert reply.status_code == 401, (method, trick, path)
+                assert TOKEN not in reply.text
+
+
+async def test_a_stranger_s_body_is_not_even_parsed(subject: Subject) -> None:
+    async with httpx.AsyncClient(base_url=subject.admin.base_url) as stranger:
+        reply = await stranger.post(api.PAUSE_PATH, content=b"{")
+
+    assert (reply.status_code, reply.json()["code"]) == (401, "Unauthorized")
+
+
+async def test_health_needs_no_credentials(subject: Subject) -> None:
+    async with httpx.AsyncClient(base_url=subject.admin.base_url) as kubelet:
+        assert (await kubelet.get(api.LIVE_PATH)).status_code == 200
+        assert (await kubelet.get(api.READY_PATH)).status_code in {200, 503}
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/v1/rl/nothing", "/"])
+async def test_an_unknown_route_is_not_found(subject: Subject, path: str) -> None:
+    reply = await subject.admin.get(path)
+
+    assert (reply.status_code, reply.json()["code"]) == (404, "InvalidRequest")
+
+
+async def test_a_rotated_token_counts_at_once(fake: Worker, tmp_path: Path) -> None:
+    file = tmp_path / "pod" / "token"
+    new = {"authorization": "Bearer the-next-token"}
+    async with fake.client() as client:
+        file.write_text("the-next-token\n")
+
+        assert (await client.get(api.STATE_PATH)).status_code == 401
+        assert (await client.get(api.STATE_PATH, headers=new)).status_code == 200
+
+
+@pytest.mark.parametrize("content", [None, "", " \n"], ids=["missing", "empty", "blank"])
+async def test_without_a_token_nobody_is_let_in(
+    fake: Worker, tmp_path: Path, content: str | None
+) -> None:
+    file = tmp_path / "pod" / "token"
+    file.unlink()
+    if content is not None:
+        file.write_text(content)
+
+    async with fake.client() as client:
+        for authorization in (f"Bearer {TOKEN}", "Bearer"):
+            reply = await client.get(api.STATE_PATH, headers={"authorization": authorization})
+            assert reply.status_code == 401
+        assert (await client.get(api.READY_PATH)).status_code == 503
+    assert fake.engine.gate.is_open is False

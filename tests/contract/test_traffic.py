@@ -1,0 +1,95 @@
+"""What samplers see of a change: they wait, go on, or are told; none is lost."""
+
+import asyncio
+from typing import Any
+
+import httpx
+
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage
+from tests.contract.subject import Subject
+
+LONG = {"max_tokens": 200, "min_tokens": 200, "ignore_eos": True, "return_token_ids": True}
+
+
+async def started(subject: Subject) -> "asyncio.Task[httpx.Response]":
+    """Begin a long completion and wait until the engine has it."""
+    task = asyncio.create_task(subject.complete(**LONG))
+    async with asyncio.timeout(10):
+        while not (await subject.report()).in_flight:  # noqa: ASYNC110 - it is remote
+            await asyncio.sleep(0.01)
+    return task
+
+
+def choice_of(reply: httpx.Response) -> dict[str, Any]:
+    assert reply.status_code == 200, reply.text
+    found = reply.json()["choices"][0]
+    assert isinstance(found, dict)
+    return found
+
+
+async def test_requests_during_a_pause_wait_and_are_answered_by_the_new_weights(
+    subject: Subject,
+) -> None:
+    await subject.serve(subject.versions.second)
+    expected = choice_of(await subject.complete(max_tokens=4, return_token_ids=True))
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(api.PAUSE_PATH, subject.versions.second)
+
+    waiting = asyncio.create_task(subject.complete(max_tokens=4, return_token_ids=True))
+    done, _ = await asyncio.wait([waiting], timeout=0.2)
+    assert not done
+    await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+
+    assert choice_of(await waiting)["token_ids"] == expected["token_ids"]
+
+
+async def test_keep_freezes_requests_and_they_go_on_afterwards(subject: Subject) -> None:
+    await subject.serve(subject.versions.first)
+    request = await started(subject)
+
+    await subject.ok(api.PAUSE_PATH, subject.versions.second, mode="Keep")
+    done, _ = await asyncio.wait([request], timeout=0.5)
+    assert not done
+    await subject.serve(subject.versions.second)
+
+    assert len(choice_of(await request)["token_ids"]) == LONG["max_tokens"]
+
+
+async def test_wait_lets_requests_end_first(subject: Subject) -> None:
+    await subject.serve(subject.versions.first)
+    request = await started(subject)
+
+    report = await subject.ok(api.PAUSE_PATH, subject.versions.second, mode="Wait")
+
+    assert report.stage is Stage.PAUSED
+    assert len(choice_of(await request)["token_ids"]) == LONG["max_tokens"]
+    await subject.ok(api.RESUME_PATH, subject.versions.first)
+
+
+async def test_abort_ends_requests_with_a_mark(subject: Subject) -> None:
+    await subject.serve(subject.versions.first)
+    request = await started(subject)
+
+    await subject.ok(api.PAUSE_PATH, subject.versions.second, mode="Abort")
+
+    assert choice_of(await request)["finish_reason"] == "abort"
+    await subject.ok(api.RESUME_PATH, subject.versions.first)
+
+
+async def test_requests_that_an_unproved_engine_answers_are_ended_when_its_proof_fails(
+    subject: Subject,
+) -> None:
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    request = asyncio.create_task(subject.complete(**LONG | {"max_tokens": 900, "min_tokens": 900}))
+    await asyncio.sleep(0.1)
+
+    reply = await subject.send(
+        api.UPDATE_WEIGHTS_PATH, subject.versions.second, expected_fingerprint="another"
+    )
+
+    assert reply.status_code == 502
+    assert choice_of(await request)["finish_reason"] == "abort"
+    await subject.serve(subject.versions.first)
