@@ -9,11 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-import httpx
 import pytest
 
 from rlfleet_contract.models import Stage, WorkerReport
-from tests.contract.subject import Subject, Versions
+from tests.contract.subject import Subject, Versions, client_of
 from tests.fakes.checkpoints import spoil, write_model, write_version
 from tests.fakes.engine import Behaviour
 from tests.fakes.worker import Worker
@@ -47,7 +46,7 @@ async def fake(tmp_path: Path, model: Path, weights: Path) -> AsyncIterator[Work
         engine_port=0,
         admin_port=0,
         behaviour=Behaviour(token_s=0.001),
-        poll_s=0.02,
+        poll_s=0.05,
     )
     async with worker:
         await settled(worker, lambda report: report.stage is Stage.CLOSED)
@@ -64,7 +63,7 @@ async def settled(worker: Worker, is_so: Callable[[WorkerReport], bool]) -> Work
 
 @pytest.fixture
 async def fake_subject(fake: Worker) -> AsyncIterator[Subject]:
-    async with fake.client() as admin, httpx.AsyncClient(base_url=fake.engine_url) as engine:
+    async with fake.client() as admin, client_of(fake.engine_url) as engine:
         yield Subject(admin, engine, "fake", Versions())
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from starlette.routing import Route
 
@@ -11,7 +10,7 @@ from rlfleet_contract import api
 from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.settings import Settings
 from tests.contract.conftest import TOKEN
-from tests.contract.subject import Subject
+from tests.contract.subject import Subject, client_of
 from tests.fakes.worker import Worker
 
 OPEN = {api.LIVE_PATH, api.READY_PATH}
@@ -46,7 +45,7 @@ async def test_no_route_answers_a_stranger(
     subject: Subject, table: list[tuple[str, str]], authorization: str | None
 ) -> None:
     headers = {} if authorization is None else {"authorization": authorization}
-    async with httpx.AsyncClient(base_url=subject.admin.base_url, headers=headers) as stranger:
+    async with client_of(subject.admin.base_url, **headers) as stranger:
         assert len(table) > 8
         for method, path in table:
             for trick in TRICKS:
@@ -56,14 +55,14 @@ async def test_no_route_answers_a_stranger(
 
 
 async def test_a_stranger_s_body_is_not_even_parsed(subject: Subject) -> None:
-    async with httpx.AsyncClient(base_url=subject.admin.base_url) as stranger:
+    async with client_of(subject.admin.base_url) as stranger:
         reply = await stranger.post(api.PAUSE_PATH, content=b"{")
 
     assert (reply.status_code, reply.json()["code"]) == (401, "Unauthorized")
 
 
 async def test_health_needs_no_credentials(subject: Subject) -> None:
-    async with httpx.AsyncClient(base_url=subject.admin.base_url) as kubelet:
+    async with client_of(subject.admin.base_url) as kubelet:
         assert (await kubelet.get(api.LIVE_PATH)).status_code == 200
         assert (await kubelet.get(api.READY_PATH)).status_code in {200, 503}
 

@@ -1,0 +1,219 @@
+"""A sidecar that is restarted, or whose driver is gone, at each stage of a change."""
+
+import asyncio
+import json
+import signal
+import sys
+from asyncio.subprocess import Process
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage
+from tests.contract.conftest import TOKEN, settled
+from tests.contract.subject import Subject, Versions, client_of
+from tests.fakes.engine import Behaviour
+from tests.fakes.worker import Worker
+
+UNTIL = {
+    Stage.PAUSED: [api.PAUSE_PATH],
+    Stage.LOADED: [api.PAUSE_PATH, api.RELOAD_PATH],
+    Stage.PROVED: [api.PAUSE_PATH, api.RELOAD_PATH, api.VERIFY_PATH],
+}
+AFTERWARDS = {
+    Stage.OPEN: (Stage.OPEN, "first"),
+    Stage.PAUSED: (Stage.OPEN, "first"),
+    Stage.LOADED: (Stage.DOUBT, None),
+    Stage.PROVED: (Stage.OPEN, "second"),
+}
+
+
+async def bring(subject: Subject, stage: Stage) -> None:
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    for path in UNTIL.get(stage, []):
+        await subject.ok(path, subject.versions.second)
+
+
+@pytest.mark.parametrize("stage", AFTERWARDS)
+async def test_a_restarted_sidecar_goes_on_from_its_journal(
+    fake: Worker, fake_subject: Subject, stage: Stage
+) -> None:
+    await bring(fake_subject, stage)
+    session = (await fake.report()).session
+    await fake.stop_sidecar()
+
+    await fake.start_sidecar()
+
+    expected, which = AFTERWARDS[stage]
+    report = await settled(fake, lambda report: report.stage is expected)
+    assert report.proved == (which and getattr(fake_subject.versions, which))
+    assert report.session != session
+    assert fake.engine.gate.is_open == (expected is Stage.OPEN)
+    healed = await fake_subject.serve(fake_subject.versions.second)
+    assert healed.proved == fake_subject.versions.second
+
+
+@pytest.mark.parametrize("stage", list(AFTERWARDS))
+async def test_an_engine_that_restarted_while_the_sidecar_was_away_is_closed(
+    fake: Worker, fake_subject: Subject, stage: Stage
+) -> None:
+    await bring(fake_subject, stage)
+    await fake.stop_sidecar()
+    await fake.restart_engine()
+
+    await fake.start_sidecar()
+
+    report = await settled(fake, lambda report: report.stage is Stage.CLOSED)
+    assert (report.installed, report.proved) == (api.BASE_VERSION, None)
+    assert report.prepared == fake_subject.versions.second
+
+
+async def test_a_journal_that_cannot_be_read_proves_nothing(
+    fake: Worker, fake_subject: Subject, tmp_path: Path
+) -> None:
+    await fake_subject.serve(fake_subject.versions.first)
+    await fake.stop_sidecar()
+    (tmp_path / "pod" / "state" / "worker.json").write_text("{")
+
+    await fake.start_sidecar()
+
+    await settled(fake, lambda report: report.stage is Stage.CLOSED)
+    async with asyncio.timeout(2):
+        while fake.engine.gate.is_open:  # noqa: ASYNC110 - the sidecar's watch closes it
+            await asyncio.sleep(0.01)
+
+
+class Orphan(Worker):
+    """Believes after a short silence that nobody leads its change."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings, orphan_s=0.3, engine_port=0, admin_port=0)
+
+
+@pytest.mark.parametrize(
+    ("stage", "expected", "which"),
+    [(Stage.PAUSED, Stage.OPEN, "first"), (Stage.PROVED, Stage.OPEN, "second")],
+)
+async def test_a_change_whose_driver_is_gone_is_ended_safely(
+    tmp_path: Path, model: Path, weights: Path, stage: Stage, expected: Stage, which: str
+) -> None:
+    async with Orphan("127.0.0.1", model, weights, TOKEN, tmp_path / "pod", poll_s=0.05) as fake:
+        await settled(fake, lambda report: report.stage is Stage.CLOSED)
+        async with fake.client() as admin, client_of(fake.engine_url) as engine:
+            subject = Subject(admin, engine, "fake", versions := Versions())
+            await bring(subject, stage)
+            async with asyncio.timeout(3):
+                while not fake.engine.gate.is_open:  # noqa: ASYNC110 - not to be heard
+                    await asyncio.sleep(0.02)
+
+            report = await settled(fake, lambda report: report.stage is expected)
+            assert report.proved == getattr(versions, which)
+
+
+async def test_an_engine_in_doubt_that_nobody_leads_is_ended(
+    tmp_path: Path, model: Path, weights: Path
+) -> None:
+    async with Orphan("127.0.0.1", model, weights, TOKEN, tmp_path / "pod", poll_s=0.05) as fake:
+        await settled(fake, lambda report: report.stage is Stage.CLOSED)
+        fake.engine.behaviour = Behaviour(wobbles=True)
+        async with fake.client() as admin:
+            body = {"operation": "o", "version": api.BASE_VERSION}
+            reply = await admin.post(api.UPDATE_WEIGHTS_PATH, json=body)
+            assert reply.status_code == 502
+
+        # No report meanwhile: whoever asks, leads.
+        await asyncio.sleep(0.8)
+
+        assert (await fake.report()).stage is Stage.DOWN
+
+
+async def spawn(worker: Worker, scratch: Path, model: Path, weights: Path) -> Process:
+    """Start the sidecar as its container does."""
+    environment = {
+        "PYTHONPATH": "sidecar",
+        "RLFLEET_MODEL_NAME": "fake",
+        "RLFLEET_MODEL_PATH": str(model),
+        "RLFLEET_WEIGHTS_PATH": f"{weights}/{{version}}",
+        "RLFLEET_ENGINE_URL": worker.engine_url,
+        "RLFLEET_TOKEN_FILE": str(scratch / "pod" / "token"),
+        "RLFLEET_STATE_DIR": str(scratch / "pod" / "state"),
+        "RLFLEET_HOST": "127.0.0.1",
+        "RLFLEET_PORT": worker.admin_url.rpartition(":")[2],
+        "RLFLEET_POLL_S": "0.05",
+    }
+    command = (sys.executable, "-m", "rlfleet_sidecar", "--log-level", "ERROR")
+    return await asyncio.create_subprocess_exec(*command, env=environment)
+
+
+async def reachable(subject: Subject) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                if (await subject.report()).stage is Stage.CLOSED:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.05)
+
+
+async def test_a_sidecar_killed_in_the_reload_comes_back_in_doubt(
+    tmp_path: Path, model: Path, weights: Path
+) -> None:
+    """The one test with a process of its own: nothing else dies as SIGKILL does."""
+    worker = Worker(
+        "127.0.0.1", model, weights, TOKEN, tmp_path / "pod", engine_port=0, admin_port=0
+    )
+    async with worker as fake:
+        await fake.stop_sidecar()
+        process = await spawn(fake, tmp_path, model, weights)
+        async with client_of(fake.admin_url, authorization=f"Bearer {TOKEN}") as admin:
+            subject = Subject(admin, admin, "fake", Versions())
+            await reachable(subject)
+            await bring(subject, Stage.OPEN)
+            fake.engine.behaviour = Behaviour(reload_s=30)
+            call = asyncio.create_task(
+                subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+            )
+            while (await subject.report()).stage is not Stage.LOADING:  # noqa: ASYNC110 - remote
+                await asyncio.sleep(0.02)
+            process.kill()
+            await process.wait()
+            call.cancel()
+        journal = json.loads((tmp_path / "pod" / "state" / "worker.json").read_text())
+        assert journal["state"]["stage"] == Stage.LOADING
+        fake.engine.behaviour = Behaviour()
+
+        await fake.start_sidecar()
+
+        report = await settled(fake, lambda report: report.stage is Stage.DOUBT)
+        assert (report.proved, fake.engine.gate.is_open) == (None, False)
+
+
+async def test_sigterm_lets_the_command_end_first(
+    tmp_path: Path, model: Path, weights: Path
+) -> None:
+    worker = Worker(
+        "127.0.0.1", model, weights, TOKEN, tmp_path / "pod", engine_port=0, admin_port=0
+    )
+    async with worker:
+        await worker.stop_sidecar()
+        process = await spawn(worker, tmp_path, model, weights)
+        async with client_of(worker.admin_url, authorization=f"Bearer {TOKEN}") as admin:
+            subject = Subject(admin, admin, "fake", Versions())
+            await reachable(subject)
+            await bring(subject, Stage.OPEN)
+            worker.engine.behaviour = Behaviour(reload_s=0.5)
+            call = asyncio.create_task(
+                subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+            )
+            while (await subject.report()).stage is not Stage.LOADING:  # noqa: ASYNC110 - remote
+                await asyncio.sleep(0.02)
+            process.send_signal(signal.SIGTERM)
+
+            assert (await call).status_code == 200
+        assert await process.wait() in {0, -signal.SIGTERM}, "uvicorn ends by the signal it got"
+        assert worker.engine.gate.is_open

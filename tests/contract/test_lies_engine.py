@@ -1,0 +1,234 @@
+"""An engine that fails or lies at each step: where the worker ends, and what it says."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Code
+from tests.contract.conftest import settled
+from tests.contract.subject import Subject
+from tests.fakes.engine import Behaviour
+from tests.fakes.worker import Worker
+
+HARMLESS = {
+    "pause fails after it paused": ({"pause_fails": True}, Code.PAUSE_FAILED),
+    "pause takes too long": ({"pause_s": 5.0}, Code.PAUSE_FAILED),
+    "flush does not succeed": ({"flush_fails": True}, Code.FLUSH_FAILED),
+}
+"""Lies before the reload: the worker goes on with what it had."""
+GRAVE = {
+    "reload fails": ({"reload_fails": True}, Code.RELOAD_FAILED),
+    "reload takes too long": ({"reload_s": 5.0}, Code.RELOAD_FAILED),
+    "reload leaves tensors out": ({"reload_drops_tensor": True}, Code.RELOAD_FAILED),
+    "no rank tells what it installed": ({"ranks": 0}, Code.RELOAD_FAILED),
+    "engine hangs when it shall run again": ({"resume_hangs": True}, Code.PROOF_FAILED),
+    "logprobs are not finite": ({"nan_logprobs": True}, Code.PROOF_FAILED),
+    "probe is answered in two ways": ({"wobbles": True}, Code.PROOF_FAILED),
+}
+"""Lies from the reload on: nobody knows what the engine holds."""
+DEADLY = {
+    "dies in the reload": ({"dies_in_reload": True}, Code.RELOAD_FAILED),
+    "dies in the probe": ({"dies_in_probe": True}, Code.PROOF_FAILED),
+}
+TIMEOUTS = {"pause_s": 0.3, "reload_s": 0.3, "verify_s": 0.5}
+
+
+async def update(subject: Subject, code: Code) -> None:
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    problem = await subject.refused(
+        code, api.UPDATE_WEIGHTS_PATH, subject.versions.second, timeouts=TIMEOUTS
+    )
+    assert problem.message
+
+
+def honest(fake: Worker) -> None:
+    fake.engine.behaviour = Behaviour(token_s=0.001)
+
+
+@pytest.mark.parametrize(("lie", "code"), HARMLESS.values(), ids=HARMLESS)
+async def test_a_failure_before_the_reload_is_undone(
+    fake: Worker, fake_subject: Subject, lie: dict[str, float], code: Code
+) -> None:
+    await fake_subject.serve(fake_subject.versions.first)
+    fake.engine.behaviour = replace(fake.engine.behaviour, **lie)  # type: ignore[arg-type]
+
+    await update(fake_subject, code)
+
+    report = await fake_subject.report()
+    assert (report.stage, report.proved) == (Stage.OPEN, fake_subject.versions.first)
+    assert report.failure is not None
+    assert report.failure.code is code
+    assert fake.engine.gate.is_open
+    assert fake.engine.paused is None
+    assert await fake_subject.is_ready()
+    honest(fake)
+    assert (await fake_subject.serve(fake_subject.versions.second)).failure is None
+
+
+@pytest.mark.parametrize(("lie", "code"), GRAVE.values(), ids=GRAVE)
+async def test_a_failure_from_the_reload_on_is_doubt_and_a_good_version_leads_out(
+    fake: Worker, fake_subject: Subject, lie: dict[str, float], code: Code
+) -> None:
+    await fake_subject.serve(fake_subject.versions.first)
+    fake.engine.behaviour = replace(fake.engine.behaviour, **lie)  # type: ignore[arg-type]
+
+    await update(fake_subject, code)
+
+    report = await fake_subject.report()
+    assert (report.stage, report.proved) == (Stage.DOUBT, None)
+    assert not fake.engine.gate.is_open
+    assert not await fake_subject.is_ready()
+    await fake_subject.refused(Code.ENGINE_IN_DOUBT, api.RESUME_PATH, fake_subject.versions.first)
+    honest(fake)
+    healed = await fake_subject.serve(fake_subject.versions.first)
+    assert (healed.stage, healed.proved) == (Stage.OPEN, fake_subject.versions.first)
+
+
+@pytest.mark.parametrize(("lie", "code"), DEADLY.values(), ids=DEADLY)
+async def test_an_engine_that_dies_comes_back_closed_on_its_boot_weights(
+    fake: Worker, fake_subject: Subject, lie: dict[str, bool], code: Code
+) -> None:
+    await fake_subject.serve(fake_subject.versions.first)
+    boot = (await fake_subject.report()).boot
+    fake.engine.behaviour = replace(fake.engine.behaviour, **lie)  # type: ignore[arg-type]
+
+    await update(fake_subject, code)
+
+    down = await settled(fake, lambda report: report.stage is Stage.DOWN)
+    assert (down.boot, down.proved) == (None, None)
+    await fake_subject.refused(
+        Code.ENGINE_UNREACHABLE, api.UPDATE_WEIGHTS_PATH, fake_subject.versions.second
+    )
+    honest(fake)
+    await fake.restart_engine()
+    back = await settled(fake, lambda report: report.stage is Stage.CLOSED)
+    assert (back.installed, back.proved, back.failure) == (api.BASE_VERSION, None, None)
+    assert back.boot != boot
+    assert not await fake_subject.is_ready()
+    assert (await fake_subject.serve(fake_subject.versions.first)).stage is Stage.OPEN
+
+
+async def test_old_weights_behind_a_good_answer_are_found_by_the_fingerprint_of_others(
+    fake: Worker, fake_subject: Subject
+) -> None:
+    good = await fake_subject.serve(fake_subject.versions.second)
+    await fake_subject.serve(fake_subject.versions.first)
+    fake.engine.behaviour = replace(fake.engine.behaviour, reload_keeps_old=True)
+    await fake_subject.ok(api.PREPARE_PATH, fake_subject.versions.second)
+
+    await fake_subject.refused(
+        Code.PROOF_FAILED,
+        api.UPDATE_WEIGHTS_PATH,
+        fake_subject.versions.second,
+        expected_fingerprint=good.fingerprint,
+    )
+
+    assert (await fake_subject.report()).stage is Stage.DOUBT
+
+
+async def test_a_restarted_engine_is_out_of_service_until_it_is_proved_again(
+    fake: Worker, fake_subject: Subject
+) -> None:
+    await fake_subject.serve(fake_subject.versions.first)
+
+    await fake.restart_engine()
+
+    report = await settled(fake, lambda report: report.stage is Stage.CLOSED)
+    assert (report.proved, report.installed) == (None, api.BASE_VERSION)
+    assert not await fake_subject.is_ready()
+    report = await fake_subject.ok(api.UPDATE_WEIGHTS_PATH, fake_subject.versions.first)
+    assert report.proved == fake_subject.versions.first
+
+
+async def test_a_command_for_an_earlier_boot_is_refused(
+    fake: Worker, fake_subject: Subject
+) -> None:
+    await fake_subject.serve(fake_subject.versions.first)
+    await fake_subject.ok(api.PREPARE_PATH, fake_subject.versions.second)
+    fake.engine.behaviour = replace(fake.engine.behaviour, pause_s=0.2)
+    command = asyncio.create_task(fake_subject.send(api.PAUSE_PATH, fake_subject.versions.second))
+    await settled(fake, lambda report: report.running is not None)
+    fake.engine.gate.boot = "another"
+
+    assert (await command).status_code == 200
+    honest(fake)
+    reply = await fake_subject.send(api.RESUME_PATH, fake_subject.versions.first)
+
+    assert reply.json()["code"] == Code.ENGINE_RESTARTED
+
+
+async def test_a_gate_that_somebody_else_moved_is_brought_back(
+    fake: Worker, fake_subject: Subject
+) -> None:
+    fake.engine.gate.open()
+    async with asyncio.timeout(2):
+        while fake.engine.gate.is_open:  # noqa: ASYNC110 - the sidecar's watch closes it
+            await asyncio.sleep(0.01)
+    await fake_subject.serve(fake_subject.versions.first)
+    fake.engine.gate.close()
+
+    async with asyncio.timeout(2):
+        assert (await fake_subject.complete(max_tokens=1)).status_code == 200
+
+
+@pytest.mark.parametrize("path", [api.PREPARE_PATH, api.UPDATE_WEIGHTS_PATH, api.PAUSE_PATH])
+async def test_another_command_meanwhile_is_refused_and_the_same_one_joins(
+    fake: Worker, fake_subject: Subject, path: str
+) -> None:
+    await fake_subject.serve(fake_subject.versions.first)
+    await fake_subject.ok(api.PREPARE_PATH, fake_subject.versions.second)
+    fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.4)
+    operation = uuid4().hex
+    both = [
+        asyncio.create_task(
+            fake_subject.send(
+                api.UPDATE_WEIGHTS_PATH, fake_subject.versions.second, operation=operation
+            )
+        )
+        for _caller in range(2)
+    ]
+    running = (await settled(fake, lambda report: report.running is not None)).running
+
+    await fake_subject.refused(Code.BUSY, path, fake_subject.versions.first)
+
+    assert running is not None
+    assert running.operation == operation
+    first, second = await asyncio.gather(*both)
+    assert first.content == second.content
+    assert first.status_code == 200
+
+
+async def test_a_caller_that_leaves_does_not_cut_the_change(
+    fake: Worker, fake_subject: Subject
+) -> None:
+    await fake_subject.serve(fake_subject.versions.first)
+    await fake_subject.ok(api.PREPARE_PATH, fake_subject.versions.second)
+    fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.2)
+    call = asyncio.create_task(
+        fake_subject.send(api.UPDATE_WEIGHTS_PATH, fake_subject.versions.second)
+    )
+    await settled(fake, lambda report: report.stage is Stage.LOADING)
+
+    call.cancel()
+
+    await settled(fake, lambda report: report.proved == fake_subject.versions.second)
+
+
+async def test_a_checkpoint_that_changes_after_its_check_is_refused_and_the_pause_undone(
+    fake: Worker, fake_subject: Subject, weights: Path
+) -> None:
+    await fake_subject.serve(fake_subject.versions.first)
+    version = fake_subject.versions.second
+    await fake_subject.ok(api.PREPARE_PATH, version)
+    next((weights / version).glob("*.safetensors")).touch()
+
+    await fake_subject.refused(Code.CHECKPOINT_INVALID, api.UPDATE_WEIGHTS_PATH, version)
+
+    report = await fake_subject.report()
+    assert (report.stage, report.prepared) == (Stage.OPEN, None)
+    assert (await fake_subject.serve(version)).proved == version
