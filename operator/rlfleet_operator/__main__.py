@@ -27,6 +27,9 @@ def main() -> int:
         return 2
     kopf.configure(log_format=kopf.LogFormat.JSON)
     logging.getLogger().setLevel(chosen.log_level)
+    # One line per transition is ours; kopf and httpx tell of every event and request.
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     health = metrics.Health()
     if chosen.metrics_port:
         metrics.serve(chosen.metrics_port, health)

@@ -7,6 +7,7 @@ us and a running step always sees the newest spec.
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import kopf
 
 from rlfleet_operator.adapters import metrics
-from rlfleet_operator.adapters.kube import Kube
+from rlfleet_operator.adapters.kube import Credentials, Kube
 from rlfleet_operator.adapters.pods import FleetKey, Pods
 from rlfleet_operator.driver import Driver, Services
 from rlfleet_operator.resource import API_VERSION, GROUP, PLURAL
@@ -32,16 +33,21 @@ class Fleets:
         self._settings, self._health = settings, health
         self._drivers: dict[FleetKey, tuple[Driver, asyncio.Task[None]]] = {}
         self._services: Services | None = None
+        self._kube: Kube
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def open(self) -> None:
         """Connect, list the pods, begin to watch them."""
-        kube = await Kube.connect()
+        self._kube = kube = await Kube.connect()
         pods = Pods(kube, self._settings.namespaces, self._pods_changed)
         limit = asyncio.Semaphore(self._settings.sidecar_concurrency)
         self._services = Services(kube, pods, self._settings, limit)
         self._tasks = [asyncio.create_task(pods.run()), asyncio.create_task(self._beat())]
         await pods.synced.wait()
+
+    async def credentials(self) -> Credentials:
+        """Return what kopf may connect with."""
+        return await self._kube.credentials()
 
     async def close(self) -> None:
         """End every loop; sidecars end by themselves what they have begun."""
@@ -126,8 +132,9 @@ def registry(fleets: Fleets) -> kopf.OperatorRegistry:
         await fleets.close()
 
     @kopf.on.login(registry=made)
-    async def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        return await kopf.login_via_async_client(**kwargs)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        # The same credentials as our own client's; kopf asks again when they expire.
+        return kopf.ConnectionInfo(**dataclasses.asdict(await fleets.credentials()))
 
     @kopf.on.event(GROUP, API_VERSION, PLURAL, registry=made)
     async def seen(event: kopf.RawEvent, **_: Any) -> None:

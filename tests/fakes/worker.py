@@ -56,6 +56,11 @@ class Worker:
         self.engine = FakeEngine(model, scratch / "gate", self._die)
         self.engine.behaviour = behaviour or Behaviour()
 
+    def give_token(self, token: str) -> None:
+        """Write the admin token, as a mounted Secret would bring it."""
+        self._token = token
+        (self._scratch / "token").write_text(token)
+
     async def __aenter__(self) -> Self:
         await self._listen()
         await self.start_sidecar()

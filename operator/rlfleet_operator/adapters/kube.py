@@ -8,6 +8,7 @@ errors become ours here and nowhere else.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -41,6 +42,19 @@ class WatchEnded(Exception):  # noqa: N818 - not an error
     """The watch has to begin anew from a list (410 Gone)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Where the API server is and who we are; fields as kopf.ConnectionInfo names them."""
+
+    server: str
+    ca_path: str | None
+    insecure: bool
+    scheme: str | None
+    token: str | None
+    certificate_path: str | None
+    private_key_path: str | None
+
+
 class Kube:
     """One connection to the API server."""
 
@@ -58,6 +72,21 @@ class Kube:
             await config.load_kube_config(client_configuration=settings)
         settings.connection_pool_maxsize = 64
         return cls(client.ApiClient(settings))
+
+    async def credentials(self) -> Credentials:
+        """Return what this connection goes by, with a token that is valid now."""
+        settings, headers = self._api.configuration, dict[str, str]()
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"], "/", "GET", None)
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        return Credentials(
+            server=settings.host,
+            ca_path=settings.ssl_ca_cert,
+            insecure=not settings.verify_ssl,
+            scheme=scheme or None,
+            token=token or None,
+            certificate_path=settings.cert_file,
+            private_key_path=settings.key_file,
+        )
 
     async def close(self) -> None:
         """Close every connection."""

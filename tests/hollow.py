@@ -1,0 +1,183 @@
+"""A kubelet without containers: every worker pod gets a fake engine under the real sidecar.
+
+It does for pods of a bare API server what a node would: gives each an address of its own
+on loopback, runs the worker there, and writes the status that a kubelet would write
+from the sidecar's readiness probe and the readiness gate.
+"""
+
+import asyncio
+import base64
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from rlfleet_contract import api
+from rlfleet_operator.adapters.kube import STRATEGIC_PATCH, Json, Kube, WatchEnded
+from rlfleet_operator.core.world import FLEET_LABEL, READINESS_GATE
+from rlfleet_operator.errors import OperatorError
+
+from tests.fakes.worker import Worker
+
+_addresses = (f"127.{a}.{b}.{c}" for a in range(10, 200) for b in range(250) for c in range(1, 250))
+Choose = Callable[[str], dict[str, Any]]
+"""What a pod's worker is made with, by the pod's name: behaviour and settings."""
+
+
+@dataclass
+class Hollow:
+    """One pod and the worker that stands for it."""
+
+    name: str
+    namespace: str
+    uid: str
+    address: str
+    worker: Worker
+    is_ready: bool = False
+    raw: Json = field(default_factory=dict)
+
+
+class HollowNode:
+    """Follows the pods of all fleets until it is left."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        namespace: str,
+        model: Path,
+        weights: Path,
+        scratch: Path,
+        *,
+        probe_s: float = 0.2,
+        choose: Choose = lambda _: {},
+    ) -> None:
+        self._kube, self._model, self._weights, self._scratch = kube, model, weights, scratch
+        self._path = f"/api/v1/namespaces/{namespace}/pods"
+        self._probe_s = probe_s
+        self.choose = choose
+        self.pods: dict[str, Hollow] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._numbers = itertools.count()
+        self._http = httpx.AsyncClient(trust_env=False, verify=False, timeout=5)
+
+    async def __aenter__(self) -> "HollowNode":
+        self._spawn(self._follow())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(p.worker.__aexit__(None, None, None) for p in self.pods.values()))
+        await self._http.aclose()
+
+    def worker(self, name: str) -> Worker:
+        """Return the worker that stands for a pod."""
+        return self.pods[name].worker
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                listed = await self._kube.get(self._path, labelSelector=FLEET_LABEL)
+                version = listed["metadata"]["resourceVersion"]
+                for raw in listed["items"]:
+                    self._seen("ADDED", raw)
+                watch = self._kube.watch(self._path, version, labelSelector=FLEET_LABEL)
+                async for kind, raw in watch:
+                    self._seen(kind, raw)
+            except (OperatorError, WatchEnded):
+                await asyncio.sleep(0.2)
+
+    def _seen(self, kind: str, raw: Json) -> None:
+        if kind == "BOOKMARK":
+            return
+        name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
+        known = self.pods.get(name)
+        if known is not None and (known.uid != uid or kind == "DELETED"):
+            del self.pods[name]
+            self._spawn(known.worker.__aexit__(None, None, None))
+            known = None
+        if known is not None:
+            known.raw = raw
+        elif kind != "DELETED":
+            self._start(raw)
+
+    def _start(self, raw: Json) -> None:
+        metadata = raw["metadata"]
+        name, address = metadata["name"], next(_addresses)
+        worker = Worker(
+            address,
+            self._model,
+            self._weights,
+            "",
+            self._scratch / f"{name}-{next(self._numbers)}",
+            engine_port=api.ENGINE_PORT,
+            admin_port=api.ADMIN_PORT,
+            **self.choose(name),
+        )
+        pod = Hollow(name, metadata["namespace"], metadata["uid"], address, worker, raw=raw)
+        self.pods[name] = pod
+        self._spawn(self._run(pod))
+
+    async def _run(self, pod: Hollow) -> None:
+        fleet = pod.raw["metadata"]["labels"][FLEET_LABEL]
+        path = f"/api/v1/namespaces/{pod.namespace}/secrets/{fleet}-admin"
+        while True:
+            try:
+                secret = await self._kube.get(path)
+                break
+            except OperatorError:
+                await asyncio.sleep(0.1)
+        pod.worker.give_token(base64.b64decode(secret["data"]["token"]).decode())
+        await pod.worker.__aenter__()
+        await self._write(pod)
+        while self.pods.get(pod.name) is pod:
+            await asyncio.sleep(self._probe_s)
+            is_ready = await self._is_ready(pod)
+            if is_ready != pod.is_ready or self._gate_changed(pod):
+                pod.is_ready = is_ready
+                await self._write(pod)
+
+    async def _is_ready(self, pod: Hollow) -> bool:
+        try:
+            reply = await self._http.get(pod.worker.admin_url + api.READY_PATH)
+        except httpx.HTTPError:
+            return False
+        return reply.status_code == 200
+
+    @staticmethod
+    def _conditions(pod: Hollow) -> dict[str, str]:
+        found = (pod.raw.get("status") or {}).get("conditions") or ()
+        return {c["type"]: c["status"] for c in found}
+
+    def _gate_changed(self, pod: Hollow) -> bool:
+        conditions = self._conditions(pod)
+        wanted = pod.is_ready and conditions.get(READINESS_GATE) == "True"
+        return (conditions.get("Ready") == "True") != wanted
+
+    async def _write(self, pod: Hollow) -> None:
+        gate = self._conditions(pod).get(READINESS_GATE) == "True"
+        conditions = [
+            {"type": "ContainersReady", "status": str(pod.is_ready)},
+            {"type": "Ready", "status": str(pod.is_ready and gate)},
+        ]
+        status = {
+            "phase": "Running",
+            "podIP": pod.address,
+            "podIPs": [{"ip": pod.address}],
+            "conditions": conditions,
+        }
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
+        body = {"metadata": {"uid": pod.uid}, "status": status}
+        try:
+            pod.raw = await self._kube.patch(path, body, STRATEGIC_PATCH)
+        except OperatorError:
+            # The pod has gone, or will be written again by the next look.
+            return

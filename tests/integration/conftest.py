@@ -1,0 +1,235 @@
+"""A real etcd and kube-apiserver, the operator as a process, hollow workers."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes.aio import client, config
+from rlfleet_operator.adapters.kube import Json, Kube, fleet_path
+
+from dev import apiserver
+from tests.fakes import checkpoints
+from tests.hollow import HollowNode
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTROLLERS = apiserver.GARBAGE_COLLECTION + apiserver.SERVICE_ACCOUNTS
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[apiserver.ControlPlane]:
+    """A control plane that knows the CRD."""
+    for step in apiserver.ready_steps():
+        step.run()
+    with apiserver.running(controllers=CONTROLLERS) as running:
+        kubectl(running, "apply", "-f", str(ROOT / "crds"))
+        kubectl(running, "wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+        yield running
+
+
+def kubectl(
+    plane: apiserver.ControlPlane, *words: str, stdin: str | None = None, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run kubectl as a user would."""
+    return subprocess.run(
+        ["kubectl", f"--kubeconfig={plane.kubeconfig}", *words],
+        input=stdin,
+        text=True,
+        capture_output=True,
+        check=check,
+        timeout=60,
+    )
+
+
+class Operator:
+    """The operator as a process of its own."""
+
+    def __init__(self, plane: apiserver.ControlPlane, log: Path) -> None:
+        self._plane, self._log = plane, log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it."""
+        environment = os.environ | {
+            "KUBECONFIG": str(self._plane.kubeconfig),
+            "RLFLEET_WORKER_IMAGE": "worker:test",
+            "RLFLEET_METRICS_PORT": "0",
+            "RLFLEET_POLL_SECONDS": "1",
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "operator"), str(ROOT / "sidecar")]),
+        }
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "rlfleet_operator"],
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def kill(self) -> None:
+        """End it as a lost node does."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it as a Deployment does."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(timeout=30)
+            self._process = None
+
+
+@pytest.fixture(scope="session")
+def shared_operator(
+    plane: apiserver.ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    """The operator that most tests share."""
+    running = Operator(plane, tmp_path_factory.mktemp("operator") / "operator.log")
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+async def kube(plane: apiserver.ControlPlane) -> AsyncIterator[Kube]:
+    settings = client.Configuration()
+    await config.load_kube_config(str(plane.kubeconfig), client_configuration=settings)
+    connection = Kube(client.ApiClient(settings))
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+def namespace(plane: apiserver.ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    kubectl(plane, "create", "namespace", name)
+    yield name
+    kubectl(plane, "delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    """Checkpoints step-1 to step-3."""
+    root = tmp_path / "weights"
+    for step in (1, 2, 3):
+        checkpoints.write_version(root, f"step-{step}", seed=step)
+    return root
+
+
+@pytest.fixture
+async def node(
+    kube: Kube, namespace: str, tmp_path: Path, weights: Path
+) -> AsyncIterator[HollowNode]:
+    model = checkpoints.write_model(tmp_path / "model")
+    async with HollowNode(kube, namespace, model, weights, tmp_path / "pods") as hollow:
+        yield hollow
+
+
+class Fleet:
+    """One fleet in one namespace, as a user and a test see it."""
+
+    def __init__(self, kube: Kube, namespace: str, name: str = "qwen") -> None:
+        self.kube, self.namespace, self.name = kube, namespace, name
+
+    @property
+    def _collection(self) -> str:
+        return fleet_path(self.namespace, "").rstrip("/")
+
+    async def create(self, **spec: Any) -> None:
+        """Create it with the least spec and ``spec``."""
+        least = {
+            "replicas": 2,
+            "model": {"name": "qwen", "path": "/models/qwen"},
+            "weights": {"path": "/weights/{version}"},
+        }
+        body = {
+            "apiVersion": "rlfleet.dev/v1alpha1",
+            "kind": "RLInferenceFleet",
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "spec": least | spec,
+        }
+        await self.kube.create(self._collection, body)
+
+    async def patch(self, **spec: Any) -> None:
+        """Merge-patch the spec."""
+        await self.kube.patch(fleet_path(self.namespace, self.name), {"spec": spec})
+
+    async def get(self) -> Json:
+        """Return the object."""
+        return await self.kube.get(fleet_path(self.namespace, self.name))
+
+    async def status(self) -> Json:
+        """Return the status."""
+        return (await self.get()).get("status") or {}
+
+    async def condition(self, kind: str) -> Json:
+        """Return one condition; empty when it is not there or speaks of an older spec."""
+        fleet = await self.get()
+        for condition in fleet["status"].get("conditions") or ():
+            is_current = condition["observedGeneration"] == fleet["metadata"]["generation"]
+            if condition["type"] == kind and is_current:
+                return dict(condition)
+        return {}
+
+    async def synced(self, timeout_s: float = 30) -> Json:
+        """Wait until every worker proved the declared version; return the status."""
+
+        async def is_synced() -> bool:
+            return (await self.condition("WeightsSynced")).get("status") == "True"
+
+        await until(is_synced, timeout_s, self.describe)
+        return await self.status()
+
+    async def stalled(self, timeout_s: float = 30) -> Json:
+        """Wait until the fleet is stalled; return the condition."""
+
+        async def is_stalled() -> bool:
+            return (await self.condition("Stalled")).get("status") == "True"
+
+        await until(is_stalled, timeout_s, self.describe)
+        return await self.condition("Stalled")
+
+    async def describe(self) -> str:
+        """Return the status, for a failure's message."""
+        return json.dumps(await self.status(), indent=1)
+
+    async def pods(self) -> dict[str, Json]:
+        """Return the pods by name."""
+        found = await self.kube.get(
+            f"/api/v1/namespaces/{self.namespace}/pods",
+            labelSelector=f"rlfleet.dev/fleet={self.name}",
+        )
+        return {pod["metadata"]["name"]: pod for pod in found["items"]}
+
+    async def events(self) -> list[tuple[str, str]]:
+        """Return (reason, message) of the fleet's Events."""
+        found = await self.kube.get(f"/api/v1/namespaces/{self.namespace}/events")
+        return [(e["reason"], e["message"]) for e in found["items"]]
+
+
+@pytest.fixture
+def fleet(kube: Kube, namespace: str) -> Fleet:
+    return Fleet(kube, namespace)
+
+
+async def until(
+    is_done: Callable[[], Awaitable[bool]],
+    timeout_s: float = 30,
+    describe: Callable[[], Awaitable[str]] | None = None,
+) -> None:
+    """Wait for something to become true."""
+    deadline = time.monotonic() + timeout_s
+    while not await is_done():
+        if time.monotonic() > deadline:
+            seen = await describe() if describe else ""
+            raise AssertionError(f"not within {timeout_s} s; seen: {seen}")
+        await asyncio.sleep(0.1)

@@ -1,0 +1,78 @@
+"""Rollouts against a real API server, real sidecars and fake engines."""
+
+import asyncio
+
+import pytest
+
+from tests.hollow import HollowNode
+from tests.integration.conftest import Fleet, Operator
+
+pytestmark = pytest.mark.integration
+
+
+async def test_a_new_fleet_becomes_ready_at_its_declared_version(
+    shared_operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await fleet.create(weightVersion="step-1")
+
+    status = await fleet.synced()
+
+    assert status["serving"] == "step-1"
+    assert status["proved"] == "2/2"
+    assert status["readyReplicas"] == 2
+    assert [w["phase"] for w in status["workers"]] == ["Serving", "Serving"]
+
+
+async def test_a_patch_changes_every_worker_and_restarts_none(
+    shared_operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    await fleet.synced()
+    before = await fleet.pods()
+
+    await fleet.patch(weightVersion="step-2")
+    status = await fleet.synced()
+    after = await fleet.pods()
+
+    assert status["serving"] == "step-2"
+    assert status["rollout"]["from"] == "step-1"
+    assert status["rollout"]["phase"] == "Completed"
+    assert status["rollout"]["timings"]["window"]["maxMs"] >= 0
+    assert {n: p["metadata"]["uid"] for n, p in before.items()} == {
+        n: p["metadata"]["uid"] for n, p in after.items()
+    }
+    assert {p["metadata"]["labels"]["rlfleet.dev/weight-version"] for p in after.values()} == {
+        "step-2"
+    }
+    reasons = [reason for reason, _ in await fleet.events()]
+    assert reasons.count("RolloutStarted") == 2
+    assert reasons.count("RolloutCompleted") == 2
+
+
+async def test_a_version_that_does_not_exist_stalls_and_serving_goes_on(
+    shared_operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    await fleet.synced()
+
+    await fleet.patch(weightVersion="step-9")
+    stalled = await fleet.stalled()
+    status = await fleet.status()
+
+    assert stalled["reason"] == "VersionNotFound"
+    assert "step-9" in stalled["message"]
+    assert status["serving"] == "step-1"
+    assert status["readyReplicas"] == 2
+
+
+async def test_nothing_is_written_at_rest(
+    shared_operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    await fleet.synced()
+    await asyncio.sleep(2.5)
+    before = (await fleet.get())["metadata"]["resourceVersion"]
+
+    await asyncio.sleep(5)
+
+    assert (await fleet.get())["metadata"]["resourceVersion"] == before
