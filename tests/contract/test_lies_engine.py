@@ -95,7 +95,7 @@ async def test_an_engine_that_dies_comes_back_closed_on_its_boot_weights(
 ) -> None:
     await fake_subject.serve(fake_subject.versions.first)
     boot = (await fake_subject.report()).boot
-    fake.engine.behaviour = replace(fake.engine.behaviour, **lie)  # type: ignore[arg-type]
+    fake.engine.behaviour = replace(fake.engine.behaviour, **lie)
 
     await update(fake_subject, code)
 

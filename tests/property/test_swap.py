@@ -1,0 +1,114 @@
+"""Any worker, any history: no sequence of events serves weights that were not proved."""
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlfleet_contract.models import Stage
+from rlfleet_sidecar.swap import Event, IllegalEventError, State, observe, step, steps_to
+
+
+@dataclass(frozen=True)
+class Happening:
+    event: Event
+    boot: str
+    version: str
+
+
+HAPPENINGS = st.builds(
+    Happening,
+    st.sampled_from(Event),
+    st.sampled_from(["b1", "b2"]),
+    st.sampled_from(["v1", "v2", "base"]),
+)
+
+
+def walk(state: State, happening: Happening) -> State:
+    try:
+        return step(
+            state,
+            happening.event,
+            boot=happening.boot,
+            version=happening.version,
+            fingerprint="f",
+        )
+    except IllegalEventError:
+        return state
+
+
+def truly_held(held: str | None, happening: Happening) -> str | None:
+    """Tell what the engine holds after an event, proved or not."""
+    if happening.event in {Event.RELOADING, Event.RELOAD_FAILED}:
+        return None
+    return {Event.BOOTED: "base", Event.RELOADED: happening.version}.get(happening.event, held)
+
+
+def demand_sound(state: State, held: str | None) -> None:
+    if state.stage in {Stage.OPEN, Stage.PROVED}:
+        assert state.proved == state.installed
+        assert state.fingerprint is not None
+    if state.stage in {Stage.CLOSED, Stage.LOADING, Stage.LOADED, Stage.DOUBT}:
+        assert state.proved is None
+    assert state.proved in {None, held}
+    assert not state.serving or state.stage not in {Stage.DOWN, Stage.CLOSED, Stage.DOUBT}
+    assert (state.stage is Stage.DOWN) or state.lost_in is None
+
+
+@given(st.lists(HAPPENINGS, max_size=40))
+def test_what_must_hold_in_a_stage_holds_after_every_history(history: list[Happening]) -> None:
+    state, held = State(), None
+    for happening in history:
+        before, state = state, walk(state, happening)
+        if state is not before:
+            held = truly_held(held, happening)
+        demand_sound(state, held)
+
+
+@given(st.lists(HAPPENINGS, max_size=40))
+def test_doubt_ends_only_in_a_reload_a_loss_or_a_new_boot(history: list[Happening]) -> None:
+    state = State()
+    for happening in history:
+        before, state = state, walk(state, happening)
+        if before.stage is Stage.DOUBT and state.stage is not Stage.DOUBT:
+            assert happening.event in {Event.RELOADING, Event.LOST, Event.BOOTED}
+
+
+@given(st.lists(HAPPENINGS, max_size=40), st.sampled_from(["b1", "b2", None]))
+def test_what_is_seen_of_the_engine_can_always_happen(
+    history: list[Happening], boot: str | None
+) -> None:
+    state = State()
+    for happening in history:
+        state = walk(state, happening)
+
+    event = observe(state, boot)
+
+    if event is not None:
+        after = step(state, event, boot=boot)
+        assert observe(after, boot) is None
+
+
+@given(st.lists(HAPPENINGS, max_size=40), st.sampled_from(["v1", "base"]))
+def test_from_wherever_the_engine_runs_the_steps_lead_to_the_version(
+    history: list[Happening], version: str
+) -> None:
+    state = State()
+    for happening in history:
+        state = walk(state, happening)
+    if state.stage in {Stage.DOWN, Stage.LOADING}:
+        return
+    events = {
+        "Pause": (Event.PAUSING,),
+        "Flush": (),
+        "Reload": (Event.RELOADING, Event.RELOADED),
+        "Verify": (Event.PROVED,),
+        "Resume": (Event.OPENED,),
+    }
+    for verb in steps_to(state, version):
+        if state.stage is Stage.LOADED and verb == "Pause":
+            continue
+        for event in events[verb]:
+            state = step(state, event, version=version, fingerprint="f")
+
+    assert (state.stage, state.proved) == (Stage.OPEN, version)

@@ -1,0 +1,222 @@
+"""Good and bad checkpoints, from the disk as trainers leave it."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.checkpoint import Checkpoints
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.settings import Settings
+from tests.fakes.checkpoints import (
+    CONFIG,
+    CORRUPTIONS,
+    MARKER,
+    SHAPES,
+    header_of,
+    spoil,
+    write_file,
+    write_model,
+    write_version,
+)
+
+VERSION = "step-1"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "model")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "weights"
+    root.mkdir()
+    return root
+
+
+def checkpoints(model: Path, root: Path, **settings: Any) -> Checkpoints:
+    return Checkpoints(
+        Settings.model_validate(
+            {"model_name": "m", "model_path": model, "weights_path": f"{root}/{{version}}"}
+            | settings
+        )
+    )
+
+
+def refusal(subject: Checkpoints, version: str = VERSION) -> SidecarError:
+    with pytest.raises(SidecarError) as caught:
+        subject.check(version)
+    return caught.value
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_complete_version_passes(model: Path, root: Path, shards: int) -> None:
+    directory = write_version(root, VERSION, 1, shards=shards)
+
+    checked = checkpoints(model, root).check(VERSION)
+
+    assert checked.directory == directory
+    assert len(checked.files) == shards
+    assert checked.tensors == len(SHAPES)
+    assert checked.nbytes == sum(2 * shape[0] * (shape[1:] or (1,))[0] for shape in SHAPES.values())
+
+
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
+def test_a_spoilt_version_is_refused(model: Path, root: Path, corruption: str) -> None:
+    spoil(write_version(root, VERSION, 1), corruption)
+
+    error = refusal(checkpoints(model, root))
+
+    assert error.code == CORRUPTIONS[corruption][0]
+    assert str(root / VERSION) in error.message
+
+
+def test_base_is_the_model_path_and_needs_no_marker(model: Path, root: Path) -> None:
+    checked = checkpoints(model, root).check("base")
+
+    assert (checked.directory, checked.tensors) == (model, len(SHAPES))
+
+
+def test_base_may_be_a_hub_cache_of_links_with_other_formats_beside(
+    model: Path, root: Path, tmp_path: Path
+) -> None:
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
+    for file in model.iterdir():
+        (snapshot / file.name).symlink_to(file)
+    (snapshot / "pytorch_model.bin").touch()
+
+    assert checkpoints(snapshot, root).check("base").tensors == len(SHAPES)
+
+
+def test_a_version_that_is_not_there_is_told_with_some_that_are(model: Path, root: Path) -> None:
+    subject = checkpoints(model, root)
+    assert "holds no version" in refusal(subject).message
+    for step in range(7):
+        write_version(root, f"step-{step + 2}", step)
+
+    error = refusal(subject)
+
+    assert error.code is Code.VERSION_NOT_FOUND
+    assert "step-4, step-5, step-6, step-7, step-8" in error.message
+
+
+def test_a_root_that_is_not_mounted_is_told(model: Path, tmp_path: Path) -> None:
+    error = refusal(checkpoints(model, tmp_path / "nowhere"))
+
+    assert error.code is Code.VERSION_NOT_FOUND
+    assert "mounted" in error.message
+
+
+def test_a_version_that_is_a_link_is_refused_and_a_root_that_is_one_is_not(
+    model: Path, root: Path, tmp_path: Path
+) -> None:
+    write_version(tmp_path / "elsewhere", VERSION, 1)
+    (root / VERSION).symlink_to(tmp_path / "elsewhere" / VERSION)
+    (tmp_path / "mount").symlink_to(tmp_path / "elsewhere")
+
+    assert refusal(checkpoints(model, root)).code is Code.PATH_REFUSED
+    assert checkpoints(model, tmp_path / "mount").check(VERSION).tensors == len(SHAPES)
+
+
+@pytest.mark.parametrize("kind", ["file", "fifo"])
+def test_what_is_no_directory_or_no_file_is_refused(model: Path, root: Path, kind: str) -> None:
+    if kind == "file":
+        (root / VERSION).touch()
+    else:
+        directory = write_version(root, VERSION, 1)
+        (directory / "model.safetensors").unlink()
+        os.mkfifo(directory / "model.safetensors")
+
+    assert refusal(checkpoints(model, root)).code in {Code.CHECKPOINT_INVALID, Code.PATH_REFUSED}
+
+
+def test_prime_rl_s_marks_count_by_their_age(model: Path, root: Path) -> None:
+    directory = write_version(root, VERSION, 1)
+    (directory / MARKER).unlink()
+    subject = checkpoints(model, root)
+    (directory / ".sender_ready").touch()
+    assert refusal(subject).code is Code.CHECKPOINT_INCOMPLETE
+    (directory / ".finished").touch()
+    assert subject.check(VERSION).tensors == len(SHAPES)
+
+    later = (directory / ".finished").stat().st_mtime + 10
+    os.utime(directory / ".sender_ready", (later, later))
+
+    error = refusal(subject)
+    assert error.code is Code.CHECKPOINT_INCOMPLETE
+    assert "written again" in error.message
+
+
+def test_the_marker_may_stand_above_the_weights(model: Path, root: Path) -> None:
+    directory = write_version(root / VERSION, "weight", 1)
+    (directory / MARKER).rename(root / VERSION / MARKER)
+
+    subject = checkpoints(model, root, weights_path=f"{root}/{{version}}/weight")
+
+    assert subject.check(VERSION).directory == directory
+
+
+def test_files_that_the_engine_s_user_cannot_read_are_told_with_the_cure(
+    model: Path, root: Path
+) -> None:
+    file = write_version(root, VERSION, 1) / "model.safetensors"
+    file.chmod(0o600)
+
+    error = refusal(checkpoints(model, root, engine_uid=65532))
+
+    assert error.code is Code.CHECKPOINT_UNREADABLE
+    assert error.message == (
+        f"{file} is readable by its owner only (mode 0600) and the engine runs as uid 65532:"
+        " chmod a+r, or write with umask 022"
+    )
+
+
+def test_a_tied_head_may_be_absent(model: Path, root: Path) -> None:
+    shapes = {name: shape for name, shape in SHAPES.items() if name != "lm_head.weight"}
+    write_file(write_version(root, VERSION, 1) / "model.safetensors", shapes, 1)
+    assert "lm_head.weight" in refusal(checkpoints(model, root)).message
+
+    (model / "config.json").write_text(json.dumps(CONFIG | {"tie_word_embeddings": True}))
+
+    assert checkpoints(model, root).check(VERSION).tensors == len(shapes)
+
+
+def test_floating_types_that_vllm_casts_may_differ(model: Path, root: Path) -> None:
+    file = write_version(root, VERSION, 1) / "model.safetensors"
+    write_file(file, SHAPES, 1, header_of(SHAPES, "F16"))
+
+    assert checkpoints(model, root).check(VERSION).tensors == len(SHAPES)
+
+
+def test_an_equal_config_may_lie_in_a_version(model: Path, root: Path) -> None:
+    directory = write_version(root, VERSION, 1)
+    (directory / "config.json").write_text(json.dumps(CONFIG | {"transformers_version": "9"}))
+
+    assert checkpoints(model, root).check(VERSION).tensors == len(SHAPES)
+
+
+def test_a_version_that_is_written_again_after_its_check_is_noticed(
+    model: Path, root: Path
+) -> None:
+    subject = checkpoints(model, root)
+    write_version(root, VERSION, 1)
+    checked = subject.check(VERSION)
+    subject.check_unchanged(checked)
+
+    write_version(root, VERSION, 2)
+
+    with pytest.raises(SidecarError, match="written again"):
+        subject.check_unchanged(checked)
+
+
+def test_a_check_that_takes_too_long_ends(model: Path, root: Path) -> None:
+    write_version(root, VERSION, 1)
+
+    error = refusal(checkpoints(model, root, check_s=1e-9))
+
+    assert error.code is Code.CHECKPOINT_UNREADABLE

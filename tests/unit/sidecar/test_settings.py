@@ -1,0 +1,64 @@
+"""What a pod may set, and what it is told when it sets it wrongly."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from rlfleet_sidecar.place import Layout
+from rlfleet_sidecar.settings import Settings, SettingsError
+
+NEEDED = {"RLFLEET_MODEL_NAME": "qwen", "RLFLEET_MODEL_PATH": "/models/qwen"}
+
+
+def test_two_variables_suffice() -> None:
+    settings = Settings.load(NEEDED | {"HOME": "/", "RLFLEET_GATE_FILE": "/not/ours"})
+
+    assert settings.engine_url == "http://127.0.0.1:8000"
+    assert (settings.host, settings.port) == ("0.0.0.0", 8090)
+    assert settings.weights_path == "/weights/{version}"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("RLFLEET_MODEL_NAME", ""),
+        ("RLFLEET_MODEL_PATH", "models/qwen"),
+        ("RLFLEET_MODEL_PATH", "/models/../etc"),
+        ("RLFLEET_WEIGHTS_PATH", "/weights"),
+        ("RLFLEET_WEIGHTS_PATH", "/weights/{version}/{version}"),
+        ("RLFLEET_WEIGHTS_PATH", "/weights/{step}/{version}"),
+        ("RLFLEET_WEIGHTS_PATH", "weights/{version}"),
+        ("RLFLEET_PORT", "many"),
+        ("RLFLEET_POLL_S", "0"),
+        ("RLFLEET_PROBE_PROMPTS", "0"),
+    ],
+)
+def test_a_wrong_value_is_told_with_the_variable(variable: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=variable):
+        Settings.load(NEEDED | {variable: value})
+
+
+def test_a_missing_variable_is_told() -> None:
+    with pytest.raises(SettingsError, match="RLFLEET_MODEL_PATH"):
+        Settings.load({"RLFLEET_MODEL_NAME": "qwen"})
+
+
+def test_settings_do_not_change() -> None:
+    settings = Settings.load(NEEDED)
+    with pytest.raises(ValidationError):
+        settings.port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("template", "root", "folder"),
+    [
+        ("/weights/{version}", "/weights", "/weights/v1"),
+        ("/data/run/step_{version}/weight", "/data/run", "/data/run/step_v1/weight"),
+        ("/{version}", "/", "/v1"),
+    ],
+)
+def test_the_root_is_what_stands_before_the_version(template: str, root: str, folder: str) -> None:
+    layout = Layout.of(template)
+
+    assert (layout.root, layout.folder_of("v1")) == (Path(root), Path(folder))

@@ -1,0 +1,169 @@
+"""The table of stages: every stage, every event, and what must hold in each."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from rlfleet_contract.api import BASE_VERSION
+from rlfleet_contract.models import Stage, Verb
+from rlfleet_sidecar.swap import (
+    BACK_TO,
+    TABLE,
+    Event,
+    IllegalEventError,
+    Rescue,
+    State,
+    observe,
+    rescue,
+    step,
+    steps_to,
+)
+
+PROVED = State(
+    boot="b1", installed="v1", proved="v1", fingerprint="f1", prepared="v2", serving=True
+)
+STATES: dict[Stage, State] = {
+    Stage.DOWN: replace(PROVED, stage=Stage.DOWN, lost_in=Stage.OPEN, serving=False),
+    Stage.CLOSED: State(stage=Stage.CLOSED, boot="b1", installed=BASE_VERSION),
+    Stage.OPEN: replace(PROVED, stage=Stage.OPEN),
+    Stage.PAUSED: replace(PROVED, stage=Stage.PAUSED),
+    Stage.LOADING: replace(PROVED, stage=Stage.LOADING, proved=None, fingerprint=None),
+    Stage.LOADED: replace(
+        PROVED, stage=Stage.LOADED, installed="v2", proved=None, fingerprint=None
+    ),
+    Stage.PROVED: replace(PROVED, stage=Stage.PROVED),
+    Stage.DOUBT: State(stage=Stage.DOUBT, boot="b1", installed="v2", prepared="v2"),
+}
+FACTS = {"boot": "b2", "version": "v2", "fingerprint": "f2"}
+
+
+@pytest.mark.parametrize(("stage", "event"), list(product(Stage, Event)))
+def test_every_event_in_every_stage_ends_in_a_known_stage_or_in_the_one_error(
+    stage: Stage, event: Event
+) -> None:
+    state = STATES[stage]
+    before = replace(state)
+    try:
+        after = step(state, event, **FACTS)
+    except IllegalEventError:
+        assert state == before
+        assert TABLE[stage].get(event) is None or event in {Event.OPENED, Event.RELEASED}
+    else:
+        assert after.stage in Stage
+        assert after.stage == TABLE[stage].get(event, BACK_TO[Stage.OPEN])
+
+
+def test_the_tables_name_every_stage() -> None:
+    assert set(TABLE) == set(Stage)
+    assert set(BACK_TO) == set(Stage) - {Stage.DOWN}
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_new_boot_voids_everything_but_what_is_on_disk(stage: Stage) -> None:
+    after = step(STATES[stage], Event.BOOTED, boot="b2")
+
+    assert after == State(
+        stage=Stage.CLOSED,
+        boot="b2",
+        installed=BASE_VERSION,
+        prepared=STATES[stage].prepared,
+    )
+
+
+@pytest.mark.parametrize("stage", BACK_TO)
+def test_an_engine_that_was_only_silent_comes_back_where_it_was(stage: Stage) -> None:
+    lost = step(step(STATES[stage], Event.LOST), Event.LOST)
+    assert (lost.stage, lost.serving) == (Stage.DOWN, False)
+
+    back = step(lost, Event.BACK)
+
+    assert back.stage is BACK_TO[stage]
+    if stage is Stage.OPEN:
+        assert back == STATES[stage]
+
+
+@pytest.mark.parametrize("stage", [Stage.LOADING, Stage.LOADED, Stage.DOUBT])
+def test_nothing_is_proved_from_the_reload_on(stage: Stage) -> None:
+    into = next(
+        (state, event)
+        for state, event in product(STATES.values(), Event)
+        if TABLE[state.stage].get(event) is stage
+    )
+
+    after = step(*into, version="v2")
+
+    assert (after.proved, after.fingerprint) == (None, None)
+
+
+def test_a_pause_that_nothing_was_proved_before_cannot_be_opened() -> None:
+    paused = step(STATES[Stage.CLOSED], Event.PAUSING)
+
+    with pytest.raises(IllegalEventError):
+        step(paused, Event.OPENED)
+    assert step(paused, Event.RELEASED).stage is Stage.CLOSED
+
+
+def test_a_proved_version_is_not_forgotten_by_a_release() -> None:
+    with pytest.raises(IllegalEventError):
+        step(STATES[Stage.PAUSED], Event.RELEASED)
+
+
+def test_a_change_from_a_proved_version_keeps_serving_and_one_from_a_fresh_boot_does_not() -> None:
+    way = (Event.PAUSING, Event.RELOADING, Event.RELOADED, Event.PROVED)
+    for first, serving in ((Stage.OPEN, True), (Stage.CLOSED, False)):
+        state = STATES[first]
+        for event in way:
+            state = step(state, event, version="v2", fingerprint="f2")
+            assert state.serving is serving
+        assert step(state, Event.OPENED).serving
+    assert state.proved == "v2"
+
+
+OBSERVED = {
+    "the same boot": (Stage.OPEN, "b1", None),
+    "another boot": (Stage.OPEN, "b2", Event.BOOTED),
+    "no boot": (Stage.OPEN, None, Event.LOST),
+    "still no boot": (Stage.DOWN, None, None),
+    "the same boot again": (Stage.DOWN, "b1", Event.BACK),
+    "another boot after none": (Stage.DOWN, "b2", Event.BOOTED),
+}
+
+
+@pytest.mark.parametrize(("stage", "boot", "event"), OBSERVED.values(), ids=OBSERVED)
+def test_what_is_seen_of_the_engine_is_told_as_an_event(
+    stage: Stage, boot: str | None, event: Event | None
+) -> None:
+    assert observe(STATES[stage], boot) is event
+
+
+WAYS = {
+    "served already": (Stage.OPEN, "v1", ()),
+    "proved already": (Stage.PROVED, "v1", (Verb.RESUME,)),
+    "paused over it": (Stage.PAUSED, "v1", (Verb.RESUME,)),
+    "booted with it": (Stage.CLOSED, BASE_VERSION, (Verb.VERIFY, Verb.RESUME)),
+    "loaded already": (Stage.LOADED, "v2", (Verb.VERIFY, Verb.RESUME)),
+}
+
+
+@pytest.mark.parametrize(("stage", "version", "steps"), WAYS.values(), ids=WAYS)
+def test_an_update_takes_only_the_steps_that_are_left(
+    stage: Stage, version: str, steps: tuple[Verb, ...]
+) -> None:
+    assert steps_to(STATES[stage], version) == steps
+
+
+@pytest.mark.parametrize("stage", list(Stage)[1:])
+def test_an_update_to_anything_else_takes_the_whole_way(stage: Stage) -> None:
+    assert steps_to(STATES[stage], "v9") == tuple(Verb)[1:]
+
+
+def test_alone_a_sidecar_never_opens_what_is_not_proved() -> None:
+    for stage, state in STATES.items():
+        way = rescue(stage)
+        if way is Rescue.OPEN:
+            assert state.proved
+        if way is Rescue.UNDO:
+            assert stage is Stage.PAUSED
+    assert rescue(Stage.DOUBT) is rescue(Stage.LOADED) is Rescue.END
+    assert rescue(Stage.OPEN) is rescue(Stage.CLOSED) is rescue(Stage.DOWN) is None
