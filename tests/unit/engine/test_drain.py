@@ -1,0 +1,43 @@
+"""An engine's container that ends waits for its requests, and not for ever."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rlfleet_engine import drain
+from tests.fakes.checkpoints import write_model
+from tests.fakes.engine import FakeEngine
+from tests.fakes.serving import Listener
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> FakeEngine:
+    return FakeEngine(write_model(tmp_path / "model"), tmp_path / "gate", lambda: None)
+
+
+async def test_it_waits_until_nobody_is_answered_any_more(engine: FakeEngine) -> None:
+    listener = Listener(engine.application, "127.0.0.1", 0)
+    await listener.start()
+    with engine.gate.passing():
+        waiting = asyncio.create_task(
+            asyncio.to_thread(drain.drain, "127.0.0.1", listener.port, 5, withdrawn_s=0)
+        )
+        done, _ = await asyncio.wait([waiting], timeout=0.1)
+        assert not done
+
+    assert await waiting is True
+    await listener.stop()
+
+
+async def test_it_does_not_wait_longer_than_it_may(engine: FakeEngine) -> None:
+    listener = Listener(engine.application, "127.0.0.1", 0)
+    await listener.start()
+    with engine.gate.passing():
+        idle = await asyncio.to_thread(drain.drain, "127.0.0.1", listener.port, 0.1, withdrawn_s=0)
+    assert idle is False
+    await listener.stop()
+
+
+def test_an_engine_that_is_gone_needs_no_wait() -> None:
+    assert drain.main(["--seconds", "0", "--port", "1"]) == 0

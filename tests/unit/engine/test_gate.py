@@ -1,0 +1,104 @@
+"""One flag for all processes of one engine start, and counts that stay right."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlfleet_engine.gate import Gate
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "gate"
+
+
+def test_a_gate_is_closed_at_boot_and_after_every_new_boot(file: Path) -> None:
+    first = Gate(file, "boot-1")
+    assert not first.is_open
+    first.open()
+
+    assert Gate(file, "boot-1").is_open
+    assert not Gate(file, "boot-2").is_open
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish", b"x" * 4096])
+def test_a_damaged_file_counts_as_closed(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+
+    assert not Gate(file, "boot-1").is_open
+
+
+def test_a_link_in_place_of_the_file_is_refused(file: Path, tmp_path: Path) -> None:
+    file.symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(OSError, match="symbolic"):
+        Gate(file, "boot-1")
+
+
+async def test_other_processes_see_the_flag_and_add_to_the_counts(file: Path) -> None:
+    gate = Gate(file, "boot-1")
+    gate.open()
+    script = (
+        "import pathlib, sys; from rlfleet_engine.gate import Gate\n"
+        f"gate = Gate(pathlib.Path({str(file)!r}), 'boot-1')\n"
+        "with gate.passing():\n"
+        "    print(gate.is_open, flush=True); sys.stdin.readline(); gate.close()\n"
+    )
+    other = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        script,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={"PYTHONPATH": "sidecar"},
+    )
+    assert other.stdout is not None
+    assert await other.stdout.readline() == b"True\n"
+
+    with gate.passing():
+        assert gate.totals() == (0, 2)
+    await other.communicate(b"\n")
+
+    assert not gate.is_open
+    assert gate.totals() == (0, 0)
+
+
+async def test_all_who_wait_pass_when_it_opens(file: Path) -> None:
+    gate = Gate(file, "boot-1")
+    waiting = [asyncio.create_task(gate.opened()) for _request in range(50)]
+    await asyncio.sleep(0.02)
+    assert gate.totals() == (50, 0)
+
+    gate.open()
+
+    async with asyncio.timeout(1):
+        await asyncio.gather(*waiting)
+    assert gate.totals() == (0, 0)
+
+
+async def test_one_who_leaves_does_not_take_the_others_wake_up_along(file: Path) -> None:
+    gate = Gate(file, "boot-1")
+    poller, other = (asyncio.create_task(gate.opened()) for _request in range(2))
+    await asyncio.sleep(0.02)
+
+    poller.cancel()
+    await asyncio.sleep(0.02)
+    assert gate.totals() == (1, 0)
+    gate.open()
+
+    async with asyncio.timeout(1):
+        await other
+
+
+def test_more_processes_than_slots_is_an_error_not_a_wrong_count(file: Path) -> None:
+    gate = Gate(file, "boot-1")
+    data = bytearray(file.read_bytes())
+    for offset in range(128, len(data), 12):
+        data[offset : offset + 4] = (1).to_bytes(4, "little")
+    file.write_bytes(data)
+
+    with pytest.raises(RuntimeError, match="no slot left"):
+        Gate(file, "boot-1")
+    assert gate.boot == "boot-1"

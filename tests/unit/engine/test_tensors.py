@@ -1,0 +1,90 @@
+"""What is digested is what is handed on, and only of the files that were checked."""
+
+from pathlib import Path
+
+import pytest
+
+from rlfleet_contract.tensors import FileStamp
+from rlfleet_engine.tensors import ChangedError, Reader
+from tests.fakes.checkpoints import SHAPES, tensor_bytes, write_version
+from tests.fakes.engine import digest_of
+
+
+def stamps(directory: Path) -> list[FileStamp]:
+    return [
+        FileStamp(name=p.name, size=s.st_size, mtime_ns=s.st_mtime_ns, inode=s.st_ino)
+        for p in sorted(directory.glob("*.safetensors"))
+        for s in [p.stat()]
+    ]
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_all_tensors_come_in_name_order_with_their_bytes(tmp_path: Path, shards: int) -> None:
+    directory = write_version(tmp_path, "v1", 1, shards=shards)
+
+    with Reader(str(directory), stamps(directory)) as reader:
+        read = [(tensor.name, tensor.shape, bytes(data)) for tensor, data in reader]
+        installed = reader.installed()
+
+    assert [name for name, _, _ in read] == sorted(SHAPES)
+    for name, shape, data in read:
+        assert shape == SHAPES[name]
+        assert data == tensor_bytes(name, 1, len(data))
+    assert installed.tensors == len(SHAPES)
+    assert installed.nbytes == sum(len(data) for _, _, data in read)
+
+
+def test_the_digest_is_of_the_tensors_and_not_of_their_files(tmp_path: Path) -> None:
+    one = digest_of(write_version(tmp_path, "one", 1))
+    sharded = digest_of(write_version(tmp_path, "sharded", 1, shards=4))
+    other = digest_of(write_version(tmp_path, "other", 2))
+
+    assert one == sharded != other
+
+
+def test_a_file_that_is_not_the_checked_one_is_refused_before_any_tensor(tmp_path: Path) -> None:
+    directory = write_version(tmp_path, "v1", 1)
+    checked = stamps(directory)
+    write_version(tmp_path, "v1", 2)
+
+    with pytest.raises(ChangedError, match=r"model\.safetensors"), Reader(str(directory), checked):
+        pytest.fail("it was opened")
+
+
+def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path: Path) -> None:
+    directory = write_version(tmp_path, "v1", 1)
+    with Reader(str(directory), stamps(directory)) as reader:
+        list(reader)
+        write_version(tmp_path, "v1", 2)
+
+        with pytest.raises(ChangedError):
+            reader.installed()
+
+
+def test_a_file_that_becomes_shorter_is_noticed(tmp_path: Path) -> None:
+    directory = write_version(tmp_path, "v1", 1)
+    with Reader(str(directory), stamps(directory)) as reader:
+        (directory / "model.safetensors").write_bytes(b"")
+
+        with pytest.raises(ChangedError, match="shorter"):
+            list(reader)
+
+
+def test_what_was_not_asked_for_is_not_counted(tmp_path: Path) -> None:
+    directory = write_version(tmp_path, "v1", 1)
+    with Reader(str(directory), stamps(directory)) as reader:
+        for _tensor in reader:
+            break
+
+        assert reader.installed().tensors == 1
+
+
+def test_a_missing_file_leaves_nothing_open(tmp_path: Path) -> None:
+    directory = write_version(tmp_path, "v1", 1)
+    ghost = FileStamp(name="ghost.safetensors", size=1, mtime_ns=1, inode=1)
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
+
+    with pytest.raises(FileNotFoundError), Reader(str(directory), [*stamps(directory), ghost]):
+        pytest.fail("it was opened")
+
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
