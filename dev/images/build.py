@@ -1,9 +1,9 @@
 """Build our two images without a container engine or a registry, and load them.
 
 buildah runs the real Dockerfiles on bases that are made here: a Debian root file
-system and, on it, vLLM for CPU. A finished image goes to the node as an OCI
-layout in which every layer that the node already has is only a link, so that a
-change of our own code costs the copying of our own code.
+system and, on it, vLLM for CPU. A layer that the node already has is only a link
+in what is handed to it, so a change of our own code costs the copying of our own
+code.
 """
 
 import functools
@@ -28,10 +28,14 @@ def build_steps(images: list[Image]) -> list[Step]:
 
 
 def load_steps(images: list[Image]) -> list[Step]:
-    """Return what is left to load into the node that is up."""
+    """Return what is left to load into the node that is up, bases first."""
     loaded = store.names()
-    missing = [image for image in images if image.name not in loaded]
-    return [Step(f"loading {image.name}", functools.partial(_load, image)) for image in missing]
+    missing = {one.name: one for image in images if image.name not in loaded for one in _lineage(image)}
+    return [
+        Step(f"loading {name}", functools.partial(_load if image in images else _load_base, image))
+        for name, image in missing.items()
+        if name not in loaded
+    ]
 
 
 def _lineage(image: Image) -> list[Image]:
@@ -46,7 +50,8 @@ def _build(image: Image) -> None:
             context = Path(scratch)
             _debian(context / "debian.tar")
         base = ["--build-arg", f"BASE={image.base.name}", *pip_settings.mounts()] if image.base else []
-        flags = ["--isolation=chroot", "--network=host", "--pull-never", "--format=oci", *base]
+        # Layers are kept for the next build, so a change of our code reinstalls nothing.
+        flags = ["--isolation=chroot", "--network=host", "--pull-never", "--format=oci", "--layers", *base]
         log = f"image-{image.file.name.rpartition('.')[2]}"
         cache.call([*_buildah(), "bud", *flags, "--tag", image.name, "--file", str(image.file), str(context)], log)
 
@@ -56,17 +61,24 @@ def _debian(target: Path) -> None:
     cache.call(["mmdebstrap", "--variant=minbase", include, names.DEBIAN_RELEASE, str(target)], "image-mmdebstrap")
 
 
-def _load(image: Image) -> None:
+def _load_base(image: Image) -> None:
+    """Load an image uncompressed: a layer's digest is then that of its content, as in buildah's own store."""
     with tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
-        blobs = Path(scratch) / "blobs" / "sha256"
+        cache.call([*_buildah(), "push", "--disable-compression", image.name, f"dir:{scratch}"], "image-push")
+        store.load(image.name, Path(scratch, "manifest.json"), Path(scratch))
+
+
+def _load(image: Image) -> None:
+    """Load an image whose base the node has: buildah writes no layer that is there already."""
+    with tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
+        blobs = Path(scratch, "blobs", "sha256")
         blobs.mkdir(parents=True)
         for digest in _layers(image):
             if store.blob(digest).exists():
                 (blobs / digest.partition(":")[2]).symlink_to(store.blob(digest))
-        # Uncompressed: a layer's digest is then that of its content, here and there.
-        push = ["push", "--disable-compression", image.name, f"oci:{scratch}"]
-        cache.call([*_buildah(), *push], "image-push")
-        store.load(Path(scratch), image.name)
+        cache.call([*_buildah(), "push", image.name, f"oci:{scratch}"], "image-push")
+        (top,) = json.loads(Path(scratch, "index.json").read_text())["manifests"]
+        store.load(image.name, blobs / top["digest"].partition(":")[2], blobs)
 
 
 def _layers(image: Image) -> list[str]:

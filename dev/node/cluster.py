@@ -105,8 +105,8 @@ def _load(program: str) -> str | None:
     if _image(program) in store.names():
         return "there"
     with tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
-        oci.write(Path(scratch), binaries.path(program))
-        store.load(Path(scratch), _image(program))
+        manifest = oci.write(Path(scratch), binaries.path(program))
+        store.load(_image(program), manifest, Path(scratch))
     return None
 
 

@@ -1,10 +1,11 @@
 """The node's image store: which images it has, and how new ones get in.
 
-An image is an OCI layout on disk. Only its blobs that the node has not yet are
-streamed to `ctr images import`; the rest is known by digest. So the gigabytes of
-a base image cross once and a change of our own code crosses in a second.
+Of an image only the blobs that the node has not yet are streamed to `ctr images
+import`; the rest is known by digest. So the gigabytes of a base image cross once,
+and a change of our own code crosses in a second.
 """
 
+import hashlib
 import io
 import json
 import subprocess
@@ -26,11 +27,8 @@ def blob(digest: str) -> Path:
     return content.joinpath(*digest.split(":"))
 
 
-def load(folder: Path, name: str) -> None:
-    """Bring the image in an OCI layout folder into the node under a name."""
-    index = json.loads((folder / "index.json").read_text())
-    for manifest in index["manifests"]:
-        manifest["annotations"] = {"io.containerd.image.name": name}
+def load(name: str, manifest: Path, blobs: Path) -> None:
+    """Bring an image into the node: its manifest, and a folder of blobs named by their digests."""
     holder = namespaces.current()
     if not holder:
         message = f"the cluster is not up, so {name} cannot be loaded; `make cluster` first"
@@ -39,17 +37,32 @@ def load(folder: Path, name: str) -> None:
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as importing:
         assert importing.stdin is not None
         assert importing.stderr is not None
-        with tarfile.open(fileobj=importing.stdin, mode="w|") as archive:
-            _add(archive, "oci-layout", (folder / "oci-layout").read_bytes())
-            _add(archive, "index.json", json.dumps(index).encode())
-            for path in sorted((folder / "blobs" / "sha256").iterdir()):
-                if not blob(f"sha256:{path.name}").exists():
-                    archive.add(path, f"blobs/sha256/{path.name}")
-        importing.stdin.close()
+        with importing.stdin, tarfile.open(fileobj=importing.stdin, mode="w|") as archive:
+            _fill(archive, name, manifest, blobs)
         said = importing.stderr.read().decode()
     if importing.returncode:
         message = f"{name} cannot be loaded into the node: {said}"
         raise StepFailed(message)
+
+
+def _fill(archive: tarfile.TarFile, name: str, manifest_file: Path, blobs: Path) -> None:
+    """Write the image as an OCI layout, without the blobs that the node has."""
+    content = manifest_file.read_bytes()
+    manifest = json.loads(content)
+    digest = hashlib.sha256(content).hexdigest()
+    top = {
+        "mediaType": manifest["mediaType"],
+        "digest": f"sha256:{digest}",
+        "size": len(content),
+        "annotations": {"io.containerd.image.name": name},
+    }
+    _add(archive, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
+    _add(archive, "index.json", json.dumps({"schemaVersion": 2, "manifests": [top]}).encode())
+    _add(archive, f"blobs/sha256/{digest}", content)
+    for descriptor in (manifest["config"], *manifest["layers"]):
+        if not blob(descriptor["digest"]).exists():
+            own = descriptor["digest"].partition(":")[2]
+            archive.add(blobs / own, f"blobs/sha256/{own}")
 
 
 def remove(*unwanted: str) -> None:
