@@ -11,6 +11,8 @@ from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.settings import PREFIX, Settings, SettingsError
 
 _MAX_HEADER_BYTES = 16 * 1024
+_KEEP_ALIVE_S = 75
+"""Longer than clients keep idle connections, so that none is closed under a request."""
 _GRACE_S = 5
 """How long open connections may take to end; a command under way is waited for besides."""
 
@@ -42,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         access_log=False,
         server_header=False,
         limit_concurrency=512,
+        timeout_keep_alive=_KEEP_ALIVE_S,
         h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
         http="h11",
         timeout_graceful_shutdown=_GRACE_S,

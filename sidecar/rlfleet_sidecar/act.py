@@ -158,7 +158,13 @@ class Steps:
         try:
             async with asyncio.timeout(_LOOK_S):
                 return await self._engine.gate()
-        except (EngineLostError, EngineError):
+        except EngineLostError:
+            return None
+        except EngineError as error:
+            _log.warning(
+                "The engine answers and has no gate: is vLLM run with the extension?",
+                extra=fields(why=error),
+            )
             return None
 
     def heed(self, gate: GateState | None) -> None:

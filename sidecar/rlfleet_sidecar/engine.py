@@ -18,6 +18,8 @@ from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError
 
 _CONNECT_S = 2.0
+_LIMITS = httpx.Limits(max_connections=8, keepalive_expiry=2.0)
+"""vLLM closes idle connections after 5 s; one that it is about to close must not be used."""
 _TOLD_CHARACTERS = 300
 
 
@@ -27,7 +29,8 @@ class Engine:
     def __init__(self, url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._client = httpx.AsyncClient(
             base_url=url,
-            transport=transport or httpx.AsyncHTTPTransport(verify=False, trust_env=False),
+            transport=transport
+            or httpx.AsyncHTTPTransport(verify=False, trust_env=False, limits=_LIMITS),
             timeout=httpx.Timeout(None, connect=_CONNECT_S),
             trust_env=False,
         )

@@ -1,13 +1,16 @@
 """What this worker knows of itself, on disk before anybody acts on it.
 
-Each change of State goes through here: it is written and fsynced, then it holds, then it
-is logged. A sidecar that starts reads it as if it had lost the engine: what is still
-true shows when the engine answers. A journal that cannot be read counts as none, and
-then nothing is proved.
+Each change of State goes through here: it is written, then it holds, then it is logged.
+A sidecar that starts reads it as if it had lost the engine: what is still true shows when
+the engine answers. A journal that cannot be read counts as none, and then nothing is
+proved.
+
+Nothing is fsynced, and that is safe: the file must survive this process, which the page
+cache does. When the machine goes, the engine goes with it, and a journal of another boot
+is void whatever it says. Two fsyncs a step would lengthen every pause by their time.
 """
 
 import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -121,16 +124,8 @@ class Journal:
         if record == self._record:
             return
         draft = self._path.with_suffix(".new")
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(record.model_dump_json())
-            file.flush()
-            os.fsync(file.fileno())
+        draft.write_text(record.model_dump_json(), encoding="utf-8")
         draft.replace(self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
         self._record = record
 
 

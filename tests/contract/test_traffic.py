@@ -93,3 +93,16 @@ async def test_requests_that_an_unproved_engine_answers_are_ended_when_its_proof
     assert reply.status_code == 502
     assert choice_of(await request)["finish_reason"] == "abort"
     await subject.serve(subject.versions.first)
+
+
+async def test_a_client_that_leaves_while_it_waits_is_forgotten(subject: Subject) -> None:
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PAUSE_PATH, subject.versions.second)
+    request = await started(subject)
+
+    request.cancel()
+
+    async with asyncio.timeout(10):
+        while (await subject.report()).in_flight:  # noqa: ASYNC110 - it is remote
+            await asyncio.sleep(0.01)
+    await subject.ok(api.RESUME_PATH, subject.versions.first)

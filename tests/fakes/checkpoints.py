@@ -36,9 +36,8 @@ BF16_BYTES = 2
 
 def tensor_bytes(name: str, seed: int, nbytes: int) -> bytes:
     """Make the same bytes for the same name and seed, none of them a NaN in bfloat16."""
-    block = sha256(f"{name} {seed}".encode()).digest()
-    whole = (block * (nbytes // len(block) + 1))[:nbytes]
-    return bytes(byte & 0x3F for byte in whole)
+    block = bytes(byte & 0x3F for byte in sha256(f"{name} {seed}".encode()).digest())
+    return (block * (nbytes // len(block) + 1))[:nbytes]
 
 
 def header_of(shapes: Mapping[str, Sequence[int]], dtype: str = "BF16") -> dict[str, object]:
