@@ -47,6 +47,7 @@ async def fake(tmp_path: Path, model: Path, weights: Path) -> AsyncIterator[Work
         admin_port=0,
         behaviour=Behaviour(token_s=0.001),
         poll_s=0.05,
+        probe_tokens=2,
     )
     async with worker:
         await settled(worker, lambda report: report.stage is Stage.CLOSED)

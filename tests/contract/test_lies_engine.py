@@ -145,21 +145,22 @@ async def test_a_restarted_engine_is_out_of_service_until_it_is_proved_again(
     assert report.proved == fake_subject.versions.first
 
 
-async def test_a_command_for_an_earlier_boot_is_refused(
+async def test_an_engine_that_restarts_within_a_command_voids_the_command(
     fake: Worker, fake_subject: Subject
 ) -> None:
     await fake_subject.serve(fake_subject.versions.first)
     await fake_subject.ok(api.PREPARE_PATH, fake_subject.versions.second)
-    fake.engine.behaviour = replace(fake.engine.behaviour, pause_s=0.2)
-    command = asyncio.create_task(fake_subject.send(api.PAUSE_PATH, fake_subject.versions.second))
-    await settled(fake, lambda report: report.running is not None)
+    fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.2)
+    command = asyncio.create_task(
+        fake_subject.send(api.UPDATE_WEIGHTS_PATH, fake_subject.versions.second)
+    )
+    await settled(fake, lambda report: report.stage is Stage.LOADING)
+
     fake.engine.gate.boot = "another"
 
-    assert (await command).status_code == 200
-    honest(fake)
-    reply = await fake_subject.send(api.RESUME_PATH, fake_subject.versions.first)
-
-    assert reply.json()["code"] == Code.ENGINE_RESTARTED
+    assert (await command).json()["code"] == Code.ENGINE_RESTARTED
+    report = await fake_subject.report()
+    assert (report.stage, report.boot, report.proved) == (Stage.CLOSED, "another", None)
 
 
 async def test_a_gate_that_somebody_else_moved_is_brought_back(
