@@ -30,6 +30,9 @@ from rlfleet_sidecar.settings import Settings
 _SUFFIX = ".safetensors"
 _INDEX_SUFFIX = ".safetensors.index.json"
 _CONFIG = "config.json"
+_FINISHED = ".finished"
+_STARTED = ".sender_ready"
+"""prime-rl's marks: the directory is written anew between the second and the first."""
 _EXECUTABLE = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".py")
 """Formats that can hold code, and code."""
 _MAX_JSON_BYTES = 64 * 1024 * 1024
@@ -106,25 +109,28 @@ class Checkpoints:
         return self._model
 
     def _demand_complete(self, folders: tuple[Folder, ...]) -> None:
-        settings = self._settings
+        """Look for a marker beside the weights or in a directory of the version above them."""
+        markers = self._settings.markers
+        if not markers or any(_is_marked(folder, name) for folder in folders for name in markers):
+            return
         for folder in folders:
-            if folder.modified_ns(settings.marker) is not None:
-                return
-            finished = folder.modified_ns(settings.finished_marker)
-            started = folder.modified_ns(settings.started_marker)
-            if finished is not None and (started is None or finished >= started):
-                return
-            if finished is not None:
+            if _FINISHED in markers and folder.modified_ns(_FINISHED) is not None:
                 raise SidecarError(
                     Code.CHECKPOINT_INCOMPLETE,
-                    f"{folder.path / settings.finished_marker} is older than"
-                    f" {settings.started_marker}: the version is being written again",
+                    f"{folder.path / _FINISHED} is older than {_STARTED}: the version is being"
+                    " written again",
                 )
         raise SidecarError(
             Code.CHECKPOINT_INCOMPLETE,
-            f"{folders[-1].path} has no marker {settings.marker} or {settings.finished_marker}:"
-            " it is still being written, or its writer leaves none",
+            f"{folders[-1].path} has no marker {' or '.join(markers)}: it is still being"
+            " written, or its writer leaves none",
         )
+
+
+def _is_marked(folder: Folder, name: str) -> bool:
+    finished = folder.modified_ns(name)
+    started = folder.modified_ns(_STARTED) if name == _FINISHED else None
+    return finished is not None and (started is None or finished >= started)
 
 
 def _checkpoint(version: str, directory: Path, content: _Content) -> Checkpoint:

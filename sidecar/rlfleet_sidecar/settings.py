@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 
 from rlfleet_contract import api
 
@@ -29,7 +37,15 @@ def _check_template(template: str) -> str:
     return template
 
 
+def _split(names: object) -> object:
+    return tuple(filter(None, names.split(","))) if isinstance(names, str) else names
+
+
 AbsolutePath = Annotated[Path, AfterValidator(_check_absolute)]
+
+Markers = Annotated[
+    tuple[Annotated[str, StringConstraints(pattern=r"^[^/]{1,64}$")], ...], BeforeValidator(_split)
+]
 
 
 class SettingsError(Exception):
@@ -49,18 +65,15 @@ class Settings(BaseModel):
     """vLLM's API server, on loopback."""
     weights_path: Annotated[str, AfterValidator(_check_template)] = "/weights/{version}"
     """Where a version lies; what stands before the part with {version} is the allowed root."""
-    token_file: AbsolutePath = Path("/var/run/rlfleet/token")
+    token_file: AbsolutePath = Path("/var/run/rlfleet/token/token")
     """Read again when it changes; missing or empty, every command is refused."""
     state_dir: AbsolutePath = Path("/var/lib/rlfleet")
     """The worker's own memory; must outlive the container, not the pod."""
     host: str = "0.0.0.0"
     port: int = Field(default=api.ADMIN_PORT, ge=0, le=65535)
-    marker: str = "STABLE"
-    """A file that is written last into a complete version."""
-    finished_marker: str = ".finished"
-    """The same, for writers that leave a mark at the beginning too."""
-    started_marker: str = ".sender_ready"
-    """The mark at the beginning: newer than the one at the end, the version is being written."""
+    markers: Markers = ("STABLE", ".finished")
+    """Files by which a writer says that a version is complete, separated by commas: any one
+    is enough; none named, none is demanded."""
     engine_uid: int | None = None
     """The user that the engine runs as, when it is not the sidecar's own."""
     probe_prompts: int = Field(default=2, ge=1, le=8)

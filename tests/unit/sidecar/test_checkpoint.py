@@ -152,6 +152,15 @@ def test_prime_rl_s_marks_count_by_their_age(model: Path, root: Path) -> None:
     assert "written again" in error.message
 
 
+def test_markers_are_those_that_the_pod_names(model: Path, root: Path) -> None:
+    directory = write_version(root, VERSION, 1)
+    (directory / MARKER).rename(directory / "DONE")
+
+    assert refusal(checkpoints(model, root)).code is Code.CHECKPOINT_INCOMPLETE
+    assert checkpoints(model, root, markers="DONE").check(VERSION)
+    assert checkpoints(model, root, markers="").check(VERSION)
+
+
 def test_the_marker_may_stand_above_the_weights(model: Path, root: Path) -> None:
     directory = write_version(root / VERSION, "weight", 1)
     (directory / MARKER).rename(root / VERSION / MARKER)

@@ -32,6 +32,7 @@ def test_two_variables_suffice() -> None:
         ("RLFLEET_PORT", "many"),
         ("RLFLEET_POLL_S", "0"),
         ("RLFLEET_PROBE_PROMPTS", "0"),
+        ("RLFLEET_MARKERS", "STABLE,../x"),
     ],
 )
 def test_a_wrong_value_is_told_with_the_variable(variable: str, value: str) -> None:
@@ -62,3 +63,10 @@ def test_the_root_is_what_stands_before_the_version(template: str, root: str, fo
     layout = Layout.of(template)
 
     assert (layout.root, layout.folder_of("v1")) == (Path(root), Path(folder))
+
+
+@pytest.mark.parametrize(
+    ("value", "markers"), [("STABLE", ("STABLE",)), ("a,.b", ("a", ".b")), ("", ())]
+)
+def test_markers_are_a_list_with_commas(value: str, markers: tuple[str, ...]) -> None:
+    assert Settings.load(NEEDED | {"RLFLEET_MARKERS": value}).markers == markers
