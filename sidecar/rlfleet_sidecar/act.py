@@ -75,6 +75,8 @@ class Steps:
         self._checkpoints = checkpoints
         self._journal = journal
         self._checked: Checkpoint | None = None
+        self._warm: str | None = None
+        """The boot that has answered a first time."""
         self.gate: GateState | None = None
         """The gate as it was seen last."""
 
@@ -167,12 +169,33 @@ class Steps:
             )
             return None
 
+    def is_cold(self, gate: GateState) -> bool:
+        """Tell whether this is a new boot that has answered no prompt yet."""
+        return gate.boot not in {self._journal.state.boot, self._warm}
+
+    async def warm_up(self, gate: GateState) -> None:
+        """Have a new boot answer a first time, behind its closed gate and at leisure.
+
+        The first answer compiles kernels, for half a minute on a CPU. In a proof that
+        would be a timeout, and a good engine would be in doubt.
+        """
+        try:
+            async with within(Code.PROOF_FAILED, self._settings.warm_s):
+                await self._engine.close_gate(gate.boot)
+                await self._engine.resume()
+                await self._ask_all(await asyncio.to_thread(self._checkpoints.vocabulary))
+        except SidecarError as error:
+            # It counts as warm: if something is wrong with it, its proof will tell.
+            _log.warning("The engine's first answer was not good", extra=fields(why=error))
+        self._warm = gate.boot
+
     def heed(self, gate: GateState | None) -> None:
-        """Let what was seen of the engine count."""
+        """Let what was seen of the engine count; a cold one does not answer yet."""
         self.gate = gate
-        event = observe(self._journal.state, None if gate is None else gate.boot)
+        boot = None if gate is None or self.is_cold(gate) else gate.boot
+        event = observe(self._journal.state, boot)
         if event is not None:
-            self._journal.move(event, boot=None if gate is None else gate.boot)
+            self._journal.move(event, boot=boot)
 
     async def align(self) -> None:
         """Bring the gate where the stage says it is."""

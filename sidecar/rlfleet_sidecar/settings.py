@@ -82,6 +82,8 @@ class Settings(BaseModel):
     """How often the engine is looked at."""
     orphan_s: float = Field(default=120.0, gt=0)
     """How long a change may stand still without a sign of whoever leads it."""
+    warm_s: float = Field(default=900.0, gt=0)
+    """How long the first answer of a started engine may take."""
     check_s: float = Field(default=120.0, gt=0)
     """How long the check of one version may take."""
 

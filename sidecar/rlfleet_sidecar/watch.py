@@ -48,14 +48,22 @@ class Watch:
 
     async def look(self) -> None:
         """See how the engine stands, and act if nobody else does."""
-        if self._performer.flight.key is not None:
+        flight = self._performer.flight
+        begun = flight.begun
+        if flight.key is not None:
             return
         gate = await self._seen()
-        if self._performer.flight.key is not None or 0 < self._silent < _SILENT_LOOKS:
-            # A command began meanwhile and sees for itself, or nobody knows yet.
+        if flight.begun != begun or 0 < self._silent < _SILENT_LOOKS:
+            # A command began meanwhile and what was seen is old, or nobody knows yet.
             return
         self._steps.heed(gate)
-        if gate is not None:
+        if gate is None:
+            return
+        if self._steps.is_cold(gate):
+            self._restarted = False
+            await self._steps.warm_up(gate)
+            self._steps.heed(gate)
+        else:
             await self._tend(gate)
 
     async def _seen(self) -> GateState | None:
