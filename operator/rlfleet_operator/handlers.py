@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import kopf
 
@@ -149,6 +149,8 @@ async def run(settings: Settings, health: metrics.Health) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await kopf.operator(
             registry=registry(fleets),
+            # kopf would ask for the user's name, and a pod's user has none.
+            identity=cast("Any", "rlfleet"),
             clusterwide=not settings.namespaces,
             namespaces=settings.namespaces,
         )

@@ -52,8 +52,8 @@ def kubectl(
 class Operator:
     """The operator as a process of its own."""
 
-    def __init__(self, plane: apiserver.ControlPlane, log: Path) -> None:
-        self._plane, self._log = plane, log
+    def __init__(self, plane: apiserver.ControlPlane, log: Path, namespace: str) -> None:
+        self._plane, self._log, self._namespace = plane, log, namespace
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -62,6 +62,7 @@ class Operator:
             "KUBECONFIG": str(self._plane.kubeconfig),
             "RLFLEET_WORKER_IMAGE": "worker:test",
             "RLFLEET_METRICS_PORT": "0",
+            "RLFLEET_NAMESPACES": self._namespace,
             "RLFLEET_POLL_SECONDS": "1",
             "PYTHONPATH": os.pathsep.join([str(ROOT / "operator"), str(ROOT / "sidecar")]),
         }
@@ -88,15 +89,15 @@ class Operator:
             self._process = None
 
 
-@pytest.fixture(scope="session")
-def shared_operator(
-    plane: apiserver.ControlPlane, tmp_path_factory: pytest.TempPathFactory
+@pytest.fixture
+def operator(
+    plane: apiserver.ControlPlane, tmp_path: Path, namespace: str
 ) -> Iterator[Operator]:
-    """The operator that most tests share."""
-    running = Operator(plane, tmp_path_factory.mktemp("operator") / "operator.log")
-    running.start()
-    yield running
-    running.stop()
+    """An operator of the test's own namespace, so that it may be killed."""
+    own = Operator(plane, tmp_path / "operator.log", namespace)
+    own.start()
+    yield own
+    own.stop()
 
 
 @pytest.fixture

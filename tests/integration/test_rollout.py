@@ -11,7 +11,7 @@ pytestmark = pytest.mark.integration
 
 
 async def test_a_new_fleet_becomes_ready_at_its_declared_version(
-    shared_operator: Operator, node: HollowNode, fleet: Fleet
+    operator: Operator, node: HollowNode, fleet: Fleet
 ) -> None:
     await fleet.create(weightVersion="step-1")
 
@@ -24,7 +24,7 @@ async def test_a_new_fleet_becomes_ready_at_its_declared_version(
 
 
 async def test_a_patch_changes_every_worker_and_restarts_none(
-    shared_operator: Operator, node: HollowNode, fleet: Fleet
+    operator: Operator, node: HollowNode, fleet: Fleet
 ) -> None:
     await fleet.create(weightVersion="step-1")
     await fleet.synced()
@@ -50,7 +50,7 @@ async def test_a_patch_changes_every_worker_and_restarts_none(
 
 
 async def test_a_version_that_does_not_exist_stalls_and_serving_goes_on(
-    shared_operator: Operator, node: HollowNode, fleet: Fleet
+    operator: Operator, node: HollowNode, fleet: Fleet
 ) -> None:
     await fleet.create(weightVersion="step-1")
     await fleet.synced()
@@ -66,7 +66,7 @@ async def test_a_version_that_does_not_exist_stalls_and_serving_goes_on(
 
 
 async def test_nothing_is_written_at_rest(
-    shared_operator: Operator, node: HollowNode, fleet: Fleet
+    operator: Operator, node: HollowNode, fleet: Fleet
 ) -> None:
     await fleet.create(weightVersion="step-1")
     await fleet.synced()

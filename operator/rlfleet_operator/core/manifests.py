@@ -191,7 +191,8 @@ def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
         },
     }
     manifest = merged(manifest, _allowed_overrides(fleet.spec.template))
-    manifest["metadata"].setdefault("annotations", {})[TEMPLATE_ANNOTATION] = template_hash(fleet)
+    mine = {TEMPLATE_ANNOTATION: template_hash(fleet)}
+    manifest["metadata"]["annotations"] = manifest["metadata"].get("annotations", {}) | mine
     return manifest
 
 
@@ -236,6 +237,8 @@ def _engine(fleet: Fleet, defaults: Defaults) -> Manifest:
         ],
         "env": [
             {"name": "HOME", "value": "/tmp"},  # noqa: S108 - an emptyDir of the pod
+            # The user has no name in the image's /etc/passwd; libraries ask for one.
+            {"name": "USER", "value": "rlfleet"},
             {"name": "HF_HUB_OFFLINE", "value": "1"},
             {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
             # Opens vLLM's control routes; the extension shows them to loopback only.

@@ -1,0 +1,155 @@
+"""The CRD on a real API server: every rule accepts and refuses, in words a person understands."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dev import apiserver
+from tests.integration.conftest import kubectl
+
+pytestmark = pytest.mark.integration
+
+LEAST: dict[str, Any] = {
+    "model": {"name": "qwen", "path": "/models/qwen"},
+    "weights": {"path": "/weights/{version}"},
+}
+
+
+def manifest(spec: dict[str, Any], name: str = "qwen") -> str:
+    return json.dumps(
+        {
+            "apiVersion": "rlfleet.dev/v1alpha1",
+            "kind": "RLInferenceFleet",
+            "metadata": {"name": name},
+            "spec": LEAST | spec,
+        }
+    )
+
+
+def applied(plane: apiserver.ControlPlane, namespace: str, text: str) -> tuple[bool, str]:
+    words = ("-n", namespace, "apply", "--dry-run=server", "-f", "-")
+    done = kubectl(plane, *words, stdin=text, check=False)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "the least": {},
+    "no weights without a version": {"weights": None},
+    "no replicas": {"replicas": 0},
+    "a version": {"weightVersion": "step-120"},
+    "a version of one letter": {"weightVersion": "a"},
+    "a version of 128 letters": {"weightVersion": "v" * 128},
+    "the base model needs no weights": {"weights": None, "weightVersion": "base"},
+    "a number of workers": {"rollout": {"maxUnavailable": 3}},
+    "a percentage of workers": {"rollout": {"maxUnavailable": "50%"}},
+    "every pause mode": {"rollout": {"pauseMode": "Wait", "kvCache": "Preserve"}},
+    "a version inside a name": {"weights": {"path": "/w/run-{version}/weight"}},
+    "a mount above the path": {"weights": {"path": "/w/a/{version}", "mountPath": "/w"}},
+    "flags of vLLM": {"engine": {"args": ["--enforce-eager", "--max-model-len=64"]}},
+    "resources": {"engine": {"resources": {"limits": {"cpu": 1, "nvidia.com/gpu": "8"}}}},
+    "any volume source": {"model": LEAST["model"] | {"volume": {"emptyDir": {"sizeLimit": 1}}}},
+    "any pod template": {"template": {"spec": {"nodeSelector": {"gpu": "h200"}}}},
+}
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "negative replicas": ({"replicas": -1}, "spec.replicas"),
+    "an unknown field": ({"weightsVersion": "step-1"}, 'unknown field "spec.weightsVersion"'),
+    "an unknown field further down": (
+        {"rollout": {"maxUnavailabel": 1}},
+        'unknown field "spec.rollout.maxUnavailabel"',
+    ),
+    "a version that leaves its root": ({"weightVersion": "../etc"}, "one directory name"),
+    "a version that is a path": ({"weightVersion": "a/b"}, "no '/'"),
+    "a version that begins with a dot": ({"weightVersion": ".x"}, "one directory name"),
+    "an empty version": ({"weightVersion": ""}, "one directory name"),
+    "a version too long": ({"weightVersion": "v" * 129}, "128"),
+    "a version without weights": (
+        {"weightVersion": "step-1", "weights": None},
+        "weightVersion needs weights.path",
+    ),
+    "a path without the version": ({"weights": {"path": "/weights"}}, "hold '{version}' once"),
+    "a path with two versions": (
+        {"weights": {"path": "/w/{version}/{version}"}},
+        "hold '{version}' once",
+    ),
+    "a version without a root": ({"weights": {"path": "/{version}"}}, "below a root"),
+    "a path that climbs": ({"weights": {"path": "/w/../{version}"}}, "without '.', '..'"),
+    "a relative path": ({"weights": {"path": "w/{version}"}}, "absolute path"),
+    "a mount beside the path": (
+        {"weights": {"path": "/w/{version}", "mountPath": "/x"}},
+        "must lie below weights.mountPath",
+    ),
+    "no worker out at once": ({"rollout": {"maxUnavailable": 0}}, "at least 1"),
+    "no percentage": ({"rollout": {"maxUnavailable": "0%"}}, "from '1%' to '100%'"),
+    "too much": ({"rollout": {"maxUnavailable": "101%"}}, "from '1%' to '100%'"),
+    "an unknown strategy": ({"rollout": {"strategy": "Yolo"}}, "spec.rollout.strategy"),
+    "an unknown pause mode": ({"rollout": {"pauseMode": "Stop"}}, "spec.rollout.pauseMode"),
+    "our own flags": ({"engine": {"args": ["--port=1"]}}, "are set from the spec"),
+    "two volume sources": (
+        {"weights": {"path": "/w/{version}", "volume": {"emptyDir": {}, "nfs": {}}}},
+        "spec.weights.volume",
+    ),
+    "a model without a name": ({"model": {"path": "/m"}}, "spec.model.name"),
+    "a model at a relative path": ({"model": {"name": "q", "path": "m"}}, "absolute path"),
+    "no time at all": (
+        {"rollout": {"timeouts": {"pauseSeconds": 0}}},
+        "spec.rollout.timeouts.pauseSeconds",
+    ),
+    "half a GPU group": ({"engine": {"tensorParallelSize": 0}}, "tensorParallelSize"),
+}
+
+
+@pytest.mark.parametrize("spec", ACCEPTED.values(), ids=ACCEPTED)
+def test_it_is_accepted(
+    plane: apiserver.ControlPlane, namespace: str, spec: dict[str, Any]
+) -> None:
+    is_accepted, answer = applied(plane, namespace, manifest(spec))
+
+    assert is_accepted, answer
+
+
+@pytest.mark.parametrize(("spec", "words"), REFUSED.values(), ids=REFUSED)
+def test_it_is_refused_by_name(
+    plane: apiserver.ControlPlane, namespace: str, spec: dict[str, Any], words: str
+) -> None:
+    is_accepted, answer = applied(plane, namespace, manifest(spec))
+
+    assert not is_accepted
+    assert words in answer.replace('\\"', '"')
+
+
+@pytest.mark.parametrize("name", ["0qwen", "q" * 51, "a.b"])
+def test_a_name_that_no_service_can_have_is_refused(
+    plane: apiserver.ControlPlane, namespace: str, name: str
+) -> None:
+    is_accepted, answer = applied(plane, namespace, manifest({}, name))
+
+    assert not is_accepted
+    assert "metadata.name must be a DNS label" in answer
+
+
+def test_nothing_looks_current_before_it_was_seen(
+    plane: apiserver.ControlPlane, namespace: str
+) -> None:
+    words = ("-n", namespace, "create", "-o", "json", "-f", "-")
+    made = json.loads(kubectl(plane, *words, stdin=manifest({}, "unseen")).stdout)
+
+    assert made["status"] == {"observedGeneration": -1}
+
+
+def test_defaults_are_written_for_people_to_read(
+    plane: apiserver.ControlPlane, namespace: str
+) -> None:
+    words = ("-n", namespace, "create", "--dry-run=server", "-o", "json", "-f", "-")
+    spec = json.loads(kubectl(plane, *words, stdin=manifest({})).stdout)["spec"]
+
+    assert "weightVersion" not in spec
+    assert spec["replicas"] == 1
+    assert spec["rollout"]["maxUnavailable"] == "25%"
+    assert spec["weights"]["markers"] == ["STABLE", ".finished"]
+
+
+def test_explain_tells_what_a_field_is_for(plane: apiserver.ControlPlane) -> None:
+    text = kubectl(plane, "explain", "rlf.spec.weightVersion").stdout
+
+    assert "every worker shall serve" in " ".join(text.split())
