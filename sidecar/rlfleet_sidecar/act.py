@@ -7,7 +7,7 @@ proof that did not end well leads through DOUBT.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
@@ -241,8 +241,15 @@ class Steps:
         answers: list[tuple[int, ...]] = []
         for prompt in probe.prompts(vocabulary, settings.probe_prompts):
             body = probe.request(settings.model_name, prompt, settings.probe_tokens, salt)
-            answers.append(probe.read(await self._engine.complete(body), settings.probe_tokens))
+            answers.append(probe.read(await self._complete(body), settings.probe_tokens))
         return tuple(answers)
+
+    async def _complete(self, body: Mapping[str, object]) -> Mapping[str, object]:
+        try:
+            return await self._engine.complete(body)
+        except EngineError as error:
+            # vLLM answers 400 when a logprob is not finite: it cannot be told in JSON.
+            raise probe.BadAnswerError(f"the probe was not answered: {error}") from error
 
     async def _silence(self) -> None:
         """End, with a mark, the requests that an unproved engine has begun to answer."""
