@@ -8,13 +8,14 @@ number of them run side by side. Whatever ends the caller, SIGKILL included, als
 ends the servers and removes the folder: a guard process sees its pipe close.
 """
 
+import http.client
+import os
 import signal
 import socket
 import ssl
 import subprocess
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from typing import Self
 from dev import binaries, controlplane, packages, steps
 
 START_S = 30.0
+# The API answers a moment before its first namespace is there.
+FIRST_PATHS = ("/readyz", "/api/v1/namespaces/default")
 GARBAGE_COLLECTION = ("garbage-collector-controller", "namespace-controller")
 SERVICE_ACCOUNTS = ("serviceaccount-controller", "root-ca-certificate-publisher-controller")
 
@@ -54,7 +57,9 @@ def running(controllers: tuple[str, ...] = ()) -> Iterator[ControlPlane]:
         token = controlplane.write_credentials(at)
         servers.start("etcd", controlplane.etcd(at))
         servers.wait(lambda: _accepts(etcd))
-        pid = servers.start("apiserver", controlplane.apiserver(at, bind="127.0.0.1", services="10.0.0.0/24"))
+        pid = servers.start(
+            "apiserver", controlplane.apiserver(at, bind="127.0.0.1", services="10.0.0.0/24")
+        )
         servers.wait(lambda: is_ready(at, token))
         if controllers:
             servers.start("controllers", controlplane.controller_manager(at, manager, controllers))
@@ -70,15 +75,21 @@ class _Servers:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         # Reads pids until its input ends, however it ends, then cleans up.
         script = 'while read -r pid; do pids="$pids $pid"; done; kill -9 $pids; rm -rf "$0"'
+        reading, self._pids = os.pipe()
         self._guard = subprocess.Popen(
-            ["sh", "-c", script, str(self.state)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+            ["sh", "-c", script, str(self.state)],
+            stdin=reading,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
+        os.close(reading)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._guard.communicate()
+        os.close(self._pids)
+        self._guard.wait()
         for process in self._processes.values():
             process.wait()
 
@@ -87,24 +98,30 @@ class _Servers:
         with (self.state / f"{name}.log").open("wb") as log:
             # A session of its own: a Ctrl-C in the terminal is for the tests to handle.
             process = subprocess.Popen(
-                argv, cwd=self.state, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                argv,
+                cwd=self.state,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self._processes[name] = process
-        assert self._guard.stdin is not None
-        self._guard.stdin.write(f"{process.pid}\n".encode())
-        self._guard.stdin.flush()
+        os.write(self._pids, f"{process.pid}\n".encode())
         return process.pid
 
     def wait(self, is_up: Callable[[], bool]) -> None:
-        """Return when it is up; a server that ended meanwhile is an error with the end of its log."""
+        """Return when it is up; if a server ended instead, show the end of its log."""
         deadline = time.monotonic() + START_S
         while not is_up():
-            ended = [name for name, process in self._processes.items() if process.poll() is not None]
+            ended = [
+                name for name, process in self._processes.items() if process.poll() is not None
+            ]
             if ended or time.monotonic() > deadline:
                 name = [*ended, *reversed(self._processes)][0]
                 tail = (self.state / f"{name}.log").read_text(errors="replace")[-2000:]
-                message = f"{name} {'ended' if ended else f'is not up after {START_S:.0f} s'}:\n{tail}"
-                raise steps.StepFailed(message)
+                raise steps.StepFailed(
+                    f"{name} {'ended' if ended else f'is not up after {START_S:.0f} s'}:\n{tail}"
+                )
             time.sleep(0.03)
 
 
@@ -114,12 +131,19 @@ def is_ready(at: controlplane.Endpoints, token: str) -> bool:
         return False
     try:
         trust = ssl.create_default_context(cafile=str(at.ca))
-        for path in ("/readyz", "/api/v1/namespaces/default"):
-            request = urllib.request.Request(f"{at.url}{path}", headers={"Authorization": f"Bearer {token}"})
-            urllib.request.urlopen(request, timeout=2, context=trust).close()
-    except (OSError, ssl.SSLError):
+        client = http.client.HTTPSConnection(
+            at.address, at.apiserver_port, timeout=2, context=trust
+        )
+        return all(_answers(client, path, token) for path in FIRST_PATHS)
+    except (OSError, http.client.HTTPException):
         return False
-    return True
+
+
+def _answers(client: http.client.HTTPSConnection, path: str, token: str) -> bool:
+    client.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+    answer = client.getresponse()
+    answer.read()
+    return answer.status == http.HTTPStatus.OK
 
 
 def _accepts(port: int) -> bool:

@@ -7,7 +7,6 @@ one look. Compiling takes 6 to 9 minutes on two cores when cold.
 """
 
 import functools
-import os
 import re
 import shutil
 import subprocess
@@ -20,11 +19,20 @@ MODULE = cache.REPOSITORY / "dev" / "cluster"
 
 KUBERNETES = {
     name: f"k8s.io/kubernetes/cmd/{name}"
-    for name in ("kube-apiserver", "kubelet", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl")
+    for name in (
+        "kube-apiserver",
+        "kubelet",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kube-proxy",
+        "kubectl",
+    )
 }
-CONTROL_PLANE = {name: KUBERNETES[name] for name in ("kube-apiserver", "kube-controller-manager", "kubectl")}
+CONTROL_PLANE = {
+    name: KUBERNETES[name] for name in ("kube-apiserver", "kube-controller-manager", "kubectl")
+}
 NODE = {**KUBERNETES, "coredns": "./coredns", "pause": "./pause"}
-HELM = {"helm": "helm.sh/helm/v3/cmd/helm"}
+CLIENTS = {"kubectl": KUBERNETES["kubectl"], "helm": "helm.sh/helm/v3/cmd/helm"}
 
 
 def path(name: str) -> Path:
@@ -82,14 +90,14 @@ def _link_flags() -> tuple[str, ...]:
 
 def _go(*argv: str) -> str:
     if not shutil.which("go"):
-        message = "the Kubernetes binaries are compiled here: install Go 1.24 or newer (https://go.dev/dl/)"
-        raise StepFailed(message)
-    return subprocess.run(["go", *argv], cwd=MODULE, check=True, capture_output=True, text=True, env=os.environ).stdout
+        raise StepFailed("Kubernetes is compiled here: install Go 1.24 or newer, see go.dev/dl")
+    told = subprocess.run(["go", *argv], cwd=MODULE, check=True, capture_output=True, text=True)
+    return told.stdout
 
 
 def main() -> None:
     """Build everything and print where it is."""
-    steps.run(build_steps(NODE, HELM))
+    steps.run(build_steps(NODE, CLIENTS))
     steps.say(str(path("kubectl").parent))
 
 

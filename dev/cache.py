@@ -8,29 +8,34 @@ of branch costs nothing, and `make clean-cache` is the only way to lose it.
 
 import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dev import steps
+from dev import environment, steps
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # The only things that are ours to delete: RLFLEET_CACHE may name a folder
 # that holds other things too.
-OWNED = ("bin", "cluster", "containerd", "images", "images.json", "locks", "logs", "venv")
+OWNED = (
+    "bin",
+    "cluster",
+    "containerd",
+    "images",
+    "images.json",
+    "locks",
+    "logs",
+    "venv",
+    "volumes",
+)
 
 
 def root() -> Path:
-    """Return the cache folder: RLFLEET_CACHE or the user's own cache."""
-    named = os.environ.get("RLFLEET_CACHE")
-    if named:
-        return Path(named).absolute()
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "rlfleet"
+    """Return the cache folder."""
+    return environment.cache()
 
 
 def folder(*parts: str) -> Path:
@@ -73,24 +78,36 @@ def lock(name: str) -> Iterator[None]:
         yield
 
 
-def call(argv: list[str], log: str, cwd: Path = REPOSITORY, env: dict[str, str] | None = None) -> None:
+def call(
+    argv: list[str], log: str, cwd: Path = REPOSITORY, env: dict[str, str] | None = None
+) -> None:
     """Run a slow command with its output in logs/<log>.log; show the end if it fails."""
     path = folder("logs") / f"{log}.log"
+    variables = {**environment.everything(), **(env or {})}
     with path.open("wb") as out:
         done = subprocess.run(
-            argv, cwd=cwd, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False
+            argv,
+            cwd=cwd,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            check=False,
         )
     if done.returncode:
-        tail = "\n".join(path.read_text(errors="replace").splitlines()[-25:])
-        message = f"`{' '.join(argv)[:200]}` ended with {done.returncode}; the end of {path}:\n{tail}"
-        raise steps.StepFailed(message)
+        said = "\n".join(path.read_text(errors="replace").splitlines()[-25:])
+        command = " ".join(argv)[:200]
+        raise steps.StepFailed(
+            f"`{command}` ended with {done.returncode}; the end of {path}:\n{said}"
+        )
 
 
 def clean() -> None:
     """Delete everything that is ours in the cache."""
     if (root() / "cluster" / "holder.json").exists():
-        message = "the cluster is up and runs from the cache; `make cluster-down` first"
-        raise steps.StepFailed(message)
+        raise steps.StepFailed(
+            "the cluster is up and runs from the cache; `make cluster-down` first"
+        )
     for name in OWNED:
         shutil.rmtree(root() / name, ignore_errors=True)
         (root() / name).unlink(missing_ok=True)

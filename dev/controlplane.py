@@ -35,21 +35,21 @@ class Endpoints:
 
     @property
     def url(self) -> str:
-        """Where clients reach the API."""
+        """Return where clients reach the API."""
         return f"https://{self.address}:{self.apiserver_port}"
 
     @property
     def ca(self) -> Path:
-        """The certificate that clients trust; kube-apiserver makes it at its first start."""
+        """Return the certificate to trust; kube-apiserver makes it at its first start."""
         return self.state / "pki" / "apiserver.crt"
 
     def kubeconfig(self, user: str) -> Path:
-        """The kubeconfig of one of our users."""
+        """Return the kubeconfig file of one of our users."""
         return self.state / f"{user}.kubeconfig"
 
 
 def write_credentials(at: Endpoints, extra: dict[str, tuple[str, str]] | None = None) -> str:
-    """Write the token file, a kubeconfig per user and the ServiceAccount key; return the admin's token."""
+    """Write tokens, a kubeconfig per user and a key; return the admin's token."""
     users = {**USERS, **(extra or {})}
     tokens = {name: secrets.token_hex(16) for name in users}
     (at.state / "pki").mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,9 @@ def write_credentials(at: Endpoints, extra: dict[str, tuple[str, str]] | None = 
         write_private(at.kubeconfig(name), kubeconfig(at.url, token, at.ca))
     key = at.state / "pki" / "service-accounts.key"
     curve = ["-name", "prime256v1", "-genkey", "-noout"]
-    subprocess.run(["openssl", "ecparam", *curve, "-out", str(key)], check=True, capture_output=True)
+    subprocess.run(
+        ["openssl", "ecparam", *curve, "-out", str(key)], check=True, capture_output=True
+    )
     return tokens["admin"]
 
 
@@ -69,7 +71,9 @@ def kubeconfig(url: str, token: str, ca: Path) -> str:
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "rlfleet", "cluster": {"server": url, "certificate-authority": str(ca)}}],
+            "clusters": [
+                {"name": "rlfleet", "cluster": {"server": url, "certificate-authority": str(ca)}}
+            ],
             "users": [{"name": "rlfleet", "user": {"token": token}}],
             "contexts": [{"name": "rlfleet", "context": {"cluster": "rlfleet", "user": "rlfleet"}}],
             "current-context": "rlfleet",
@@ -126,7 +130,9 @@ def apiserver(at: Endpoints, bind: str, services: str) -> list[str]:
     ]
 
 
-def controller_manager(at: Endpoints, secure_port: int, controllers: tuple[str, ...] = ("*",)) -> list[str]:
+def controller_manager(
+    at: Endpoints, secure_port: int, controllers: tuple[str, ...] = ("*",)
+) -> list[str]:
     """Return kube-controller-manager's command line."""
     return [
         str(binaries.path("kube-controller-manager")),
@@ -135,6 +141,8 @@ def controller_manager(at: Endpoints, secure_port: int, controllers: tuple[str, 
         f"--service-account-private-key-file={at.state / 'pki' / 'service-accounts.key'}",
         f"--root-ca-file={at.ca}",
         "--use-service-account-credentials",
+        # A claim made a moment before its volume waits for the next round.
+        "--pvclaimbinder-sync-period=1s",
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
         f"--secure-port={secure_port}",

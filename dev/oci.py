@@ -26,7 +26,10 @@ def write(folder: Path, program: Path) -> Path:
     manifest = {
         "schemaVersion": 2,
         "mediaType": f"{MEDIA}.manifest.v1+json",
-        "config": {"mediaType": f"{MEDIA}.config.v1+json", **_put(folder, json.dumps(settings).encode())},
+        "config": {
+            "mediaType": f"{MEDIA}.config.v1+json",
+            **_put(folder, json.dumps(settings).encode()),
+        },
         "layers": [{"mediaType": f"{MEDIA}.layer.v1.tar", **layer}],
     }
     path = folder / "manifest.json"

@@ -9,7 +9,7 @@ import os
 import shutil
 from pathlib import Path
 
-from dev import cache
+from dev import cache, environment
 from dev.steps import Step, StepFailed
 
 # program -> package. CNI's plugins are not on PATH.
@@ -29,24 +29,26 @@ IMAGES = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
 
 def steps(*wanted: dict[str, str]) -> list[Step]:
     """Return the one step that installs what is missing, or none."""
-    missing = sorted({package for table in wanted for program, package in table.items() if not _is_here(program)})
+    packages = {program: package for table in wanted for program, package in table.items()}
+    missing = sorted({packages[program] for program in packages if not _is_here(program)})
     if not missing:
         return []
     return [Step(f"installing {' '.join(missing)}", lambda: _install(missing))]
 
 
 def _is_here(program: str) -> bool:
-    sbin = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    return Path(program).exists() or shutil.which(program, path=sbin) is not None
+    path = environment.search_path()
+    return Path(program).exists() or shutil.which(program, path=path) is not None
 
 
 def _install(missing: list[str]) -> None:
     if os.geteuid() or not shutil.which("apt-get"):
-        message = f"these Debian packages are missing: {' '.join(missing)}; install them as root"
-        raise StepFailed(message)
+        names = " ".join(missing)
+        raise StepFailed(f"these Debian packages are missing: {names}; install them as root")
     # RUNLEVEL=1: Debian would start etcd and containerd as services at once;
     # ours run beside them with their own state, but nobody asked for those.
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    install = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
     with cache.lock("apt"):
         cache.call(["apt-get", "update"], "apt-update", env=quiet)
-        cache.call(["apt-get", "install", "--yes", "--no-install-recommends", *missing], "apt-install", env=quiet)
+        cache.call(install, "apt-install", env=quiet)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 HEARTBEAT_S = 30.0
 
 
-class StepFailed(Exception):
+class StepFailed(Exception):  # noqa: N818 - it reads as what happened
     """A step cannot be done; the message tells a person what to do."""
 
 

@@ -4,9 +4,9 @@
 IMAGE_PREFIX that you have pushed. Anything else means the node of dev.node.
 """
 
-import os
 from pathlib import Path
 
+from dev import binaries, environment, steps
 from dev.node import cluster, layout
 from dev.steps import Step, StepFailed
 
@@ -15,15 +15,16 @@ OWN_PREFIX = "rlfleet.local"
 
 def is_existing() -> bool:
     """Tell whether the user brought a cluster."""
-    return os.environ.get("CLUSTER") == "existing"
+    return environment.variable("CLUSTER") == "existing"
 
 
 def image_prefix() -> str:
     """Return where image names start."""
-    prefix = os.environ.get("IMAGE_PREFIX", "")
+    prefix = environment.variable("IMAGE_PREFIX")
     if is_existing() and not prefix:
-        message = "CLUSTER=existing needs IMAGE_PREFIX, the registry and folder that the cluster pulls from"
-        raise StepFailed(message)
+        raise StepFailed(
+            "CLUSTER=existing needs IMAGE_PREFIX, the registry and folder the cluster pulls from"
+        )
     return prefix or OWN_PREFIX
 
 
@@ -31,14 +32,16 @@ def kubeconfig() -> Path:
     """Return the kubeconfig of the cluster to use; it need not be up."""
     if not is_existing():
         return layout.kubeconfig()
-    return Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+    named = environment.variable("KUBECONFIG")
+    return Path(named) if named else Path.home() / ".kube" / "config"
 
 
 def ensure(*beside: list[Step]) -> Path:
-    """Make sure that there is a cluster; do other steps while ours starts."""
+    """Make sure of a cluster, kubectl and helm; do other steps while ours is made ready."""
+    clients = binaries.build_steps(binaries.CLIENTS)
     if not is_existing():
-        return cluster.up(*beside)
+        return cluster.up(clients, *beside)
     if not kubeconfig().exists():
-        message = f"CLUSTER=existing, but there is no {kubeconfig()}; set KUBECONFIG"
-        raise StepFailed(message)
+        raise StepFailed(f"CLUSTER=existing, but there is no {kubeconfig()}; set KUBECONFIG")
+    steps.run(clients, *beside)
     return kubeconfig()

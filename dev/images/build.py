@@ -12,30 +12,79 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from dev import cache
+from dev import cache, packages, steps, target
 from dev.images import names, pip_settings
 from dev.images.names import Image
 from dev.node import store
 from dev.steps import Step
 
 
+def make() -> None:
+    """Build and load, or say how to build and push for a cluster that is not ours."""
+    cache.folder()
+    # Once: whoever edits the sources meanwhile gets another tag next time.
+    images = names.ours()
+    if target.is_existing():
+        for image in images:
+            steps.say(f"docker build --file {image.file.name} --tag {image.name} .")
+            steps.say(f"docker push {image.name}")
+    else:
+        steps.run(packages.steps(packages.IMAGES))
+        target.ensure(build_steps(images))
+        steps.run(load_steps(images))
+        steps.run(forget_steps(images))
+    names.record(images)
+    steps.say("\n".join(image.name for image in images))
+
+
 def build_steps(images: list[Image]) -> list[Step]:
     """Return what is left to build, bases included; needs no cluster."""
     known, loaded = _built(), store.names()
     wanted = [image for image in images if image.name not in loaded | known]
-    needed = {image.name: image for one in wanted for image in _lineage(one) if image.name not in known}
-    return [Step(f"building {name}", functools.partial(_build, image)) for name, image in needed.items()]
+    needed = {
+        image.name: image for one in wanted for image in _lineage(one) if image.name not in known
+    }
+    return [
+        Step(f"building {name}", functools.partial(_build, image)) for name, image in needed.items()
+    ]
 
 
 def load_steps(images: list[Image]) -> list[Step]:
     """Return what is left to load into the node that is up, bases first."""
     loaded = store.names()
-    missing = {one.name: one for image in images if image.name not in loaded for one in _lineage(image)}
+    missing = {
+        one.name: one for image in images if image.name not in loaded for one in _lineage(image)
+    }
     return [
         Step(f"loading {name}", functools.partial(_load if image in images else _load_base, image))
         for name, image in missing.items()
         if name not in loaded
     ]
+
+
+def forget_steps(images: list[Image]) -> list[Step]:
+    """Return the step that frees gigabytes after a base was replaced, if one was.
+
+    Images of our code on the current base are small and stay: a pod, or a run of
+    another branch, may still want them.
+    """
+    current = {one.name for image in images for one in _lineage(image)}
+    kinds = {name.rpartition(":")[0] for name in current}
+    bases = {image.base.name.rpartition(":")[0] for image in images if image.base}
+    replaced = {
+        name for name in store.names() | _built() if name.rpartition(":")[0] in kinds
+    } - current
+    if not any(name.rpartition(":")[0] in bases for name in replaced):
+        return []
+    return [Step("forgetting replaced images", functools.partial(_forget, replaced))]
+
+
+def _forget(replaced: set[str]) -> None:
+    store.remove(*sorted(replaced & store.names()))
+    with cache.lock("buildah"):
+        if built := sorted(replaced & _built()):
+            cache.call([*_buildah(), "rmi", "--force", *built], "image-forget")
+        cache.call([*_buildah(), "rmi", "--prune", "--force"], "image-forget")
 
 
 def _lineage(image: Image) -> list[Image]:
@@ -49,22 +98,52 @@ def _build(image: Image) -> None:
         if not image.base:
             context = Path(scratch)
             _debian(context / "debian.tar")
-        base = ["--build-arg", f"BASE={image.base.name}", *pip_settings.mounts()] if image.base else []
+        base = (
+            ["--build-arg", f"BASE={image.base.name}", *pip_settings.mounts()] if image.base else []
+        )
         # Layers are kept for the next build, so a change of our code reinstalls nothing.
-        flags = ["--isolation=chroot", "--network=host", "--pull-never", "--format=oci", "--layers", *base]
+        flags = [
+            "--isolation=chroot",
+            "--network=host",
+            "--pull-never",
+            "--format=oci",
+            "--layers",
+            *base,
+        ]
         log = f"image-{image.file.name.rpartition('.')[2]}"
-        cache.call([*_buildah(), "bud", *flags, "--tag", image.name, "--file", str(image.file), str(context)], log)
+        cache.call(
+            [
+                *_buildah(),
+                "bud",
+                *flags,
+                "--tag",
+                image.name,
+                "--file",
+                str(image.file),
+                str(context),
+            ],
+            log,
+        )
 
 
 def _debian(target: Path) -> None:
     include = f"--include={','.join(names.DEBIAN_PACKAGES)}"
-    cache.call(["mmdebstrap", "--variant=minbase", include, names.DEBIAN_RELEASE, str(target)], "image-mmdebstrap")
+    cache.call(
+        ["mmdebstrap", "--variant=minbase", include, names.DEBIAN_RELEASE, str(target)],
+        "image-mmdebstrap",
+    )
 
 
 def _load_base(image: Image) -> None:
-    """Load an image uncompressed: a layer's digest is then that of its content, as in buildah's own store."""
+    """Load an image uncompressed.
+
+    A layer's digest is then that of its content, by which buildah knows it too.
+    """
     with tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
-        cache.call([*_buildah(), "push", "--disable-compression", image.name, f"dir:{scratch}"], "image-push")
+        cache.call(
+            [*_buildah(), "push", "--disable-compression", image.name, f"dir:{scratch}"],
+            "image-push",
+        )
         store.load(image.name, Path(scratch, "manifest.json"), Path(scratch))
 
 
@@ -82,7 +161,12 @@ def _load(image: Image) -> None:
 
 
 def _layers(image: Image) -> list[str]:
-    told = subprocess.run([*_buildah(), "inspect", "--type=image", image.name], check=True, capture_output=True, text=True)
+    told = subprocess.run(
+        [*_buildah(), "inspect", "--type=image", image.name],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     layers: list[str] = json.loads(told.stdout)["OCIv1"]["rootfs"]["diff_ids"]
     return layers
 
@@ -98,4 +182,9 @@ def _built() -> set[str]:
 
 def _buildah() -> list[str]:
     folder = cache.folder("images")
-    return ["buildah", f"--root={folder / 'store'}", f"--runroot={folder / 'run'}", "--storage-driver=overlay"]
+    return [
+        "buildah",
+        f"--root={folder / 'store'}",
+        f"--runroot={folder / 'run'}",
+        "--storage-driver=overlay",
+    ]

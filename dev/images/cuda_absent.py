@@ -43,7 +43,8 @@ def main(folder: Path) -> None:
                 symbols[file][version].add(name)
     for file, versions in symbols.items():
         assemble(folder / file, versions)
-    print(f"{len(symbols)} stand-ins for {sum(len(s) for v in symbols.values() for s in v.values())} symbols")
+    count = sum(len(group) for versions in symbols.values() for group in versions.values())
+    print(f"{len(symbols)} stand-ins for {count} symbols")
 
 
 def needed(library: Path) -> list[str]:
@@ -84,13 +85,20 @@ def assemble(target: Path, versions: dict[str, set[str]]) -> None:
         source.write_text("\n".join(lines))
         exports.write_text(script)
         output("as", "-o", built, source)
-        flags = ["-shared", "-soname", target.name, *([f"--version-script={exports}"] if script else [])]
+        flags = [
+            "-shared",
+            "-soname",
+            target.name,
+            *([f"--version-script={exports}"] if script else []),
+        ]
         output("ld", *flags, "-o", target, built)
 
 
 def output(*argv: str | Path) -> str:
     """Return what a program prints."""
-    return subprocess.run([str(word) for word in argv], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [str(word) for word in argv], check=True, capture_output=True, text=True
+    ).stdout
 
 
 if __name__ == "__main__":

@@ -13,7 +13,14 @@ from dev import cache, target
 HERE = Path(__file__).parent
 DEBIAN_RELEASE = "bookworm"
 # Beside Python: vLLM needs libnuma and is advised tcmalloc; cuda_absent.py needs binutils.
-DEBIAN_PACKAGES = ("python3", "python3-venv", "ca-certificates", "libnuma1", "libtcmalloc-minimal4", "binutils")
+DEBIAN_PACKAGES = (
+    "python3",
+    "python3-venv",
+    "ca-certificates",
+    "libnuma1",
+    "libtcmalloc-minimal4",
+    "binutils",
+)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ mounted for the time of the build and are not part of the image.
 """
 
 import configparser
-import os
 from pathlib import Path
 
-from dev import cache
+from dev import cache, environment
 
 FILES = ("/etc/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf")
 BUNDLE = "/etc/pip-ca.crt"
@@ -18,7 +17,8 @@ def mounts() -> list[str]:
     """Return buildah's flags that give a build this machine's pip settings."""
     settings = _settings()
     flags = []
-    bundle = settings.get("cert") or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("SSL_CERT_FILE")
+    known = (environment.variable(name) for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"))
+    bundle = next(filter(None, (settings.get("cert", ""), *known)), "")
     if bundle and Path(bundle).is_file():
         settings["cert"] = BUNDLE
         flags += ["--volume", f"{Path(bundle).resolve()}:{BUNDLE}:ro"]
@@ -36,9 +36,10 @@ def mounts() -> list[str]:
 def _settings() -> dict[str, str]:
     """Merge pip's files and its environment, later ones win, as pip does."""
     config = configparser.ConfigParser(interpolation=None)
-    config.read([Path(name).expanduser() for name in (*FILES, os.environ.get("PIP_CONFIG_FILE", "")) if name])
+    files = (*FILES, environment.variable("PIP_CONFIG_FILE"))
+    config.read([Path(name).expanduser() for name in files if name])
     settings = dict(config["global"]) if config.has_section("global") else {}
-    for name, value in os.environ.items():
+    for name, value in environment.everything().items():
         if name.startswith("PIP_") and name != "PIP_CONFIG_FILE":
             settings[name.removeprefix("PIP_").lower().replace("_", "-")] = value
     return settings

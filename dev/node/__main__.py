@@ -9,9 +9,11 @@ from dev.node import cluster
 def main() -> None:
     """Do what the one argument says."""
     commands = {"up": _up, "down": cluster.down, "status": cluster.status}
-    if len(sys.argv) != 2 or sys.argv[1] not in commands:
-        sys.exit(f"usage: python3 -m dev.node {'|'.join(commands)}")
-    commands[sys.argv[1]]()
+    match sys.argv[1:]:
+        case [name] if name in commands:
+            commands[name]()
+        case _:
+            sys.exit(f"usage: python3 -m dev.node {'|'.join(commands)}")
 
 
 def _up() -> None:

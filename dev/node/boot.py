@@ -29,13 +29,15 @@ def prepare(state: Path) -> None:
 
 def _network() -> None:
     _run("ip", "link", "set", "lo", "up")
-    _run("ip", "address", "add", f"{layout.NODE_ADDRESS}/{layout.LINK_PREFIX}", "dev", layout.NODE_LINK)
+    own = f"{layout.NODE_ADDRESS}/{layout.LINK_PREFIX}"
+    _run("ip", "address", "add", own, "dev", layout.NODE_LINK)
     _run("ip", "link", "set", layout.NODE_LINK, "up")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
     # The kubelet runs any command in any pod for whoever asks: let only the API
     # server ask, which does it from this address to itself.
     port = str(layout.KUBELET_PORT)
-    _run("iptables", "-A", "INPUT", "!", "-i", "lo", "-p", "tcp", "--dport", port, "-j", "DROP")
+    to_kubelet = ["!", "--in-interface", "lo", "--protocol", "tcp", "--dport", port]
+    _run("iptables", "--append", "INPUT", *to_kubelet, "--jump", "DROP")
 
 
 def sweep(containerd: list[str], log: Path) -> None:
@@ -49,9 +51,9 @@ def sweep(containerd: list[str], log: Path) -> None:
         daemon = subprocess.Popen(containerd, stdout=out, stderr=out)
     try:
         _wait_for_containerd(daemon)
-        left = _run("ctr", "--address", layout.CONTAINERD_SOCKET, "--namespace", "k8s.io", "containers", "ls", "--quiet").split()
+        left = _run(*layout.CTR, "containers", "ls", "--quiet").split()
         if left:
-            _run("ctr", "--address", layout.CONTAINERD_SOCKET, "--namespace", "k8s.io", "containers", "rm", *left)
+            _run(*layout.CTR, "containers", "rm", *left)
     finally:
         daemon.terminate()
         daemon.wait()
@@ -62,8 +64,7 @@ def _wait_for_containerd(daemon: "subprocess.Popen[bytes]") -> None:
     deadline = time.monotonic() + SWEEPER_START_S
     while not accepts(f"unix:{layout.CONTAINERD_SOCKET}"):
         if daemon.poll() is not None or time.monotonic() > deadline:
-            message = "containerd does not start"
-            raise RuntimeError(message)
+            raise RuntimeError("containerd does not start")
         time.sleep(0.02)
 
 

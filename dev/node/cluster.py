@@ -54,7 +54,11 @@ def status() -> None:
         steps.say("the cluster is down")
         return
     for name, facts in _report().items():
-        said = f"ended with {facts['ended']}" if "ended" in facts else f"runs, pid {facts['pid']} inside"
+        said = (
+            f"ended with {facts['ended']}"
+            if "ended" in facts
+            else f"runs, pid {facts['pid']} inside"
+        )
         steps.say(f"{name:<20} {said}; log: {layout.logs() / name}.log")
     steps.say(kubectl("get", "nodes,pods", "--all-namespaces", "--output=wide"))
     steps.say(f"export KUBECONFIG={layout.kubeconfig()}")
@@ -65,8 +69,7 @@ def kubectl(*argv: str, stdin: str | None = None) -> str:
     command = [str(binaries.path("kubectl")), "--kubeconfig", str(layout.kubeconfig()), *argv]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
     if done.returncode:
-        message = f"`kubectl {' '.join(argv)}`: {done.stderr.strip()}"
-        raise StepFailed(message)
+        raise StepFailed(f"`kubectl {' '.join(argv)}`: {done.stderr.strip()}")
     return done.stdout
 
 
@@ -79,7 +82,9 @@ def _start_steps() -> list[Step]:
     start = [] if namespaces.current() else [Step("starting the node", _start)]
     if not start and _is_ready():
         return []
-    images = [Step(f"loading {name}", functools.partial(_load, name)) for name in ("pause", "coredns")]
+    images = [
+        Step(f"loading {name}", functools.partial(_load, name)) for name in ("pause", "coredns")
+    ]
     return [
         *start,
         Step("waiting for containerd", lambda: _wait(_has_containerd)),
@@ -112,7 +117,11 @@ def _load(program: str) -> str | None:
 
 def _apply_dns() -> None:
     text = (Path(__file__).parent / "dns.yaml").read_text()
-    values = {"IMAGE": _image("coredns"), "ADDRESS": layout.DNS_ADDRESS, "DOMAIN": layout.CLUSTER_DOMAIN}
+    values = {
+        "IMAGE": _image("coredns"),
+        "ADDRESS": layout.DNS_ADDRESS,
+        "DOMAIN": layout.CLUSTER_DOMAIN,
+    }
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)
     kubectl("apply", "--filename=-", stdin=text)
@@ -123,7 +132,7 @@ def _has_containerd() -> bool:
     report = _report()
     if not holder or "containerd" not in report:
         return False
-    probe = holder.inside("ctr", "--address", layout.CONTAINERD_SOCKET, "version")
+    probe = holder.inside(*layout.CTR, "version")
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
@@ -142,7 +151,14 @@ def _is_ready() -> bool:
     if "True" not in kubectl("get", "nodes", f"--output={jsonpath}"):
         return False
     ready = "jsonpath={.status.readyReplicas}"
-    dns = kubectl("--namespace=kube-system", "get", "deployment", "coredns", "--ignore-not-found", f"--output={ready}")
+    dns = kubectl(
+        "--namespace=kube-system",
+        "get",
+        "deployment",
+        "coredns",
+        "--ignore-not-found",
+        f"--output={ready}",
+    )
     return dns == "1"
 
 
@@ -151,20 +167,20 @@ def _wait(is_done: Callable[[], bool]) -> None:
     while not is_done():
         _say_what_ended()
         if time.monotonic() > deadline:
-            message = f"not ready after {READY_S:.0f} s; logs are in {layout.logs()}"
-            raise StepFailed(message)
+            raise StepFailed(f"not ready after {READY_S:.0f} s; logs are in {layout.logs()}")
         time.sleep(0.1)
 
 
 def _say_what_ended() -> None:
     """Raise if a component or the node itself has ended: nothing restarts it."""
     if not namespaces.current():
-        message = f"the node ended: {_tail('supervisor')}"
-        raise StepFailed(message)
+        raise StepFailed(f"the node ended: {_tail('supervisor')}")
     for name, facts in _report().items():
         if "ended" in facts:
-            message = f"{name} ended with {facts['ended']}; `make cluster-down cluster` starts anew. {_tail(name)}"
-            raise StepFailed(message)
+            raise StepFailed(
+                f"{name} ended with {facts['ended']}; `make cluster-down cluster` starts anew. "
+                f"{_tail(name)}"
+            )
 
 
 def _report() -> dict[str, dict[str, int]]:

@@ -31,7 +31,11 @@ def plan(pause_image: str) -> dict[str, object]:
     etcd, api = f"tcp:127.0.0.1:{at.etcd_port}", f"tcp:{layout.NODE_ADDRESS}:{at.apiserver_port}"
     services = controlplane.apiserver(at, bind="0.0.0.0", services=layout.SERVICE_RANGE)
     components = [
-        Component("containerd", ["containerd", "--config", _containerd(pause_image, "containerd", cri=True)], []),
+        Component(
+            "containerd",
+            ["containerd", "--config", _containerd(pause_image, "containerd", cri=True)],
+            [],
+        ),
         Component("etcd", controlplane.etcd(at), []),
         Component("apiserver", services, [etcd]),
         Component("kubelet", _kubelet(at), [api, f"unix:{layout.CONTAINERD_SOCKET}"]),
@@ -144,6 +148,9 @@ def _scheduler(at: controlplane.Endpoints) -> list[str]:
     return [
         str(binaries.path("kube-scheduler")),
         f"--kubeconfig={at.kubeconfig('scheduler')}",
+        # With it a pod is retried so soon after its claim was bound that the
+        # claim's cache may lag, and then not again for five minutes (seen).
+        "--feature-gates=SchedulerPopFromBackoffQ=false",
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
     ]

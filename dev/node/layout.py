@@ -25,6 +25,8 @@ KUBELET_PORT = 10250
 CGROUP = "rlfleet"
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+# containerd's own client, for the images and containers that Kubernetes sees.
+CTR = ("ctr", "--address", CONTAINERD_SOCKET, "--namespace", "k8s.io")
 
 # Folders whose place Kubernetes fixes and that must not mix with the host's:
 # inside the namespaces an own folder is mounted over each.
@@ -63,4 +65,6 @@ def report_file() -> Path:
 
 def endpoints() -> controlplane.Endpoints:
     """Return where the control plane listens."""
-    return controlplane.Endpoints(state(), NODE_ADDRESS, apiserver_port=6443, etcd_port=2379, etcd_peer_port=2380)
+    return controlplane.Endpoints(
+        state(), NODE_ADDRESS, apiserver_port=6443, etcd_port=2379, etcd_peer_port=2380
+    )

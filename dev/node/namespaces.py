@@ -56,23 +56,29 @@ def start(plan: dict[str, object]) -> Holder:
     _make_cgroups()
     for place in layout.PRIVATE_FOLDERS:
         Path(place).mkdir(parents=True, exist_ok=True)
-    argv = ["unshare", "--net", "--mount", "--ipc", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    kinds = ["--net", "--mount", "--ipc", "--uts", "--pid"]
+    argv = ["unshare", *kinds, "--fork", "--kill-child", "--mount-proc"]
     argv += [sys.executable, "-m", "dev.node.supervisor"]
-    with (layout.logs() / "supervisor.log").open("wb") as log:
+    reading, writing = os.pipe()
+    with (layout.logs() / "supervisor.log").open("wb") as log, os.fdopen(writing, "w") as plans:
         process = subprocess.Popen(
-            argv, cwd=cache.REPOSITORY, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            argv,
+            cwd=cache.REPOSITORY,
+            stdin=reading,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
-    holder = Holder(process.pid, _start_time(process.pid))
-    layout.holder_file().write_text(json.dumps(asdict(holder)))
-    _link(holder)
-    assert process.stdin is not None
-    process.stdin.write(f"{json.dumps(plan)}\n".encode())
-    process.stdin.close()
+        os.close(reading)
+        holder = Holder(process.pid, _start_time(process.pid))
+        layout.holder_file().write_text(json.dumps(asdict(holder)))
+        _link(holder)
+        plans.write(f"{json.dumps(plan)}\n")
     return holder
 
 
 def end() -> bool:
-    """End the node and remove every trace of it but the images; tell whether there was one."""
+    """End the node, remove every trace of it but the images, tell whether there was one."""
     holder = current()
     if holder:
         _kill(holder)
@@ -103,8 +109,7 @@ def _link(holder: Holder) -> None:
     own, deadline = Path("/proc/self/ns/net").readlink(), time.monotonic() + PATIENCE_S
     while Path(f"/proc/{holder.pid}/ns/net").readlink() == own:
         if time.monotonic() > deadline:
-            message = f"no new namespaces: see {layout.logs() / 'supervisor.log'}"
-            raise StepFailed(message)
+            raise StepFailed(f"no new namespaces: see {layout.logs() / 'supervisor.log'}")
         time.sleep(0.01)
     peer = ["peer", "name", layout.NODE_LINK, "netns", str(holder.pid)]
     _ip("link", "add", layout.HOST_LINK, "type", "veth", *peer)
@@ -121,11 +126,10 @@ def _refuse_taken_addresses() -> None:
             continue
         taken = ipaddress.ip_network(route["dst"])
         if any(ipaddress.ip_network(target).overlaps(taken) for target in wanted):
-            message = (
-                f"this machine already routes {taken} to {route.get('dev')}: another cluster is up here "
-                "(its own `make cluster-down` ends it), or use it with CLUSTER=existing"
+            raise StepFailed(
+                f"this machine already routes {taken} to {route.get('dev')}: another cluster is up "
+                "here (its own `make cluster-down` ends it), or use it with CLUSTER=existing"
             )
-            raise StepFailed(message)
 
 
 def _make_cgroups() -> None:
@@ -144,7 +148,8 @@ def _remove_cgroups() -> None:
     for hierarchy in _hierarchies():
         own = hierarchy / layout.CGROUP
         while own.exists() and time.monotonic() < deadline:
-            for group in sorted((path for path in own.rglob("*") if path.is_dir()), reverse=True):
+            groups = [path for path in own.rglob("*") if path.is_dir()]
+            for group in sorted(groups, reverse=True):
                 with contextlib.suppress(OSError):
                     group.rmdir()
             with contextlib.suppress(OSError):
@@ -152,7 +157,7 @@ def _remove_cgroups() -> None:
 
 
 def _hierarchies() -> list[Path]:
-    """Return the root of every cgroup hierarchy: one in version 2, one per controller in version 1."""
+    """Return the root of every cgroup hierarchy: version 2 has one, version 1 many."""
     if (layout.CGROUP_ROOT / "cgroup.controllers").exists():
         return [layout.CGROUP_ROOT]
     marks = ("release_agent", "cgroup.controllers")
@@ -165,7 +170,7 @@ def _pids() -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return a process's state, parent and so on: what follows its name in /proc/PID/stat."""
+    """Return a process's state, parent and so on, as /proc/PID/stat has them."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

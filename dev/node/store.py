@@ -8,9 +8,11 @@ and a change of our own code crosses in a second.
 import hashlib
 import io
 import json
+import os
 import subprocess
 import tarfile
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 
 from dev.node import layout, namespaces
 from dev.steps import StepFailed
@@ -28,21 +30,19 @@ def blob(digest: str) -> Path:
 
 
 def load(name: str, manifest: Path, blobs: Path) -> None:
-    """Bring an image into the node: its manifest, and a folder of blobs named by their digests."""
+    """Bring an image into the node from its manifest and a folder of blobs."""
     holder = namespaces.current()
     if not holder:
-        message = f"the cluster is not up, so {name} cannot be loaded; `make cluster` first"
-        raise StepFailed(message)
-    argv = holder.inside("ctr", "--address", layout.CONTAINERD_SOCKET, "--namespace", "k8s.io", "images", "import", "-")
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as importing:
-        assert importing.stdin is not None
-        assert importing.stderr is not None
-        with importing.stdin, tarfile.open(fileobj=importing.stdin, mode="w|") as archive:
+        raise StepFailed(f"no cluster is up to load {name} into; `make cluster` first")
+    reading, writing = os.pipe()
+    argv = holder.inside(*layout.CTR, "images", "import", "-")
+    with subprocess.Popen(argv, stdin=reading, stdout=DEVNULL, stderr=PIPE) as importing:
+        os.close(reading)
+        with os.fdopen(writing, "wb") as out, tarfile.open(fileobj=out, mode="w|") as archive:
             _fill(archive, name, manifest, blobs)
-        said = importing.stderr.read().decode()
+        said = importing.communicate()[1].decode()
     if importing.returncode:
-        message = f"{name} cannot be loaded into the node: {said}"
-        raise StepFailed(message)
+        raise StepFailed(f"{name} cannot be loaded into the node: {said}")
 
 
 def _fill(archive: tarfile.TarFile, name: str, manifest_file: Path, blobs: Path) -> None:
@@ -81,5 +81,5 @@ def _ctr(*argv: str) -> str:
     holder = namespaces.current()
     if not holder:
         return ""
-    inside = holder.inside("ctr", "--address", layout.CONTAINERD_SOCKET, "--namespace", "k8s.io", *argv)
+    inside = holder.inside(*layout.CTR, *argv)
     return subprocess.run(inside, check=True, capture_output=True, text=True).stdout

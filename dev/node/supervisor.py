@@ -15,7 +15,9 @@ import sys
 import time
 from pathlib import Path
 
+from dev import environment
 from dev.node import boot
+from dev.node.components import Component
 
 POLL_S = 0.03
 
@@ -23,8 +25,8 @@ POLL_S = 0.03
 class Supervisor:
     """The components of one run: waiting, started or ended."""
 
-    def __init__(self, components: list[dict[str, object]], logs: Path, report: Path) -> None:
-        self._waiting = [(str(c["name"]), _words(c["argv"]), _words(c["after"])) for c in components]
+    def __init__(self, components: list[Component], logs: Path, report: Path) -> None:
+        self._waiting = components
         self._running: dict[int, str] = {}
         self._report: dict[str, dict[str, int]] = {}
         self._logs = logs
@@ -40,17 +42,17 @@ class Supervisor:
             self._reap(0)
 
     def _start_next(self) -> None:
-        name, argv, after = self._waiting[0]
-        if not all(boot.accepts(address) for address in after):
+        component = self._waiting[0]
+        if not all(boot.accepts(address) for address in component.after):
             return
         self._waiting.pop(0)
         try:
-            pid = _spawn(argv, self._logs / f"{name}.log")
+            pid = _spawn(component.argv, self._logs / f"{component.name}.log")
         except OSError as error:
-            self._tell(name, "ended", error.errno)
+            self._tell(component.name, "ended", error.errno or 1)
             return
-        self._running[pid] = name
-        self._tell(name, "pid", pid)
+        self._running[pid] = component.name
+        self._tell(component.name, "pid", pid)
 
     def _reap(self, flags: int) -> None:
         """Take the status of one ended process: a component's or an orphan's."""
@@ -78,12 +80,7 @@ def _spawn(argv: list[str], log: Path) -> int:
         (os.POSIX_SPAWN_OPEN, 1, str(log), writing, 0o644),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
-    return os.posix_spawnp(argv[0], argv, os.environ, file_actions=files, setsid=True)
-
-
-def _words(value: object) -> list[str]:
-    assert isinstance(value, list)
-    return [str(word) for word in value]
+    return os.posix_spawnp(argv[0], argv, environment.everything(), file_actions=files, setsid=True)
 
 
 def main() -> None:
@@ -95,7 +92,8 @@ def main() -> None:
     state, logs = Path(plan["state"]), Path(plan["logs"])
     boot.prepare(state)
     boot.sweep(plan["sweeper"], logs / "sweeper.log")
-    Supervisor(plan["components"], logs, Path(plan["report"])).run()
+    components = [Component(**component) for component in plan["components"]]
+    Supervisor(components, logs, Path(plan["report"])).run()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,91 @@
+# One command checks, one command tests; CI calls the same two (.ci/run).
+#
+# Recipes are thin: what needs thought lies in dev/, in Python of the standard
+# library, run by the system's python3 until `setup` has made the real one.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+RLFLEET_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rlfleet
+export RLFLEET_CACHE
+PY := PYTHONPATH=operator:sidecar:. $(RLFLEET_CACHE)/venv/current/bin/python
+DEV := python3 -m dev.
+
+.PHONY: help
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo '  RLFLEET_CACHE=DIR  where slow things are kept; now $(RLFLEET_CACHE)'
+	@echo '  CLUSTER=existing   use the cluster of the current kubeconfig, not one of our own'
+	@echo '  IMAGE_PREFIX=NAME  with CLUSTER=existing: the registry and folder of the images'
+
+.PHONY: setup
+setup: ## Make the Python environment
+	@$(DEV)venv
+
+.PHONY: fmt
+fmt: setup ## Format, and fix what can be fixed
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+.PHONY: check
+check: setup ## Lint, types, import layers, generated files, chart
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	PYTHONPATH=operator:sidecar:. $(RLFLEET_CACHE)/venv/current/bin/lint-imports
+	$(PY) -m dev.generated --check
+	$(DEV)tool helm lint charts/rlfleet --strict
+
+.PHONY: quick
+quick: ## Run the tests that need no Kubernetes (under a minute)
+	@$(DEV)suite quick
+
+.PHONY: test-integration
+test-integration: ## Run the tests against a real API server
+	@$(DEV)suite integration
+
+.PHONY: test-e2e
+test-e2e: ## Run the tests with real vLLM in a real cluster
+	@$(DEV)suite e2e
+
+.PHONY: test
+test: ## Run all tests; starts what they need and ends what it started
+	@$(DEV)suite quick integration e2e
+
+.PHONY: cluster
+cluster: ## Start the one-node cluster (root, Linux)
+	@$(DEV)node up
+
+.PHONY: cluster-down
+cluster-down: ## End it; images stay in the cache
+	@$(DEV)node down
+
+.PHONY: cluster-status
+cluster-status: ## Show what runs in it
+	@$(DEV)node status
+
+.PHONY: images
+images: ## Build the operator's and the worker's image, bring them into the cluster
+	@$(DEV)images
+
+.PHONY: demo
+demo: setup ## Show a weight change on a fleet, from nothing
+	@$(PY) -m dev.demo up
+
+.PHONY: demo-down
+demo-down: setup ## Leave nothing of the demo behind
+	@$(PY) -m dev.demo down
+
+.PHONY: bench
+bench: setup ## Measure
+	@$(PY) -m bench
+
+.PHONY: lock
+lock: ## Resolve the lock files anew
+	@$(DEV)lock
+
+.PHONY: clean-cache
+clean-cache: ## Delete everything that is kept
+	@$(DEV)cache

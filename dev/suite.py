@@ -1,0 +1,71 @@
+"""Run the tests with whatever they need: python3 -m dev.suite quick integration e2e.
+
+`quick` needs only the Python environment, `integration` the Kubernetes binaries,
+`e2e` the cluster and the images. What is missing is made first, side by side where
+that helps. A cluster that this run started is taken down at its end; one that was
+up before stays.
+"""
+
+import subprocess
+import sys
+import time
+
+from dev import apiserver, binaries, cache, environment, steps, target, venv
+from dev.images import build
+from dev.node import cluster
+from dev.steps import StepFailed
+
+PARTS = {
+    "quick": ["tests/unit", "tests/property", "tests/contract"],
+    "integration": ["tests/integration"],
+    "e2e": ["tests/e2e"],
+}
+
+
+def main() -> None:
+    """Run the named parts in order; the first that fails ends the run."""
+    parts = sys.argv[1:]
+    if not parts or set(parts) - set(PARTS):
+        sys.exit(f"usage: python3 -m dev.suite {' '.join(PARTS)}")
+    steps.run(venv.make_steps())
+    venv.link()
+    was_up = target.is_existing() or cluster.is_up()
+    try:
+        for part in parts:
+            _make_ready(part)
+            _pytest(part)
+    finally:
+        if "e2e" in parts and not was_up:
+            cluster.down()
+
+
+def _make_ready(part: str) -> None:
+    if part == "integration":
+        steps.run([*apiserver.ready_steps(), *binaries.build_steps(binaries.CLIENTS)])
+    if part == "e2e":
+        build.make()
+
+
+def _pytest(part: str) -> None:
+    paths = [path for path in _paths(part) if (cache.REPOSITORY / path).exists()]
+    started = time.monotonic()
+    argv = [str(venv.python()), "-m", "pytest", *paths]
+    variables = {
+        **environment.everything(),
+        "PATH": f"{binaries.path('kubectl').parent}:{environment.search_path()}",
+        "PYTHONPATH": "operator:sidecar:.",
+    }
+    done = subprocess.run(argv, cwd=cache.REPOSITORY, env=variables, check=False)
+    steps.say(f"{part} tests … {time.monotonic() - started:.0f} s")
+    if done.returncode:
+        raise StepFailed(f"{part} tests failed")
+
+
+def _paths(part: str) -> list[str]:
+    """Return what pytest is to collect; guards of the layout are the quickest of all."""
+    guards = sorted(cache.REPOSITORY.glob("tests/test_*.py")) if part == "quick" else []
+    return [*(str(path.relative_to(cache.REPOSITORY)) for path in guards), *PARTS[part]]
+
+
+if __name__ == "__main__":
+    steps.main(main)
