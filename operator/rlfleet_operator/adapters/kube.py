@@ -34,8 +34,8 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _JSON = "application/json"
 _CALL_TIMEOUT_S = 20.0
 _WATCH_TIMEOUT_S = 300
-_WATCH_SILENCE_S = 70.0
-"""A watch with bookmarks that is silent for longer is dead."""
+_WATCH_SILENCE_S = 150.0
+"""A watch is told a bookmark about once a minute: one silent for longer is dead."""
 
 
 class WatchEnded(Exception):  # noqa: N818 - not an error

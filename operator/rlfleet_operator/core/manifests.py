@@ -233,6 +233,8 @@ def _engine(fleet: Fleet, defaults: Defaults) -> Manifest:
             f"--tensor-parallel-size={engine.tensor_parallel_size}",
             "--middleware=rlfleet_engine.middleware.Extension",
             "--worker-extension-cls=rlfleet_engine.worker.ReloadExtension",
+            # The sidecar looks at its engine every second.
+            "--disable-uvicorn-access-log",
             *engine.args,
         ],
         "env": [

@@ -79,8 +79,9 @@ def _silent(worker: Worker) -> Phase:
 
 def complaint_of(worker: Worker) -> str | None:
     """Return what is wrong with a worker, in one sentence; None when nothing is known to be."""
+    if worker.pod and worker.pod.trouble:
+        return worker.pod.trouble
+    problem = None
     if worker.report and worker.reachable:
         problem = worker.report.failure or worker.report.refusal
-        if problem is not None:
-            return f"{problem.code}: {problem.message}"
-    return worker.pod.trouble if worker.pod else None
+    return f"{problem.code}: {problem.message}" if problem else None

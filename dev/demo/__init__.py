@@ -1,0 +1,1 @@
+"""The demo: from nothing to a weight change that you can watch."""
