@@ -1,8 +1,8 @@
 """Fixtures of the contract suite.
 
-``subject`` is any worker: the fake one always, a real pod with the marker ``cluster``
-(``cluster_subject`` is to be overridden by whoever starts one). ``fake`` is the same
-fake worker with its levers, for tests about lies.
+``subject`` is the worker under test: the fake one here; tests/e2e/test_contract.py runs
+the same tests with a real one. ``fake`` is the fake worker with its levers, for tests
+about lies.
 """
 
 import asyncio
@@ -63,18 +63,6 @@ async def settled(worker: Worker, is_so: Callable[[WorkerReport], bool]) -> Work
 
 
 @pytest.fixture
-async def fake_subject(fake: Worker) -> AsyncIterator[Subject]:
+async def subject(fake: Worker) -> AsyncIterator[Subject]:
     async with fake.client() as admin, client_of(fake.engine_url) as engine:
         yield Subject(admin, engine, "fake", Versions())
-
-
-@pytest.fixture
-def cluster_subject() -> Subject:
-    pytest.skip("no real worker was started for this suite")
-
-
-@pytest.fixture(params=["fake", pytest.param("cluster", marks=pytest.mark.cluster)])
-def subject(request: pytest.FixtureRequest) -> Subject:
-    found = request.getfixturevalue(f"{request.param}_subject")
-    assert isinstance(found, Subject)
-    return found

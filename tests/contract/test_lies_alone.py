@@ -40,9 +40,9 @@ async def bring(subject: Subject, stage: Stage) -> None:
 
 @pytest.mark.parametrize("stage", AFTERWARDS)
 async def test_a_restarted_sidecar_goes_on_from_its_journal(
-    fake: Worker, fake_subject: Subject, stage: Stage
+    fake: Worker, subject: Subject, stage: Stage
 ) -> None:
-    await bring(fake_subject, stage)
+    await bring(subject, stage)
     session = (await fake.report()).session
     await fake.stop_sidecar()
 
@@ -50,18 +50,18 @@ async def test_a_restarted_sidecar_goes_on_from_its_journal(
 
     expected, which = AFTERWARDS[stage]
     report = await settled(fake, lambda report: report.stage is expected)
-    assert report.proved == (which and getattr(fake_subject.versions, which))
+    assert report.proved == (which and getattr(subject.versions, which))
     assert report.session != session
     assert fake.engine.gate.is_open == (expected is Stage.OPEN)
-    healed = await fake_subject.serve(fake_subject.versions.second)
-    assert healed.proved == fake_subject.versions.second
+    healed = await subject.serve(subject.versions.second)
+    assert healed.proved == subject.versions.second
 
 
 @pytest.mark.parametrize("stage", list(AFTERWARDS))
 async def test_an_engine_that_restarted_while_the_sidecar_was_away_is_closed(
-    fake: Worker, fake_subject: Subject, stage: Stage
+    fake: Worker, subject: Subject, stage: Stage
 ) -> None:
-    await bring(fake_subject, stage)
+    await bring(subject, stage)
     await fake.stop_sidecar()
     await fake.restart_engine()
 
@@ -69,13 +69,13 @@ async def test_an_engine_that_restarted_while_the_sidecar_was_away_is_closed(
 
     report = await settled(fake, lambda report: report.stage is Stage.CLOSED)
     assert (report.installed, report.proved) == (api.BASE_VERSION, None)
-    assert report.prepared == fake_subject.versions.second
+    assert report.prepared == subject.versions.second
 
 
 async def test_a_journal_that_cannot_be_read_proves_nothing(
-    fake: Worker, fake_subject: Subject, tmp_path: Path
+    fake: Worker, subject: Subject, tmp_path: Path
 ) -> None:
-    await fake_subject.serve(fake_subject.versions.first)
+    await subject.serve(subject.versions.first)
     await fake.stop_sidecar()
     (tmp_path / "pod" / "state" / "worker.json").write_text("{")
 

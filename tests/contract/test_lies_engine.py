@@ -52,87 +52,87 @@ def honest(fake: Worker) -> None:
 
 @pytest.mark.parametrize(("lie", "code"), HARMLESS.values(), ids=HARMLESS)
 async def test_a_failure_before_the_reload_is_undone(
-    fake: Worker, fake_subject: Subject, lie: dict[str, float], code: Code
+    fake: Worker, subject: Subject, lie: dict[str, float], code: Code
 ) -> None:
-    await fake_subject.serve(fake_subject.versions.first)
+    await subject.serve(subject.versions.first)
     fake.engine.behaviour = replace(fake.engine.behaviour, **lie)  # type: ignore[arg-type]
 
-    await update(fake_subject, code)
+    await update(subject, code)
 
-    report = await fake_subject.report()
-    assert (report.stage, report.proved) == (Stage.OPEN, fake_subject.versions.first)
+    report = await subject.report()
+    assert (report.stage, report.proved) == (Stage.OPEN, subject.versions.first)
     assert report.failure is not None
     assert report.failure.code is code
     assert fake.engine.gate.is_open
     assert fake.engine.paused is None
-    assert await fake_subject.is_ready()
+    assert await subject.is_ready()
     honest(fake)
-    assert (await fake_subject.serve(fake_subject.versions.second)).failure is None
+    assert (await subject.serve(subject.versions.second)).failure is None
 
 
 @pytest.mark.parametrize(("lie", "code"), GRAVE.values(), ids=GRAVE)
 async def test_a_failure_from_the_reload_on_is_doubt_and_a_good_version_leads_out(
-    fake: Worker, fake_subject: Subject, lie: dict[str, float], code: Code
+    fake: Worker, subject: Subject, lie: dict[str, float], code: Code
 ) -> None:
-    await fake_subject.serve(fake_subject.versions.first)
+    await subject.serve(subject.versions.first)
     fake.engine.behaviour = replace(fake.engine.behaviour, **lie)  # type: ignore[arg-type]
 
-    await update(fake_subject, code)
+    await update(subject, code)
 
-    report = await fake_subject.report()
+    report = await subject.report()
     assert (report.stage, report.proved) == (Stage.DOUBT, None)
     assert not fake.engine.gate.is_open
-    assert not await fake_subject.is_ready()
-    await fake_subject.refused(Code.ENGINE_IN_DOUBT, api.RESUME_PATH, fake_subject.versions.first)
+    assert not await subject.is_ready()
+    await subject.refused(Code.ENGINE_IN_DOUBT, api.RESUME_PATH, subject.versions.first)
     honest(fake)
-    healed = await fake_subject.serve(fake_subject.versions.first)
-    assert (healed.stage, healed.proved) == (Stage.OPEN, fake_subject.versions.first)
+    healed = await subject.serve(subject.versions.first)
+    assert (healed.stage, healed.proved) == (Stage.OPEN, subject.versions.first)
 
 
 @pytest.mark.parametrize(("lie", "code"), DEADLY.values(), ids=DEADLY)
 async def test_an_engine_that_dies_comes_back_closed_on_its_boot_weights(
-    fake: Worker, fake_subject: Subject, lie: dict[str, bool], code: Code
+    fake: Worker, subject: Subject, lie: dict[str, bool], code: Code
 ) -> None:
-    await fake_subject.serve(fake_subject.versions.first)
-    boot = (await fake_subject.report()).boot
+    await subject.serve(subject.versions.first)
+    boot = (await subject.report()).boot
     fake.engine.behaviour = replace(fake.engine.behaviour, **lie)
 
-    await update(fake_subject, code)
+    await update(subject, code)
 
     down = await settled(fake, lambda report: report.stage is Stage.DOWN)
     assert (down.boot, down.proved) == (None, None)
-    await fake_subject.refused(
-        Code.ENGINE_UNREACHABLE, api.UPDATE_WEIGHTS_PATH, fake_subject.versions.second
+    await subject.refused(
+        Code.ENGINE_UNREACHABLE, api.UPDATE_WEIGHTS_PATH, subject.versions.second
     )
     honest(fake)
     await fake.restart_engine()
     back = await settled(fake, lambda report: report.stage is Stage.CLOSED)
     assert (back.installed, back.proved, back.failure) == (api.BASE_VERSION, None, None)
     assert back.boot != boot
-    assert not await fake_subject.is_ready()
-    assert (await fake_subject.serve(fake_subject.versions.first)).stage is Stage.OPEN
+    assert not await subject.is_ready()
+    assert (await subject.serve(subject.versions.first)).stage is Stage.OPEN
 
 
 async def test_old_weights_behind_a_good_answer_are_found_by_the_fingerprint_of_others(
-    fake: Worker, fake_subject: Subject
+    fake: Worker, subject: Subject
 ) -> None:
-    good = await fake_subject.serve(fake_subject.versions.second)
-    await fake_subject.serve(fake_subject.versions.first)
+    good = await subject.serve(subject.versions.second)
+    await subject.serve(subject.versions.first)
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_keeps_old=True)
-    await fake_subject.ok(api.PREPARE_PATH, fake_subject.versions.second)
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
 
-    await fake_subject.refused(
+    await subject.refused(
         Code.PROOF_FAILED,
         api.UPDATE_WEIGHTS_PATH,
-        fake_subject.versions.second,
+        subject.versions.second,
         expected_fingerprint=good.fingerprint,
     )
 
-    assert (await fake_subject.report()).stage is Stage.DOUBT
+    assert (await subject.report()).stage is Stage.DOUBT
 
 
 async def test_an_engine_counts_as_up_once_it_has_answered_a_first_time(
-    fake: Worker, fake_subject: Subject
+    fake: Worker, subject: Subject
 ) -> None:
     fake.engine.behaviour = Behaviour(token_s=0.2)
 
@@ -140,33 +140,33 @@ async def test_an_engine_counts_as_up_once_it_has_answered_a_first_time(
 
     await settled(fake, lambda report: report.stage is Stage.DOWN)
     await asyncio.sleep(0.2)
-    assert (await fake_subject.report()).stage is Stage.DOWN
+    assert (await subject.report()).stage is Stage.DOWN
     honest(fake)
     await settled(fake, lambda report: report.stage is Stage.CLOSED)
 
 
 async def test_a_restarted_engine_is_out_of_service_until_it_is_proved_again(
-    fake: Worker, fake_subject: Subject
+    fake: Worker, subject: Subject
 ) -> None:
-    await fake_subject.serve(fake_subject.versions.first)
+    await subject.serve(subject.versions.first)
 
     await fake.restart_engine()
 
     report = await settled(fake, lambda report: report.stage is Stage.CLOSED)
     assert (report.proved, report.installed) == (None, api.BASE_VERSION)
-    assert not await fake_subject.is_ready()
-    report = await fake_subject.ok(api.UPDATE_WEIGHTS_PATH, fake_subject.versions.first)
-    assert report.proved == fake_subject.versions.first
+    assert not await subject.is_ready()
+    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.first)
+    assert report.proved == subject.versions.first
 
 
 async def test_an_engine_that_restarts_within_a_command_voids_the_command(
-    fake: Worker, fake_subject: Subject
+    fake: Worker, subject: Subject
 ) -> None:
-    await fake_subject.serve(fake_subject.versions.first)
-    await fake_subject.ok(api.PREPARE_PATH, fake_subject.versions.second)
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.2)
     command = asyncio.create_task(
-        fake_subject.send(api.UPDATE_WEIGHTS_PATH, fake_subject.versions.second)
+        subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
     )
     await settled(fake, lambda report: report.stage is Stage.LOADING)
 
@@ -178,38 +178,38 @@ async def test_an_engine_that_restarts_within_a_command_voids_the_command(
 
 
 async def test_a_gate_that_somebody_else_moved_is_brought_back(
-    fake: Worker, fake_subject: Subject
+    fake: Worker, subject: Subject
 ) -> None:
     fake.engine.gate.open()
     async with asyncio.timeout(2):
         while fake.engine.gate.is_open:  # noqa: ASYNC110 - the sidecar's watch closes it
             await asyncio.sleep(0.01)
-    await fake_subject.serve(fake_subject.versions.first)
+    await subject.serve(subject.versions.first)
     fake.engine.gate.close()
 
     async with asyncio.timeout(2):
-        assert (await fake_subject.complete(max_tokens=1)).status_code == 200
+        assert (await subject.complete(max_tokens=1)).status_code == 200
 
 
 @pytest.mark.parametrize("path", [api.PREPARE_PATH, api.UPDATE_WEIGHTS_PATH, api.PAUSE_PATH])
 async def test_another_command_meanwhile_is_refused_and_the_same_one_joins(
-    fake: Worker, fake_subject: Subject, path: str
+    fake: Worker, subject: Subject, path: str
 ) -> None:
-    await fake_subject.serve(fake_subject.versions.first)
-    await fake_subject.ok(api.PREPARE_PATH, fake_subject.versions.second)
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.4)
     operation = uuid4().hex
     both = [
         asyncio.create_task(
-            fake_subject.send(
-                api.UPDATE_WEIGHTS_PATH, fake_subject.versions.second, operation=operation
+            subject.send(
+                api.UPDATE_WEIGHTS_PATH, subject.versions.second, operation=operation
             )
         )
         for _caller in range(2)
     ]
     running = (await settled(fake, lambda report: report.running is not None)).running
 
-    await fake_subject.refused(Code.BUSY, path, fake_subject.versions.first)
+    await subject.refused(Code.BUSY, path, subject.versions.first)
 
     assert running is not None
     assert running.operation == operation
@@ -219,31 +219,31 @@ async def test_another_command_meanwhile_is_refused_and_the_same_one_joins(
 
 
 async def test_a_caller_that_leaves_does_not_cut_the_change(
-    fake: Worker, fake_subject: Subject
+    fake: Worker, subject: Subject
 ) -> None:
-    await fake_subject.serve(fake_subject.versions.first)
-    await fake_subject.ok(api.PREPARE_PATH, fake_subject.versions.second)
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.2)
     call = asyncio.create_task(
-        fake_subject.send(api.UPDATE_WEIGHTS_PATH, fake_subject.versions.second)
+        subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
     )
     await settled(fake, lambda report: report.stage is Stage.LOADING)
 
     call.cancel()
 
-    await settled(fake, lambda report: report.proved == fake_subject.versions.second)
+    await settled(fake, lambda report: report.proved == subject.versions.second)
 
 
 async def test_a_checkpoint_that_changes_after_its_check_is_refused_and_the_pause_undone(
-    fake: Worker, fake_subject: Subject, weights: Path
+    fake: Worker, subject: Subject, weights: Path
 ) -> None:
-    await fake_subject.serve(fake_subject.versions.first)
-    version = fake_subject.versions.second
-    await fake_subject.ok(api.PREPARE_PATH, version)
+    await subject.serve(subject.versions.first)
+    version = subject.versions.second
+    await subject.ok(api.PREPARE_PATH, version)
     next((weights / version).glob("*.safetensors")).touch()
 
-    await fake_subject.refused(Code.CHECKPOINT_INVALID, api.UPDATE_WEIGHTS_PATH, version)
+    await subject.refused(Code.CHECKPOINT_INVALID, api.UPDATE_WEIGHTS_PATH, version)
 
-    report = await fake_subject.report()
+    report = await subject.report()
     assert (report.stage, report.prepared) == (Stage.OPEN, None)
-    assert (await fake_subject.serve(version)).proved == version
+    assert (await subject.serve(version)).proved == version

@@ -1,0 +1,70 @@
+"""One cluster, one fleet of two real vLLM workers; each test leaves it serving."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+
+from dev import stage, target
+from dev.shell import Shell
+from tests.contract.subject import Subject, Versions, client_of
+from tests.e2e.scenario import FLEET, NAMESPACE, Fleet, Trainer
+
+SOLO = "solo"
+
+
+@pytest.fixture(scope="session")
+def shell() -> Iterator[Shell]:
+    """A namespace in which everything but a fleet is there."""
+    made = Shell(target.kubeconfig(), NAMESPACE, is_quiet=True)
+    made.run("kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found")
+    made.run("kubectl", "delete", "pv", f"checkpoints-{NAMESPACE}", "--ignore-not-found")
+    stage.everything(made)
+    yield made
+    made.run("kubectl", "delete", "namespace", NAMESPACE, "--wait=false")
+
+
+@pytest.fixture(scope="session")
+def trainer(shell: Shell) -> Trainer:
+    made = Trainer(shell)
+    made.start()
+    return made
+
+
+@pytest.fixture(scope="session")
+def made_fleet(shell: Shell) -> Fleet:
+    shell.kubectl("apply", "-f", str(stage.DEMO / "fleet.yaml"))
+    fleet = Fleet(shell)
+    fleet.wait_synced()
+    return fleet
+
+
+@pytest.fixture
+def fleet(made_fleet: Fleet) -> Fleet:
+    """The fleet, two workers that serve step-0."""
+    made_fleet.declare("step-0", replicas=2, rollout={"pauseMode": "Keep", "maxUnavailable": 1})
+    made_fleet.wait_synced()
+    return made_fleet
+
+
+@pytest.fixture
+async def subject(shell: Shell, trainer: Trainer) -> AsyncIterator[Subject]:
+    """A real worker that nobody but the test drives: its fleet names no version."""
+    versions = Versions()
+    text = (stage.DEMO / "fleet.yaml").read_text()
+    text = text.replace(f"name: {FLEET}\nspec", f"name: {SOLO}\nspec").replace("replicas: 2", "replicas: 1")
+    shell.kubectl("apply", "-f", "-", stdin=text.replace("  weightVersion: step-0\n", ""))
+    trainer.write(versions.incomplete, "step-1", "(d / 'STABLE').unlink()")
+    trainer.write(versions.broken, "step-1", "os.truncate(f, f.stat().st_size // 2)")
+    fleet = Fleet(shell, SOLO)
+    fleet.wait_synced()
+    address = fleet.pods()[f"{SOLO}-0"]["status"]["podIP"]
+    token = shell.kubectl(
+        "get", "secret", f"{SOLO}-admin", "-o", "go-template={{.data.token | base64decode}}"
+    )
+    bearer = {"authorization": f"Bearer {token}"}
+    admin, engine = f"http://{address}:8090", f"http://{address}:8000"
+    async with client_of(admin, **bearer) as a, client_of(engine) as e:
+        # vLLM on two busy cores takes its time.
+        a.timeout = e.timeout = httpx.Timeout(120)
+        yield Subject(a, e, "qwen", versions)

@@ -1,0 +1,77 @@
+"""Whatever dies in mid-rollout, the fleet ends at what was declared."""
+
+import pytest
+
+from dev.shell import Shell
+from tests.e2e.scenario import Fleet, kill_engine_core, kill_operator, restarts, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+
+def test_the_operator_killed_in_mid_rollout(fleet: Fleet, shell: Shell) -> None:
+    pods = fleet.identities()
+
+    with fleet.under_load() as tallies:
+        fleet.declare("step-2")
+        kill_operator(shell)
+        status = fleet.wait_synced()
+
+    assert status["serving"] == "step-2"
+    assert tallies[0].lost == 0, tallies
+    assert fleet.identities() == pods
+
+
+def test_a_pod_deleted_in_mid_rollout_comes_back_at_the_target(fleet: Fleet, shell: Shell) -> None:
+    before = fleet.identities()
+    fleet.declare("step-3")
+    shell.kubectl("delete", "pod", "qwen-1", "--wait=false")
+
+    until(lambda: fleet.identities().get("qwen-1") != before["qwen-1"], 180, "another qwen-1")
+    status = fleet.wait_synced()
+
+    assert status["serving"] == "step-3"
+    assert fleet.identities()["qwen-0"] == before["qwen-0"]
+
+
+def test_an_engine_that_dies_is_out_until_it_has_caught_up(fleet: Fleet, shell: Shell) -> None:
+    fleet.declare("step-1")
+    fleet.wait_synced()
+    answers = fleet.answers()
+
+    kill_engine_core(shell, "qwen-0")
+    until(lambda: fleet.status()["readyReplicas"] == 1, 60, "qwen-0 out of service")
+    fleet.wait_synced()
+
+    assert restarts(fleet.pods()["qwen-0"]) >= 1
+    assert fleet.answers() == answers
+
+
+def test_a_scale_up_during_a_rollout(fleet: Fleet) -> None:
+    fleet.declare("step-2")
+    fleet.scale(3)
+
+    status = fleet.wait_synced(600)
+
+    assert status["proved"] == "3/3"
+    assert len({tuple(tokens) for tokens in fleet.answers().values()}) == 1
+
+
+def test_a_fleet_that_is_deleted_leaves_nothing(shell: Shell, fleet: Fleet) -> None:
+    text = shell.kubectl("get", "rlf", fleet.name, "-o", "yaml")
+    text = text.replace(f"name: {fleet.name}\n  namespace", "name: short\n  namespace")
+    shell.kubectl("create", "-f", "-", stdin=_without_identity(text))
+    short = Fleet(shell, "short")
+    until(lambda: len(short.pods()) == 2, 60, "two pods")
+    kill_operator(shell)
+
+    shell.kubectl("delete", "rlf", "short", "--timeout=20s")
+
+    until(lambda: not short.pods(), 180, "no pods")
+    left = shell.kubectl("get", "service,pdb,secret", "-l", "rlfleet.dev/fleet=short", "-o", "name")
+    assert left == ""
+
+
+def _without_identity(text: str) -> str:
+    """Drop what the API server gave the object that this is a copy of."""
+    dropped = ("  uid:", "  resourceVersion:", "  creationTimestamp:", "  generation:")
+    return "\n".join(line for line in text.splitlines() if not line.startswith(dropped))

@@ -1,0 +1,230 @@
+"""Which rollout is under way, and which version each worker shall serve next."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rlfleet_contract.models import Running, Stage, Verb
+from rlfleet_contract.problems import Code
+from rlfleet_operator.core.rollout import Rollout, current, goal_of, is_suspect, served
+from rlfleet_operator.core.world import Worker, World
+from tests.workers import problem, recorded, worker, world
+
+UNDER_WAY = Rollout(1, "step-1", "step-2", is_failed=False, is_completed=False, is_new=False)
+FAILED = replace(UNDER_WAY, is_failed=True)
+COMPLETED = replace(UNDER_WAY, is_completed=True)
+BROKEN = {"failure": problem(Code.PROOF_FAILED)}
+REFUSED = {"refusal": problem(Code.CHECKPOINT_INVALID)}
+
+
+def of(proved: str, ordinal: int = 0) -> Worker:
+    return worker(ordinal, proved=proved)
+
+
+# --- what the fleet serves --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("workers", "status", "expected"),
+    [
+        ([of("a"), of("b"), of("b")], {}, "b"),
+        ([of("a"), of("b")], {"serving": "a"}, "a"),
+        ([of("a"), of("b")], {}, "b"),
+        ([of("b"), worker(stage=Stage.DOUBT), worker(stage=Stage.CLOSED)], {}, "b"),
+        ([worker(stage=Stage.CLOSED)], {}, ""),
+        ([], {}, ""),
+        ([worker(stage=Stage.CLOSED)], recorded("step-2", "Completed"), "step-2"),
+        ([worker(stage=Stage.CLOSED)], recorded("step-2", "Reloading"), "step-1"),
+        ([worker(stage=Stage.CLOSED)], recorded("step-2", "Failed"), "step-1"),
+    ],
+    ids=[
+        "most workers",
+        "a tie goes to what was served",
+        "a tie goes to the name",
+        "whoever serves nothing has no vote",
+        "nothing and nothing on record",
+        "nobody",
+        "nobody serves after a completed rollout",
+        "nobody serves in mid rollout",
+        "nobody serves after a failed rollout",
+    ],
+)
+def test_what_is_served(workers: list[Worker], status: dict[str, Any], expected: str) -> None:
+    assert served(world(*workers, status=status)) == expected
+
+
+# --- which rollout is under way ---------------------------------------------------------------
+
+
+def test_without_a_version_in_the_spec_there_is_no_rollout() -> None:
+    assert current(world(of("step-1"), weightVersion=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({}, (1, True)),
+        (recorded("step-2", "Reloading"), (1, False)),
+        (recorded("step-2", "Completed"), (1, False)),
+        (recorded("step-3", "Completed"), (2, True)),
+        (recorded("step-3", "Reloading", id=7), (8, True)),
+        (recorded("step-2", "Completed") | {"target": ""}, (2, True)),
+    ],
+    ids=[
+        "the first",
+        "on record",
+        "on record and completed",
+        "another one after it",
+        "another one gives it up",
+        "the version was taken out of the spec and came back",
+    ],
+)
+def test_a_rollout_counts_up_with_each_change_of_the_target(
+    status: dict[str, Any], expected: tuple[int, bool]
+) -> None:
+    found = current(world(of("step-1"), weightVersion="step-2", status=status))
+
+    assert found is not None
+    assert (found.id, found.is_new) == expected
+    assert found.operation == f"rollout-{expected[0]}"
+    assert found.before == "step-1"
+
+
+def test_a_recorded_failure_stays_one_though_the_worker_was_replaced() -> None:
+    found = current(
+        world(of("step-1"), weightVersion="step-2", status=recorded("step-2", "Failed"))
+    )
+
+    assert found is not None
+    assert found.is_failed
+
+
+@pytest.mark.parametrize(("phase", "expected"), [("Reloading", True), ("Completed", False)])
+def test_a_failure_ends_a_rollout_that_has_not_completed(phase: str, *, expected: bool) -> None:
+    seen = world(
+        worker(0, Stage.DOUBT, **BROKEN),
+        weightVersion="step-2",
+        status=recorded("step-2", phase),
+    )
+    found = current(seen)
+
+    assert found is not None
+    assert found.is_failed is expected
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([worker(0, Stage.DOUBT, **BROKEN), of("step-1", 1)], True),
+        ([worker(0, Stage.DOUBT, **BROKEN), of("step-2", 1)], False),
+        ([worker(0, Stage.DOUBT, **BROKEN), worker(1, Stage.LOADING)], False),
+        ([worker(0, failure=problem(Code.PAUSE_FAILED))], False),
+        ([worker(0, Stage.DOUBT, failure=problem(Code.RELOAD_FAILED))], True),
+        ([worker(0, Stage.DOUBT, failure=problem(Code.PROOF_FAILED, "step-3"))], False),
+        ([worker(0, Stage.CLOSED, failure=problem(Code.ENGINE_UNREACHABLE))], False),
+        ([], False),
+    ],
+    ids=[
+        "failed and held nowhere",
+        "held on another worker",
+        "another try is under way",
+        "the way there failed",
+        "the reload failed",
+        "another version failed",
+        "the engine went away",
+        "nobody",
+    ],
+)
+def test_a_version_is_suspect_when_it_failed_and_held_nowhere(
+    workers: list[Worker], *, expected: bool
+) -> None:
+    assert is_suspect(world(*workers, weightVersion="step-2"), "step-2") is expected
+
+
+# --- the goal of one worker -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("subject", "rollout", "expected"),
+    [
+        (of("step-1"), UNDER_WAY, "step-2"),
+        (of("step-2"), UNDER_WAY, "step-2"),
+        (worker(stage=Stage.CLOSED), UNDER_WAY, "step-2"),
+        (worker(stage=Stage.DOUBT), UNDER_WAY, "step-2"),
+        (worker(**REFUSED), UNDER_WAY, "step-2"),
+        (worker(stage=Stage.CLOSED, **REFUSED), UNDER_WAY, "step-1"),
+        (worker(stage=Stage.CLOSED, **REFUSED), COMPLETED, "step-2"),
+        (worker(stage=Stage.CLOSED, **REFUSED), replace(UNDER_WAY, before=""), "step-2"),
+        (of("step-1"), FAILED, None),
+        (worker(stage=Stage.DOUBT, **BROKEN), FAILED, None),
+        (worker(stage=Stage.CLOSED), FAILED, "step-1"),
+        (worker(stage=Stage.CLOSED), replace(FAILED, before=""), None),
+    ],
+    ids=[
+        "a serving worker goes to the target",
+        "and stays there",
+        "a late joiner goes to the target first",
+        "a good version leads an engine out of doubt",
+        "who serves waits for a refused checkpoint",
+        "who serves nothing does not",
+        "unless the target was proved before",
+        "or nothing was served before",
+        "nobody else tries a failed version",
+        "who failed is left as it is",
+        "a late joiner of a failed rollout falls back",
+        "if there is anything to fall back to",
+    ],
+)
+def test_the_goal_of_a_worker_in_a_rollout(
+    subject: Worker, rollout: Rollout, expected: str | None
+) -> None:
+    seen = world(subject, weightVersion="step-2", status=recorded("step-2", "Preparing"))
+
+    assert goal_of(subject, seen, rollout) == expected
+
+
+def test_who_has_prepared_the_older_version_remembers_the_refusal_by_the_record() -> None:
+    """Preparing the older version makes the sidecar forget why the newer one was refused."""
+    subject = worker(stage=Stage.CLOSED, prepared="step-1")
+    refused = world(subject, weightVersion="step-2", status=recorded("step-2", "Refused"))
+    preparing = world(subject, weightVersion="step-2", status=recorded("step-2", "Preparing"))
+
+    assert goal_of(subject, refused, UNDER_WAY) == "step-1"
+    assert goal_of(subject, preparing, UNDER_WAY) == "step-2"
+
+
+def joining(seen: World) -> str | None:
+    return goal_of(seen.workers[0], seen, None)
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([worker(0, Stage.CLOSED), of("step-5", 1)], "step-5"),
+        ([worker(0, Stage.CLOSED)], "base"),
+        ([of("step-4"), of("step-5", 1), of("step-5", 2)], None),
+        ([worker(0, Stage.LOADING), of("step-5", 1)], None),
+        (
+            [
+                worker(
+                    0,
+                    Stage.CLOSED,
+                    running=Running(verb=Verb.PAUSE, operation="mine", version="step-6"),
+                )
+            ],
+            None,
+        ),
+    ],
+    ids=[
+        "a late joiner follows most",
+        "the first serves the base model",
+        "who serves is left alone",
+        "who changes is left alone",
+        "so is who is about to",
+    ],
+)
+def test_while_a_trainer_drives_only_late_joiners_are_brought_along(
+    workers: list[Worker], expected: str | None
+) -> None:
+    assert joining(world(*workers, weightVersion=None)) == expected
