@@ -52,6 +52,10 @@ def _ours(tools: Path, extra: str) -> None:
     target = f"requirements/{extra}.lock"
     argv = [*compiling, *plain, f"--extra={extra}", f"--output-file={target}", "pyproject.toml"]
     cache.call(argv, "lock-resolve")
+    # An extra that names other extras of our own leaves a line about ourselves.
+    path = cache.REPOSITORY / target
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith(("#", "rlfleet "))))
 
 
 def _vllm(tools: Path) -> str:

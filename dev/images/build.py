@@ -15,7 +15,7 @@ from pathlib import Path
 from dev import cache, packages, steps, target
 from dev.images import names, pip_settings
 from dev.images.names import Image
-from dev.node import store
+from dev.node import cluster, store
 from dev.steps import Step
 
 
@@ -80,7 +80,9 @@ def forget_steps(images: list[Image]) -> list[Step]:
 
 
 def _forget(replaced: set[str]) -> None:
-    store.remove(*sorted(replaced & store.names()))
+    images = "jsonpath={.items[*].spec.containers[*].image}"
+    used = set(cluster.kubectl("get", "pods", "--all-namespaces", f"--output={images}").split())
+    store.remove(*sorted(replaced & store.names() - used))
     with cache.lock("buildah"):
         if built := sorted(replaced & _built()):
             cache.call([*_buildah(), "rmi", "--force", *built], "image-forget")

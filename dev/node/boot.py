@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from dev import cache
 from dev.node import layout
 
 SWEEPER_START_S = 20.0
@@ -21,10 +22,18 @@ def prepare(state: Path) -> None:
     _run("mount", "--make-rshared", "/")
     _run("mount", "-t", "tmpfs", "-o", "mode=755", "run", "/run")
     for place in layout.PRIVATE_FOLDERS:
-        own = state / "private" / place.strip("/").replace("/", "-")
-        own.mkdir(parents=True)
-        _run("mount", "--bind", str(own), place)
+        _hide(Path(place), state / "private" / Path(place).name)
     _network()
+
+
+def _hide(place: Path, own: Path) -> None:
+    """Mount an own folder over a place of the host's, but keep the cache where it is."""
+    own.mkdir(parents=True)
+    if cache.root().is_relative_to(place):
+        inner = own / cache.root().relative_to(place)
+        inner.mkdir(parents=True)
+        _run("mount", "--bind", str(cache.root()), str(inner))
+    _run("mount", "--rbind", str(own), str(place))
 
 
 def _network() -> None:

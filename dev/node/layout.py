@@ -28,9 +28,10 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 # containerd's own client, for the images and containers that Kubernetes sees.
 CTR = ("ctr", "--address", CONTAINERD_SOCKET, "--namespace", "k8s.io")
 
-# Folders whose place Kubernetes fixes and that must not mix with the host's:
-# inside the namespaces an own folder is mounted over each.
-PRIVATE_FOLDERS = ("/var/log", "/var/lib/kubelet", "/var/lib/cni")
+# Kubernetes fixes the place of some files (/var/log/pods, /var/lib/kubelet,
+# /var/lib/cni). Inside the namespaces an own folder is mounted over each of these,
+# so the host's are neither seen nor touched; a hostPath volume must lie elsewhere.
+PRIVATE_FOLDERS = ("/var/log", "/var/lib")
 
 
 def state() -> Path:

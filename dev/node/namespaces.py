@@ -1,9 +1,8 @@
 """The node seen from the host: its namespaces, its link, its end.
 
 One process holds everything: `unshare`, whose child is the supervisor, process 1
-inside. What the host itself keeps of a node is a veth link with two routes, a
-cgroup and at most two empty folders to mount on; `end` removes each of them and
-is safe to repeat after any interruption.
+inside. What the host itself keeps of a node is a veth link with two routes and a
+cgroup; `end` removes each of them and is safe to repeat after any interruption.
 """
 
 import contextlib
@@ -54,8 +53,6 @@ def start(plan: dict[str, object]) -> Holder:
     """Start a node that runs the plan."""
     _refuse_taken_addresses()
     _make_cgroups()
-    for place in layout.PRIVATE_FOLDERS:
-        Path(place).mkdir(parents=True, exist_ok=True)
     kinds = ["--net", "--mount", "--ipc", "--uts", "--pid"]
     argv = ["unshare", *kinds, "--fork", "--kill-child", "--mount-proc"]
     argv += [sys.executable, "-m", "dev.node.supervisor"]
@@ -85,9 +82,6 @@ def end() -> bool:
     with contextlib.suppress(subprocess.CalledProcessError):
         _ip("link", "delete", layout.HOST_LINK)
     _remove_cgroups()
-    for place in layout.PRIVATE_FOLDERS:
-        with contextlib.suppress(OSError):
-            Path(place).rmdir()
     shutil.rmtree(layout.state(), ignore_errors=True)
     layout.kubeconfig().unlink(missing_ok=True)
     layout.holder_file().unlink(missing_ok=True)
@@ -95,10 +89,11 @@ def end() -> bool:
 
 
 def _kill(holder: Holder) -> None:
-    """Kill the holder and wait until the last process inside is gone."""
-    children = [pid for pid in _pids() if _stat(pid)[1:2] == [str(holder.pid)]]
-    watches = [os.pidfd_open(pid) for pid in children]
-    os.kill(holder.pid, signal.SIGKILL)
+    """Kill process 1 inside, and wait for it: it is gone after every other one."""
+    inside = [pid for pid in _pids() if _stat(pid)[1:2] == [str(holder.pid)]]
+    watches = [os.pidfd_open(pid) for pid in (*inside, holder.pid)]
+    for pid in inside or [holder.pid]:
+        os.kill(pid, signal.SIGKILL)
     for watch in watches:
         select.select([watch], [], [], PATIENCE_S)
         os.close(watch)

@@ -67,8 +67,15 @@ def _fill(archive: tarfile.TarFile, name: str, manifest_file: Path, blobs: Path)
 
 def remove(*unwanted: str) -> None:
     """Forget images; containerd frees their space by itself."""
-    if unwanted:
-        _ctr("images", "rm", *unwanted)
+    if not unwanted:
+        return
+    _ctr("images", "rm", *unwanted)
+    # Kubernetes' part keeps a second name, `sha256:…`, for every image.
+    rows = [line.split() for line in _ctr("images", "ls").splitlines()[1:]]
+    kept = {row[2] for row in rows if not row[0].startswith("sha256:")}
+    nameless = [row[0] for row in rows if row[2] not in kept]
+    if nameless:
+        _ctr("images", "rm", *nameless)
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
