@@ -1,0 +1,139 @@
+"""What a benchmark found: statistics, the shape of latest.json, and its table.
+
+Pure, so that a figure means the same in the file, the table and the plots. Times on a
+shared machine are noisy: medians, and ratios only of what one run measured.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+SCHEMA = 1
+Figures = dict[str, Any]
+"""Headline figures by name: a number, or numbers by number of workers."""
+
+TITLES = {
+    "pause_overhead_ms": "pause window minus the engine's reload, tiny model (ms)",
+    "pause_window_ratio": "pause window / the engine's reload, model of about 1 GiB",
+    "patch_to_proved_s": "patch to every worker proved, real vLLM (s)",
+    "patch_to_proved_overhead_s": "the same, minus the workers' own pause windows (s)",
+    "control_time_s": "patch to every worker proved, fake engines, maxUnavailable 25% (s)",
+    "control_time_all_at_once_s": "the same, maxUnavailable 100% (s)",
+    "operator_cpu_s": "operator's CPU time for one such rollout at 25% (s)",
+    "operator_rss_mib": "operator's memory after the rollouts (MiB)",
+    "api_writes": "operator's writes to the API for one rollout at 25%",
+    "fleet_object_kib": "the fleet object, as JSON, at the largest fleet (KiB)",
+    "status_writes_per_s_max": "most status writes in any second of a rollout",
+    "status_writes_at_rest": "status writes in 30 s at rest",
+    "restart_baseline_s": "the same change by a Deployment's rollout, 2 workers (s)",
+    "restart_ratio": "that, over rlfleet's patch to proved with 2 workers",
+}
+"""Every figure that latest.json may hold, in the order in which people read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one part of the benchmark found."""
+
+    figures: Figures
+    detail: dict[str, Any]
+    """The samples that the figures were made from."""
+    notes: Sequence[str] = field(default_factory=tuple)
+    """What a reader has to know before comparing."""
+
+
+def summary(values: Iterable[float]) -> dict[str, float]:
+    """Return minimum, median and maximum, and how many there were."""
+    found = sorted(values)
+    if not found:
+        raise ValueError("a summary needs at least one sample")
+    return {
+        "min": rounded(found[0]),
+        "median": rounded(median(found)),
+        "max": rounded(found[-1]),
+        "samples": len(found),
+    }
+
+
+def paragraphs(text: str) -> list[str]:
+    """Return the paragraphs of a text, each in one line."""
+    return [" ".join(one.split()) for one in text.strip().split("\n\n")]
+
+
+def rounded(value: float) -> float:
+    """Keep four significant digits: the rest is noise."""
+    return float(f"{value:.4g}")
+
+
+def most_within(moments: Iterable[float], span_s: float) -> int:
+    """Return how many of the moments lie in the fullest window of this length."""
+    ordered, first, most = sorted(moments), 0, 0
+    for place, moment in enumerate(ordered):
+        while moment - ordered[first] >= span_s:
+            first += 1
+        most = max(most, place - first + 1)
+    return most
+
+
+def merged(
+    before: Mapping[str, Any], name: str, part: Part, about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return latest.json with one part's findings in the place of its older ones.
+
+    ``about`` is the run: date, commit, seconds, machine. Ratios across parts are made anew.
+    """
+    parts = dict(before.get("parts") or {})
+    parts[name] = {**about, "figures": part.figures, "detail": part.detail, "notes": [*part.notes]}
+    found: Figures = {}
+    for one in parts.values():
+        found |= one["figures"]
+    found |= _across(found)
+    unknown = found.keys() - TITLES.keys()
+    if unknown:
+        raise ValueError(f"figures without a title: {sorted(unknown)}")
+    return {
+        "schema": SCHEMA,
+        "figures": {key: found[key] for key in TITLES if key in found},
+        "parts": parts,
+    }
+
+
+def _across(found: Figures) -> Figures:
+    ours = (found.get("patch_to_proved_s") or {}).get("2")
+    theirs = found.get("restart_baseline_s")
+    return {"restart_ratio": rounded(theirs / ours)} if ours and theirs else {}
+
+
+def table(latest: Mapping[str, Any]) -> str:
+    """Return latest.json as Markdown."""
+    lines = ["# Benchmark results", "", "| figure | |", "|---|---|"]
+    for name, value in latest["figures"].items():
+        lines.append(f"| `{name}`: {TITLES[name]} | {_told(value)} |")
+    for name, part in latest["parts"].items():
+        lines += ["", f"## {name}", "", _run_of(part), ""]
+        lines += [f"- {note}" for note in part["notes"]]
+        for title, rows in (part["detail"].get("tables") or {}).items():
+            lines += ["", f"### {title}", "", *_rows(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {one:g}" for key, one in value.items())
+    return f"{value:g}"
+
+
+def _run_of(part: Mapping[str, Any]) -> str:
+    machine = part["machine"]
+    return (
+        f"{part['date']}, commit {part['commit']}, {part['seconds']:.0f} s, on {machine['cores']}"
+        f" cores ({machine['processor']}), {machine['memory_gib']:g} GiB, Linux"
+        f" {machine['kernel']}, Python {machine['python']}."
+    )
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    columns = list(rows[0])
+    head = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    return head + ["| " + " | ".join(str(row.get(c, "")) for c in columns) + " |" for row in rows]

@@ -1,0 +1,67 @@
+"""The workers of the scale benchmark, in a process of their own: python -m bench.hollow.
+
+Real sidecars over fake engines, hundreds in one process. They look at their engines
+seldom, because they share the cores with what is measured. For every line on standard
+input it prints one line of JSON: what each worker proved last, and when.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from kubernetes.aio import client, config
+
+from rlfleet_operator.adapters.kube import Kube
+from tests.fakes import checkpoints
+from tests.fakes.worker import Worker
+from tests.hollow import HollowNode
+
+VERSIONS = ("step-1", "step-2")
+POLL_S = 10.0
+PROBE_S = 5.0
+
+
+async def main() -> None:
+    """Stand for every pod of a namespace until standard input ends."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kubeconfig")
+    parser.add_argument("namespace")
+    parser.add_argument("scratch", type=Path)
+    options = parser.parse_args()
+    settings = client.Configuration()
+    await config.load_kube_config(options.kubeconfig, client_configuration=settings)
+    kube = Kube(client.ApiClient(settings))
+    weights = options.scratch / "weights"
+    for seed, version in enumerate(VERSIONS, start=1):
+        checkpoints.write_version(weights, version, seed)
+    model = checkpoints.write_model(options.scratch / "model")
+    node = HollowNode(
+        kube,
+        options.namespace,
+        model,
+        weights,
+        options.scratch / "pods",
+        probe_s=PROBE_S,
+        choose=lambda _: {"poll_s": POLL_S},
+    )
+    async with node:
+        while await asyncio.to_thread(sys.stdin.readline):
+            told = [await _told(pod.worker) for pod in node.pods.values()]
+            print(json.dumps(told), flush=True)
+    await kube.close()
+
+
+async def _told(worker: Worker) -> dict[str, object]:
+    report = await worker.report()
+    change = report.last_change
+    return {
+        "proved": report.proved,
+        "finished_at": change.finished_at if change else 0.0,
+        "window_s": change.timings.window_s if change else 0.0,
+    }
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,98 @@
+"""The operator and the hollow workers, each as a process beside the benchmark's own."""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from dev import cache, environment
+from dev.apiserver import ControlPlane
+
+METRICS_PORT = 18081
+_LINE_LIMIT = 2**22
+_END_S = 60.0
+
+
+def variables(**more: str) -> dict[str, str]:
+    """Return an environment in which our packages are found."""
+    root = cache.REPOSITORY
+    path = os.pathsep.join(map(str, (root / "operator", root / "sidecar", root)))
+    return environment.everything() | {"PYTHONPATH": path} | more
+
+
+@asynccontextmanager
+async def operator(plane: ControlPlane, namespace: str, log: Path) -> AsyncIterator[Process]:
+    """Run the operator for one namespace, with the settings that an installation has."""
+    env = variables(
+        KUBECONFIG=str(plane.kubeconfig),
+        RLFLEET_WORKER_IMAGE="worker:bench",
+        RLFLEET_METRICS_PORT=str(METRICS_PORT),
+        RLFLEET_NAMESPACES=namespace,
+    )
+    with log.open("wb") as out:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rlfleet_operator", env=env, stdout=out, stderr=out
+        )
+    try:
+        yield process
+    finally:
+        await _end(process)
+
+
+class Workers:
+    """The process of hollow workers."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    async def reports(self) -> list[dict[str, Any]]:
+        """Ask every worker what it proved last, and when."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the workers were started without pipes")
+        self._process.stdin.write(b"\n")
+        line = await self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the hollow workers ended: see workers.log")
+        told: list[dict[str, Any]] = json.loads(line)
+        return told
+
+
+@asynccontextmanager
+async def workers(plane: ControlPlane, namespace: str, scratch: Path) -> AsyncIterator[Workers]:
+    """Run hollow workers for one namespace."""
+    with (scratch / "workers.log").open("wb") as out:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bench.hollow"),
+            *(str(plane.kubeconfig), namespace, str(scratch)),
+            env=variables(),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=out,
+            limit=_LINE_LIMIT,
+        )
+    try:
+        yield Workers(process)
+    finally:
+        await _end(process)
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(_END_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

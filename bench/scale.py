@@ -1,0 +1,255 @@
+"""How long the control takes when engines cost nothing: 16 to 256 workers.
+
+A real etcd and API server, the operator as a process with its default settings, and
+real sidecars over fake engines in another process. What is timed is one rollout: from
+the moment the patch of spec.weightVersion was answered until the last worker had proved
+the version (by its own report), and until the fleet's status said so.
+"""
+
+import asyncio
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from kubernetes.aio import client, config
+
+from bench import machine, processes
+from bench.findings import Part, most_within, paragraphs, rounded, summary
+from bench.hollow import POLL_S, PROBE_S, VERSIONS
+from bench.witness import Witness
+from dev import apiserver, cache, steps
+from dev.steps import say
+from rlfleet_operator.adapters.kube import Kube, fleet_path
+
+BUDGETS = ("25%", "100%")
+FLEET = "qwen"
+REST_S = 30.0
+_SETTLE_S = 6.0
+_BOOT_S = 300.0
+_ROLLOUT_S = 300.0
+
+
+_NOTES = f"""
+One rollout: from the answer to the patch of spec.weightVersion until the last worker's own
+report says when it had proved the version; medians over the rollouts.
+
+etcd, API server, controller-manager, operator and all sidecars share the machine's cores:
+with 256 workers most of the time is theirs, not the operator's.
+
+Engines are fakes that load a real tiny checkpoint at once; sidecars are real, all in one
+process, and look at their engines every {POLL_S:g} s (1 s in a pod), readiness every {PROBE_S:g} s.
+
+Operator CPU is taken from /proc, from before the patch until the status told the end; API
+writes are all its requests to Kubernetes other than GET, Events included.
+
+At rest: {REST_S:g} s, beginning {_SETTLE_S:g} s after the last rollout.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One measured rollout."""
+
+    proved_s: float
+    told_s: float
+    window_max_s: float
+    cpu_s: float
+    api_writes: int
+    writes_s: list[float]
+    """When the status was written, in seconds after the patch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One fleet under measurement."""
+
+    kube: Kube
+    namespace: str
+    witness: Witness
+    workers: processes.Workers
+    operator: int
+
+    async def patch(self, **spec: Any) -> None:
+        """Merge-patch the fleet's spec."""
+        await self.kube.patch(fleet_path(self.namespace, FLEET), {"spec": spec})
+
+    async def rollout(self, version: str) -> Rollout:
+        """Change the version and measure what it takes."""
+        self.witness.forget()
+        cpu, writes = machine.cpu_s(self.operator), await _api_writes()
+        await self.patch(weightVersion=version)
+        begun = time.time()
+        told = await self.witness.until(lambda seen: seen.has_proved(version), _ROLLOUT_S)
+        cpu, writes = machine.cpu_s(self.operator) - cpu, await _api_writes() - writes
+        await asyncio.sleep(_SETTLE_S)
+        reports = await self.workers.reports()
+        return Rollout(
+            proved_s=max(r["finished_at"] for r in reports) - begun,
+            told_s=told.at - begun,
+            window_max_s=max(r["window_s"] for r in reports),
+            cpu_s=cpu,
+            api_writes=writes,
+            writes_s=[round(at - begun, 2) for at in self.witness.writes()],
+        )
+
+    async def rest(self) -> tuple[int, float]:
+        """Count status writes at rest; return them and the operator's share of a core."""
+        await asyncio.sleep(_SETTLE_S)
+        self.witness.forget()
+        before, cpu = await _status_writes(), machine.cpu_s(self.operator)
+        await asyncio.sleep(REST_S)
+        share = (machine.cpu_s(self.operator) - cpu) / REST_S
+        return max(await _status_writes() - before, len(self.witness.seen)), share
+
+
+async def _api_writes() -> int:
+    port, name = processes.METRICS_PORT, "rlfleet_api_requests_total"
+    found = await asyncio.to_thread(machine.counters, port, name)
+    return round(sum(n for labels, n in found.items() if "GET" not in labels))
+
+
+async def _status_writes() -> int:
+    port, name = processes.METRICS_PORT, "rlfleet_status_writes_total"
+    return round(sum((await asyncio.to_thread(machine.counters, port, name)).values()))
+
+
+def measure(sizes: Sequence[int], repeats: int) -> Part:
+    """Measure fleets of these sizes."""
+    steps.run(apiserver.ready_steps())
+    with apiserver.running(apiserver.GARBAGE_COLLECTION + apiserver.SERVICE_ACCOUNTS) as plane:
+        _kubectl(plane, "apply", "-f", str(cache.REPOSITORY / "crds"))
+        _kubectl(plane, "wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+        return _part([asyncio.run(_fleet(plane, size, repeats)) for size in sizes])
+
+
+def _kubectl(plane: apiserver.ControlPlane, *words: str) -> None:
+    argv = ["kubectl", f"--kubeconfig={plane.kubeconfig}", *words]
+    subprocess.run(argv, check=True, capture_output=True, timeout=60)
+
+
+async def _fleet(plane: apiserver.ControlPlane, size: int, repeats: int) -> dict[str, Any]:
+    """Measure one fleet in a namespace of its own."""
+    namespace = f"bench-{size}"
+    _kubectl(plane, "create", "namespace", namespace)
+    async with AsyncExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rlfleet-bench-")))
+        settings = client.Configuration()
+        await config.load_kube_config(str(plane.kubeconfig), client_configuration=settings)
+        kube = Kube(client.ApiClient(settings))
+        stack.push_async_callback(kube.close)
+        witness = await stack.enter_async_context(Witness(kube, namespace, FLEET).watching())
+        log = scratch / "operator.log"
+        run = await stack.enter_async_context(processes.operator(plane, namespace, log))
+        workers = await stack.enter_async_context(processes.workers(plane, namespace, scratch))
+        return await _measured(Bench(kube, namespace, witness, workers, run.pid), size, repeats)
+
+
+async def _measured(bench: Bench, size: int, repeats: int) -> dict[str, Any]:
+    say(f"{size} workers: starting")
+    begun = time.time()
+    await bench.kube.create(fleet_path(bench.namespace, "").rstrip("/"), _manifest(size))
+    await bench.witness.until(lambda seen: seen.has_proved(VERSIONS[0]), _BOOT_S)
+    boot_s = time.time() - begun
+    rollouts: dict[str, list[Rollout]] = {}
+    turn = 0
+    for budget in BUDGETS:
+        await bench.patch(rollout={"maxUnavailable": budget})
+        await asyncio.sleep(_SETTLE_S)
+        for _ in range(repeats):
+            turn += 1
+            done = await bench.rollout(VERSIONS[turn % 2])
+            rollouts.setdefault(budget, []).append(done)
+            say(
+                f"{size} workers, {budget}: proved {done.proved_s:.2f} s, told {done.told_s:.2f} s,"
+                f" operator {done.cpu_s:.2f} s CPU, {done.api_writes} API writes"
+            )
+    writes, share = await bench.rest()
+    raw = await bench.kube.get(fleet_path(bench.namespace, FLEET))
+    return {
+        "workers": size,
+        "boot_s": round(boot_s, 1),
+        "rollouts": rollouts,
+        "rss_mib": machine.rss_mib(bench.operator),
+        "writes_at_rest": writes,
+        "cpu_at_rest": share,
+        "object_kib": len(json.dumps(raw, separators=(",", ":")).encode()) / 1024,
+    }
+
+
+def _manifest(size: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "rlfleet.dev/v1alpha1",
+        "kind": "RLInferenceFleet",
+        "metadata": {"name": FLEET},
+        "spec": {
+            "replicas": size,
+            "weightVersion": VERSIONS[0],
+            "model": {"name": "qwen", "path": "/models/qwen"},
+            "weights": {"path": "/weights/{version}"},
+        },
+    }
+
+
+def _part(found: Sequence[dict[str, Any]]) -> Part:
+    def by_size(budget: str, field: str) -> dict[str, float]:
+        return {
+            str(f["workers"]): rounded(median(getattr(r, field) for r in f["rollouts"][budget]))
+            for f in found
+        }
+
+    every = [r for f in found for rs in f["rollouts"].values() for r in rs]
+    return Part(
+        figures={
+            "control_time_s": by_size("25%", "proved_s"),
+            "control_time_all_at_once_s": by_size("100%", "proved_s"),
+            "operator_cpu_s": by_size("25%", "cpu_s"),
+            "operator_rss_mib": {str(f["workers"]): rounded(f["rss_mib"]) for f in found},
+            "api_writes": by_size("25%", "api_writes"),
+            "fleet_object_kib": rounded(max(f["object_kib"] for f in found)),
+            "status_writes_per_s_max": max(most_within(r.writes_s, 1.0) for r in every),
+            "status_writes_at_rest": max(f["writes_at_rest"] for f in found),
+        },
+        detail={
+            "tables": {"Rollouts by fleet": [row for f in found for row in _rows(f)]},
+            "rollouts": [
+                {"workers": f["workers"], "max_unavailable": budget, **_plain(rollout)}
+                for f in found
+                for budget, rollouts in f["rollouts"].items()
+                for rollout in rollouts
+            ],
+            "fleets": [{k: v for k, v in f.items() if k != "rollouts"} for f in found],
+        },
+        notes=paragraphs(_NOTES),
+    )
+
+
+def _plain(rollout: Rollout) -> dict[str, Any]:
+    fields = ("proved_s", "told_s", "window_max_s", "cpu_s", "api_writes", "writes_s")
+    return {name: getattr(rollout, name) for name in fields}
+
+
+def _rows(fleet: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for budget, rollouts in fleet["rollouts"].items():
+        proved = summary(r.proved_s for r in rollouts)
+        rows.append(
+            {
+                "workers": fleet["workers"],
+                "maxUnavailable": budget,
+                "proved, s": f"{proved['median']:g} ({proved['min']:g} to {proved['max']:g})",
+                "status tells, s": rounded(median(r.told_s for r in rollouts)),
+                "longest window, s": rounded(median(r.window_max_s for r in rollouts)),
+                "operator CPU, s": rounded(median(r.cpu_s for r in rollouts)),
+                "API writes": round(median(r.api_writes for r in rollouts)),
+                "status writes": round(median(len(r.writes_s) for r in rollouts)),
+                "operator at rest, % of a core": rounded(fleet["cpu_at_rest"] * 100),
+            }
+        )
+    return rows
