@@ -51,9 +51,9 @@ def worker(ordinal: int = 0, stage: Stage = Stage.OPEN, **fields: Any) -> Worker
     )
 
 
-def problem(code: Code, version: str = "step-2", message: str = "why") -> Problem:
-    """Return a problem of a version."""
-    return Problem.of(code, message, version=version)
+def problem(code: Code, version: str = "step-2", operation: str = "rollout-1") -> Problem:
+    """Return a problem of a version under an operation."""
+    return Problem.of(code, "why", version=version, operation=operation)
 
 
 def world(*workers: Worker, status: dict[str, Any] | None = None, **spec: Any) -> World:

@@ -1,0 +1,114 @@
+"""The phase of one worker and what is wrong with it."""
+
+from dataclasses import replace
+
+import pytest
+
+from rlfleet_contract.models import Running, Stage, Verb
+from rlfleet_contract.problems import Code
+from rlfleet_operator.core.worker import BADNESS, CHANGING, Phase, complaint_of, phase_of
+from rlfleet_operator.core.world import Worker
+from tests.workers import pod, problem, worker
+
+BY_STAGE = {
+    Stage.DOWN: Phase.STARTING,
+    Stage.CLOSED: Phase.CATCHING_UP,
+    Stage.OPEN: Phase.SERVING,
+    Stage.PAUSED: Phase.PAUSING,
+    Stage.LOADING: Phase.RELOADING,
+    Stage.LOADED: Phase.VERIFYING,
+    Stage.PROVED: Phase.RESUMING,
+    Stage.DOUBT: Phase.QUARANTINED,
+}
+BY_VERB = {
+    Verb.PREPARE: Phase.PREPARING,
+    Verb.PAUSE: Phase.PAUSING,
+    Verb.FLUSH: Phase.FLUSHING,
+    Verb.RELOAD: Phase.RELOADING,
+    Verb.VERIFY: Phase.VERIFYING,
+    Verb.RESUME: Phase.RESUMING,
+}
+NEW = Worker("qwen-0", 0)
+SILENT = replace(worker(), reachable=False)
+
+
+def doing(verb: Verb, stage: Stage) -> Worker:
+    return worker(stage=stage, running=Running(verb=verb, operation="o", version="step-2"))
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_worker_that_does_nothing_is_where_its_stage_says(stage: Stage) -> None:
+    assert phase_of(worker(stage=stage)) == BY_STAGE[stage]
+
+
+@pytest.mark.parametrize("verb", Verb)
+def test_a_worker_that_is_told_something_does_that(verb: Verb) -> None:
+    assert phase_of(doing(verb, Stage.OPEN)) == BY_VERB[verb]
+
+
+def test_a_prepare_tells_less_than_where_a_worker_stands_that_serves_nothing() -> None:
+    assert phase_of(doing(Verb.PREPARE, Stage.DOUBT)) == Phase.QUARANTINED
+    assert phase_of(doing(Verb.PREPARE, Stage.CLOSED)) == Phase.CATCHING_UP
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (NEW, Phase.PENDING),
+        (replace(NEW, pod=pod(phase="Pending")), Phase.PENDING),
+        (replace(NEW, pod=pod()), Phase.STARTING),
+        (SILENT, Phase.UNREACHABLE),
+        (replace(SILENT, pod=pod(phase="Failed")), Phase.PENDING),
+        (replace(worker(), pod=pod(terminating=True)), Phase.TERMINATING),
+        (replace(SILENT, pod=pod(terminating=True)), Phase.TERMINATING),
+    ],
+    ids=[
+        "no pod",
+        "a pod that is not placed",
+        "a sidecar that has not answered yet",
+        "a sidecar that stopped answering",
+        "a pod that has ended",
+        "a pod that ends",
+        "a pod that ends in silence",
+    ],
+)
+def test_the_phase_of_a_worker_that_cannot_be_asked(subject: Worker, expected: Phase) -> None:
+    assert phase_of(subject) == expected
+
+
+def test_every_phase_has_its_place_from_worst_to_best() -> None:
+    assert sorted(BADNESS, key=BADNESS.__getitem__) == list(Phase)
+    assert BADNESS[Phase.QUARANTINED] == 0
+    assert max(BADNESS, key=BADNESS.__getitem__) is Phase.SERVING
+    assert set(CHANGING) < set(Phase)
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (worker(), None),
+        (NEW, None),
+        (worker(failure=problem(Code.PAUSE_FAILED)), "PauseFailed: why"),
+        (worker(refusal=problem(Code.CHECKPOINT_INVALID)), "CheckpointInvalid: why"),
+        (
+            worker(failure=problem(Code.RELOAD_FAILED), refusal=problem(Code.CHECKPOINT_INVALID)),
+            "ReloadFailed: why",
+        ),
+        (
+            replace(worker(failure=problem(Code.RELOAD_FAILED)), pod=pod(trouble="no room")),
+            "no room",
+        ),
+        (replace(worker(failure=problem(Code.RELOAD_FAILED)), reachable=False), None),
+    ],
+    ids=[
+        "nothing",
+        "nothing is known",
+        "a failure",
+        "a refusal",
+        "a failure tells more than a refusal",
+        "the pod's trouble tells most",
+        "what a silent sidecar said is old",
+    ],
+)
+def test_what_is_wrong_with_a_worker(subject: Worker, expected: str | None) -> None:
+    assert complaint_of(subject) == expected
