@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev import binaries
+from dev import binaries, environment
 from dev.steps import StepFailed, say
 
 
@@ -57,5 +57,5 @@ class Shell:
 
     def environment(self) -> dict[str, str]:
         """Return an environment in which kubectl and helm are ours and mean this cluster."""
-        path = os.pathsep.join([str(binaries.path("kubectl").parent), os.environ["PATH"]])
-        return os.environ | {"KUBECONFIG": str(self.kubeconfig), "PATH": path}
+        path = os.pathsep.join([str(binaries.path("kubectl").parent), environment.search_path()])
+        return environment.everything() | {"KUBECONFIG": str(self.kubeconfig), "PATH": path}

@@ -9,8 +9,7 @@ import string
 from pathlib import Path
 
 from dev import cache, target
-from dev.images import names
-from dev.images.__main__ import main as make_images
+from dev.images import build, names
 from dev.shell import Shell
 from dev.steps import say
 
@@ -22,7 +21,7 @@ RELEASE = "rlfleet"
 
 def cluster_and_images() -> Path:
     """Make sure of both; return the kubeconfig."""
-    make_images()
+    build.make()
     return target.kubeconfig()
 
 
@@ -65,7 +64,8 @@ def checkpoints(shell: Shell) -> None:
 
 def scripts(shell: Shell) -> None:
     """Bring the scripts that run in pods."""
-    files = [f"--from-file={_shown(DEMO / name)}" for name in ("ask.py", "traffic.py", "checkpoints.py")]
+    scripts = ("ask.py", "traffic.py", "checkpoints.py")
+    files = [f"--from-file={_shown(DEMO / name)}" for name in scripts]
     made = shell.kubectl("create", "configmap", "demo", *files, "--dry-run=client", "-o=yaml")
     shell.kubectl("apply", "-f", "-", stdin=made)
 

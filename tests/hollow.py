@@ -11,14 +11,14 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
+
 from rlfleet_contract import api
 from rlfleet_operator.adapters.kube import STRATEGIC_PATCH, Json, Kube, WatchEnded
 from rlfleet_operator.core.world import FLEET_LABEL, READINESS_GATE
 from rlfleet_operator.errors import OperatorError
-
 from tests.fakes.worker import Worker
 
 _addresses = (f"127.{a}.{b}.{c}" for a in range(10, 200) for b in range(250) for c in range(1, 250))
@@ -60,9 +60,9 @@ class HollowNode:
         self.pods: dict[str, Hollow] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count()
-        self._http = httpx.AsyncClient(trust_env=False, verify=False, timeout=5)
+        self._http = httpx.AsyncClient(trust_env=False, timeout=5)
 
-    async def __aenter__(self) -> "HollowNode":
+    async def __aenter__(self) -> Self:
         self._spawn(self._follow())
         return self
 

@@ -5,13 +5,12 @@ promises does not happen: other tokens after the change, the same on every worke
 no pod restarted, no request lost.
 """
 
+import argparse
 import json
 import os
-import sys
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 from dev import binaries, stage, steps, target
@@ -27,9 +26,9 @@ BEFORE, AFTER = "step-0", "step-1"
 def main() -> None:
     """Do what the one argument says."""
     commands = {"up": up, "down": down}
-    if len(sys.argv) != 2 or sys.argv[1] not in commands:
-        sys.exit(f"usage: python3 -m dev.demo {'|'.join(commands)}")
-    commands[sys.argv[1]]()
+    parser = argparse.ArgumentParser(prog="python -m dev.demo", description=__doc__)
+    parser.add_argument("command", choices=commands)
+    commands[parser.parse_args().command]()
 
 
 def up() -> None:
@@ -80,7 +79,8 @@ def _change(shell: Shell) -> None:
     _echo(watch.stdout)
     time.sleep(3)
     patched_at = time.monotonic()
-    shell.kubectl("patch", "rlf", FLEET, "--type=merge", "-p", json.dumps({"spec": {"weightVersion": AFTER}}))
+    patch = json.dumps({"spec": {"weightVersion": AFTER}})
+    shell.kubectl("patch", "rlf", FLEET, "--type=merge", "-p", patch)
     _synced(shell)
     took = time.monotonic() - patched_at
     time.sleep(2)
@@ -107,9 +107,11 @@ def _demand(is_true: bool, what: str) -> None:  # noqa: FBT001 - reads as a sent
 
 
 def _ask(shell: Shell) -> Answers:
-    listed = json.loads(Shell(shell.kubeconfig, NAMESPACE, is_quiet=True).kubectl(
-        "get", "pods", "-l", f"rlfleet.dev/fleet={FLEET}", "-o", "json"
-    ))
+    listed = json.loads(
+        Shell(shell.kubeconfig, NAMESPACE, is_quiet=True).kubectl(
+            "get", "pods", "-l", f"rlfleet.dev/fleet={FLEET}", "-o", "json"
+        )
+    )
     pods = {
         item["metadata"]["name"]: (
             item["metadata"]["uid"],
@@ -163,6 +165,7 @@ def _explain(shell: Shell) -> None:
 
 def _next(shell: Shell) -> str:
     version = json.dumps({"spec": {"weightVersion": "step-2"}})
+    missing = json.dumps({"spec": {"weightVersion": "step-99"}})
     folder = binaries.path("kubectl").parent
     tools = "" if target.is_existing() else f"\n  export PATH={folder}:$PATH"
     return f"""To go on:
@@ -171,7 +174,7 @@ def _next(shell: Shell) -> str:
   kubectl config set-context --current --namespace={NAMESPACE}
   kubectl get rlf {FLEET} -w
   kubectl patch rlf {FLEET} --type=merge -p '{version}'
-  kubectl patch rlf {FLEET} --type=merge -p '{{"spec":{{"weightVersion":"step-99"}}}}'   # there is none: see what it says
+  kubectl patch rlf {FLEET} --type=merge -p '{missing}'   # there is none: see what it says
   kubectl describe rlf {FLEET}
   kubectl scale rlf {FLEET} --replicas=3
   kubectl delete pod {FLEET}-0

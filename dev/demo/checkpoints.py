@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 MARKER = "STABLE"
+_WIDE = 512
 SENTENCES = [
     "the quick brown fox jumps over the lazy dog",
     "a policy learns from rewards and a value function tells how good a state is",
@@ -23,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", type=Path)
     parser.add_argument("--steps", type=int, default=4, help="how many: step-0, step-1, ...")
-    parser.add_argument("--hidden", type=int, default=64, help="hidden size; 1536 gives about 1 GiB")
+    parser.add_argument("--hidden", type=int, default=64, help="hidden size")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--name", default="qwen", help="the model's directory below models/")
     parser.add_argument("--prefix", default="step-", help="what a version's name begins with")
@@ -68,7 +69,7 @@ def write_model(directory: Path, hidden: int, layers: int) -> None:
         max_position_embeddings=2048,
         tie_word_embeddings=False,
         # Wide enough that different seeds answer differently.
-        initializer_range=0.2 if hidden < 512 else 0.02,
+        initializer_range=0.2 if hidden < _WIDE else 0.02,
     )
     tokenizer.save_pretrained(directory)
     _save(config, directory, seed=0)

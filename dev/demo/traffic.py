@@ -41,7 +41,9 @@ class Tally:
         }
 
 
-async def client(http: httpx.AsyncClient, options: argparse.Namespace, tally: Tally, done: asyncio.Event) -> None:
+async def client(
+    http: httpx.AsyncClient, options: argparse.Namespace, tally: Tally, done: asyncio.Event
+) -> None:
     """Send one request after the other."""
     body = {
         "model": options.model,
@@ -76,11 +78,14 @@ async def main() -> None:
     # One connection a request: a Service balances connections, not requests.
     limits = httpx.Limits(max_keepalive_connections=0)
     async with httpx.AsyncClient(base_url=options.url, timeout=300, limits=limits) as http:
-        clients = [asyncio.create_task(client(http, options, tally, done)) for _ in range(options.clients)]
+        clients = [
+            asyncio.create_task(client(http, options, tally, done)) for _ in range(options.clients)
+        ]
         while not ended.done():
             await asyncio.sleep(1)
             answered = sum(tally.finished.values())
-            print(f"{answered} answered, {tally.in_flight} in flight, {sum(tally.errors.values())} lost", flush=True)
+            lost = sum(tally.errors.values())
+            print(f"{answered} answered, {tally.in_flight} in flight, {lost} lost", flush=True)
         done.set()
         await asyncio.gather(*clients)
     print(json.dumps(tally.summary()), flush=True)

@@ -346,8 +346,8 @@ class RolloutStatus(Model):
     from_version: str = Field(default="", alias="from")
     to: str
     phase: str = Field(
-        description="Preparing, Pausing, Flushing, Reloading, Verifying, Resuming, Waiting,"
-        " Refused, Completed or Failed."
+        description="Waiting (for pods), Preparing, Pausing, Flushing, Reloading, Verifying,"
+        " Resuming, Updating (between two batches), Refused, Completed or Failed."
     )
     message: str = Field(default="", max_length=1024)
     started_at: str

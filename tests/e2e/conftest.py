@@ -52,7 +52,9 @@ async def subject(shell: Shell, trainer: Trainer) -> AsyncIterator[Subject]:
     """A real worker that nobody but the test drives: its fleet names no version."""
     versions = Versions()
     text = (stage.DEMO / "fleet.yaml").read_text()
-    text = text.replace(f"name: {FLEET}\nspec", f"name: {SOLO}\nspec").replace("replicas: 2", "replicas: 1")
+    text = text.replace(f"name: {FLEET}\nspec", f"name: {SOLO}\nspec").replace(
+        "replicas: 2", "replicas: 1"
+    )
     shell.kubectl("apply", "-f", "-", stdin=text.replace("  weightVersion: step-0\n", ""))
     trainer.write(versions.incomplete, "step-1", "(d / 'STABLE').unlink()")
     trainer.write(versions.broken, "step-1", "os.truncate(f, f.stat().st_size // 2)")

@@ -85,9 +85,7 @@ class Fleet:
 
     def identities(self) -> dict[str, tuple[str, int]]:
         """Return each pod's uid and how often its containers were restarted."""
-        return {
-            name: (pod["metadata"]["uid"], restarts(pod)) for name, pod in self.pods().items()
-        }
+        return {name: (pod["metadata"]["uid"], restarts(pod)) for name, pod in self.pods().items()}
 
     def answers(self) -> dict[str, list[int]]:
         """Send the same greedy prompt to each worker; return the tokens."""

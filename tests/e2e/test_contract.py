@@ -1,4 +1,4 @@
-"""The sidecar's contract suite again, on a real worker (the fixture ``subject`` is this folder's)."""
+"""The sidecar's contract suite again, on a real worker: ``subject`` is this folder's."""
 
 import pytest
 

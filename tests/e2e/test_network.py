@@ -2,8 +2,8 @@
 
 import httpx
 import pytest
-from rlfleet_contract import api
 
+from rlfleet_contract import api
 from tests.e2e.scenario import Fleet
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

@@ -56,7 +56,11 @@ def test_the_newest_of_several_patches_wins(fleet: Fleet) -> None:
 
 BAD = {
     "no marker": ("(d / 'STABLE').unlink()", "CheckpointIncomplete", "STABLE"),
-    "truncated": ("os.truncate(f, f.stat().st_size // 2)", "CheckpointInvalid", "model.safetensors"),
+    "truncated": (
+        "os.truncate(f, f.stat().st_size // 2)",
+        "CheckpointInvalid",
+        "model.safetensors",
+    ),
     "unreadable": ("os.chmod(f, 0)", "CheckpointUnreadable", "chmod"),
     "a pickle": ("(d / 'pytorch_model.bin').write_bytes(b'x')", "CheckpointInvalid", ".bin"),
     "a link out": ("f.unlink(); f.symlink_to('/etc/passwd')", "PathRefused", "model.safetensors"),

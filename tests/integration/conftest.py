@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from kubernetes.aio import client, config
-from rlfleet_operator.adapters.kube import Json, Kube, fleet_path
 
-from dev import apiserver
+from dev import apiserver, environment, steps
+from rlfleet_operator.adapters.kube import Json, Kube, fleet_path
 from tests.fakes import checkpoints
 from tests.hollow import HollowNode
 
@@ -27,8 +27,7 @@ CONTROLLERS = apiserver.GARBAGE_COLLECTION + apiserver.SERVICE_ACCOUNTS
 @pytest.fixture(scope="session")
 def plane() -> Iterator[apiserver.ControlPlane]:
     """A control plane that knows the CRD."""
-    for step in apiserver.ready_steps():
-        step.run()
+    steps.run(apiserver.ready_steps())
     with apiserver.running(controllers=CONTROLLERS) as running:
         kubectl(running, "apply", "-f", str(ROOT / "crds"))
         kubectl(running, "wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
@@ -58,7 +57,7 @@ class Operator:
 
     def start(self) -> None:
         """Start it."""
-        environment = os.environ | {
+        variables = environment.everything() | {
             "KUBECONFIG": str(self._plane.kubeconfig),
             "RLFLEET_WORKER_IMAGE": "worker:test",
             "RLFLEET_METRICS_PORT": "0",
@@ -69,7 +68,7 @@ class Operator:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "rlfleet_operator"],
-                env=environment,
+                env=variables,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -90,9 +89,7 @@ class Operator:
 
 
 @pytest.fixture
-def operator(
-    plane: apiserver.ControlPlane, tmp_path: Path, namespace: str
-) -> Iterator[Operator]:
+def operator(plane: apiserver.ControlPlane, tmp_path: Path, namespace: str) -> Iterator[Operator]:
     """An operator of the test's own namespace, so that it may be killed."""
     own = Operator(plane, tmp_path / "operator.log", namespace)
     own.start()

@@ -3,12 +3,13 @@
 import asyncio
 import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rlfleet_operator.adapters.kube import Kube, budget_path, core_path, fleet_path
-from rlfleet_operator.errors import Missing
 
 from dev import apiserver
+from rlfleet_operator.adapters.kube import Kube, budget_path, core_path, fleet_path
+from rlfleet_operator.errors import Missing
 from tests.fakes import checkpoints
 from tests.fakes.engine import Behaviour
 from tests.hollow import HollowNode
@@ -176,7 +177,8 @@ async def test_a_checkpoint_that_becomes_complete_is_taken_up(
 
 
 @pytest.mark.parametrize(
-    ("corruption", "words"), [("truncated by half", "model.safetensors"), ("another shape", "shape")]
+    ("corruption", "words"),
+    [("truncated by half", "model.safetensors"), ("another shape", "shape")],
 )
 async def test_a_spoiled_checkpoint_is_named_and_pauses_nobody(
     operator: Operator,
@@ -226,8 +228,8 @@ async def test_a_changed_template_replaces_the_pods_one_by_one(
     assert fewest == 1
 
 
-def _is_ready(pod: dict[str, object]) -> bool:
-    conditions = pod["status"].get("conditions", ())  # type: ignore[attr-defined]
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", ())
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
@@ -273,7 +275,11 @@ async def test_a_service_that_was_deleted_comes_back_when_the_spec_changes(
 
 
 async def test_the_admin_token_is_in_no_log_event_or_status(
-    plane: apiserver.ControlPlane, operator: Operator, node: HollowNode, fleet: Fleet, tmp_path: Path
+    plane: apiserver.ControlPlane,
+    operator: Operator,
+    node: HollowNode,
+    fleet: Fleet,
+    tmp_path: Path,
 ) -> None:
     await fleet.create(weightVersion="step-1")
     await fleet.synced()

@@ -104,11 +104,14 @@ def test_a_rollout_cut_anywhere_ends_as_one_that_was_not(
     cut = converged(asked, cut_at(cuts))
     straight = converged(asked, whole)
 
-    assert versions(cut) == versions(straight)
-    if FATES[target] is Fate.GOOD:
-        assert set(versions(cut)) <= {target}
-    else:
+    if FATES[target] is Fate.BREAKS:
+        # How many of the first batch tried it before it was known to break is chance.
+        tried = versions(cut).count(None)
         assert set(versions(cut)) <= {"other", None}
+        assert min(1, replicas) <= tried <= budget.resolve(limit, replicas)
+    else:
+        assert versions(cut) == versions(straight)
+        assert set(versions(cut)) <= {target if FATES[target] is Fate.GOOD else "other"}
 
 
 @QUICK

@@ -80,7 +80,11 @@ def refusal_of(world: World, rollout: Rollout | None) -> tuple[Worker, Problem] 
     if rollout is None:
         return None
     for worker in world.desired:
-        if worker.refused(rollout.to) and worker.report and worker.report.refusal:
+        if (
+            worker.refused(rollout.to, rollout.operation)
+            and worker.report
+            and worker.report.refusal
+        ):
             return worker, worker.report.refusal
     return None
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from rlfleet_contract.models import Stage
 from rlfleet_operator.core import budget
 from rlfleet_operator.core.actions import Action, CreatePod, DeletePod, MarkPod, Prepare, Update
-from rlfleet_operator.core.rollout import Rollout, current, goal_of
-from rlfleet_operator.core.world import Worker, World, worker_name
+from rlfleet_operator.core.rollout import Rollout, current, goal_of, is_doubted
+from rlfleet_operator.core.world import Worker, World
 
 CATCH_UP = "catch-up"
 """The operation of changes that no rollout asks for."""
@@ -138,7 +138,7 @@ def _mark_message(worker: Worker, *, ready: bool) -> str:
 
 
 def _weights(world: World, rollout: Rollout | None) -> list[Action]:
-    operation = rollout.operation if rollout else CATCH_UP
+    operation = _operation(rollout)
     actions: list[Action] = []
     serving: list[tuple[Worker, str]] = []
     for worker in world.desired:
@@ -160,9 +160,13 @@ def _due(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
     if worker.stage is Stage.DOWN:
         return None
     goal = goal_of(worker, world, rollout)
-    if goal is None or (worker.is_open and worker.proved == goal) or worker.failed(goal):
+    if goal is None or (worker.is_open and worker.proved == goal):
         return None
-    return goal
+    return None if worker.failed(goal, _operation(rollout)) else goal
+
+
+def _operation(rollout: Rollout | None) -> str:
+    return rollout.operation if rollout else CATCH_UP
 
 
 def _is_prepared(worker: Worker, version: str) -> bool:
@@ -181,7 +185,7 @@ def _commits(world: World, serving: list[tuple[Worker, str]], operation: str) ->
     """
     if any(not _is_prepared(w, goal) for w, goal in serving):
         return []
-    doubted = {goal for _, goal in serving if _is_doubted(world, goal)}
+    doubted = {goal for _, goal in serving if is_doubted(world, goal, operation)}
     changing = sum(w.is_changing for w in world.desired if w.pod is not None and w.pod.ready)
     room = budget.left(_limit(world), changing)
     # Whoever failed to pause before comes last, so that it does not hold up the others.
@@ -190,11 +194,6 @@ def _commits(world: World, serving: list[tuple[Worker, str]], operation: str) ->
         key=lambda pair: pair[0].report is not None and pair[0].report.failure is not None,
     )
     return [_update(w, goal, operation, world) for w, goal in ready[:room]]
-
-
-def _is_doubted(world: World, version: str) -> bool:
-    held = any(w.proved == version for w in world.desired)
-    return not held and any(w.failed(version) for w in world.desired)
 
 
 def _update(worker: Worker, version: str, operation: str, world: World) -> Update:
@@ -214,8 +213,3 @@ def _fingerprint(worker: Worker, version: str, world: World) -> str | None:
         and w.pod.template_hash == template
     )
     return max(votes, key=lambda f: (votes[f], f)) if votes else None
-
-
-def name_of(world: World, ordinal: int) -> str:
-    """Name the worker of an ordinal of this fleet."""
-    return worker_name(world.fleet.name, ordinal)

@@ -7,7 +7,7 @@ operator repeats the same commands under the same operation.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlfleet_contract.api import BASE_VERSION
 from rlfleet_operator.core.world import Worker, World
@@ -48,25 +48,32 @@ def current(world: World) -> Rollout | None:
         return Rollout(
             next_id, served(world), target, is_failed=False, is_completed=False, is_new=True
         )
-    is_completed = recorded.phase == COMPLETED
-    return Rollout(
+    rollout = Rollout(
         recorded.id,
         recorded.from_version,
         target,
-        is_failed=recorded.phase == FAILED or (not is_completed and is_suspect(world, target)),
-        is_completed=is_completed,
+        is_failed=recorded.phase == FAILED,
+        is_completed=recorded.phase == COMPLETED,
         is_new=False,
     )
+    if not rollout.is_completed and is_suspect(world, rollout):
+        return replace(rollout, is_failed=True)
+    return rollout
 
 
-def is_suspect(world: World, version: str) -> bool:
-    """Tell whether a version failed on a worker, held on none, and no try is under way.
+def is_doubted(world: World, version: str, operation: str) -> bool:
+    """Tell whether a version failed on a worker and held on none.
 
     One proof of the version anywhere acquits it: then a failure is the worker's own.
     """
-    tried = any(w.failed(version) for w in world.desired)
     held = any(w.proved == version for w in world.desired)
-    return tried and not held and not any(w.is_changing for w in world.desired)
+    return not held and any(w.failed(version, operation) for w in world.desired)
+
+
+def is_suspect(world: World, rollout: Rollout) -> bool:
+    """Tell whether the target is doubted and no try is under way that could acquit it."""
+    is_settled = not any(w.is_changing for w in world.desired)
+    return is_settled and is_doubted(world, rollout.to, rollout.operation)
 
 
 def served(world: World) -> str:
@@ -89,7 +96,7 @@ def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None
         return None if worker.is_open or worker.is_changing else served(world) or BASE_VERSION
     if not rollout.is_failed and not _must_fall_back(worker, world, rollout):
         return rollout.to
-    if worker.is_open or worker.failed(rollout.to):
+    if worker.is_open or worker.failed(rollout.to, rollout.operation):
         return None
     return rollout.before or None
 
@@ -105,4 +112,4 @@ def _must_fall_back(worker: Worker, world: World, rollout: Rollout) -> bool:
         return False
     is_recorded = recorded is not None and recorded.phase == REFUSED
     is_prepared = worker.report is not None and worker.report.prepared == rollout.before
-    return worker.refused(rollout.to) or (is_recorded and is_prepared)
+    return worker.refused(rollout.to, rollout.operation) or (is_recorded and is_prepared)

@@ -140,7 +140,10 @@ def _prepared(worker: Worker, action: Prepare, fates: Mapping[str, Fate]) -> Wor
         return worker
     if fates.get(action.version, Fate.GOOD) is Fate.REFUSED:
         refusal = Problem.of(
-            Code.CHECKPOINT_INVALID, "model.safetensors is truncated", version=action.version
+            Code.CHECKPOINT_INVALID,
+            "model.safetensors is truncated",
+            version=action.version,
+            operation=action.operation,
         )
         return replace(worker, report=worker.report.model_copy(update={"refusal": refusal}))
     change = {"prepared": action.version, "refusal": None}
@@ -151,7 +154,12 @@ def _updated(worker: Worker, action: Update, fates: Mapping[str, Fate]) -> Worke
     if worker.report is None or worker.report.prepared != action.version:
         return worker
     if fates.get(action.version, Fate.GOOD) is Fate.BREAKS:
-        failure = Problem.of(Code.PROOF_FAILED, "the probe differs", version=action.version)
+        failure = Problem.of(
+            Code.PROOF_FAILED,
+            "the probe differs",
+            version=action.version,
+            operation=action.operation,
+        )
         change: dict[str, object] = {
             "stage": Stage.DOUBT,
             "proved": None,

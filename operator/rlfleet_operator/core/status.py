@@ -18,6 +18,7 @@ from rlfleet_operator.resource import (
 )
 
 _STEPS = ("prepare", "pause", "flush", "reload", "verify", "resume", "window")
+PREPARING, UPDATING, WAITING = "Preparing", "Updating", "Waiting"
 _WORKER_MESSAGE_LIMIT = 256
 
 
@@ -120,8 +121,9 @@ def _phase(world: World, rollout: Rollout) -> str:
         return max(steps, key=CHANGING.index)
     if conditions.refusal_of(world, rollout) is not None:
         return REFUSED
-    is_waiting = not any(w.is_live and w.proved != rollout.to for w in world.desired)
-    return "Waiting" if is_waiting and not rollout.is_new else "Preparing"
+    if any(_holds(w, rollout.to) for w in world.desired):
+        return UPDATING
+    return PREPARING if rollout.is_new or any(w.is_live for w in world.desired) else WAITING
 
 
 def _message(world: World, rollout: Rollout) -> str:
@@ -131,7 +133,7 @@ def _message(world: World, rollout: Rollout) -> str:
         return f"{worker.name}: {problem.code}: {problem.message}"[: conditions.MESSAGE_LIMIT]
     for worker in world.desired:
         failure = worker.report.failure if worker.report else None
-        if failure is not None and failure.version == rollout.to:
+        if failure is not None and failure.operation == rollout.operation:
             return f"{worker.name}: {failure.code}: {failure.message}"[: conditions.MESSAGE_LIMIT]
     return ""
 

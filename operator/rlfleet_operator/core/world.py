@@ -115,20 +115,23 @@ class Worker:
             self.report is not None and self.report.running is not None
         )
 
-    def failed(self, version: str) -> bool:
-        """Whether ``version`` itself failed on it: the reload or the proof, not the way there."""
+    def failed(self, version: str, operation: str) -> bool:
+        """Whether ``version`` itself failed on it: the reload or the proof, not the way there.
+
+        What failed under another operation is history: whoever asks anew, gets a new try.
+        """
         failure = self.report.failure if self.report else None
         return (
             failure is not None
-            and failure.version == version
+            and (failure.version, failure.operation) == (version, operation)
             and failure.code in {Code.RELOAD_FAILED, Code.PROOF_FAILED}
             and not self.is_open
         )
 
-    def refused(self, version: str) -> bool:
-        """Whether its last prepare refused the checkpoint of ``version``."""
+    def refused(self, version: str, operation: str) -> bool:
+        """Whether its last prepare, for this operation, refused the checkpoint of ``version``."""
         refusal = self.report.refusal if self.report else None
-        return refusal is not None and refusal.version == version
+        return refusal is not None and (refusal.version, refusal.operation) == (version, operation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,8 +188,10 @@ def test_a_changed_template_replaces_no_more_pods_than_may_be_unavailable() -> N
 
 def test_an_outdated_pod_that_serves_nobody_costs_nothing_to_replace() -> None:
     seen = rolling(4, 1)
-    sick = replace(seen.workers[3].pod, ready=False)
-    seen = replace(seen, workers=(*seen.workers[:3], replace(seen.workers[3], pod=sick)))
+    pod = seen.workers[3].pod
+    assert pod is not None
+    sick = replace(seen.workers[3], pod=replace(pod, ready=False))
+    seen = replace(seen, workers=(*seen.workers[:3], sick))
 
     names = [a.name for a in of(DeletePod, replace(seen, template_hash="other"))]  # type: ignore[attr-defined]
 
@@ -234,3 +236,22 @@ def test_a_to_b_to_a_are_three_rollouts() -> None:
 
     assert seen.fleet.status.rollout is not None
     assert (seen.fleet.status.rollout.id, seen.fleet.status.rollout.to) == (3, "step-1")
+
+
+def test_a_version_that_failed_is_tried_anew_when_it_is_asked_for_anew() -> None:
+    seen = fleets.at_rest(fleets.asking(rolling(2), weight_version="bad"), {"bad": Fate.BREAKS})
+    seen = fleets.at_rest(fleets.asking(seen, weight_version="step-1"))
+    seen = fleets.at_rest(fleets.asking(seen, weight_version="bad"))
+
+    assert versions(seen) == ["bad", "bad"]
+
+
+def test_a_refusal_of_an_earlier_rollout_is_history() -> None:
+    seen = fleets.at_rest(fleets.asking(rolling(2), weight_version="late"), {"late": Fate.REFUSED})
+    seen = fleets.at_rest(fleets.asking(seen, weight_version="step-1"))
+    asked = fleets.asking(seen, weight_version="late")
+    after = recorded(asked, plan(asked))
+
+    assert after.fleet.status.rollout is not None
+    assert after.fleet.status.rollout.phase == "Preparing"
+    assert not any(c.type == "Stalled" for c in after.fleet.status.conditions)
