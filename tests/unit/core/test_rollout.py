@@ -123,6 +123,7 @@ def test_a_failure_ends_a_rollout_that_has_not_completed(phase: str, *, expected
         ([worker(0, Stage.DOUBT, failure=problem(Code.RELOAD_FAILED))], True),
         ([worker(0, Stage.DOUBT, failure=problem(Code.PROOF_FAILED, "step-3"))], False),
         ([worker(0, Stage.CLOSED, failure=problem(Code.ENGINE_UNREACHABLE))], False),
+        ([worker(0, Stage.DOUBT, failure=problem(Code.PROOF_FAILED, operation="before"))], False),
         ([], False),
     ],
     ids=[
@@ -133,13 +134,14 @@ def test_a_failure_ends_a_rollout_that_has_not_completed(phase: str, *, expected
         "the reload failed",
         "another version failed",
         "the engine went away",
+        "it failed when it was asked for before",
         "nobody",
     ],
 )
 def test_a_version_is_suspect_when_it_failed_and_held_nowhere(
     workers: list[Worker], *, expected: bool
 ) -> None:
-    assert is_suspect(world(*workers, weightVersion="step-2"), "step-2") is expected
+    assert is_suspect(world(*workers, weightVersion="step-2"), UNDER_WAY) is expected
 
 
 # --- the goal of one worker -------------------------------------------------------------------

@@ -1,0 +1,217 @@
+"""Conditions, as kstatus and kubectl wait read them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import CHECKPOINT_CODES, Code
+from rlfleet_operator.core.conditions import MESSAGE_LIMIT, Verdict, dated, verdicts
+from rlfleet_operator.core.rollout import current
+from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.resource import Condition
+from tests.workers import MOMENT, pod, problem, recorded, worker, world
+
+DONE = recorded("step-1", "Completed")
+TO_2: dict[str, Any] = {"weightVersion": "step-2", "status": recorded("step-2", "Preparing")}
+
+
+def told(seen: World) -> dict[str, Verdict]:
+    return {verdict.type: verdict for verdict in verdicts(seen, current(seen))}
+
+
+def reasons(seen: World) -> dict[str, str]:
+    return {kind: verdict.reason for kind, verdict in told(seen).items()}
+
+
+def starting(ordinal: int = 0) -> Worker:
+    return worker(ordinal, Stage.CLOSED)
+
+
+def broken(ordinal: int = 0, **fields: Any) -> Worker:
+    return worker(ordinal, Stage.DOUBT, **fields)
+
+
+CASES: dict[str, tuple[World, dict[str, str]]] = {
+    "at rest": (
+        world(worker(0), worker(1), status=DONE),
+        {"Ready": "AllServing", "WeightsSynced": "Proved"},
+    ),
+    "a trainer drives": (
+        world(worker(0), worker(1, proved="step-9"), weightVersion=None),
+        {"Ready": "MixedVersions", "WeightsSynced": "Proved"},
+    ),
+    "scaled to zero": (
+        world(replicas=0, status=DONE),
+        {"Ready": "ScaledToZero", "WeightsSynced": "Proved"},
+    ),
+    "starting": (
+        world(worker(0), starting(1), status=DONE),
+        {
+            "Ready": "InsufficientWorkers",
+            "WeightsSynced": "Behind",
+            "Reconciling": "CatchingUp",
+        },
+    ),
+    "rolling out": (
+        world(worker(0, proved="step-2"), worker(1), **TO_2),
+        {"Ready": "MixedVersions", "WeightsSynced": "Behind", "Reconciling": "RollingOut"},
+    ),
+    "a worker too many": (
+        world(worker(0), worker(1), replicas=1, status=DONE),
+        {"Ready": "AllServing", "WeightsSynced": "Proved", "Reconciling": "Scaling"},
+    ),
+    "an outdated pod": (
+        world(replace(worker(0), pod=pod(template_hash="old")), status=DONE),
+        {"Ready": "AllServing", "WeightsSynced": "Proved", "Reconciling": "Scaling"},
+    ),
+    "somebody else changes a worker": (
+        world(worker(0, Stage.LOADED), worker(1), status=DONE),
+        {
+            "Ready": "InsufficientWorkers",
+            "WeightsSynced": "Behind",
+            "Reconciling": "CatchingUp",
+        },
+    ),
+    "an object of ours is refused": (
+        replace(world(worker(0), status=DONE), trouble="Pod exists"),
+        {"Ready": "AllServing", "WeightsSynced": "Proved", "Stalled": "ObjectRefused"},
+    ),
+    "the version failed on the first worker": (
+        world(broken(0, failure=problem(Code.PROOF_FAILED)), worker(1), **TO_2),
+        {
+            "Ready": "InsufficientWorkers",
+            "WeightsSynced": "Quarantined",
+            "Stalled": "RolloutFailed",
+        },
+    ),
+    "a worker failed alone": (
+        world(broken(0, failure=problem(Code.PROOF_FAILED)), worker(1, proved="step-2"), **TO_2),
+        {
+            "Ready": "InsufficientWorkers",
+            "WeightsSynced": "Quarantined",
+            "Stalled": "WorkersQuarantined",
+        },
+    ),
+    "a worker failed alone and others go on": (
+        world(
+            broken(0, failure=problem(Code.PROOF_FAILED)),
+            worker(1, proved="step-2"),
+            worker(2),
+            **TO_2,
+        ),
+        {
+            "Ready": "InsufficientWorkers",
+            "WeightsSynced": "Quarantined",
+            "Reconciling": "RollingOut",
+        },
+    ),
+    "a refused checkpoint waits for a change under way": (
+        world(
+            worker(0, refusal=problem(Code.CHECKPOINT_INVALID)), worker(1, Stage.LOADING), **TO_2
+        ),
+        {
+            "Ready": "InsufficientWorkers",
+            "WeightsSynced": "Behind",
+            "Reconciling": "RollingOut",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "expected"), CASES.values(), ids=CASES)
+def test_what_is_told_of_a_fleet(seen: World, expected: dict[str, str]) -> None:
+    assert reasons(seen) == expected
+
+
+@pytest.mark.parametrize(("seen", "expected"), CASES.values(), ids=CASES)
+def test_what_is_bad_when_true_is_absent_while_it_is_false(
+    seen: World, expected: dict[str, str]
+) -> None:
+    assert all(told(seen)[kind].is_true for kind in expected.keys() & {"Reconciling", "Stalled"})
+    assert not {"Reconciling", "Stalled"} <= expected.keys()
+
+
+@pytest.mark.parametrize("code", sorted(CHECKPOINT_CODES))
+def test_a_refused_checkpoint_stalls_by_its_own_name_and_serving_goes_on(code: Code) -> None:
+    found = told(world(worker(0, refusal=problem(code)), worker(1), **TO_2))
+
+    assert (found["Stalled"].reason, found["Stalled"].message) == (code, "why")
+    assert found["Ready"].is_true
+
+
+def test_a_refusal_of_an_earlier_rollout_stalls_nothing() -> None:
+    old = problem(Code.CHECKPOINT_INVALID, operation="rollout-0")
+
+    assert "Stalled" not in told(world(worker(0, refusal=old), **TO_2))
+
+
+@pytest.mark.parametrize(("after_s", "expected"), [(59, False), (60, True), (6000, True)])
+def test_a_rollout_that_does_not_end_is_stalled_by_its_deadline(
+    after_s: int, *, expected: bool
+) -> None:
+    seen = world(worker(0), rollout={"progressDeadlineSeconds": 60}, **TO_2)
+    found = told(replace(seen, moment=MOMENT + after_s))
+
+    assert ("Stalled" in found) is expected
+    if expected:
+        assert found["Stalled"].reason == "ProgressDeadlineExceeded"
+
+
+def test_the_first_thing_that_is_wrong_is_told_with_the_worker_s_name() -> None:
+    seen = world(
+        worker(0), broken(1, failure=problem(Code.RELOAD_FAILED)), starting(2), status=DONE
+    )
+
+    assert told(seen)["Ready"].message == "1 of 3 workers ready; qwen-1: ReloadFailed: why"
+
+
+def test_a_worker_that_is_proved_and_not_routable_is_not_synced() -> None:
+    unready = replace(worker(1), pod=pod(1, ready=False))
+
+    assert not told(world(worker(0), unready, status=DONE))["WeightsSynced"].is_true
+
+
+# --- time -------------------------------------------------------------------------------------
+
+
+def condition(status: str, **fields: Any) -> Condition:
+    known = {
+        "type": "Ready",
+        "status": status,
+        "reason": "R",
+        "message": "m",
+        "last_transition_time": "then",
+        "observed_generation": 1,
+    }
+    return Condition.model_validate(known | fields)
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [([], "now"), ([condition("True")], "then"), ([condition("False")], "now")],
+    ids=["new", "the same", "flipped"],
+)
+def test_only_a_flip_changes_the_time(before: list[Condition], expected: str) -> None:
+    found = [Verdict("Ready", is_true=True, reason="Other", message="another message")]
+    (made,) = dated(found, before, generation=2, now="now")
+
+    assert made == condition(
+        "True",
+        reason="Other",
+        message="another message",
+        last_transition_time=expected,
+        observed_generation=2,
+    )
+
+
+def test_a_condition_that_is_gone_leaves_nothing() -> None:
+    assert dated([], [condition("True", type="Stalled")], generation=1, now="now") == []
+
+
+def test_a_message_has_an_end() -> None:
+    found = [Verdict("Ready", is_true=False, reason="R", message="x" * 9999)]
+    (made,) = dated(found, [], generation=1, now="now")
+
+    assert len(made.message) == MESSAGE_LIMIT

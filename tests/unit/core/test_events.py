@@ -1,0 +1,180 @@
+"""One Event for each transition, none for a poll."""
+
+from typing import Any
+
+import pytest
+
+from rlfleet_operator.core.events import Event, between
+from rlfleet_operator.resource import FleetStatus
+from tests.workers import recorded
+
+AT_REST = recorded("step-1", "Completed")
+STALLED = {
+    "type": "Stalled",
+    "status": "True",
+    "reason": "RolloutFailed",
+    "message": "why",
+    "lastTransitionTime": "t",
+    "observedGeneration": 1,
+}
+TIMINGS = {"window": {"minMs": 1, "medianMs": 2, "maxMs": 300}}
+
+
+def status(fields: dict[str, Any]) -> FleetStatus:
+    return FleetStatus.model_validate(fields)
+
+
+def said(before: dict[str, Any], after: dict[str, Any]) -> list[Event]:
+    return between(status(before), status(after))
+
+
+def one(phase: str = "Serving", *, ready: bool = True, **fields: Any) -> dict[str, Any]:
+    return {"workers": [{"name": "qwen-0", "phase": phase, "ready": ready} | fields]}
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, AT_REST, recorded("step-2", "Reloading"), AT_REST | one(), {"rollout": None}]
+)
+def test_nothing_new_is_no_event(fields: dict[str, Any]) -> None:
+    assert said(fields, fields) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (
+            {},
+            recorded("step-2", "Preparing") | {},
+            [Event("Normal", "RolloutStarted", "rollout 1: step-1 to step-2")],
+        ),
+        (
+            AT_REST,
+            recorded("step-2", "Preparing", id=2),
+            [Event("Normal", "RolloutStarted", "rollout 2: step-1 to step-2")],
+        ),
+        (
+            recorded("step-2", "Reloading"),
+            recorded("step-3", "Preparing", id=2),
+            [
+                Event("Normal", "RolloutSuperseded", "rollout 1 to step-2 gives way to step-3"),
+                Event("Normal", "RolloutStarted", "rollout 2: step-1 to step-3"),
+            ],
+        ),
+        (
+            recorded("step-2", "Failed"),
+            recorded("step-3", "Preparing", id=2),
+            [Event("Normal", "RolloutStarted", "rollout 2: step-1 to step-3")],
+        ),
+        (recorded("step-2", "Preparing"), recorded("step-2", "Reloading"), []),
+        (
+            recorded("step-2", "Resuming"),
+            recorded("step-2", "Completed", seconds=1.5, timings=TIMINGS) | {"proved": "2/2"},
+            [
+                Event(
+                    "Normal",
+                    "RolloutCompleted",
+                    "rollout 1: 2/2 workers proved step-2 in 1.5 s, paused for 300 ms at most",
+                )
+            ],
+        ),
+        (
+            recorded("step-2", "Resuming"),
+            recorded("step-2", "Failed") | {"conditions": [STALLED]},
+            [Event("Warning", "RolloutFailed", "why")],
+        ),
+    ],
+    ids=[
+        "the first rollout",
+        "the next rollout",
+        "a newer one supersedes",
+        "a failed one is not superseded",
+        "a phase is no event",
+        "completed",
+        "failed is told once, as the stall that it is",
+    ],
+)
+def test_what_is_said_of_a_rollout(
+    before: dict[str, Any], after: dict[str, Any], expected: list[Event]
+) -> None:
+    assert said(before, after) == expected
+
+
+def test_the_first_rollout_of_a_fleet_leads_from_nothing() -> None:
+    after = recorded("step-1", "Preparing", **{"from": ""})
+
+    assert said({}, after)[0].message == "rollout 1: nothing to step-1"
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ([], 1),
+        ([STALLED], 0),
+        ([STALLED | {"message": "in other words"}], 0),
+        ([STALLED | {"reason": "CheckpointInvalid"}], 1),
+    ],
+    ids=["begins", "goes on", "goes on in other words", "has another reason"],
+)
+def test_a_stall_is_said_once_for_each_reason(before: list[dict[str, Any]], expected: int) -> None:
+    assert len(said({"conditions": before}, {"conditions": [STALLED]})) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (one(), one(), []),
+        (one("Pausing"), one("Reloading"), []),
+        (
+            one("CatchingUp", ready=False),
+            one(version="step-1"),
+            [Event("Normal", "WorkerReady", "qwen-0 serves step-1")],
+        ),
+        (
+            one(),
+            one("Quarantined", ready=False, message="ProofFailed: why"),
+            [Event("Warning", "WorkerQuarantined", "qwen-0 is out of service: ProofFailed: why")],
+        ),
+        (
+            one("Quarantined"),
+            one("Quarantined", ready=False),
+            [Event("Warning", "WorkerLost", "qwen-0 takes no traffic: Quarantined")],
+        ),
+        (
+            one(),
+            one("Unreachable", ready=False),
+            [Event("Warning", "WorkerLost", "qwen-0 takes no traffic: Unreachable")],
+        ),
+        ({}, one(), []),
+        (one(), {}, []),
+    ],
+    ids=[
+        "at rest",
+        "changes",
+        "becomes ready",
+        "is quarantined",
+        "loses traffic after it was quarantined",
+        "is lost",
+        "is new",
+        "is gone",
+    ],
+)
+def test_what_is_said_of_a_worker(
+    before: dict[str, Any], after: dict[str, Any], expected: list[Event]
+) -> None:
+    assert said(before, after) == expected
+
+
+@pytest.mark.parametrize(("count", "expected"), [(16, 16), (17, 1), (300, 1)])
+def test_many_workers_at_once_are_one_event(count: int, expected: int) -> None:
+    def fleet(*, ready: bool) -> dict[str, Any]:
+        return {
+            "workers": [
+                {"name": f"qwen-{place}", "phase": "Serving", "ready": ready}
+                for place in range(count)
+            ]
+        }
+
+    found = said(fleet(ready=True), fleet(ready=False))
+
+    assert len(found) == expected
+    assert found[0].type == "Warning"

@@ -1,0 +1,258 @@
+"""The status of a fleet."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rlfleet_contract.models import Change, Stage, Timings
+from rlfleet_contract.problems import Code, Problem
+from rlfleet_operator.core.rollout import current
+from rlfleet_operator.core.status import status_of
+from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.resource import FleetStatus, RolloutStatus
+from tests import fleets
+from tests.workers import MOMENT, pod, problem, recorded, worker, world
+
+NOW = "2023-11-14T22:13:20Z"
+TO_2 = {"weightVersion": "step-2", "status": recorded("step-2", "Preparing")}
+SIZE_LIMIT = 256 * 1024
+
+
+def of(seen: World) -> FleetStatus:
+    return status_of(seen, current(seen))
+
+
+def rollout_of(seen: World) -> RolloutStatus:
+    found = of(seen).rollout
+    assert found is not None
+    return found
+
+
+def dumped(status: FleetStatus) -> str:
+    return json.dumps(status.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+# --- at rest ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"replicas": 3, "weightVersion": "step-1"},
+        {"replicas": 3, "weights": None},
+        {"replicas": 0, "weightVersion": "step-1"},
+        {"replicas": 3, "weightVersion": "step-1", "statusWorkerLimit": 1},
+    ],
+    ids=["a version", "no version", "no worker", "a short list"],
+)
+def test_at_rest_there_is_nothing_to_write_however_late_it_gets(spec: dict[str, Any]) -> None:
+    seen = fleets.at_rest(fleets.world(spec))
+
+    assert of(seen) == seen.fleet.status
+    assert of(replace(seen, moment=seen.moment + 99_999)) == seen.fleet.status
+
+
+def test_what_was_written_is_read_back_as_the_same() -> None:
+    """Else every pass would write."""
+    status = of(world(worker(0, failure=problem(Code.RELOAD_FAILED)), worker(1), **TO_2))
+
+    assert FleetStatus.model_validate_json(dumped(status)) == status
+
+
+# --- counts -----------------------------------------------------------------------------------
+
+ENDING = replace(worker(2), pod=pod(2, terminating=True))
+GONE = Worker("qwen-2", 2)
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([worker(0), worker(1)], ("2/2", 2, 2, 0, "step-1")),
+        ([worker(0), worker(1, proved="step-0")], ("1/2", 2, 2, 0, "")),
+        ([worker(0), worker(1, Stage.DOUBT)], ("1/2", 2, 1, 1, "step-1")),
+        ([worker(0), worker(1, Stage.CLOSED)], ("1/2", 2, 1, 0, "step-1")),
+        ([worker(0), worker(1), ENDING], ("2/3", 3, 2, 0, "step-1")),
+        ([worker(0), worker(1), GONE], ("2/3", 2, 2, 0, "step-1")),
+        ([], ("0/0", 0, 0, 0, "")),
+    ],
+    ids=["all", "mixed", "one in doubt", "one on its way", "one ends", "one is missing", "none"],
+)
+def test_what_is_counted(workers: list[Worker], expected: tuple[Any, ...]) -> None:
+    found = of(world(*workers, status=recorded("step-1", "Completed")))
+
+    counts = (found.proved, found.replicas, found.ready_replicas, found.quarantined_replicas)
+    assert (*counts, found.serving) == expected
+    assert f"{found.proved_replicas}/{len(workers)}" == found.proved
+
+
+def test_without_a_version_every_proved_worker_counts() -> None:
+    found = of(world(worker(0), worker(1, proved="step-9"), weightVersion=None))
+
+    assert (found.target, found.serving, found.proved) == ("", "", "2/2")
+
+
+def test_what_is_wanted_and_where_to_find_it_is_told() -> None:
+    found = of(world(worker(0)))
+
+    assert (found.observed_generation, found.target) == (1, "step-1")
+    assert found.selector == "rlfleet.dev/fleet=qwen"
+
+
+# --- workers ----------------------------------------------------------------------------------
+
+
+def test_a_list_that_is_cut_names_the_worst_first() -> None:
+    workers = [
+        worker(0),
+        worker(1),
+        worker(2, Stage.CLOSED),
+        worker(3, Stage.DOUBT),
+        replace(worker(4), reachable=False),
+        worker(5, Stage.DOUBT),
+    ]
+    found = of(world(*workers, statusWorkerLimit=4))
+
+    assert [w.name for w in found.workers] == ["qwen-3", "qwen-5", "qwen-4", "qwen-2"]
+    assert found.workers_truncated == 2
+
+
+def test_a_list_that_is_not_cut_keeps_the_workers_order() -> None:
+    found = of(world(worker(0), worker(1, Stage.DOUBT), statusWorkerLimit=2))
+
+    assert [w.name for w in found.workers] == ["qwen-0", "qwen-1"]
+    assert found.workers_truncated == 0
+
+
+def test_a_worker_is_told_in_few_words() -> None:
+    change = Change(
+        operation="o", version="step-1", finished_at=1, timings=Timings(window_s=0.2504)
+    )
+    long = Problem.of(Code.RELOAD_FAILED, "x" * 5000, version="step-2")
+    (found,) = of(world(worker(0, last_change=change, failure=long))).workers
+
+    assert (found.name, found.phase, found.version) == ("qwen-0", "Serving", "step-1")
+    assert (found.ready, found.window_ms) == (True, 250)
+    assert found.message is not None
+    assert len(found.message) == 256
+
+
+def test_the_largest_list_of_workers_fits_into_the_object() -> None:
+    version = "v" * 128
+    told = Problem.of(Code.RELOAD_FAILED, "x" * 5000, version=version, operation="rollout-1")
+    workers = [
+        replace(worker(place, Stage.DOUBT, failure=told), name=f"{'n' * 50}-{place}")
+        for place in range(256)
+    ]
+    found = of(world(*workers, weightVersion=version, status=recorded(version, "Preparing")))
+
+    assert len(found.workers) == 256
+    assert len(dumped(found)) < SIZE_LIMIT
+
+
+# --- the rollout ------------------------------------------------------------------------------
+
+
+def test_a_rollout_is_on_record_before_anything_is_done_for_it() -> None:
+    found = rollout_of(world(worker(0), weightVersion="step-2"))
+
+    assert found == RolloutStatus(
+        id=1, from_version="step-1", to="step-2", phase="Preparing", started_at=NOW
+    )
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([Worker("qwen-0", 0)], "Waiting"),
+        ([worker(0), worker(1)], "Preparing"),
+        ([worker(0), worker(1, Stage.PAUSED)], "Pausing"),
+        ([worker(0, Stage.PAUSED), worker(1, Stage.LOADING)], "Reloading"),
+        ([worker(0, Stage.LOADED), worker(1, Stage.LOADING)], "Verifying"),
+        ([worker(0), worker(1, Stage.PROVED, proved="step-2")], "Resuming"),
+        ([worker(0), worker(1, proved="step-2")], "Updating"),
+        ([worker(0, refusal=problem(Code.CHECKPOINT_INVALID)), worker(1)], "Refused"),
+        ([worker(0, proved="step-2"), worker(1, proved="step-2")], "Completed"),
+        ([worker(0, Stage.DOUBT, failure=problem(Code.PROOF_FAILED)), worker(1)], "Failed"),
+        ([], "Completed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_rollout_is_as_far_as_its_furthest_worker(workers: list[Worker], expected: str) -> None:
+    assert rollout_of(world(*workers, **TO_2)).phase == expected
+
+
+def test_a_rollout_that_is_not_on_record_is_never_complete() -> None:
+    """Somebody else may have brought every worker there: the record comes first all the same."""
+    assert rollout_of(world(worker(0), worker(1))).phase != "Completed"
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([worker(0, refusal=problem(Code.PATH_REFUSED))], "qwen-0: PathRefused: why"),
+        (
+            [worker(0), worker(1, failure=problem(Code.PAUSE_FAILED))],
+            "qwen-1: PauseFailed: why",
+        ),
+        ([worker(0, failure=problem(Code.PAUSE_FAILED, "step-1", "rollout-0"))], ""),
+        ([worker(0)], ""),
+    ],
+    ids=["a refusal", "a failure", "an older rollout's", "nothing"],
+)
+def test_a_rollout_says_what_is_wrong_with_it(workers: list[Worker], expected: str) -> None:
+    assert rollout_of(world(*workers, **TO_2)).message == expected
+
+
+def test_a_rollout_s_message_has_an_end() -> None:
+    told = Problem.of(Code.CHECKPOINT_INVALID, "x" * 9999, version="step-2", operation="rollout-1")
+
+    assert len(rollout_of(world(worker(0, refusal=told), **TO_2)).message) == 1024
+
+
+def test_the_end_of_a_rollout_is_dated_once() -> None:
+    seen = world(worker(0, proved="step-2"), **TO_2)
+    ended = of(replace(seen, moment=MOMENT + 12.34))
+    assert ended.rollout is not None
+    later = replace(seen, moment=MOMENT + 99, fleet=replace(seen.fleet, status=ended))
+
+    assert (ended.rollout.finished_at, ended.rollout.seconds) == ("2023-11-14T22:13:32Z", 12.3)
+    assert of(later).rollout == ended.rollout
+
+
+def test_a_completed_rollout_is_left_as_it_is_when_a_worker_joins_late() -> None:
+    status = recorded("step-2", "Completed", finishedAt=NOW, seconds=1.0)
+    seen = world(worker(0, proved="step-2"), worker(1, Stage.CLOSED), **TO_2 | {"status": status})
+
+    assert rollout_of(seen) == seen.fleet.status.rollout
+
+
+def test_what_was_recorded_stays_when_the_version_is_taken_out_of_the_spec() -> None:
+    seen = world(worker(0), weightVersion=None, status=recorded("step-2", "Completed"))
+
+    assert of(seen).rollout == seen.fleet.status.rollout
+    assert of(seen).target == ""
+
+
+def test_timings_are_those_of_this_rollout_s_changes() -> None:
+    def changed(ordinal: int, operation: str, window_s: float) -> Worker:
+        timings = Timings(reload_s=window_s / 2, window_s=window_s)
+        change = Change(operation=operation, version="step-2", finished_at=1, timings=timings)
+        return worker(ordinal, proved="step-2", last_change=change)
+
+    workers = [
+        changed(0, "rollout-1", 0.1),
+        changed(1, "rollout-1", 0.4),
+        changed(2, "rollout-1", 0.2),
+        changed(3, "rollout-0", 9.0),
+    ]
+    timings = rollout_of(world(*workers, **TO_2)).timings
+
+    assert timings is not None
+    assert timings.window is not None
+    assert timings.reload is not None
+    window = timings.window
+    assert (window.min_ms, window.median_ms, window.max_ms) == (100, 200, 400)
+    assert timings.reload.max_ms == 200

@@ -1,0 +1,316 @@
+"""What is made of raw objects, and what follows from a worker's report."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from rlfleet_contract.models import Running, Stage, Verb
+from rlfleet_contract.problems import Code
+from rlfleet_operator.core.world import (
+    FLEET_LABEL,
+    ORDINAL_LABEL,
+    READINESS_GATE,
+    TEMPLATE_ANNOTATION,
+    VERSION_LABEL,
+    Worker,
+    fleet_from,
+    pod_from,
+)
+from tests.workers import pod, problem, worker, world
+
+LABELS = {FLEET_LABEL: "qwen", ORDINAL_LABEL: "3"}
+
+
+def raw(*, labels: dict[str, str] | None = None, **status: Any) -> dict[str, Any]:
+    """Return a pod as the API server tells it."""
+    metadata = {"name": "qwen-3", "uid": "u", "labels": LABELS if labels is None else labels}
+    return {"metadata": metadata, "status": status}
+
+
+def conditions(**found: str) -> list[dict[str, str]]:
+    return [{"type": kind, "status": status} for kind, status in found.items()]
+
+
+def waiting(name: str, reason: str, message: str = "told") -> dict[str, Any]:
+    return {"name": name, "state": {"waiting": {"reason": reason, "message": message}}}
+
+
+# --- pods -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {FLEET_LABEL: "qwen"},
+        {ORDINAL_LABEL: "3"},
+        {FLEET_LABEL: "qwen", ORDINAL_LABEL: "three"},
+        {FLEET_LABEL: "qwen", ORDINAL_LABEL: "-1"},
+        {FLEET_LABEL: "qwen", ORDINAL_LABEL: ""},
+    ],
+    ids=str,
+)
+def test_a_pod_without_our_labels_is_no_worker_s(labels: dict[str, str]) -> None:
+    assert pod_from(raw(labels=labels)) is None
+
+
+def test_a_pod_of_which_nothing_is_known_yet_is_pending() -> None:
+    found = pod_from({"metadata": {"name": "qwen-3", "uid": "u", "labels": LABELS}})
+
+    assert found == pod(
+        3,
+        uid="u",
+        owner_uid="",
+        template_hash="",
+        address=None,
+        phase="Pending",
+        ready=False,
+        weights_ready=None,
+        version_label=None,
+    )
+
+
+def test_all_that_decisions_need_is_read_from_a_pod() -> None:
+    told = raw(
+        labels=LABELS | {VERSION_LABEL: "step-1"},
+        phase="Running",
+        podIP="fd00::1",
+        conditions=conditions(Ready="True", **{READINESS_GATE: "False"}),
+        containerStatuses=[{"name": "engine", "restartCount": 2}],
+    )
+    told["metadata"] |= {
+        "annotations": {TEMPLATE_ANNOTATION: "h"},
+        "ownerReferences": [{"uid": "f-1"}],
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+    }
+
+    assert pod_from(told) == pod(
+        3,
+        uid="u",
+        template_hash="h",
+        address="fd00::1",
+        weights_ready=False,
+        terminating=True,
+        engine_restarts=2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (None, None),
+        ("True", True),
+        ("False", False),
+        ("Unknown", False),
+    ],
+)
+def test_the_readiness_gate_nobody_has_written_is_told_from_a_false_one(
+    status: str | None, *, expected: bool | None
+) -> None:
+    found = pod_from(raw(conditions=conditions(**{READINESS_GATE: status} if status else {})))
+
+    assert found is not None
+    assert found.weights_ready is expected
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({}, None),
+        ({"containerStatuses": [waiting("engine", "ContainerCreating")]}, None),
+        ({"containerStatuses": [waiting("engine", "PodInitializing")]}, None),
+        (
+            {"containerStatuses": [waiting("engine", "ImagePullBackOff", "no such image")]},
+            "engine: ImagePullBackOff: no such image",
+        ),
+        (
+            {"initContainerStatuses": [waiting("sidecar", "CrashLoopBackOff")]},
+            "sidecar: CrashLoopBackOff: told",
+        ),
+        (
+            {
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "0/1 nodes are available",
+                    }
+                ]
+            },
+            "Unschedulable: 0/1 nodes are available",
+        ),
+        ({"conditions": conditions(PodScheduled="True")}, None),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
+            "Evicted: low on memory",
+        ),
+        ({"phase": "Failed"}, "Failed: "),
+        ({"containerStatuses": [{"name": "engine", "state": {"running": {}}}]}, None),
+    ],
+    ids=[
+        "nothing is told",
+        "a container that is made",
+        "a pod that begins",
+        "an image that is not there",
+        "a sidecar that crashes",
+        "no room",
+        "placed",
+        "evicted",
+        "failed without a word",
+        "running",
+    ],
+)
+def test_trouble_is_told_in_the_cluster_s_words(
+    status: dict[str, Any], expected: str | None
+) -> None:
+    found = pod_from(raw(**status))
+
+    assert found is not None
+    assert found.trouble == expected
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        ([], 0),
+        ([{"name": "engine"}], 0),
+        ([{"name": "engine", "restartCount": 4}], 4),
+        ([{"name": "other", "restartCount": 4}, {"name": "engine", "restartCount": 1}], 1),
+    ],
+)
+def test_only_the_engine_s_restarts_count(statuses: list[dict[str, Any]], expected: int) -> None:
+    sidecar = [{"name": "sidecar", "restartCount": 9}]
+    found = pod_from(raw(containerStatuses=statuses, initContainerStatuses=sidecar))
+
+    assert found is not None
+    assert found.engine_restarts == expected
+
+
+# --- fleets -----------------------------------------------------------------------------------
+
+
+def told(**fields: Any) -> dict[str, Any]:
+    metadata = {"name": "qwen", "namespace": "rl", "uid": "f-1", "generation": 4}
+    spec = {"model": {"name": "qwen", "path": "/models/qwen"}}
+    return {"metadata": metadata, "spec": spec} | fields
+
+
+def test_a_fleet_that_nobody_has_seen_has_a_status_that_looks_like_it() -> None:
+    found = fleet_from(told())
+
+    assert (found.generation, found.status.observed_generation) == (4, -1)
+    assert not found.deleting
+
+
+def test_what_a_newer_resource_definition_adds_is_ignored() -> None:
+    newer = told(status={"target": "step-1", "later": {"a": 1}})
+    newer["spec"]["later"] = True
+
+    assert fleet_from(newer).status.target == "step-1"
+
+
+def test_a_fleet_that_is_being_deleted_says_so() -> None:
+    raw_fleet = told()
+    raw_fleet["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+    assert fleet_from(raw_fleet).deleting
+
+
+def test_what_is_no_fleet_is_an_error() -> None:
+    with pytest.raises(ValidationError):
+        fleet_from(told(spec={"model": {"name": "qwen"}}))
+
+
+# --- workers ----------------------------------------------------------------------------------
+
+
+RUNNING = Running(verb=Verb.PAUSE, operation="o", version="step-2")
+PREPARING = Running(verb=Verb.PREPARE, operation="o", version="step-2")
+ENDING = replace(worker(), pod=pod(terminating=True))
+SILENT = replace(worker(), reachable=False)
+
+
+@pytest.mark.parametrize("subject", [ENDING, SILENT, Worker("qwen-0", 0)], ids=str)
+def test_what_cannot_be_reached_has_proved_nothing(subject: Worker) -> None:
+    assert (subject.stage, subject.proved, subject.is_open) == (Stage.DOWN, None, False)
+
+
+@pytest.mark.parametrize(
+    ("subject", "changing", "busy"),
+    [
+        (worker(), False, False),
+        (worker(running=PREPARING), False, True),
+        (worker(running=RUNNING), True, True),
+        (worker(stage=Stage.PAUSED), True, False),
+        (worker(stage=Stage.PROVED), True, False),
+        (worker(stage=Stage.DOUBT), False, False),
+        (worker(stage=Stage.CLOSED), False, False),
+        (replace(worker(), calling=Verb.PREPARE), False, True),
+        (replace(worker(), calling=Verb.RELOAD), True, True),
+        (replace(SILENT, calling=Verb.RELOAD), True, True),
+    ],
+    ids=[
+        "at rest",
+        "prepares",
+        "pauses",
+        "paused by somebody",
+        "proved, gate closed",
+        "in doubt",
+        "closed",
+        "is asked to prepare",
+        "is asked to change",
+        "is asked to change and silent",
+    ],
+)
+def test_who_changes_and_who_is_busy(subject: Worker, *, changing: bool, busy: bool) -> None:
+    assert (subject.is_changing, subject.is_busy) == (changing, busy)
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (worker(stage=Stage.DOUBT, failure=problem(Code.RELOAD_FAILED)), True),
+        (worker(stage=Stage.DOUBT, failure=problem(Code.PROOF_FAILED)), True),
+        (worker(stage=Stage.CLOSED, failure=problem(Code.PROOF_FAILED)), True),
+        (worker(failure=problem(Code.PROOF_FAILED)), False),
+        (worker(stage=Stage.CLOSED, failure=problem(Code.PAUSE_FAILED)), False),
+        (worker(stage=Stage.DOUBT, failure=problem(Code.PROOF_FAILED, "step-3")), False),
+        (worker(stage=Stage.DOUBT, failure=problem(Code.PROOF_FAILED, operation="old")), False),
+        (worker(stage=Stage.DOUBT), False),
+    ],
+    ids=[
+        "its reload",
+        "its proof",
+        "though its engine was replaced",
+        "not if it serves",
+        "not on the way there",
+        "not another version",
+        "not under another operation",
+        "not if nothing is told",
+    ],
+)
+def test_a_version_failed_only_if_it_was_the_version_s_fault(
+    subject: Worker, *, expected: bool
+) -> None:
+    assert subject.failed("step-2", "rollout-1") is expected
+
+
+@pytest.mark.parametrize(
+    ("version", "operation", "expected"),
+    [("step-2", "rollout-1", True), ("step-3", "rollout-1", False), ("step-2", "old", False)],
+)
+def test_a_refusal_counts_for_the_operation_that_met_it(
+    version: str, operation: str, *, expected: bool
+) -> None:
+    subject = worker(refusal=problem(Code.CHECKPOINT_INVALID))
+
+    assert subject.refused(version, operation) is expected
+
+
+def test_workers_beyond_the_replicas_are_not_wanted() -> None:
+    seen = world(worker(0), worker(1), worker(2), replicas=2)
+
+    assert [w.ordinal for w in seen.desired] == [0, 1]
