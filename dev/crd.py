@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rlfleet_operator import resource
+from rlfleet_operator import resource, resource_status
 
 Schema = dict[str, Any]
 
@@ -80,7 +80,7 @@ def _spec_schema() -> Schema:
 
 
 def _status_schema() -> Schema:
-    raw = resource.FleetStatus.model_json_schema(by_alias=True)
+    raw = resource_status.FleetStatus.model_json_schema(by_alias=True)
     status = structural(raw, raw.get("$defs", {}))
     for field in status["properties"].values():
         field.pop("default", None)

@@ -26,7 +26,7 @@ from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.status import status_of
 from rlfleet_operator.core.world import Fleet, World, fleet_from, worker_name
 from rlfleet_operator.errors import Conflict, Missing, OperatorError
-from rlfleet_operator.resource import FleetStatus, RolloutStatus
+from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
 from rlfleet_operator.settings import Settings
 
 _log = logging.getLogger(__name__)

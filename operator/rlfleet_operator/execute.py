@@ -15,6 +15,7 @@ from typing import Any, assert_never
 from rlfleet_operator.adapters import kube as paths
 from rlfleet_operator.adapters.kube import STRATEGIC_PATCH, Json, Kube
 from rlfleet_operator.core import manifests
+from rlfleet_operator.core import surroundings as around
 from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod
 from rlfleet_operator.core.events import Event
 from rlfleet_operator.core.world import READINESS_GATE, VERSION_LABEL, Fleet
@@ -110,9 +111,9 @@ def _foreign(found: Json, fleet: Fleet, kind: str) -> str | None:
 
 async def surroundings(kube: Kube, fleet: Fleet) -> None:
     """Make the Services and the PodDisruptionBudget what they shall be."""
-    for service in manifests.services(fleet):
+    for service in around.services(fleet):
         await _ensure(kube, fleet, paths.core_path(fleet.namespace, "services"), service)
-    budget = manifests.disruption_budget(fleet)
+    budget = around.disruption_budget(fleet)
     await _ensure(kube, fleet, paths.budget_path(fleet.namespace), budget)
 
 
@@ -151,20 +152,18 @@ def _covers(found: Any, wanted: Any) -> bool:
 
 async def admin_token(kube: Kube, fleet: Fleet) -> str:
     """Return the fleet's admin token; make it when there is none."""
-    name = manifests.secret_name(fleet.name)
+    name = around.secret_name(fleet.name)
     path = paths.core_path(fleet.namespace, "secrets", name)
     try:
         found = await kube.get(path)
     except Missing:
         token = secrets.token_urlsafe(32)
-        await kube.create(
-            paths.core_path(fleet.namespace, "secrets"), manifests.secret(fleet, token)
-        )
+        await kube.create(paths.core_path(fleet.namespace, "secrets"), around.secret(fleet, token))
         return token
     complaint = _foreign(found, fleet, "Secret")
     if complaint:
         raise Refused(complaint)
-    return manifests.token_in(found)
+    return around.token_in(found)
 
 
 async def events(kube: Kube, fleet: Fleet, found: Iterable[Event]) -> None:

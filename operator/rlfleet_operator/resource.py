@@ -1,120 +1,31 @@
-"""The RLInferenceFleet resource: spec and status as models.
+"""The spec of an RLInferenceFleet as models: what the user wants.
 
-crds/ is generated from this file, so a description here is what
-``kubectl explain`` prints. What users write is checked by the API server
-(schema and CEL, no webhook); what is read here tolerates unknown fields,
-because an older operator may meet a newer CRD.
+crds/ is generated from this file and resource_status.py, so a description here is
+what ``kubectl explain`` prints. What users write is checked by the API server
+(schema and CEL, no webhook); what is read here tolerates unknown fields, because
+an older operator may meet a newer CRD. The operator never writes it.
 """
 
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field
 
-from rlfleet_contract.api import VERSION_PATTERN
 from rlfleet_contract.models import KVCache, PauseMode
+from rlfleet_operator.fields import (
+    AbsolutePath,
+    IntOrPercent,
+    Model,
+    Opaque,
+    Quantity,
+    VersionName,
+    VolumeSource,
+    rules,
+)
 
 GROUP = "rlfleet.dev"
 API_VERSION = "v1alpha1"
 KIND = "RLInferenceFleet"
 PLURAL = "rlinferencefleets"
-
-Rules = list[dict[str, str]]
-
-
-def _rules(*rules: tuple[str, str]) -> dict[str, Any]:
-    """CEL rules, each with the sentence that a person reads when it refuses."""
-    return {"x-kubernetes-validations": [{"rule": r, "message": m} for r, m in rules]}
-
-
-class Model(BaseModel):
-    """Camel-cased in YAML, frozen here."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore"
-    )
-
-
-Quantity = Annotated[
-    int | str,
-    WithJsonSchema(
-        {
-            "x-kubernetes-int-or-string": True,
-            # As in apimachinery's resource.Quantity.
-            "pattern": r"^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
-            r"(([KMGTPE]i)|[numkMGTPE]|([eE][-+]?[0-9]+))?$",
-        }
-    ),
-]
-IntOrPercent = Annotated[
-    int | str,
-    WithJsonSchema(
-        {
-            "x-kubernetes-int-or-string": True,
-            **_rules(
-                (
-                    "type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",
-                    (
-                        "must be a number of workers of at least 1, or a percentage"
-                        " from '1%' to '100%'"
-                    ),
-                )
-            ),
-        }
-    ),
-]
-Opaque = Annotated[
-    dict[str, Any],
-    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
-]
-VersionName = Annotated[
-    str,
-    WithJsonSchema(
-        {
-            "type": "string",
-            "maxLength": 128,
-            **_rules(
-                (
-                    f"self.matches(r'{VERSION_PATTERN}')",
-                    (
-                        "must be one directory name: letters, digits, '.', '_' and '-', beginning"
-                        " and ending with a letter or digit, at most 128 characters, no '/'"
-                    ),
-                )
-            ),
-        }
-    ),
-]
-AbsolutePath = Annotated[
-    str,
-    WithJsonSchema(
-        {
-            "type": "string",
-            "maxLength": 512,
-            **_rules(
-                (
-                    (
-                        "self.startsWith('/') && !self.matches('(^|/)[.]{1,2}(/|$)')"
-                        " && !self.contains('//')"
-                    ),
-                    "must be an absolute path without '.', '..' or '//'",
-                )
-            ),
-        }
-    ),
-]
-VolumeSource = Annotated[
-    dict[str, Any],
-    WithJsonSchema(
-        {
-            "type": "object",
-            "minProperties": 1,
-            "maxProperties": 1,
-            "x-kubernetes-preserve-unknown-fields": True,
-        }
-    ),
-]
 
 
 class ResourceList(Model):
@@ -155,7 +66,7 @@ class WeightsSpec(Model):
     """Where the trainer's checkpoints are."""
 
     model_config = ConfigDict(
-        json_schema_extra=_rules(
+        json_schema_extra=rules(
             (
                 "self.path.matches('^/[^{}]*/([^/{}]*[{]version[}][^/{}]*)(/[^{}]*)?$')",
                 (
@@ -219,7 +130,7 @@ class EngineSpec(Model):
     args: Annotated[list[Annotated[str, Field(max_length=1024)]], Field(max_length=64)] = Field(
         default_factory=list,
         description="More flags for vLLM's API server.",
-        json_schema_extra=_rules(
+        json_schema_extra=rules(
             (
                 f"!self.exists(a, a.split('=')[0] in {list(_OWN_FLAGS)})",
                 "engine.args: "
@@ -287,7 +198,7 @@ class FleetSpec(Model):
     """What the user wants; the operator never writes it."""
 
     model_config = ConfigDict(
-        json_schema_extra=_rules(
+        json_schema_extra=rules(
             (
                 "!has(self.weightVersion) || self.weightVersion == 'base' || has(self.weights)",
                 "weightVersion needs weights.path, which tells where versions are found",
@@ -316,102 +227,4 @@ class FleetSpec(Model):
     rollout: RolloutSpec = Field(default_factory=RolloutSpec)
     status_worker_limit: int = Field(
         default=256, ge=0, le=512, description="How many workers status.workers may list."
-    )
-
-
-class Spread(Model):
-    """A time over the workers of a rollout, in milliseconds."""
-
-    min_ms: int
-    median_ms: int
-    max_ms: int
-
-
-class RolloutTimings(Model):
-    """How long the steps of a rollout took; `window` is gate closed to gate open."""
-
-    prepare: Spread | None = None
-    pause: Spread | None = None
-    flush: Spread | None = None
-    reload: Spread | None = None
-    verify: Spread | None = None
-    resume: Spread | None = None
-    window: Spread | None = None
-
-
-class RolloutStatus(Model):
-    """The newest rollout, recorded before its first side effect."""
-
-    id: int = Field(description="Counts rollouts: A, B, A are three.")
-    from_version: str = Field(default="", alias="from")
-    to: str
-    phase: str = Field(
-        description="Waiting (for pods), Preparing, Pausing, Flushing, Reloading, Verifying,"
-        " Resuming, Updating (between two batches), Refused, Completed or Failed."
-    )
-    message: str = Field(default="", max_length=1024)
-    started_at: str
-    finished_at: str | None = None
-    seconds: float | None = Field(default=None, description="From start to end.")
-    timings: RolloutTimings | None = None
-
-    @property
-    def started_epoch(self) -> float:
-        """``started_at`` in seconds since the epoch."""
-        return datetime.fromisoformat(self.started_at).timestamp()
-
-
-class WorkerStatus(Model):
-    """One worker, in few words; its Pod tells more."""
-
-    name: str
-    phase: str
-    version: str | None = Field(default=None, description="What it proved to serve.")
-    ready: bool = False
-    window_ms: int | None = Field(
-        default=None, description="The pause window of its last change, in milliseconds."
-    )
-    message: str | None = Field(default=None, max_length=256)
-
-
-class Condition(Model):
-    """A condition as Kubernetes' API conventions define it."""
-
-    type: str
-    status: Literal["True", "False", "Unknown"]
-    reason: str
-    message: str
-    last_transition_time: str
-    observed_generation: int
-
-
-class FleetStatus(Model):
-    """What is; written by the operator alone."""
-
-    observed_generation: int = -1
-    replicas: int = Field(default=0, description="Workers that exist.")
-    ready_replicas: int = Field(default=0, description="Workers that take traffic.")
-    proved_replicas: int = Field(default=0, description="Workers that proved the target.")
-    quarantined_replicas: int = 0
-    selector: str = Field(default="", description="Label selector of the worker pods.")
-    target: str = Field(default="", description="The version that was asked for.")
-    serving: str = Field(
-        default="",
-        description="The version that every worker that takes traffic has proved;"
-        " empty while they differ.",
-    )
-    proved: str = Field(default="", description="Workers that proved the target, of all.")
-    rollout: RolloutStatus | None = None
-    workers: list[WorkerStatus] = Field(
-        default_factory=list,
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        description="Worst first when statusWorkerLimit cuts the list.",
-    )
-    workers_truncated: int = Field(default=0, description="How many workers the list leaves out.")
-    conditions: list[Condition] = Field(
-        default_factory=list,
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
-        },
     )

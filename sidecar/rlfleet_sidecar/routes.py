@@ -31,7 +31,7 @@ ModelT = TypeVar("ModelT", bound=Command)
 router = APIRouter()
 
 
-def performer_of(request: Request) -> Performer:
+async def performer_of(request: Request) -> Performer:
     """Find the worker that this application is about."""
     performer = request.app.state.performer
     if not isinstance(performer, Performer):

@@ -14,7 +14,7 @@ from rlfleet_contract.problems import Problem
 from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.worker import complaint_of
 from rlfleet_operator.core.world import Worker, World
-from rlfleet_operator.resource import Condition
+from rlfleet_operator.resource_status import Condition
 
 READY = "Ready"
 RECONCILING = "Reconciling"

@@ -6,7 +6,7 @@ from typing import Literal
 from rlfleet_operator.core.conditions import STALLED
 from rlfleet_operator.core.rollout import COMPLETED, FAILED
 from rlfleet_operator.core.worker import Phase
-from rlfleet_operator.resource import FleetStatus, RolloutStatus
+from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
 
 _NAMED_WORKERS = 16
 """More transitions than this in one write are told in one Event."""

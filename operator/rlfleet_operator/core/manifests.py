@@ -1,11 +1,10 @@
-"""The Kubernetes objects of a fleet, as pure functions of its spec.
+"""The pod of a worker, as a pure function of the fleet's spec.
 
-Pods pass Pod Security *restricted*. ``template_hash`` covers what the user
+It passes Pod Security *restricted*. ``template_hash`` covers what the user
 declared, not what this file makes of it: an operator upgrade restarts no
 worker.
 """
 
-import base64
 import hashlib
 import json
 from collections.abc import Mapping
@@ -14,11 +13,15 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rlfleet_contract import api
-from rlfleet_operator.core import budget
 from rlfleet_operator.core.overrides import merged
+from rlfleet_operator.core.surroundings import (
+    Manifest,
+    headless_name,
+    metadata_of,
+    secret_name,
+)
 from rlfleet_operator.core.world import (
     ENGINE_CONTAINER,
-    FLEET_LABEL,
     ORDINAL_LABEL,
     READINESS_GATE,
     SIDECAR_CONTAINER,
@@ -26,9 +29,6 @@ from rlfleet_operator.core.world import (
     Fleet,
     worker_name,
 )
-from rlfleet_operator.resource import API_VERSION, GROUP, KIND
-
-Manifest = dict[str, Any]
 
 USER_ID = 65532
 """The images' user; a numeric one, so that Kubernetes can see that it is not root."""
@@ -54,114 +54,10 @@ def template_hash(fleet: Fleet) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def headless_name(fleet: str) -> str:
-    """Name the headless Service that gives every worker its DNS name."""
-    return f"{fleet}-workers"
-
-
-def secret_name(fleet: str) -> str:
-    """Name the Secret that holds the admin token."""
-    return f"{fleet}-admin"
-
-
-def labels_of(fleet: Fleet) -> dict[str, str]:
-    """Return the labels of everything that belongs to a fleet."""
-    return {
-        "app.kubernetes.io/name": "rlfleet",
-        "app.kubernetes.io/instance": fleet.name,
-        "app.kubernetes.io/managed-by": "rlfleet",
-        FLEET_LABEL: fleet.name,
-    }
-
-
-def _metadata(fleet: Fleet, name: str) -> Manifest:
-    return {
-        "name": name,
-        "namespace": fleet.namespace,
-        "labels": labels_of(fleet),
-        "ownerReferences": [
-            {
-                "apiVersion": f"{GROUP}/{API_VERSION}",
-                "kind": KIND,
-                "name": fleet.name,
-                "uid": fleet.uid,
-                "controller": True,
-                # Deletion of the fleet never waits for a worker.
-                "blockOwnerDeletion": False,
-            }
-        ],
-    }
-
-
-# --- what stands around the pods ----------------------------------------------------------------
-
-
-def services(fleet: Fleet) -> list[Manifest]:
-    """Return the samplers' Service and the headless one for names."""
-    http = {"name": "http", "port": api.ENGINE_PORT, "targetPort": "http", "protocol": "TCP"}
-    admin = {"name": "admin", "port": api.ADMIN_PORT, "targetPort": "admin", "protocol": "TCP"}
-    selector = {FLEET_LABEL: fleet.name}
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": _metadata(fleet, fleet.name),
-            "spec": {"selector": selector, "ports": [http]},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": _metadata(fleet, headless_name(fleet.name)),
-            "spec": {
-                "clusterIP": "None",
-                # A trainer's admin calls must reach a worker that is not ready, too.
-                "publishNotReadyAddresses": True,
-                "selector": selector,
-                "ports": [http, admin],
-            },
-        },
-    ]
-
-
-def disruption_budget(fleet: Fleet) -> Manifest:
-    """Return the PodDisruptionBudget: a drain takes no more than a rollout may."""
-    limit = budget.resolve(fleet.spec.rollout.max_unavailable, fleet.spec.replicas)
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": _metadata(fleet, fleet.name),
-        "spec": {
-            "maxUnavailable": limit,
-            "selector": {"matchLabels": {FLEET_LABEL: fleet.name}},
-            # A worker that is not ready serves nobody: it must not block a drain.
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
-        },
-    }
-
-
-def secret(fleet: Fleet, token: str) -> Manifest:
-    """Return the Secret with the fleet's admin token."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": _metadata(fleet, secret_name(fleet.name)),
-        "type": "Opaque",
-        "stringData": {"token": token},
-    }
-
-
-def token_in(found: Mapping[str, Any]) -> str:
-    """Return the token that a Secret holds; empty when it holds none."""
-    return base64.b64decode((found.get("data") or {}).get("token", "")).decode()
-
-
-# --- pods -----------------------------------------------------------------------------------------
-
-
 def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
     """Return the pod of one worker."""
     name = worker_name(fleet.name, ordinal)
-    metadata = _metadata(fleet, name)
+    metadata = metadata_of(fleet, name)
     metadata["labels"] |= {
         "app.kubernetes.io/component": "worker",
         ORDINAL_LABEL: str(ordinal),

@@ -9,7 +9,7 @@ from rlfleet_operator.core import conditions
 from rlfleet_operator.core.rollout import COMPLETED, FAILED, REFUSED, Rollout
 from rlfleet_operator.core.worker import BADNESS, CHANGING, Phase, complaint_of, phase_of
 from rlfleet_operator.core.world import FLEET_LABEL, Worker, World
-from rlfleet_operator.resource import (
+from rlfleet_operator.resource_status import (
     FleetStatus,
     RolloutStatus,
     RolloutTimings,

@@ -10,7 +10,8 @@ from typing import Any
 
 from rlfleet_contract.models import Stage, Verb, WorkerReport
 from rlfleet_contract.problems import Code
-from rlfleet_operator.resource import GROUP, FleetSpec, FleetStatus
+from rlfleet_operator.resource import GROUP, FleetSpec
+from rlfleet_operator.resource_status import FleetStatus
 
 FLEET_LABEL = f"{GROUP}/fleet"
 ORDINAL_LABEL = f"{GROUP}/ordinal"

@@ -1,0 +1,105 @@
+"""The field types of the resource: what JSON schema and CEL say of them to the API server.
+
+Each carries the sentence that a person reads when a value is refused.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+from rlfleet_contract.api import VERSION_PATTERN
+
+
+def rules(*rules: tuple[str, str]) -> dict[str, Any]:
+    """CEL rules, each with the sentence that a person reads when it refuses."""
+    return {"x-kubernetes-validations": [{"rule": r, "message": m} for r, m in rules]}
+
+
+class Model(BaseModel):
+    """Camel-cased in YAML, frozen here."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore"
+    )
+
+
+Quantity = Annotated[
+    int | str,
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            # As in apimachinery's resource.Quantity.
+            "pattern": r"^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+            r"(([KMGTPE]i)|[numkMGTPE]|([eE][-+]?[0-9]+))?$",
+        }
+    ),
+]
+IntOrPercent = Annotated[
+    int | str,
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            **rules(
+                (
+                    "type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",
+                    (
+                        "must be a number of workers of at least 1, or a percentage"
+                        " from '1%' to '100%'"
+                    ),
+                )
+            ),
+        }
+    ),
+]
+Opaque = Annotated[
+    dict[str, Any],
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+]
+VersionName = Annotated[
+    str,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 128,
+            **rules(
+                (
+                    f"self.matches(r'{VERSION_PATTERN}')",
+                    (
+                        "must be one directory name: letters, digits, '.', '_' and '-', beginning"
+                        " and ending with a letter or digit, at most 128 characters, no '/'"
+                    ),
+                )
+            ),
+        }
+    ),
+]
+AbsolutePath = Annotated[
+    str,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 512,
+            **rules(
+                (
+                    (
+                        "self.startsWith('/') && !self.matches('(^|/)[.]{1,2}(/|$)')"
+                        " && !self.contains('//')"
+                    ),
+                    "must be an absolute path without '.', '..' or '//'",
+                )
+            ),
+        }
+    ),
+]
+VolumeSource = Annotated[
+    dict[str, Any],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": 1,
+            "x-kubernetes-preserve-unknown-fields": True,
+        }
+    ),
+]
