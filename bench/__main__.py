@@ -6,51 +6,61 @@ bench/results/latest.json in the place of its older ones.
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from bench import findings, machine, plots, scale
+from bench import baseline, findings, machine, plots, rollout, scale, window
 from dev import steps
 from dev.steps import say
 
+PARTS = ("scale", "window", "rollout", "baseline")
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def main() -> None:
     """Measure the parts that are asked for; all without any."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "parts", nargs="*", metavar="part", help="of " + ", ".join(_parts(quick=False))
-    )
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--quick", action="store_true", help="few samples: to see that it runs")
+    parser.add_argument(
+        "--as-it-is", action="store_true", help="build and install nothing in the cluster"
+    )
     options = parser.parse_args()
-    parts = _parts(quick=options.quick)
+    parts = _parts(quick=options.quick, as_it_is=options.as_it_is)
     unknown = set(options.parts) - parts.keys()
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
     for name in options.parts or parts:
         say(f"=== {name}")
-        begun, at = time.monotonic(), datetime.now(UTC)
-        _record(name, parts[name](), at, time.monotonic() - begun)
+        begun, at, load = time.monotonic(), datetime.now(UTC), os.getloadavg()[0]
+        part = parts[name]()
+        about = {"date": at.strftime("%Y-%m-%dT%H:%M:%SZ"), "load_before": round(load, 1)}
+        _record(name, part, {**about, "seconds": round(time.monotonic() - begun, 1)})
 
 
-def _parts(*, quick: bool) -> dict[str, Callable[[], findings.Part]]:
-    sizes, repeats = ((8,), 1) if quick else ((16, 64, 256), 3)
-    return {"scale": lambda: scale.measure(sizes, repeats)}
+def _parts(*, quick: bool, as_it_is: bool) -> dict[str, Callable[[], findings.Part]]:
+    """Return what can be measured, in the order in which it is."""
+    return {
+        "scale": lambda: scale.measure((8,) if quick else (16, 64, 256), 1 if quick else 3),
+        "window": lambda: window.measure(
+            tiny=2 if quick else 12, large=0 if quick else 6, as_it_is=as_it_is
+        ),
+        "rollout": lambda: rollout.measure(
+            sizes=(1,) if quick else (1, 2, 4), repeats=1 if quick else 5, as_it_is=as_it_is
+        ),
+        "baseline": lambda: baseline.measure(repeats=1 if quick else 3, as_it_is=as_it_is),
+    }
 
 
-def _record(name: str, part: findings.Part, at: datetime, seconds: float) -> None:
+def _record(name: str, part: findings.Part, about: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / "latest.json"
     before = json.loads(file.read_text()) if file.exists() else {}
-    about = {
-        "date": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "commit": machine.commit(),
-        "seconds": round(seconds, 1),
-        "machine": machine.description(),
-    }
+    about |= {"commit": machine.commit(), "machine": machine.description()}
     latest = findings.merged(before, name, part, about)
     file.write_text(json.dumps(latest, indent=1) + "\n")
     (RESULTS / "latest.md").write_text(findings.table(latest))

@@ -127,7 +127,8 @@ def _told(value: Any) -> str:
 def _run_of(part: Mapping[str, Any]) -> str:
     machine = part["machine"]
     return (
-        f"{part['date']}, commit {part['commit']}, {part['seconds']:.0f} s, on {machine['cores']}"
+        f"{part['date']}, commit {part['commit']}, {part['seconds']:.0f} s, load before it"
+        f" {part['load_before']:g}, on {machine['cores']}"
         f" cores ({machine['processor']}), {machine['memory_gib']:g} GiB, Linux"
         f" {machine['kernel']}, Python {machine['python']}."
     )

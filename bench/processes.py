@@ -12,6 +12,7 @@ from typing import Any
 
 from dev import cache, environment
 from dev.apiserver import ControlPlane
+from dev.steps import StepFailed
 
 METRICS_PORT = 18081
 _LINE_LIMIT = 2**22
@@ -38,10 +39,8 @@ async def operator(plane: ControlPlane, namespace: str, log: Path) -> AsyncItera
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "rlfleet_operator", env=env, stdout=out, stderr=out
         )
-    try:
+    async with _living(process, log):
         yield process
-    finally:
-        await _end(process)
 
 
 class Workers:
@@ -70,7 +69,8 @@ class Workers:
 @asynccontextmanager
 async def workers(plane: ControlPlane, namespace: str, scratch: Path) -> AsyncIterator[Workers]:
     """Run hollow workers for one namespace."""
-    with (scratch / "workers.log").open("wb") as out:
+    log = scratch / "workers.log"
+    with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bench.hollow"),
             *(str(plane.kubeconfig), namespace, str(scratch)),
@@ -80,9 +80,30 @@ async def workers(plane: ControlPlane, namespace: str, scratch: Path) -> AsyncIt
             stderr=out,
             limit=_LINE_LIMIT,
         )
-    try:
+    async with _living(process, log):
         yield Workers(process)
+
+
+@asynccontextmanager
+async def _living(process: Process, log: Path) -> AsyncIterator[None]:
+    """End the process when left; StepFailed at once when it ends by itself."""
+    user = asyncio.current_task()
+
+    async def guard() -> None:
+        await process.wait()
+        if user is not None:
+            user.cancel()
+
+    guarding = asyncio.create_task(guard())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if process.returncode is None:
+            raise
+        tail = log.read_text(errors="replace")[-2000:]
+        raise StepFailed(f"a process ended with {process.returncode}:\n{tail}") from None
     finally:
+        guarding.cancel()
         await _end(process)
 
 

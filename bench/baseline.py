@@ -1,0 +1,101 @@
+"""The same change as it is made without rlfleet: a Deployment rolled to another --model.
+
+Two replicas of the same image with the same flags, without gate, extension and sidecar.
+"""
+
+import json
+import time
+from typing import Any
+
+from bench import cluster
+from bench.findings import Part, paragraphs, rounded, summary
+from bench.fleet import BOOT_S, Fleet
+from dev.images import names
+from dev.shell import Shell
+from dev.steps import say
+from rlfleet_operator.core import manifests
+from rlfleet_operator.core.world import fleet_from
+
+_NAME = "baseline"
+_REPLICAS = 2
+_OURS = ("--middleware=", "--worker-extension-cls=", "--model=")
+_NOTES = """
+restart_baseline_s: a Deployment of 2 replicas whose template names the version's directory as
+--model, patched to the next version's: from kubectl patch's return until kubectl rollout status
+says that it is complete. Kubernetes' default strategy (for 2 replicas: one new pod more at a
+time, none less); ready means that vLLM's /health answers, looked at every 2 s; image and
+weights are on the node already. Median.
+
+restart_ratio divides it by rlfleet's patch_to_proved_s with 2 workers (part rollout: same
+machine and image, one worker at a time, too). It holds for a model that loads in no time:
+the rest is the engine's start, which grows with the model, as does a reload.
+"""
+
+
+def measure(*, repeats: int, as_it_is: bool) -> Part:
+    """Roll the Deployment so many times."""
+    took = []
+    with cluster.ready(as_it_is=as_it_is) as shell:
+        model = cluster.TINY
+        cluster.write_checkpoints(shell, model)
+        cluster.run_script(shell, "bootable.py", "/data", model.name, *model.versions)
+        _apply(shell, model, model.versions[0])
+        _complete(shell)
+        for turn in range(repeats):
+            _apply(shell, model, model.versions[(turn + 1) % 2])
+            begun = time.time()
+            _complete(shell)
+            took.append(time.time() - begun)
+            say(f"rolled in {took[-1]:.1f} s")
+    found = summary(took)
+    return Part(
+        figures={"restart_baseline_s": rounded(found["median"])},
+        detail={
+            "tables": {"A Deployment's rollout, seconds": [{"workers": _REPLICAS, **found}]},
+            "took_s": took,
+        },
+        notes=paragraphs(_NOTES),
+    )
+
+
+def _apply(shell: Shell, model: cluster.Model, version: str) -> None:
+    shell.kubectl("apply", "-f", "-", stdin=json.dumps(_deployment(shell, model, version)))
+
+
+def _complete(shell: Shell) -> None:
+    shell.kubectl("rollout", "status", f"deployment/{_NAME}", f"--timeout={BOOT_S}s")
+
+
+def _deployment(shell: Shell, model: cluster.Model, version: str) -> dict[str, Any]:
+    """Return the fleet's own pod with nothing of rlfleet in it."""
+    raw = Fleet(shell, model).manifest()
+    raw["metadata"] |= {"namespace": cluster.NAMESPACE, "uid": "", "generation": 1}
+    defaults = manifests.Defaults(names.recorded()["worker"])
+    pod = manifests.pod(fleet_from(raw), 0, defaults)["spec"]
+    labels = {"app": _NAME}
+    spec = {
+        "automountServiceAccountToken": False,
+        "securityContext": pod["securityContext"],
+        "containers": [_engine(pod["containers"][0], version)],
+        "volumes": [v for v in pod["volumes"] if v["name"] not in {"state", "token"}],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": _NAME},
+        "spec": {
+            "replicas": _REPLICAS,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def _engine(engine: dict[str, Any], version: str) -> dict[str, Any]:
+    args = [arg for arg in engine["args"] if not arg.startswith(_OURS)]
+    health = {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 2}
+    return {
+        **{key: value for key, value in engine.items() if key != "lifecycle"},
+        "args": [f"--model=/data/bootable/{version}", *args],
+        "readinessProbe": health,
+    }

@@ -1,0 +1,100 @@
+"""One fleet of real workers: change its version, then ask the workers what they proved."""
+
+import base64
+import json
+import time
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import yaml
+
+from bench.cluster import Model
+from dev import stage
+from dev.shell import Shell
+from dev.steps import StepFailed, say
+from rlfleet_contract.models import Change, WorkerReport
+
+BOOT_S = 900
+_CHANGE_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One change of version on all workers, by the workers' own words."""
+
+    begun: float
+    """When kubectl patch had returned."""
+    changes: list[Change]
+
+    @property
+    def proved_s(self) -> float:
+        """From the patch's return until the last worker had its gate open on the new version."""
+        return max(change.finished_at for change in self.changes) - self.begun
+
+    @property
+    def windows_s(self) -> float:
+        """The pause windows of all workers, which followed one another."""
+        return sum(change.timings.window_s for change in self.changes)
+
+
+class Fleet:
+    """One worker at a time is changed: maxUnavailable is 1."""
+
+    def __init__(self, shell: Shell, model: Model) -> None:
+        self._shell, self.model = shell, model
+        self._size = 0
+        self._version = model.versions[0]
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the demo's fleet with our model."""
+        body: dict[str, Any] = yaml.safe_load((stage.DEMO / "fleet.yaml").read_text())
+        body["metadata"]["name"] = self.model.name
+        spec = body["spec"]
+        spec |= {"replicas": self._size, "weightVersion": self._version}
+        spec["model"] |= {"name": self.model.name, "path": f"/data/models/{self.model.name}"}
+        return body
+
+    def resize(self, workers: int) -> None:
+        """Have so many workers, all proved."""
+        say(f"{self.model.name}: {workers} workers starting")
+        self._size = workers
+        self._shell.kubectl("apply", "-f", "-", stdin=json.dumps(self.manifest()))
+        self._wait(BOOT_S)
+
+    def delete(self) -> None:
+        """End it, and wait until its pods are gone."""
+        self._shell.kubectl("delete", "rlf", self.model.name, "--ignore-not-found")
+        label = f"rlfleet.dev/fleet={self.model.name}"
+        self._shell.kubectl("wait", "--for=delete", "pod", "-l", label, "--timeout=180s")
+
+    def change(self) -> Measured:
+        """Change to the other version."""
+        one, other = self.model.versions
+        self._version = other if self._version == one else one
+        patch = json.dumps({"spec": {"weightVersion": self._version}})
+        self._shell.kubectl("patch", "rlf", self.model.name, "--type=merge", "-p", patch)
+        begun = time.time()
+        self._wait(_CHANGE_S)
+        reports = self._reports()
+        changes = [r.last_change for r in reports.values() if r.last_change is not None]
+        if {r.proved for r in reports.values()} != {self._version} or len(changes) != self._size:
+            raise StepFailed(f"not every worker has proved {self._version}: {reports}")
+        return Measured(begun, changes)
+
+    def _wait(self, timeout_s: int) -> None:
+        flags = ("--for=condition=WeightsSynced", f"--timeout={timeout_s}s")
+        self._shell.kubectl("wait", *flags, f"rlf/{self.model.name}")
+
+    def _reports(self) -> dict[str, WorkerReport]:
+        name = self.model.name
+        secret = self._shell.kubectl("get", "secret", f"{name}-admin", "-o=jsonpath={.data.token}")
+        workers = [f"{name}-{ordinal}" for ordinal in range(self._size)]
+        words = ("exec", "-i", "client", "--", "python3", "/demo/reports.py", name, *workers)
+        told = self._shell.kubectl(*words, stdin=base64.b64decode(secret).decode())
+        return {w: WorkerReport.model_validate(r) for w, r in json.loads(told).items()}
+
+
+def middle(values: list[float]) -> float:
+    """Return the median in milliseconds, to a tenth."""
+    return round(median(values) * 1000, 1)
