@@ -100,11 +100,14 @@ async def _living(process: Process, log: Path) -> AsyncIterator[None]:
     except asyncio.CancelledError:
         if process.returncode is None:
             raise
-        tail = log.read_text(errors="replace")[-2000:]
-        raise StepFailed(f"a process ended with {process.returncode}:\n{tail}") from None
+        raise StepFailed(f"a process ended with {process.returncode}:\n{_end_of(log)}") from None
     finally:
         guarding.cancel()
         await _end(process)
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:]
 
 
 async def _end(process: Process) -> None:
