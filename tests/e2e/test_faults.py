@@ -23,13 +23,14 @@ def test_the_operator_killed_in_mid_rollout(fleet: Fleet, shell: Shell) -> None:
 
 def test_a_pod_deleted_in_mid_rollout_comes_back_at_the_target(fleet: Fleet, shell: Shell) -> None:
     before = fleet.identities()
-    fleet.declare("step-3")
-    shell.kubectl("delete", "pod", "qwen-1", "--wait=false")
-
-    until(lambda: fleet.identities().get("qwen-1") != before["qwen-1"], 180, "another qwen-1")
+    with fleet.under_load() as tallies:
+        fleet.declare("step-3")
+        shell.kubectl("delete", "pod", "qwen-1", "--wait=false")
+        until(lambda: fleet.identities().get("qwen-1") != before["qwen-1"], 180, "another pod")
     status = fleet.wait_synced()
 
     assert status["serving"] == "step-3"
+    assert tallies[0].lost == 0, tallies
     assert fleet.identities()["qwen-0"] == before["qwen-0"]
 
 

@@ -119,9 +119,14 @@ def _mark(worker: Worker, rollout: Rollout | None) -> MarkPod | None:
 
 
 def _is_allowed(version: str | None, rollout: Rollout | None) -> bool:
-    if rollout is None:
+    """Tell whether a proved version may take traffic.
+
+    Until a rollout has completed, workers of every version it replaces go on serving:
+    one that gave way to it in the middle has left more than one.
+    """
+    if rollout is None or not rollout.is_completed:
         return version is not None
-    return version in {rollout.to, rollout.before}
+    return version == rollout.to
 
 
 def _mark_message(worker: Worker, *, ready: bool) -> str:

@@ -255,3 +255,22 @@ def test_a_refusal_of_an_earlier_rollout_is_history() -> None:
     assert after.fleet.status.rollout is not None
     assert after.fleet.status.rollout.phase == "Preparing"
     assert not any(c.type == "Stalled" for c in after.fleet.status.conditions)
+
+
+def test_a_rollout_that_gives_way_takes_nobody_out_of_service() -> None:
+    asked = fleets.asking(rolling(3), weight_version="step-2")
+    asked = recorded(asked, plan(asked))
+    asked = fleets.changed(asked, 0, proved="step-2", prepared="step-2")
+    asked = recorded(asked, plan(asked))
+
+    newer = fleets.asking(asked, weight_version="step-3")
+
+    assert not [mark for mark in of(MarkPod, newer) if not mark.ready]  # type: ignore[attr-defined]
+    assert versions(fleets.at_rest(newer)) == ["step-3"] * 3
+
+
+def test_a_worker_that_was_led_elsewhere_behind_our_back_takes_no_traffic() -> None:
+    seen = fleets.changed(rolling(2), 1, proved="elsewhere", installed="elsewhere")
+
+    assert [(m.name, m.ready) for m in of(MarkPod, seen)] == [("qwen-1", False)]  # type: ignore[attr-defined]
+    assert versions(fleets.at_rest(seen)) == ["step-1", "step-1"]
