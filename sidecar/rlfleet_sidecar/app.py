@@ -84,7 +84,7 @@ async def _live(_request: Request) -> Response:
 
 
 async def _ready(request: Request) -> Response:
-    serving = performer_of(request).serving
+    serving = (await performer_of(request)).serving
     return JSONResponse({"ready": serving}, 200 if serving else 503)
 
 

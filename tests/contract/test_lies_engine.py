@@ -101,9 +101,7 @@ async def test_an_engine_that_dies_comes_back_closed_on_its_boot_weights(
 
     down = await settled(fake, lambda report: report.stage is Stage.DOWN)
     assert (down.boot, down.proved) == (None, None)
-    await subject.refused(
-        Code.ENGINE_UNREACHABLE, api.UPDATE_WEIGHTS_PATH, subject.versions.second
-    )
+    await subject.refused(Code.ENGINE_UNREACHABLE, api.UPDATE_WEIGHTS_PATH, subject.versions.second)
     honest(fake)
     await fake.restart_engine()
     back = await settled(fake, lambda report: report.stage is Stage.CLOSED)
@@ -165,9 +163,7 @@ async def test_an_engine_that_restarts_within_a_command_voids_the_command(
     await subject.serve(subject.versions.first)
     await subject.ok(api.PREPARE_PATH, subject.versions.second)
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.2)
-    command = asyncio.create_task(
-        subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
-    )
+    command = asyncio.create_task(subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second))
     await settled(fake, lambda report: report.stage is Stage.LOADING)
 
     fake.engine.gate.boot = "another"
@@ -201,9 +197,7 @@ async def test_another_command_meanwhile_is_refused_and_the_same_one_joins(
     operation = uuid4().hex
     both = [
         asyncio.create_task(
-            subject.send(
-                api.UPDATE_WEIGHTS_PATH, subject.versions.second, operation=operation
-            )
+            subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second, operation=operation)
         )
         for _caller in range(2)
     ]
@@ -218,15 +212,11 @@ async def test_another_command_meanwhile_is_refused_and_the_same_one_joins(
     assert first.status_code == 200
 
 
-async def test_a_caller_that_leaves_does_not_cut_the_change(
-    fake: Worker, subject: Subject
-) -> None:
+async def test_a_caller_that_leaves_does_not_cut_the_change(fake: Worker, subject: Subject) -> None:
     await subject.serve(subject.versions.first)
     await subject.ok(api.PREPARE_PATH, subject.versions.second)
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.2)
-    call = asyncio.create_task(
-        subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
-    )
+    call = asyncio.create_task(subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second))
     await settled(fake, lambda report: report.stage is Stage.LOADING)
 
     call.cancel()
