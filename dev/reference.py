@@ -1,6 +1,6 @@
 """docs/reference/fleet.md, made from the same models as the CustomResourceDefinition.
 
-Pure: text in, text out. A field's meaning is its description in resource.py; the few
+Pure: text in, text out. A field's meaning is its description there; the few
 that have none there are told here, and a field that is told nowhere is an error.
 """
 
@@ -54,7 +54,7 @@ _MEANINGS = {
 _HEAD = """\
 # RLInferenceFleet
 
-<!-- Generated from operator/rlfleet_operator/resource.py by dev/reference.py; do not edit. -->
+<!-- Generated from the models in operator/rlfleet_operator/resource*.py; do not edit. -->
 
 `rlfleet.dev/v1alpha1`, namespaced, short name `rlf`, category `rl`.
 It has the subresources `status` and `scale`.

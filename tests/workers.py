@@ -13,7 +13,7 @@ MOMENT = 1_700_000_000.0
 
 def pod(ordinal: int = 0, **fields: Any) -> Pod:
     """Return the pod of a worker that takes traffic with step-1."""
-    known = {
+    known: dict[str, Any] = {
         "name": f"qwen-{ordinal}",
         "uid": f"p-{ordinal}",
         "ordinal": ordinal,

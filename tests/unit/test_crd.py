@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from dev import crd, generated, reference
-from rlfleet_operator.resource import FleetSpec, FleetStatus
+from rlfleet_operator.fields import Model
+from rlfleet_operator.resource import FleetSpec
+from rlfleet_operator.resource_status import FleetStatus
 
 Schema = dict[str, Any]
 DEFINITION = crd.definition()
@@ -92,20 +94,18 @@ def test_scaling_reads_fields_that_there_are() -> None:
     assert scale["specReplicasPath"] == ".spec.replicas"
 
 
-@pytest.mark.parametrize("model", [FleetSpec, FleetStatus])
-def test_every_field_of_the_models_is_in_the_definition(model: type[FleetSpec]) -> None:
-    part = "spec" if model is FleetSpec else "status"
+@pytest.mark.parametrize(("part", "model"), [("spec", FleetSpec), ("status", FleetStatus)])
+def test_every_field_of_the_models_is_in_the_definition(part: str, model: type[Model]) -> None:
     names = {field.alias for field in model.model_fields.values()}
 
     assert names == set(SCHEMA["properties"][part]["properties"])
 
 
 def test_every_field_has_a_meaning() -> None:
-    text = reference.page()
+    rows = [line for line in reference.page().splitlines() if line.startswith("| `s")]
 
-    for path, _ in parts(SCHEMA["properties"]["spec"], "spec"):
-        if "." in path and not path.endswith("[]"):
-            assert f"| `{path}` |" in text
+    assert len(rows) > len(FleetSpec.model_fields) + len(FleetStatus.model_fields)
+    assert [row for row in rows if row.split(" | ")[-1] in {"|", " |", ""}] == []
 
 
 def test_the_chart_s_definition_is_the_same_and_is_kept() -> None:

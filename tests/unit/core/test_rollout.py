@@ -14,8 +14,8 @@ from tests.workers import problem, recorded, worker, world
 UNDER_WAY = Rollout(1, "step-1", "step-2", is_failed=False, is_completed=False, is_new=False)
 FAILED = replace(UNDER_WAY, is_failed=True)
 COMPLETED = replace(UNDER_WAY, is_completed=True)
-BROKEN = {"failure": problem(Code.PROOF_FAILED)}
-REFUSED = {"refusal": problem(Code.CHECKPOINT_INVALID)}
+BROKEN: dict[str, Any] = {"failure": problem(Code.PROOF_FAILED)}
+REFUSED: dict[str, Any] = {"refusal": problem(Code.CHECKPOINT_INVALID)}
 
 
 def of(proved: str, ordinal: int = 0) -> Worker:

@@ -11,12 +11,12 @@ from rlfleet_contract.problems import Code, Problem
 from rlfleet_operator.core.rollout import current
 from rlfleet_operator.core.status import status_of
 from rlfleet_operator.core.world import Worker, World
-from rlfleet_operator.resource import FleetStatus, RolloutStatus
+from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
 from tests import fleets
 from tests.workers import MOMENT, pod, problem, recorded, worker, world
 
 NOW = "2023-11-14T22:13:20Z"
-TO_2 = {"weightVersion": "step-2", "status": recorded("step-2", "Preparing")}
+TO_2: dict[str, Any] = {"weightVersion": "step-2", "status": recorded("step-2", "Preparing")}
 SIZE_LIMIT = 256 * 1024
 
 
