@@ -88,4 +88,4 @@ lock: ## Resolve the lock files anew
 
 .PHONY: clean-cache
 clean-cache: ## Delete everything that is kept
-	@$(DEV)cache
+	@$(DEV)clean

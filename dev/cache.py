@@ -8,7 +8,6 @@ of branch costs nothing, and `make clean-cache` is the only way to lose it.
 
 import fcntl
 import hashlib
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,20 +16,6 @@ from pathlib import Path
 from dev import environment, steps
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-
-# The only things that are ours to delete: RLFLEET_CACHE may name a folder
-# that holds other things too.
-OWNED = (
-    "bin",
-    "cluster",
-    "containerd",
-    "images",
-    "images.json",
-    "locks",
-    "logs",
-    "venv",
-    "volumes",
-)
 
 
 def root() -> Path:
@@ -100,19 +85,3 @@ def call(
         raise steps.StepFailed(
             f"`{command}` ended with {done.returncode}; the end of {path}:\n{said}"
         )
-
-
-def clean() -> None:
-    """Delete everything that is ours in the cache."""
-    if (root() / "cluster" / "holder.json").exists():
-        raise steps.StepFailed(
-            "the cluster is up and runs from the cache; `make cluster-down` first"
-        )
-    for name in OWNED:
-        shutil.rmtree(root() / name, ignore_errors=True)
-        (root() / name).unlink(missing_ok=True)
-    steps.say(f"{root()} is clean")
-
-
-if __name__ == "__main__":
-    steps.main(clean)

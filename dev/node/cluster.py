@@ -20,6 +20,8 @@ from dev.node import components, layout, namespaces, store
 from dev.steps import Step, StepFailed
 
 READY_S = 90.0
+# Of a log line in an error message; klog's may be pages long.
+LINE_LENGTH = 160
 
 
 def up(*beside: list[Step]) -> Path:
@@ -96,6 +98,7 @@ def _start_steps() -> list[Step]:
 
 
 def _start() -> None:
+    namespaces.refuse_others()
     namespaces.end()
     for folder in (layout.state(), layout.logs()):
         folder.mkdir(parents=True, exist_ok=True)
@@ -194,7 +197,7 @@ def _report() -> dict[str, dict[str, int]]:
 def _tail(name: str) -> str:
     log = layout.logs() / f"{name}.log"
     lines = log.read_text(errors="replace").splitlines()[-15:] if log.exists() else []
-    return "\n".join([f"the end of {log}:", *lines])
+    return "\n".join([f"the end of {log}:", *(line[:LINE_LENGTH] for line in lines)])
 
 
 def _require_root() -> None:

@@ -50,8 +50,12 @@ def kubeconfig() -> Path:
 
 
 def holder_file() -> Path:
-    """Return where the running node's holding process is written down."""
-    return cache.root() / "cluster" / "holder.json"
+    """Return where the running node's holding process is written down.
+
+    One place for the whole machine, gone after a reboot as the node is: a second
+    node, of another cache, would take the same addresses.
+    """
+    return Path("/run/rlfleet-node.json")
 
 
 def containerd_root() -> Path:

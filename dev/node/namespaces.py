@@ -34,6 +34,7 @@ class Holder:
 
     pid: int
     started: str
+    cache: str
 
     def inside(self, *argv: str) -> list[str]:
         """Return a command line that runs with the node's files and network."""
@@ -41,7 +42,12 @@ class Holder:
 
 
 def current() -> Holder | None:
-    """Return the running node, or None."""
+    """Return the running node of our cache, or None."""
+    holder = _on_this_machine()
+    return holder if holder and holder.cache == str(cache.root()) else None
+
+
+def _on_this_machine() -> Holder | None:
     try:
         holder = Holder(**json.loads(layout.holder_file().read_text()))
     except (OSError, ValueError, TypeError):
@@ -51,7 +57,6 @@ def current() -> Holder | None:
 
 def start(plan: dict[str, object]) -> Holder:
     """Start a node that runs the plan."""
-    _refuse_taken_addresses()
     _make_cgroups()
     kinds = ["--net", "--mount", "--ipc", "--uts", "--pid"]
     argv = ["unshare", *kinds, "--fork", "--kill-child", "--mount-proc"]
@@ -67,7 +72,7 @@ def start(plan: dict[str, object]) -> Holder:
             start_new_session=True,
         )
         os.close(reading)
-        holder = Holder(process.pid, _start_time(process.pid))
+        holder = Holder(process.pid, _start_time(process.pid), str(cache.root()))
         layout.holder_file().write_text(json.dumps(asdict(holder)))
         _link(holder)
         plans.write(f"{json.dumps(plan)}\n")
@@ -75,16 +80,18 @@ def start(plan: dict[str, object]) -> Holder:
 
 
 def end() -> bool:
-    """End the node, remove every trace of it but the images, tell whether there was one."""
+    """End our node, remove every trace of it but the images, tell whether there was one."""
     holder = current()
     if holder:
         _kill(holder)
-    with contextlib.suppress(subprocess.CalledProcessError):
-        _ip("link", "delete", layout.HOST_LINK)
-    _remove_cgroups()
+    if not _on_this_machine():
+        # A connection that nobody closed can hold link and routes for a minute.
+        with contextlib.suppress(subprocess.CalledProcessError):
+            _ip("link", "delete", layout.HOST_LINK)
+        _remove_cgroups()
+        layout.holder_file().unlink(missing_ok=True)
     shutil.rmtree(layout.state(), ignore_errors=True)
     layout.kubeconfig().unlink(missing_ok=True)
-    layout.holder_file().unlink(missing_ok=True)
     return holder is not None
 
 
@@ -114,16 +121,21 @@ def _link(holder: Holder) -> None:
         _ip("route", "add", target, "via", layout.NODE_ADDRESS)
 
 
-def _refuse_taken_addresses() -> None:
+def refuse_others() -> None:
+    """Raise when our addresses are taken: by the node of another cache, or by anything else."""
+    if (holder := _on_this_machine()) and not current():
+        raise StepFailed(
+            f"a node of another cache is up: `make cluster-down RLFLEET_CACHE={holder.cache}`"
+        )
     wanted = [layout.POD_RANGE, layout.SERVICE_RANGE, f"{layout.NODE_ADDRESS}/32"]
     for route in json.loads(_ip("-json", "route", "show")):
-        if route["dst"] == "default":
+        if route["dst"] == "default" or route.get("dev") == layout.HOST_LINK:
             continue
         taken = ipaddress.ip_network(route["dst"])
         if any(ipaddress.ip_network(target).overlaps(taken) for target in wanted):
             raise StepFailed(
-                f"this machine already routes {taken} to {route.get('dev')}: another cluster is up "
-                "here (its own `make cluster-down` ends it), or use it with CLUSTER=existing"
+                f"this machine routes {taken} to {route.get('dev')}, which our cluster would take: "
+                "use the cluster that is there with CLUSTER=existing"
             )
 
 
