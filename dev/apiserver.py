@@ -60,10 +60,10 @@ def running(controllers: tuple[str, ...] = ()) -> Iterator[ControlPlane]:
         pid = servers.start(
             "apiserver", controlplane.apiserver(at, bind="127.0.0.1", services="10.0.0.0/24")
         )
-        servers.wait(lambda: is_ready(at, token))
+        servers.wait(at.ca.exists)
         if controllers:
             servers.start("controllers", controlplane.controller_manager(at, manager, controllers))
-            servers.wait(lambda: _accepts(manager))
+        servers.wait(lambda: is_ready(at, token) and (not controllers or _accepts(manager)))
         yield ControlPlane(at.kubeconfig("admin"), at.url, token, at.ca, pid, servers.state)
 
 

@@ -144,6 +144,9 @@ def controller_manager(
         # A claim made a moment before its volume waits for the next round.
         "--pvclaimbinder-sync-period=1s",
         "--leader-elect=false",
+        # Its start is hundreds of requests; the default allows twenty a second.
+        "--kube-api-qps=300",
+        "--kube-api-burst=600",
         "--bind-address=127.0.0.1",
         f"--secure-port={secure_port}",
     ]

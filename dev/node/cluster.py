@@ -32,7 +32,7 @@ def up(*beside: list[Step]) -> Path:
         steps.run(_ready_steps(), *beside)
         if namespaces.current():
             _say_what_ended()
-            steps.say(f"the cluster is already up: export KUBECONFIG={layout.kubeconfig()}")
+            steps.say("the cluster is already up")
         steps.run(_start_steps())
     return layout.kubeconfig()
 
