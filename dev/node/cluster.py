@@ -119,14 +119,7 @@ def _load(program: str) -> str | None:
 
 
 def _apply_dns() -> None:
-    text = (Path(__file__).parent / "dns.yaml").read_text()
-    values = {
-        "IMAGE": _image("coredns"),
-        "ADDRESS": layout.DNS_ADDRESS,
-        "DOMAIN": layout.CLUSTER_DOMAIN,
-    }
-    for name, value in values.items():
-        text = text.replace(f"@{name}@", value)
+    text = components.filled("dns.yaml", IMAGE=_image("coredns"))
     kubectl("apply", "--filename=-", stdin=text)
 
 

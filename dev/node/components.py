@@ -1,16 +1,17 @@
 """What runs on the node: each component's configuration and command line.
 
 Pure descriptions again; the supervisor starts them in this order, each one when
-what it needs answers. The unusual settings are there because the machine may
-itself be a small virtual one: few capabilities, cgroup v1, no swap accounting.
+what it needs answers. Configuration files are those in files/ with our names and
+addresses put in.
 """
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dev import binaries, controlplane
 from dev.node import layout
+
+FILES = Path(__file__).parent / "files"
 
 
 @dataclass(frozen=True)
@@ -27,29 +28,40 @@ def plan(pause_image: str) -> dict[str, object]:
     at = layout.endpoints()
     kubelet_user = {"kubelet": (f"system:node:{layout.NODE_NAME}", "system:nodes")}
     token = controlplane.write_credentials(at, kubelet_user)
-    controlplane.write_private(layout.kubeconfig(), controlplane.kubeconfig(at.url, token, at.ca))
-    etcd, api = f"tcp:127.0.0.1:{at.etcd_port}", f"tcp:{layout.NODE_ADDRESS}:{at.apiserver_port}"
-    services = controlplane.apiserver(at, bind="0.0.0.0", services=layout.SERVICE_RANGE)
-    components = [
-        Component(
-            "containerd",
-            ["containerd", "--config", _containerd(pause_image, "containerd", cri=True)],
-            [],
-        ),
-        Component("etcd", controlplane.etcd(at), []),
-        Component("apiserver", services, [etcd]),
-        Component("kubelet", _kubelet(at), [api, f"unix:{layout.CONTAINERD_SOCKET}"]),
-        Component("controller-manager", controlplane.controller_manager(at, 10257), [api]),
-        Component("scheduler", _scheduler(at), [api]),
-        Component("proxy", _proxy(at), [api]),
-    ]
+    admin = controlplane.kubeconfig(at.url, token, at.ca)
+    controlplane.write_private(layout.kubeconfig(), admin)
+    _write("cni/pods.conflist", filled("pods.conflist"))
+    _write("resolv.conf", "")
+    cri = "io.containerd.grpc.v1.cri"
+    containerd = _write(
+        "containerd.toml", filled("containerd.toml", PAUSE=pause_image, DISABLED="[]")
+    )
+    sweeper = _write("sweeper.toml", filled("containerd.toml", PAUSE="", DISABLED=f'["{cri}"]'))
     return {
-        "components": [asdict(component) for component in components],
-        "sweeper": ["containerd", "--config", _containerd(pause_image, "sweeper", cri=False)],
+        "components": [asdict(component) for component in _components(at, containerd)],
+        "sweeper": ["containerd", "--config", sweeper],
         "state": str(layout.state()),
         "logs": str(layout.logs()),
         "report": str(layout.report_file()),
     }
+
+
+def filled(name: str, **more: str) -> str:
+    """Return a file of files/ with every @NAME@ in it replaced."""
+    values = {
+        "CGROUP": layout.CGROUP,
+        "DNS": layout.DNS_ADDRESS,
+        "DOMAIN": layout.CLUSTER_DOMAIN,
+        "PODS": layout.POD_RANGE,
+        "ROOT": str(layout.containerd_root()),
+        "SOCKET": layout.CONTAINERD_SOCKET,
+        "STATE": str(layout.state()),
+        **more,
+    }
+    text = (FILES / name).read_text()
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", value)
+    return text
 
 
 def _write(name: str, text: str) -> str:
@@ -59,85 +71,24 @@ def _write(name: str, text: str) -> str:
     return str(path)
 
 
-def _containerd(pause_image: str, name: str, *, cri: bool) -> str:
-    network = {
-        "cniVersion": "0.4.0",
-        "name": "pods",
-        "plugins": [
-            # Routed, not bridged: an answer to a service then always passes the
-            # node's address translation, with no need for br_netfilter.
-            {
-                "type": "ptp",
-                "ipam": {
-                    "type": "host-local",
-                    "ranges": [[{"subnet": layout.POD_RANGE}]],
-                    "routes": [{"dst": "0.0.0.0/0"}],
-                },
-            },
-            {"type": "portmap", "capabilities": {"portMappings": True}},
-        ],
-    }
-    _write("cni/pods.conflist", json.dumps(network))
-    root = layout.containerd_root()
-    disabled = [] if cri else ["io.containerd.grpc.v1.cri"]
-    return _write(
-        f"{name}.toml",
-        f"""version = 2
-root = "{root}"
-state = "/run/containerd"
-disabled_plugins = {json.dumps(disabled)}
-[grpc]
-  address = "{layout.CONTAINERD_SOCKET}"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "{root}/opt"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{pause_image}"
-  disable_apparmor = true
-  # Without CAP_SYS_RESOURCE no process may make itself less likely to be killed.
-  restrict_oom_score_adj = true
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
-    conf_dir = "{layout.state() / "cni"}"
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-""",
-    )
+def _components(at: controlplane.Endpoints, containerd: str) -> list[Component]:
+    etcd, api = f"tcp:127.0.0.1:{at.etcd_port}", f"tcp:{at.address}:{at.apiserver_port}"
+    services = controlplane.apiserver(at, bind="0.0.0.0", services=layout.SERVICE_RANGE)
+    return [
+        Component("containerd", ["containerd", "--config", containerd], []),
+        Component("etcd", controlplane.etcd(at), []),
+        Component("apiserver", services, [etcd]),
+        Component("kubelet", _kubelet(at), [api, f"unix:{layout.CONTAINERD_SOCKET}"]),
+        Component("controller-manager", controlplane.controller_manager(at, 10257), [api]),
+        Component("scheduler", _scheduler(at), [api]),
+        Component("proxy", _proxy(at), [api]),
+    ]
 
 
 def _kubelet(at: controlplane.Endpoints) -> list[str]:
-    config = {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        "address": "0.0.0.0",
-        # Only kube-apiserver reaches the port, see boot.py's firewall rule.
-        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
-        "authorization": {"mode": "AlwaysAllow"},
-        "containerRuntimeEndpoint": f"unix://{layout.CONTAINERD_SOCKET}",
-        "clusterDNS": [layout.DNS_ADDRESS],
-        "clusterDomain": layout.CLUSTER_DOMAIN,
-        # Nothing to forward to: the cluster is hermetic.
-        "resolvConf": _write("resolv.conf", ""),
-        "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{layout.CGROUP}",
-        "failCgroupV1": False,
-        "failSwapOn": False,
-        "enforceNodeAllocatable": [],
-        "localStorageCapacityIsolation": False,
-        # Images come from nowhere but `make images`; none may be collected.
-        "imageGCHighThresholdPercent": 100,
-        "evictionHard": {},
-        "maxPods": 250,
-        "serializeImagePulls": False,
-        "oomScoreAdj": 0,
-        # A fault campaign makes hundreds of pods at once.
-        "kubeAPIQPS": 200,
-        "kubeAPIBurst": 400,
-        "eventRecordQPS": 0,
-        "volumePluginDir": str(Path("/var/lib/kubelet/volume-plugins")),
-    }
     return [
         str(binaries.path("kubelet")),
-        f"--config={_write('kubelet.json', json.dumps(config, indent=1))}",
+        f"--config={_write('kubelet.yaml', filled('kubelet.yaml'))}",
         f"--kubeconfig={at.kubeconfig('kubelet')}",
         f"--hostname-override={layout.NODE_NAME}",
         f"--node-ip={layout.NODE_ADDRESS}",

@@ -2,7 +2,9 @@
 
 The node lives in its own Linux namespaces behind one veth pair. The host's end
 has HOST_ADDRESS, the node's end NODE_ADDRESS; pods and services are reached
-through the node. There is no default route inside: the cluster is hermetic, and
+through the node. Pods are routed (CNI's ptp), not bridged: an answer to a service
+then always passes the node's address translation, without br_netfilter, which a
+kernel may lack. There is no default route inside: the cluster is hermetic, and
 what reaches for the internet fails at once instead of hanging.
 """
 
