@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -62,6 +62,10 @@ class Rollout:
     window_max_s: float
     cpu_s: float
     api_writes: int
+    passes: int
+    """Of the operator's loop over the fleet."""
+    pass_ms: float
+    """What one took on average, without waiting."""
     writes_s: list[float]
     """When the status was written, in seconds after the patch."""
 
@@ -84,10 +88,12 @@ class Bench:
         """Change the version and measure what it takes."""
         self.witness.forget()
         cpu, writes = machine.cpu_s(self.operator), await _api_writes()
+        passes, inside_s = await _passes()
         await self.patch(weightVersion=version)
         begun = time.time()
         told = await self.witness.until(lambda seen: seen.has_proved(version), _ROLLOUT_S)
         cpu, writes = machine.cpu_s(self.operator) - cpu, await _api_writes() - writes
+        passes_after, inside_after_s = await _passes()
         await asyncio.sleep(_SETTLE_S)
         reports = await self.workers.reports()
         return Rollout(
@@ -96,6 +102,8 @@ class Bench:
             window_max_s=max(r["window_s"] for r in reports),
             cpu_s=cpu,
             api_writes=writes,
+            passes=round(passes_after - passes),
+            pass_ms=rounded((inside_after_s - inside_s) / (passes_after - passes) * 1000),
             writes_s=[round(at - begun, 2) for at in self.witness.writes()],
         )
 
@@ -113,6 +121,14 @@ async def _api_writes() -> int:
     port, name = processes.METRICS_PORT, "rlfleet_api_requests_total"
     found = await asyncio.to_thread(machine.counters, port, name)
     return round(sum(n for labels, n in found.items() if "GET" not in labels))
+
+
+async def _passes() -> tuple[float, float]:
+    """Return how many passes the operator made, and how many seconds it was in them."""
+    port, name = processes.METRICS_PORT, "rlfleet_reconcile_seconds"
+    count = await asyncio.to_thread(machine.counters, port, f"{name}_count")
+    seconds = await asyncio.to_thread(machine.counters, port, f"{name}_sum")
+    return sum(count.values()), sum(seconds.values())
 
 
 async def _status_writes() -> int:
@@ -219,7 +235,7 @@ def _part(found: Sequence[dict[str, Any]]) -> Part:
         detail={
             "tables": {"Rollouts by fleet": [row for f in found for row in _rows(f)]},
             "rollouts": [
-                {"workers": f["workers"], "max_unavailable": budget, **_plain(rollout)}
+                {"workers": f["workers"], "max_unavailable": budget, **asdict(rollout)}
                 for f in found
                 for budget, rollouts in f["rollouts"].items()
                 for rollout in rollouts
@@ -228,11 +244,6 @@ def _part(found: Sequence[dict[str, Any]]) -> Part:
         },
         notes=paragraphs(_NOTES),
     )
-
-
-def _plain(rollout: Rollout) -> dict[str, Any]:
-    fields = ("proved_s", "told_s", "window_max_s", "cpu_s", "api_writes", "writes_s")
-    return {name: getattr(rollout, name) for name in fields}
 
 
 def _rows(fleet: dict[str, Any]) -> list[dict[str, Any]]:
@@ -248,6 +259,8 @@ def _rows(fleet: dict[str, Any]) -> list[dict[str, Any]]:
                 "longest window, s": rounded(median(r.window_max_s for r in rollouts)),
                 "operator CPU, s": rounded(median(r.cpu_s for r in rollouts)),
                 "API writes": round(median(r.api_writes for r in rollouts)),
+                "passes": round(median(r.passes for r in rollouts)),
+                "ms a pass": rounded(median(r.pass_ms for r in rollouts)),
                 "status writes": round(median(len(r.writes_s) for r in rollouts)),
                 "operator at rest, % of a core": rounded(fleet["cpu_at_rest"] * 100),
             }
