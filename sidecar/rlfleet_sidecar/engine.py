@@ -5,7 +5,8 @@ answer is an EngineLostError. There are no timeouts but for connecting: whoever 
 knows how long a step may take and cancels.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +19,8 @@ from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError
 
 _CONNECT_S = 2.0
+_PATIENCE_S = 1.0
+"""A reply that takes longer makes us look whether anybody is there at all."""
 _LIMITS = httpx.Limits(max_connections=8, keepalive_expiry=2.0)
 """vLLM closes idle connections after 5 s; one that it is about to close must not be used."""
 _TOLD_CHARACTERS = 300
@@ -111,7 +114,7 @@ class Engine:
 
     async def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         try:
-            reply = await self._client.request(method, path, **arguments)
+            reply = await self._reply(self._client.request(method, path, **arguments))
         except httpx.HTTPError as error:
             raise EngineLostError(f"{path}: {type(error).__name__} {error}") from error
         if reply.status_code == httpx.codes.CONFLICT and path == api.GATE_PATH:
@@ -126,6 +129,26 @@ class Engine:
         if not isinstance(parsed, dict):
             raise EngineError(f"{path} answered no JSON object")
         return parsed
+
+    async def _reply(self, request: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
+        """Wait for a reply as long as the engine accepts connections.
+
+        When its engine process dies, vLLM's API server stops listening and waits for its
+        connections to close before it ends; ours, waiting for a reply, would be one.
+        """
+        waiting = asyncio.create_task(request)
+        try:
+            while not (await asyncio.wait({waiting}, timeout=_PATIENCE_S))[0]:
+                try:
+                    await self._client.get(api.GATE_PATH, timeout=_CONNECT_S)
+                except httpx.ConnectError:
+                    raise
+                except httpx.HTTPError:
+                    # Slow is not lost.
+                    continue
+            return waiting.result()
+        finally:
+            waiting.cancel()
 
 
 def _gate_state(answer: Mapping[str, object]) -> GateState:

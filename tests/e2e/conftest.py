@@ -8,7 +8,7 @@ import pytest
 from dev import stage, target
 from dev.shell import Shell
 from tests.contract.subject import Subject, Versions, client_of
-from tests.e2e.scenario import FLEET, NAMESPACE, Fleet, Trainer
+from tests.e2e.scenario import FLEET, NAMESPACE, Fleet, Trainer, until
 
 SOLO = "solo"
 
@@ -44,6 +44,8 @@ def fleet(made_fleet: Fleet) -> Fleet:
     """The fleet, two workers that serve step-0."""
     made_fleet.declare("step-0", replicas=2, rollout={"pauseMode": "Keep", "maxUnavailable": 1})
     made_fleet.wait_synced()
+    # A worker of an earlier test may still be draining.
+    until(lambda: len(made_fleet.pods()) == 2, 120, "two pods")
     return made_fleet
 
 
