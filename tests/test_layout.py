@@ -115,7 +115,7 @@ def test_the_stage_diagram_is_the_table_s() -> None:
 def test_the_reference_is_the_models() -> None:
     page = ROOT / "docs" / "reference" / "fleet.md"
 
-    assert page.read_text() == reference.page(), "run python -m dev.reference"
+    assert page.read_text() == reference.page(), "write dev.reference.page() there"
 
 
 def links(path: str) -> Iterator[str]:

@@ -99,6 +99,14 @@ def test_what_is_said_of_a_rollout(
     assert said(before, after) == expected
 
 
+def test_a_rollout_of_no_worker_completes_without_figures() -> None:
+    after = recorded("step-2", "Completed") | {"proved": "0/0"}
+
+    assert said(recorded("step-2", "Preparing"), after) == [
+        Event("Normal", "RolloutCompleted", "rollout 1: 0/0 workers proved step-2")
+    ]
+
+
 def test_the_first_rollout_of_a_fleet_leads_from_nothing() -> None:
     after = recorded("step-1", "Preparing", **{"from": ""})
 
