@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+
 from rlfleet_operator.core import manifests
 from rlfleet_operator.core.world import TEMPLATE_ANNOTATION
-
 from tests import fleets
 
 DEFAULTS = manifests.Defaults(worker_image="worker:1")
