@@ -16,6 +16,10 @@ def draw(latest: Mapping[str, Any], folder: Path) -> None:
     figures = latest["figures"]
     if "control_time_s" in figures:
         _scale(figures, folder / "scale.png")
+    if "window" in latest["parts"]:
+        _window(latest["parts"]["window"]["detail"]["phases_ms"], folder / "window.png")
+    if "patch_to_proved_s" in figures:
+        _rollout(figures, folder / "rollout.png")
 
 
 def _scale(figures: Mapping[str, Any], path: Path) -> None:
@@ -35,6 +39,42 @@ def _scale(figures: Mapping[str, Any], path: Path) -> None:
         axes.set_xlabel("workers")
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
+    picture.savefig(path, dpi=120)
+    plt.close(picture)
+
+
+def _window(phases: Mapping[str, Mapping[str, float]], path: Path) -> None:
+    """One bar per model: where its median pause window goes."""
+    picture, rows = plt.subplots(
+        len(phases), 1, figsize=(9, 1.2 + 1.3 * len(phases)), layout="constrained", squeeze=False
+    )
+    for (axes,), (model, steps) in zip(rows, phases.items(), strict=True):
+        left = 0.0
+        for step, value in steps.items():
+            if step != "window":
+                axes.barh([model], [value], left=left, label=f"{step} {value:g} ms")
+                left += value
+        axes.set_title(f"{model}: pause window {steps['window']:g} ms", loc="left", fontsize=10)
+        axes.set_yticks([])
+        axes.legend(ncols=6, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    picture.savefig(path, dpi=120)
+    plt.close(picture)
+
+
+def _rollout(figures: Mapping[str, Any], path: Path) -> None:
+    """Stack windows and overhead by number of workers; the restart stands beside them."""
+    picture, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
+    total, over = figures["patch_to_proved_s"], figures["patch_to_proved_overhead_s"]
+    names = [f"{size} workers" for size in total]
+    windows = [total[size] - over[size] for size in total]
+    axes.bar(names, windows, label="pause windows, one after the other")
+    axes.bar(names, list(over.values()), bottom=windows, label="control")
+    if "restart_baseline_s" in figures:
+        axes.bar(["2 by restart"], [figures["restart_baseline_s"]], label="a Deployment's rollout")
+        axes.set_yscale("log")
+    axes.set_ylabel("seconds")
+    axes.set_title("kubectl patch to every worker proved, real vLLM", fontsize=10)
+    axes.legend(fontsize=8)
     picture.savefig(path, dpi=120)
     plt.close(picture)
 
