@@ -38,6 +38,10 @@ check: setup ## Lint, types, import layers, generated files, chart
 	$(PY) -m dev.generated --check
 	$(DEV)tool helm lint charts/rlfleet --strict
 
+.PHONY: generate
+generate: setup ## Write the generated files: CRD, reference, diagrams
+	$(PY) -m dev.generated
+
 .PHONY: quick
 quick: ## Run the tests that need no Kubernetes (under a minute)
 	@$(DEV)suite quick

@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from dev import crd
+from dev import crd, diagrams, reference
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,9 +27,12 @@ def _chart_template() -> str:
 
 def files() -> dict[Path, str]:
     """Return each generated file with what must stand in it."""
+    architecture = ROOT / "docs" / "architecture.md"
     return {
         ROOT / "crds" / "rlinferencefleets.rlfleet.dev.yaml": crd.as_yaml(),
         ROOT / "charts" / "rlfleet" / "templates" / "crd.yaml": _chart_template(),
+        ROOT / "docs" / "reference" / "fleet.md": reference.page(),
+        architecture: diagrams.drawn_into(architecture.read_text()),
     }
 
 

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import time
 
-from dev import apiserver, binaries, cache, environment, steps, target, venv
-from dev.images import build
+from dev import binaries, cache, environment, packages, steps, target, venv
+from dev.images import build, names
 from dev.node import cluster
 from dev.steps import StepFailed
 
@@ -23,7 +23,7 @@ PARTS = {
 
 
 def main() -> None:
-    """Run the named parts in order; the first that fails ends the run."""
+    """Run the named parts, the quickest first; the first that fails ends the run."""
     parts = sys.argv[1:]
     if not parts or set(parts) - set(PARTS):
         sys.exit(f"usage: python3 -m dev.suite {' '.join(PARTS)}")
@@ -31,19 +31,33 @@ def main() -> None:
     venv.link()
     was_up = target.is_existing() or cluster.is_up()
     try:
-        for part in parts:
-            _make_ready(part)
-            _pytest(part)
+        if "quick" in parts:
+            _pytest("quick")
+        _build(parts)
+        if "integration" in parts:
+            _pytest("integration")
+        if "e2e" in parts:
+            build.make()
+            _pytest("e2e")
     finally:
         if "e2e" in parts and not was_up:
             cluster.down()
 
 
-def _make_ready(part: str) -> None:
-    if part == "integration":
-        steps.run([*apiserver.ready_steps(), *binaries.build_steps(binaries.CLIENTS)])
-    if part == "e2e":
-        build.make()
+def _build(parts: list[str]) -> None:
+    """Compile and build images side by side, before the first test that needs either."""
+    programs, debian, images = [], [], []
+    if "integration" in parts:
+        programs += [binaries.CONTROL_PLANE]
+        debian += [packages.CONTROL_PLANE]
+    if "e2e" in parts:
+        programs += [binaries.CLIENTS]
+    if "e2e" in parts and not target.is_existing():
+        programs += [binaries.NODE]
+        debian += [packages.NODE, packages.IMAGES]
+        images = names.ours()
+    steps.run(packages.steps(*debian))
+    steps.run(binaries.build_steps(*programs), build.build_steps(images))
 
 
 def _pytest(part: str) -> None:

@@ -8,6 +8,7 @@ code.
 
 import functools
 import json
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -85,8 +86,8 @@ def _forget(replaced: set[str]) -> None:
     store.remove(*sorted(replaced & store.names() - used))
     with cache.lock("buildah"):
         if built := sorted(replaced & _built()):
-            cache.call([*_buildah(), "rmi", "--force", *built], "image-forget")
-        cache.call([*_buildah(), "rmi", "--prune", "--force"], "image-forget")
+            _buildah("forget", "rmi", "--force", *built)
+        _buildah("forget", "rmi", "--prune", "--force")
 
 
 def _lineage(image: Image) -> list[Image]:
@@ -96,44 +97,24 @@ def _lineage(image: Image) -> list[Image]:
 
 def _build(image: Image) -> None:
     with cache.lock("buildah"), tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
-        context = image.context
-        if not image.base:
-            context = Path(scratch)
-            _debian(context / "debian.tar")
-        base = (
-            ["--build-arg", f"BASE={image.base.name}", *pip_settings.mounts()] if image.base else []
-        )
+        # What an interrupted build has left.
+        _buildah("rm", "rm", "--all")
+        flags = ["--isolation=chroot", "--network=host", "--pull-never", "--format=oci"]
         # Layers are kept for the next build, so a change of our code reinstalls nothing.
-        flags = [
-            "--isolation=chroot",
-            "--network=host",
-            "--pull-never",
-            "--format=oci",
-            "--layers",
-            *base,
-        ]
-        log = f"image-{image.file.name.rpartition('.')[2]}"
-        cache.call(
-            [
-                *_buildah(),
-                "bud",
-                *flags,
-                "--tag",
-                image.name,
-                "--file",
-                str(image.file),
-                str(context),
-            ],
-            log,
-        )
+        flags += ["--layers", f"--tag={image.name}", f"--file={image.file}"]
+        context = str(image.context)
+        if image.base:
+            flags += [f"--build-arg=BASE={image.base.name}", *pip_settings.mounts()]
+        else:
+            context = scratch
+            _make_debian(Path(scratch, "debian.tar"))
+        _buildah(image.file.name.rpartition(".")[2], "bud", *flags, context)
 
 
-def _debian(target: Path) -> None:
+def _make_debian(archive: Path) -> None:
     include = f"--include={','.join(names.DEBIAN_PACKAGES)}"
-    cache.call(
-        ["mmdebstrap", "--variant=minbase", include, names.DEBIAN_RELEASE, str(target)],
-        "image-mmdebstrap",
-    )
+    argv = ["mmdebstrap", "--variant=minbase", include, names.DEBIAN_RELEASE, str(archive)]
+    cache.call(argv, "image-mmdebstrap")
 
 
 def _load_base(image: Image) -> None:
@@ -142,10 +123,7 @@ def _load_base(image: Image) -> None:
     A layer's digest is then that of its content, by which buildah knows it too.
     """
     with tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
-        cache.call(
-            [*_buildah(), "push", "--disable-compression", image.name, f"dir:{scratch}"],
-            "image-push",
-        )
+        _buildah("push", "push", "--disable-compression", image.name, f"dir:{scratch}")
         store.load(image.name, Path(scratch, "manifest.json"), Path(scratch))
 
 
@@ -157,36 +135,34 @@ def _load(image: Image) -> None:
         for digest in _layers(image):
             if store.blob(digest).exists():
                 (blobs / digest.partition(":")[2]).symlink_to(store.blob(digest))
-        cache.call([*_buildah(), "push", image.name, f"oci:{scratch}"], "image-push")
+        _buildah("push", "push", image.name, f"oci:{scratch}")
         (top,) = json.loads(Path(scratch, "index.json").read_text())["manifests"]
         store.load(image.name, blobs / top["digest"].partition(":")[2], blobs)
 
 
 def _layers(image: Image) -> list[str]:
-    told = subprocess.run(
-        [*_buildah(), "inspect", "--type=image", image.name],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    layers: list[str] = json.loads(told.stdout)["OCIv1"]["rootfs"]["diff_ids"]
+    told = json.loads(_told("inspect", "--type=image", image.name))
+    layers: list[str] = told["OCIv1"]["rootfs"]["diff_ids"]
     return layers
 
 
 def _built() -> set[str]:
-    listing = [*_buildah(), "images", "--format={{.Name}}:{{.Tag}}", "--noheading"]
-    try:
-        told = subprocess.run(listing, check=True, capture_output=True, text=True)
-    except FileNotFoundError:
+    if not shutil.which("buildah"):
         return set()
-    return set(told.stdout.split())
+    return set(_told("images", "--format={{.Name}}:{{.Tag}}", "--noheading").split())
 
 
-def _buildah() -> list[str]:
-    folder = cache.folder("images")
-    return [
-        "buildah",
-        f"--root={folder / 'store'}",
-        f"--runroot={folder / 'run'}",
-        "--storage-driver=overlay",
-    ]
+def _buildah(log: str, *words: str) -> None:
+    cache.call([*_own_buildah(), *words], f"image-{log}")
+
+
+def _told(*words: str) -> str:
+    """Return what buildah prints."""
+    argv = [*_own_buildah(), *words]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+def _own_buildah() -> list[str]:
+    """Return buildah with a store of our own, so that the user's is left alone."""
+    store_flags = [f"--{name}={cache.folder('images', name)}" for name in ("root", "runroot")]
+    return ["buildah", *store_flags, "--storage-driver=overlay"]

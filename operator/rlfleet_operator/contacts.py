@@ -196,8 +196,10 @@ class Contacts:
             token = await self._token()
             if isinstance(action, Prepare):
                 timeout_s = float(rollout.timeouts.prepare_seconds)
-                body = PrepareRequest(operation=action.operation, version=action.version)
-                report = await contact.client.prepare(token, body, timeout_s)
+                body = PrepareRequest(
+                    operation=action.operation, version=action.version, timeout_s=timeout_s
+                )
+                report = await contact.client.prepare(token, body)
                 _log.info("a worker prepared a version", extra=extra)
             else:
                 report = await contact.client.update(token, _update_request(action, rollout))

@@ -23,7 +23,9 @@ from rlfleet_operator.contacts import Contacts
 from rlfleet_operator.core import events, manifests
 from rlfleet_operator.core.actions import Prepare, Update
 from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.rollout import COMPLETED, FAILED
 from rlfleet_operator.core.status import status_of
+from rlfleet_operator.core.worker import Phase
 from rlfleet_operator.core.world import Fleet, World, fleet_from, worker_name
 from rlfleet_operator.errors import Conflict, Missing, OperatorError
 from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
@@ -185,11 +187,23 @@ class Driver:
         body = {"metadata": {"resourceVersion": version}, "status": _patch_of(status)}
         self._written_at = time.monotonic()
         written = await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
-        metrics.STATUS_WRITES.labels(namespace=fleet.namespace, fleet=fleet.name).inc()
+        _count(fleet, status)
         self.deliver(written)
         self.wake()
         await execute.events(self._services.kube, fleet, events.between(fleet.status, status))
         return _SURROUNDINGS_S
+
+
+def _count(fleet: Fleet, status: FleetStatus) -> None:
+    """Count one write of a status, and what it says."""
+    about = {"namespace": fleet.namespace, "fleet": fleet.name}
+    metrics.STATUS_WRITES.labels(**about).inc()
+    for phase in Phase:
+        count = sum(worker.phase == phase for worker in status.workers)
+        metrics.WORKERS.labels(**about, phase=phase).set(count)
+    old, new = fleet.status.rollout, status.rollout
+    if new and new.phase in {COMPLETED, FAILED} and (old is None or old.phase != new.phase):
+        metrics.ROLLOUTS.labels(**about, result=new.phase).inc()
 
 
 def _age(raw: Mapping[str, Any]) -> int:

@@ -132,7 +132,7 @@ class EngineSpec(Model):
         description="More flags for vLLM's API server.",
         json_schema_extra=rules(
             (
-                f"!self.exists(a, a.split('=')[0] in {list(_OWN_FLAGS)})",
+                f"!self.exists(a, a.split('=')[0].replace('_', '-') in {list(_OWN_FLAGS)})",
                 "engine.args: "
                 + ", ".join(_OWN_FLAGS)
                 + " are set from the spec (model, engine.tensorParallelSize) or by rlfleet",

@@ -100,6 +100,8 @@ class Command(Request):
 class PrepareRequest(Command):
     """Find the version, see that it is complete, check it. The engine goes on."""
 
+    timeout_s: float = Field(default=120, gt=0)
+
 
 class PauseRequest(Command):
     """Close the gate and pause the engine."""

@@ -18,6 +18,7 @@ from rlfleet_contract.models import (
     KVCache,
     PauseMode,
     PauseRequest,
+    PrepareRequest,
     ReloadRequest,
     ResumeRequest,
     Stage,
@@ -80,10 +81,12 @@ class Steps:
         self.gate: GateState | None = None
         """The gate as it was seen last."""
 
-    async def prepare(self, version: str) -> None:
+    async def prepare(self, request: PrepareRequest) -> None:
         """Check the version and note that it can be reloaded."""
-        self._checked = await asyncio.to_thread(self._checkpoints.check, version)
-        self._journal.prepared(version)
+        self._checked = await asyncio.to_thread(
+            self._checkpoints.check, request.version, request.timeout_s
+        )
+        self._journal.prepared(request.version)
 
     async def pause(self, request: PauseRequest) -> None:
         """Close the gate, then pause the engine."""

@@ -66,9 +66,9 @@ class Checkpoints:
         self._layout = Layout.of(settings.weights_path)
         self._model: _Content | None = None
 
-    def check(self, version: str) -> Checkpoint:
+    def check(self, version: str, limit_s: float | None = None) -> Checkpoint:
         """Find the version and check it; raises what is wrong and what to do."""
-        deadline = time.monotonic() + self._settings.check_s
+        deadline = time.monotonic() + (limit_s or self._settings.check_s)
         model = self._boot_model(deadline)
         if version == BASE_VERSION:
             return _checkpoint(version, self._settings.model_path, model)

@@ -163,7 +163,7 @@ class Performer:
         with self._stopwatch.measure(verb):
             match command:
                 case PrepareRequest():
-                    await self._steps.prepare(command.version)
+                    await self._steps.prepare(command)
                 case PauseRequest():
                     await self._steps.pause(command)
                 case FlushRequest():

@@ -56,7 +56,7 @@ class Pair:
 
     async def prepare(self, version: str) -> WorkerReport:
         request = PrepareRequest(operation=uuid4().hex, version=version)
-        return await self.client.prepare(TOKEN, request, 10)
+        return await self.client.prepare(TOKEN, request)
 
     async def update(self, version: str, **fields: Any) -> WorkerReport:
         request = UpdateRequest(operation=uuid4().hex, version=version, **fields)
@@ -233,7 +233,7 @@ async def test_a_command_that_the_sidecar_does_not_know(pair: Pair) -> None:
     request = PrepareRequest.model_construct(operation="", version="../step-1")
 
     with pytest.raises(WorkerProblem) as caught:
-        await pair.client.prepare(TOKEN, request, 10)
+        await pair.client.prepare(TOKEN, request)
 
     assert caught.value.problem.code is Code.INVALID_REQUEST
 
@@ -311,6 +311,6 @@ async def test_silence_is_unreachable() -> None:
         client = WorkerClient(f"http://127.0.0.1:{port}", asyncio.Semaphore(1))
 
         with pytest.raises(Unreachable, match="ReadTimeout"):
-            await client.prepare(TOKEN, PrepareRequest(operation="o", version="step-1"), 0.1)
+            await client.prepare(TOKEN, PrepareRequest(operation="o", version="step-1"))
 
         await client.close()

@@ -167,7 +167,7 @@ def kill_engine_core(shell: Shell, pod: str) -> None:
         "import os, signal, pathlib\n"
         "for p in pathlib.Path('/proc').glob('[0-9]*/cmdline'):\n"
         "    pid = int(p.parent.name)\n"
-        "    if pid != 1 and b'EngineCore' in p.read_bytes():\n"
+        "    if p.read_bytes().startswith(b'VLLM::EngineCore'):\n"
         "        os.kill(pid, signal.SIGKILL)\n"
         "        print('killed', pid)\n"
     )

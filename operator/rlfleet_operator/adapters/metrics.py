@@ -15,7 +15,11 @@ STATUS_WRITES = Counter(
 )
 ADMIN_REQUESTS = Counter("rlfleet_admin_requests", "Calls to sidecars.", ["verb", "code"])
 ROLLOUTS = Counter("rlfleet_rollouts", "Rollouts that ended.", ["namespace", "fleet", "result"])
-WORKERS = Gauge("rlfleet_workers", "Workers by phase.", ["namespace", "fleet", "phase"])
+WORKERS = Gauge(
+    "rlfleet_workers",
+    "Workers by phase, of those that status lists.",
+    ["namespace", "fleet", "phase"],
+)
 RECONCILE = Histogram("rlfleet_reconcile_seconds", "One pass over a fleet, without waiting.")
 
 _STALE_S = 30.0

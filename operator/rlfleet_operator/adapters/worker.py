@@ -54,8 +54,9 @@ class WorkerClient:
         async with self._limit:
             return await self._send("state", "GET", api.STATE_PATH, token, None, _STATE_S)
 
-    async def prepare(self, token: str, request: PrepareRequest, timeout_s: float) -> WorkerReport:
+    async def prepare(self, token: str, request: PrepareRequest) -> WorkerReport:
         """Have a version found and checked."""
+        timeout_s = request.timeout_s + _MARGIN_S
         return await self._send("prepare", "POST", api.PREPARE_PATH, token, request, timeout_s)
 
     async def update(self, token: str, request: UpdateRequest) -> WorkerReport:

@@ -81,6 +81,8 @@ def _workers(before: FleetStatus, after: FleetStatus) -> list[Event]:
                 Event("Normal", "WorkerReady", f"{worker.name} serves {worker.version or 'again'}")
             )
     if len(events) > _NAMED_WORKERS:
-        text = f"{len(events)} workers changed, the first: {events[0].message}"
-        return [Event(events[0].type, "WorkersChanged", text)]
+        # The worst is told: a warning must not hide behind a worker that came back.
+        worst = next((event for event in events if event.type == "Warning"), events[0])
+        text = f"{len(events)} workers changed; {worst.message}"
+        return [Event(worst.type, "WorkersChanged", text)]
     return events

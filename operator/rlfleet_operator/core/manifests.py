@@ -48,7 +48,11 @@ class Defaults:
 def template_hash(fleet: Fleet) -> str:
     """Return a digest of everything whose change means other pods."""
     spec = fleet.spec.model_dump(
-        mode="json", by_alias=True, include={"model", "weights", "engine", "sidecar", "template"}
+        mode="json",
+        by_alias=True,
+        include={"model", "weights", "engine", "sidecar", "template"},
+        # A release that brings a new field with a default must restart nobody.
+        exclude_defaults=True,
     )
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
