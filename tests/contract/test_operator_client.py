@@ -311,6 +311,6 @@ async def test_silence_is_unreachable() -> None:
         client = WorkerClient(f"http://127.0.0.1:{port}", asyncio.Semaphore(1))
 
         with pytest.raises(Unreachable, match="ReadTimeout"):
-            await client.prepare(TOKEN, PrepareRequest(operation="o", version="step-1"))
+            await client.state(TOKEN)
 
         await client.close()
