@@ -11,46 +11,6 @@ from dev import crd
 
 Schema = dict[str, Any]
 
-_MEANINGS = {
-    "spec.engine.imagePullPolicy": "When the kubelet pulls the worker's images.",
-    "spec.engine.tensorParallelSize": "vLLM's `--tensor-parallel-size`.",
-    "spec.engine.extraEnv": "More environment variables of the engine's container.",
-    "spec.engine.extraEnv[].name": "The variable's name.",
-    "spec.engine.extraEnv[].value": "Its value.",
-    "requests": "What the scheduler sets aside, by resource name.",
-    "limits": "What the container may use at most, by resource name.",
-    "prepareSeconds": "Finding and checking the version; the engine serves meanwhile.",
-    "pauseSeconds": "Closing the gate and pausing the engine; in mode Wait also the requests"
-    " in flight.",
-    "flushSeconds": "Emptying the KV and prefix cache.",
-    "reloadSeconds": "Installing the weights in place.",
-    "verifySeconds": "The probe behind the closed gate.",
-    "resumeSeconds": "Opening the gate.",
-    "status.observedGeneration": "The `metadata.generation` that this status is about; -1 before"
-    " the operator has seen the fleet.",
-    "status.quarantinedReplicas": "Workers whose engine is in doubt: out of service until a good"
-    " version is loaded and proved, or the pod is replaced.",
-    "status.rollout.from": "The version that was served when it began; empty if none was.",
-    "status.rollout.to": "The version that it leads to.",
-    "status.rollout.message": "The first refusal or failure of `to`, in the worker's words.",
-    "status.rollout.startedAt": "When it was recorded.",
-    "status.rollout.finishedAt": "When it became Completed or Failed.",
-    "minMs": "Of the quickest worker.",
-    "medianMs": "The median.",
-    "maxMs": "Of the slowest worker.",
-    "status.workers[].name": "The worker's name, which is its pod's too.",
-    "status.workers[].phase": "Where it stands (docs/glossary.md).",
-    "status.workers[].ready": "Whether it takes traffic.",
-    "status.workers[].message": "What is wrong with it, if anything is known to be.",
-    "status.conditions": "Ready and WeightsSynced always; Reconciling and Stalled only while"
-    " they are true (docs/how-to/change-weights.md).",
-    "status.conditions[].type": "Ready, WeightsSynced, Reconciling or Stalled.",
-    "status.conditions[].status": "Whether it is so.",
-    "status.conditions[].reason": "Why, in one word.",
-    "status.conditions[].message": "Why, in a sentence.",
-    "status.conditions[].lastTransitionTime": "When `status` changed last.",
-    "status.conditions[].observedGeneration": "The `metadata.generation` that it is about.",
-}
 _HEAD = """\
 # RLInferenceFleet
 
@@ -124,9 +84,7 @@ def _table(fields: list[Field], *, has_defaults: bool) -> str:
 
 def meaning_of(field: Field) -> str:
     """Return what a field is for; raises KeyError when nobody has said it."""
-    told = _MEANINGS.get(field.path) or field.schema.get("description")
-    text = str(told) if told else _MEANINGS[field.path.rpartition(".")[2]]
-    return text.replace("|", "\\|").replace("\n", " ")
+    return str(field.schema["description"]).replace("|", "\\|").replace("\n", " ")
 
 
 def _default(field: Field) -> str:

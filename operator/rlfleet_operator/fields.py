@@ -20,7 +20,12 @@ class Model(BaseModel):
     """Camel-cased in YAML, frozen here."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore"
+        alias_generator=to_camel,
+        populate_by_name=True,
+        frozen=True,
+        extra="ignore",
+        # A docstring below a field is what `kubectl explain` prints.
+        use_attribute_docstrings=True,
     )
 
 

@@ -32,14 +32,18 @@ class ResourceList(Model):
     """Requests and limits of a container."""
 
     requests: dict[str, Quantity] = Field(default_factory=dict)
+    """What the scheduler sets aside, by resource name."""
     limits: dict[str, Quantity] = Field(default_factory=dict)
+    """What the container may use at most, by resource name."""
 
 
 class EnvVar(Model):
     """One environment variable."""
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
+    """The variable's name."""
     value: str = Field(default="", max_length=4096)
+    """Its value."""
 
 
 class ModelSpec(Model):
@@ -127,6 +131,7 @@ class EngineSpec(Model):
         " the default is the operator's.",
     )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """When the kubelet pulls the worker's images."""
     args: Annotated[list[Annotated[str, Field(max_length=1024)]], Field(max_length=64)] = Field(
         default_factory=list,
         description="More flags for vLLM's API server.",
@@ -141,7 +146,9 @@ class EngineSpec(Model):
     )
     resources: ResourceList = Field(default_factory=ResourceList)
     tensor_parallel_size: int = Field(default=1, ge=1, le=64)
+    """vLLM's --tensor-parallel-size."""
     extra_env: Annotated[list[EnvVar], Field(max_length=64)] = Field(default_factory=list)
+    """More environment variables of the engine's container."""
     shared_memory: Quantity = Field(default="2Gi", description="Size of /dev/shm.")
 
 
@@ -158,11 +165,17 @@ class TimeoutsSpec(Model):
     """How long one worker may take for each step of a change, in seconds."""
 
     prepare_seconds: int = Field(default=900, ge=1, le=86400)
+    """Finding and checking the version; the engine serves meanwhile."""
     pause_seconds: int = Field(default=60, ge=1, le=86400)
+    """Closing the gate and pausing the engine; in mode Wait also the requests in flight."""
     flush_seconds: int = Field(default=30, ge=1, le=86400)
+    """Emptying the KV and prefix cache."""
     reload_seconds: int = Field(default=600, ge=1, le=86400)
+    """Installing the weights in place."""
     verify_seconds: int = Field(default=60, ge=1, le=86400)
+    """The probe behind the closed gate."""
     resume_seconds: int = Field(default=30, ge=1, le=86400)
+    """Opening the gate."""
 
 
 class RolloutSpec(Model):
