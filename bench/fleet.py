@@ -17,6 +17,8 @@ from rlfleet_contract.models import Change, WorkerReport
 
 BOOT_S = 900
 _CHANGE_S = 300
+_REST_S = 3.0
+"""Between changes: a trainer's are minutes apart, and status is written once a second at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Fleet:
         """Change to the other version."""
         one, other = self.model.versions
         self._version = other if self._version == one else one
+        time.sleep(_REST_S)
         patch = json.dumps({"spec": {"weightVersion": self._version}})
         self._shell.kubectl("patch", "rlf", self.model.name, "--type=merge", "-p", patch)
         begun = time.time()

@@ -11,7 +11,7 @@ from dev.steps import say
 _NOTES = """
 patch_to_proved_s: from kubectl patch's return until the last worker's own report says that
 its gate opened over the proved version. Real vLLM on CPU, tiny model, maxUnavailable 1, so
-workers change one after the other; medians.
+workers change one after the other; medians. The fleet is at rest for 3 s before each patch.
 
 patch_to_proved_overhead_s is that minus the sum of all workers' pause windows (timings.window_s,
 reloads included), which follow one another. What is left is the control: seeing the patch,

@@ -114,6 +114,7 @@ class Bench:
         before, cpu = await _status_writes(), machine.cpu_s(self.operator)
         await asyncio.sleep(REST_S)
         share = (machine.cpu_s(self.operator) - cpu) / REST_S
+        say(f"at rest: the operator takes {share:.1%} of a core")
         return max(await _status_writes() - before, len(self.witness.seen)), share
 
 
