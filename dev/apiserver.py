@@ -8,6 +8,7 @@ number of them run side by side. Whatever ends the caller, SIGKILL included, als
 ends the servers and removes the folder: a guard process sees its pipe close.
 """
 
+import contextlib
 import http.client
 import os
 import signal
@@ -134,7 +135,8 @@ def is_ready(at: controlplane.Endpoints, token: str) -> bool:
         client = http.client.HTTPSConnection(
             at.address, at.apiserver_port, timeout=2, context=trust
         )
-        return all(_answers(client, path, token) for path in FIRST_PATHS)
+        with contextlib.closing(client):
+            return all(_answers(client, path, token) for path in FIRST_PATHS)
     except (OSError, http.client.HTTPException):
         return False
 

@@ -198,7 +198,7 @@ class RolloutSpec(Model):
         default=KVCache.RESET,
         description="Reset empties the KV and prefix cache with the change; Preserve keeps it.",
     )
-    timeouts: TimeoutsSpec = Field(default_factory=TimeoutsSpec)
+    timeouts: TimeoutsSpec = Field(default_factory=TimeoutsSpec, json_schema_extra={"default": {}})
     progress_deadline_seconds: int = Field(
         default=1800,
         ge=1,
@@ -237,7 +237,8 @@ class FleetSpec(Model):
         " metadata.annotations and spec (nodeSelector, tolerations, affinity, volumes, ...);"
         " lists of named things are merged by name. The containers are `engine` and `sidecar`.",
     )
-    rollout: RolloutSpec = Field(default_factory=RolloutSpec)
+    # An empty default, so that the API server writes the defaults within for people to read.
+    rollout: RolloutSpec = Field(default_factory=RolloutSpec, json_schema_extra={"default": {}})
     status_worker_limit: int = Field(
         default=256, ge=0, le=512, description="How many workers status.workers may list."
     )
