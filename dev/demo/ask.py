@@ -14,6 +14,8 @@ PROMPT = "the quick brown fox"
 def main() -> None:
     """Ask every worker named on the command line; print one JSON object a line."""
     fleet, *workers = sys.argv[1:]
+    # A worker's name may reach DNS a moment after the worker is ready.
+    http = httpx.Client(transport=httpx.HTTPTransport(retries=6), timeout=60)
     for worker in workers:
         url = f"http://{worker}.{fleet}-workers:8000/v1/completions"
         body = {
@@ -23,7 +25,7 @@ def main() -> None:
             "max_tokens": 12,
             "return_token_ids": True,
         }
-        choice = httpx.post(url, json=body, timeout=60).raise_for_status().json()["choices"][0]
+        choice = http.post(url, json=body).raise_for_status().json()["choices"][0]
         print(json.dumps({"worker": worker, "tokens": choice["token_ids"]}))
 
 

@@ -9,7 +9,7 @@ from rlfleet_contract import api
 from rlfleet_contract.models import Stage
 from tests.contract.subject import Subject
 
-LONG = {"max_tokens": 400, "min_tokens": 400, "ignore_eos": True, "return_token_ids": True}
+LONG = {"max_tokens": 900, "min_tokens": 900, "ignore_eos": True, "return_token_ids": True}
 
 
 async def started(subject: Subject) -> "asyncio.Task[httpx.Response]":
