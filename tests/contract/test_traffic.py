@@ -13,12 +13,18 @@ LONG = {"max_tokens": 900, "min_tokens": 900, "ignore_eos": True, "return_token_
 
 
 async def started(subject: Subject) -> "asyncio.Task[httpx.Response]":
-    """Begin a long completion and wait until the engine has it."""
+    """Begin a long completion and give the engine the time to begin it, too."""
     task = asyncio.create_task(subject.complete(**LONG))
-    async with asyncio.timeout(10):
-        while not (await subject.report()).in_flight:  # noqa: ASYNC110 - it is remote
-            await asyncio.sleep(0.01)
+    done, _ = await asyncio.wait([task], timeout=0.3)
+    assert not done, task
     return task
+
+
+async def until_in_flight(subject: Subject, *, is_any: bool) -> None:
+    """Wait until the sidecar has seen requests, or none any more, at its engine."""
+    async with asyncio.timeout(30):
+        while bool((await subject.report()).in_flight) is not is_any:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
 
 
 def choice_of(reply: httpx.Response) -> dict[str, Any]:
@@ -99,10 +105,9 @@ async def test_a_client_that_leaves_while_it_waits_is_forgotten(subject: Subject
     await subject.serve(subject.versions.first)
     await subject.ok(api.PAUSE_PATH, subject.versions.second)
     request = await started(subject)
+    await until_in_flight(subject, is_any=True)
 
     request.cancel()
 
-    async with asyncio.timeout(10):
-        while (await subject.report()).in_flight:  # noqa: ASYNC110 - it is remote
-            await asyncio.sleep(0.01)
+    await until_in_flight(subject, is_any=False)
     await subject.ok(api.RESUME_PATH, subject.versions.first)
