@@ -33,8 +33,8 @@ from rlfleet_operator.settings import Settings
 
 _log = logging.getLogger(__name__)
 
-_WRITE_INTERVAL_S = 1.0
-"""A fleet's status is written once in this time at most."""
+_WRITE_INTERVAL_S = 1.1
+"""A fleet's status is written once in this time at most: once a second, however replies jitter."""
 _SURROUNDINGS_S = 60.0
 """How often Services, Secret and PodDisruptionBudget are looked after at rest."""
 _ERROR_PAUSE_S = 2.0
