@@ -126,7 +126,7 @@ class Kube:
                     raise _watch_error(event["object"])
                 yield event["type"], event["object"]
         finally:
-            response.close()
+            _hang_up(response)
 
     async def _call(
         self,
@@ -144,7 +144,7 @@ class Kube:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
         finally:
-            response.close()
+            _hang_up(response)
 
     async def _open(
         self,
@@ -166,6 +166,17 @@ class Kube:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
         return answer.response  # type: ignore[no-any-return]
+
+
+def _hang_up(response: aiohttp.ClientResponse) -> None:
+    """Let go of a response; one that was not read to its end takes its connection with it.
+
+    At once: TLS' own farewell waits up to 30 s for the server's, and outlives the loop.
+    """
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
