@@ -89,12 +89,31 @@ class Timeouts(Request):
     resume_s: float = Field(default=30, gt=0)
 
 
+class Fence(Request):
+    """Who sends a command, and to whom: a sidecar carries out nothing of an older driver.
+
+    A lower ``epoch`` than the highest that was seen gets 409 StaleEpoch with that one; a
+    repeat of (epoch, sequence) gets the answer that the first got.
+    """
+
+    fleet: Annotated[str, StringConstraints(max_length=64)]
+    """UID of the fleet, so that a namesake's driver is refused."""
+    pod: Annotated[str, StringConstraints(max_length=64)]
+    """UID of the pod that is meant: its successor at the same address is another worker."""
+    epoch: int = Field(ge=0)
+    """Raised by compare-and-swap in the fleet's status whenever a driver takes over."""
+    sequence: int = Field(ge=0)
+    """Counts the commands of one epoch to one worker; a repeat carries the same number."""
+
+
 class Command(Request):
     """What every command carries: whose it is and what it is about."""
 
     operation: Operation
     """The rollout's id. A command repeated under it has one effect and one answer."""
     version: Version
+    fence: Fence | None = None
+    """None from a caller that is no operator: a trainer or a person."""
 
 
 class PrepareRequest(Command):

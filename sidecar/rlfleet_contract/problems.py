@@ -15,6 +15,8 @@ class Code(StrEnum):
 
     UNAUTHORIZED = "Unauthorized"
     INVALID_REQUEST = "InvalidRequest"
+    STALE_EPOCH = "StaleEpoch"
+    WRONG_WORKER = "WrongWorker"
     BUSY = "Busy"
     WRONG_STAGE = "WrongStage"
     NOT_PREPARED = "NotPrepared"
@@ -46,6 +48,8 @@ class Meaning(NamedTuple):
 MEANINGS: dict[Code, Meaning] = {
     Code.UNAUTHORIZED: Meaning(401, retryable=False),
     Code.INVALID_REQUEST: Meaning(400, retryable=False),
+    Code.STALE_EPOCH: Meaning(409, retryable=False),
+    Code.WRONG_WORKER: Meaning(409, retryable=False),
     Code.BUSY: Meaning(409, retryable=True),
     Code.WRONG_STAGE: Meaning(409, retryable=False),
     Code.NOT_PREPARED: Meaning(409, retryable=True),
@@ -90,6 +94,8 @@ class Problem(BaseModel):
     """The version that the failed command named."""
     operation: str | None = None
     """The operation (a rollout's id) that the failed command belonged to."""
+    epoch: int | None = None
+    """With StaleEpoch: the highest epoch that this worker has seen."""
 
     @classmethod
     def of(
