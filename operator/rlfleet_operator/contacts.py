@@ -24,7 +24,7 @@ from rlfleet_operator.adapters.worker import WorkerClient
 from rlfleet_operator.core.actions import Prepare, Update
 from rlfleet_operator.core.world import Pod, Worker
 from rlfleet_operator.errors import OperatorError, WorkerProblem
-from rlfleet_operator.resource import RolloutSpec
+from rlfleet_operator.resource_rollout import RolloutSpec
 
 _log = logging.getLogger(__name__)
 

@@ -57,6 +57,21 @@ IntOrPercent = Annotated[
         }
     ),
 ]
+Share = Annotated[
+    int | str,
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            **rules(
+                (
+                    "type(self) == int ? self >= 0 : self.matches('^([0-9][0-9]?|100)%$')",
+                    "must be a number of workers, or a percentage from '0%' to '100%'",
+                )
+            ),
+        }
+    ),
+]
+"""As IntOrPercent, and may be none at all."""
 Opaque = Annotated[
     dict[str, Any],
     WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),

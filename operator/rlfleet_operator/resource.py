@@ -1,7 +1,7 @@
 """The spec of an RLInferenceFleet as models: what the user wants.
 
-crds/ is generated from this file and resource_status.py, so a description here is
-what ``kubectl explain`` prints. What users write is checked by the API server
+crds/ is generated from this file, resource_rollout.py and resource_status.py, so a
+description here is what ``kubectl explain`` prints. What users write is checked by the API server
 (schema and CEL, no webhook); what is read here tolerates unknown fields, because
 an older operator may meet a newer CRD. The operator never writes it.
 """
@@ -10,10 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from rlfleet_contract.models import KVCache, PauseMode
 from rlfleet_operator.fields import (
     AbsolutePath,
-    IntOrPercent,
     Model,
     Opaque,
     Quantity,
@@ -21,6 +19,7 @@ from rlfleet_operator.fields import (
     VolumeSource,
     rules,
 )
+from rlfleet_operator.resource_rollout import RolloutSpec, StalenessSpec
 
 GROUP = "rlfleet.dev"
 API_VERSION = "v1alpha1"
@@ -103,6 +102,18 @@ class WeightsSpec(Model):
         description="Files by which a trainer says that a checkpoint is complete: any one is"
         " enough. `.finished` counts only if it is not older than `.sender_ready`.",
     )
+    run_id: str = Field(
+        default="",
+        max_length=128,
+        description="The training run that weightVersion comes from; a new run begins a new order"
+        " of steps.",
+    )
+    step: int | None = Field(
+        default=None,
+        ge=0,
+        description="The step of weightVersion within runId. A lower one than before is refused,"
+        " unless rollout.allowRewind says that it is meant.",
+    )
 
 
 _OWN_FLAGS = (
@@ -161,52 +172,6 @@ class SidecarSpec(Model):
     resources: ResourceList = Field(default_factory=ResourceList)
 
 
-class TimeoutsSpec(Model):
-    """How long one worker may take for each step of a change, in seconds."""
-
-    prepare_seconds: int = Field(default=900, ge=1, le=86400)
-    """Finding and checking the version; the engine serves meanwhile."""
-    pause_seconds: int = Field(default=60, ge=1, le=86400)
-    """Closing the gate and pausing the engine; in mode Wait also the requests in flight."""
-    flush_seconds: int = Field(default=30, ge=1, le=86400)
-    """Emptying the KV and prefix cache."""
-    reload_seconds: int = Field(default=600, ge=1, le=86400)
-    """Installing the weights in place."""
-    verify_seconds: int = Field(default=60, ge=1, le=86400)
-    """The probe behind the closed gate."""
-    resume_seconds: int = Field(default=30, ge=1, le=86400)
-    """Opening the gate."""
-
-
-class RolloutSpec(Model):
-    """How a new weightVersion reaches the workers."""
-
-    strategy: Literal["Rolling"] = Field(
-        default="Rolling", description="Rolling: batches of at most maxUnavailable workers."
-    )
-    max_unavailable: IntOrPercent = Field(
-        default="25%",
-        description="How many workers may be out at once, a number or a percentage"
-        " (rounded down, at least one). Workers that are broken already are not counted.",
-    )
-    pause_mode: PauseMode = Field(
-        default=PauseMode.KEEP,
-        description="What becomes of requests in flight: Keep freezes them and goes on with the"
-        " new weights, Wait lets them end first, Abort ends them at once, marked.",
-    )
-    kv_cache: KVCache = Field(
-        default=KVCache.RESET,
-        description="Reset empties the KV and prefix cache with the change; Preserve keeps it.",
-    )
-    timeouts: TimeoutsSpec = Field(default_factory=TimeoutsSpec, json_schema_extra={"default": {}})
-    progress_deadline_seconds: int = Field(
-        default=1800,
-        ge=1,
-        le=604800,
-        description="Without an end after this time the rollout is reported as Stalled.",
-    )
-
-
 class FleetSpec(Model):
     """What the user wants; the operator never writes it."""
 
@@ -215,6 +180,17 @@ class FleetSpec(Model):
             (
                 "!has(self.weightVersion) || self.weightVersion == 'base' || has(self.weights)",
                 "weightVersion needs weights.path, which tells where versions are found",
+            ),
+            (
+                (
+                    "!has(self.weights) || !has(oldSelf.weights) || !has(self.weights.step)"
+                    " || !has(oldSelf.weights.step) || self.weights.step >= oldSelf.weights.step"
+                    " || self.weights.runId != oldSelf.weights.runId || self.rollout.allowRewind"
+                ),
+                (
+                    "weights.step is lower than before within one weights.runId: set"
+                    " rollout.allowRewind if going back is meant, or another weights.runId"
+                ),
             ),
         )
     )
@@ -239,6 +215,14 @@ class FleetSpec(Model):
     )
     # An empty default, so that the API server writes the defaults within for people to read.
     rollout: RolloutSpec = Field(default_factory=RolloutSpec, json_schema_extra={"default": {}})
+    staleness: StalenessSpec | None = Field(
+        default=None,
+        description="Bounds on how old the served weights may be. Steps are compared by"
+        " weights.step, else by the number at the end of a version's name.",
+    )
+    history_limit: int = Field(
+        default=10, ge=0, le=50, description="How many ended rollouts status.history keeps."
+    )
     status_worker_limit: int = Field(
         default=256, ge=0, le=512, description="How many workers status.workers may list."
     )

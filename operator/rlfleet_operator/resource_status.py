@@ -35,27 +35,70 @@ class RolloutStatus(Model):
     """The newest rollout, recorded before its first side effect."""
 
     id: int = Field(description="Counts rollouts: A, B, A are three.")
+    reason: str = Field(
+        default="Spec", description="Spec (weightVersion was changed), Restart or Rollback."
+    )
+    asked: str = Field(
+        default="", description="The weightVersion that it answers; `to`, but for a rollback."
+    )
     from_version: str = Field(default="", alias="from")
     """The version that was served when it began; empty if none was."""
     to: str
     """The version that it leads to."""
     phase: str = Field(
         description="Waiting (for pods), Preparing, Pausing, Flushing, Reloading, Verifying,"
-        " Resuming, Updating (between two batches), Refused, Completed or Failed."
+        " Resuming, Updating (between two batches), Paused, CanaryHold, Partitioned, Refused,"
+        " Completed, RolledBack, Failed or Held."
     )
     message: str = Field(default="", max_length=1024)
-    """The first refusal or failure of `to`, in the worker's words."""
+    """The first refusal or failure of `to`, in the worker's words, or why it was rolled back."""
     started_at: str
     """When it was recorded."""
     finished_at: str | None = None
-    """When it became Completed or Failed."""
+    """When it ended."""
     seconds: float | None = Field(default=None, description="From start to end.")
+    held_since: str | None = None
+    """Since when it is held: paused, or waiting for its canaries."""
+    held_seconds: int = 0
+    """How long it was held before; does not count for the progress deadline."""
+    canary_since: str | None = None
+    """Since when its canaries serve."""
+    restart_id: str = ""
+    """The rollout.restartId that it answers."""
+    run_id: str = ""
+    """The weights.runId of `asked`."""
+    step: int | None = None
+    """The weights.step of `asked`."""
     timings: RolloutTimings | None = None
 
     @property
     def started_epoch(self) -> float:
         """``started_at`` in seconds since the epoch."""
         return datetime.fromisoformat(self.started_at).timestamp()
+
+
+class PastRollout(Model):
+    """A rollout that has ended, or gave way to the next."""
+
+    id: int
+    """Its id."""
+    reason: str = "Spec"
+    """Spec, Restart or Rollback."""
+    from_version: str = Field(default="", alias="from")
+    """The version that was served when it began."""
+    to: str
+    """The version that it led to."""
+    result: str
+    """Completed, RolledBack, Failed, Held or Superseded."""
+    started_at: str
+    """When it began."""
+    seconds: float
+    """From start to end."""
+    window_ms: int | None = Field(
+        default=None, description="The median pause window of its workers, in milliseconds."
+    )
+    message: str = Field(default="", max_length=256)
+    """Why it did not complete."""
 
 
 class WorkerStatus(Model):
@@ -79,7 +122,7 @@ class Condition(Model):
     """A condition as Kubernetes' API conventions define it."""
 
     type: str
-    """Ready, WeightsSynced, Reconciling or Stalled."""
+    """Ready, WeightsSynced, Reconciling, Stalled or Degraded."""
     status: Literal["True", "False", "Unknown"]
     """Whether it is so."""
     reason: str
@@ -110,7 +153,21 @@ class FleetStatus(Model):
         " empty while they differ.",
     )
     proved: str = Field(default="", description="Workers that proved the target, of all.")
+    skew: int | None = Field(
+        default=None,
+        description="Steps between the newest and the oldest version that takes traffic.",
+    )
     rollout: RolloutStatus | None = None
+    history: list[PastRollout] = Field(
+        default_factory=list,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        description="Rollouts before the newest, the latest first.",
+    )
+    preview: list[str] = Field(
+        default_factory=list,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        description="With rollout.dryRun: what a changed weightVersion would do.",
+    )
     workers: list[WorkerStatus] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
@@ -124,4 +181,4 @@ class FleetStatus(Model):
             "x-kubernetes-list-map-keys": ["type"],
         },
     )
-    """Ready and WeightsSynced always; Reconciling and Stalled only while they are true."""
+    """Ready and WeightsSynced always; Reconciling, Stalled, Degraded only while they are true."""

@@ -49,6 +49,16 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "flags of vLLM": {"engine": {"args": ["--enforce-eager", "--max-model-len=64"]}},
     "resources": {"engine": {"resources": {"limits": {"cpu": 1, "nvidia.com/gpu": "8"}}}},
     "any volume source": {"model": LEAST["model"] | {"volume": {"emptyDir": {"sizeLimit": 1}}}},
+    "a barrier": {"rollout": {"strategy": "Barrier"}},
+    "a canary": {
+        "rollout": {"strategy": "Canary", "canary": {"count": "10%", "promote": "Manual"}}
+    },
+    "a canary by its defaults": {"rollout": {"strategy": "Canary"}},
+    "a partition": {"rollout": {"partition": "50%"}},
+    "no partition by name": {"rollout": {"strategy": "Barrier", "partition": "0%"}},
+    "a rollback": {"rollout": {"onFailure": "Rollback", "maxFailed": 0}},
+    "a run and its step": {"weights": LEAST["weights"] | {"runId": "a", "step": 12}},
+    "bounds of staleness": {"staleness": {"maxSkew": 2, "minVersion": "step-3"}},
     "any pod template": {"template": {"spec": {"nodeSelector": {"gpu": "h200"}}}},
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -95,6 +105,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"rollout": {"timeouts": {"pauseSeconds": 0}}},
         "spec.rollout.timeouts.pauseSeconds",
     ),
+    "a canary without its strategy": ({"rollout": {"canary": {}}}, "for strategy Canary"),
+    "a canary of nobody": (
+        {"rollout": {"strategy": "Canary", "canary": {"count": 0}}},
+        "at least 1",
+    ),
+    "a barrier with a partition": (
+        {"rollout": {"strategy": "Barrier", "partition": 1}},
+        "cannot be had with strategy Barrier",
+    ),
+    "a negative partition": ({"rollout": {"partition": -1}}, "from '0%' to '100%'"),
+    "a step below none": ({"weights": LEAST["weights"] | {"step": -1}}, "spec.weights.step"),
     "half a GPU group": ({"engine": {"tensorParallelSize": 0}}, "tensorParallelSize"),
 }
 
@@ -116,6 +137,33 @@ def test_it_is_refused_by_name(
 
     assert not is_accepted
     assert words in answer.replace('\\"', '"')
+
+
+def _patched(plane: apiserver.ControlPlane, namespace: str, spec: dict[str, Any]) -> str:
+    words = (
+        "-n",
+        namespace,
+        "patch",
+        "rlf/ordered",
+        "--type=merge",
+        "-p",
+        json.dumps({"spec": spec}),
+    )
+    done = kubectl(plane, *words, check=False)
+    return done.stderr
+
+
+def test_a_step_back_within_a_run_is_refused_unless_it_is_meant(
+    plane: apiserver.ControlPlane, namespace: str
+) -> None:
+    spec = {"weights": LEAST["weights"] | {"runId": "a", "step": 12}}
+    kubectl(plane, "-n", namespace, "create", "-f", "-", stdin=manifest(spec, "ordered"))
+
+    assert _patched(plane, namespace, {"weights": {"step": 13}}) == ""
+    assert "rollout.allowRewind" in _patched(plane, namespace, {"weights": {"step": 12}})
+    assert _patched(plane, namespace, {"weights": {"runId": "b", "step": 1}}) == ""
+    rewound = {"weights": {"step": 0}, "rollout": {"allowRewind": True}}
+    assert _patched(plane, namespace, rewound) == ""
 
 
 @pytest.mark.parametrize("name", ["0qwen", "q" * 51, "a.b"])
