@@ -230,7 +230,7 @@ def _update_request(action: Update, rollout: RolloutSpec) -> UpdateRequest:
         version=action.version,
         mode=rollout.pause_mode,
         kv_cache=rollout.kv_cache,
-        expected_fingerprint=action.expected_fingerprint,
+        expected=action.expected,
         timeouts=Timeouts(
             pause_s=steps.pause_seconds,
             flush_s=steps.flush_seconds,

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from rlfleet_contract.api import CONTRACT_VERSION, VERSION_PATTERN
 from rlfleet_contract.problems import Problem
+from rlfleet_contract.proof import Proof
 
 Version = Annotated[str, StringConstraints(pattern=VERSION_PATTERN)]
 Operation = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -145,8 +146,8 @@ class ReloadRequest(Command):
 class VerifyRequest(Command):
     """Let the engine run behind the closed gate and prove what it holds."""
 
-    expected_fingerprint: str | None = None
-    """What other workers that proved this version answered; None for the first."""
+    expected: Proof | None = None
+    """What another worker of the same template showed of this version; None for the first."""
     timeout_s: float = Field(default=60, gt=0)
 
 
@@ -161,7 +162,7 @@ class UpdateRequest(Command):
 
     mode: PauseMode = PauseMode.KEEP
     kv_cache: KVCache = KVCache.RESET
-    expected_fingerprint: str | None = None
+    expected: Proof | None = None
     timeouts: Timeouts = Timeouts()
 
 
@@ -208,8 +209,8 @@ class WorkerReport(Reply):
     stage: Stage
     proved: str | None = None
     """The version that the engine's weights were proved to be; None when unknown."""
-    fingerprint: str | None = None
-    """Digest of the probe's token ids at ``proved``: equal among equal workers."""
+    proof: Proof | None = None
+    """What was shown of ``proved``: other workers of the version compare with it."""
     installed: str | None = None
     """The version that was loaded last, proved or not."""
     prepared: str | None = None

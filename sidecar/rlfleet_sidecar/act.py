@@ -25,6 +25,7 @@ from rlfleet_contract.models import (
     VerifyRequest,
 )
 from rlfleet_contract.problems import Code
+from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_sidecar import probe
 from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints
 from rlfleet_sidecar.engine import Engine
@@ -34,6 +35,7 @@ from rlfleet_sidecar.errors import (
     EngineRestartedError,
     SidecarError,
 )
+from rlfleet_sidecar.evidence import demand_alike
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.settings import Settings
@@ -127,14 +129,21 @@ class Steps:
             async with within(Code.PROOF_FAILED, request.timeout_s, lost=lost):
                 await self._engine.close_gate(self._boot)
                 await self._engine.resume()
-                fingerprint = await self._probe(vocabulary)
+                tokens = await self._probe(vocabulary)
                 await self._engine.close_gate(self._boot)
-            self.demand_fingerprint(request.expected_fingerprint, fingerprint)
+            shown = Proof(
+                version=request.version,
+                boot=self._boot,
+                verified_by=(Evidence.PROBE,),
+                tokens=tokens,
+            )
+            more = demand_alike(request.expected, shown)
         except Exception:
             self._journal.move(Event.PROOF_FAILED, operation=request.operation)
             await self._silence()
             raise
-        self._journal.move(Event.PROVED, fingerprint=fingerprint, operation=request.operation)
+        proof = shown.model_copy(update={"verified_by": (*shown.verified_by, *more)})
+        self._journal.move(Event.PROVED, proof=proof, operation=request.operation)
 
     async def resume(self, request: ResumeRequest) -> None:
         """Open the gate over what is proved."""
@@ -207,14 +216,6 @@ class Steps:
         async with within(Code.INTERNAL, _LOOK_S):
             await move(self._boot)
 
-    def demand_fingerprint(self, expected: str | None, found: str | None) -> None:
-        """See that this worker answers as the others of its version do."""
-        if expected is not None and expected != found:
-            raise SidecarError(
-                Code.PROOF_FAILED,
-                f"the probe answered {found}, other workers of this version answered {expected}",
-            )
-
     @property
     def _boot(self) -> str:
         boot = self._journal.state.boot
@@ -236,7 +237,7 @@ class Steps:
         passes = [await self._ask_all(vocabulary) for _ in range(_PASSES)]
         if len(set(passes)) > 1:
             raise probe.BadAnswerError("the same greedy probe was answered in two ways")
-        return probe.fingerprint(passes[0])
+        return probe.digest(passes[0])
 
     async def _ask_all(self, vocabulary: int) -> tuple[tuple[int, ...], ...]:
         settings = self._settings

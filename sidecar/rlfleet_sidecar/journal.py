@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rlfleet_contract.models import Change, Stage
 from rlfleet_contract.problems import CHECKPOINT_CODES, Problem
+from rlfleet_contract.proof import Proof
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.swap import Event, State, step
 
@@ -73,12 +74,12 @@ class Journal:
         *,
         boot: str | None = None,
         version: str | None = None,
-        fingerprint: str | None = None,
+        proof: Proof | None = None,
         operation: str | None = None,
     ) -> None:
         """Let the event happen; raises, and changes nothing, if it cannot."""
         before = self.state
-        after = step(before, event, boot=boot, version=version, fingerprint=fingerprint)
+        after = step(before, event, boot=boot, version=version, proof=proof)
         booted = {"failure": None} if event is Event.BOOTED else {}
         self._write(state=after, **booted)
         _log.info(

@@ -31,6 +31,7 @@ from rlfleet_contract.models import (
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.act import Steps
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.evidence import demand_alike
 from rlfleet_sidecar.flight import Flight, Key
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.judge import Verdict, judge, judge_update
@@ -96,7 +97,7 @@ class Performer:
             boot=state.boot if is_up else None,
             stage=state.stage,
             proved=state.proved if is_up else None,
-            fingerprint=state.fingerprint if is_up else None,
+            proof=state.proof if is_up else None,
             installed=state.installed if is_up else None,
             prepared=state.prepared,
             running=self._running,
@@ -137,11 +138,11 @@ class Performer:
         if not isinstance(request, UpdateRequest):
             judge(state, _VERBS[type(request)], request.version)
             if isinstance(request, VerifyRequest) and state.proved == request.version:
-                self._steps.demand_fingerprint(request.expected_fingerprint, state.fingerprint)
+                demand_alike(request.expected, state.proof)
             return (request,)
         self._repeat_failure(request)
         if state.proved == request.version:
-            self._steps.demand_fingerprint(request.expected_fingerprint, state.fingerprint)
+            demand_alike(request.expected, state.proof)
         return steps_of(request, judge_update(state, request.version))
 
     def _repeat_failure(self, request: UpdateRequest) -> None:
@@ -226,7 +227,7 @@ def steps_of(request: UpdateRequest, verbs: Sequence[Verb]) -> tuple[Step, ...]:
         Verb.VERIFY: VerifyRequest(
             operation=operation,
             version=version,
-            expected_fingerprint=request.expected_fingerprint,
+            expected=request.expected,
             timeout_s=limits.verify_s,
         ),
         Verb.RESUME: ResumeRequest(operation=operation, version=version, timeout_s=limits.resume_s),

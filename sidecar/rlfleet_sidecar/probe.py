@@ -71,7 +71,7 @@ def _is_sound(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value) and value > _NO_LOGPROB
 
 
-def fingerprint(answers: Iterable[Sequence[int]]) -> str:
+def digest(answers: Iterable[Sequence[int]]) -> str:
     """Digest the answers to all prompts."""
     told = "|".join(",".join(str(token) for token in answer) for answer in answers)
     return sha256(told.encode()).hexdigest()[:32]

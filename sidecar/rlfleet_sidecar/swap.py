@@ -19,6 +19,7 @@ from enum import StrEnum
 
 from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import Stage, Verb
+from rlfleet_contract.proof import Proof
 
 
 class Event(StrEnum):
@@ -98,7 +99,7 @@ class State:
     """The engine's boot that all of this is about."""
     installed: str | None = None
     proved: str | None = None
-    fingerprint: str | None = None
+    proof: Proof | None = None
     prepared: str | None = None
     serving: bool = False
     """Takes traffic: it is open, or changes from one proved version to the next."""
@@ -116,7 +117,7 @@ def step(
     *,
     boot: str | None = None,
     version: str | None = None,
-    fingerprint: str | None = None,
+    proof: Proof | None = None,
 ) -> State:
     """Tell the state after the event (tests/property/test_swap.py holds its invariants)."""
     target = _target(state, event)
@@ -132,7 +133,7 @@ def step(
         case Event.RELOAD_FAILED:
             after = replace(state, installed=None)
         case Event.PROVED:
-            after = replace(state, proved=state.installed, fingerprint=fingerprint)
+            after = replace(state, proved=state.installed, proof=proof)
         case _:
             after = state
     return _settled(after, target)
@@ -155,7 +156,7 @@ def _settled(state: State, stage: Stage) -> State:
     """Enter the stage with what must be true in it."""
     serving = stage is Stage.OPEN or (state.serving and stage not in _OUT_OF_SERVICE)
     if stage in {Stage.LOADING, Stage.LOADED, Stage.DOUBT}:
-        state = replace(state, proved=None, fingerprint=None)
+        state = replace(state, proved=None, proof=None)
     return replace(state, stage=stage, serving=serving)
 
 

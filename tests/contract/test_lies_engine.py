@@ -111,10 +111,11 @@ async def test_an_engine_that_dies_comes_back_closed_on_its_boot_weights(
     assert (await subject.serve(subject.versions.first)).stage is Stage.OPEN
 
 
-async def test_old_weights_behind_a_good_answer_are_found_by_the_fingerprint_of_others(
+async def test_old_weights_behind_a_good_answer_are_found_by_the_proof_of_others(
     fake: Worker, subject: Subject
 ) -> None:
-    good = await subject.serve(subject.versions.second)
+    proof = (await subject.serve(subject.versions.second)).proof
+    assert proof is not None
     await subject.serve(subject.versions.first)
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_keeps_old=True)
     await subject.ok(api.PREPARE_PATH, subject.versions.second)
@@ -123,7 +124,7 @@ async def test_old_weights_behind_a_good_answer_are_found_by_the_fingerprint_of_
         Code.PROOF_FAILED,
         api.UPDATE_WEIGHTS_PATH,
         subject.versions.second,
-        expected_fingerprint=good.fingerprint,
+        expected=proof.model_dump(mode="json"),
     )
 
     assert (await subject.report()).stage is Stage.DOUBT

@@ -117,7 +117,7 @@ async def test_what_other_workers_answered_is_demanded(pair: Pair) -> None:
     await pair.prepare("step-2")
 
     with pytest.raises(WorkerProblem) as caught:
-        await pair.update("step-2", expected_fingerprint=proved.fingerprint)
+        await pair.update("step-2", expected=proved.proof)
 
     assert caught.value.problem.code is Code.PROOF_FAILED
     assert (await pair.client.state(TOKEN)).stage is Stage.DOUBT

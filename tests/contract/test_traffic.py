@@ -8,6 +8,7 @@ import httpx
 from rlfleet_contract import api
 from rlfleet_contract.models import Stage
 from tests.contract.subject import Subject
+from tests.proofs import foreign
 
 LONG = {"max_tokens": 900, "min_tokens": 900, "ignore_eos": True, "return_token_ids": True}
 
@@ -93,7 +94,9 @@ async def test_requests_that_an_unproved_engine_answers_are_ended_when_its_proof
     await asyncio.sleep(0.1)
 
     reply = await subject.send(
-        api.UPDATE_WEIGHTS_PATH, subject.versions.second, expected_fingerprint="another"
+        api.UPDATE_WEIGHTS_PATH,
+        subject.versions.second,
+        expected=foreign(subject.versions.second),
     )
 
     assert reply.status_code == 502

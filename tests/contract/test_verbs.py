@@ -5,9 +5,11 @@ from uuid import uuid4
 import pytest
 
 from rlfleet_contract import api
-from rlfleet_contract.models import Stage
+from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code
+from rlfleet_contract.proof import Evidence
 from tests.contract.subject import Subject
+from tests.proofs import foreign
 
 IN_ORDER = {
     api.PREPARE_PATH: None,
@@ -19,11 +21,18 @@ IN_ORDER = {
 }
 
 
+def shown(report: WorkerReport) -> tuple[str | None, str]:
+    """Return what is the same whenever a worker proves the same version."""
+    assert report.proof is not None
+    return report.proof.checkpoint, report.proof.tokens
+
+
 async def test_a_fresh_worker_proves_its_boot_weights_and_opens(subject: Subject) -> None:
     report = await subject.serve(api.BASE_VERSION)
 
     assert (report.stage, report.proved) == (Stage.OPEN, api.BASE_VERSION)
-    assert report.fingerprint
+    assert report.proof is not None
+    assert Evidence.PROBE in report.proof.verified_by
     assert await subject.is_ready()
 
 
@@ -74,7 +83,7 @@ async def test_equal_weights_answer_equally_and_others_otherwise(subject: Subjec
     second = await subject.serve(subject.versions.second)
     again = await subject.serve(subject.versions.first)
 
-    assert first.fingerprint == again.fingerprint != second.fingerprint
+    assert shown(first) == shown(again) != shown(second)
 
 
 async def test_base_is_loaded_from_the_model_path_after_another_version(subject: Subject) -> None:
@@ -84,7 +93,7 @@ async def test_base_is_loaded_from_the_model_path_after_another_version(subject:
 
     again = await subject.serve(api.BASE_VERSION)
 
-    assert (again.proved, again.fingerprint) == (api.BASE_VERSION, base.fingerprint)
+    assert (again.proved, shown(again)) == (api.BASE_VERSION, shown(base))
 
 
 async def test_an_unprepared_version_is_refused_before_any_pause(subject: Subject) -> None:
@@ -167,7 +176,7 @@ async def test_a_worker_that_answers_unlike_its_peers_is_in_doubt_until_a_good_v
 ) -> None:
     await subject.serve(subject.versions.first)
     await subject.ok(api.PREPARE_PATH, subject.versions.second)
-    command = {"operation": uuid4().hex, "expected_fingerprint": "of another worker"}
+    command = {"operation": uuid4().hex, "expected": foreign(subject.versions.second)}
 
     problem = await subject.refused(
         Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, subject.versions.second, **command
@@ -189,15 +198,14 @@ async def test_a_worker_that_answers_unlike_its_peers_is_in_doubt_until_a_good_v
     assert await subject.is_ready()
 
 
-async def test_a_served_version_with_another_fingerprint_is_refused_and_goes_on(
+async def test_a_served_version_that_peers_proved_otherwise_is_refused_and_goes_on(
     subject: Subject,
 ) -> None:
-    await subject.serve(subject.versions.first)
+    first = subject.versions.first
+    await subject.serve(first)
 
     for path in (api.UPDATE_WEIGHTS_PATH, api.VERIFY_PATH):
-        await subject.refused(
-            Code.PROOF_FAILED, path, subject.versions.first, expected_fingerprint="another"
-        )
+        await subject.refused(Code.PROOF_FAILED, path, first, expected=foreign(first))
 
     assert (await subject.report()).stage is Stage.OPEN
 

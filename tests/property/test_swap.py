@@ -7,6 +7,9 @@ from hypothesis import strategies as st
 
 from rlfleet_contract.models import Stage
 from rlfleet_sidecar.swap import Event, IllegalEventError, State, observe, step, steps_to
+from tests.proofs import proof
+
+PROOF = proof()
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ def walk(state: State, happening: Happening) -> State:
             happening.event,
             boot=happening.boot,
             version=happening.version,
-            fingerprint="f",
+            proof=PROOF,
         )
     except IllegalEventError:
         return state
@@ -47,7 +50,7 @@ def truly_held(held: str | None, happening: Happening) -> str | None:
 def demand_sound(state: State, held: str | None) -> None:
     if state.stage in {Stage.OPEN, Stage.PROVED}:
         assert state.proved == state.installed
-        assert state.fingerprint is not None
+        assert state.proof is not None
     if state.stage in {Stage.CLOSED, Stage.LOADING, Stage.LOADED, Stage.DOUBT}:
         assert state.proved is None
     assert state.proved in {None, held}
@@ -109,6 +112,6 @@ def test_from_wherever_the_engine_runs_the_steps_lead_to_the_version(
         if state.stage is Stage.LOADED and verb == "Pause":
             continue
         for event in events[verb]:
-            state = step(state, event, version=version, fingerprint="f")
+            state = step(state, event, version=version, proof=PROOF)
 
     assert (state.stage, state.proved) == (Stage.OPEN, version)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from rlfleet_contract.proof import Proof
+
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
@@ -46,7 +48,8 @@ class Update:
     worker: str
     version: str
     operation: str
-    expected_fingerprint: str | None
+    expected: Proof | None
+    """What a peer showed of the version; None for the first worker."""
 
 
 Action = CreatePod | DeletePod | MarkPod | Prepare | Update

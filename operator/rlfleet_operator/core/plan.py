@@ -16,6 +16,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from rlfleet_contract.models import Stage
+from rlfleet_contract.proof import Proof
 from rlfleet_operator.core import budget
 from rlfleet_operator.core.actions import Action, CreatePod, DeletePod, MarkPod, Prepare, Update
 from rlfleet_operator.core.rollout import Rollout, current, goal_of, is_doubted
@@ -202,19 +203,28 @@ def _commits(world: World, serving: list[tuple[Worker, str]], operation: str) ->
 
 
 def _update(worker: Worker, version: str, operation: str, world: World) -> Update:
-    return Update(worker.name, version, operation, _fingerprint(worker, version, world))
+    return Update(worker.name, version, operation, _peers_proof(worker, version, world))
 
 
-def _fingerprint(worker: Worker, version: str, world: World) -> str | None:
-    """Return what workers of the same template answered when they proved this version."""
+def _peers_proof(worker: Worker, version: str, world: World) -> Proof | None:
+    """Return what a worker of the same template showed of this version.
+
+    It is the lowest ordinal's of those that showed what most did: log probabilities are
+    left out, which may differ a little between equals.
+    """
     template = worker.pod.template_hash if worker.pod else ""
-    votes = Counter(
-        w.report.fingerprint
+    proofs = [
+        w.report.proof
         for w in world.desired
         if w.proved == version
         and w.report is not None
-        and w.report.fingerprint is not None
+        and w.report.proof is not None
         and w.pod is not None
         and w.pod.template_hash == template
-    )
-    return max(votes, key=lambda f: (votes[f], f)) if votes else None
+    ]
+    votes = Counter(map(_shown, proofs))
+    return max(proofs, key=lambda proof: votes[_shown(proof)], default=None)
+
+
+def _shown(proof: Proof) -> tuple[str | None, tuple[str, ...], str]:
+    return proof.checkpoint, proof.parameters, proof.tokens

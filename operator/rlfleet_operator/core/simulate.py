@@ -12,6 +12,7 @@ from enum import StrEnum
 from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import Change, Stage, Timings, WorkerReport
 from rlfleet_contract.problems import Code, Problem
+from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_operator.core.actions import (
     Action,
     CreatePod,
@@ -150,6 +151,15 @@ def _prepared(worker: Worker, action: Prepare, fates: Mapping[str, Fate]) -> Wor
     return replace(worker, report=worker.report.model_copy(update=change))
 
 
+def _proof(worker: Worker, version: str) -> Proof:
+    return Proof(
+        version=version,
+        boot=(worker.report.boot if worker.report else None) or "",
+        verified_by=(Evidence.PROBE,),
+        tokens=f"answers of {version}"[:64],
+    )
+
+
 def _updated(worker: Worker, action: Update, fates: Mapping[str, Fate]) -> Worker:
     if worker.report is None or worker.report.prepared != action.version:
         return worker
@@ -163,7 +173,7 @@ def _updated(worker: Worker, action: Update, fates: Mapping[str, Fate]) -> Worke
         change: dict[str, object] = {
             "stage": Stage.DOUBT,
             "proved": None,
-            "fingerprint": None,
+            "proof": None,
             "installed": action.version,
             "failure": failure,
         }
@@ -171,7 +181,7 @@ def _updated(worker: Worker, action: Update, fates: Mapping[str, Fate]) -> Worke
         change = {
             "stage": Stage.OPEN,
             "proved": action.version,
-            "fingerprint": f"print-of-{action.version}",
+            "proof": _proof(worker, action.version),
             "installed": action.version,
             "failure": None,
             "last_change": Change(

@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 
 from rlfleet_contract.models import Stage, Verb
+from rlfleet_contract.proof import Proof
 from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod, Prepare, Update
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.simulate import Fate, recorded, settled
 from rlfleet_operator.core.world import World
 from tests import fleets
+from tests.proofs import proof
 
 
 def of(kind: type, seen: World) -> list[object]:
@@ -214,13 +216,42 @@ def test_a_worker_stays_routable_while_its_clients_wait_at_the_gate() -> None:
     assert of(MarkPod, asked) == []
 
 
-def test_the_expected_fingerprint_is_that_of_workers_which_proved_the_version() -> None:
+def proving(world: World, ordinal: int, proof: Proof) -> World:
+    return fleets.changed(world, ordinal, proved=proof.version, prepared=proof.version, proof=proof)
+
+
+def test_what_is_expected_of_a_worker_is_what_a_peer_showed_of_the_version() -> None:
     asked = fleets.asking(rolling(2), weight_version="step-2")
     asked = recorded(asked, plan(asked))
-    asked = fleets.changed(asked, 0, proved="step-2", prepared="step-2", fingerprint="abc")
+    asked = proving(asked, 0, shown := proof("step-2"))
     asked = fleets.changed(asked, 1, prepared="step-2")
 
-    assert of(Update, asked) == [Update("qwen-1", "step-2", "rollout-2", "abc")]
+    assert of(Update, asked) == [Update("qwen-1", "step-2", "rollout-2", shown)]
+
+
+def test_peers_that_disagree_are_outvoted_and_the_lowest_ordinal_speaks_for_its_equals() -> None:
+    asked = fleets.asking(rolling(4), weight_version="step-2")
+    asked = recorded(asked, plan(asked))
+    asked = proving(asked, 0, proof("step-2", tokens="odd"))
+    asked = proving(asked, 1, proof("step-2", logprobs=(-1.0,)))
+    asked = proving(asked, 2, proof("step-2", logprobs=(-1.01,)))
+    asked = fleets.changed(asked, 3, prepared="step-2")
+
+    assert [u.expected for u in of(Update, asked)] == [proof("step-2", logprobs=(-1.0,))]  # type: ignore[attr-defined]
+
+
+def test_a_peer_of_another_template_or_version_is_no_measure() -> None:
+    asked = fleets.asking(rolling(3), weight_version="step-2")
+    asked = recorded(asked, plan(asked))
+    asked = proving(asked, 0, proof("step-2"))
+    asked = fleets.changed(asked, 1, prepared="step-2")
+    asked = fleets.changed(asked, 2, prepared="step-2")
+    old = tuple(
+        replace(w, pod=replace(w.pod, template_hash="older")) if w.ordinal == 0 and w.pod else w
+        for w in asked.workers
+    )
+
+    assert [u.expected for u in of(Update, replace(asked, workers=old))] == [None]  # type: ignore[attr-defined]
 
 
 def test_nothing_is_done_for_a_fleet_that_is_being_deleted() -> None:

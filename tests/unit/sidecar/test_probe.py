@@ -52,6 +52,6 @@ def test_prompts_differ() -> None:
     assert len(set(probe.prompts(512, 3))) == 3
 
 
-def test_a_fingerprint_tells_answers_apart() -> None:
+def test_a_digest_tells_answers_apart() -> None:
     answers = [[[1, 2], [3]], [[1], [2, 3]], [[12], [3]], [[1, 2], [4]]]
-    assert len({probe.fingerprint(answer) for answer in answers}) == len(answers)
+    assert len({probe.digest(answer) for answer in answers}) == len(answers)

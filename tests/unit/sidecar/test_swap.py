@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -19,23 +20,21 @@ from rlfleet_sidecar.swap import (
     step,
     steps_to,
 )
+from tests.proofs import proof
 
-PROVED = State(
-    boot="b1", installed="v1", proved="v1", fingerprint="f1", prepared="v2", serving=True
-)
+F1, F2 = proof("v1"), proof("v2")
+PROVED = State(boot="b1", installed="v1", proved="v1", proof=F1, prepared="v2", serving=True)
 STATES: dict[Stage, State] = {
     Stage.DOWN: replace(PROVED, stage=Stage.DOWN, lost_in=Stage.OPEN, serving=False),
     Stage.CLOSED: State(stage=Stage.CLOSED, boot="b1", installed=BASE_VERSION),
     Stage.OPEN: replace(PROVED, stage=Stage.OPEN),
     Stage.PAUSED: replace(PROVED, stage=Stage.PAUSED),
-    Stage.LOADING: replace(PROVED, stage=Stage.LOADING, proved=None, fingerprint=None),
-    Stage.LOADED: replace(
-        PROVED, stage=Stage.LOADED, installed="v2", proved=None, fingerprint=None
-    ),
+    Stage.LOADING: replace(PROVED, stage=Stage.LOADING, proved=None, proof=None),
+    Stage.LOADED: replace(PROVED, stage=Stage.LOADED, installed="v2", proved=None, proof=None),
     Stage.PROVED: replace(PROVED, stage=Stage.PROVED),
     Stage.DOUBT: State(stage=Stage.DOUBT, boot="b1", installed="v2", prepared="v2"),
 }
-FACTS = {"boot": "b2", "version": "v2", "fingerprint": "f2"}
+FACTS: dict[str, Any] = {"boot": "b2", "version": "v2", "proof": F2}
 
 
 @pytest.mark.parametrize(("stage", "event"), list(product(Stage, Event)))
@@ -93,7 +92,7 @@ def test_nothing_is_proved_from_the_reload_on(stage: Stage) -> None:
 
     after = step(*into, version="v2")
 
-    assert (after.proved, after.fingerprint) == (None, None)
+    assert (after.proved, after.proof) == (None, None)
 
 
 def test_a_pause_that_nothing_was_proved_before_cannot_be_opened() -> None:
@@ -114,7 +113,7 @@ def test_a_change_from_a_proved_version_keeps_serving_and_one_from_a_fresh_boot_
     for first, serving in ((Stage.OPEN, True), (Stage.CLOSED, False)):
         state = STATES[first]
         for event in way:
-            state = step(state, event, version="v2", fingerprint="f2")
+            state = step(state, event, version="v2", proof=F2)
             assert state.serving is serving
         assert step(state, Event.OPENED).serving
     assert state.proved == "v2"
