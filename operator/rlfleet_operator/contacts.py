@@ -32,6 +32,8 @@ _RESTLESS_S = 0.5
 _FIRST_RETRY_S = 1.0
 _LAST_RETRY_S = 15.0
 _BUSY_RETRY_S = 0.3
+_IDLE: dict[str, object] = {"in_flight": 0, "paused_s": None}
+"""What differs from one report to the next without being news."""
 
 
 @dataclass(slots=True)
@@ -169,8 +171,7 @@ class Contacts:
         is_news = (
             not contact.reachable
             or before is None
-            or before.model_copy(update={"in_flight": 0})
-            != report.model_copy(update={"in_flight": 0})
+            or before.model_copy(update=_IDLE) != report.model_copy(update=_IDLE)
         )
         contact.report, contact.reachable = report, True
         if is_news:

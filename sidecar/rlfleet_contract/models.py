@@ -158,8 +158,13 @@ class ResumeRequest(Command):
 
 
 class UpdateRequest(Command):
-    """The whole sequence: pause, flush, reload, verify, resume."""
+    """The whole sequence: pause, flush, reload, verify, resume; or the first part of it.
 
+    A worker that stands further than ``through`` on its way to the version is left there.
+    """
+
+    through: Literal[Verb.PAUSE, Verb.VERIFY, Verb.RESUME] = Verb.RESUME
+    """The last step to take: Pause ends Paused and Verify ends Proved, the gate closed."""
     mode: PauseMode = PauseMode.KEEP
     kv_cache: KVCache = KVCache.RESET
     expected: Proof | None = None
@@ -218,6 +223,8 @@ class WorkerReport(Reply):
     running: Running | None = None
     in_flight: int = 0
     """Requests inside the engine or waiting at its gate."""
+    paused_s: float | None = None
+    """How long the gate has been closed for a change, in seconds; None while it is not."""
     refusal: Problem | None = None
     """Why the last prepare was refused; None after one that succeeded."""
     failure: Problem | None = None

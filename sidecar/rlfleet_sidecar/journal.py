@@ -11,6 +11,7 @@ is void whatever it says. Two fsyncs a step would lengthen every pause by their 
 """
 
 import logging
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ class _Record(BaseModel):
     refusal: Problem | None = None
     failure: Problem | None = None
     last_change: Change | None = None
+    closed_at: float | None = None
+    """When the gate was closed for a change, by the wall's clock: it outlives the process."""
 
 
 class Journal:
@@ -47,6 +50,9 @@ class Journal:
         self._path = directory / _FILE
         record = _read(self._path)
         self._record = record.model_copy(update={"state": step(record.state, Event.LOST)})
+        self._closed_at = _monotonic(record.closed_at)
+        self.window_s = 0.0
+        """How long the gate was closed for the last change that opened it again."""
 
     @property
     def state(self) -> State:
@@ -68,6 +74,11 @@ class Journal:
         """The last change that ended well."""
         return self._record.last_change
 
+    @property
+    def paused_s(self) -> float | None:
+        """How long the gate has been closed for a change; None while it is not."""
+        return None if self._closed_at is None else time.monotonic() - self._closed_at
+
     def move(
         self,
         event: Event,
@@ -81,7 +92,7 @@ class Journal:
         before = self.state
         after = step(before, event, boot=boot, version=version, proof=proof)
         booted = {"failure": None} if event is Event.BOOTED else {}
-        self._write(state=after, **booted)
+        self._write(state=after, **booted, **self._clocked(event, after.stage))
         _log.info(
             "The worker's stage changed",
             extra=fields(
@@ -120,6 +131,17 @@ class Journal:
         self._write(failure=None, last_change=change)
         _log.info("A change ended well", extra=fields(**change.model_dump()))
 
+    def _clocked(self, event: Event, stage: Stage) -> dict[str, float | None]:
+        """Time the window: it begins with the first pause and ends where no change is left."""
+        if stage in {Stage.OPEN, Stage.CLOSED}:
+            self.window_s = self.paused_s or 0.0
+            self._closed_at = None
+            return {"closed_at": None}
+        if event is Event.PAUSING and self._closed_at is None:
+            self._closed_at = time.monotonic()
+            return {"closed_at": time.time()}
+        return {}
+
     def _write(self, **update: Any) -> None:
         record = self._record.model_copy(update=update)
         if record == self._record:
@@ -128,6 +150,11 @@ class Journal:
         draft.write_text(record.model_dump_json(), encoding="utf-8")
         draft.replace(self._path)
         self._record = record
+
+
+def _monotonic(moment: float | None) -> float | None:
+    """Tell a past moment of the wall's clock by the monotonic one."""
+    return None if moment is None else time.monotonic() - max(0.0, time.time() - moment)
 
 
 def _read(path: Path) -> _Record:

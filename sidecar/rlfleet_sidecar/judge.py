@@ -49,16 +49,18 @@ def judge(state: State, verb: Verb, version: str) -> Verdict:
     return Verdict.DO
 
 
-def judge_update(state: State, version: str) -> tuple[Verb, ...]:
-    """Tell the steps that the whole sequence takes from here; raises why not."""
+def judge_update(state: State, version: str, through: Verb = Verb.RESUME) -> tuple[Verb, ...]:
+    """Tell the steps that the sequence takes from here through one of them; raises why not.
+
+    What would be refused further on is refused at once, before anything is paused.
+    """
     if state.stage is Stage.DOWN:
         raise SidecarError(
             Code.ENGINE_UNREACHABLE, "the engine does not answer; send it again when it does"
         )
-    steps = steps_to(state, version)
-    if Verb.RELOAD in steps and state.prepared != version:
+    if Verb.RELOAD in steps_to(state, version) and state.prepared != version:
         raise not_prepared(state, version)
-    return steps
+    return steps_to(state, version, through)
 
 
 def not_prepared(state: State, version: str) -> SidecarError:

@@ -7,12 +7,11 @@ engine runs on with what it held; after, it is in doubt and stays out of traffic
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import assert_never
 
 from rlfleet_contract.models import (
-    Change,
     Command,
     FlushRequest,
     KVCache,
@@ -22,7 +21,6 @@ from rlfleet_contract.models import (
     ResumeRequest,
     Running,
     Stage,
-    Timings,
     UpdateRequest,
     Verb,
     VerifyRequest,
@@ -36,6 +34,7 @@ from rlfleet_sidecar.flight import Flight, Key
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.judge import Verdict, judge, judge_update
 from rlfleet_sidecar.logs import fields
+from rlfleet_sidecar.stopwatch import Stopwatch
 from rlfleet_sidecar.swap import Rescue
 
 Step = PrepareRequest | PauseRequest | FlushRequest | ReloadRequest | VerifyRequest | ResumeRequest
@@ -59,7 +58,7 @@ class Performer:
         self._steps = steps
         self._journal = journal
         self._running: Running | None = None
-        self._stopwatch = _Stopwatch()
+        self._stopwatch = Stopwatch()
         self.flight = Flight()
         self._called_at = time.monotonic()
 
@@ -91,7 +90,7 @@ class Performer:
     def report(self) -> WorkerReport:
         """Tell all that is known of this worker."""
         journal, state, gate = self._journal, self._journal.state, self._steps.gate
-        is_up = state.stage is not Stage.DOWN
+        is_up, paused_s = state.stage is not Stage.DOWN, journal.paused_s
         return WorkerReport(
             session=journal.session,
             boot=state.boot if is_up else None,
@@ -102,6 +101,7 @@ class Performer:
             prepared=state.prepared,
             running=self._running,
             in_flight=0 if gate is None else gate.waiting + gate.in_flight,
+            paused_s=None if paused_s is None else round(paused_s, 3),
             refusal=journal.refusal,
             failure=journal.failure,
             last_change=journal.last_change,
@@ -143,7 +143,7 @@ class Performer:
         self._repeat_failure(request)
         if state.proved == request.version:
             demand_alike(request.expected, state.proof)
-        return steps_of(request, judge_update(state, request.version))
+        return steps_of(request, judge_update(state, request.version, request.through))
 
     def _repeat_failure(self, request: UpdateRequest) -> None:
         """Answer a repeated command that has failed for good as it was answered before."""
@@ -161,24 +161,30 @@ class Performer:
         verb = _VERBS[type(command)]
         self._running = Running(verb=verb, operation=command.operation, version=command.version)
         before = self._journal.state.stage
+        if verb is Verb.PAUSE and self._journal.paused_s is None:
+            self._stopwatch.reset()
         with self._stopwatch.measure(verb):
-            match command:
-                case PrepareRequest():
-                    await self._steps.prepare(command)
-                case PauseRequest():
-                    await self._steps.pause(command)
-                case FlushRequest():
-                    await self._steps.flush(command)
-                case ReloadRequest():
-                    await self._steps.reload(command)
-                case VerifyRequest():
-                    await self._steps.verify(command)
-                case ResumeRequest():
-                    await self._steps.resume(command)
-                case _:
-                    assert_never(command)
+            await self._take(command)
         if verb is Verb.RESUME and before is Stage.PROVED:
-            self._journal.changed(self._stopwatch.change(command))
+            window_s = self._journal.window_s
+            self._journal.changed(self._stopwatch.change(command, window_s))
+
+    async def _take(self, command: Step) -> None:
+        match command:
+            case PrepareRequest():
+                await self._steps.prepare(command)
+            case PauseRequest():
+                await self._steps.pause(command)
+            case FlushRequest():
+                await self._steps.flush(command)
+            case ReloadRequest():
+                await self._steps.reload(command)
+            case VerifyRequest():
+                await self._steps.verify(command)
+            case ResumeRequest():
+                await self._steps.resume(command)
+            case _:
+                assert_never(command)
 
     async def _clean_up(self, command: Step | None, error: SidecarError) -> None:
         """Note the failure, undo what can be undone, and see how the engine stands."""
@@ -212,7 +218,7 @@ class Performer:
 
 
 def steps_of(request: UpdateRequest, verbs: Sequence[Verb]) -> tuple[Step, ...]:
-    """Make the single commands that the whole sequence consists of."""
+    """Make the single commands that the sequence consists of."""
     operation, version, limits = request.operation, request.version, request.timeouts
     steps: dict[Verb, Step] = {
         Verb.PAUSE: PauseRequest(
@@ -234,37 +240,3 @@ def steps_of(request: UpdateRequest, verbs: Sequence[Verb]) -> tuple[Step, ...]:
     }
     skipped = {Verb.FLUSH} if request.kv_cache is KVCache.PRESERVE else set()
     return tuple(steps[verb] for verb in verbs if verb not in skipped)
-
-
-class _Stopwatch:
-    """Times the steps of one operation, whether they came as one command or as many."""
-
-    def __init__(self) -> None:
-        self._operation: str | None = None
-        self._taken: dict[Verb, float] = {}
-        self._closed_at: float | None = None
-
-    def begin(self, operation: str) -> None:
-        if operation != self._operation:
-            self._operation, self._taken, self._closed_at = operation, {}, None
-
-    @contextmanager
-    def measure(self, verb: Verb) -> Iterator[None]:
-        begun = time.monotonic()
-        if verb is Verb.PAUSE:
-            self._closed_at = begun
-        try:
-            yield
-        finally:
-            self._taken[verb] = round(time.monotonic() - begun, 6)
-
-    def change(self, command: Command) -> Change:
-        closed_at = self._closed_at
-        window = 0.0 if closed_at is None else round(time.monotonic() - closed_at, 6)
-        taken = {f"{verb.lower()}_s": seconds for verb, seconds in self._taken.items()}
-        return Change(
-            operation=command.operation,
-            version=command.version,
-            finished_at=time.time(),
-            timings=Timings.model_validate({**taken, "window_s": window}),
-        )

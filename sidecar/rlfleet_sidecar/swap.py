@@ -196,8 +196,17 @@ def rescue(stage: Stage) -> Rescue | None:
             return None
 
 
-def steps_to(state: State, version: str) -> tuple[Verb, ...]:
-    """Tell the steps from here to serving ``version``; none if it is served already."""
+def steps_to(state: State, version: str, through: Verb = Verb.RESUME) -> tuple[Verb, ...]:
+    """Tell the steps from here to serving ``version``, up to and including ``through``.
+
+    None if it is served already, or if the worker stands further on its way to it.
+    """
+    order = tuple(Verb)
+    way = _way(state, version)
+    return tuple(verb for verb in way if order.index(verb) <= order.index(through))
+
+
+def _way(state: State, version: str) -> tuple[Verb, ...]:
     if state.proved == version and state.stage is Stage.OPEN:
         return ()
     if state.proved == version and state.stage in {Stage.PROVED, Stage.PAUSED}:

@@ -53,6 +53,13 @@ def test_only_a_prepared_version_is_reloaded() -> None:
     assert caught.value.code is Code.NOT_PREPARED
 
 
+def test_what_would_be_refused_further_on_pauses_nobody() -> None:
+    with pytest.raises(SidecarError) as caught:
+        judge_update(STATES[Stage.OPEN], "v3", Verb.PAUSE)
+    assert caught.value.code is Code.NOT_PREPARED
+    assert judge_update(STATES[Stage.OPEN], "v2", Verb.PAUSE) == (Verb.PAUSE,)
+
+
 def test_nothing_is_updated_while_the_engine_is_down() -> None:
     with pytest.raises(SidecarError) as caught:
         judge_update(STATES[Stage.DOWN], "v1")

@@ -157,6 +157,31 @@ def test_an_update_to_anything_else_takes_the_whole_way(stage: Stage) -> None:
     assert steps_to(STATES[stage], "v9") == tuple(Verb)[1:]
 
 
+PARTS = {
+    "paused": (Stage.OPEN, "v2", Verb.PAUSE, (Verb.PAUSE,)),
+    "proved from open": (Stage.OPEN, "v2", Verb.VERIFY, tuple(Verb)[1:5]),
+    "proved from a pause": (Stage.PAUSED, "v2", Verb.VERIFY, tuple(Verb)[1:5]),
+    "proved, and to be opened": (Stage.PROVED, "v1", Verb.RESUME, (Verb.RESUME,)),
+    "a pause over it is not proved again": (Stage.PAUSED, "v1", Verb.VERIFY, ()),
+    "loaded already, and to be paused": (Stage.LOADED, "v2", Verb.PAUSE, ()),
+    "loaded already, and to be proved": (Stage.LOADED, "v2", Verb.VERIFY, (Verb.VERIFY,)),
+    "another is proved": (Stage.PROVED, "v2", Verb.PAUSE, (Verb.PAUSE,)),
+}
+
+
+@pytest.mark.parametrize(("stage", "version", "through", "steps"), PARTS.values(), ids=PARTS)
+def test_a_part_of_an_update_ends_with_the_step_that_it_names(
+    stage: Stage, version: str, through: Verb, steps: tuple[Verb, ...]
+) -> None:
+    assert steps_to(STATES[stage], version, through) == steps
+
+
+@pytest.mark.parametrize("stage", [Stage.OPEN, Stage.PROVED])
+@pytest.mark.parametrize("through", [Verb.PAUSE, Verb.VERIFY])
+def test_a_worker_that_stands_further_has_nothing_left_to_do(stage: Stage, through: Verb) -> None:
+    assert steps_to(STATES[stage], "v1", through) == ()
+
+
 def test_alone_a_sidecar_never_opens_what_is_not_proved() -> None:
     for stage, state in STATES.items():
         way = rescue(stage)
