@@ -46,3 +46,8 @@ BASE_VERSION = "base"
 
 VERSION_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
 """One directory name: no separator, no leading dot, at most 128 characters."""
+
+DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
+
+MANIFEST_FILE = "rlfleet-manifest.json"
+"""Beside the weights, optional: {"files": {NAME: {"size": BYTES, "sha256": HEX}}}."""

@@ -10,12 +10,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from rlfleet_contract.api import CONTRACT_VERSION, VERSION_PATTERN
+from rlfleet_contract.api import CONTRACT_VERSION, DIGEST_PATTERN, VERSION_PATTERN
 from rlfleet_contract.problems import Problem
 from rlfleet_contract.proof import Proof
 
 Version = Annotated[str, StringConstraints(pattern=VERSION_PATTERN)]
 Operation = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+ManifestDigest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
 
 
 class Request(BaseModel):
@@ -118,9 +119,17 @@ class Command(Request):
 
 
 class PrepareRequest(Command):
-    """Find the version, see that it is complete, check it. The engine goes on."""
+    """Wait until the version is complete, check it, stage it. The engine goes on.
+
+    A prepare of another version takes its place; a change of weights does not wait for it.
+    """
 
     timeout_s: float = Field(default=120, gt=0)
+    """How long all of it may take."""
+    wait_s: float | None = Field(default=None, ge=0)
+    """How long to wait for a version that is not complete; None: as long as ``timeout_s``."""
+    digest: ManifestDigest | None = None
+    """What the version's manifest (api.MANIFEST_FILE) must hash to; None: whatever it does."""
 
 
 class PauseRequest(Command):
@@ -180,6 +189,18 @@ class Running(Reply):
     version: str
 
 
+class Progress(Reply):
+    """How far a prepare has come."""
+
+    version: str
+    bytes_done: int = 0
+    """Bytes of the checkpoint that were read, checked and, with a cache, staged."""
+    bytes_total: int = 0
+    """0 while the checkpoint is not complete or not checked yet."""
+    waiting_for: str | None = None
+    """What is not there yet; None once the version is complete."""
+
+
 class Timings(Reply):
     """How long each step of one change took, in seconds."""
 
@@ -220,6 +241,12 @@ class WorkerReport(Reply):
     """The version that was loaded last, proved or not."""
     prepared: str | None = None
     """The version that was checked and can be reloaded at once."""
+    prepared_bytes: int | None = None
+    """Bytes of its tensors; None while no version is prepared."""
+    progress: Progress | None = None
+    """Set while a prepare is under way."""
+    staged: list[str] = []
+    """Versions in the worker's own cache, newest first."""
     running: Running | None = None
     in_flight: int = 0
     """Requests inside the engine or waiting at its gate."""

@@ -25,6 +25,8 @@ class Code(StrEnum):
     CHECKPOINT_INVALID = "CheckpointInvalid"
     CHECKPOINT_UNREADABLE = "CheckpointUnreadable"
     PATH_REFUSED = "PathRefused"
+    DIGEST_MISMATCH = "DigestMismatch"
+    CACHE_FULL = "CacheFull"
     ENGINE_UNREACHABLE = "EngineUnreachable"
     ENGINE_RESTARTED = "EngineRestarted"
     ENGINE_IN_DOUBT = "EngineInDoubt"
@@ -58,6 +60,8 @@ MEANINGS: dict[Code, Meaning] = {
     Code.CHECKPOINT_INVALID: Meaning(422, retryable=False),
     Code.CHECKPOINT_UNREADABLE: Meaning(422, retryable=True),
     Code.PATH_REFUSED: Meaning(422, retryable=False),
+    Code.DIGEST_MISMATCH: Meaning(422, retryable=False),
+    Code.CACHE_FULL: Meaning(507, retryable=True),
     Code.ENGINE_UNREACHABLE: Meaning(503, retryable=True),
     Code.ENGINE_RESTARTED: Meaning(409, retryable=True),
     Code.ENGINE_IN_DOUBT: Meaning(409, retryable=False),
@@ -76,9 +80,11 @@ CHECKPOINT_CODES = frozenset(
         Code.CHECKPOINT_INVALID,
         Code.CHECKPOINT_UNREADABLE,
         Code.PATH_REFUSED,
+        Code.DIGEST_MISMATCH,
+        Code.CACHE_FULL,
     }
 )
-"""Refusals of a version before anything was paused: the checkpoint's fault."""
+"""Refusals of a version before anything was paused: the checkpoint's fault, or its size's."""
 
 
 class Problem(BaseModel):

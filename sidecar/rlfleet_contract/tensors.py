@@ -6,6 +6,7 @@ every byte of its file exactly once: no hole, no overlap, no byte left over.
 """
 
 import json
+from hashlib import sha256
 from math import prod
 from typing import NamedTuple
 
@@ -61,6 +62,31 @@ class Tensor(NamedTuple):
     begin: int
     """Offset of the first byte from the start of the file."""
     nbytes: int
+
+
+tensor_hash = sha256
+"""The hash of one tensor's bytes. SHA-256 because processors have instructions for it:
+1.3 GiB/s a core where BLAKE2b does 0.7."""
+
+
+class Digest:
+    """Digest of a checkpoint: names, dtypes, shapes and bytes of all tensors, in name order.
+
+    The sidecar takes it of what it checked and the engine of what it installed; equal
+    digests are the proof that these are the same. Tensors may come in any order.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[str, bytes] = {}
+
+    def add(self, tensor: Tensor, hashed: bytes) -> None:
+        """Count a tensor by the ``tensor_hash`` of its bytes."""
+        entry = f"{tensor.name}\0{tensor.dtype}\0{tensor.shape}\0"
+        self._entries[tensor.name] = entry.encode() + hashed
+
+    def hexdigest(self) -> str:
+        """Tell the digest over what was added so far."""
+        return sha256(b"".join(self._entries[name] for name in sorted(self._entries))).hexdigest()
 
 
 class BadHeaderError(ValueError):

@@ -2,15 +2,13 @@
 
 It must stay true that what is digested is what is installed: tensors are read into
 memory once, never mapped, so that a file which changes meanwhile changes neither
-behind the digest's back. SHA-256 because processors have instructions for it: 1.3 GiB/s
-a core where BLAKE2b does 0.7.
+behind the digest's back.
 """
 
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -19,10 +17,12 @@ from typing import NamedTuple, Self
 from rlfleet_contract.models import Installed
 from rlfleet_contract.tensors import (
     LENGTH_BYTES,
+    Digest,
     FileStamp,
     Tensor,
     header_length,
     parse_header,
+    tensor_hash,
 )
 
 _AHEAD = 4
@@ -47,7 +47,7 @@ class Reader:
         self._files = files
         self._opened: list[int] = []
         self._places: list[_Place] = []
-        self._digest = sha256()
+        self._digest = Digest()
         self._tensors = 0
         self._nbytes = 0
 
@@ -101,8 +101,7 @@ class Reader:
             self._places.append(_Place(tensor, descriptor))
 
     def _count(self, tensor: Tensor, digest: bytes) -> None:
-        entry = f"{tensor.name}\0{tensor.dtype}\0{tensor.shape}\0"
-        self._digest.update(entry.encode() + digest)
+        self._digest.add(tensor, digest)
         self._tensors += 1
         self._nbytes += tensor.nbytes
 
@@ -129,4 +128,4 @@ def _read(place: _Place) -> tuple[bytearray, bytes]:
         if count == 0:
             raise ChangedError(f"the file that holds {place.tensor.name} has become shorter")
         done += count
-    return data, sha256(data).digest()
+    return data, tensor_hash(data).digest()

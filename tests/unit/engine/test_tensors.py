@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_contract.tensors import FileStamp
+from rlfleet_contract.tensors import Digest, FileStamp, Tensor, tensor_hash
 from rlfleet_engine.tensors import ChangedError, Reader
 from tests.fakes.checkpoints import SHAPES, tensor_bytes, write_version
 from tests.fakes.engine import digest_of
@@ -40,6 +40,26 @@ def test_the_digest_is_of_the_tensors_and_not_of_their_files(tmp_path: Path) -> 
     other = digest_of(write_version(tmp_path, "other", 2))
 
     assert one == sharded != other
+
+
+def test_the_digest_minds_everything_but_the_order_in_which_tensors_come() -> None:
+    def digest(*tensors: tuple[str, str, tuple[int, ...], bytes]) -> str:
+        made = Digest()
+        for name, dtype, shape, data in tensors:
+            made.add(Tensor(name, dtype, shape, 0, len(data)), tensor_hash(data).digest())
+        return made.hexdigest()
+
+    a, b = ("a", "U8", (2,), b"xy"), ("b", "U8", (1,), b"z")
+
+    assert digest(a, b) == digest(b, a)
+    others = [
+        digest(a),
+        digest(a, ("b", "I8", (1,), b"z")),
+        digest(a, ("b", "U8", (1, 1), b"z")),
+        digest(a, ("b", "U8", (1,), b"y")),
+        digest(("a", "U8", (2,), b"z"), ("b", "U8", (1,), b"xy")),
+    ]
+    assert len({digest(a, b), *others}) == 1 + len(others)
 
 
 def test_a_file_that_is_not_the_checked_one_is_refused_before_any_tensor(tmp_path: Path) -> None:
