@@ -52,6 +52,8 @@ class Contact:
     poll_at: float = 0.0
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     polling: bool = False
+    answered: bool = False
+    """Whether a question has come to its end, with an answer or without."""
 
 
 class Contacts:
@@ -112,6 +114,10 @@ class Contacts:
             retry_at=contact.retry_at,
         )
 
+    def have_all_answered(self) -> bool:
+        """Tell whether every worker that can be asked was asked once."""
+        return all(c.answered or c.pod.terminating for c in self._by_name.values())
+
     # --- questions ------------------------------------------------------------------------------
 
     def poll(self) -> float:
@@ -143,6 +149,9 @@ class Contacts:
         finally:
             contact.polling = False
             contact.poll_at = time.time() + self._interval(contact)
+            if not contact.answered:
+                contact.answered = True
+                self._wake()
 
     def _interval(self, contact: Contact) -> float:
         report = contact.report

@@ -4,6 +4,10 @@ Level-triggered: a pass looks at what is there and takes the next step, whatever
 woke it. A rollout is on record before anything is done for it, because a plan
 asks nothing of a worker for a rollout that status does not name. Nothing else
 is remembered, so a restarted operator goes on where the last one stopped.
+
+A driver takes its fleet over with its first write, which raises status.epoch by
+compare-and-swap; before that it commands nobody. Whoever finds a higher epoch
+than its own is not the driver any more, and ends (docs/decisions/0010).
 """
 
 import asyncio
@@ -27,7 +31,7 @@ from rlfleet_operator.core.rollout import COMPLETED, FAILED
 from rlfleet_operator.core.status import status_of
 from rlfleet_operator.core.worker import Phase
 from rlfleet_operator.core.world import Fleet, World, fleet_from, worker_name
-from rlfleet_operator.errors import Conflict, Missing, OperatorError
+from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError
 from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
 from rlfleet_operator.settings import Settings
 
@@ -38,6 +42,8 @@ _WRITE_INTERVAL_S = 1.1
 _SURROUNDINGS_S = 60.0
 """How often Services, Secret and PodDisruptionBudget are looked after at rest."""
 _ERROR_PAUSE_S = 2.0
+_ACQUAINT_S = 3.0
+"""How long a new driver waits for each worker's first answer before it tells how the fleet is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +69,27 @@ class Driver:
         self._token = ""
         self._trouble: str | None = None
         self._written_at = 0.0
+        self._is_outrun = False
+        """Whether somebody wrote the object in between: it has to be read anew."""
+        self._taken: tuple[str, int] | None = None
+        """UID of the fleet that was taken over, and its epoch then."""
+        self._acquainted_by = time.monotonic() + _ACQUAINT_S
         self._surrounded: tuple[int, float] = (-1, 0.0)
         """Generation and time at which the surroundings were last seen to be right."""
         settings = services.settings
         self._contacts = Contacts(
             services.limit, settings.poll_seconds, self.wake, self._admin_token, self._renew_token
         )
+
+    @property
+    def epoch(self) -> int:
+        """What every command and every status of this driver carries.
+
+        Raises NotLeading while the fleet is not taken over.
+        """
+        if self._taken is None:
+            raise NotLeading("the fleet is not taken over yet")
+        return self._taken[1]
 
     def wake(self) -> None:
         """Have the loop look again."""
@@ -81,7 +102,7 @@ class Driver:
             self.wake()
 
     async def run(self) -> None:
-        """Loop until the fleet is gone or the task is cancelled."""
+        """Loop until the fleet is gone, another drives it, or the task is cancelled."""
         try:
             while True:
                 self._wake.clear()
@@ -93,6 +114,9 @@ class Driver:
                     pass
         except Missing:
             _log.info("the fleet is gone", extra={"namespace": self.key[0], "fleet": self.key[1]})
+        except NotLeading as error:
+            extra = {"namespace": self.key[0], "fleet": self.key[1], "why": str(error)}
+            _log.warning("a fleet is not driven from here any more", extra=extra)
         finally:
             await self._contacts.close()
 
@@ -101,10 +125,10 @@ class Driver:
         try:
             with metrics.RECONCILE.time():
                 return await self._pass()
-        except Missing:
+        except (Missing, NotLeading):
             raise
         except Conflict:
-            self.deliver(await self._services.kube.get(fleet_path(*self.key)))
+            self._is_outrun = True
             return 0.1
         except (OperatorError, ValidationError) as error:
             extra = {"namespace": self.key[0], "fleet": self.key[1], "error": str(error)}
@@ -112,18 +136,40 @@ class Driver:
             return _ERROR_PAUSE_S
 
     async def _pass(self) -> float:
+        if self._is_outrun:
+            self.deliver(await self._services.kube.get(fleet_path(*self.key)))
+            self._is_outrun = False
         fleet = fleet_from(self._raw)
         if fleet.deleting:
             return _SURROUNDINGS_S
+        epoch = self._epoch_for(fleet)
         await self._look_after_surroundings(fleet)
         pods = self._own_pods(fleet)
         await self._contacts.follow(pods, self._services.settings.admin_port)
+        poll_in_s = self._contacts.poll()
+        if self._taken is None and not self._is_acquainted():
+            return min(poll_in_s, self._acquainted_by - time.monotonic())
         world = self._observe(fleet, pods)
         step = plan(world)
-        write_in_s = await self._publish(world, status_of(world, step.rollout))
-        await self._act(fleet, step.actions)
+        status = status_of(world, step.rollout).model_copy(update={"epoch": epoch})
+        write_in_s = await self._publish(world, status)
+        if self._taken == (fleet.uid, epoch):
+            await self._act(fleet, step.actions)
         poll_in_s = self._contacts.poll()
         return min(write_in_s, poll_in_s, _next_retry(world))
+
+    def _epoch_for(self, fleet: Fleet) -> int:
+        """Return the epoch that our next status carries; NotLeading when a later driver is seen."""
+        seen = fleet.status.epoch
+        if self._taken is None or self._taken[0] != fleet.uid:
+            return seen + 1
+        if seen > self._taken[1]:
+            raise NotLeading(f"epoch {seen} is another's: ours is {self._taken[1]}")
+        return self._taken[1]
+
+    def _is_acquainted(self) -> bool:
+        """Tell whether each worker has answered, or had its time to: silence is no news."""
+        return self._contacts.have_all_answered() or time.monotonic() >= self._acquainted_by
 
     def _own_pods(self, fleet: Fleet) -> dict[str, Any]:
         found = self._services.pods.of(self.key)
@@ -187,6 +233,7 @@ class Driver:
         body = {"metadata": {"resourceVersion": version}, "status": _patch_of(status)}
         self._written_at = time.monotonic()
         written = await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
+        self._taken = (fleet.uid, status.epoch)
         _count(fleet, status)
         self.deliver(written)
         self.wake()

@@ -1,6 +1,7 @@
 """Everything that can go wrong on the operator's side.
 
     OperatorError
+    ├── NotLeading         another may drive by now: end, send nothing more
     ├── Retryable          the same call may succeed later
     │   ├── Conflict       somebody wrote in between: observe again
     │   └── Unreachable    nobody answered
@@ -17,7 +18,11 @@ class OperatorError(Exception):
     """The root of this package's errors."""
 
 
-class Retryable(OperatorError):  # noqa: N818 - the tree reads as a sentence
+class NotLeading(OperatorError):  # noqa: N818 - the tree reads as a sentence
+    """Another may drive: this process leads no more, or its epoch is not the last."""
+
+
+class Retryable(OperatorError):  # noqa: N818 - the same
     """The same call may succeed later."""
 
 

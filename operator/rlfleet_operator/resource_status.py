@@ -140,6 +140,11 @@ class FleetStatus(Model):
 
     observed_generation: int = -1
     """The metadata.generation that this status is about; -1 before the operator has seen it."""
+    epoch: int = Field(
+        default=0,
+        description="Counts the drivers that took the fleet over; a sidecar carries out nothing of"
+        " a lower one.",
+    )
     replicas: int = Field(default=0, description="Workers that exist.")
     ready_replicas: int = Field(default=0, description="Workers that take traffic.")
     proved_replicas: int = Field(default=0, description="Workers that proved the target.")

@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,29 @@ class Fleet:
 
         await until(is_stalled, timeout_s, self.describe)
         return await self.condition("Stalled")
+
+    async def is_at_epoch(self, epoch: int) -> bool:
+        """Tell whether a driver of this epoch has taken it over."""
+        return int((await self.status()).get("epoch", 0)) == epoch
+
+    @asynccontextmanager
+    async def writes(self) -> AsyncIterator[list[Json]]:
+        """Collect each state that the object is written to."""
+        seen: list[Json] = []
+        version = (await self.get())["metadata"]["resourceVersion"]
+
+        async def watch() -> None:
+            name = f"metadata.name={self.name}"
+            async for kind, raw in self.kube.watch(self._collection, version, fieldSelector=name):
+                if kind == "MODIFIED":
+                    seen.append(raw)
+
+        watching = asyncio.create_task(watch())
+        try:
+            yield seen
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
 
     async def describe(self) -> str:
         """Return the status, for a failure's message."""

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.hollow import HollowNode
-from tests.integration.conftest import Fleet, Operator
+from tests.integration.conftest import Fleet, Operator, until
 
 pytestmark = pytest.mark.integration
 
@@ -76,3 +76,20 @@ async def test_nothing_is_written_at_rest(
     await asyncio.sleep(5)
 
     assert (await fleet.get())["metadata"]["resourceVersion"] == before
+
+
+async def test_a_restart_at_rest_writes_the_next_epoch_and_nothing_else(
+    operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    await fleet.synced()
+    await asyncio.sleep(2.5)
+    before = (await fleet.get())["status"]
+    async with fleet.writes() as writes:
+        operator.stop()
+        operator.start()
+        await until(lambda: fleet.is_at_epoch(before["epoch"] + 1))
+        await asyncio.sleep(4)
+
+    assert before["epoch"] == 1
+    assert [written["status"] for written in writes] == [before | {"epoch": 2}]

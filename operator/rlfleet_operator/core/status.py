@@ -33,6 +33,7 @@ def status_of(world: World, rollout: Rollout | None) -> FleetStatus:
         listed = list(world.workers)
     return FleetStatus(
         observed_generation=world.fleet.generation,
+        epoch=world.fleet.status.epoch,
         replicas=sum(w.pod is not None for w in world.workers),
         ready_replicas=sum(_is_ready(w) for w in world.workers),
         proved_replicas=held,
