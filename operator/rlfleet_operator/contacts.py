@@ -10,9 +10,11 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from rlfleet_contract.models import (
     PrepareRequest,
+    ResumeRequest,
     Stage,
     Timeouts,
     UpdateRequest,
@@ -21,13 +23,19 @@ from rlfleet_contract.models import (
 )
 from rlfleet_contract.problems import Code
 from rlfleet_operator.adapters.worker import WorkerClient
-from rlfleet_operator.core.actions import Prepare, Update
+from rlfleet_operator.core.actions import Command, Prepare, Resume, Update
 from rlfleet_operator.core.world import Pod, Worker
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.resource_rollout import RolloutSpec
 
 _log = logging.getLogger(__name__)
 
+_VERBS = {Prepare: Verb.PREPARE, Update: Verb.RELOAD, Resume: Verb.RESUME}
+_DONE = {
+    Prepare: "a worker prepared a version",
+    Update: "a worker changed its version",
+    Resume: "a worker serves what it had",
+}
 _RESTLESS_S = 0.5
 _FIRST_RETRY_S = 1.0
 _LAST_RETRY_S = 15.0
@@ -45,10 +53,11 @@ class Contact:
     report: WorkerReport | None = None
     reachable: bool = False
     calling: Verb | None = None
+    calling_for: tuple[str, str] | None = None
+    """Version and operation of the last command: another does not wait for its failures."""
+    command: asyncio.Task[None] | None = None
     retry_at: float = 0.0
     failures: int = 0
-    asked_for: str = ""
-    """The version of the last command: a new one is not made to wait for the old one's failures."""
     poll_at: float = 0.0
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     polling: bool = False
@@ -111,6 +120,7 @@ class Contacts:
             report=contact.report,
             reachable=contact.reachable,
             calling=contact.calling,
+            calling_for=contact.calling_for,
             retry_at=contact.retry_at,
         )
 
@@ -133,10 +143,11 @@ class Contacts:
                 soonest = min(soonest, contact.poll_at)
         return max(0.0, soonest - now)
 
-    def _spawn(self, contact: Contact, work: Awaitable[None]) -> None:
+    def _spawn(self, contact: Contact, work: Awaitable[None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         contact.tasks.add(task)
         task.add_done_callback(contact.tasks.discard)
+        return task
 
     async def _ask(self, name: str, contact: Contact) -> None:
         contact.polling = True
@@ -188,32 +199,27 @@ class Contacts:
 
     # --- commands -------------------------------------------------------------------------------
 
-    def command(self, action: Prepare | Update, rollout: RolloutSpec) -> None:
-        """Send a command; its answer wakes the fleet."""
-        contact = self._by_name.get(action.worker)
-        if contact is None or contact.calling is not None:
+    def command(self, action: Command, rollout: RolloutSpec) -> None:
+        """Send a command; its answer wakes the fleet. It overtakes a prepare for something else."""
+        contact, about = self._by_name.get(action.worker), (action.version, action.operation)
+        if contact is None or contact.calling in {Verb.RELOAD, Verb.RESUME}:
             return
-        if contact.asked_for != action.version:
-            contact.asked_for, contact.failures = action.version, 0
-        contact.calling = Verb.PREPARE if isinstance(action, Prepare) else Verb.RELOAD
+        if contact.calling is Verb.PREPARE and contact.command is not None:
+            if isinstance(action, Prepare) and contact.calling_for == about:
+                return
+            contact.command.cancel()
+        if contact.calling_for != about:
+            contact.calling_for, contact.failures = about, 0
+        contact.calling = _VERBS[type(action)]
         # While a change runs its steps are worth watching.
         contact.poll_at = min(contact.poll_at, time.time() + _RESTLESS_S)
-        self._spawn(contact, self._send(contact, action, rollout))
+        contact.command = self._spawn(contact, self._send(contact, action, rollout))
 
-    async def _send(self, contact: Contact, action: Prepare | Update, rollout: RolloutSpec) -> None:
+    async def _send(self, contact: Contact, action: Command, rollout: RolloutSpec) -> None:
         extra = {"worker": action.worker, "version": action.version, "operation": action.operation}
         try:
-            token = await self._token()
-            if isinstance(action, Prepare):
-                timeout_s = float(rollout.timeouts.prepare_seconds)
-                body = PrepareRequest(
-                    operation=action.operation, version=action.version, timeout_s=timeout_s
-                )
-                report = await contact.client.prepare(token, body)
-                _log.info("a worker prepared a version", extra=extra)
-            else:
-                report = await contact.client.update(token, _update_request(action, rollout))
-                _log.info("a worker changed its version", extra=extra)
+            report = await self._call(contact, action, rollout)
+            _log.info(_DONE[type(action)], extra=extra)
             contact.failures, contact.retry_at = 0, 0.0
             self._learn(contact, report)
         except OperatorError as error:
@@ -222,8 +228,26 @@ class Contacts:
             # Its report tells why, and in what state it is now.
             await self._ask(action.worker, contact)
         finally:
-            contact.calling = None
+            if contact.command is asyncio.current_task():
+                contact.calling, contact.command = None, None
             self._wake()
+
+    async def _call(self, contact: Contact, action: Command, rollout: RolloutSpec) -> WorkerReport:
+        token, limits = await self._token(), rollout.timeouts
+        operation, version = action.operation, action.version
+        match action:
+            case Prepare():
+                timeout_s = float(limits.prepare_seconds)
+                prepare = PrepareRequest(operation=operation, version=version, timeout_s=timeout_s)
+                return await contact.client.prepare(token, prepare)
+            case Update():
+                return await contact.client.update(token, _update_request(action, rollout))
+            case Resume():
+                timeout_s = float(limits.resume_seconds)
+                resume = ResumeRequest(operation=operation, version=version, timeout_s=timeout_s)
+                return await contact.client.resume(token, resume)
+            case _:
+                assert_never(action)
 
 
 def _retry_after(contact: Contact, error: OperatorError) -> float:
@@ -240,6 +264,7 @@ def _update_request(action: Update, rollout: RolloutSpec) -> UpdateRequest:
         version=action.version,
         mode=rollout.pause_mode,
         kv_cache=rollout.kv_cache,
+        through=action.through,
         expected=action.expected,
         timeouts=Timeouts(
             pause_s=steps.pause_seconds,

@@ -25,9 +25,10 @@ from rlfleet_operator.adapters.kube import Json, Kube, fleet_path
 from rlfleet_operator.adapters.pods import FleetKey, Pods
 from rlfleet_operator.contacts import Contacts
 from rlfleet_operator.core import events, manifests
-from rlfleet_operator.core.actions import Prepare, Update
+from rlfleet_operator.core.actions import Command
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.rollout import COMPLETED, FAILED
+from rlfleet_operator.core.rollout import ENDED
+from rlfleet_operator.core.selection import hold_left_s
 from rlfleet_operator.core.status import status_of
 from rlfleet_operator.core.worker import Phase
 from rlfleet_operator.core.world import Fleet, World, fleet_from, worker_name
@@ -156,7 +157,8 @@ class Driver:
         if self._taken == (fleet.uid, epoch):
             await self._act(fleet, step.actions)
         poll_in_s = self._contacts.poll()
-        return min(write_in_s, poll_in_s, _next_retry(world))
+        held_s = hold_left_s(world)
+        return min(write_in_s, poll_in_s, _next_retry(world), held_s or _SURROUNDINGS_S)
 
     def _epoch_for(self, fleet: Fleet) -> int:
         """Return the epoch that our next status carries; NotLeading when a later driver is seen."""
@@ -213,12 +215,12 @@ class Driver:
         return self._token
 
     async def _act(self, fleet: Fleet, actions: tuple[Any, ...]) -> None:
-        on_pods = [a for a in actions if not isinstance(a, Prepare | Update)]
+        on_pods = [a for a in actions if not isinstance(a, Command)]
         if on_pods:
             kube = self._services.kube
             self._trouble = await execute.pods(kube, fleet, on_pods, self._defaults)
         for action in actions:
-            if isinstance(action, Prepare | Update):
+            if isinstance(action, Command):
                 self._contacts.command(action, fleet.spec.rollout)
 
     async def _publish(self, world: World, status: FleetStatus) -> float:
@@ -249,7 +251,7 @@ def _count(fleet: Fleet, status: FleetStatus) -> None:
         count = sum(worker.phase == phase for worker in status.workers)
         metrics.WORKERS.labels(**about, phase=phase).set(count)
     old, new = fleet.status.rollout, status.rollout
-    if new and new.phase in {COMPLETED, FAILED} and (old is None or old.phase != new.phase):
+    if new and new.phase in ENDED and (old is None or old.phase != new.phase):
         metrics.ROLLOUTS.labels(**about, result=new.phase).inc()
 
 

@@ -74,7 +74,21 @@ class RolloutStatus(Model):
     @property
     def started_epoch(self) -> float:
         """``started_at`` in seconds since the epoch."""
-        return datetime.fromisoformat(self.started_at).timestamp()
+        return _epoch(self.started_at)
+
+    @property
+    def canary_epoch(self) -> float | None:
+        """``canary_since`` in seconds since the epoch."""
+        return _epoch(self.canary_since) if self.canary_since else None
+
+    def held_s(self, moment: float) -> float:
+        """Return for how many seconds it was held until then."""
+        running = moment - _epoch(self.held_since) if self.held_since else 0.0
+        return self.held_seconds + max(0.0, running)
+
+
+def _epoch(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
 
 
 class PastRollout(Model):

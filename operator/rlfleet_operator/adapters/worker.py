@@ -12,7 +12,13 @@ import httpx
 from pydantic import ValidationError
 
 from rlfleet_contract import api
-from rlfleet_contract.models import PrepareRequest, Request, UpdateRequest, WorkerReport
+from rlfleet_contract.models import (
+    PrepareRequest,
+    Request,
+    ResumeRequest,
+    UpdateRequest,
+    WorkerReport,
+)
 from rlfleet_contract.problems import Problem
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.errors import Unreachable, WorkerProblem
@@ -67,6 +73,11 @@ class WorkerClient:
         )
         path = api.UPDATE_WEIGHTS_PATH
         return await self._send("update_weights", "POST", path, token, request, timeout_s)
+
+    async def resume(self, token: str, request: ResumeRequest) -> WorkerReport:
+        """Have the worker serve what it has proved."""
+        timeout_s = request.timeout_s + _MARGIN_S
+        return await self._send("resume", "POST", api.RESUME_PATH, token, request, timeout_s)
 
     async def _send(
         self, verb: str, method: str, path: str, token: str, body: Request | None, timeout_s: float

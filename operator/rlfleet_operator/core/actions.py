@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from rlfleet_contract.models import Verb
 from rlfleet_contract.proof import Proof
 
 
@@ -43,13 +44,28 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Have a worker change to a prepared version: pause, flush, reload, verify, resume."""
+    """Have a worker change to a prepared version: pause, flush, reload, verify, resume.
+
+    ``through`` is the last of these steps; what is done already is not done again.
+    """
 
     worker: str
     version: str
     operation: str
     expected: Proof | None
     """What a peer showed of the version; None for the first worker."""
+    through: Verb = Verb.RESUME
 
 
-Action = CreatePod | DeletePod | MarkPod | Prepare | Update
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Have a worker serve the version that it has proved: the way back out of a pause."""
+
+    worker: str
+    version: str
+    operation: str
+
+
+Command = Prepare | Update | Resume
+"""What is asked of a worker's sidecar."""
+Action = CreatePod | DeletePod | MarkPod | Command

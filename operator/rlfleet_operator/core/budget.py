@@ -11,3 +11,10 @@ def resolve(limit: int | str, replicas: int) -> int:
 def left(limit: int, out: int) -> int:
     """Return how many more workers may be taken out when ``out`` are out already."""
     return max(0, limit - out)
+
+
+def share(part: int | str, replicas: int) -> int:
+    """Return a number of workers or a percentage of them: rounds down, may be none."""
+    if isinstance(part, str):
+        part = replicas * int(part.removesuffix("%")) // 100
+    return min(part, replicas)

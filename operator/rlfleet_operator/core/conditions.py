@@ -1,7 +1,7 @@
 """Conditions, as kstatus, Argo CD and ``kubectl wait`` read them.
 
-Ready and WeightsSynced are always there. Reconciling and Stalled are there
-only while they are true: a condition for which False is the good state must not
+Ready and WeightsSynced are always there. Reconciling, Stalled and Degraded are
+there only while they are true: a condition for which False is the good state must not
 be published. A time stamp changes only when a condition's status does, so that
 nothing is written at rest.
 """
@@ -11,14 +11,18 @@ from dataclasses import dataclass
 
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Problem
-from rlfleet_operator.core.rollout import Rollout
+from rlfleet_operator.core import order
+from rlfleet_operator.core.rollout import CANARY_HOLD, HELD, Reason, Rollout
+from rlfleet_operator.core.selection import canary_of, kept, selected
 from rlfleet_operator.core.worker import complaint_of
 from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.resource_rollout import Promote
 from rlfleet_operator.resource_status import Condition
 
 READY = "Ready"
 RECONCILING = "Reconciling"
 STALLED = "Stalled"
+DEGRADED = "Degraded"
 SYNCED = "WeightsSynced"
 
 MESSAGE_LIMIT = 1024
@@ -37,12 +41,20 @@ class Verdict:
 def verdicts(world: World, rollout: Rollout | None) -> tuple[Verdict, ...]:
     """Return what is true of the fleet now."""
     synced, ready = _synced(world, rollout), _ready(world)
+    degraded = _degraded(world)
+    always = (ready, synced) if degraded is None else (ready, synced, degraded)
     stalled = _stalled(world, rollout)
     if stalled is not None:
-        return (ready, synced, stalled)
-    if ready.is_true and synced.is_true and not _is_moving(world):
-        return (ready, synced)
-    return (ready, synced, _reconciling(world, rollout))
+        return (*always, stalled)
+    if ready.is_true and _is_settled(world, rollout) and not _is_moving(world):
+        return always
+    return (*always, _reconciling(world, rollout))
+
+
+def _is_settled(world: World, rollout: Rollout | None) -> bool:
+    """Tell whether the rollout has done all that it may do."""
+    to = rollout.to if rollout else None
+    return all(is_synced(w, to) for w in selected(world))
 
 
 def dated(
@@ -68,11 +80,11 @@ def dated(
     return dated_conditions
 
 
-def is_synced(worker: Worker, rollout: Rollout | None) -> bool:
-    """Tell whether a worker takes traffic with the version that is asked for."""
+def is_synced(worker: Worker, version: str | None) -> bool:
+    """Tell whether a worker takes traffic with the version, with any if it is None."""
     if worker.pod is None or not worker.pod.ready or not worker.is_open:
         return False
-    return rollout is None or worker.proved == rollout.to
+    return version is None or worker.proved == version
 
 
 def refusal_of(world: World, rollout: Rollout | None) -> tuple[Worker, Problem] | None:
@@ -116,30 +128,48 @@ def _first_complaint(world: World) -> str:
 
 
 def _synced(world: World, rollout: Rollout | None) -> Verdict:
-    wanted = len(world.desired)
-    done = sum(is_synced(w, rollout) for w in world.desired)
-    target = rollout.to if rollout else "a version"
+    wanted, target = len(world.desired), world.fleet.spec.weight_version
+    done = sum(is_synced(w, target) for w in world.desired)
+    message = f"{done} of {wanted} workers proved {target or 'a version'}"
     if done == wanted:
-        message = f"{done} of {wanted} workers proved {target}"
         return Verdict(SYNCED, is_true=True, reason="Proved", message=message)
-    reason = "Quarantined" if _quarantined(world) else "Behind"
     return Verdict(
         SYNCED,
         is_true=False,
-        reason=reason,
-        message=f"{done} of {wanted} workers proved {target}{_first_complaint(world)}",
+        reason=_why_behind(world, rollout),
+        message=message + _first_complaint(world),
     )
+
+
+def _why_behind(world: World, rollout: Rollout | None) -> str:
+    if world.fleet.spec.rollout.dry_run and (rollout is None or rollout.is_completed):
+        return "DryRun"
+    if _quarantined(world):
+        return "Quarantined"
+    if rollout is not None and rollout.reason is Reason.ROLLBACK:
+        return "RolledBack"
+    return "Partitioned" if kept(world) and _is_settled(world, rollout) else "Behind"
+
+
+def _degraded(world: World) -> Verdict | None:
+    """Return which workers serve weights that are too old (spec.staleness)."""
+    stale = [(w, why) for w in world.desired if (why := order.staleness(w, world)) is not None]
+    if not stale:
+        return None
+    worker, why = stale[0]
+    message = f"{len(stale)} workers serve weights that are too old; {worker.name}: {why}"
+    return Verdict(DEGRADED, is_true=True, reason="StaleServing", message=message)
 
 
 def _stalled(world: World, rollout: Rollout | None) -> Verdict | None:
     if world.trouble:
         return Verdict(STALLED, is_true=True, reason="ObjectRefused", message=world.trouble)
-    if rollout and rollout.is_failed:
-        message = (
-            f"{rollout.to} failed on the first worker that loaded it{_first_complaint(world)};"
-            " the others keep their version. Set spec.weightVersion to another version"
-        )
-        return Verdict(STALLED, is_true=True, reason="RolloutFailed", message=message)
+    objection = order.objection(world)
+    if objection is not None:
+        return Verdict(STALLED, is_true=True, reason="StepRewound", message=objection)
+    ended = _ended_badly(rollout)
+    if ended is not None:
+        return ended
     refusal = refusal_of(world, rollout)
     if refusal is not None and not any(w.is_changing for w in world.desired):
         _worker, problem = refusal
@@ -155,12 +185,32 @@ def _stalled(world: World, rollout: Rollout | None) -> Verdict | None:
     return _overdue(world, rollout)
 
 
+_TRY_AGAIN = (
+    "Set spec.weightVersion to another version, or rollout.restartId to a new value to try again"
+)
+
+
+def _ended_badly(rollout: Rollout | None) -> Verdict | None:
+    """Return how a rollout ended that is not tried again until the spec asks anew."""
+    if rollout is None or rollout.is_active:
+        return None
+    if rollout.is_completed:
+        if rollout.reason is not Reason.ROLLBACK:
+            return None
+        message = f"{rollout.why}. The fleet went back to {rollout.to}. {_TRY_AGAIN}"
+        return Verdict(STALLED, is_true=True, reason="RolledBack", message=message)
+    reason = "RolloutHeld" if rollout.phase == HELD else "RolloutFailed"
+    message = f"{rollout.why}. The others keep their version. {_TRY_AGAIN}"
+    return Verdict(STALLED, is_true=True, reason=reason, message=message)
+
+
 def _quarantined(world: World) -> list[Worker]:
     return [w for w in world.desired if w.stage is Stage.DOUBT]
 
 
 def _others_move(world: World, rollout: Rollout | None) -> bool:
-    return any(w.stage is not Stage.DOUBT and not is_synced(w, rollout) for w in world.desired)
+    to = rollout.to if rollout else None
+    return any(w.stage is not Stage.DOUBT and not is_synced(w, to) for w in selected(world))
 
 
 def _overdue(world: World, rollout: Rollout | None) -> Verdict | None:
@@ -169,9 +219,10 @@ def _overdue(world: World, rollout: Rollout | None) -> Verdict | None:
     if rollout is None or recorded is None or rollout.is_new or rollout.is_completed:
         return None
     deadline = world.fleet.spec.rollout.progress_deadline_seconds
-    if world.moment - recorded.started_epoch < deadline:
+    spent = world.moment - recorded.started_epoch - recorded.held_s(world.moment)
+    if recorded.held_since is not None or spent < deadline:
         return None
-    done = sum(is_synced(w, rollout) for w in world.desired)
+    done = sum(is_synced(w, rollout.to) for w in world.desired)
     message = (
         f"rollout {rollout.id} to {rollout.to} has not ended within {deadline} s"
         f" (rollout.progressDeadlineSeconds): {done} of {len(world.desired)} workers"
@@ -187,12 +238,32 @@ def _is_moving(world: World) -> bool:
 
 
 def _reconciling(world: World, rollout: Rollout | None) -> Verdict:
-    behind = sum(not is_synced(w, rollout) for w in world.desired)
-    if rollout and not rollout.is_completed:
+    behind = sum(not is_synced(w, rollout.to if rollout else None) for w in selected(world))
+    if rollout and rollout.is_active:
         before = rollout.before or "nothing"
         message = f"rollout {rollout.id}: {before} to {rollout.to}, {behind} workers to go"
-        return Verdict(RECONCILING, is_true=True, reason="RollingOut", message=message)
+        reason, hint = _pace(world, rollout)
+        return Verdict(RECONCILING, is_true=True, reason=reason, message=message + hint)
     if behind:
         message = f"{behind} workers catch up"
         return Verdict(RECONCILING, is_true=True, reason="CatchingUp", message=message)
     return Verdict(RECONCILING, is_true=True, reason="Scaling", message="pods come and go")
+
+
+def _pace(world: World, rollout: Rollout) -> tuple[str, str]:
+    """Return how a rollout goes on, and what a person can do about it."""
+    recorded = world.fleet.status.rollout
+    if rollout.reason is Reason.ROLLBACK:
+        return "RollingBack", f"; {rollout.why}"
+    if world.fleet.spec.rollout.paused:
+        return "Paused", "; rollout.paused holds the next batch"
+    if recorded is not None and recorded.phase == CANARY_HOLD:
+        canary = canary_of(world)
+        is_manual = canary is not None and canary.promote is Promote.MANUAL
+        way = (
+            f"set rollout.canary.promotedVersion to {rollout.to}"
+            if is_manual
+            else "they are held for rollout.canary.holdSeconds"
+        )
+        return "CanaryHold", f"; the canaries serve: {way}"
+    return "RollingOut", ""

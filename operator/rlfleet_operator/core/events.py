@@ -4,7 +4,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlfleet_operator.core.conditions import STALLED
-from rlfleet_operator.core.rollout import COMPLETED, FAILED
+from rlfleet_operator.core.rollout import (
+    CANARY_HOLD,
+    COMPLETED,
+    ENDED,
+    PAUSED,
+    ROLLED_BACK,
+    Reason,
+)
 from rlfleet_operator.core.worker import Phase
 from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
 
@@ -30,16 +37,44 @@ def _rollout(before: FleetStatus, after: FleetStatus) -> list[Event]:
     old, new = before.rollout, after.rollout
     if new is None:
         return []
-    events = []
     if old is None or old.id != new.id:
-        if old is not None and old.phase not in {COMPLETED, FAILED}:
-            text = f"rollout {old.id} to {old.to} gives way to {new.to}"
-            events.append(Event("Normal", "RolloutSuperseded", text))
-        text = f"rollout {new.id}: {new.from_version or 'nothing'} to {new.to}"
-        events.append(Event("Normal", "RolloutStarted", text))
-    elif new.phase != old.phase and new.phase == COMPLETED:
-        events.append(Event("Normal", "RolloutCompleted", _completed(new, after)))
-    return events
+        return _begun(old, new)
+    return [] if new.phase == old.phase else _came_to(new, after)
+
+
+def _came_to(rollout: RolloutStatus, status: FleetStatus) -> list[Event]:
+    """Return the Event of the phase that a rollout has come to, if it is worth one."""
+    told: dict[str, tuple[Literal["Normal", "Warning"], str, str]] = {
+        COMPLETED: ("Normal", "RolloutCompleted", _completed(rollout, status)),
+        ROLLED_BACK: (
+            "Warning",
+            "RolledBack",
+            f"rollout {rollout.id}: every worker is back at {rollout.to}; {rollout.message}",
+        ),
+        CANARY_HOLD: (
+            "Normal",
+            "CanaryReady",
+            f"rollout {rollout.id}: the canaries serve {rollout.to}; the others wait",
+        ),
+        PAUSED: (
+            "Normal",
+            "RolloutPaused",
+            f"rollout {rollout.id} to {rollout.to} is held by rollout.paused",
+        ),
+    }
+    return [Event(*told[rollout.phase])] if rollout.phase in told else []
+
+
+def _begun(old: RolloutStatus | None, new: RolloutStatus) -> list[Event]:
+    if new.reason == Reason.ROLLBACK:
+        text = f"rollout {new.id}: from {new.from_version} back to {new.to}: {new.message}"
+        return [Event("Warning", "RollbackStarted", text)]
+    events = []
+    if old is not None and old.phase not in ENDED:
+        text = f"rollout {old.id} to {old.to} gives way to {new.to}"
+        events.append(Event("Normal", "RolloutSuperseded", text))
+    text = f"rollout {new.id}: {new.from_version or 'nothing'} to {new.to}"
+    return [*events, Event("Normal", "RolloutStarted", text)]
 
 
 def _completed(rollout: RolloutStatus, status: FleetStatus) -> str:

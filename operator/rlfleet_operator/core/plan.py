@@ -7,23 +7,18 @@ out of service:
 
 - pods: make what is missing, end what is too much, replace what is outdated,
   so that at most maxUnavailable workers are not ready because of it;
-- weights: prepare everywhere while everything serves, then commit in batches.
-  A worker that serves nothing (new, replaced, restarted) changes at once: it
-  costs no capacity, and proves a version before anyone else is paused for it.
+- weights: prepare everywhere while everything serves, then commit (commits.py).
 """
 
-from collections import Counter
 from dataclasses import dataclass
 
 from rlfleet_contract.models import Stage
-from rlfleet_contract.proof import Proof
-from rlfleet_operator.core import budget
-from rlfleet_operator.core.actions import Action, CreatePod, DeletePod, MarkPod, Prepare, Update
-from rlfleet_operator.core.rollout import Rollout, current, goal_of, is_doubted
+from rlfleet_operator.core import budget, order
+from rlfleet_operator.core.actions import Action, CreatePod, DeletePod, MarkPod
+from rlfleet_operator.core.commits import weights
+from rlfleet_operator.core.current import current
+from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.world import Worker, World
-
-CATCH_UP = "catch-up"
-"""The operation of changes that no rollout asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +39,7 @@ def plan(world: World) -> Plan:
     rollout = current(world)
     actions: list[Action] = [*_pods(world), *_marks(world, rollout)]
     if rollout is None or not rollout.is_new:
-        actions += _weights(world, rollout)
+        actions += weights(world, rollout)
     return Plan(rollout, tuple(actions))
 
 
@@ -100,11 +95,11 @@ def _limit(world: World) -> int:
 
 
 def _marks(world: World, rollout: Rollout | None) -> list[Action]:
-    marks = (_mark(w, rollout) for w in world.workers)
+    marks = (_mark(w, world, rollout) for w in world.workers)
     return [mark for mark in marks if mark is not None]
 
 
-def _mark(worker: Worker, rollout: Rollout | None) -> MarkPod | None:
+def _mark(worker: Worker, world: World, rollout: Rollout | None) -> MarkPod | None:
     """Return what has to be written on the pod; None while it is right or nobody knows."""
     pod = worker.pod
     if pod is None or pod.terminating or worker.report is None or not worker.reachable:
@@ -112,11 +107,18 @@ def _mark(worker: Worker, rollout: Rollout | None) -> MarkPod | None:
     if worker.is_changing and worker.stage is not Stage.DOUBT:
         # Its clients wait at the gate: it stays as routable as it was.
         return None
-    ready = worker.is_open and _is_allowed(worker.proved, rollout)
+    stale = order.staleness(worker, world) if _is_strict(world) else None
+    ready = worker.is_open and stale is None and _is_allowed(worker.proved, rollout)
     version = worker.proved if worker.is_open else None
     if pod.weights_ready == ready and pod.version_label == version:
         return None
-    return MarkPod(pod.name, pod.uid, ready, version, _mark_message(worker, ready=ready))
+    message = stale or _mark_message(worker, ready=ready)
+    return MarkPod(pod.name, pod.uid, ready, version, message)
+
+
+def _is_strict(world: World) -> bool:
+    bounds = world.fleet.spec.staleness
+    return bounds is not None and bounds.on_violation == "Unready"
 
 
 def _is_allowed(version: str | None, rollout: Rollout | None) -> bool:
@@ -138,93 +140,3 @@ def _mark_message(worker: Worker, *, ready: bool) -> str:
     if worker.is_open:
         return f"serves {worker.proved}, which the fleet does not ask for"
     return "has not proved the fleet's version"
-
-
-# --- weights ------------------------------------------------------------------------------------
-
-
-def _weights(world: World, rollout: Rollout | None) -> list[Action]:
-    operation = _operation(rollout)
-    actions: list[Action] = []
-    serving: list[tuple[Worker, str]] = []
-    for worker in world.desired:
-        goal = _due(worker, world, rollout)
-        if goal is None:
-            continue
-        if not _is_prepared(worker, goal):
-            if _may_call(worker, world):
-                actions.append(Prepare(worker.name, goal, operation))
-        elif not worker.is_open and _may_call(worker, world):
-            actions.append(_update(worker, goal, operation, world))
-        if worker.is_open:
-            serving.append((worker, goal))
-    return actions + _commits(world, serving, operation)
-
-
-def _due(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
-    """Return the version this worker has to change to; None when there is nothing to do."""
-    if worker.stage is Stage.DOWN:
-        return None
-    goal = goal_of(worker, world, rollout)
-    if goal is None or (worker.is_open and worker.proved == goal):
-        return None
-    return None if worker.failed(goal, _operation(rollout)) else goal
-
-
-def _operation(rollout: Rollout | None) -> str:
-    return rollout.operation if rollout else CATCH_UP
-
-
-def _is_prepared(worker: Worker, version: str) -> bool:
-    return worker.report is not None and worker.report.prepared == version
-
-
-def _may_call(worker: Worker, world: World) -> bool:
-    return not worker.is_busy and world.moment >= worker.retry_at
-
-
-def _commits(world: World, serving: list[tuple[Worker, str]], operation: str) -> list[Action]:
-    """Return the next batch of serving workers, once every one of them is prepared.
-
-    A version that failed somewhere and held nowhere waits for the tries under way:
-    it must not take a second worker down.
-    """
-    if any(not _is_prepared(w, goal) for w, goal in serving):
-        return []
-    doubted = {goal for _, goal in serving if is_doubted(world, goal, operation)}
-    changing = sum(w.is_changing for w in world.desired if w.pod is not None and w.pod.ready)
-    room = budget.left(_limit(world), changing)
-    # Whoever failed to pause before comes last, so that it does not hold up the others.
-    ready = sorted(
-        ((w, g) for w, g in serving if _may_call(w, world) and g not in doubted),
-        key=lambda pair: pair[0].report is not None and pair[0].report.failure is not None,
-    )
-    return [_update(w, goal, operation, world) for w, goal in ready[:room]]
-
-
-def _update(worker: Worker, version: str, operation: str, world: World) -> Update:
-    return Update(worker.name, version, operation, _peers_proof(worker, version, world))
-
-
-def _peers_proof(worker: Worker, version: str, world: World) -> Proof | None:
-    """Return what a worker of the same template showed of this version.
-
-    It is the lowest ordinal's of those that showed what most did: log probabilities are
-    left out, which may differ a little between equals.
-    """
-    template = worker.pod.template_hash if worker.pod else ""
-    proofs = [
-        w.report.proof
-        for w in world.desired
-        if w.proved == version
-        and w.report is not None
-        and w.report.proof is not None
-        and w.pod is not None
-        and w.pod.template_hash == template
-    ]
-    votes = Counter(map(_shown, proofs))
-    return max(proofs, key=lambda proof: votes[_shown(proof)], default=None)
-
-
-def _shown(proof: Proof) -> tuple[str | None, tuple[str, ...], str]:
-    return proof.checkpoint, proof.parameters, proof.tokens

@@ -1,79 +1,107 @@
-"""Which rollout is under way: derived from the spec and what was recorded of the last.
+"""A rollout: one declared change of the fleet's version, as it stands on record.
 
-A rollout is recorded in status before its first side effect, and its id counts
-up with every change of the target, so that A, B, A are three rollouts. Its id
-is the operation under which every command to a worker runs: a restarted
-operator repeats the same commands under the same operation.
+It is recorded in status before its first side effect. Its id counts up with every
+change of the target, so that A, B, A are three rollouts, and a rollback is one more. Its
+id is the operation under which every command to a worker runs: a restarted operator
+repeats the same commands under the same operation.
 """
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import StrEnum
 
-from rlfleet_contract.api import BASE_VERSION
-from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.core.world import World
+from rlfleet_operator.resource_status import RolloutStatus
 
-FAILED = "Failed"
-COMPLETED = "Completed"
+COMPLETED, ROLLED_BACK = "Completed", "RolledBack"
+FAILED, HELD = "Failed", "Held"
 REFUSED = "Refused"
+PAUSED, CANARY_HOLD, PARTITIONED = "Paused", "CanaryHold", "Partitioned"
+ENDED = frozenset({COMPLETED, ROLLED_BACK, FAILED, HELD})
+"""The phases in which a rollout asks for no further change."""
+
+
+class Outcome(StrEnum):
+    """How far a rollout has come."""
+
+    ACTIVE = "Active"
+    COMPLETED = "Completed"
+    """Every worker had proved it; one that comes later catches up with it."""
+    STOPPED = "Stopped"
+    """Its version failed: nobody tries it until the spec asks anew."""
+
+
+class Reason(StrEnum):
+    """Why a rollout began."""
+
+    SPEC = "Spec"
+    RESTART = "Restart"
+    ROLLBACK = "Rollback"
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One declared change of the fleet's version."""
+    """One change of the fleet's version."""
 
     id: int
     before: str
     """What the fleet served when it began; empty if nothing."""
     to: str
-    is_failed: bool
-    """Ended: the version itself is suspect, and is not tried again until the spec changes."""
-    is_completed: bool
-    """Once every worker had proved it; a worker that comes later catches up with it."""
-    is_new: bool
-    """Not recorded in status yet: nothing may be done for it before it is."""
+    asked: str
+    """The spec's version that it answers: ``to``, but for a rollback."""
+    reason: Reason = Reason.SPEC
+    outcome: Outcome = Outcome.ACTIVE
+    is_new: bool = False
+    """Not on record like this: nothing may be done for it before it is."""
+    phase: str = ""
+    """The phase that a rollout which has been stopped shall show."""
+    why: str = ""
+    """Why it was stopped, or rolled back."""
 
     @property
     def operation(self) -> str:
         """The name that its commands carry."""
         return f"rollout-{self.id}"
 
+    @property
+    def fallback(self) -> str:
+        """The version for workers that cannot have ``to``; empty if there is none."""
+        return "" if self.reason is Reason.ROLLBACK else self.before
 
-def current(world: World) -> Rollout | None:
-    """Return the rollout that the spec asks for; None when the spec names no version."""
-    target, recorded = world.fleet.spec.weight_version, world.fleet.status.rollout
-    if target is None:
-        return None
-    if recorded is None or recorded.to != target or world.fleet.status.target != target:
-        next_id = 1 if recorded is None else recorded.id + 1
-        return Rollout(
-            next_id, served(world), target, is_failed=False, is_completed=False, is_new=True
-        )
-    rollout = Rollout(
-        recorded.id,
-        recorded.from_version,
-        target,
-        is_failed=recorded.phase == FAILED,
-        is_completed=recorded.phase == COMPLETED,
-        is_new=False,
+    @property
+    def is_active(self) -> bool:
+        """Whether it still changes workers that serve."""
+        return self.outcome is Outcome.ACTIVE
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its version is not to be tried any more."""
+        return self.outcome is Outcome.STOPPED
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether it has reached every worker once."""
+        return self.outcome is Outcome.COMPLETED
+
+
+def of_record(recorded: RolloutStatus) -> Rollout:
+    """Return the rollout that is on record."""
+    outcome = Outcome.ACTIVE
+    if recorded.phase in {COMPLETED, ROLLED_BACK}:
+        outcome = Outcome.COMPLETED
+    elif recorded.phase in {FAILED, HELD}:
+        outcome = Outcome.STOPPED
+    reason, is_stopped = Reason(recorded.reason), outcome is Outcome.STOPPED
+    return Rollout(
+        id=recorded.id,
+        before=recorded.from_version,
+        to=recorded.to,
+        asked=recorded.asked or recorded.to,
+        reason=reason,
+        outcome=outcome,
+        phase=recorded.phase if is_stopped else "",
+        why=recorded.message if is_stopped or reason is Reason.ROLLBACK else "",
     )
-    if not rollout.is_completed and is_suspect(world, rollout):
-        return replace(rollout, is_failed=True)
-    return rollout
-
-
-def is_doubted(world: World, version: str, operation: str) -> bool:
-    """Tell whether a version failed on a worker and held on none.
-
-    One proof of the version anywhere acquits it: then a failure is the worker's own.
-    """
-    held = any(w.proved == version for w in world.desired)
-    return not held and any(w.failed(version, operation) for w in world.desired)
-
-
-def is_suspect(world: World, rollout: Rollout) -> bool:
-    """Tell whether the target is doubted and no try is under way that could acquit it."""
-    is_settled = not any(w.is_changing for w in world.desired)
-    return is_settled and is_doubted(world, rollout.to, rollout.operation)
 
 
 def served(world: World) -> str:
@@ -86,30 +114,4 @@ def served(world: World) -> str:
         return max(votes, key=lambda v: (votes[v], v == serving, v))
     if recorded is None:
         return ""
-    return recorded.to if recorded.phase == COMPLETED else recorded.from_version
-
-
-def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
-    """Return the version that this worker shall serve next; None: leave it as it is."""
-    if rollout is None:
-        # A trainer drives: only a worker that serves nothing is brought along.
-        return None if worker.is_open or worker.is_changing else served(world) or BASE_VERSION
-    if not rollout.is_failed and not _must_fall_back(worker, world, rollout):
-        return rollout.to
-    if worker.is_open or worker.failed(rollout.to, rollout.operation):
-        return None
-    return rollout.before or None
-
-
-def _must_fall_back(worker: Worker, world: World, rollout: Rollout) -> bool:
-    """Tell whether a worker that serves nothing shall not wait for a refused checkpoint.
-
-    Its refusal is forgotten when it prepares the older version, so the recorded
-    phase stands for it until the change has begun.
-    """
-    recorded = world.fleet.status.rollout
-    if worker.is_open or not rollout.before or rollout.is_completed:
-        return False
-    is_recorded = recorded is not None and recorded.phase == REFUSED
-    is_prepared = worker.report is not None and worker.report.prepared == rollout.before
-    return worker.refused(rollout.to, rollout.operation) or (is_recorded and is_prepared)
+    return recorded.to if of_record(recorded).is_completed else of_record(recorded).fallback

@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rlfleet_contract.api import BASE_VERSION
-from rlfleet_contract.models import Change, Stage, Timings, WorkerReport
+from rlfleet_contract.models import Change, Stage, Timings, Verb, WorkerReport
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_operator.core.actions import (
     Action,
+    Command,
     CreatePod,
     DeletePod,
     MarkPod,
     Prepare,
+    Resume,
     Update,
 )
 from rlfleet_operator.core.plan import Plan, plan
@@ -109,12 +111,20 @@ def _after(world: World, worker: Worker, action: Action, fates: Mapping[str, Fat
         case MarkPod(name) if name == worker.name and worker.pod is not None:
             marked = replace(worker.pod, weights_ready=action.ready, version_label=action.version)
             return replace(worker, pod=marked)
-        case Prepare(name) if name == worker.name:
-            return _prepared(worker, action, fates)
-        case Update(name) if name == worker.name:
-            return _updated(worker, action, fates)
+        case Prepare(name) | Update(name) | Resume(name) if name == worker.name:
+            return _obeyed(worker, action, fates)
         case _:
             return worker
+
+
+def _obeyed(worker: Worker, command: Command, fates: Mapping[str, Fate]) -> Worker:
+    match command:
+        case Prepare():
+            return _prepared(worker, command, fates)
+        case Update():
+            return _updated(worker, command, fates)
+        case Resume():
+            return _resumed(worker, command)
 
 
 def new_pod(world: World, worker: Worker) -> Pod:
@@ -161,34 +171,68 @@ def _proof(worker: Worker, version: str) -> Proof:
 
 
 def _updated(worker: Worker, action: Update, fates: Mapping[str, Fate]) -> Worker:
-    if worker.report is None or worker.report.prepared != action.version:
+    report = worker.report
+    if report is None or report.prepared != action.version:
         return worker
+    if report.proved == action.version and report.stage in {Stage.PROVED, Stage.OPEN}:
+        return _opened(worker, action) if action.through is Verb.RESUME else worker
+    if action.through is Verb.PAUSE:
+        is_paused = report.stage in {Stage.OPEN, Stage.PROVED}
+        change: dict[str, object] = {"stage": Stage.PAUSED, "paused_s": 0.0} if is_paused else {}
+        return replace(worker, report=report.model_copy(update=change))
     if fates.get(action.version, Fate.GOOD) is Fate.BREAKS:
-        failure = Problem.of(
-            Code.PROOF_FAILED,
-            "the probe differs",
-            version=action.version,
+        return _broken(worker, action)
+    loaded = {
+        "stage": Stage.PROVED,
+        "proved": action.version,
+        "proof": _proof(worker, action.version),
+        "installed": action.version,
+        "failure": None,
+    }
+    worker = replace(worker, report=report.model_copy(update=loaded))
+    return _opened(worker, action) if action.through is Verb.RESUME else worker
+
+
+def _broken(worker: Worker, action: Update) -> Worker:
+    failure = Problem.of(
+        Code.PROOF_FAILED,
+        "the probe differs",
+        version=action.version,
+        operation=action.operation,
+    )
+    change: dict[str, object] = {
+        "stage": Stage.DOUBT,
+        "proved": None,
+        "proof": None,
+        "installed": action.version,
+        "failure": failure,
+        "paused_s": None,
+    }
+    report = worker.report.model_copy(update=change) if worker.report else None
+    return replace(worker, report=report)
+
+
+def _opened(worker: Worker, action: Update) -> Worker:
+    if worker.report is None or worker.report.stage is Stage.OPEN:
+        return worker
+    change: dict[str, object] = {
+        "stage": Stage.OPEN,
+        "paused_s": None,
+        "last_change": Change(
             operation=action.operation,
-        )
-        change: dict[str, object] = {
-            "stage": Stage.DOUBT,
-            "proved": None,
-            "proof": None,
-            "installed": action.version,
-            "failure": failure,
-        }
-    else:
-        change = {
-            "stage": Stage.OPEN,
-            "proved": action.version,
-            "proof": _proof(worker, action.version),
-            "installed": action.version,
-            "failure": None,
-            "last_change": Change(
-                operation=action.operation,
-                version=action.version,
-                finished_at=0.0,
-                timings=Timings(window_s=0.25),
-            ),
-        }
+            version=action.version,
+            finished_at=0.0,
+            timings=Timings(window_s=0.25),
+        ),
+    }
     return replace(worker, report=worker.report.model_copy(update=change))
+
+
+def _resumed(worker: Worker, action: Resume) -> Worker:
+    report = worker.report
+    if report is None or report.proved != action.version:
+        return worker
+    if report.stage not in {Stage.PAUSED, Stage.PROVED}:
+        return worker
+    change: dict[str, object] = {"stage": Stage.OPEN, "paused_s": None}
+    return replace(worker, report=report.model_copy(update=change))

@@ -72,9 +72,11 @@ class Worker:
     reachable: bool = False
     """Whether the last question was answered."""
     calling: Verb | None = None
-    """The command of ours that waits for its answer; Reload stands for a whole update."""
+    """The command of ours that waits for its answer; Reload stands for an update."""
+    calling_for: tuple[str, str] | None = None
+    """Version and operation of the command that waits, or that was answered last."""
     retry_at: float = 0.0
-    """Not before this moment may a refused or failed command be sent again."""
+    """Not before this moment may that command be sent again, if it was refused or failed."""
 
     @property
     def is_live(self) -> bool:
@@ -99,7 +101,7 @@ class Worker:
     @property
     def is_changing(self) -> bool:
         """Whether a change of weights has begun and not ended, whoever asked for it."""
-        if self.calling is Verb.RELOAD:
+        if self.calling in {Verb.RELOAD, Verb.RESUME}:
             return True
         running = self.report.running if self.is_live and self.report else None
         return (running is not None and running.verb is not Verb.PREPARE) or self.stage in {
@@ -111,9 +113,21 @@ class Worker:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a command is under way, ours or another's."""
-        return self.calling is not None or (
-            self.report is not None and self.report.running is not None
+        """Whether a command is under way, ours or another's, that no newer one may overtake."""
+        running = self.report.running if self.report else None
+        return self.calling in {Verb.RELOAD, Verb.RESUME} or (
+            running is not None and running.verb is not Verb.PREPARE
+        )
+
+    def is_preparing(self, version: str, operation: str) -> bool:
+        """Whether exactly this is being prepared; a newer prepare overtakes an older one."""
+        if self.calling is Verb.PREPARE:
+            return self.calling_for == (version, operation)
+        running = self.report.running if self.report else None
+        return (
+            running is not None
+            and running.verb is Verb.PREPARE
+            and (running.version, running.operation) == (version, operation)
         )
 
     def failed(self, version: str, operation: str) -> bool:

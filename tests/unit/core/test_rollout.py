@@ -7,13 +7,16 @@ import pytest
 
 from rlfleet_contract.models import Running, Stage, Verb
 from rlfleet_contract.problems import Code
-from rlfleet_operator.core.rollout import Rollout, current, goal_of, is_suspect, served
+from rlfleet_operator.core.current import current
+from rlfleet_operator.core.failure import stop
+from rlfleet_operator.core.goals import goal_of
+from rlfleet_operator.core.rollout import Outcome, Rollout, served
 from rlfleet_operator.core.world import Worker, World
 from tests.workers import problem, recorded, worker, world
 
-UNDER_WAY = Rollout(1, "step-1", "step-2", is_failed=False, is_completed=False, is_new=False)
-FAILED = replace(UNDER_WAY, is_failed=True)
-COMPLETED = replace(UNDER_WAY, is_completed=True)
+UNDER_WAY = Rollout(1, "step-1", "step-2", "step-2")
+FAILED = replace(UNDER_WAY, outcome=Outcome.STOPPED)
+COMPLETED = replace(UNDER_WAY, outcome=Outcome.COMPLETED)
 BROKEN: dict[str, Any] = {"failure": problem(Code.PROOF_FAILED)}
 REFUSED: dict[str, Any] = {"refusal": problem(Code.CHECKPOINT_INVALID)}
 
@@ -97,7 +100,7 @@ def test_a_recorded_failure_stays_one_though_the_worker_was_replaced() -> None:
     )
 
     assert found is not None
-    assert found.is_failed
+    assert found.is_stopped
 
 
 @pytest.mark.parametrize(("phase", "expected"), [("Reloading", True), ("Completed", False)])
@@ -110,7 +113,7 @@ def test_a_failure_ends_a_rollout_that_has_not_completed(phase: str, *, expected
     found = current(seen)
 
     assert found is not None
-    assert found.is_failed is expected
+    assert found.is_stopped is expected
 
 
 @pytest.mark.parametrize(
@@ -138,10 +141,12 @@ def test_a_failure_ends_a_rollout_that_has_not_completed(phase: str, *, expected
         "nobody",
     ],
 )
-def test_a_version_is_suspect_when_it_failed_and_held_nowhere(
+def test_a_rollout_is_stopped_when_its_version_failed_and_held_nowhere(
     workers: list[Worker], *, expected: bool
 ) -> None:
-    assert is_suspect(world(*workers, weightVersion="step-2"), UNDER_WAY) is expected
+    found = stop(world(*workers, weightVersion="step-2"), UNDER_WAY)
+
+    assert (found is not None) is expected
 
 
 # --- the goal of one worker -------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from rlfleet_contract.models import Change, Stage, Timings
 from rlfleet_contract.problems import Code, Problem
-from rlfleet_operator.core.rollout import current
+from rlfleet_operator.core.current import current
 from rlfleet_operator.core.status import status_of
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
@@ -159,7 +159,7 @@ def test_a_rollout_is_on_record_before_anything_is_done_for_it() -> None:
     found = rollout_of(world(worker(0), weightVersion="step-2"))
 
     assert found == RolloutStatus(
-        id=1, from_version="step-1", to="step-2", phase="Preparing", started_at=NOW
+        id=1, asked="step-2", from_version="step-1", to="step-2", phase="Preparing", started_at=NOW
     )
 
 

@@ -1,0 +1,59 @@
+"""The strategy Barrier: all pause, all reload and prove, all resume."""
+
+from rlfleet_contract.models import Stage, Verb
+from rlfleet_operator.core.actions import Command
+from rlfleet_operator.core.barrier_state import has_begun, is_loading, is_through, team
+from rlfleet_operator.core.calls import is_prepared, prepare, resume, update
+from rlfleet_operator.core.failure import is_blocked
+from rlfleet_operator.core.rollout import Rollout
+from rlfleet_operator.core.selection import selected
+from rlfleet_operator.core.world import Worker, World
+
+
+def barrier(world: World, rollout: Rollout) -> list[Command]:
+    """Return the next commands of a rollout that changes all workers together."""
+    members = team(world, rollout)
+    if has_begun(world, rollout):
+        return _go_on(world, rollout, members)
+    if any(is_through(w, rollout) for w in selected(world)):
+        # The others are through: whoever is left has come late, and comes alone.
+        return [a for w in members for a in _alone(w, world, rollout)]
+    return _gather(world, rollout, members)
+
+
+def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
+    """Prepare all, then pause all, then let all load."""
+    unprepared = [w for w in members if not is_prepared(w, rollout.to)]
+    is_held = world.fleet.spec.rollout.paused or is_blocked(world, rollout)
+    if unprepared or is_held:
+        # Nobody waits behind a closed gate for a checkpoint or for a person.
+        paused = [w for w in members if w.stage is Stage.PAUSED]
+        return [
+            *(c for w in unprepared for c in prepare(w, rollout.to, rollout.operation, world)),
+            *(c for w in paused for c in resume(w, rollout.operation, world)),
+        ]
+    running = [w for w in members if w.stage in {Stage.OPEN, Stage.PROVED}]
+    through = Verb.PAUSE if running else Verb.VERIFY
+    return [
+        call
+        for w in running or members
+        for call in update(w, rollout.to, rollout.operation, world, through)
+    ]
+
+
+def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
+    """Load the rest of those that paused, and open no gate before all have proved."""
+    loading = [w for w in members if is_loading(w)]
+    if loading:
+        return [a for w in loading for a in _forward(w, world, rollout, Verb.VERIFY)]
+    return [a for w in members for a in _alone(w, world, rollout)]
+
+
+def _alone(worker: Worker, world: World, rollout: Rollout) -> list[Command]:
+    return _forward(worker, world, rollout, Verb.RESUME)
+
+
+def _forward(worker: Worker, world: World, rollout: Rollout, through: Verb) -> list[Command]:
+    if not is_prepared(worker, rollout.to):
+        return [*prepare(worker, rollout.to, rollout.operation, world)]
+    return [*update(worker, rollout.to, rollout.operation, world, through)]

@@ -1,0 +1,51 @@
+"""Questions that every strategy asks before it sends a worker a command."""
+
+from rlfleet_contract.models import Stage, Verb
+from rlfleet_operator.core import peers
+from rlfleet_operator.core.actions import Prepare, Resume, Update
+from rlfleet_operator.core.world import Worker, World
+
+
+def is_prepared(worker: Worker, version: str) -> bool:
+    """Tell whether a worker has checked a version and can load it at once."""
+    return worker.report is not None and worker.report.prepared == version
+
+
+def may_call(worker: Worker, version: str, operation: str, world: World) -> bool:
+    """Tell whether a command for a version may be sent now.
+
+    Only the command that failed waits for its next try, not one that came instead of it.
+    """
+    has_to_wait = worker.calling_for == (version, operation) and world.moment < worker.retry_at
+    return not worker.is_busy and not has_to_wait
+
+
+def prepare(worker: Worker, version: str, operation: str, world: World) -> list[Prepare]:
+    """Return the command to prepare a version; none while it is under way or has to wait.
+
+    Nobody prepares who is paused: that would take as long as the disk takes.
+    """
+    is_due = (
+        worker.stage is not Stage.PAUSED
+        and not worker.is_preparing(version, operation)
+        and may_call(worker, version, operation, world)
+    )
+    return [Prepare(worker.name, version, operation)] if is_due else []
+
+
+def update(
+    worker: Worker, version: str, operation: str, world: World, through: Verb = Verb.RESUME
+) -> list[Update]:
+    """Return the command of a change, with what other workers showed of the version."""
+    if not may_call(worker, version, operation, world):
+        return []
+    proof = peers.proof_of(worker, version, world)
+    return [Update(worker.name, version, operation, proof, through)]
+
+
+def resume(worker: Worker, operation: str, world: World) -> list[Resume]:
+    """Return the command to serve what is proved; none while a command is under way."""
+    version = worker.proved
+    if version is None or not may_call(worker, version, operation, world):
+        return []
+    return [Resume(worker.name, version, operation)]

@@ -1,0 +1,98 @@
+"""Which commands the workers get: prepare everywhere, then commit by the fleet's strategy.
+
+A worker that serves nothing (new, replaced, restarted) changes at once: it costs no
+capacity, and proves a version before anyone else is paused for it. Of the others,
+Rolling and Canary take as many as the budget allows; Barrier takes all (barrier.py).
+"""
+
+from rlfleet_contract.models import Stage
+from rlfleet_operator.core import budget
+from rlfleet_operator.core.actions import Command
+from rlfleet_operator.core.barrier import barrier
+from rlfleet_operator.core.calls import is_prepared, prepare, resume, update
+from rlfleet_operator.core.failure import is_blocked
+from rlfleet_operator.core.goals import goal_of
+from rlfleet_operator.core.rollout import Rollout
+from rlfleet_operator.core.selection import canaries, is_promoted
+from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.resource_rollout import Strategy
+
+CATCH_UP = "catch-up"
+"""The operation of changes that no rollout asks for."""
+
+
+def weights(world: World, rollout: Rollout | None) -> list[Command]:
+    """Return the next commands."""
+    if rollout is None:
+        return _rolling(world, None)
+    is_barrier = world.fleet.spec.rollout.strategy is Strategy.BARRIER
+    decide = barrier if is_barrier and rollout.is_active else _rolling
+    actions = decide(world, rollout)
+    busy = {action.worker for action in actions}
+    return [*actions, *_releases(world, rollout, busy)]
+
+
+def _rolling(world: World, rollout: Rollout | None) -> list[Command]:
+    operation = rollout.operation if rollout else CATCH_UP
+    actions: list[Command] = []
+    serving: list[tuple[Worker, str]] = []
+    for worker in world.desired:
+        goal = _due(worker, world, rollout)
+        if goal is None:
+            continue
+        if not is_prepared(worker, goal):
+            actions += prepare(worker, goal, operation, world)
+        elif not worker.is_open:
+            actions += update(worker, goal, operation, world)
+        if worker.is_open:
+            serving.append((worker, goal))
+    return actions + _batch(world, rollout, serving, operation)
+
+
+def _due(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
+    """Return the version this worker has to change to; None when there is nothing to do."""
+    if worker.stage is Stage.DOWN:
+        return None
+    goal = goal_of(worker, world, rollout)
+    if goal is None or (worker.is_open and worker.proved == goal):
+        return None
+    operation = rollout.operation if rollout else CATCH_UP
+    return None if worker.failed(goal, operation) else goal
+
+
+def _batch(
+    world: World, rollout: Rollout | None, serving: list[tuple[Worker, str]], operation: str
+) -> list[Command]:
+    """Return the next batch of serving workers, once every one of them is prepared.
+
+    A version that is doubted waits for the tries under way: it must not take another
+    worker down.
+    """
+    if rollout is None or any(not is_prepared(w, goal) for w, goal in serving):
+        return []
+    if world.fleet.spec.rollout.paused or is_blocked(world, rollout):
+        return []
+    changing = sum(w.is_changing for w in world.desired if w.pod is not None and w.pod.ready)
+    spec = world.fleet.spec
+    room = budget.left(budget.resolve(spec.rollout.max_unavailable, spec.replicas), changing)
+    first = None if is_promoted(world) else canaries(world)
+    # Whoever failed to pause before comes last, so that it does not hold up the others.
+    due = sorted(
+        (pair for pair in serving if first is None or pair[0] in first),
+        key=lambda pair: pair[0].report is not None and pair[0].report.failure is not None,
+    )
+    calls: list[Command] = [c for w, goal in due for c in update(w, goal, operation, world)]
+    return calls[:room]
+
+
+def _releases(world: World, rollout: Rollout, busy: set[str]) -> list[Command]:
+    """Return the way out for workers that nobody goes on with: they serve what they proved."""
+    stranded = [
+        w
+        for w in world.desired
+        if w.name not in busy
+        and (
+            w.stage is Stage.PAUSED or (w.stage is Stage.PROVED and _due(w, world, rollout) is None)
+        )
+    ]
+    return [call for w in stranded for call in resume(w, rollout.operation, world)]

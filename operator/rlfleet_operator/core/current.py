@@ -1,0 +1,102 @@
+"""Which rollout is under way: what the spec asks for, against what is on record."""
+
+from dataclasses import replace
+
+from rlfleet_operator.core import barrier_state, order
+from rlfleet_operator.core.failure import Stop, stop
+from rlfleet_operator.core.rollout import (
+    FAILED,
+    HELD,
+    Outcome,
+    Reason,
+    Rollout,
+    of_record,
+    served,
+)
+from rlfleet_operator.core.world import World
+from rlfleet_operator.resource_rollout import OnFailure, Strategy
+from rlfleet_operator.resource_status import RolloutStatus
+
+
+def current(world: World) -> Rollout | None:
+    """Return the rollout to work on; None when the spec names no version."""
+    if world.fleet.spec.weight_version is None:
+        return None
+    recorded = world.fleet.status.rollout
+    if is_awaited(world):
+        return _begun(world, recorded)
+    if recorded is None:
+        return None
+    rollout = of_record(recorded)
+    reason = stop(world, rollout) if rollout.is_active else None
+    return rollout if reason is None else _stopped(world, rollout, reason)
+
+
+def is_wished(world: World) -> bool:
+    """Tell whether the spec asks for something that no rollout on record answers."""
+    spec, status = world.fleet.spec, world.fleet.status
+    recorded = status.rollout
+    if spec.weight_version is None:
+        return False
+    return (
+        recorded is None
+        or of_record(recorded).asked != spec.weight_version
+        or recorded.restart_id != spec.rollout.restart_id
+        # The version was taken out of the spec, and came back.
+        or status.target != spec.weight_version
+    )
+
+
+def is_awaited(world: World) -> bool:
+    """Tell whether a new rollout begins now."""
+    rules, recorded = world.fleet.spec.rollout, world.fleet.status.rollout
+    if not is_wished(world) or rules.dry_run or order.objection(world) is not None:
+        return False
+    if recorded is None or rules.strategy is not Strategy.BARRIER:
+        return True
+    # Whoever waits behind a closed gate must not wait for another version to be prepared.
+    rollout = of_record(recorded)
+    is_loading = any(map(barrier_state.is_loading, barrier_state.team(world, rollout)))
+    return not (rollout.is_active and is_loading and barrier_state.has_begun(world, rollout))
+
+
+def _begun(world: World, recorded: RolloutStatus | None) -> Rollout:
+    version = world.fleet.spec.weight_version or ""
+    reason = Reason.SPEC
+    if recorded is not None and of_record(recorded).asked == version:
+        is_same = recorded.restart_id == world.fleet.spec.rollout.restart_id
+        reason = Reason.SPEC if is_same else Reason.RESTART
+    return Rollout(
+        id=1 if recorded is None else recorded.id + 1,
+        before=served(world),
+        to=version,
+        asked=version,
+        reason=reason,
+        is_new=True,
+    )
+
+
+def _stopped(world: World, rollout: Rollout, reason: Stop) -> Rollout:
+    policy = world.fleet.spec.rollout.on_failure
+    if reason.is_of_version and policy is OnFailure.ROLLBACK and _can_go_back(rollout):
+        return Rollout(
+            id=rollout.id + 1,
+            before=rollout.to,
+            to=rollout.fallback,
+            asked=rollout.asked,
+            reason=Reason.ROLLBACK,
+            is_new=True,
+            why=reason.why,
+        )
+    is_held = reason.is_of_version and policy is OnFailure.HOLD
+    return replace(
+        rollout,
+        outcome=Outcome.STOPPED,
+        is_new=True,
+        phase=HELD if is_held else FAILED,
+        why=reason.why,
+    )
+
+
+def _can_go_back(rollout: Rollout) -> bool:
+    return rollout.fallback not in {"", rollout.to}

@@ -1,0 +1,103 @@
+"""When a rollout has to be stopped: its version failed, or the fleet does not pause."""
+
+from dataclasses import dataclass
+
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Code
+from rlfleet_operator.core import barrier_state, budget
+from rlfleet_operator.core.rollout import Reason, Rollout
+from rlfleet_operator.core.selection import canaries, is_promoted
+from rlfleet_operator.core.worker import complaint_of
+from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.resource_rollout import OnFailure, Strategy
+
+_PAUSE_MARGIN_S = 5.0
+"""How much later than a pause's own timeout the fleet's pause counts as failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a rollout shall not go on."""
+
+    why: str
+    is_of_version: bool
+    """Whether the version is to blame; else nothing was loaded."""
+
+
+def failures(world: World, version: str, operation: str) -> list[Worker]:
+    """Return the workers on which the version itself failed."""
+    return [w for w in world.desired if w.failed(version, operation)]
+
+
+def is_doubted(world: World, version: str, operation: str) -> bool:
+    """Tell whether a version failed on a worker and held on none.
+
+    One proof of the version anywhere acquits it: then a failure is the worker's own.
+    """
+    held = any(w.proved == version for w in world.desired)
+    return not held and bool(failures(world, version, operation))
+
+
+def is_blocked(world: World, rollout: Rollout) -> bool:
+    """Tell whether no further worker may be taken out for this rollout, for now or for good."""
+    failed = failures(world, rollout.to, rollout.operation)
+    return is_doubted(world, rollout.to, rollout.operation) or len(failed) > limit(world, rollout)
+
+
+def limit(world: World, rollout: Rollout) -> int:
+    """Return how many workers may fail before the rollout is stopped."""
+    spec = world.fleet.spec
+    if not is_promoted(world):
+        return 0
+    if spec.rollout.max_failed is not None:
+        return budget.share(spec.rollout.max_failed, spec.replicas)
+    if spec.rollout.on_failure is OnFailure.QUARANTINE or rollout.reason is Reason.ROLLBACK:
+        return budget.resolve(spec.rollout.max_unavailable, spec.replicas)
+    return 0
+
+
+def stop(world: World, rollout: Rollout) -> Stop | None:
+    """Return why the rollout has to be stopped now; None while it may go on.
+
+    Tries under way are waited for: one of them may acquit the version.
+    """
+    overdue = _pause_overdue(world, rollout)
+    if overdue is not None:
+        return overdue
+    if any(map(_is_trying, world.desired)) or not is_blocked(world, rollout):
+        return None
+    failed = failures(world, rollout.to, rollout.operation)
+    first = f"{failed[0].name}: {complaint_of(failed[0])}"
+    who = "canary" if failed[0] in canaries(world) and not is_promoted(world) else "worker"
+    count = f"{len(failed)} {who}s" if len(failed) > 1 else f"a {who}"
+    return Stop(f"{rollout.to} failed on {count}; {first}", is_of_version=True)
+
+
+def _is_trying(worker: Worker) -> bool:
+    """Tell whether a worker may still prove the version; one that has is only to be opened."""
+    return worker.is_changing and (worker.stage is not Stage.PROVED or worker.is_busy)
+
+
+def _pause_overdue(world: World, rollout: Rollout) -> Stop | None:
+    """Return why a Barrier cannot be had: not all workers pause in time."""
+    rules = world.fleet.spec.rollout
+    if rules.strategy is not Strategy.BARRIER or barrier_state.has_begun(world, rollout):
+        return None
+    for worker in world.desired:
+        failure = worker.report.failure if worker.report else None
+        if (
+            failure is not None
+            and failure.code is Code.PAUSE_FAILED
+            and failure.operation == rollout.operation
+        ):
+            return Stop(f"{worker.name} did not pause: {failure.message}", is_of_version=False)
+    paused = [w for w in world.desired if w.stage is Stage.PAUSED and w.report]
+    longest = max((w.report.paused_s or 0 for w in paused if w.report), default=0.0)
+    if longest <= rules.timeouts.pause_seconds + _PAUSE_MARGIN_S:
+        return None
+    missing = [w.name for w in barrier_state.team(world, rollout) if w.stage is not Stage.PAUSED]
+    return Stop(
+        f"not all workers paused within {rules.timeouts.pause_seconds} s"
+        f" (rollout.timeouts.pauseSeconds); missing: {', '.join(missing[:5]) or 'none'}",
+        is_of_version=False,
+    )

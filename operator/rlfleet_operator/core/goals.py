@@ -1,0 +1,54 @@
+"""The version that each worker shall serve next."""
+
+from rlfleet_contract.api import BASE_VERSION
+from rlfleet_operator.core.rollout import REFUSED, Rollout, served
+from rlfleet_operator.core.selection import canaries, is_promoted, kept
+from rlfleet_operator.core.world import Worker, World
+
+
+def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
+    """Return the version that this worker shall serve next; None: leave it as it is."""
+    if rollout is None:
+        # A trainer drives: only a worker that serves nothing is brought along.
+        return None if worker.is_open or worker.is_changing else served(world) or BASE_VERSION
+    if rollout.is_stopped:
+        is_left = worker.is_open or worker.failed(rollout.to, rollout.operation)
+        return None if is_left else rollout.fallback or None
+    return _goal_in(worker, world, rollout)
+
+
+def _goal_in(worker: Worker, world: World, rollout: Rollout) -> str | None:
+    """Return the goal in a rollout that has not been stopped."""
+    if rollout.is_completed:
+        return rollout.to
+    if worker.ordinal < kept(world):
+        return None if worker.is_open else rollout.fallback or rollout.to
+    if not worker.is_open and rollout.fallback and _waits(worker, world, rollout):
+        return rollout.fallback
+    return rollout.to
+
+
+def _waits(worker: Worker, world: World, rollout: Rollout) -> bool:
+    """Tell whether a worker that serves nothing shall serve the old version meanwhile."""
+    return _is_held_back(worker, world) or _is_refused(worker, world, rollout)
+
+
+def _is_held_back(worker: Worker, world: World) -> bool:
+    """Tell whether nobody but those that change already may have the new version yet."""
+    if worker.is_changing:
+        return False
+    if world.fleet.spec.rollout.paused:
+        return True
+    return not is_promoted(world) and worker not in canaries(world)
+
+
+def _is_refused(worker: Worker, world: World, rollout: Rollout) -> bool:
+    """Tell whether a worker's checkpoint of the new version was refused.
+
+    Its refusal is forgotten when it prepares the older version, so the recorded
+    phase stands for it until the change has begun.
+    """
+    recorded = world.fleet.status.rollout
+    is_recorded = recorded is not None and recorded.phase == REFUSED
+    is_prepared = worker.report is not None and worker.report.prepared == rollout.fallback
+    return worker.refused(rollout.to, rollout.operation) or (is_recorded and is_prepared)

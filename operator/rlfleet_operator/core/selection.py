@@ -1,0 +1,58 @@
+"""Which workers a rollout is for, and which of them go first."""
+
+from rlfleet_operator.core import budget
+from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.resource_rollout import CanarySpec, Promote, Strategy
+
+
+def kept(world: World) -> int:
+    """Return below which ordinal workers keep the version they have (rollout.partition)."""
+    spec = world.fleet.spec
+    return budget.share(spec.rollout.partition, spec.replicas)
+
+
+def selected(world: World) -> tuple[Worker, ...]:
+    """Return the workers that shall change."""
+    first = kept(world)
+    return tuple(w for w in world.desired if w.ordinal >= first)
+
+
+def canary_of(world: World) -> CanarySpec | None:
+    """Return how the first workers are treated; None when all are treated alike."""
+    rollout = world.fleet.spec.rollout
+    if rollout.strategy is not Strategy.CANARY:
+        return None
+    return rollout.canary or CanarySpec()
+
+
+def canaries(world: World) -> tuple[Worker, ...]:
+    """Return the workers that change first; nobody unless the strategy is Canary."""
+    canary, chosen = canary_of(world), selected(world)
+    if canary is None:
+        return ()
+    return chosen[: budget.resolve(canary.count, len(chosen))]
+
+
+def is_promoted(world: World) -> bool:
+    """Tell whether the workers after the canaries may change.
+
+    The moment since which the canaries serve is on record, so that a restarted operator
+    does not count anew.
+    """
+    canary, recorded = canary_of(world), world.fleet.status.rollout
+    if canary is None or (recorded is not None and recorded.reason == "Rollback"):
+        return True
+    if recorded is None or recorded.canary_epoch is None:
+        return False
+    if canary.promote is Promote.MANUAL and canary.promoted_version != recorded.to:
+        return False
+    return world.moment - recorded.canary_epoch >= canary.hold_seconds
+
+
+def hold_left_s(world: World) -> float | None:
+    """Return for how long the canaries are still held; None while no time runs."""
+    canary, recorded = canary_of(world), world.fleet.status.rollout
+    if canary is None or recorded is None or recorded.canary_epoch is None:
+        return None
+    left = recorded.canary_epoch + canary.hold_seconds - world.moment
+    return left if left > 0 else None

@@ -1,0 +1,174 @@
+"""The rollout in status, and what is kept of those before it."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from rlfleet_contract.models import Timings
+from rlfleet_operator.core import conditions
+from rlfleet_operator.core.rollout import (
+    CANARY_HOLD,
+    COMPLETED,
+    ENDED,
+    PARTITIONED,
+    PAUSED,
+    REFUSED,
+    ROLLED_BACK,
+    Reason,
+    Rollout,
+)
+from rlfleet_operator.core.selection import canaries, is_promoted, kept, selected
+from rlfleet_operator.core.worker import CHANGING, phase_of
+from rlfleet_operator.core.world import World
+from rlfleet_operator.resource_status import (
+    PastRollout,
+    RolloutStatus,
+    RolloutTimings,
+    Spread,
+)
+
+_STEPS = ("prepare", "pause", "flush", "reload", "verify", "resume", "window")
+PREPARING, UPDATING, WAITING = "Preparing", "Updating", "Waiting"
+_IDLE = frozenset({PAUSED, CANARY_HOLD, PARTITIONED})
+"""The phases in which somebody else's word is waited for: that time does not count."""
+SUPERSEDED = "Superseded"
+_PAST_MESSAGE_LIMIT = 256
+
+
+def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutStatus | None:
+    """Return what status shall say of the rollout."""
+    recorded = world.fleet.status.rollout
+    if rollout is None or rollout.is_completed:
+        return recorded
+    phase = _phase(world, rollout)
+    if recorded is None or recorded.id != rollout.id:
+        return _begun(world, rollout, phase, now)
+    is_idle = phase in _IDLE
+    has_ended = phase in ENDED
+    held_s = recorded.held_s(world.moment)
+    return recorded.model_copy(
+        update={
+            "phase": phase,
+            "message": _message(world, rollout),
+            "finished_at": recorded.finished_at or now if has_ended else None,
+            "seconds": round(world.moment - recorded.started_epoch, 1)
+            if has_ended and recorded.seconds is None
+            else recorded.seconds,
+            "held_since": recorded.held_since or now if is_idle else None,
+            "held_seconds": recorded.held_seconds if is_idle else round(held_s),
+            "canary_since": recorded.canary_since
+            or (now if _canaries_serve(world, rollout) else None),
+            "timings": _timings(world, rollout) or recorded.timings,
+        }
+    )
+
+
+def _begun(world: World, rollout: Rollout, phase: str, now: str) -> RolloutStatus:
+    weights = world.fleet.spec.weights
+    return RolloutStatus(
+        id=rollout.id,
+        reason=rollout.reason,
+        asked=rollout.asked,
+        from_version=rollout.before,
+        to=rollout.to,
+        phase=phase,
+        message=rollout.why[: conditions.MESSAGE_LIMIT],
+        started_at=now,
+        restart_id=world.fleet.spec.rollout.restart_id,
+        run_id=weights.run_id if weights else "",
+        step=weights.step if weights else None,
+    )
+
+
+def _phase(world: World, rollout: Rollout) -> str:
+    if rollout.is_stopped:
+        return rollout.phase
+    chosen = selected(world)
+    # A fleet of no workers is at its version: whoever comes later catches up with it.
+    if not rollout.is_new and all(conditions.is_synced(w, rollout.to) for w in chosen):
+        if kept(world):
+            return PARTITIONED
+        return ROLLED_BACK if rollout.reason is Reason.ROLLBACK else COMPLETED
+    steps = [p for p in map(phase_of, world.desired) if p in CHANGING]
+    if steps:
+        return max(steps, key=CHANGING.index)
+    if conditions.refusal_of(world, rollout) is not None:
+        return REFUSED
+    return _resting_phase(world, rollout)
+
+
+def _resting_phase(world: World, rollout: Rollout) -> str:
+    """Return the phase while nobody changes."""
+    if world.fleet.spec.rollout.paused:
+        return PAUSED
+    if not is_promoted(world) and _canaries_serve(world, rollout):
+        return CANARY_HOLD
+    if any(w.is_open and w.proved == rollout.to for w in world.desired):
+        return UPDATING
+    return PREPARING if rollout.is_new or any(w.is_live for w in world.desired) else WAITING
+
+
+def _canaries_serve(world: World, rollout: Rollout) -> bool:
+    first = canaries(world)
+    return (
+        bool(first)
+        and not rollout.is_new
+        and all(conditions.is_synced(w, rollout.to) for w in first)
+    )
+
+
+def _message(world: World, rollout: Rollout) -> str:
+    refusal = conditions.refusal_of(world, rollout)
+    if rollout.why:
+        return rollout.why[: conditions.MESSAGE_LIMIT]
+    if refusal is not None:
+        worker, problem = refusal
+        return f"{worker.name}: {problem.code}: {problem.message}"[: conditions.MESSAGE_LIMIT]
+    for worker in world.desired:
+        failure = worker.report.failure if worker.report else None
+        if failure is not None and failure.operation == rollout.operation:
+            return f"{worker.name}: {failure.code}: {failure.message}"[: conditions.MESSAGE_LIMIT]
+    return ""
+
+
+def _timings(world: World, rollout: Rollout) -> RolloutTimings | None:
+    changes = [w.report.last_change for w in world.desired if w.report and w.report.last_change]
+    mine = [c.timings for c in changes if c.operation == rollout.operation]
+    if not mine:
+        return None
+    return RolloutTimings(**{step: _spread(mine, step) for step in _STEPS})
+
+
+def _spread(timings: Sequence[Timings], step: str) -> Spread:
+    values = sorted(round(getattr(t, f"{step}_s") * 1000) for t in timings)
+    return Spread(min_ms=values[0], median_ms=round(median(values)), max_ms=values[-1])
+
+
+# --- history ------------------------------------------------------------------------------------
+
+
+def history(world: World, rollout: Rollout | None) -> list[PastRollout]:
+    """Return the rollouts before the newest, the latest first."""
+    recorded, known = world.fleet.status.rollout, world.fleet.status.history
+    if recorded is not None and rollout is not None and recorded.id != rollout.id:
+        known = [_past(recorded, rollout, world.moment), *known]
+    return known[: world.fleet.spec.history_limit]
+
+
+def _past(recorded: RolloutStatus, following: Rollout, moment: float) -> PastRollout:
+    window = recorded.timings.window if recorded.timings else None
+    is_rolled_back = following.reason is Reason.ROLLBACK
+    ended = recorded.phase if recorded.phase in ENDED else SUPERSEDED
+    message = following.why if is_rolled_back else recorded.message
+    return PastRollout(
+        id=recorded.id,
+        reason=recorded.reason,
+        from_version=recorded.from_version,
+        to=recorded.to,
+        result="Failed" if is_rolled_back else ended,
+        started_at=recorded.started_at,
+        seconds=recorded.seconds
+        if recorded.seconds is not None
+        else round(moment - recorded.started_epoch, 1),
+        window_ms=window.median_ms if window else None,
+        message=message[:_PAST_MESSAGE_LIMIT] if ended != COMPLETED else "",
+    )

@@ -1,0 +1,173 @@
+"""The strategy Barrier: all pause, all load and prove, all resume."""
+
+from typing import Any
+
+from rlfleet_contract.models import Running, Stage, Verb
+from rlfleet_contract.problems import Code
+from rlfleet_operator.core.actions import Action, Prepare, Resume, Update
+from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.world import Worker, World
+from tests.workers import problem, recorded, worker, world
+
+READY: dict[str, Any] = {"prepared": "step-2"}
+PROVED: dict[str, Any] = {"prepared": "step-2", "installed": "step-2", "proved": "step-2"}
+PAUSED: dict[str, Any] = {"prepared": "step-2", "proved": "step-1", "paused_s": 1.0}
+
+
+def barrier(*workers: Worker, phase: str = "Preparing", **rollout: Any) -> World:
+    rules = {"strategy": "Barrier"} | rollout
+    return world(*workers, weightVersion="step-2", rollout=rules, status=recorded("step-2", phase))
+
+
+def commands(seen: World) -> list[Action]:
+    return [a for a in plan(seen).actions if isinstance(a, Prepare | Update | Resume)]
+
+
+def updates(seen: World) -> dict[str, Verb]:
+    return {a.worker: a.through for a in commands(seen) if isinstance(a, Update)}
+
+
+def test_nobody_pauses_before_all_are_prepared() -> None:
+    seen = barrier(worker(0, **READY), worker(1))
+
+    assert commands(seen) == [Prepare("qwen-1", "step-2", "rollout-1")]
+
+
+def test_all_pause_whatever_the_budget_says() -> None:
+    seen = barrier(worker(0, **READY), worker(1, **READY), maxUnavailable=1)
+
+    assert updates(seen) == {"qwen-0": Verb.PAUSE, "qwen-1": Verb.PAUSE}
+
+
+def test_nobody_loads_before_all_have_paused() -> None:
+    seen = barrier(worker(0, Stage.PAUSED, **PAUSED), worker(1, **READY))
+
+    assert updates(seen) == {"qwen-1": Verb.PAUSE}
+
+
+def test_all_load_once_all_have_paused() -> None:
+    seen = barrier(*(worker(i, Stage.PAUSED, **PAUSED) for i in range(2)))
+
+    assert updates(seen) == {"qwen-0": Verb.VERIFY, "qwen-1": Verb.VERIFY}
+
+
+def test_no_gate_opens_before_all_have_proved() -> None:
+    seen = barrier(worker(0, Stage.PROVED, **PROVED), worker(1, Stage.PAUSED, **PAUSED))
+
+    assert updates(seen) == {"qwen-1": Verb.VERIFY}
+
+
+def test_all_gates_open_once_all_have_proved() -> None:
+    seen = barrier(*(worker(i, Stage.PROVED, **PROVED) for i in range(2)))
+
+    assert updates(seen) == {"qwen-0": Verb.RESUME, "qwen-1": Verb.RESUME}
+
+
+def test_whoever_serves_nothing_loads_with_the_others() -> None:
+    seen = barrier(worker(0, Stage.PAUSED, **PAUSED), worker(1, Stage.CLOSED, **READY))
+
+    assert updates(seen) == {"qwen-0": Verb.VERIFY, "qwen-1": Verb.VERIFY}
+
+
+def test_the_others_do_not_wait_for_one_that_is_down() -> None:
+    seen = barrier(worker(0, Stage.PAUSED, **PAUSED), worker(1, Stage.DOWN))
+
+    assert updates(seen) == {"qwen-0": Verb.VERIFY}
+
+
+def test_nobody_waits_paused_while_another_prepares() -> None:
+    seen = barrier(worker(0, Stage.PAUSED, **PAUSED), worker(1))
+
+    assert commands(seen) == [
+        Prepare("qwen-1", "step-2", "rollout-1"),
+        Resume("qwen-0", "step-1", "rollout-1"),
+    ]
+
+
+def test_a_held_rollout_lets_paused_workers_go() -> None:
+    seen = barrier(*(worker(i, Stage.PAUSED, **PAUSED) for i in range(2)), paused=True)
+
+    assert commands(seen) == [Resume(f"qwen-{i}", "step-1", "rollout-1") for i in range(2)]
+
+
+def test_a_rollout_that_has_begun_to_load_is_not_held_any_more() -> None:
+    seen = barrier(
+        worker(0, Stage.PROVED, **PROVED), worker(1, Stage.PAUSED, **PAUSED), paused=True
+    )
+
+    assert updates(seen) == {"qwen-1": Verb.VERIFY}
+
+
+def test_a_pause_that_takes_too_long_is_given_up_and_all_serve_the_old_version() -> None:
+    late = worker(0, Stage.PAUSED, **(PAUSED | {"paused_s": 66.0}))
+    seen = barrier(late, worker(1, **READY))
+
+    step = plan(seen)
+
+    assert step.rollout is not None
+    assert step.rollout.is_stopped
+    assert "missing: qwen-1" in step.rollout.why
+    assert commands(seen) == [], "nothing is done before it is on record"
+    assert commands(barrier(late, worker(1, **READY), phase="Failed")) == [
+        Resume("qwen-0", "step-1", "rollout-1")
+    ]
+
+
+def test_a_worker_that_cannot_pause_ends_it_for_all() -> None:
+    failed = worker(1, **READY, failure=problem(Code.PAUSE_FAILED))
+    step = plan(barrier(worker(0, Stage.PAUSED, **PAUSED), failed))
+
+    assert step.rollout is not None
+    assert step.rollout.is_stopped
+    assert "qwen-1 did not pause" in step.rollout.why
+
+
+def test_one_that_fails_its_proof_is_left_out_and_the_others_serve() -> None:
+    failed = worker(1, Stage.DOUBT, **READY, failure=problem(Code.PROOF_FAILED))
+    seen = barrier(worker(0, Stage.PROVED, **PROVED), failed)
+
+    assert updates(seen) == {"qwen-0": Verb.RESUME}
+
+
+def test_with_rollback_no_gate_opens_on_a_version_that_failed() -> None:
+    failed = worker(1, Stage.DOUBT, **READY, failure=problem(Code.PROOF_FAILED))
+    step = plan(barrier(worker(0, Stage.PROVED, **PROVED), failed, onFailure="Rollback"))
+
+    assert step.rollout is not None
+    assert (step.rollout.id, step.rollout.to, step.rollout.is_new) == (2, "step-1", True)
+    assert not any(isinstance(a, Update | Resume) for a in step.actions)
+
+
+def test_a_newer_version_waits_for_a_barrier_that_has_begun_to_load() -> None:
+    loading = worker(
+        0,
+        Stage.LOADING,
+        running=Running(verb=Verb.RELOAD, operation="rollout-1", version="step-2"),
+        **READY,
+    )
+    begun = world(
+        loading,
+        worker(1, Stage.PAUSED, **PAUSED),
+        weightVersion="step-3",
+        rollout={"strategy": "Barrier"},
+        status=recorded("step-2", "Reloading"),
+    )
+    gathering = world(
+        worker(0, Stage.PAUSED, **PAUSED),
+        worker(1, **READY),
+        weightVersion="step-3",
+        rollout={"strategy": "Barrier"},
+        status=recorded("step-2", "Pausing"),
+    )
+
+    assert [r.to for r in (plan(begun).rollout, plan(gathering).rollout) if r] == [
+        "step-2",
+        "step-3",
+    ]
+
+
+def test_a_late_joiner_of_a_barrier_that_is_through_comes_alone() -> None:
+    served = worker(0, **(PROVED | {"prepared": "step-2"}))
+    seen = barrier(served, worker(1, Stage.CLOSED, **READY))
+
+    assert updates(seen) == {"qwen-1": Verb.RESUME}
