@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from rlfleet_operator import execute
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.kube import Json, Kube, fleet_path
+from rlfleet_operator.adapters.lease import Term
 from rlfleet_operator.adapters.pods import FleetKey, Pods
 from rlfleet_operator.contacts import Contacts
 from rlfleet_operator.core import events, manifests
@@ -55,6 +56,8 @@ class Services:
     pods: Pods
     settings: Settings
     limit: asyncio.Semaphore
+    term: Term
+    """For which this process leads; ``kube`` writes under it."""
 
 
 class Driver:
@@ -98,7 +101,7 @@ class Driver:
 
     def deliver(self, raw: Mapping[str, Any]) -> None:
         """Take a newer state of the object; one that is older than our own write is left."""
-        if raw["metadata"]["uid"] != self._raw["metadata"]["uid"] or _age(raw) > _age(self._raw):
+        if is_newer(raw, self._raw):
             self._raw = raw
             self.wake()
 
@@ -118,6 +121,8 @@ class Driver:
         except NotLeading as error:
             extra = {"namespace": self.key[0], "fleet": self.key[1], "why": str(error)}
             _log.warning("a fleet is not driven from here any more", extra=extra)
+            # If it was a higher epoch, another process leads, whatever our clock says.
+            self._services.term.end()
         finally:
             await self._contacts.close()
 
@@ -208,7 +213,10 @@ class Driver:
         self._surrounded = (fleet.generation, now)
 
     async def _admin_token(self) -> str:
-        return self._token or await self._renew_token()
+        """Return what every call to a sidecar needs; raises NotLeading if none may be made now."""
+        token = self._token or await self._renew_token()
+        self._services.term.demand()
+        return token
 
     async def _renew_token(self) -> str:
         self._token = await execute.admin_token(self._services.kube, fleet_from(self._raw))
@@ -255,9 +263,12 @@ def _count(fleet: Fleet, status: FleetStatus) -> None:
         metrics.ROLLOUTS.labels(**about, result=new.phase).inc()
 
 
-def _age(raw: Mapping[str, Any]) -> int:
-    """Order states of one object: etcd's revision, which the API server hands through."""
-    return int(raw["metadata"]["resourceVersion"])
+def is_newer(raw: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
+    """Tell whether this is a later state of the object, or of its successor of the same name."""
+    one, other = raw["metadata"], than["metadata"]
+    # etcd's revision, which the API server hands through.
+    is_later = int(one["resourceVersion"]) > int(other["resourceVersion"])
+    return bool(one["uid"] != other["uid"]) or is_later
 
 
 def _next_retry(world: World) -> float:

@@ -3,6 +3,10 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""What every pod with a ServiceAccount finds there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,11 @@ class Settings:
     """RLFLEET_SIDECAR_CONCURRENCY: calls to sidecars under way at once, all fleets together."""
     log_level: str = "INFO"
     """RLFLEET_LOG_LEVEL: DEBUG, INFO, WARNING or ERROR."""
+    lease_name: str = ""
+    """RLFLEET_LEASE_NAME: the Lease through which one of several processes leads; empty means
+    that there is one process and no election."""
+    lease_namespace: str = ""
+    """RLFLEET_LEASE_NAMESPACE: where the Lease is; empty means the pod's own namespace."""
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
@@ -44,6 +53,8 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         poll_seconds=_number(env, "RLFLEET_POLL_SECONDS", 10.0, 0.1),
         sidecar_concurrency=int(_number(env, "RLFLEET_SIDECAR_CONCURRENCY", 128, 1)),
         log_level=_level(env),
+        lease_name=env.get("RLFLEET_LEASE_NAME", ""),
+        lease_namespace=_lease_namespace(env),
     )
 
 
@@ -58,6 +69,18 @@ def _number(env: Mapping[str, str], name: str, default: float, least: float) -> 
     if value < least:
         raise ValueError(f"{name} is {text!r}, expected a number of at least {least}")
     return value
+
+
+def _lease_namespace(env: Mapping[str, str]) -> str:
+    named = env.get("RLFLEET_LEASE_NAMESPACE", "")
+    if named or not env.get("RLFLEET_LEASE_NAME"):
+        return named
+    try:
+        return _OWN_NAMESPACE.read_text().strip()
+    except OSError:
+        raise ValueError(
+            "RLFLEET_LEASE_NAMESPACE is not set and this is no pod: name the namespace of the Lease"
+        ) from None
 
 
 def _level(env: Mapping[str, str]) -> str:

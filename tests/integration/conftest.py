@@ -52,8 +52,11 @@ def kubectl(
 class Operator:
     """The operator as a process of its own."""
 
-    def __init__(self, plane: apiserver.ControlPlane, log: Path, namespace: str) -> None:
+    def __init__(
+        self, plane: apiserver.ControlPlane, log: Path, namespace: str, **variables: str
+    ) -> None:
         self._plane, self._log, self._namespace = plane, log, namespace
+        self._variables = variables
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -65,6 +68,7 @@ class Operator:
             "RLFLEET_NAMESPACES": self._namespace,
             "RLFLEET_POLL_SECONDS": "1",
             "PYTHONPATH": os.pathsep.join([str(ROOT / "operator"), str(ROOT / "sidecar")]),
+            **self._variables,
         }
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -81,6 +85,11 @@ class Operator:
     def stop(self) -> None:
         """End it as a Deployment does."""
         self._end(signal.SIGTERM)
+
+    def send(self, what: signal.Signals) -> None:
+        """Send it a signal, and wait for nothing."""
+        if self._process is not None:
+            self._process.send_signal(what)
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:

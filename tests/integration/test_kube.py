@@ -7,7 +7,8 @@ import pytest
 from kubernetes.aio import client, config
 
 from dev import apiserver
-from rlfleet_operator.adapters.kube import Kube
+from rlfleet_operator.adapters.kube import Kube, core_path
+from rlfleet_operator.errors import NotLeading
 
 pytestmark = pytest.mark.integration
 
@@ -31,3 +32,21 @@ def test_a_watch_that_is_left_has_hung_up_before_the_loop_ends(
     loop.run_until_complete(leave())
     loop.close()
     gc.collect()
+
+
+async def test_who_may_not_write_may_still_read(kube: Kube, namespace: str) -> None:
+    def refuse() -> None:
+        raise NotLeading("over")
+
+    refused = kube.under(refuse)
+    path = core_path(namespace, "configmaps")
+
+    assert (await refused.get(path))["kind"] == "ConfigMapList"
+    for write in (
+        refused.create(path, {"metadata": {"name": "made"}}),
+        refused.patch(f"{path}/kube-root-ca.crt", {"metadata": {"labels": {"a": "b"}}}),
+        refused.replace(f"{path}/kube-root-ca.crt", {"metadata": {"name": "kube-root-ca.crt"}}),
+        refused.delete(f"{path}/kube-root-ca.crt", "no-such-uid"),
+    ):
+        with pytest.raises(NotLeading):
+            await write

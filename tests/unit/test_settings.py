@@ -13,6 +13,8 @@ EVERYTHING = IMAGE | {
     "RLFLEET_POLL_SECONDS": "2.5",
     "RLFLEET_SIDECAR_CONCURRENCY": "16",
     "RLFLEET_LOG_LEVEL": "debug",
+    "RLFLEET_LEASE_NAME": "rlfleet",
+    "RLFLEET_LEASE_NAMESPACE": "rlfleet-system",
 }
 
 
@@ -29,6 +31,8 @@ def test_every_variable_counts() -> None:
         poll_seconds=2.5,
         sidecar_concurrency=16,
         log_level="DEBUG",
+        lease_name="rlfleet",
+        lease_namespace="rlfleet-system",
     )
 
 
@@ -51,6 +55,7 @@ def test_an_empty_variable_counts_as_none() -> None:
         ("RLFLEET_POLL_SECONDS", "ten"),
         ("RLFLEET_SIDECAR_CONCURRENCY", "0"),
         ("RLFLEET_LOG_LEVEL", "LOUD"),
+        ("RLFLEET_LEASE_NAME", "outside-a-pod"),
     ],
 )
 def test_a_wrong_value_is_told_with_its_variable(name: str, value: str) -> None:

@@ -7,7 +7,7 @@ errors become ours here and nowhere else.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -58,9 +58,9 @@ class Credentials:
 class Kube:
     """One connection to the API server."""
 
-    def __init__(self, api: client.ApiClient) -> None:
-        """Use an ApiClient that is configured already."""
-        self._api = api
+    def __init__(self, api: client.ApiClient, demand: Callable[[], None] = lambda: None) -> None:
+        """Use an ApiClient that is configured already; ``demand`` is called before each write."""
+        self._api, self._demand = api, demand
 
     @classmethod
     async def connect(cls) -> "Kube":
@@ -88,6 +88,10 @@ class Kube:
             private_key_path=settings.key_file,
         )
 
+    def under(self, demand: Callable[[], None]) -> "Kube":
+        """Return the same connections, for one who writes only while ``demand`` raises nothing."""
+        return Kube(self._api, demand)
+
     async def close(self) -> None:
         """Close every connection."""
         await self._api.close()
@@ -103,6 +107,10 @@ class Kube:
     async def patch(self, path: str, body: Json, content_type: str = MERGE_PATCH) -> Json:
         """Patch an object; Conflict when the body's resourceVersion or uid is not its own."""
         return await self._call("PATCH", path, body=body, content_type=content_type)
+
+    async def replace(self, path: str, body: Json) -> Json:
+        """PUT an object; Conflict when the body's resourceVersion is not the object's."""
+        return await self._call("PUT", path, body=body)
 
     async def delete(self, path: str, uid: str) -> None:
         """Delete exactly the object with this uid."""
@@ -158,6 +166,8 @@ class Kube:
         headers = {"Content-Type": content_type, "Accept": _JSON}
         await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = self._api.configuration.host + path + ("?" + urlencode(query) if query else "")
+        if method != "GET":
+            self._demand()
         metrics.API_REQUESTS.labels(method=method).inc()
         try:
             answer = await self._api.rest_client.request(
@@ -236,6 +246,12 @@ def core_path(namespace: str, kind: str, name: str = "") -> str:
 def fleet_path(namespace: str, name: str) -> str:
     """Return the path of a fleet."""
     return f"/apis/{GROUP}/{API_VERSION}/namespaces/{namespace}/{PLURAL}/{name}"
+
+
+def lease_path(namespace: str, name: str = "") -> str:
+    """Return the path of a Lease or their collection."""
+    base = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    return base + (f"/{name}" if name else "")
 
 
 def budget_path(namespace: str, name: str = "") -> str:

@@ -20,17 +20,20 @@ WORKERS = Gauge(
     "Workers by phase, of those that status lists.",
     ["namespace", "fleet", "phase"],
 )
+LEADER = Gauge("rlfleet_leader", "1 while this process leads, 0 while it stands by.")
 RECONCILE = Histogram("rlfleet_reconcile_seconds", "One pass over a fleet, without waiting.")
 
 _STALE_S = 30.0
 
 
 class Health:
-    """The beat of the operator's loop."""
+    """The beat of the operator's loop, and whether it could lead at once."""
 
     def __init__(self) -> None:
-        """Begin alive."""
+        """Begin alive, and not ready."""
         self._beat = time.monotonic()
+        self.is_ready = False
+        """Whether pods and fleets are being watched; a process that stands by is ready too."""
 
     def beat(self) -> None:
         """Say that the loop runs."""
@@ -43,18 +46,23 @@ class Health:
 
 
 def serve(port: int, health: Health) -> None:
-    """Serve /metrics and /healthz from a daemon thread until the process ends."""
+    """Serve /metrics, /healthz and /readyz from a daemon thread until the process ends."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path == "/metrics":
                 self._answer(200, CONTENT_TYPE_LATEST, generate_latest())
             elif self.path == "/healthz":
-                alive = health.age_s < _STALE_S
                 text = f"the loop ran {health.age_s:.1f} s ago\n"
-                self._answer(200 if alive else 503, "text/plain", text.encode())
+                self._tell(text, is_well=health.age_s < _STALE_S)
+            elif self.path == "/readyz":
+                text = "watching\n" if health.is_ready else "not watching yet\n"
+                self._tell(text, is_well=health.is_ready)
             else:
-                self._answer(404, "text/plain", b"try /metrics or /healthz\n")
+                self._answer(404, "text/plain", b"try /metrics, /healthz or /readyz\n")
+
+        def _tell(self, text: str, *, is_well: bool) -> None:
+            self._answer(200 if is_well else 503, "text/plain", text.encode())
 
         def _answer(self, status: int, kind: str, body: bytes) -> None:
             self.send_response(status)

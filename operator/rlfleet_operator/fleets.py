@@ -1,0 +1,128 @@
+"""The fleets of this process: driven while it leads, kept warm while it stands by.
+
+A process that stands by watches fleets and pods as the leader does, so that it
+can begin in the moment in which it wins.
+"""
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Any
+
+from rlfleet_operator.adapters import metrics
+from rlfleet_operator.adapters.kube import Credentials, Json, Kube
+from rlfleet_operator.adapters.lease import Election, LeaseElection, Term, Unopposed
+from rlfleet_operator.adapters.pods import FleetKey, Pods
+from rlfleet_operator.driver import Driver, Services, is_newer
+from rlfleet_operator.settings import Settings
+
+_log = logging.getLogger(__name__)
+_BEAT_S = 1.0
+
+
+class Fleets:
+    """The newest state of every fleet, and a driver for each while this process leads."""
+
+    def __init__(self, settings: Settings, health: metrics.Health) -> None:
+        """Begin with none; ``open`` connects."""
+        self._settings, self._health = settings, health
+        self._raws: dict[FleetKey, Json] = {}
+        self._drivers: dict[FleetKey, tuple[Driver, asyncio.Task[None]]] = {}
+        self._leading: Services | None = None
+        """What drivers work with, under the present term; None while this process stands by."""
+        self._kube: Kube
+        self._election: Election
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def open(self) -> None:
+        """Connect, list the pods, begin to watch them, stand for election."""
+        self._kube = kube = await Kube.connect()
+        pods = Pods(kube, self._settings.namespaces, self._pods_changed)
+        self._election = await _election(self._settings)
+        watching, beating = asyncio.create_task(pods.run()), asyncio.create_task(self._beat())
+        self._tasks = [watching, beating]
+        await pods.synced.wait()
+        self._health.is_ready = True
+        limit = asyncio.Semaphore(self._settings.sidecar_concurrency)
+        services = Services(kube, pods, self._settings, limit, Term())
+        self._tasks.append(asyncio.create_task(self._lead(services)))
+
+    async def credentials(self) -> Credentials:
+        """Return what kopf may connect with."""
+        return await self._kube.credentials()
+
+    async def close(self) -> None:
+        """End every loop, then let another lead; a sidecar ends what it has begun by itself."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._election.release()
+        await self._kube.close()
+
+    def deliver(self, kind: str | None, raw: Json) -> None:
+        """Take an event of a fleet."""
+        key = (raw["metadata"]["namespace"], raw["metadata"]["name"])
+        if kind == "DELETED":
+            self._raws.pop(key, None)
+            known = self._drivers.pop(key, None)
+            if known is not None:
+                known[1].cancel()
+            return
+        if key not in self._raws or is_newer(raw, self._raws[key]):
+            self._raws[key] = raw
+        self._drive(key)
+
+    def _drive(self, key: FleetKey) -> None:
+        """Hand a fleet's newest state to its driver, if this process leads."""
+        if self._leading is None:
+            return
+        known = self._drivers.get(key)
+        if known is not None and not known[1].done():
+            known[0].deliver(self._raws[key])
+            return
+        driver = Driver(key, self._raws[key], self._leading)
+        self._drivers[key] = (driver, asyncio.create_task(driver.run()))
+
+    async def _lead(self, services: Services) -> None:
+        """Win, drive all fleets until the term is over, end all drivers, begin again."""
+        while True:
+            term = await self._election.win()
+            kube = services.kube.under(term.demand)
+            self._leading = replace(services, kube=kube, term=term)
+            metrics.LEADER.set(1)
+            try:
+                for key in self._raws:
+                    self._drive(key)
+                await self._election.hold(term)
+            finally:
+                term.end()
+                self._leading = None
+                metrics.LEADER.set(0)
+                await self._end_drivers()
+
+    async def _end_drivers(self) -> None:
+        tasks = [task for _, task in self._drivers.values()]
+        self._drivers.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _pods_changed(self, key: FleetKey) -> None:
+        if key in self._drivers:
+            self._drivers[key][0].wake()
+
+    async def _beat(self) -> None:
+        while True:
+            self._health.beat()
+            for task in [*self._tasks, *(task for _, task in self._drivers.values())]:
+                if task.done() and not task.cancelled() and task.exception() is not None:
+                    # A defect of ours: say it loudly, and let the pod's restart mend it.
+                    _log.critical("a loop died", exc_info=task.exception())
+                    raise SystemExit(1)
+            await asyncio.sleep(_BEAT_S)
+
+
+async def _election(settings: Settings) -> Election:
+    if not settings.lease_name:
+        return Unopposed()
+    return LeaseElection(await Kube.connect(), settings.lease_namespace, settings.lease_name)

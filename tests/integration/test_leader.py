@@ -1,0 +1,232 @@
+"""Two operators: one leads, the other takes over, and no fleet has two drivers."""
+
+import asyncio
+import re
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from dev import apiserver
+from rlfleet_operator.adapters.kube import Kube, fleet_path, lease_path
+from rlfleet_operator.errors import Missing
+from tests.fakes.engine import Behaviour
+from tests.hollow import HollowNode
+from tests.integration.conftest import Fleet, Operator, until
+
+pytestmark = pytest.mark.integration
+
+LEASE = "rlfleet"
+CLEAN_S, ABRUPT_S = 3.0, 15.0
+SLOW = {"behaviour": Behaviour(reload_s=1.0)}
+
+
+class Replica(Operator):
+    """One of several operators, with its metrics."""
+
+    def __init__(self, plane: apiserver.ControlPlane, log: Path, namespace: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as held:
+            port = held.getsockname()[1]
+        self._url = f"http://127.0.0.1:{port}"
+        self._replica_log = log
+        names = {"RLFLEET_LEASE_NAME": LEASE, "RLFLEET_LEASE_NAMESPACE": namespace}
+        super().__init__(plane, log, namespace, RLFLEET_METRICS_PORT=str(port), **names)
+
+    async def asked(self, path: str) -> int:
+        """Return the status of its answer; 0 while there is none."""
+        async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
+            try:
+                return (await client.get(self._url + path)).status_code
+            except httpx.HTTPError:
+                return 0
+
+    async def is_ready(self) -> bool:
+        return await self.asked("/readyz") == 200
+
+    async def counted(self, pattern: str) -> float:
+        """Return the sum of the metrics whose line begins so."""
+        async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
+            text = (await client.get(self._url + "/metrics")).text
+        lines = [line for line in text.splitlines() if re.match(pattern, line)]
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+    async def sent(self) -> dict[str, float]:
+        """Count its writes to Kubernetes and its commands to sidecars; PUT is the Lease alone."""
+        return {
+            "writes": await self.counted(
+                r'rlfleet_api_requests_total{method="(POST|PATCH|DELETE)"'
+            ),
+            "commands": await self.counted(r"rlfleet_admin_requests_total{.*(prepare|update)"),
+        }
+
+    def log(self) -> str:
+        return self._replica_log.read_text()
+
+
+@pytest.fixture
+async def replicas(
+    plane: apiserver.ControlPlane, tmp_path: Path, namespace: str
+) -> AsyncIterator[tuple[Replica, Replica]]:
+    """The leader, and one that stands by."""
+    first, second = (Replica(plane, tmp_path / f"{n}.log", namespace) for n in "ab")
+    first.start()
+    await until(first.is_ready)
+    await until(lambda: _leads(first))
+    second.start()
+    await until(second.is_ready)
+    yield first, second
+    for replica in (first, second):
+        replica.kill()
+
+
+async def _leads(replica: Replica) -> bool:
+    return await replica.counted("rlfleet_leader ") == 1
+
+
+@asynccontextmanager
+async def in_mid_rollout(fleet: Fleet, node: HollowNode) -> AsyncIterator[list[int]]:
+    """Enter with one of three workers changed; on leaving all are, under strictly rising epochs."""
+    node.choose = lambda _: SLOW
+    await fleet.create(weightVersion="step-1", replicas=3, rollout={"maxUnavailable": 1})
+    await fleet.synced(60)
+    epochs: list[int] = []
+    async with fleet.writes() as writes:
+        await fleet.patch(weightVersion="step-2")
+        await until(lambda: _one_is_at(node, "step-2"))
+        yield epochs
+        status = await fleet.synced(60)
+    epochs += [written["status"]["epoch"] for written in writes]
+    assert status["serving"] == "step-2"
+    assert status["rollout"]["id"] == 2
+    assert epochs == sorted(epochs)
+
+
+async def _one_is_at(node: HollowNode, version: str) -> bool:
+    reports = [await pod.worker.report() for pod in node.pods.values()]
+    return any(report.proved == version for report in reports)
+
+
+async def _seconds_until_epoch(fleet: Fleet, epoch: int, limit_s: float) -> float:
+    begun = time.monotonic()
+    await until(lambda: fleet.is_at_epoch(epoch), limit_s, fleet.describe)
+    return time.monotonic() - begun
+
+
+@pytest.mark.parametrize(
+    ("how", "limit_s"),
+    [(signal.SIGTERM, CLEAN_S), (signal.SIGKILL, ABRUPT_S)],
+    ids=["a clean stop", "an abrupt loss"],
+)
+async def test_the_other_takes_over_in_mid_rollout(
+    replicas: tuple[Replica, Replica],
+    node: HollowNode,
+    fleet: Fleet,
+    how: signal.Signals,
+    limit_s: float,
+) -> None:
+    leader, other = replicas
+    async with in_mid_rollout(fleet, node) as epochs:
+        leader.send(how)
+        took_s = await _seconds_until_epoch(fleet, 2, limit_s + 5)
+    print(f"taken over {took_s:.2f} s after {how.name}")  # noqa: T201 - a figure, with -s
+
+    assert took_s <= limit_s
+    assert set(epochs) == {1, 2}
+    assert await _leads(other)
+
+
+async def test_a_leader_that_was_frozen_past_its_lease_sends_nothing(
+    replicas: tuple[Replica, Replica], node: HollowNode, fleet: Fleet
+) -> None:
+    leader, other = replicas
+    await fleet.create(weightVersion="step-1", rollout={"maxUnavailable": 1})
+    await fleet.synced(60)
+    for pod in node.pods.values():
+        pod.worker.engine.behaviour = Behaviour(reload_s=2.0)
+    await fleet.patch(weightVersion="step-2")
+    await until(lambda: _is_reloading(fleet))
+
+    # The answer to its update comes while it sleeps: it wakes to a rollout to go on with.
+    before = await leader.sent()
+    leader.send(signal.SIGSTOP)
+    took_s = await _seconds_until_epoch(fleet, 2, ABRUPT_S + 5)
+    await fleet.synced(60)
+    leader.send(signal.SIGCONT)
+    await asyncio.sleep(3)
+    after = await leader.sent()
+    print(f"taken over {took_s:.2f} s after SIGSTOP")  # noqa: T201 - the same
+
+    assert took_s <= ABRUPT_S
+    assert after["writes"] == before["writes"]
+    # A command counts when its answer comes: the one that was under way.
+    assert after["commands"] - before["commands"] <= 1
+    assert "leading no more" in leader.log()
+    assert not await _leads(leader)
+    assert await fleet.is_at_epoch(2)
+    assert await _leads(other)
+
+
+async def _is_reloading(fleet: Fleet) -> bool:
+    return bool((await fleet.status()).get("rollout", {}).get("phase") == "Reloading")
+
+
+async def test_one_that_stands_by_is_live_and_ready(replicas: tuple[Replica, Replica]) -> None:
+    for replica, leads in zip(replicas, (1, 0), strict=True):
+        assert await replica.asked("/healthz") == 200
+        assert await replica.asked("/readyz") == 200
+        assert await replica.counted("rlfleet_leader ") == leads
+
+
+async def test_a_higher_epoch_makes_a_driver_end_and_the_leader_stand_again(
+    replicas: tuple[Replica, Replica], node: HollowNode, fleet: Fleet
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    await fleet.synced()
+
+    path = fleet_path(fleet.namespace, fleet.name) + "/status"
+    await fleet.kube.patch(path, {"status": {"epoch": 7}})
+    await until(lambda: fleet.is_at_epoch(8))
+    await fleet.patch(weightVersion="step-2")
+
+    assert (await fleet.synced())["epoch"] == 8
+    assert "epoch 7 is another's" in replicas[0].log() + replicas[1].log()
+
+
+async def test_a_lease_that_somebody_deletes_changes_no_leader(
+    replicas: tuple[Replica, Replica], kube: Kube, namespace: str
+) -> None:
+    path = lease_path(namespace, LEASE)
+    before = await kube.get(path)
+
+    await kube.delete(path, before["metadata"]["uid"])
+
+    async def is_back() -> bool:
+        try:
+            return bool((await kube.get(path))["metadata"]["uid"] != before["metadata"]["uid"])
+        except Missing:
+            return False
+
+    await until(is_back)
+    after = await kube.get(path)
+    assert after["spec"]["holderIdentity"] == before["spec"]["holderIdentity"]
+    assert await _leads(replicas[0])
+
+
+async def test_a_clean_stop_gives_the_lease_back(
+    replicas: tuple[Replica, Replica], kube: Kube, namespace: str
+) -> None:
+    leader, other = replicas
+    other.stop()
+    held = (await kube.get(lease_path(namespace, LEASE)))["spec"]
+
+    leader.stop()
+    spec = (await kube.get(lease_path(namespace, LEASE)))["spec"]
+
+    assert held["leaseDurationSeconds"] == 10
+    assert held["leaseTransitions"] == 0
+    assert spec["holderIdentity"] == ""
