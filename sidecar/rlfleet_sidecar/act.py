@@ -128,6 +128,8 @@ class Steps:
         try:
             async with within(Code.PROOF_FAILED, request.timeout_s, lost=lost):
                 await self._engine.close_gate(self._boot)
+                # Before the engine runs: frozen requests go on with the new weights from here.
+                await self._engine.label(request.version)
                 await self._engine.resume()
                 tokens = await self._probe(vocabulary)
                 await self._engine.close_gate(self._boot)

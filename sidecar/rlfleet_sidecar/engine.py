@@ -99,6 +99,10 @@ class Engine:
         except ValidationError as error:
             raise EngineError(f"the reload told {results!s:.{_TOLD_CHARACTERS}}") from error
 
+    async def label(self, version: str) -> None:
+        """Have the engine name the version in the spans of its replies; it proves nothing."""
+        await self._call("POST", "/update_weight_version", json={"new_version": version})
+
     async def complete(self, body: Mapping[str, object]) -> Mapping[str, object]:
         """Complete a prompt behind the closed gate."""
         return await self._call(

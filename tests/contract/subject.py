@@ -73,3 +73,13 @@ class Subject:
         """Ask the engine for a completion, as a sampler does."""
         body = {"model": self.model_name, "prompt": [11, 12, 13], "temperature": 0}
         return await self.engine.post("/v1/completions", json=body | fields)
+
+    async def generate(self, tokens: int) -> dict[str, Any]:
+        """Ask for so many tokens on the route that tells which weights made them."""
+        sampling = {"max_tokens": tokens, "ignore_eos": True, "temperature": 0}
+        body = {"token_ids": [11, 12, 13], "sampling_params": sampling}
+        reply = await self.engine.post("/inference/v1/generate", json=body)
+        assert reply.status_code == 200, reply.text
+        found = reply.json()["choices"][0]
+        assert isinstance(found, dict)
+        return found

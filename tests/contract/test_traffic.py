@@ -52,6 +52,30 @@ async def test_requests_during_a_pause_wait_and_are_answered_by_the_new_weights(
     assert choice_of(await waiting)["token_ids"] == expected["token_ids"]
 
 
+async def test_a_reply_names_the_version_whose_weights_made_it(subject: Subject) -> None:
+    for version in (subject.versions.first, subject.versions.second):
+        await subject.serve(version)
+
+        choice = await subject.generate(tokens=4)
+
+        assert choice["weight_versions"] == [{"version": version, "start": 0, "end": 4}]
+
+
+async def test_a_reply_that_was_frozen_names_both_versions(subject: Subject) -> None:
+    first, second = subject.versions.first, subject.versions.second
+    await subject.serve(first)
+    request = asyncio.create_task(subject.generate(tokens=900))
+    await until_in_flight(subject, is_any=True)
+    await asyncio.sleep(0.2)
+
+    await subject.serve(second)
+
+    old, new = (await request)["weight_versions"]
+    assert (old["version"], old["start"]) == (first, 0)
+    assert (new["version"], new["end"]) == (second, 900)
+    assert 0 < old["end"] == new["start"] < 900
+
+
 async def test_keep_freezes_requests_and_they_go_on_afterwards(subject: Subject) -> None:
     await subject.serve(subject.versions.first)
     request = await started(subject)

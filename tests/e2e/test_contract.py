@@ -8,6 +8,7 @@ import pytest
 
 from tests.contract.test_traffic import (  # noqa: F401
     test_a_client_that_leaves_while_it_waits_is_forgotten,
+    test_a_reply_names_the_version_whose_weights_made_it,
     test_requests_during_a_pause_wait_and_are_answered_by_the_new_weights,
 )
 from tests.contract.test_verbs import *  # noqa: F403

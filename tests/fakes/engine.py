@@ -57,6 +57,17 @@ class _Generation:
     tokens: int
     aborted: bool = False
     made: list[int] = field(default_factory=list)
+    starts: list[tuple[str, int]] = field(default_factory=list)
+    """From which token on the engine's weights had which label."""
+
+    @property
+    def spans(self) -> list[dict[str, Any]]:
+        """Which tokens were made under which label."""
+        ends = [start for _, start in self.starts[1:]] + [len(self.made)]
+        return [
+            {"version": version, "start": start, "end": end}
+            for (version, start), end in zip(self.starts, ends, strict=True)
+        ]
 
 
 class FakeEngine:
@@ -80,6 +91,7 @@ class FakeEngine:
         self.weights = digest_of(self._model)
         self.paused: str | None = None
         self.flushes = 0
+        self.label = "default"
         self._running = asyncio.Event()
         self._running.set()
         self._idle = asyncio.Event()
@@ -96,6 +108,10 @@ class FakeEngine:
             ("GET", "/v1/models"): lambda: _json(send, 200, {"data": [{"id": "fake"}]}),
             ("GET", "/is_paused"): lambda: _json(send, 200, {"is_paused": self.paused is not None}),
             ("POST", "/v1/completions"): lambda: self._complete(body, send),
+            ("POST", "/inference/v1/generate"): lambda: self._complete(
+                {"prompt": body["token_ids"], **body["sampling_params"]}, send
+            ),
+            ("POST", "/update_weight_version"): lambda: self._relabel(body, send),
             ("POST", "/pause"): lambda: self._pause(query, send),
             ("POST", "/resume"): lambda: self._resume(send),
             ("POST", "/reset_prefix_cache"): lambda: self._flush(query, send),
@@ -134,6 +150,8 @@ class FakeEngine:
             while self.paused == "keep":
                 await self._running.wait()
             if not generation.aborted:
+                if not generation.starts or generation.starts[-1][0] != self.label:
+                    generation.starts.append((self.label, len(generation.made)))
                 generation.made.append(self._token(body.get("prompt"), len(generation.made)))
 
     def _token(self, prompt: object, place: int) -> int:
@@ -157,6 +175,7 @@ class FakeEngine:
             "text": " ".join(str(token) for token in generation.made),
             "finish_reason": "abort" if generation.aborted else "length",
             "token_ids": generation.made,
+            "weight_versions": generation.spans,
             "logprobs": {"token_logprobs": [value] * len(generation.made)},
         }
         return {"object": "text_completion", "model": "fake", "choices": [choice]}
@@ -182,6 +201,10 @@ class FakeEngine:
         self.paused = None
         self._running.set()
         await _json(send, 200, {"status": "resumed"})
+
+    async def _relabel(self, body: dict[str, Any], send: Send) -> None:
+        self.label = body["new_version"]
+        await _json(send, 200, {"success": True, "new_version": self.label})
 
     async def _flush(self, query: dict[str, list[str]], send: Send) -> None:
         is_forced = query.get("reset_running_requests") == ["true"]
