@@ -38,6 +38,13 @@ EXIT_PATH = "/rlfleet/exit"
 PROBE_HEADER = "x-rlfleet-probe"
 """Marks the sidecar's own probe, which passes a closed gate (loopback peers only)."""
 
+EPOCH_HEADER = "x-rlfleet-epoch"
+"""With GET state: the epoch that the caller drives with. It is the heartbeat by which a
+driver keeps a pause from running out; one of an epoch that is over keeps nothing."""
+DEFAULT_TTL_S = 120.0
+"""How long a change stands still without a sign of its driver before the sidecar ends it."""
+MAX_TTL_S = 3600.0
+
 RELOAD_RPC = "rlfleet_reload"
 """The worker extension's method, called by vLLM's /collective_rpc on every rank."""
 

@@ -1,34 +1,29 @@
 """Requests, replies and the worker's report: one model, one meaning.
 
 The server returns it, the client parses it, the tests build it.
-Requests forbid unknown fields; replies ignore them, because during an upgrade
-the two images differ.
 """
 
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
-from rlfleet_contract.api import CONTRACT_VERSION, DIGEST_PATTERN, VERSION_PATTERN
+from rlfleet_contract.api import (
+    CONTRACT_VERSION,
+    DEFAULT_TTL_S,
+    DIGEST_PATTERN,
+    MAX_TTL_S,
+    VERSION_PATTERN,
+)
+from rlfleet_contract.base import Reply, Request
+from rlfleet_contract.fence import Fence
 from rlfleet_contract.problems import Problem
 from rlfleet_contract.proof import Proof
 
 Version = Annotated[str, StringConstraints(pattern=VERSION_PATTERN)]
 Operation = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+TimeToLive = Annotated[float, Field(gt=0, le=MAX_TTL_S)]
 ManifestDigest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
-
-
-class Request(BaseModel):
-    """What a caller sends."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Reply(BaseModel):
-    """What a server answers."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class PauseMode(StrEnum):
@@ -91,23 +86,6 @@ class Timeouts(Request):
     resume_s: float = Field(default=30, gt=0)
 
 
-class Fence(Request):
-    """Who sends a command, and to whom: a sidecar carries out nothing of an older driver.
-
-    A lower ``epoch`` than the highest that was seen gets 409 StaleEpoch with that one; a
-    repeat of (epoch, sequence) gets the answer that the first got.
-    """
-
-    fleet: Annotated[str, StringConstraints(max_length=64)]
-    """UID of the fleet, so that a namesake's driver is refused."""
-    pod: Annotated[str, StringConstraints(max_length=64)]
-    """UID of the pod that is meant: its successor at the same address is another worker."""
-    epoch: int = Field(ge=0)
-    """Raised by compare-and-swap in the fleet's status whenever a driver takes over."""
-    sequence: int = Field(ge=0)
-    """Counts the commands of one epoch to one worker; a repeat carries the same number."""
-
-
 class Command(Request):
     """What every command carries: whose it is and what it is about."""
 
@@ -138,6 +116,10 @@ class PauseRequest(Command):
     mode: PauseMode = PauseMode.KEEP
     kv_cache: KVCache = KVCache.RESET
     timeout_s: float = Field(default=60, gt=0)
+    ttl_s: TimeToLive = DEFAULT_TTL_S
+    """How long the change may stand still without a sign of its driver: an accepted command
+    or a heartbeat (api.EPOCH_HEADER). Then the sidecar ends it: what was not reloaded
+    runs on, what is proved opens, anything else ends the engine."""
 
 
 class FlushRequest(Command):
@@ -178,6 +160,8 @@ class UpdateRequest(Command):
     kv_cache: KVCache = KVCache.RESET
     expected: Proof | None = None
     timeouts: Timeouts = Timeouts()
+    ttl_s: TimeToLive = DEFAULT_TTL_S
+    """As of a pause."""
 
 
 class Running(Reply):
@@ -245,13 +229,18 @@ class WorkerReport(Reply):
     """Bytes of its tensors; None while no version is prepared."""
     progress: Progress | None = None
     """Set while a prepare is under way."""
-    staged: list[str] = []
+    staged: list[str] = Field(default_factory=list)
     """Versions in the worker's own cache, newest first."""
     running: Running | None = None
     in_flight: int = 0
     """Requests inside the engine or waiting at its gate."""
     paused_s: float | None = None
     """How long the gate has been closed for a change, in seconds; None while it is not."""
+    expires_s: float | None = None
+    """How long the sidecar still waits for a sign of the driver, in seconds, before it ends
+    the change by itself; None while it is in none, or carries out a command."""
+    epoch: int | None = None
+    """The highest that this worker has seen; None if none."""
     refusal: Problem | None = None
     """Why the last prepare was refused; None after one that succeeded."""
     failure: Problem | None = None

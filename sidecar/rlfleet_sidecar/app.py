@@ -22,7 +22,9 @@ from rlfleet_sidecar.checkpoint import Checkpoints
 from rlfleet_sidecar.credentials import Credentials
 from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.lead import Leadership
 from rlfleet_sidecar.perform import Performer
 from rlfleet_sidecar.routes import performer_of, router
 from rlfleet_sidecar.settings import Settings
@@ -38,8 +40,10 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
     journal = Journal(settings.state_dir)
     engine = Engine(settings.engine_url, transport)
     steps = Steps(settings, engine, Checkpoints(settings), journal)
-    performer = Performer(steps, journal)
-    watch = Watch(settings, steps, journal, performer)
+    leadership = Leadership(journal)
+    performer = Performer(steps, journal, leadership)
+    fencing = Fencing(settings.fleet_uid, settings.pod_uid, journal, performer, leadership)
+    watch = Watch(settings, steps, journal, performer, leadership)
     credentials = Credentials(settings.token_file)
 
     @asynccontextmanager
@@ -53,10 +57,10 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
                 with suppress(asyncio.CancelledError):
                     await looking
                 await performer.flight.landed()
+                await fencing.landed()
 
     async def authorize(request: Request) -> None:
         credentials.demand(request.headers.get("authorization"))
-        performer.note_caller()
 
     app = FastAPI(
         lifespan=lifespan,
@@ -65,6 +69,7 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
         redirect_slashes=False,
     )
     app.state.performer = performer
+    app.state.fencing = fencing
     _add_routes(app)
     return app
 

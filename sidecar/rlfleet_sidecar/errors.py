@@ -17,10 +17,15 @@ class SidecarError(Exception):
         self.operation: str | None = None
         """The command that it happened to; known to whoever carries commands out."""
         self.version: str | None = None
+        self.epoch: int | None = None
+        """With StaleEpoch: the highest that was seen."""
 
     def problem(self) -> Problem:
         """Tell it in the contract's words."""
-        return Problem.of(self.code, self.message, version=self.version, operation=self.operation)
+        problem = Problem.of(
+            self.code, self.message, version=self.version, operation=self.operation
+        )
+        return problem.model_copy(update={"epoch": self.epoch})
 
 
 class EngineError(Exception):

@@ -5,12 +5,14 @@ A sidecar that starts reads it as if it had lost the engine: what is still true 
 the engine answers. A journal that cannot be read counts as none, and then nothing is
 proved.
 
-Nothing is fsynced, and that is safe: the file must survive this process, which the page
-cache does. When the machine goes, the engine goes with it, and a journal of another boot
-is void whatever it says. Two fsyncs a step would lengthen every pause by their time.
+Only a new epoch is fsynced, and that is safe: the rest must survive this process, which
+the page cache does. When the machine goes, the engine goes with it, and what a journal
+says of another boot is void; an epoch is about the driver, which lives elsewhere. Two
+fsyncs a step would lengthen every pause by their time.
 """
 
 import logging
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +21,29 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from rlfleet_contract.fence import Fence
 from rlfleet_contract.models import Change, Stage
 from rlfleet_contract.problems import CHECKPOINT_CODES, Problem
 from rlfleet_contract.proof import Proof
+from rlfleet_sidecar.fence import Answer, Heard
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.swap import Event, State, step
 
 _FILE = "worker.json"
 _log = logging.getLogger(__name__)
+
+
+class Lead(BaseModel):
+    """Who leads the change that the worker is in."""
+
+    model_config = ConfigDict(frozen=True)
+
+    operation: str
+    epoch: int | None
+    """None for whoever sends no fence."""
+    ttl_s: float
+    until: float | None = None
+    """When it runs out, by the wall's clock; None while a command is being carried out."""
 
 
 class _Record(BaseModel):
@@ -40,6 +57,8 @@ class _Record(BaseModel):
     last_change: Change | None = None
     closed_at: float | None = None
     """When the gate was closed for a change, by the wall's clock: it outlives the process."""
+    lead: Lead | None = None
+    heard: Heard = Heard()
 
 
 class Journal:
@@ -51,6 +70,8 @@ class Journal:
         record = _read(self._path)
         self._record = record.model_copy(update={"state": step(record.state, Event.LOST)})
         self._closed_at = _monotonic(record.closed_at)
+        self.lead = record.lead
+        """Who leads the change; written down with the next change of the stage."""
         self.window_s = 0.0
         """How long the gate was closed for the last change that opened it again."""
 
@@ -78,6 +99,29 @@ class Journal:
     def paused_s(self) -> float | None:
         """How long the gate has been closed for a change; None while it is not."""
         return None if self._closed_at is None else time.monotonic() - self._closed_at
+
+    @property
+    def heard(self) -> Heard:
+        """Whose commands were heard."""
+        return self._record.heard
+
+    def hear_of(self, epoch: int) -> bool:
+        """Note an epoch; tells whether it is the highest that was seen."""
+        self._note(self.heard.at(epoch))
+        return epoch == self.heard.epoch
+
+    def hear(self, fence: Fence, digest: str) -> None:
+        """Note a command before anything is done for it."""
+        self._note(self.heard.hearing(fence, digest))
+
+    def answer(self, fence: Fence, answer: Answer) -> None:
+        """Note what a command was answered."""
+        self._note(self.heard.answering(fence, answer))
+
+    def led(self, lead: Lead) -> None:
+        """Note who leads the change, and until when without another sign."""
+        self.lead = lead
+        self._write()
 
     def move(
         self,
@@ -135,21 +179,45 @@ class Journal:
         """Time the window: it begins with the first pause and ends where no change is left."""
         if stage in {Stage.OPEN, Stage.CLOSED}:
             self.window_s = self.paused_s or 0.0
-            self._closed_at = None
+            self._closed_at = self.lead = None
             return {"closed_at": None}
         if event is Event.PAUSING and self._closed_at is None:
             self._closed_at = time.monotonic()
             return {"closed_at": time.time()}
         return {}
 
+    def _note(self, heard: Heard) -> None:
+        """Write down what was heard; a new epoch so that it outlives the machine too."""
+        is_new = heard.epoch != self.heard.epoch
+        record = self._record.model_copy(update={"lead": self.lead, "heard": heard})
+        self._put(record, lasting=is_new)
+        if is_new:
+            _log.info("A higher epoch was seen", extra=fields(epoch=heard.epoch))
+
     def _write(self, **update: Any) -> None:
-        record = self._record.model_copy(update=update)
+        self._put(self._record.model_copy(update={"lead": self.lead} | update))
+
+    def _put(self, record: _Record, *, lasting: bool = False) -> None:
         if record == self._record:
             return
         draft = self._path.with_suffix(".new")
-        draft.write_text(record.model_dump_json(), encoding="utf-8")
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(record.model_dump_json())
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
         draft.replace(self._path)
+        if lasting:
+            _sync_directory(self._path.parent)
         self._record = record
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def _monotonic(moment: float | None) -> float | None:

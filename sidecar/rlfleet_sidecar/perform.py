@@ -6,7 +6,6 @@ engine runs on with what it held; after, it is in doubt and stays out of traffic
 """
 
 import logging
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import assert_never
@@ -33,6 +32,7 @@ from rlfleet_sidecar.evidence import demand_alike
 from rlfleet_sidecar.flight import Flight, Key
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.judge import Verdict, judge, judge_update
+from rlfleet_sidecar.lead import Leadership
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.stopwatch import Stopwatch
 from rlfleet_sidecar.swap import Rescue
@@ -54,18 +54,17 @@ _log = logging.getLogger(__name__)
 class Performer:
     """The worker as its callers see it."""
 
-    def __init__(self, steps: Steps, journal: Journal) -> None:
+    def __init__(self, steps: Steps, journal: Journal, leadership: Leadership) -> None:
         self._steps = steps
         self._journal = journal
+        self._leadership = leadership
         self._running: Running | None = None
         self._stopwatch = Stopwatch()
         self.flight = Flight()
-        self._called_at = time.monotonic()
 
     async def carry_out(self, request: Step | UpdateRequest) -> WorkerReport:
         """Carry the command out and tell how the worker stands then."""
-        what = _UPDATE if isinstance(request, UpdateRequest) else _VERBS[type(request)]
-        key = Key(what, request.operation, request.version)
+        key = Key(_word(request), request.operation, request.version)
         try:
             return await self.flight.join(key, lambda: self._carry_out(request))
         except SidecarError as error:
@@ -78,19 +77,10 @@ class Performer:
         _log.warning("The sidecar acts of itself", extra=fields(how=rescue))
         await self.flight.join(key, lambda: self._rescue(rescue))
 
-    def note_caller(self) -> None:
-        """Note that somebody with credentials spoke to this worker."""
-        self._called_at = time.monotonic()
-
-    @property
-    def alone_s(self) -> float:
-        """How long nobody with credentials has spoken to this worker."""
-        return time.monotonic() - self._called_at
-
     def report(self) -> WorkerReport:
         """Tell all that is known of this worker."""
         journal, state, gate = self._journal, self._journal.state, self._steps.gate
-        is_up, paused_s = state.stage is not Stage.DOWN, journal.paused_s
+        is_up = state.stage is not Stage.DOWN
         return WorkerReport(
             session=journal.session,
             boot=state.boot if is_up else None,
@@ -101,7 +91,9 @@ class Performer:
             prepared=state.prepared,
             running=self._running,
             in_flight=0 if gate is None else gate.waiting + gate.in_flight,
-            paused_s=None if paused_s is None else round(paused_s, 3),
+            paused_s=_rounded(journal.paused_s),
+            expires_s=_rounded(self._leadership.rest_s),
+            epoch=journal.heard.epoch,
             refusal=journal.refusal,
             failure=journal.failure,
             last_change=journal.last_change,
@@ -116,6 +108,9 @@ class Performer:
         self._stopwatch.begin(request.operation)
         commands = self._plan(request)
         current: Step | None = None
+        if not isinstance(request, PrepareRequest):
+            epoch = None if request.fence is None else request.fence.epoch
+            self._leadership.take(request.operation, epoch, getattr(request, "ttl_s", None))
         try:
             for current in commands:
                 if self._is_due(current):
@@ -130,6 +125,7 @@ class Performer:
             raise own from error
         finally:
             self._running = None
+            self._leadership.renew()
         return self.report()
 
     def _plan(self, request: Step | UpdateRequest) -> Sequence[Step]:
@@ -208,13 +204,31 @@ class Performer:
             case Rescue.UNDO:
                 await self._steps.undo()
             case Rescue.OPEN:
-                version = self._journal.state.proved or ""
-                await self._steps.resume(ResumeRequest(operation=_RESCUE, version=version))
+                await self._open()
             case Rescue.END:
                 await self._steps.end()
             case Rescue.ALIGN:
                 await self._steps.align()
         return self.report()
+
+    async def _open(self) -> None:
+        """Serve what a change has proved that nobody leads any more; it ended well."""
+        lead, version = self._journal.lead, self._journal.state.proved or ""
+        operation = _RESCUE if lead is None else lead.operation
+        try:
+            await self._do(ResumeRequest(operation=operation, version=version))
+        finally:
+            self._running = None
+
+
+def _word(request: Step | UpdateRequest) -> str:
+    if isinstance(request, UpdateRequest):
+        return f"{_UPDATE} through {request.through}"
+    return _VERBS[type(request)]
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 def steps_of(request: UpdateRequest, verbs: Sequence[Verb]) -> tuple[Step, ...]:
@@ -227,6 +241,7 @@ def steps_of(request: UpdateRequest, verbs: Sequence[Verb]) -> tuple[Step, ...]:
             mode=request.mode,
             kv_cache=request.kv_cache,
             timeout_s=limits.pause_s,
+            ttl_s=request.ttl_s,
         ),
         Verb.FLUSH: FlushRequest(operation=operation, version=version, timeout_s=limits.flush_s),
         Verb.RELOAD: ReloadRequest(operation=operation, version=version, timeout_s=limits.reload_s),

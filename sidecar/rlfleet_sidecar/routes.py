@@ -7,8 +7,9 @@ would read and judge them before.
 from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Header, Request
 from pydantic import ValidationError
+from starlette.responses import Response
 
 from rlfleet_contract import api
 from rlfleet_contract.models import (
@@ -24,6 +25,8 @@ from rlfleet_contract.models import (
 )
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.fence import Answer
+from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.perform import Performer
 
 _MAX_BODY_BYTES = 1024 * 1024
@@ -39,7 +42,15 @@ async def performer_of(request: Request) -> Performer:
     return performer
 
 
-Worker = Annotated[Performer, Depends(performer_of)]
+async def fencing_of(request: Request) -> Fencing:
+    """Find what stands before that worker."""
+    fencing = request.app.state.fencing
+    if not isinstance(fencing, Fencing):
+        raise TypeError("the application has no fencing")
+    return fencing
+
+
+Worker = Annotated[Fencing, Depends(fencing_of)]
 
 
 def _parsed(model: type[ModelT]) -> Callable[[Request], Awaitable[ModelT]]:
@@ -47,7 +58,7 @@ def _parsed(model: type[ModelT]) -> Callable[[Request], Awaitable[ModelT]]:
         try:
             return model.model_validate_json(await _body(request))
         except ValidationError as error:
-            raise SidecarError(Code.INVALID_REQUEST, _told(error)) from error
+            raise SidecarError(Code.INVALID_REQUEST, _complaint(error)) from error
 
     return parse
 
@@ -63,7 +74,7 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def _told(error: ValidationError) -> str:
+def _complaint(error: ValidationError) -> str:
     told = [
         f"{'.'.join(str(part) for part in one['loc']) or 'body'}: {one['msg']}"
         for one in error.errors(include_url=False, include_input=False)
@@ -71,63 +82,73 @@ def _told(error: ValidationError) -> str:
     return "; ".join(told[:5])
 
 
+def _told(answer: Answer) -> Response:
+    return Response(answer.body, answer.status, media_type="application/json")
+
+
 @router.get(api.STATE_PATH)
-async def state(worker: Worker) -> WorkerReport:
-    """Tell all that the worker knows of itself."""
-    return worker.report()
+async def state(
+    worker: Worker,
+    performer: Annotated[Performer, Depends(performer_of)],
+    epoch: Annotated[int | None, Header(alias=api.EPOCH_HEADER, ge=0)] = None,
+) -> WorkerReport:
+    """Tell all that the worker knows of itself; with an epoch it is a sign of its driver."""
+    if epoch is not None:
+        worker.heartbeat(epoch)
+    return performer.report()
 
 
 @router.post(api.PREPARE_PATH)
 async def prepare(
     worker: Worker, request: Annotated[PrepareRequest, Depends(_parsed(PrepareRequest))]
-) -> WorkerReport:
+) -> Response:
     """Find a version and check it; the engine goes on."""
-    return await worker.carry_out(request)
+    return _told(await worker.carry_out(request))
 
 
 @router.post(api.PAUSE_PATH)
 async def pause(
     worker: Worker, request: Annotated[PauseRequest, Depends(_parsed(PauseRequest))]
-) -> WorkerReport:
+) -> Response:
     """Close the gate and pause the engine."""
-    return await worker.carry_out(request)
+    return _told(await worker.carry_out(request))
 
 
 @router.post(api.FLUSH_PATH)
 async def flush(
     worker: Worker, request: Annotated[FlushRequest, Depends(_parsed(FlushRequest))]
-) -> WorkerReport:
+) -> Response:
     """Reset the paused engine's caches."""
-    return await worker.carry_out(request)
+    return _told(await worker.carry_out(request))
 
 
 @router.post(api.RELOAD_PATH)
 async def reload(
     worker: Worker, request: Annotated[ReloadRequest, Depends(_parsed(ReloadRequest))]
-) -> WorkerReport:
+) -> Response:
     """Install the prepared version in place."""
-    return await worker.carry_out(request)
+    return _told(await worker.carry_out(request))
 
 
 @router.post(api.VERIFY_PATH)
 async def verify(
     worker: Worker, request: Annotated[VerifyRequest, Depends(_parsed(VerifyRequest))]
-) -> WorkerReport:
+) -> Response:
     """Prove behind the closed gate what the engine holds."""
-    return await worker.carry_out(request)
+    return _told(await worker.carry_out(request))
 
 
 @router.post(api.RESUME_PATH)
 async def resume(
     worker: Worker, request: Annotated[ResumeRequest, Depends(_parsed(ResumeRequest))]
-) -> WorkerReport:
+) -> Response:
     """Open the gate over what is proved."""
-    return await worker.carry_out(request)
+    return _told(await worker.carry_out(request))
 
 
 @router.post(api.UPDATE_WEIGHTS_PATH)
 async def update_weights(
     worker: Worker, request: Annotated[UpdateRequest, Depends(_parsed(UpdateRequest))]
-) -> WorkerReport:
+) -> Response:
     """Take the whole way to a prepared version."""
-    return await worker.carry_out(request)
+    return _told(await worker.carry_out(request))

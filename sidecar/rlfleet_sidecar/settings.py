@@ -67,6 +67,10 @@ class Settings(BaseModel):
     """Where a version lies; what stands before the part with {version} is the allowed root."""
     token_file: AbsolutePath = Path("/var/run/rlfleet/token/token")
     """Read again when it changes; missing or empty, every command is refused."""
+    fleet_uid: str = ""
+    """The fleet's metadata.uid; empty, commands for any fleet are taken."""
+    pod_uid: str = ""
+    """This pod's metadata.uid; empty, commands for any pod are taken."""
     state_dir: AbsolutePath = Path("/var/lib/rlfleet")
     """The worker's own memory; must outlive the container, not the pod."""
     host: str = "0.0.0.0"
@@ -80,8 +84,6 @@ class Settings(BaseModel):
     probe_tokens: int = Field(default=8, ge=1, le=64)
     poll_s: float = Field(default=1.0, gt=0)
     """How often the engine is looked at."""
-    orphan_s: float = Field(default=120.0, gt=0)
-    """How long a change may stand still without a sign of whoever leads it."""
     warm_s: float = Field(default=900.0, gt=0)
     """How long the first answer of a started engine may take."""
     check_s: float = Field(default=120.0, gt=0)

@@ -11,6 +11,7 @@ from rlfleet_contract.models import GateState, Stage
 from rlfleet_sidecar.act import Steps
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.lead import Leadership
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.perform import Performer
 from rlfleet_sidecar.settings import Settings
@@ -25,15 +26,19 @@ class Watch:
     """Runs beside the routes for as long as the sidecar lives."""
 
     def __init__(
-        self, settings: Settings, steps: Steps, journal: Journal, performer: Performer
+        self,
+        settings: Settings,
+        steps: Steps,
+        journal: Journal,
+        performer: Performer,
+        leadership: Leadership,
     ) -> None:
         self._settings = settings
         self._steps = steps
         self._journal = journal
         self._performer = performer
+        self._leadership = leadership
         self._silent = 0
-        self._restarted = True
-        """Whether this sidecar has not seen its engine yet."""
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -44,7 +49,8 @@ class Watch:
                 _log.warning("The engine could not be tended", extra=fields(why=error.message))
             except Exception:  # noqa: BLE001 - a watch that ends sees nothing any more
                 _log.exception("The watch failed for a reason of the sidecar's own")
-            await asyncio.sleep(self._settings.poll_s)
+            rest_s = self._leadership.rest_s
+            await asyncio.sleep(min(self._settings.poll_s, rest_s or self._settings.poll_s))
 
     async def look(self) -> None:
         """See how the engine stands, and act if nobody else does."""
@@ -60,7 +66,6 @@ class Watch:
         if gate is None:
             return
         if self._steps.is_cold(gate):
-            self._restarted = False
             await self._steps.warm_up(gate)
             self._steps.heed(gate)
         else:
@@ -78,11 +83,8 @@ class Watch:
     async def _tend(self, gate: GateState) -> None:
         stage = self._journal.state.stage
         way = rescue(stage)
-        restarted, self._restarted = self._restarted, False
-        is_alone = self._performer.alone_s > self._settings.orphan_s
-        if way is not None and (is_alone or (restarted and way is not Rescue.END)):
-            # Whether it succeeds or not, the next try waits as long again.
-            self._performer.note_caller()
+        if way is not None and self._leadership.rest_s == 0:
+            self._leadership.postpone()
             await self._performer.rescue(way)
         elif gate.is_open != (stage is Stage.OPEN):
             await self._performer.rescue(Rescue.ALIGN)

@@ -1,0 +1,24 @@
+"""Who commands a worker, as its sidecar checks it."""
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from rlfleet_contract.base import Request
+
+
+class Fence(Request):
+    """Who sends a command, and to whom: a sidecar carries out nothing of an older driver.
+
+    A lower ``epoch`` than the highest that was seen gets 409 StaleEpoch with that one; a
+    repeat of (epoch, sequence) gets the answer that the first got.
+    """
+
+    fleet: Annotated[str, StringConstraints(max_length=64)]
+    """UID of the fleet, so that a namesake's driver is refused."""
+    pod: Annotated[str, StringConstraints(max_length=64)]
+    """UID of the pod that is meant: its successor at the same address is another worker."""
+    epoch: int = Field(ge=0)
+    """Raised by compare-and-swap in the fleet's status whenever a driver takes over."""
+    sequence: int = Field(ge=0)
+    """Counts the commands of one epoch to one worker; a repeat carries the same number."""

@@ -1,0 +1,87 @@
+"""Stands before the performer: hears each command once, and answers repeats from memory.
+
+What was heard is written down before anything is done, and an answer before it is given.
+An answer belongs to the command, not to the caller: it is kept though nobody waits.
+"""
+
+import asyncio
+from hashlib import sha256
+
+from rlfleet_contract.fence import Fence
+from rlfleet_contract.models import UpdateRequest
+from rlfleet_contract.problems import MEANINGS
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.fence import Answer, demand_addressee, demand_unled, judge_fence
+from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.lead import Leadership
+from rlfleet_sidecar.perform import Performer, Step
+
+_OK = 200
+
+
+class Fencing:
+    """The one way to the performer for whoever is not this sidecar itself."""
+
+    def __init__(
+        self, fleet: str, pod: str, journal: Journal, performer: Performer, leadership: Leadership
+    ) -> None:
+        self._fleet, self._pod = fleet, pod
+        self._journal = journal
+        self._performer = performer
+        self._leadership = leadership
+        self._under_way: dict[tuple[int, int], asyncio.Task[Answer]] = {}
+
+    async def carry_out(self, request: Step | UpdateRequest) -> Answer:
+        """Answer a command, after carrying it out if it was not answered before."""
+        try:
+            if request.fence is None:
+                self._demand_unled(request)
+                return await self._answer(request)
+            return await self._fenced(request, request.fence)
+        except SidecarError as error:
+            error.operation, error.version = request.operation, request.version
+            raise
+
+    def heartbeat(self, epoch: int) -> None:
+        """Take a sign of life; one of a lower epoch than the highest seen is none."""
+        if self._journal.hear_of(epoch):
+            self._leadership.beat()
+
+    async def landed(self) -> None:
+        """Wait until the answer of every command under way is written down."""
+        if self._under_way:
+            await asyncio.wait(self._under_way.values())
+
+    async def _fenced(self, request: Step | UpdateRequest, fence: Fence) -> Answer:
+        demand_addressee(fence, self._fleet, self._pod)
+        place = (fence.epoch, fence.sequence)
+        digest = sha256(request.model_dump_json().encode()).hexdigest()
+        task = self._under_way.get(place)
+        heard = self._journal.heard
+        answer = judge_fence(heard, fence, digest, is_under_way=task is not None)
+        if answer is not None:
+            return answer
+        if task is None:
+            self._journal.hear(fence, digest)
+            task = asyncio.create_task(self._remembered(request, fence))
+            self._under_way[place] = task
+            task.add_done_callback(lambda _: self._under_way.pop(place))
+        return await asyncio.shield(task)
+
+    async def _remembered(self, request: Step | UpdateRequest, fence: Fence) -> Answer:
+        answer = await self._answer(request)
+        self._journal.answer(fence, answer)
+        return answer
+
+    async def _answer(self, request: Step | UpdateRequest) -> Answer:
+        try:
+            report = await self._performer.carry_out(request)
+        except SidecarError as error:
+            status = MEANINGS[error.code].status
+            return Answer(status=status, body=error.problem().model_dump_json())
+        return Answer(status=_OK, body=report.model_dump_json())
+
+    def _demand_unled(self, request: Step | UpdateRequest) -> None:
+        lead = self._journal.lead
+        led_by = None if lead is None else (lead.operation, lead.epoch)
+        demand_unled(self._journal.state.stage, request.operation, led_by)

@@ -1,0 +1,257 @@
+"""Commands with a fence: who counts, to whom they go, and what a repeat is answered."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage, WorkerReport
+from rlfleet_contract.problems import Code, Problem
+from tests.contract.conftest import TOKEN, settled
+from tests.contract.subject import Subject, Versions, client_of
+from tests.fakes.engine import Behaviour
+from tests.fakes.worker import Worker
+
+FLEET, POD = "fleet-uid", "pod-uid"
+
+
+@pytest.fixture
+async def fake(tmp_path: Path, model: Path, weights: Path) -> AsyncIterator[Worker]:
+    """Make a worker that knows who it is."""
+    worker = Worker(
+        "127.0.0.1",
+        model,
+        weights,
+        TOKEN,
+        tmp_path / "pod",
+        engine_port=0,
+        admin_port=0,
+        poll_s=0.05,
+        probe_tokens=2,
+        fleet_uid=FLEET,
+        pod_uid=POD,
+    )
+    async with worker:
+        await settled(worker, lambda report: report.stage is Stage.CLOSED)
+        yield worker
+
+
+def fence(epoch: int, sequence: int, **fields: str) -> dict[str, Any]:
+    return {"fleet": FLEET, "pod": POD, "epoch": epoch, "sequence": sequence} | fields
+
+
+async def served(subject: Subject) -> None:
+    """Serve the first version and have the second prepared, by nobody's epoch."""
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+
+
+async def order(
+    subject: Subject, path: str, epoch: int, sequence: int, **fields: Any
+) -> httpx.Response:
+    """Send a command about the second version, the same for the same number."""
+    fields = {"operation": "rollout-1", "fence": fence(epoch, sequence)} | fields
+    return await subject.send(path, subject.versions.second, **fields)
+
+
+@pytest.mark.parametrize("field", ["fleet", "pod"])
+async def test_a_command_for_another_worker_is_refused(subject: Subject, field: str) -> None:
+    await served(subject)
+
+    problem = await subject.refused(
+        Code.WRONG_WORKER,
+        api.UPDATE_WEIGHTS_PATH,
+        subject.versions.second,
+        fence=fence(9, 1, **{field: "another"}),
+    )
+
+    assert "another" in problem.message
+    report = await subject.report()
+    assert (report.proved, report.epoch) == (subject.versions.first, None)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [api.PREPARE_PATH, api.PAUSE_PATH, api.RESUME_PATH, api.UPDATE_WEIGHTS_PATH],
+)
+async def test_a_lower_epoch_is_told_the_highest_and_has_no_effect(
+    subject: Subject, path: str
+) -> None:
+    await served(subject)
+    await order(subject, api.PREPARE_PATH, 5, 1)
+    before = await subject.report()
+
+    reply = await order(subject, path, 4, 99)
+
+    problem = Problem.model_validate_json(reply.content)
+    assert (reply.status_code, problem.code, problem.epoch) == (409, Code.STALE_EPOCH, 5)
+    assert (problem.operation, problem.version) == ("rollout-1", subject.versions.second)
+    assert await subject.report() == before
+    assert before.epoch == 5
+
+
+async def test_a_heartbeat_of_a_later_driver_ends_the_one_before(
+    fake: Worker, subject: Subject
+) -> None:
+    await served(subject)
+    await subject.admin.get(api.STATE_PATH, headers={api.EPOCH_HEADER: "7"})
+    await fake.stop_sidecar()
+    await fake.start_sidecar()
+    await settled(fake, lambda report: report.stage is Stage.OPEN)
+
+    reply = await order(subject, api.UPDATE_WEIGHTS_PATH, 6, 1)
+
+    assert reply.json()["code"] == Code.STALE_EPOCH
+    assert (await fake.report()).epoch == 7
+
+
+@pytest.mark.parametrize("restarts", [0, 1], ids=["at once", "after a restart"])
+async def test_a_repeat_gets_the_answer_that_the_first_got(
+    fake: Worker, subject: Subject, restarts: int
+) -> None:
+    await served(subject)
+    first = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1)
+    await subject.serve(subject.versions.first)
+    refused = await order(subject, api.VERIFY_PATH, 1, 2)
+    for _restart in range(restarts):
+        await fake.stop_sidecar()
+        await fake.start_sidecar()
+        await settled(fake, lambda report: report.stage is Stage.OPEN)
+    flushes = fake.engine.flushes
+
+    again = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1)
+    refused_again = await order(subject, api.VERIFY_PATH, 1, 2)
+
+    assert (again.status_code, again.content) == (200, first.content)
+    assert (refused_again.status_code, refused_again.content) == (409, refused.content)
+    assert fake.engine.flushes == flushes
+    assert (await fake.report()).proved == subject.versions.first
+
+
+async def test_a_failure_is_repeated_too_and_a_new_number_tries_anew(
+    fake: Worker, subject: Subject
+) -> None:
+    await served(subject)
+    fake.engine.behaviour = Behaviour(pause_fails=True)
+    first = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1)
+    fake.engine.behaviour = Behaviour()
+
+    again = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1)
+    anew = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 2)
+
+    assert (first.status_code, again.content) == (502, first.content)
+    assert WorkerReport.model_validate_json(anew.content).proved == subject.versions.second
+
+
+async def test_a_repeat_under_way_joins_and_both_get_one_answer(
+    fake: Worker, subject: Subject
+) -> None:
+    await served(subject)
+    fake.engine.behaviour = Behaviour(reload_s=0.3)
+
+    calls = [asyncio.create_task(order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1)) for _ in range(3)]
+    replies = await asyncio.gather(*calls)
+
+    assert {reply.content for reply in replies} == {replies[0].content}
+    assert fake.engine.flushes == 2, "one for each version"
+
+
+async def test_the_answer_is_kept_though_its_caller_left(fake: Worker, subject: Subject) -> None:
+    await served(subject)
+    fake.engine.behaviour = Behaviour(reload_s=0.3)
+    with pytest.raises(httpx.ReadTimeout):
+        await subject.admin.post(
+            api.UPDATE_WEIGHTS_PATH,
+            json={
+                "operation": "rollout-1",
+                "version": subject.versions.second,
+                "fence": fence(1, 1),
+            },
+            timeout=0.1,
+        )
+    await fake.stop_sidecar()
+    await fake.start_sidecar()
+
+    again = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1)
+
+    assert WorkerReport.model_validate_json(again.content).proved == subject.versions.second
+    assert fake.engine.flushes == 2
+
+
+async def test_the_next_driver_takes_up_what_the_last_one_began(
+    fake: Worker, subject: Subject
+) -> None:
+    await served(subject)
+    fake.engine.behaviour = Behaviour(reload_s=0.3)
+    first = asyncio.create_task(order(subject, api.UPDATE_WEIGHTS_PATH, 1, 8))
+    await settled(fake, lambda report: report.stage is Stage.LOADING)
+
+    second = await order(subject, api.UPDATE_WEIGHTS_PATH, 2, 1)
+
+    assert second.status_code == (await first).status_code == 200
+    assert fake.engine.flushes == 2
+    assert (await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 8)).json()["epoch"] == 2
+    assert (await order(subject, api.UPDATE_WEIGHTS_PATH, 2, 1)).content == second.content
+
+
+async def test_parts_of_a_change_do_not_join_one_another(fake: Worker, subject: Subject) -> None:
+    await served(subject)
+    fake.engine.behaviour = Behaviour(pause_s=0.3)
+    part = asyncio.create_task(order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1, through="Pause"))
+    await settled(fake, lambda report: report.stage is Stage.PAUSED)
+
+    whole = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 2)
+
+    assert whole.json()["code"] == Code.BUSY
+    assert (await part).json()["stage"] == Stage.PAUSED
+
+
+async def test_without_a_fence_nobody_crosses_an_operators_change(
+    fake: Worker, subject: Subject
+) -> None:
+    await served(subject)
+    await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1, through="Pause")
+
+    for path in (api.RESUME_PATH, api.UPDATE_WEIGHTS_PATH, api.PREPARE_PATH):
+        problem = await subject.refused(Code.BUSY, path, subject.versions.first)
+        assert "rollout-1" in problem.message
+    assert (await fake.report()).stage is Stage.PAUSED
+    await subject.ok(api.RESUME_PATH, subject.versions.first, operation="rollout-1")
+    assert (await subject.serve(subject.versions.first)).stage is Stage.OPEN
+
+
+async def test_a_later_operation_of_an_operator_takes_a_change_over(
+    fake: Worker, subject: Subject
+) -> None:
+    await served(subject)
+    await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1, through="Verify")
+
+    reply = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 2, operation="rollout-2")
+
+    assert reply.json()["stage"] == Stage.OPEN
+
+
+async def test_a_number_for_two_commands_is_refused(subject: Subject) -> None:
+    await served(subject)
+    await order(subject, api.PREPARE_PATH, 1, 1)
+
+    reply = await order(subject, api.PREPARE_PATH, 1, 1, timeout_s=7)
+
+    assert (reply.status_code, reply.json()["code"]) == (400, Code.INVALID_REQUEST)
+
+
+async def test_a_worker_that_was_never_told_who_it_is_takes_what_comes(
+    tmp_path: Path, model: Path, weights: Path
+) -> None:
+    worker = Worker(
+        "127.0.0.1", model, weights, TOKEN, tmp_path / "nobody", engine_port=0, admin_port=0
+    )
+    async with worker, worker.client() as admin, client_of(worker.engine_url) as engine:
+        subject = Subject(admin, engine, "fake", Versions())
+        reply = await order(subject, api.PREPARE_PATH, 1, 1)
+
+        assert reply.status_code == 200

@@ -1,0 +1,124 @@
+"""Which commands count: the rules of epochs and numbers, case by case."""
+
+from typing import Any
+
+import pytest
+
+from rlfleet_contract.fence import Fence
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.fence import (
+    KEPT,
+    Answer,
+    Heard,
+    demand_addressee,
+    demand_unled,
+    judge_fence,
+)
+
+OK = Answer(status=200, body="{}")
+
+
+def fence(epoch: int, sequence: int, **fields: Any) -> Fence:
+    return Fence(**({"fleet": "f", "pod": "p", "epoch": epoch, "sequence": sequence} | fields))
+
+
+def told(heard: Heard, made: Fence, digest: str = "d", **fields: bool) -> Answer | Code | None:
+    try:
+        return judge_fence(heard, made, digest, **fields)
+    except SidecarError as error:
+        return error.code
+
+
+HEARD = (
+    Heard()
+    .hearing(fence(3, 4), "d")
+    .answering(fence(3, 4), OK)
+    .hearing(fence(3, 6), "d")
+    .hearing(fence(3, 7), "d")
+)
+CASES = {
+    "a first command": (Heard(), fence(0, 0), None),
+    "a higher epoch": (HEARD, fence(4, 0), None),
+    "a lower epoch": (HEARD, fence(2, 99), Code.STALE_EPOCH),
+    "the next number": (HEARD, fence(3, 8), None),
+    "a repeat": (HEARD, fence(3, 4), OK),
+    "the newest, cut off": (HEARD, fence(3, 7), None),
+    "an older one, cut off": (HEARD, fence(3, 6), Code.STALE_EPOCH),
+    "one that was overtaken": (HEARD, fence(3, 5), Code.STALE_EPOCH),
+    "one from before what is kept": (HEARD, fence(3, 1), Code.STALE_EPOCH),
+}
+
+
+@pytest.mark.parametrize(("heard", "made", "expected"), CASES.values(), ids=CASES)
+def test_a_command_is_carried_out_answered_or_too_old(
+    heard: Heard, made: Fence, expected: Answer | Code | None
+) -> None:
+    assert told(heard, made) == expected
+
+
+def test_what_is_too_old_is_told_the_highest_epoch() -> None:
+    with pytest.raises(SidecarError) as caught:
+        judge_fence(HEARD, fence(2, 1), "d")
+    assert caught.value.problem().epoch == 3
+
+
+def test_a_command_under_way_is_joined_though_a_newer_one_was_heard() -> None:
+    assert told(HEARD, fence(3, 6), is_under_way=True) is None
+    assert told(HEARD, fence(2, 6), is_under_way=True) is Code.STALE_EPOCH
+
+
+def test_a_number_that_stands_for_two_commands_is_an_error() -> None:
+    for sequence in (4, 6, 7):
+        assert told(HEARD, fence(3, sequence), "another") is Code.INVALID_REQUEST
+
+
+def test_a_higher_epoch_ends_what_was_before() -> None:
+    later = HEARD.at(4)
+
+    assert (later.epoch, later.orders) == (4, ())
+    assert told(later, fence(3, 4)) is Code.STALE_EPOCH
+    assert HEARD.at(3) is HEARD.at(2) is HEARD
+    assert later.answering(fence(3, 7), OK) == later
+
+
+def test_the_last_answers_are_kept_and_no_more() -> None:
+    heard = Heard()
+    for sequence in range(KEPT + 3):
+        heard = heard.hearing(fence(1, sequence), "d").answering(fence(1, sequence), OK)
+
+    assert len(heard.orders) == KEPT
+    assert [told(heard, fence(1, sequence)) for sequence in (2, 3, KEPT + 2)] == [
+        Code.STALE_EPOCH,
+        OK,
+        OK,
+    ]
+
+
+@pytest.mark.parametrize(("fleet", "pod"), [("f", "p"), ("", ""), ("f", ""), ("", "p")])
+def test_the_worker_that_is_meant_is_right(fleet: str, pod: str) -> None:
+    demand_addressee(fence(1, 1), fleet, pod)
+
+
+@pytest.mark.parametrize(("fleet", "pod"), [("f", "q"), ("g", "p"), ("", "q"), ("g", "")])
+def test_a_worker_that_is_not_meant_says_who_it_is(fleet: str, pod: str) -> None:
+    with pytest.raises(SidecarError, match="here is") as caught:
+        demand_addressee(fence(1, 1), fleet, pod)
+    assert caught.value.code is Code.WRONG_WORKER
+
+
+IN_CHANGE = {Stage.PAUSED, Stage.LOADING, Stage.LOADED, Stage.PROVED}
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_without_a_fence_nobody_crosses_a_change_that_an_operator_leads(stage: Stage) -> None:
+    demand_unled(stage, "mine", None)
+    demand_unled(stage, "mine", ("mine", 3))
+    demand_unled(stage, "mine", ("another trainer's", None))
+    if stage not in IN_CHANGE:
+        demand_unled(stage, "mine", ("theirs", 3))
+        return
+    with pytest.raises(SidecarError, match="theirs") as caught:
+        demand_unled(stage, "mine", ("theirs", 3))
+    assert caught.value.code is Code.BUSY
