@@ -16,17 +16,18 @@ from rlfleet_contract.models import (
     PrepareRequest,
     ResumeRequest,
     Stage,
-    Timeouts,
     UpdateRequest,
     Verb,
     WorkerReport,
 )
 from rlfleet_contract.problems import Code
+from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.worker import WorkerClient
 from rlfleet_operator.core.actions import Command, Prepare, Resume, Update
 from rlfleet_operator.core.world import Pod, Worker
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.resource_rollout import RolloutSpec
+from rlfleet_operator.wire import Body, Numbers, Taken, body_of
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ _RESTLESS_S = 0.5
 _FIRST_RETRY_S = 1.0
 _LAST_RETRY_S = 15.0
 _BUSY_RETRY_S = 0.3
-_IDLE: dict[str, object] = {"in_flight": 0, "paused_s": None}
+_IDLE: dict[str, object] = {"in_flight": 0, "paused_s": None, "expires_s": None, "epoch": None}
 """What differs from one report to the next without being news."""
 
 
@@ -61,6 +62,10 @@ class Contact:
     poll_at: float = 0.0
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     polling: bool = False
+    unanswered: Body | None = None
+    """The last command while its answer is not known."""
+    outrun_by: int = 0
+    """The highest epoch that the sidecar told: nothing of a lower one is sent to it."""
     answered: bool = False
     """Whether a question has come to its end, with an answer or without."""
 
@@ -75,10 +80,15 @@ class Contacts:
         wake: Callable[[], None],
         token: Callable[[], Awaitable[str]],
         renew: Callable[[], Awaitable[str]],
+        taken: Callable[[], Taken | None],
     ) -> None:
-        """Share ``limit`` with other fleets; ``renew`` reads the admin token anew."""
+        """Share ``limit`` with other fleets; ``renew`` reads the admin token anew.
+
+        ``taken`` tells the fleet and its epoch while it is driven from here.
+        """
         self._limit, self._poll_s, self._wake = limit, poll_s, wake
-        self._token, self._renew = token, renew
+        self._token, self._renew, self._taken = token, renew, taken
+        self._numbers = Numbers()
         self._by_name: dict[str, Contact] = {}
 
     async def follow(self, pods: Mapping[str, Pod], port: int) -> None:
@@ -152,7 +162,9 @@ class Contacts:
     async def _ask(self, name: str, contact: Contact) -> None:
         contact.polling = True
         try:
-            report = await contact.client.state(await self._token())
+            taken = self._taken()
+            epoch = None if taken is None else taken.epoch
+            report = await contact.client.state(await self._token(), epoch)
         except OperatorError as error:
             await self._unanswered(name, contact, error)
         else:
@@ -187,6 +199,7 @@ class Contacts:
             self._wake()
 
     def _learn(self, contact: Contact, report: WorkerReport) -> None:
+        self._heed(contact, report.epoch)
         before = contact.report
         is_news = (
             not contact.reachable
@@ -197,12 +210,25 @@ class Contacts:
         if is_news:
             self._wake()
 
+    def _heed(self, contact: Contact, epoch: int | None) -> None:
+        """See whether a later driver than this one has spoken to the worker."""
+        taken = self._taken()
+        if epoch is None or taken is None or epoch <= max(taken.epoch, contact.outrun_by):
+            return
+        contact.outrun_by = epoch
+        metrics.STALE_EPOCHS.inc()
+        extra = {"worker": contact.pod.name, "epoch": taken.epoch, "seen": epoch}
+        _log.error("a worker has a later driver; nothing more is sent to it from here", extra=extra)
+
     # --- commands -------------------------------------------------------------------------------
 
     def command(self, action: Command, rollout: RolloutSpec) -> None:
         """Send a command; its answer wakes the fleet. It overtakes a prepare for something else."""
         contact, about = self._by_name.get(action.worker), (action.version, action.operation)
+        taken = self._taken()
         if contact is None or contact.calling in {Verb.RELOAD, Verb.RESUME}:
+            return
+        if taken is None or contact.outrun_by > taken.epoch:
             return
         if contact.calling is Verb.PREPARE and contact.command is not None:
             if isinstance(action, Prepare) and contact.calling_for == about:
@@ -213,16 +239,30 @@ class Contacts:
         contact.calling = _VERBS[type(action)]
         # While a change runs its steps are worth watching.
         contact.poll_at = min(contact.poll_at, time.time() + _RESTLESS_S)
-        contact.command = self._spawn(contact, self._send(contact, action, rollout))
+        contact.command = self._spawn(contact, self._send(contact, action, rollout, taken))
 
-    async def _send(self, contact: Contact, action: Command, rollout: RolloutSpec) -> None:
+    async def _send(
+        self, contact: Contact, action: Command, rollout: RolloutSpec, taken: Taken
+    ) -> None:
         extra = {"worker": action.worker, "version": action.version, "operation": action.operation}
+        body = self._numbers.fenced(
+            body_of(action, rollout), taken, contact.pod.uid, contact.unanswered
+        )
         try:
-            report = await self._call(contact, action, rollout)
+            lost, contact.unanswered = contact.unanswered, body
+            report = await self._call(contact, body)
             _log.info(_DONE[type(action)], extra=extra)
             contact.failures, contact.retry_at = 0, 0.0
-            self._learn(contact, report)
+            contact.unanswered = None
+            if body is lost:
+                # The answer may be the one that was lost, and old.
+                await self._ask(action.worker, contact)
+            else:
+                self._learn(contact, report)
         except OperatorError as error:
+            if isinstance(error, WorkerProblem):
+                contact.unanswered = None
+                self._heed(contact, error.problem.epoch)
             _log.warning("a command failed", extra={**extra, "error": str(error)})
             contact.retry_at = time.time() + _retry_after(contact, error)
             # Its report tells why, and in what state it is now.
@@ -232,22 +272,17 @@ class Contacts:
                 contact.calling, contact.command = None, None
             self._wake()
 
-    async def _call(self, contact: Contact, action: Command, rollout: RolloutSpec) -> WorkerReport:
-        token, limits = await self._token(), rollout.timeouts
-        operation, version = action.operation, action.version
-        match action:
-            case Prepare():
-                timeout_s = float(limits.prepare_seconds)
-                prepare = PrepareRequest(operation=operation, version=version, timeout_s=timeout_s)
-                return await contact.client.prepare(token, prepare)
-            case Update():
-                return await contact.client.update(token, _update_request(action, rollout))
-            case Resume():
-                timeout_s = float(limits.resume_seconds)
-                resume = ResumeRequest(operation=operation, version=version, timeout_s=timeout_s)
-                return await contact.client.resume(token, resume)
+    async def _call(self, contact: Contact, body: Body) -> WorkerReport:
+        token = await self._token()
+        match body:
+            case PrepareRequest():
+                return await contact.client.prepare(token, body)
+            case UpdateRequest():
+                return await contact.client.update(token, body)
+            case ResumeRequest():
+                return await contact.client.resume(token, body)
             case _:
-                assert_never(action)
+                assert_never(body)
 
 
 def _retry_after(contact: Contact, error: OperatorError) -> float:
@@ -255,22 +290,3 @@ def _retry_after(contact: Contact, error: OperatorError) -> float:
         return _BUSY_RETRY_S
     contact.failures += 1
     return min(_LAST_RETRY_S, _FIRST_RETRY_S * 2.0 ** (contact.failures - 1))
-
-
-def _update_request(action: Update, rollout: RolloutSpec) -> UpdateRequest:
-    steps = rollout.timeouts
-    return UpdateRequest(
-        operation=action.operation,
-        version=action.version,
-        mode=rollout.pause_mode,
-        kv_cache=rollout.kv_cache,
-        through=action.through,
-        expected=action.expected,
-        timeouts=Timeouts(
-            pause_s=steps.pause_seconds,
-            flush_s=steps.flush_seconds,
-            reload_s=steps.reload_seconds,
-            verify_s=steps.verify_seconds,
-            resume_s=steps.resume_seconds,
-        ),
-    )

@@ -36,6 +36,7 @@ from rlfleet_operator.core.world import Fleet, World, fleet_from, worker_name
 from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError
 from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
 from rlfleet_operator.settings import Settings
+from rlfleet_operator.wire import Taken
 
 _log = logging.getLogger(__name__)
 
@@ -75,14 +76,19 @@ class Driver:
         self._written_at = 0.0
         self._is_outrun = False
         """Whether somebody wrote the object in between: it has to be read anew."""
-        self._taken: tuple[str, int] | None = None
+        self._taken: Taken | None = None
         """UID of the fleet that was taken over, and its epoch then."""
         self._acquainted_by = time.monotonic() + _ACQUAINT_S
         self._surrounded: tuple[int, float] = (-1, 0.0)
         """Generation and time at which the surroundings were last seen to be right."""
         settings = services.settings
         self._contacts = Contacts(
-            services.limit, settings.poll_seconds, self.wake, self._admin_token, self._renew_token
+            services.limit,
+            settings.poll_seconds,
+            self.wake,
+            self._admin_token,
+            self._renew_token,
+            lambda: self._taken,
         )
 
     @property
@@ -243,7 +249,7 @@ class Driver:
         body = {"metadata": {"resourceVersion": version}, "status": _patch_of(status)}
         self._written_at = time.monotonic()
         written = await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
-        self._taken = (fleet.uid, status.epoch)
+        self._taken = Taken(fleet.uid, status.epoch)
         _count(fleet, status)
         self.deliver(written)
         self.wake()

@@ -14,6 +14,9 @@ STATUS_WRITES = Counter(
     "rlfleet_status_writes", "Writes of a fleet's status.", ["namespace", "fleet"]
 )
 ADMIN_REQUESTS = Counter("rlfleet_admin_requests", "Calls to sidecars.", ["verb", "code"])
+STALE_EPOCHS = Counter(
+    "rlfleet_stale_epochs", "Workers that were found to have a later driver than this one."
+)
 ROLLOUTS = Counter("rlfleet_rollouts", "Rollouts that ended.", ["namespace", "fleet", "result"])
 WORKERS = Gauge(
     "rlfleet_workers",

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from rlfleet_contract import api
 from rlfleet_contract.models import (
+    Command,
     PrepareRequest,
-    Request,
     ResumeRequest,
     UpdateRequest,
     WorkerReport,
@@ -55,15 +55,16 @@ class WorkerClient:
         """Close the connections."""
         await self._http.aclose()
 
-    async def state(self, token: str) -> WorkerReport:
-        """Ask how the worker is."""
+    async def state(self, token: str, epoch: int | None = None) -> WorkerReport:
+        """Ask how the worker is; with an epoch it is a sign of life of whoever drives it."""
+        headers = {} if epoch is None else {api.EPOCH_HEADER: str(epoch)}
         async with self._limit:
-            return await self._send("state", "GET", api.STATE_PATH, token, None, _STATE_S)
+            return await self._send("state", "GET", api.STATE_PATH, token, _STATE_S, **headers)
 
     async def prepare(self, token: str, request: PrepareRequest) -> WorkerReport:
         """Have a version found and checked."""
         timeout_s = request.timeout_s + _MARGIN_S
-        return await self._send("prepare", "POST", api.PREPARE_PATH, token, request, timeout_s)
+        return await self._command("prepare", api.PREPARE_PATH, token, request, timeout_s)
 
     async def update(self, token: str, request: UpdateRequest) -> WorkerReport:
         """Have the whole change made; answers when it has ended."""
@@ -72,20 +73,31 @@ class WorkerClient:
             steps.pause_s + steps.flush_s + steps.reload_s + steps.verify_s + steps.resume_s
         )
         path = api.UPDATE_WEIGHTS_PATH
-        return await self._send("update_weights", "POST", path, token, request, timeout_s)
+        return await self._command("update_weights", path, token, request, timeout_s)
 
     async def resume(self, token: str, request: ResumeRequest) -> WorkerReport:
         """Have the worker serve what it has proved."""
         timeout_s = request.timeout_s + _MARGIN_S
-        return await self._send("resume", "POST", api.RESUME_PATH, token, request, timeout_s)
+        return await self._command("resume", api.RESUME_PATH, token, request, timeout_s)
+
+    async def _command(
+        self, verb: str, path: str, token: str, command: Command, timeout_s: float
+    ) -> WorkerReport:
+        headers = {"Content-Type": "application/json"}
+        content = command.model_dump_json()
+        return await self._send(verb, "POST", path, token, timeout_s, content, **headers)
 
     async def _send(
-        self, verb: str, method: str, path: str, token: str, body: Request | None, timeout_s: float
+        self,
+        verb: str,
+        method: str,
+        path: str,
+        token: str,
+        timeout_s: float,
+        content: str | None = None,
+        **headers: str,
     ) -> WorkerReport:
-        headers = {"Authorization": f"Bearer {token}"}
-        content = None if body is None else body.model_dump_json()
-        if content is not None:
-            headers["Content-Type"] = "application/json"
+        headers["Authorization"] = f"Bearer {token}"
         timeout = httpx.Timeout(timeout_s, connect=_CONNECT_S)
         try:
             response = await self._http.request(

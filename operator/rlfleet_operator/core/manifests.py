@@ -169,6 +169,7 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> Manifest:
     """Return the admin sidecar: a native one, up before the engine and down after it."""
     weights = fleet.spec.weights
     env = {
+        "RLFLEET_FLEET_UID": fleet.uid,
         "RLFLEET_MODEL_NAME": fleet.spec.model.name,
         "RLFLEET_MODEL_PATH": fleet.spec.model.path,
         "RLFLEET_TOKEN_FILE": f"{_TOKEN_DIR}/token",
@@ -183,7 +184,13 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> Manifest:
         "imagePullPolicy": fleet.spec.engine.image_pull_policy,
         "restartPolicy": "Always",
         "command": ["python3", "-m", "rlfleet_sidecar"],
-        "env": [{"name": name, "value": value} for name, value in env.items()],
+        "env": [
+            *({"name": name, "value": value} for name, value in env.items()),
+            {
+                "name": "RLFLEET_POD_UID",
+                "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}},
+            },
+        ],
         "ports": [{"name": "admin", "containerPort": api.ADMIN_PORT, "protocol": "TCP"}],
         "resources": fleet.spec.sidecar.resources.model_dump(),
         "securityContext": _CONTAINER_SECURITY,

@@ -1,0 +1,81 @@
+"""Commands as they go to a sidecar: what is asked, by whom, and under which number. Pure.
+
+It must stay true that a number stands for one command: a new command gets a new one, and
+one whose answer was lost is sent again as it was, so that it has one effect.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, assert_never
+
+from rlfleet_contract.fence import Fence
+from rlfleet_contract.models import (
+    PrepareRequest,
+    ResumeRequest,
+    Timeouts,
+    UpdateRequest,
+)
+from rlfleet_operator.core.actions import Command, Prepare, Resume, Update
+from rlfleet_operator.resource_rollout import RolloutSpec
+
+Body = PrepareRequest | UpdateRequest | ResumeRequest
+
+
+class Taken(NamedTuple):
+    """A fleet that is driven from here."""
+
+    fleet: str
+    """Its UID."""
+    epoch: int
+
+
+@dataclass(slots=True)
+class Numbers:
+    """Counts the commands of one driver, to whichever worker they go."""
+
+    last: int = 0
+
+    def fenced(self, body: Body, taken: Taken, pod: str, lost: Body | None) -> Body:
+        """Return the command with its fence; ``lost`` is the last one if its answer was lost."""
+        if lost is not None and _is_repeat(body, lost, taken):
+            return lost
+        self.last += 1
+        fence = Fence(fleet=taken.fleet, pod=pod, epoch=taken.epoch, sequence=self.last)
+        return body.model_copy(update={"fence": fence})
+
+
+def _is_repeat(body: Body, lost: Body, taken: Taken) -> bool:
+    same_epoch = lost.fence is not None and lost.fence.epoch == taken.epoch
+    return same_epoch and lost.model_copy(update={"fence": None}) == body
+
+
+def body_of(action: Command, rollout: RolloutSpec) -> Body:
+    """Return what a command asks of a sidecar."""
+    limits, about = rollout.timeouts, {"operation": action.operation, "version": action.version}
+    match action:
+        case Prepare():
+            return PrepareRequest(**about, timeout_s=float(limits.prepare_seconds))
+        case Update():
+            return _update(action, rollout)
+        case Resume():
+            return ResumeRequest(**about, timeout_s=float(limits.resume_seconds))
+        case _:
+            assert_never(action)
+
+
+def _update(action: Update, rollout: RolloutSpec) -> UpdateRequest:
+    steps = rollout.timeouts
+    return UpdateRequest(
+        operation=action.operation,
+        version=action.version,
+        mode=rollout.pause_mode,
+        kv_cache=rollout.kv_cache,
+        through=action.through,
+        expected=action.expected,
+        timeouts=Timeouts(
+            pause_s=steps.pause_seconds,
+            flush_s=steps.flush_seconds,
+            reload_s=steps.reload_seconds,
+            verify_s=steps.verify_seconds,
+            resume_s=steps.resume_seconds,
+        ),
+    )
