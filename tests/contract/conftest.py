@@ -56,7 +56,7 @@ async def fake(tmp_path: Path, model: Path, weights: Path) -> AsyncIterator[Work
 
 async def settled(worker: Worker, is_so: Callable[[WorkerReport], bool]) -> WorkerReport:
     """Wait until the worker's report is so."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(10):
         while not is_so(report := await worker.report()):  # noqa: ASYNC110 - it is remote
             await asyncio.sleep(0.01)
     return report
