@@ -54,6 +54,11 @@ class RolloutStatus(Model):
     """The first refusal or failure of `to`, in the worker's words, or why it was rolled back."""
     started_at: str
     """When it was recorded."""
+    not_before: str | None = Field(
+        default=None,
+        description="No worker that serves is taken out before this time: it followed so quickly"
+        " on another rollout that the next change may be on its way.",
+    )
     finished_at: str | None = None
     """When it ended."""
     seconds: float | None = Field(default=None, description="From start to end.")
@@ -80,6 +85,10 @@ class RolloutStatus(Model):
     def canary_epoch(self) -> float | None:
         """``canary_since`` in seconds since the epoch."""
         return _epoch(self.canary_since) if self.canary_since else None
+
+    def settles_in_s(self, moment: float) -> float:
+        """Return for how many seconds ``not_before`` still holds workers back."""
+        return max(0.0, _epoch(self.not_before) - moment) if self.not_before else 0.0
 
     def held_s(self, moment: float) -> float:
         """Return for how many seconds it was held until then."""

@@ -79,6 +79,8 @@ class FakeEngine:
         self.behaviour = Behaviour()
         self.served: list[str] = []
         """The first characters of the weights' digest, once for each answer."""
+        self.reloads = 0
+        """Reloads that were begun, over all boots."""
         self._model = model
         self._gate_file = gate_file
         self._on_death = on_death
@@ -214,6 +216,7 @@ class FakeEngine:
 
     async def _rpc(self, body: dict[str, Any], send: Send) -> None:
         behaviour = self.behaviour
+        self.reloads += body.get("method") == api.RELOAD_RPC
         await asyncio.sleep(behaviour.reload_s)
         if behaviour.dies_in_reload:
             self._on_death()

@@ -31,8 +31,18 @@ def plane() -> Iterator[apiserver.ControlPlane]:
     steps.run(apiserver.ready_steps())
     with apiserver.running(controllers=CONTROLLERS) as running:
         kubectl(running, "apply", "-f", str(ROOT / "crds"))
-        kubectl(running, "wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+        _await_definition(running)
         yield running
+
+
+def _await_definition(plane: apiserver.ControlPlane) -> None:
+    """Wait for the CRD; ``kubectl wait`` fails at once while it has no conditions at all."""
+    words = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+    for _ in range(40):
+        if kubectl(plane, *words, check=False).returncode == 0:
+            return
+        time.sleep(0.5)
+    raise AssertionError("the CRD was not established in time")
 
 
 def kubectl(

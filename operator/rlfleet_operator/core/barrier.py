@@ -6,7 +6,7 @@ from rlfleet_operator.core.barrier_state import has_begun, is_loading, is_throug
 from rlfleet_operator.core.calls import is_prepared, prepare, resume, update
 from rlfleet_operator.core.failure import is_blocked
 from rlfleet_operator.core.rollout import Rollout
-from rlfleet_operator.core.selection import selected
+from rlfleet_operator.core.selection import is_held, selected
 from rlfleet_operator.core.world import Worker, World
 
 
@@ -24,19 +24,19 @@ def barrier(world: World, rollout: Rollout) -> list[Command]:
 def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
     """Prepare all, then pause all, then let all load."""
     unprepared = [w for w in members if not is_prepared(w, rollout.to)]
-    is_held = world.fleet.spec.rollout.paused or is_blocked(world, rollout)
-    if unprepared or is_held:
+    if unprepared or is_held(world) or is_blocked(world, rollout):
         # Nobody waits behind a closed gate for a checkpoint or for a person.
         paused = [w for w in members if w.stage is Stage.PAUSED]
         return [
             *(c for w in unprepared for c in prepare(w, rollout.to, rollout.operation, world)),
             *(c for w in paused for c in resume(w, rollout.operation, world)),
         ]
-    running = [w for w in members if w.stage in {Stage.OPEN, Stage.PROVED}]
-    through = Verb.PAUSE if running else Verb.VERIFY
+    # Paused is written down before the engine has paused: who is still at it does not count.
+    unpaused = [w for w in members if w.is_busy or w.stage in {Stage.OPEN, Stage.PROVED}]
+    through = Verb.PAUSE if unpaused else Verb.VERIFY
     return [
         call
-        for w in running or members
+        for w in unpaused or members
         for call in update(w, rollout.to, rollout.operation, world, through)
     ]
 

@@ -13,7 +13,7 @@ from rlfleet_operator.core.calls import is_prepared, prepare, resume, update
 from rlfleet_operator.core.failure import is_blocked
 from rlfleet_operator.core.goals import goal_of
 from rlfleet_operator.core.rollout import Rollout
-from rlfleet_operator.core.selection import canaries, is_promoted
+from rlfleet_operator.core.selection import canaries, is_held, is_promoted
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_rollout import Strategy
 
@@ -25,11 +25,10 @@ def weights(world: World, rollout: Rollout | None) -> list[Command]:
     """Return the next commands."""
     if rollout is None:
         return _rolling(world, None)
-    is_barrier = world.fleet.spec.rollout.strategy is Strategy.BARRIER
-    decide = barrier if is_barrier and rollout.is_active else _rolling
-    actions = decide(world, rollout)
-    busy = {action.worker for action in actions}
-    return [*actions, *_releases(world, rollout, busy)]
+    if world.fleet.spec.rollout.strategy is Strategy.BARRIER and rollout.is_active:
+        return barrier(world, rollout)
+    actions = _rolling(world, rollout)
+    return [*actions, *_releases(world, rollout, {action.worker for action in actions})]
 
 
 def _rolling(world: World, rollout: Rollout | None) -> list[Command]:
@@ -70,7 +69,7 @@ def _batch(
     """
     if rollout is None or any(not is_prepared(w, goal) for w, goal in serving):
         return []
-    if world.fleet.spec.rollout.paused or is_blocked(world, rollout):
+    if is_held(world) or is_blocked(world, rollout):
         return []
     changing = sum(w.is_changing for w in world.desired if w.pod is not None and w.pod.ready)
     spec = world.fleet.spec

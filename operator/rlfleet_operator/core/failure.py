@@ -95,7 +95,8 @@ def _pause_overdue(world: World, rollout: Rollout) -> Stop | None:
     longest = max((w.report.paused_s or 0 for w in paused if w.report), default=0.0)
     if longest <= rules.timeouts.pause_seconds + _PAUSE_MARGIN_S:
         return None
-    missing = [w.name for w in barrier_state.team(world, rollout) if w.stage is not Stage.PAUSED]
+    members = barrier_state.team(world, rollout)
+    missing = [w.name for w in members if w.is_busy or w.stage is not Stage.PAUSED]
     return Stop(
         f"not all workers paused within {rules.timeouts.pause_seconds} s"
         f" (rollout.timeouts.pauseSeconds); missing: {', '.join(missing[:5]) or 'none'}",

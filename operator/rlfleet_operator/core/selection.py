@@ -49,10 +49,19 @@ def is_promoted(world: World) -> bool:
     return world.moment - recorded.canary_epoch >= canary.hold_seconds
 
 
+def is_held(world: World) -> bool:
+    """Tell whether no worker that serves may be taken out now, whoever it is."""
+    recorded = world.fleet.status.rollout
+    settling = recorded is not None and recorded.settles_in_s(world.moment) > 0
+    return settling or world.fleet.spec.rollout.paused
+
+
 def hold_left_s(world: World) -> float | None:
-    """Return for how long the canaries are still held; None while no time runs."""
+    """Return in how many seconds a hold ends of itself; None while no time runs."""
     canary, recorded = canary_of(world), world.fleet.status.rollout
-    if canary is None or recorded is None or recorded.canary_epoch is None:
+    if recorded is None:
         return None
-    left = recorded.canary_epoch + canary.hold_seconds - world.moment
-    return left if left > 0 else None
+    times = [recorded.settles_in_s(world.moment)]
+    if canary is not None and recorded.canary_epoch is not None:
+        times.append(recorded.canary_epoch + canary.hold_seconds - world.moment)
+    return min((left for left in times if left > 0), default=None)

@@ -1,7 +1,5 @@
 """The status of a fleet, as a pure function of the world and the rollout."""
 
-from datetime import UTC, datetime
-
 from rlfleet_operator.core import conditions, order, status_rollout
 from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.worker import BADNESS, Phase, complaint_of, phase_of
@@ -13,7 +11,7 @@ _WORKER_MESSAGE_LIMIT = 256
 
 def status_of(world: World, rollout: Rollout | None) -> FleetStatus:
     """Return what status shall say; equal worlds give equal statuses, time apart."""
-    now = datetime.fromtimestamp(world.moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = status_rollout.time_of(world.moment)
     target = world.fleet.spec.weight_version or ""
     held = sum(_holds(w, target) for w in world.desired)
     limit = world.fleet.spec.status_worker_limit

@@ -1,6 +1,7 @@
 """The rollout in status, and what is kept of those before it."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from statistics import median
 
 from rlfleet_contract.models import Timings
@@ -16,7 +17,7 @@ from rlfleet_operator.core.rollout import (
     Reason,
     Rollout,
 )
-from rlfleet_operator.core.selection import canaries, is_promoted, kept, selected
+from rlfleet_operator.core.selection import canaries, is_promoted, selected
 from rlfleet_operator.core.worker import CHANGING, phase_of
 from rlfleet_operator.core.world import World
 from rlfleet_operator.resource_status import (
@@ -32,6 +33,15 @@ _IDLE = frozenset({PAUSED, CANARY_HOLD, PARTITIONED})
 """The phases in which somebody else's word is waited for: that time does not count."""
 SUPERSEDED = "Superseded"
 _PAST_MESSAGE_LIMIT = 256
+_QUICK_S = 4.0
+"""A rollout that begins within this time after another's start has to settle first."""
+_SETTLE_S = 3.0
+"""How long its version must be the newest: twenty patches in a row cost a worker two changes."""
+
+
+def time_of(moment: float) -> str:
+    """Return a moment as Kubernetes writes it, in whole seconds."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutStatus | None:
@@ -73,21 +83,35 @@ def _begun(world: World, rollout: Rollout, phase: str, now: str) -> RolloutStatu
         phase=phase,
         message=rollout.why[: conditions.MESSAGE_LIMIT],
         started_at=now,
+        not_before=_settled_at(world, rollout),
         restart_id=world.fleet.spec.rollout.restart_id,
         run_id=weights.run_id if weights else "",
         step=weights.step if weights else None,
     )
 
 
+def _settled_at(world: World, rollout: Rollout) -> str | None:
+    """Return when a rollout may take workers out that serve; None for at once.
+
+    Times on record are whole seconds, so that either span is up to one second shorter.
+    """
+    before = world.fleet.status.rollout
+    if before is None or rollout.reason is Reason.ROLLBACK:
+        return None
+    is_quick = world.moment - before.started_epoch < _QUICK_S
+    if before.phase in ENDED and not is_quick:
+        return None
+    return time_of(world.moment + _SETTLE_S)
+
+
 def _phase(world: World, rollout: Rollout) -> str:
     if rollout.is_stopped:
         return rollout.phase
-    chosen = selected(world)
     # A fleet of no workers is at its version: whoever comes later catches up with it.
-    if not rollout.is_new and all(conditions.is_synced(w, rollout.to) for w in chosen):
-        if kept(world):
-            return PARTITIONED
+    if not rollout.is_new and all(conditions.is_synced(w, rollout.to) for w in world.desired):
         return ROLLED_BACK if rollout.reason is Reason.ROLLBACK else COMPLETED
+    if not rollout.is_new and all(conditions.is_synced(w, rollout.to) for w in selected(world)):
+        return PARTITIONED
     steps = [p for p in map(phase_of, world.desired) if p in CHANGING]
     if steps:
         return max(steps, key=CHANGING.index)

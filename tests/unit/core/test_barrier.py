@@ -45,6 +45,16 @@ def test_nobody_loads_before_all_have_paused() -> None:
     assert updates(seen) == {"qwen-1": Verb.PAUSE}
 
 
+def test_who_is_still_pausing_has_not_paused() -> None:
+    """The sidecar writes Paused down before it asks the engine to pause."""
+    running = Running(verb=Verb.PAUSE, operation="rollout-1", version="step-2")
+    seen = barrier(
+        worker(0, Stage.PAUSED, **PAUSED), worker(1, Stage.PAUSED, running=running, **PAUSED)
+    )
+
+    assert commands(seen) == []
+
+
 def test_all_load_once_all_have_paused() -> None:
     seen = barrier(*(worker(i, Stage.PAUSED, **PAUSED) for i in range(2)))
 

@@ -316,6 +316,29 @@ def test_a_rollout_that_gives_way_is_told_so_in_history() -> None:
     assert seen.fleet.status.history[0].result == "Superseded"
 
 
+def test_a_rollout_right_after_another_settles_before_it_takes_anybody_out() -> None:
+    seen = after_one_pass(asking(fleet(), "step-2"))
+    began = seen.moment
+    seen = after_one_pass(asking(replace(seen, moment=began), "step-3"))
+    rollout = seen.fleet.status.rollout
+    assert rollout is not None
+    seen = replace(seen, moment=began)
+    for ordinal in range(4):
+        seen = fleets.changed(seen, ordinal, prepared="step-3")
+
+    assert rollout.settles_in_s(began) == 3
+    assert plans_updates(seen) == set()
+    assert plans_updates(replace(seen, moment=began + 3)) == {"qwen-0"}
+
+
+def test_a_rollout_after_one_that_rested_begins_at_once() -> None:
+    rested = fleet()
+    seen = after_one_pass(asking(replace(rested, moment=rested.moment + 10), "step-2"))
+
+    assert seen.fleet.status.rollout is not None
+    assert seen.fleet.status.rollout.not_before is None
+
+
 # --- dry run -------------------------------------------------------------------------------------
 
 
