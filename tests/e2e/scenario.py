@@ -182,6 +182,13 @@ def kill_operator(shell: Shell) -> None:
     shell.run(*words)
 
 
+def leader(shell: Shell) -> str:
+    """Return the operator's pod that leads."""
+    path = "jsonpath={.spec.holderIdentity}"
+    words = ("kubectl", "-n", stage.OPERATOR_NAMESPACE, "get", "lease", stage.RELEASE, "-o", path)
+    return shell.run(*words).partition("_")[0]
+
+
 def is_ended(process: subprocess.Popen[str]) -> bool:
     """Tell whether a background command has ended."""
     return process.poll() is not None

@@ -2,10 +2,20 @@
 
 import pytest
 
+from dev import stage
 from dev.shell import Shell
-from tests.e2e.scenario import Fleet, kill_engine_core, kill_operator, restarts, until
+from tests.e2e.scenario import (
+    Fleet,
+    kill_engine_core,
+    kill_operator,
+    leader,
+    restarts,
+    until,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+CHANGING = {"Pausing", "Flushing", "Reloading", "Verifying", "Resuming", "Updating"}
 
 
 def test_the_operator_killed_in_mid_rollout(fleet: Fleet, shell: Shell) -> None:
@@ -17,6 +27,24 @@ def test_the_operator_killed_in_mid_rollout(fleet: Fleet, shell: Shell) -> None:
         status = fleet.wait_synced()
 
     assert status["serving"] == "step-2"
+    assert tallies[0].lost == 0, tallies
+    assert fleet.identities() == pods
+
+
+def test_the_leader_deleted_in_mid_rollout_hands_over(fleet: Fleet, shell: Shell) -> None:
+    pods, epoch, first = fleet.identities(), fleet.status()["epoch"], leader(shell)
+
+    with fleet.under_load() as tallies:
+        fleet.declare("step-2")
+        until(lambda: fleet.status()["rollout"]["phase"] in CHANGING, 60, "a change under way")
+        words = ("kubectl", "-n", stage.OPERATOR_NAMESPACE, "delete", "pod", first, "--wait=false")
+        shell.run(*words)
+        until(lambda: leader(shell) not in {"", first}, 15, "another leader")
+        status = fleet.wait_synced()
+
+    assert status["serving"] == "step-2"
+    assert status["rollout"]["phase"] == "Completed"
+    assert status["epoch"] == epoch + 1
     assert tallies[0].lost == 0, tallies
     assert fleet.identities() == pods
 
