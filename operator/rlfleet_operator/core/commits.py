@@ -71,9 +71,8 @@ def _batch(
         return []
     if is_held(world) or is_blocked(world, rollout):
         return []
-    changing = sum(w.is_changing for w in world.desired if w.pod is not None and w.pod.ready)
-    spec = world.fleet.spec
-    room = budget.left(budget.resolve(spec.rollout.max_unavailable, spec.replicas), changing)
+    spec, out = world.fleet.spec, sum(map(_is_out, world.desired))
+    room = budget.left(budget.resolve(spec.rollout.max_unavailable, spec.replicas), out)
     first = None if is_promoted(world) else canaries(world)
     # Whoever failed to pause before comes last, so that it does not hold up the others.
     due = sorted(
@@ -82,6 +81,18 @@ def _batch(
     )
     calls: list[Command] = [c for w, goal in due for c in update(w, goal, operation, world)]
     return calls[:room]
+
+
+def _is_out(worker: Worker) -> bool:
+    """Tell whether a worker was in service, as far as we know, and may be in a change.
+
+    Our own mark stays true through a change, while the pod's readiness tells of a failure
+    before its report does. One that serves and does not answer us may be changing.
+    """
+    pod = worker.pod
+    if pod is None or not pod.weights_ready:
+        return False
+    return worker.is_changing or (pod.ready and not worker.is_live)
 
 
 def _releases(world: World, rollout: Rollout, busy: set[str]) -> list[Command]:

@@ -1,6 +1,7 @@
 """The planner, case by case."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod, Prepare
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.simulate import Fate, recorded, settled
 from rlfleet_operator.core.world import World
-from tests import fleets
+from tests import fleets, workers
 from tests.proofs import proof
 
 
@@ -86,6 +87,37 @@ def test_a_worker_in_mid_change_is_charged_to_the_batch() -> None:
     asked = replace(asked, workers=(busy, *asked.workers[1:]))
 
     assert len(of(Update, asked)) == 1
+
+
+UNSURE = {
+    "its pod is not ready, and its report does not say so yet": (
+        {"calling": Verb.RELOAD},
+        {"ready": False},
+    ),
+    "it does not answer us, and serves for all that is known": ({"reachable": False}, {}),
+    "it was asked to change, and nobody could be asked since": (
+        {"reachable": False, "calling": Verb.RELOAD},
+        {"ready": False},
+    ),
+}
+"""What the operator may know of a worker that is in a change all the same."""
+
+
+@pytest.mark.parametrize(("known", "pod"), UNSURE.values(), ids=UNSURE)
+def test_a_worker_that_may_be_in_a_change_is_charged_to_the_batch(
+    known: dict[str, Any], pod: dict[str, Any]
+) -> None:
+    serving = [
+        replace(workers.worker(n, prepared="step-2"), calling=None, retry_at=0.0) for n in range(2)
+    ]
+    first = serving[0]
+    assert first.pod is not None
+    unsure = replace(first, pod=replace(first.pod, **pod), **known)
+    status = workers.recorded("step-2", "Preparing")
+    asked = {"weightVersion": "step-2", "rollout": {"maxUnavailable": 1}}
+
+    assert len(of(Update, workers.world(*serving, status=status, **asked))) == 1
+    assert of(Update, workers.world(unsure, serving[1], status=status, **asked)) == []
 
 
 def test_a_refused_checkpoint_pauses_nobody() -> None:
