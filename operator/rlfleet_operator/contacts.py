@@ -207,6 +207,7 @@ class Contacts:
             or before.model_copy(update=_IDLE) != report.model_copy(update=_IDLE)
         )
         contact.report, contact.reachable = report, True
+        _settle(contact)
         if is_news:
             self._wake()
 
@@ -269,7 +270,8 @@ class Contacts:
             await self._ask(action.worker, contact)
         finally:
             if contact.command is asyncio.current_task():
-                contact.calling, contact.command = None, None
+                contact.command = None
+                _settle(contact)
             self._wake()
 
     async def _call(self, contact: Contact, body: Body) -> WorkerReport:
@@ -283,6 +285,15 @@ class Contacts:
                 return await contact.client.resume(token, body)
             case _:
                 assert_never(body)
+
+
+def _settle(contact: Contact) -> None:
+    """Note that a command is under way no more, once the worker has told how it stands.
+
+    Whoever was asked to change and cannot be asked about it may be changing still.
+    """
+    if contact.command is None and (contact.reachable or contact.calling is Verb.PREPARE):
+        contact.calling = None
 
 
 def _retry_after(contact: Contact, error: OperatorError) -> float:

@@ -1,0 +1,66 @@
+"""What the operator keeps of a worker's answers, against the real sidecar."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from rlfleet_contract.models import Stage, Verb
+from rlfleet_operator.contacts import Contacts
+from rlfleet_operator.core.actions import Prepare, Update
+from rlfleet_operator.core.world import Worker as Known
+from rlfleet_operator.resource_rollout import RolloutSpec
+from tests import workers
+from tests.contract.conftest import TOKEN, settled
+from tests.contract.subject import Subject
+from tests.fakes.worker import Worker
+
+NAME = "qwen-0"
+
+
+async def token() -> str:
+    return TOKEN
+
+
+@pytest.fixture
+async def contacts(fake: Worker) -> AsyncIterator[Contacts]:
+    kept = Contacts(asyncio.Semaphore(4), 0.05, lambda: None, token, token)
+    host, _, port = fake.admin_url.removeprefix("http://").partition(":")
+    await kept.follow({NAME: workers.pod(0, address=host)}, int(port))
+    yield kept
+    await kept.close()
+
+
+async def until(contacts: Contacts, stage: Stage, *, reachable: bool = True) -> Known:
+    """Ask until the worker is known to stand there, with nothing under way."""
+    async with asyncio.timeout(5):
+        while True:
+            contacts.poll()
+            await asyncio.sleep(0.02)
+            known = contacts.worker(NAME, 0, None)
+            is_there = known.report is not None and known.report.stage is stage
+            if is_there and known.reachable is reachable:
+                return known
+
+
+async def test_a_change_counts_as_under_way_until_the_worker_tells_how_it_ended(
+    fake: Worker, subject: Subject, contacts: Contacts
+) -> None:
+    step = subject.versions.first
+    contacts.command(Prepare(NAME, step, "rollout-1"), RolloutSpec())
+    await settled(fake, lambda report: report.prepared == step)
+    await until(contacts, Stage.CLOSED)
+    fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=1.0)
+    contacts.command(Update(NAME, step, "rollout-1", None), RolloutSpec())
+    await until(contacts, Stage.LOADING)
+
+    await fake.stop_sidecar()
+    silent = await until(contacts, Stage.LOADING, reachable=False)
+    await asyncio.sleep(0.1)
+
+    assert silent.calling is Verb.RELOAD
+    assert contacts.worker(NAME, 0, None).calling is Verb.RELOAD
+
+    await fake.start_sidecar()
+    assert (await until(contacts, Stage.OPEN)).calling is None
