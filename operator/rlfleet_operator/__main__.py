@@ -45,6 +45,8 @@ def _variables() -> str:
   RLFLEET_METRICS_PORT         /metrics and /healthz (8081; 0 means none)
   RLFLEET_POLL_SECONDS         how often a worker at rest is asked (10)
   RLFLEET_SIDECAR_CONCURRENCY  questions to sidecars under way at once (128)
+  RLFLEET_WATCH_SILENCE_SECONDS
+                               a watch that is silent for longer is dead (150)
   RLFLEET_LOG_LEVEL            DEBUG, INFO, WARNING or ERROR (INFO)
   RLFLEET_LEASE_NAME           Lease by which one of several processes leads; empty: no election
   RLFLEET_LEASE_NAMESPACE      where that Lease is (the pod's own namespace)"""

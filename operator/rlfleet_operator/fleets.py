@@ -37,7 +37,12 @@ class Fleets:
     async def open(self) -> None:
         """Connect, list the pods, begin to watch them, stand for election."""
         self._kube = kube = await Kube.connect()
-        pods = Pods(kube, self._settings.namespaces, self._pods_changed)
+        pods = Pods(
+            kube,
+            self._settings.namespaces,
+            self._pods_changed,
+            self._settings.watch_silence_seconds,
+        )
         self._election = await _election(self._settings)
         watching, beating = asyncio.create_task(pods.run()), asyncio.create_task(self._beat())
         self._tasks = [watching, beating]

@@ -41,7 +41,7 @@ class _Forever:
             yield 5.0
 
 
-def registry(fleets: Fleets) -> kopf.OperatorRegistry:
+def registry(fleets: Fleets, silence_s: float) -> kopf.OperatorRegistry:
     """Return kopf's handlers over these fleets."""
     made = kopf.OperatorRegistry()
 
@@ -55,6 +55,8 @@ def registry(fleets: Fleets) -> kopf.OperatorRegistry:
         settings.networking.request_timeout = 30
         settings.watching.server_timeout = 300
         settings.watching.reconnect_backoff = 0.2
+        # Never longer than kopf's own: the API server remembers events for little more.
+        settings.watching.inactivity_timeout = min(settings.watching.inactivity_timeout, silence_s)
         await fleets.open()
 
     @kopf.on.cleanup(registry=made)
@@ -78,7 +80,7 @@ async def run(settings: Settings, health: metrics.Health) -> None:
     fleets = Fleets(settings, health)
     with contextlib.suppress(asyncio.CancelledError):
         await kopf.operator(
-            registry=registry(fleets),
+            registry=registry(fleets, settings.watch_silence_seconds),
             # kopf would ask for the user's name, and a pod's user has none.
             identity=cast("Any", "rlfleet"),
             clusterwide=not settings.namespaces,

@@ -26,6 +26,9 @@ class Settings:
     through its pod's readiness."""
     sidecar_concurrency: int = 128
     """RLFLEET_SIDECAR_CONCURRENCY: calls to sidecars under way at once, all fleets together."""
+    watch_silence_seconds: float = 150.0
+    """RLFLEET_WATCH_SILENCE_SECONDS: a watch that tells nothing for longer is dead; the API
+    server tells a bookmark about once a minute."""
     log_level: str = "INFO"
     """RLFLEET_LOG_LEVEL: DEBUG, INFO, WARNING or ERROR."""
     lease_name: str = ""
@@ -52,6 +55,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         metrics_port=int(_number(env, "RLFLEET_METRICS_PORT", 8081, 0)),
         poll_seconds=_number(env, "RLFLEET_POLL_SECONDS", 10.0, 0.1),
         sidecar_concurrency=int(_number(env, "RLFLEET_SIDECAR_CONCURRENCY", 128, 1)),
+        watch_silence_seconds=_number(env, "RLFLEET_WATCH_SILENCE_SECONDS", 150.0, 1.0),
         log_level=_level(env),
         lease_name=env.get("RLFLEET_LEASE_NAME", ""),
         lease_namespace=_lease_namespace(env),

@@ -34,8 +34,6 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _JSON = "application/json"
 _CALL_TIMEOUT_S = 20.0
 _WATCH_TIMEOUT_S = 300
-_WATCH_SILENCE_S = 150.0
-"""A watch is told a bookmark about once a minute: one silent for longer is dead."""
 
 
 class WatchEnded(Exception):  # noqa: N818 - not an error
@@ -117,8 +115,13 @@ class Kube:
         options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         await self._call("DELETE", path, body=options)
 
-    async def watch(self, path: str, version: str, **query: str) -> AsyncIterator[tuple[str, Json]]:
-        """Yield (type, object) after ``version``; ends when the server ends it."""
+    async def watch(
+        self, path: str, version: str, *, silence_s: float = 150.0, **query: str
+    ) -> AsyncIterator[tuple[str, Json]]:
+        """Yield (type, object) after ``version``; ends when the server ends it.
+
+        A watch that tells nothing for ``silence_s`` is dead and raises Unreachable.
+        """
         query |= {
             "watch": "1",
             "resourceVersion": version,
@@ -128,7 +131,7 @@ class Kube:
         response = await self._open("GET", path, query, None, _JSON, _WATCH_TIMEOUT_S + 30.0)
         try:
             await _raise_for(response)
-            async for line in _lines(response):
+            async for line in _lines(response, silence_s):
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     raise _watch_error(event["object"])
@@ -189,12 +192,12 @@ def _hang_up(response: aiohttp.ClientResponse) -> None:
     response.close()
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+async def _lines(response: aiohttp.ClientResponse, silence_s: float) -> AsyncIterator[bytes]:
     """Yield lines of any length; Unreachable when the stream falls silent or breaks."""
     rest = b""
     while True:
         try:
-            async with asyncio.timeout(_WATCH_SILENCE_S):
+            async with asyncio.timeout(silence_s):
                 chunk = await response.content.readany()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Unreachable(f"watch: {type(error).__name__}: {error}") from error

@@ -26,10 +26,14 @@ class Pods:
     """The pods of all fleets, as last seen."""
 
     def __init__(
-        self, kube: Kube, namespaces: tuple[str, ...], on_change: Callable[[FleetKey], None]
+        self,
+        kube: Kube,
+        namespaces: tuple[str, ...],
+        on_change: Callable[[FleetKey], None],
+        silence_s: float,
     ) -> None:
         """Watch these namespaces (none means all); tell ``on_change`` whose pods changed."""
-        self._kube = kube
+        self._kube, self._silence_s = kube, silence_s
         self._paths = [f"/api/v1/namespaces/{n}/pods" for n in namespaces] or ["/api/v1/pods"]
         self._on_change = on_change
         self._records: dict[str, Records] = {}
@@ -82,7 +86,10 @@ class Pods:
 
     async def _watch(self, path: str, version: str) -> str:
         records = self._records[path]
-        async for kind, raw in self._kube.watch(path, version, labelSelector=FLEET_LABEL):
+        watch = self._kube.watch(
+            path, version, silence_s=self._silence_s, labelSelector=FLEET_LABEL
+        )
+        async for kind, raw in watch:
             version = raw["metadata"]["resourceVersion"]
             if kind == "BOOKMARK":
                 continue
