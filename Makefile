@@ -86,6 +86,14 @@ demo-down: setup ## Leave nothing of the demo behind
 bench: setup ## Measure
 	@$(PY) -m bench
 
+.PHONY: faults
+faults: setup ## Strike every request of operator and sidecars with every kind of fault
+	@$(PY) -m faults
+
+.PHONY: replay
+replay: setup ## Run one plan again: make replay PLAN=faults/failed/NAME.yaml
+	@$(PY) -m faults run $(PLAN)
+
 .PHONY: lock
 lock: ## Resolve the lock files anew
 	@$(DEV)lock

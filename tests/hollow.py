@@ -8,7 +8,7 @@ from the sidecar's readiness probe and the readiness gate.
 import asyncio
 import base64
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -52,10 +52,13 @@ class HollowNode:
         *,
         probe_s: float = 0.2,
         choose: Choose = lambda _: {},
+        make: Callable[..., Worker] = Worker,
+        addresses: Iterator[str] = _addresses,
     ) -> None:
         self._kube, self._model, self._weights, self._scratch = kube, model, weights, scratch
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._probe_s = probe_s
+        self._make, self._addresses = make, addresses
         self.choose = choose
         self.pods: dict[str, Hollow] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,8 +114,8 @@ class HollowNode:
 
     def _start(self, raw: Json) -> None:
         metadata = raw["metadata"]
-        name, address = metadata["name"], next(_addresses)
-        worker = Worker(
+        name, address = metadata["name"], next(self._addresses)
+        worker = self._make(
             address,
             self._model,
             self._weights,

@@ -17,7 +17,7 @@ from rlfleet_operator.core import conditions
 from rlfleet_operator.core.worker import Phase
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("operator", "sidecar", "dev", "bench")
+SOURCES = ("operator", "sidecar", "dev", "bench", "faults")
 FILE_LINES = 300
 FUNCTION_LINES = 40
 LONGER = {

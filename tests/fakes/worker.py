@@ -129,10 +129,14 @@ class Worker:
         await self._sidecar.aclose()
 
     async def _listen(self) -> None:
-        listener = Listener(self.engine.application, self._address, self._engine_port)
+        listener = Listener(self._application(), self._address, self._engine_port)
         await listener.start()
         self._engine_port = listener.port
         self._engine_listener = listener
+
+    def _application(self) -> object:
+        """Return what answers on the engine's port; a subclass may stand in front of it."""
+        return self.engine.application
 
     def _die(self) -> None:
         """Called by the engine itself, from within one of its requests."""

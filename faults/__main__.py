@@ -1,0 +1,101 @@
+"""Faults at every request: python -m faults [all | list | run PLAN.yaml ...].
+
+Records each workload without faults, then runs it once per request and kind of fault.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dev import apiserver, steps
+from dev.steps import say
+from faults import campaign
+from faults.plan import Plan, spread
+from faults.run import Outcome
+from faults.workloads import WORKLOADS
+
+RESULTS = Path(__file__).resolve().parents[1] / "bench" / "results" / "faults.json"
+FAILED = Path(__file__).resolve().parent / "failed"
+
+
+def main() -> None:
+    """Run what is asked for; the exit status tells whether all went well."""
+    options = _options()
+    # Connections that break and work that is cut short are what this is about.
+    for name in ("asyncio", "uvicorn.error", "aiohttp.server"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    steps.run(apiserver.ready_steps())
+    sys.exit(asyncio.run(_run(options)))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
+    parser.add_argument("what", choices=("all", "list", "run"), nargs="?", default="all")
+    parser.add_argument("plans", nargs="*", type=Path, metavar="PLAN.yaml")
+    parser.add_argument("--every", action="store_true", help="every mode at every request")
+    parser.add_argument("--only", type=int, help="so many plans, spread over all")
+    parser.add_argument("--workload", action="append", choices=WORKLOADS, help="these alone")
+    parser.add_argument("--mode", action="append", help="these alone")
+    parser.add_argument("--match", default="", help="plans whose name holds this")
+    parser.add_argument("--width", type=int, default=3, help="runs under way at once")
+    return parser.parse_args()
+
+
+async def _run(options: argparse.Namespace) -> int:
+    begun, at = time.monotonic(), datetime.now(UTC)
+    asked = [Plan.read(path) for path in options.plans]
+    workloads = {plan.workload for plan in asked} or set(options.workload or WORKLOADS)
+    async with campaign.stage() as on:
+        known = await campaign.references(on, sorted(workloads), options.width)
+        chosen = asked or _chosen(campaign.plans(known, every=options.every), options)
+        if options.what == "list":
+            say("\n".join(plan.name for plan in chosen))
+            return 0
+        outcomes = await campaign.carry_out(on, known, chosen, options.width)
+    found = summary(outcomes, at, time.monotonic() - begun)
+    _told(outcomes, found)
+    if options.what == "all" and len(outcomes) == len(campaign.plans(known, every=options.every)):
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    return int(bool(found["failed"] or found["not_fired"]))
+
+
+def _chosen(plans: Sequence[Plan], options: argparse.Namespace) -> list[Plan]:
+    found = [
+        plan
+        for plan in plans
+        if options.match in plan.name and (not options.mode or plan.mode in options.mode)
+    ]
+    return spread(found, options.only) if options.only else found
+
+
+def summary(outcomes: Sequence[Outcome], at: datetime, seconds: float) -> dict[str, Any]:
+    """Sum up a campaign as bench/results/faults.json has it."""
+    return {
+        "date": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "seconds": round(seconds),
+        "plans": len(outcomes),
+        "failed": sum(bool(outcome.broken) for outcome in outcomes),
+        "not_fired": sum(not outcome.has_fired for outcome in outcomes),
+        "classes": campaign.classes(outcomes),
+    }
+
+
+def _told(outcomes: Sequence[Outcome], found: dict[str, Any]) -> None:
+    for outcome in outcomes:
+        if not outcome.is_good:
+            campaign.keep(outcome, FAILED)
+    for row in found["classes"]:
+        say("{side:<8} {fault:<18} {plans:>5} plans {failed:>4} failed".format(**row))
+    told = "{plans} plans, {failed} failed, {not_fired} not fired, {seconds} s"
+    say(told.format(**found))
+
+
+if __name__ == "__main__":
+    steps.main(main)

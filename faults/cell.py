@@ -1,0 +1,256 @@
+"""What one run has for itself: a namespace, an operator, workers, and the proxies between."""
+
+import asyncio
+import itertools
+import random
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from dev import controlplane
+from dev.apiserver import ControlPlane
+from faults.api_proxy import ApiProxy
+from faults.ledger import Ledger
+from faults.processes import Forked
+from faults.sidecar_proxy import SidecarProxy
+from faults.workers import RESTART_S, Kept
+from rlfleet_contract import api
+from rlfleet_operator.adapters.kube import Json, Kube, core_path, fleet_path
+from rlfleet_operator.errors import Missing, OperatorError
+from tests.fakes import checkpoints
+from tests.fakes.engine import Behaviour, digest_of
+from tests.hollow import Hollow, HollowNode
+
+VERSIONS = ("step-1", "step-2", "step-3")
+BAD = "bad"
+_ADDRESSES = 24
+_RELOAD_S = 0.1
+_SIDECAR = {"poll_s": 0.2, "orphan_s": 3.0}
+"""A sidecar of a pod looks every second and waits two minutes; a run has seconds."""
+_POLL_S = "0.5"
+_PATIENCE_S = "2"
+
+
+@dataclass(frozen=True, slots=True)
+class Materials:
+    """Checkpoints that all runs share and none changes."""
+
+    model: Path
+    weights: Path
+    versions: dict[str, str]
+    """The name of each version by the digest of its tensors."""
+
+    @classmethod
+    def write(cls, root: Path) -> Self:
+        """Write the base model, good versions and a bad one."""
+        model, weights = checkpoints.write_model(root / "model"), root / "weights"
+        for seed, version in enumerate(VERSIONS, start=1):
+            checkpoints.write_version(weights, version, seed)
+        digests = {digest_of(weights / version): version for version in VERSIONS}
+        checkpoints.spoil(checkpoints.write_version(weights, BAD, seed=9), "truncated by half")
+        return cls(model, weights, digests | {digest_of(model): api.BASE_VERSION})
+
+
+class Cell:
+    """One run's surroundings."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        kube: Kube,
+        materials: Materials,
+        ledger: Ledger,
+        scratch: Path,
+        *,
+        is_impatient: bool,
+    ) -> None:
+        """``is_impatient``: the operator gives up a silent watch after two seconds."""
+        self.plane, self.kube, self.materials = plane, kube, materials
+        self.ledger, self.scratch = ledger, scratch
+        self.namespace = f"f-{uuid.uuid4().hex[:8]}"
+        self.log = scratch / "operator.log"
+        self._is_impatient = is_impatient
+        self._stack = AsyncExitStack()
+        self._process: Forked
+        self._restarts: set[asyncio.Task[None]] = set()
+        self.node: HollowNode
+
+    async def __aenter__(self) -> Self:
+        """Start everything."""
+        self.scratch.mkdir(parents=True)
+        names = {"metadata": {"name": self.namespace}}
+        await self.kube.create("/api/v1/namespaces", names)
+        addresses = self._stack.enter_context(_Block()).addresses
+        to_api = ApiProxy(self.plane, self.ledger, self.crash)
+        await to_api.start()
+        self._stack.push_async_callback(to_api.stop)
+        to_sidecars = SidecarProxy(self.ledger, self.crash)
+        await to_sidecars.start(addresses)
+        self._stack.push_async_callback(to_sidecars.stop)
+        to_sidecars.name_of, to_sidecars.kill = self._name_of, self._kill_at
+        self.node = await self._stack.enter_async_context(self._node(iter(addresses)))
+        await self._account()
+        self._process = self._operator(to_api.url, to_sidecars.port)
+        self._stack.push_async_callback(self._end_operator)
+        await self._process.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End everything; the namespace goes by itself."""
+        await self._stack.aclose()
+        with suppress(OperatorError):
+            path = f"/api/v1/namespaces/{self.namespace}"
+            found = await self.kube.get(path)
+            await self.kube.delete(path, found["metadata"]["uid"])
+
+    def _node(self, addresses: Iterator[str]) -> HollowNode:
+        def choose(name: str) -> dict[str, Any]:
+            behaviour = Behaviour(reload_s=_RELOAD_S)
+            return {"name": name, "behaviour": behaviour, **_SIDECAR}
+
+        return HollowNode(
+            self.kube,
+            self.namespace,
+            self.materials.model,
+            self.materials.weights,
+            self.scratch / "pods",
+            probe_s=0.1,
+            choose=choose,
+            make=partial(Kept, ledger=self.ledger, crash=self.crash),
+            addresses=addresses,
+        )
+
+    async def _account(self) -> None:
+        """Wait for the namespace's ServiceAccount: no pod is made without."""
+        while True:
+            with suppress(Missing):
+                await self.kube.get(core_path(self.namespace, "serviceaccounts", "default"))
+                return
+            await asyncio.sleep(0.05)
+
+    # --- the operator -----------------------------------------------------------------------------
+
+    def _operator(self, url: str, sidecar_port: int) -> Forked:
+        kubeconfig = self.scratch / "kubeconfig"
+        controlplane.write_private(
+            kubeconfig, controlplane.kubeconfig(url, self.plane.token, self.plane.ca)
+        )
+        variables = {
+            "KUBECONFIG": str(kubeconfig),
+            "RLFLEET_WORKER_IMAGE": "worker:faults",
+            "RLFLEET_METRICS_PORT": "0",
+            "RLFLEET_NAMESPACES": self.namespace,
+            "RLFLEET_POLL_SECONDS": _POLL_S,
+            "RLFLEET_ADMIN_PORT": str(sidecar_port),
+        }
+        if self._is_impatient:
+            variables["RLFLEET_WATCH_SILENCE_SECONDS"] = _PATIENCE_S
+        return Forked("rlfleet_operator", variables, self.log)
+
+    async def crash(self) -> None:
+        """Kill the operator; it is started again a moment later."""
+        await self._process.kill()
+
+        async def again() -> None:
+            await asyncio.sleep(RESTART_S)
+            await self._process.start()
+
+        task = asyncio.ensure_future(again())
+        self._restarts.add(task)
+        task.add_done_callback(self._restarts.discard)
+
+    async def _end_operator(self) -> None:
+        for task in self._restarts:
+            task.cancel()
+        await asyncio.gather(*self._restarts, return_exceptions=True)
+        await self._process.kill()
+
+    # --- workers ----------------------------------------------------------------------------------
+
+    def hollow(self) -> dict[str, Hollow]:
+        """Return the pods that the node knows, by name."""
+        return dict(self.node.pods)
+
+    def worker(self, name: str) -> Kept:
+        """Return the worker that stands for a pod."""
+        found = self.node.worker(name)
+        if not isinstance(found, Kept):
+            raise TypeError(name)
+        return found
+
+    def _name_of(self, address: str) -> str:
+        return next((n for n, pod in self.node.pods.items() if pod.address == address), address)
+
+    async def _kill_at(self, address: str) -> None:
+        await self.worker(self._name_of(address)).lose_sidecar()
+
+    # --- fleets -----------------------------------------------------------------------------------
+
+    async def create(self, name: str, **spec: Any) -> None:
+        """Create a fleet with the least spec and ``spec``."""
+        least = {
+            "replicas": 2,
+            "weightVersion": VERSIONS[0],
+            "model": {"name": "qwen", "path": "/models/qwen"},
+            "weights": {"path": "/weights/{version}"},
+            "rollout": {"maxUnavailable": 1, "timeouts": _TIMEOUTS},
+        }
+        body = {
+            "apiVersion": "rlfleet.dev/v1alpha1",
+            "kind": "RLInferenceFleet",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": least | spec,
+        }
+        await self.kube.create(fleet_path(self.namespace, "").rstrip("/"), body)
+
+    async def patch(self, name: str, **spec: Any) -> None:
+        """Merge-patch a fleet's spec."""
+        await self.kube.patch(fleet_path(self.namespace, name), {"spec": spec})
+
+    async def get(self, name: str) -> Json | None:
+        """Return a fleet; None when there is none."""
+        try:
+            return await self.kube.get(fleet_path(self.namespace, name))
+        except Missing:
+            return None
+
+    async def delete(self, name: str) -> None:
+        """Delete a fleet."""
+        path = fleet_path(self.namespace, name)
+        found = await self.kube.get(path)
+        await self.kube.delete(path, found["metadata"]["uid"])
+
+
+_TIMEOUTS = {
+    "prepareSeconds": 2,
+    "pauseSeconds": 1,
+    "flushSeconds": 1,
+    "reloadSeconds": 2,
+    "verifySeconds": 2,
+    "resumeSeconds": 1,
+}
+
+
+class _Block:
+    """Addresses of loopback that no other run uses, on this machine and now."""
+
+    def __enter__(self) -> Self:
+        for _ in itertools.count():
+            block = f"127.{random.randint(200, 250)}.{random.randint(0, 250)}"  # noqa: S311
+            try:
+                self._held = socket.create_server((f"{block}.250", api.ADMIN_PORT))
+            except OSError:
+                time.sleep(0)
+                continue
+            self.addresses = [f"{block}.{n}" for n in range(1, _ADDRESSES + 1)]
+            break
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()

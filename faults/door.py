@@ -1,0 +1,118 @@
+"""In front of an engine: names the steps that its sidecar takes, and strikes there."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from faults.ledger import Ledger
+from faults.plan import Side
+from rlfleet_contract import api
+from rlfleet_engine.held import Receive
+from rlfleet_engine.middleware import Scope, Send
+
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+_HANGS_S = 60.0
+_STEPS = {
+    "/pause": "pause",
+    "/reset_prefix_cache": "flush",
+    "/is_paused": "is_paused",
+    "/collective_rpc": "reload",
+    "/resume": "resume",
+}
+
+
+class Struck(Protocol):
+    """What can be killed at a step, and how often it was loaded."""
+
+    reloads: int
+
+    async def lose_sidecar(self) -> None:
+        """End the sidecar by SIGKILL."""
+
+    async def lose_engine(self) -> None:
+        """End the engine."""
+
+
+class Door:
+    """An ASGI application around the engine's own."""
+
+    def __init__(
+        self, inner: Application, name: str, ledger: Ledger, crash: Callable[[], Awaitable[None]]
+    ) -> None:
+        """``crash`` kills the operator."""
+        self._inner, self._name, self._ledger, self._crash = inner, name, ledger, crash
+        self._last = ""
+        self.worker: Struck
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, unless a fault strikes it."""
+        body, receive = await _whole(receive)
+        step = _step_of(scope, body)
+        mode = self._told(step)
+        self.worker.reloads += step == "reload"
+        if not mode:
+            await self._inner(scope, receive, send)
+        elif mode in {"engine-500", "engine-fails"}:
+            await _error(send)
+        elif mode == "engine-hangs":
+            await asyncio.sleep(_HANGS_S)
+        elif mode.endswith("-after"):
+            # What the sidecar is told no more has happened all the same.
+            await self._inner(scope, receive, _unheard)
+            await self._strike(mode)
+        else:
+            await self._strike(mode)
+            if mode == "operator-kill":
+                await self._inner(scope, receive, send)
+
+    def _told(self, step: str) -> str | None:
+        """Tell the ledger of a step; a probe of many questions is one."""
+        is_more_of_it = step == self._last
+        self._last = step or self._last
+        if not step or is_more_of_it:
+            return None
+        return self._ledger.strikes(Side.ENGINE, f"{step} {self._name}")
+
+    async def _strike(self, mode: str) -> None:
+        if mode.startswith("sidecar"):
+            await self.worker.lose_sidecar()
+        elif mode.startswith("engine"):
+            await self.worker.lose_engine()
+        else:
+            await self._crash()
+
+
+def _step_of(scope: Scope, body: bytes) -> str:
+    """Name the step; empty for what is no step of a change."""
+    path, method = scope.get("path", ""), scope.get("method", "")
+    if path == api.GATE_PATH and method == "POST":
+        return str(json.loads(body)["action"])
+    if any(name == api.PROBE_HEADER.encode() for name, _ in scope.get("headers", ())):
+        return "probe"
+    return _STEPS.get(path, "")
+
+
+async def _whole(receive: Receive) -> tuple[bytes, Receive]:
+    """Read the body, and give it out again."""
+    first = await receive()
+    body = first.get("body", b"")
+    while first.get("more_body"):
+        first = await receive()
+        body += first.get("body", b"")
+    left = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Any:
+        return left.pop() if left else await receive()
+
+    return body, again
+
+
+async def _unheard(_message: Any) -> None:
+    return
+
+
+async def _error(send: Send) -> None:
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": 500, "headers": headers})
+    await send({"type": "http.response.body", "body": b'{"error": "a fault that was asked for"}'})

@@ -1,0 +1,139 @@
+"""How a namespace and its workers stand, as one tree of plain values, and in what two differ."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from faults.cell import Cell
+from faults.monitor import is_ready
+from faults.workers import Kept, Written
+from rlfleet_operator.adapters.kube import Json, budget_path, core_path, fleet_path
+from rlfleet_operator.errors import Missing
+
+BY_HAND = {
+    r"metadata\.(uid|resourceVersion|creationTimestamp|generation|managedFields)": (
+        "the API server gives it out anew each time"
+    ),
+    r"ownerReferences\.\d+\.uid": "the same",
+    r"clusterIPs?(\.\d+)?$": "the same",
+    r"(Time|At|At_?|_at)$": "a time",
+    r"([a-z]Ms|_s|seconds)$": "a measured time",
+    r"podIPs?(\.|$)": "the node takes the next free address",
+    r"state\.boot$": "names a start of an engine",
+    r"data\.token$": "drawn by chance",
+    r"\.last_change(\.|$)": "a record that a sidecar killed after the last step cannot write",
+    r"status\.epoch$": "raised by each operator that takes the fleet over",
+    r"verified_by|verifiedBy": "whoever comes first has no peer to be compared with",
+}
+"""What is never compared, and why; the rest of what differs between two sound runs is found."""
+_BY_HAND = re.compile("|".join(BY_HAND))
+
+
+async def seen(cell: Cell) -> dict[str, str]:
+    """Return every leaf of everything, by its path."""
+    namespace = cell.namespace
+    collections = {
+        "fleets": fleet_path(namespace, "").rstrip("/"),
+        "budgets": budget_path(namespace),
+        "leases": f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases",
+        **{kind: core_path(namespace, kind) for kind in ("pods", "services", "secrets")},
+    }
+    tree = {kind: _named(await _listed(cell, path)) for kind, path in collections.items()}
+    tree["workers"] = {name: _worker(cell, name) for name in cell.hollow()}
+    leaves = dict(_leaves(tree, ""))
+    return {path: leaf for path, leaf in leaves.items() if not _BY_HAND.search(path)}
+
+
+async def _listed(cell: Cell, path: str) -> list[Json]:
+    try:
+        return list((await cell.kube.get(path))["items"])
+    except Missing:
+        return []
+
+
+def _named(items: list[Json]) -> dict[str, Json]:
+    for item in items:
+        item["metadata"].pop("managedFields", None)
+    return {item["metadata"]["name"]: item for item in items}
+
+
+def _worker(cell: Cell, name: str) -> dict[str, Any]:
+    worker, pod = cell.worker(name), cell.hollow()[name]
+    written = worker.written()
+    engine = worker.engine
+    return {
+        "journal": written.model_dump() if written else None,
+        "engine": {
+            "is up": worker.is_up,
+            "holds": cell.materials.versions.get(engine.weights, "unknown weights"),
+            "paused": engine.paused,
+            "gate is open": engine.gate.is_open,
+        },
+        "ready": is_ready(pod),
+        "files": worker.files(),
+    }
+
+
+def _leaves(tree: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(tree, dict) and tree:
+        for key, value in tree.items():
+            yield from _leaves(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, list) and tree:
+        for place, value in enumerate(_ordered(tree)):
+            yield from _leaves(value, f"{path}.{place}")
+    else:
+        yield path, json.dumps(tree)
+
+
+def _ordered(values: list[Any]) -> list[Any]:
+    """Bring conditions into an order: the API server keeps that of their writing."""
+    if all(isinstance(value, dict) and "type" in value for value in values):
+        return sorted(values, key=lambda value: str(value["type"]))
+    return values
+
+
+async def has_stopped_safely(cell: Cell) -> bool:
+    """Tell whether every fleet either is as declared or says why not, with no worker left halfway.
+
+    What an engine answers, and that nobody in doubt is ready, is looked at all the time.
+    """
+    listed = await _listed(cell, fleet_path(cell.namespace, "").rstrip("/"))
+    stages = [written.state["stage"] for written in map(_written, _kept(cell)) if written]
+    return (
+        all(_is_told(fleet) for fleet in listed)
+        and len(stages) == len(cell.hollow())
+        and set(stages) <= {"Open", "Doubt"}
+    )
+
+
+def _kept(cell: Cell) -> list[Kept]:
+    return [cell.worker(name) for name in cell.hollow()]
+
+
+def _written(worker: Kept) -> Written | None:
+    return worker.written()
+
+
+def _is_told(fleet: Json) -> bool:
+    now = fleet["metadata"]["generation"]
+    conditions = (fleet.get("status") or {}).get("conditions") or ()
+    if any(c["observedGeneration"] != now for c in conditions):
+        return False
+    told = {c["type"] for c in conditions if c["status"] == "True"}
+    return "Stalled" in told or {"Ready", "WeightsSynced"} <= told
+
+
+def differences(wanted: dict[str, str], found: dict[str, str], masked: set[str]) -> list[str]:
+    """Tell in what ``found`` differs, path by path."""
+    paths = sorted((wanted.keys() | found.keys()) - masked)
+    return [
+        f"{path}: {found.get(path, 'absent')}, wanted {wanted.get(path, 'absent')}"
+        for path in paths
+        if wanted.get(path) != found.get(path)
+    ]
+
+
+def unstable(first: dict[str, str], second: dict[str, str]) -> set[str]:
+    """Return the paths in which two runs without faults differ."""
+    return {path for path in first.keys() | second.keys() if first.get(path) != second.get(path)}

@@ -1,0 +1,70 @@
+"""Every way in which a run can be disturbed, by the side on which it happens."""
+
+from dataclasses import dataclass
+
+from faults.plan import Side
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """One way to fail."""
+
+    name: str
+    side: Side
+    group: str
+    """What is counted together in the summary."""
+    always: bool = False
+    """Tried at every request; the others take turns."""
+    steps: tuple[str, ...] = ()
+    """On the engine's side: the steps at which it makes sense; empty means all."""
+    may_fail: bool = False
+    """The version may be held to be at fault: then a rollout that stopped safely is right too."""
+    silence: bool = False
+    """The operator has to notice that a watch tells nothing: its patience is made short."""
+
+
+API = (
+    Mode("kill-before", Side.API, "operator killed", always=True),
+    Mode("kill-after", Side.API, "operator killed", always=True),
+    Mode("reply-lost", Side.API, "reply lost", always=True),
+    Mode("duplicate", Side.API, "request repeated"),
+    Mode("delayed", Side.API, "request delayed"),
+    Mode("conflict", Side.API, "409"),
+    Mode("forbidden", Side.API, "403"),
+    Mode("too-many", Side.API, "429"),
+    Mode("error-500", Side.API, "500"),
+    Mode("error-503", Side.API, "503"),
+    Mode("watch-dropped", Side.API, "watch dropped"),
+    Mode("watch-frozen", Side.API, "watch frozen", silence=True),
+    Mode("watch-gone", Side.API, "410 Gone"),
+    Mode("time-travel", Side.API, "older than before"),
+    Mode("kill-time-travel", Side.API, "older than before"),
+)
+SIDECAR = (
+    Mode("kill-before", Side.SIDECAR, "operator killed", always=True),
+    Mode("kill-after", Side.SIDECAR, "operator killed", always=True),
+    Mode("reply-lost", Side.SIDECAR, "reply lost", always=True),
+    Mode("duplicate", Side.SIDECAR, "request repeated"),
+    Mode("delayed", Side.SIDECAR, "request delayed"),
+    Mode("hang-done", Side.SIDECAR, "timeout, done"),
+    Mode("hang-not-done", Side.SIDECAR, "timeout, not done"),
+    Mode("malformed", Side.SIDECAR, "malformed reply"),
+    Mode("malformed-state", Side.SIDECAR, "malformed reply"),
+    Mode("oversize", Side.SIDECAR, "oversize reply"),
+    Mode("unauthorized", Side.SIDECAR, "401"),
+    Mode("error-500", Side.SIDECAR, "500"),
+    Mode("sidecar-kill-before", Side.SIDECAR, "sidecar killed"),
+    Mode("sidecar-kill-after", Side.SIDECAR, "sidecar killed"),
+)
+_BEFORE_RELOAD = ("close", "pause", "flush", "is_paused", "open")
+ENGINE = (
+    Mode("operator-kill", Side.ENGINE, "operator killed"),
+    Mode("sidecar-kill-before", Side.ENGINE, "sidecar killed", always=True),
+    Mode("sidecar-kill-after", Side.ENGINE, "sidecar killed", always=True),
+    Mode("engine-kill-before", Side.ENGINE, "engine killed", may_fail=True),
+    Mode("engine-kill-after", Side.ENGINE, "engine killed", may_fail=True),
+    Mode("engine-500", Side.ENGINE, "engine fails", steps=_BEFORE_RELOAD),
+    Mode("engine-fails", Side.ENGINE, "engine fails", steps=("reload", "probe"), may_fail=True),
+    Mode("engine-hangs", Side.ENGINE, "engine hangs", steps=_BEFORE_RELOAD),
+)
+MODES = {(mode.side, mode.name): mode for mode in (*API, *SIDECAR, *ENGINE)}

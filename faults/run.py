@@ -1,0 +1,202 @@
+"""One run of one workload, with a fault or without, and what its oracles say."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dev.apiserver import ControlPlane
+from faults import endstate
+from faults.cell import Cell, Materials
+from faults.ledger import Ledger
+from faults.modes import MODES
+from faults.monitor import Monitor
+from faults.plan import Place, Plan
+from faults.workloads import WORKLOADS, Stuck, until
+from rlfleet_operator.adapters.kube import Kube
+
+WITHIN_S = 30.0
+"""How soon after the fault everything has to be as without it."""
+REST_S = 3.0
+"""How long nothing may be written then."""
+TRIES = 3
+_SETTLE_S = 1.5
+_LOG_LINES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What all runs share."""
+
+    plane: ControlPlane
+    kube: Kube
+    materials: Materials
+    scratch: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A workload without faults."""
+
+    workload: str
+    places: list[Place]
+    """Requests that came in both runs."""
+    end: dict[str, str]
+    masked: set[str]
+    reloads: dict[str, int]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one run."""
+
+    plan: Plan | None
+    seconds: float = 0.0
+    has_fired: bool = False
+    broken: list[str] = field(default_factory=list)
+    """Every oracle's complaint; none means that all is well."""
+    places: list[Place] = field(default_factory=list)
+    end: dict[str, str] = field(default_factory=dict)
+    reloads: dict[str, int] = field(default_factory=dict)
+    log: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the fault struck and nothing came of it."""
+        return self.has_fired and not self.broken
+
+
+async def reference(stage: Stage, workload: str) -> Reference:
+    """Run a workload twice without faults; RuntimeError when it does not end well by itself."""
+    first, second = [await run(stage, workload, None, None) for _ in range(2)]
+    for one in (first, second):
+        if one.broken:
+            raise RuntimeError(f"{workload} without faults: {one.broken}\n{one.log}")
+    return Reference(
+        workload,
+        [place for place in first.places if place in set(second.places)],
+        first.end,
+        endstate.unstable(first.end, second.end),
+        {n: max(r.reloads.get(n, 0) for r in (first, second)) for n in first.reloads},
+    )
+
+
+async def struck(stage: Stage, plan: Plan, wanted: Reference) -> Outcome:
+    """Run a plan; again when its request did not come this time, as the order is not always one.
+
+    A run that failed is never repeated.
+    """
+    for _ in range(TRIES):
+        outcome = await run(stage, plan.workload, plan, wanted)
+        if outcome.has_fired or outcome.broken:
+            break
+    return outcome
+
+
+async def run(stage: Stage, workload: str, plan: Plan | None, wanted: Reference | None) -> Outcome:
+    """Run a workload once, with the plan's fault in it."""
+    begun, ledger, outcome = time.monotonic(), Ledger(plan), Outcome(plan)
+    mode = MODES[plan.side, plan.mode] if plan else None
+    cell = Cell(
+        stage.plane,
+        stage.kube,
+        stage.materials,
+        ledger,
+        stage.scratch / f"{time.monotonic_ns()}",
+        is_impatient=mode is not None and mode.silence,
+    )
+    async with cell:
+        await _observed(cell, workload, wanted, outcome)
+        outcome.log = _tail(cell)
+    outcome.has_fired = plan is None or ledger.fired_at is not None
+    outcome.places = ledger.places
+    outcome.seconds = time.monotonic() - begun
+    return outcome
+
+
+async def _observed(cell: Cell, workload: str, wanted: Reference | None, outcome: Outcome) -> None:
+    work = WORKLOADS[workload]
+    async with Monitor(cell).looking() as monitor:
+        try:
+            await work.prepare(cell)
+            await _at_rest(cell)
+            cell.ledger.open()
+            await work.act(cell)
+            if wanted is None:
+                await until(lambda: work.done(cell), "the workload is done")
+            else:
+                await _as_wanted(cell, wanted)
+            await _at_rest(cell)
+            outcome.broken += await _rest(cell, wanted)
+        except Stuck as stuck:
+            outcome.broken.append(str(stuck))
+    outcome.broken += monitor.broken
+    outcome.end = await endstate.seen(cell)
+    outcome.reloads = {name: cell.worker(name).reloads for name in cell.hollow()}
+    outcome.broken += _too_often(outcome, wanted) + _tracebacks(cell)
+
+
+async def _as_wanted(cell: Cell, wanted: Reference) -> None:
+    """Wait until all is as without the fault."""
+    begun = time.monotonic()
+    left: list[str] = []
+    while (time.monotonic() - max(begun, cell.ledger.fired_at or 0)) < WITHIN_S:
+        left = await _differences(cell, wanted)
+        if not left:
+            return
+        await asyncio.sleep(0.2)
+    raise Stuck(f"not as without the fault after {WITHIN_S:.0f} s: {'; '.join(left[:8])}")
+
+
+async def _differences(cell: Cell, wanted: Reference) -> list[str]:
+    plan, ledger = cell.ledger.plan, cell.ledger
+    may_stop = plan is not None and MODES[plan.side, plan.mode].may_fail and ledger.fired_at
+    if may_stop and ledger.quiet_s > _SETTLE_S and await endstate.has_stopped_safely(cell):
+        return []
+    return endstate.differences(wanted.end, await endstate.seen(cell), wanted.masked)
+
+
+async def _at_rest(cell: Cell) -> None:
+    """Wait until the operator has written nothing for a moment."""
+
+    async def is_quiet() -> bool:
+        return cell.ledger.quiet_s > _SETTLE_S
+
+    await until(is_quiet, "the operator comes to rest")
+
+
+async def _rest(cell: Cell, wanted: Reference | None) -> list[str]:
+    """See that nothing is written and nothing changes any more."""
+    before = len(cell.ledger.places)
+    await asyncio.sleep(REST_S if wanted else 0.0)
+    written = cell.ledger.places[before:]
+    found = [f"written at rest: {place.key}" for place in written]
+    if wanted is not None:
+        left = await _differences(cell, wanted)
+        found += [f"changed at rest: {line}" for line in left[:8]]
+    return found
+
+
+def _too_often(outcome: Outcome, wanted: Reference | None) -> list[str]:
+    if wanted is None:
+        return []
+    return [
+        f"{name} was loaded {count} times, {wanted.reloads.get(name, 0)} without the fault"
+        for name, count in outcome.reloads.items()
+        if count > wanted.reloads.get(name, 0) + 1
+    ]
+
+
+def _tracebacks(cell: Cell) -> list[str]:
+    logs = [cell.log, *sorted(cell.scratch.glob("pods/*/sidecar.log"))]
+    return [
+        f"a traceback in {log.relative_to(cell.scratch)}"
+        for log in logs
+        if log.exists() and "Traceback" in log.read_text(errors="replace")
+    ]
+
+
+def _tail(cell: Cell) -> str:
+    if not cell.log.exists():
+        return ""
+    return "\n".join(cell.log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
