@@ -73,6 +73,9 @@ class Driver:
         self._defaults = manifests.Defaults(services.settings.worker_image)
         self._token = ""
         self._trouble: str | None = None
+        """Why the surroundings were refused the last time."""
+        self._refused: str | None = None
+        """Why an action of the last pass on pods was refused; None when none was."""
         self._written_at = 0.0
         self._is_outrun = False
         """Whether somebody wrote the object in between: it has to be read anew."""
@@ -199,7 +202,7 @@ class Driver:
             ),
             template_hash=manifests.template_hash(fleet),
             moment=time.time(),
-            trouble=self._trouble,
+            trouble=self._trouble or self._refused,
         )
 
     async def _look_after_surroundings(self, fleet: Fleet) -> None:
@@ -230,9 +233,11 @@ class Driver:
 
     async def _act(self, fleet: Fleet, actions: tuple[Any, ...]) -> None:
         on_pods = [a for a in actions if not isinstance(a, Command)]
-        if on_pods:
-            kube = self._services.kube
-            self._trouble = await execute.pods(kube, fleet, on_pods, self._defaults)
+        refused = await execute.pods(self._services.kube, fleet, on_pods, self._defaults)
+        if (refused is None) != (self._refused is None):
+            # Status has to tell it, and what failed once may succeed at once.
+            self.wake()
+        self._refused = refused
         for action in actions:
             if isinstance(action, Command):
                 self._contacts.command(action, fleet.spec.rollout)
