@@ -1,7 +1,6 @@
 """Questions that every strategy asks before it sends a worker a command."""
 
 from rlfleet_contract.models import Stage, Verb
-from rlfleet_operator.core import peers
 from rlfleet_operator.core.actions import Prepare, Resume, Update
 from rlfleet_operator.core.world import Worker, World
 
@@ -39,7 +38,8 @@ def update(
     """Return the command of a change, with what other workers showed of the version."""
     if not may_call(worker, version, operation, world):
         return []
-    proof = peers.proof_of(worker, version, world)
+    template = worker.pod.template_hash if worker.pod else ""
+    proof = world.proofs.get((version, template))
     return [Update(worker.name, version, operation, proof, through)]
 
 

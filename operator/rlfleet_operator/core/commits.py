@@ -13,7 +13,7 @@ from rlfleet_operator.core.calls import is_prepared, prepare, resume, update
 from rlfleet_operator.core.failure import is_blocked
 from rlfleet_operator.core.goals import goal_of
 from rlfleet_operator.core.rollout import Rollout
-from rlfleet_operator.core.selection import canaries, is_held, is_promoted
+from rlfleet_operator.core.selection import is_canary, is_held, is_promoted
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_rollout import Strategy
 
@@ -73,10 +73,10 @@ def _batch(
         return []
     spec, out = world.fleet.spec, sum(map(_is_out, world.desired))
     room = budget.left(budget.resolve(spec.rollout.max_unavailable, spec.replicas), out)
-    first = None if is_promoted(world) else canaries(world)
+    is_open_to_all = is_promoted(world)
     # Whoever failed to pause before comes last, so that it does not hold up the others.
     due = sorted(
-        (pair for pair in serving if first is None or pair[0] in first),
+        (pair for pair in serving if is_open_to_all or is_canary(pair[0], world)),
         key=lambda pair: pair[0].report is not None and pair[0].report.failure is not None,
     )
     calls: list[Command] = [c for w, goal in due for c in update(w, goal, operation, world)]

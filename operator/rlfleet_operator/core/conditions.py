@@ -153,11 +153,12 @@ def _why_behind(world: World, rollout: Rollout | None) -> str:
 
 def _degraded(world: World) -> Verdict | None:
     """Return which workers serve weights that are too old (spec.staleness)."""
-    stale = [(w, why) for w in world.desired if (why := order.staleness(w, world)) is not None]
+    whys = order.stale(world)
+    stale = [w for w in world.desired if w.name in whys]
     if not stale:
         return None
-    worker, why = stale[0]
-    message = f"{len(stale)} workers serve weights that are too old; {worker.name}: {why}"
+    first = stale[0].name
+    message = f"{len(stale)} workers serve weights that are too old; {first}: {whys[first]}"
     return Verdict(DEGRADED, is_true=True, reason="StaleServing", message=message)
 
 

@@ -2,7 +2,7 @@
 
 from rlfleet_contract.api import BASE_VERSION
 from rlfleet_operator.core.rollout import REFUSED, Rollout, served
-from rlfleet_operator.core.selection import canaries, is_promoted, kept
+from rlfleet_operator.core.selection import is_canary, is_promoted, kept
 from rlfleet_operator.core.world import Worker, World
 
 
@@ -39,7 +39,7 @@ def _is_held_back(worker: Worker, world: World) -> bool:
         return False
     if world.fleet.spec.rollout.paused:
         return True
-    return not is_promoted(world) and worker not in canaries(world)
+    return not is_promoted(world) and not is_canary(worker, world)
 
 
 def _is_refused(worker: Worker, world: World, rollout: Rollout) -> bool:

@@ -47,25 +47,29 @@ def skew(world: World) -> int | None:
     return max(steps) - min(steps) if steps else None
 
 
-def staleness(worker: Worker, world: World) -> str | None:
-    """Return how a worker that serves breaks the bounds of spec.staleness; None if it does not."""
+def stale(world: World) -> dict[str, str]:
+    """Return how workers that serve break the bounds of spec.staleness, by their names."""
     bounds = world.fleet.spec.staleness
-    own = step_of(worker.proved, world) if worker.is_open and worker.proved else None
-    if bounds is None or own is None:
-        return None
+    if bounds is None:
+        return {}
     lowest = step_of(bounds.min_version, world) if bounds.min_version else None
-    if lowest is not None and own < lowest:
-        return f"{worker.proved} is older than staleness.minVersion {bounds.min_version}"
     newest = max((_served_step(w, world) for w in world.desired), default=-1)
-    if bounds.max_skew is not None and newest - own > bounds.max_skew:
-        return (
-            f"{worker.proved} is {newest - own} steps behind the newest version served"
-            f" (staleness.maxSkew {bounds.max_skew})"
-        )
-    return None
+    found: dict[str, str] = {}
+    for worker in world.workers:
+        own = _served_step(worker, world)
+        if own < 0:
+            continue
+        if lowest is not None and own < lowest:
+            why = f"is older than staleness.minVersion {bounds.min_version}"
+            found[worker.name] = f"{worker.proved} {why}"
+        elif bounds.max_skew is not None and newest - own > bounds.max_skew:
+            why = f"is {newest - own} steps behind the newest version served"
+            found[worker.name] = f"{worker.proved} {why} (staleness.maxSkew {bounds.max_skew})"
+    return found
 
 
 def _served_step(worker: Worker, world: World) -> int:
+    """Return the step of the version that a worker serves; -1 if there is none."""
     if not worker.is_open or worker.proved is None:
         return -1
     step = step_of(worker.proved, world)

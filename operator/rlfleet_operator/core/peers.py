@@ -1,29 +1,28 @@
-"""What other workers showed of a version, for the next one to be compared with."""
+"""What workers showed of a version, for the next one to be compared with. Pure."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from rlfleet_contract.proof import Proof
-from rlfleet_operator.core.world import Worker, World
+
+Kind = tuple[str, str]
+"""Version and pod template: only what was shown of the same of both can be compared."""
 
 
-def proof_of(worker: Worker, version: str, world: World) -> Proof | None:
-    """Return what a worker of the same template showed of this version.
+def elected(shown: Iterable[tuple[Kind, Proof]]) -> dict[Kind, Proof]:
+    """Return for each kind the first proof of those that show what most of it do.
 
-    It is the lowest ordinal's of those that showed what most did: log probabilities are
-    left out, which may differ a little between equals.
+    Log probabilities are left out, which may differ a little between equals.
     """
-    template = worker.pod.template_hash if worker.pod else ""
-    proofs = [
-        w.report.proof
-        for w in world.desired
-        if w.proved == version
-        and w.report is not None
-        and w.report.proof is not None
-        and w.pod is not None
-        and w.pod.template_hash == template
-    ]
+    by_kind: dict[Kind, list[Proof]] = {}
+    for kind, proof in shown:
+        by_kind.setdefault(kind, []).append(proof)
+    return {kind: _elected(proofs) for kind, proofs in by_kind.items()}
+
+
+def _elected(proofs: list[Proof]) -> Proof:
     votes = Counter(map(_shown, proofs))
-    return max(proofs, key=lambda proof: votes[_shown(proof)], default=None)
+    return max(proofs, key=lambda proof: votes[_shown(proof)])
 
 
 def _shown(proof: Proof) -> tuple[str | None, tuple[str, ...], str]:

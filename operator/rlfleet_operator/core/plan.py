@@ -95,11 +95,12 @@ def _limit(world: World) -> int:
 
 
 def _marks(world: World, rollout: Rollout | None) -> list[Action]:
-    marks = (_mark(w, world, rollout) for w in world.workers)
+    stale = order.stale(world) if _is_strict(world) else {}
+    marks = (_mark(w, rollout, stale.get(w.name)) for w in world.workers)
     return [mark for mark in marks if mark is not None]
 
 
-def _mark(worker: Worker, world: World, rollout: Rollout | None) -> MarkPod | None:
+def _mark(worker: Worker, rollout: Rollout | None, stale: str | None) -> MarkPod | None:
     """Return what has to be written on the pod; None while it is right or nobody knows."""
     pod = worker.pod
     if pod is None or pod.terminating or worker.report is None or not worker.reachable:
@@ -107,7 +108,6 @@ def _mark(worker: Worker, world: World, rollout: Rollout | None) -> MarkPod | No
     if worker.is_changing and worker.stage is not Stage.DOUBT:
         # Its clients wait at the gate: it stays as routable as it was.
         return None
-    stale = order.staleness(worker, world) if _is_strict(world) else None
     ready = worker.is_open and stale is None and _is_allowed(worker.proved, rollout)
     version = worker.proved if worker.is_open else None
     if pod.weights_ready == ready and pod.version_label == version:

@@ -25,12 +25,18 @@ def canary_of(world: World) -> CanarySpec | None:
     return rollout.canary or CanarySpec()
 
 
+def is_canary(worker: Worker, world: World) -> bool:
+    """Tell whether a worker is among those that change first."""
+    canary, first = canary_of(world), kept(world)
+    if canary is None:
+        return False
+    count = budget.resolve(canary.count, world.fleet.spec.replicas - first)
+    return first <= worker.ordinal < first + count
+
+
 def canaries(world: World) -> tuple[Worker, ...]:
     """Return the workers that change first; nobody unless the strategy is Canary."""
-    canary, chosen = canary_of(world), selected(world)
-    if canary is None:
-        return ()
-    return chosen[: budget.resolve(canary.count, len(chosen))]
+    return tuple(w for w in selected(world) if is_canary(w, world))
 
 
 def is_promoted(world: World) -> bool:

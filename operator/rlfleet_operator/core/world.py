@@ -6,10 +6,13 @@ once, and everything behind this file sees only valid, typed values.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from rlfleet_contract.models import Stage, Verb, WorkerReport
 from rlfleet_contract.problems import Code
+from rlfleet_contract.proof import Proof
+from rlfleet_operator.core import peers
 from rlfleet_operator.resource import GROUP, FleetSpec
 from rlfleet_operator.resource_status import FleetStatus
 
@@ -149,9 +152,12 @@ class Worker:
         return refusal is not None and (refusal.version, refusal.operation) == (version, operation)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class World:
-    """All that a plan may depend on."""
+    """All that a plan may depend on.
+
+    What every worker's step asks for is derived once: a pass stays linear in the workers.
+    """
 
     fleet: Fleet
     workers: tuple[Worker, ...]
@@ -163,10 +169,19 @@ class World:
     trouble: str | None = None
     """Why the API server refused an object of ours, in its words."""
 
-    @property
+    @cached_property
     def desired(self) -> tuple[Worker, ...]:
         """The workers that the spec asks for."""
         return tuple(w for w in self.workers if w.ordinal < self.fleet.spec.replicas)
+
+    @cached_property
+    def proofs(self) -> Mapping[peers.Kind, Proof]:
+        """What the workers showed of a version and pod template, by these two."""
+        return peers.elected(
+            ((w.proved, w.pod.template_hash), w.report.proof)
+            for w in self.desired
+            if w.proved and w.pod and w.report and w.report.proof
+        )
 
 
 def worker_name(fleet: str, ordinal: int) -> str:
