@@ -7,7 +7,7 @@ import sys
 
 import kopf
 
-from rlfleet_operator import handlers, settings
+from rlfleet_operator import handlers, settings, show_plan
 from rlfleet_operator.adapters import metrics
 
 
@@ -15,11 +15,23 @@ def main() -> int:
     """Run until stopped; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m rlfleet_operator",
-        description="Reconcile RLInferenceFleet objects. Settings come from the environment:",
+        description="Reconcile RLInferenceFleet objects. Without a command the operator runs, with"
+        " settings from the environment:",
         epilog=_variables(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.parse_args()
+    commands = parser.add_subparsers(dest="command", metavar="plan")
+    show_plan.add_arguments(
+        commands.add_parser(
+            "plan",
+            help="print what applying a manifest would do; changes nothing",
+            description="Print what applying a manifest would do: who changes, in which order,"
+            " and the pause to expect. Changes nothing.",
+        )
+    )
+    arguments = parser.parse_args()
+    if arguments.command == "plan":
+        return show_plan.main(arguments)
     try:
         chosen = settings.from_environment()
     except ValueError as error:

@@ -28,6 +28,7 @@ from rlfleet_operator.contacts import Contacts
 from rlfleet_operator.core import events, manifests
 from rlfleet_operator.core.actions import Command
 from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.preview import with_preview
 from rlfleet_operator.core.rollout import ENDED
 from rlfleet_operator.core.selection import hold_left_s
 from rlfleet_operator.core.status import status_of
@@ -166,7 +167,8 @@ class Driver:
             return min(poll_in_s, self._acquainted_by - time.monotonic())
         world = self._observe(fleet, pods)
         step = plan(world)
-        status = status_of(world, step.rollout).model_copy(update={"epoch": epoch})
+        status = with_preview(world, status_of(world, step.rollout))
+        status = status.model_copy(update={"epoch": epoch})
         write_in_s = await self._publish(world, status)
         if self._taken == (fleet.uid, epoch):
             await self._act(fleet, step.actions)

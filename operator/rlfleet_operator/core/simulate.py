@@ -25,7 +25,9 @@ from rlfleet_operator.core.actions import (
 )
 from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.status import status_of
-from rlfleet_operator.core.world import Pod, Worker, World, worker_name
+from rlfleet_operator.core.worker import Phase
+from rlfleet_operator.core.world import Fleet, Pod, Worker, World, worker_name
+from rlfleet_operator.resource_status import WorkerStatus
 
 
 class Fate(StrEnum):
@@ -91,6 +93,38 @@ def _settled(worker: Worker) -> Worker:
     )
 
 
+_TOLD = {Phase.SERVING: Stage.OPEN, Phase.QUARANTINED: Stage.DOUBT}
+
+
+def as_told(fleet: Fleet, template_hash: str) -> tuple[Worker, ...]:
+    """Return the workers that a fleet's status tells of; those it leaves out serve as the rest."""
+    known = {worker.name: worker for worker in fleet.status.workers}
+    unlisted = WorkerStatus(name="", phase=Phase.SERVING, version=fleet.status.serving or None)
+    rest = dict.fromkeys(_names(fleet), unlisted) if fleet.status.workers_truncated else {}
+    told = rest | known
+    return tuple(
+        _as_told(fleet, ordinal, told[name], template_hash)
+        if name in told
+        else Worker(name, ordinal)
+        for ordinal, name in enumerate(_names(fleet))
+    )
+
+
+def _names(fleet: Fleet) -> list[str]:
+    return [worker_name(fleet.name, ordinal) for ordinal in range(fleet.spec.replicas)]
+
+
+def _as_told(fleet: Fleet, ordinal: int, told: WorkerStatus, template_hash: str) -> Worker:
+    name = worker_name(fleet.name, ordinal)
+    stage = _TOLD.get(Phase(told.phase), Stage.CLOSED)
+    report = booted(name).model_copy(
+        update={"stage": stage, "proved": told.version, "installed": told.version}
+    )
+    pod = replace(_pod(name, ordinal, fleet.uid, template_hash), weights_ready=told.ready)
+    pod = replace(pod, ready=told.ready, version_label=told.version)
+    return Worker(name, ordinal, pod, report=report, reachable=True)
+
+
 def booted(session: str) -> WorkerReport:
     """Return the report of a worker whose engine has just come up."""
     return WorkerReport(session=session, boot=session, stage=Stage.CLOSED, installed=BASE_VERSION)
@@ -129,12 +163,17 @@ def _obeyed(worker: Worker, command: Command, fates: Mapping[str, Fate]) -> Work
 
 def new_pod(world: World, worker: Worker) -> Pod:
     """Return the pod that the kubelet would show for a worker just created."""
+    pod = _pod(worker.name, worker.ordinal, world.fleet.uid, world.template_hash)
+    return replace(pod, uid=f"{worker.name}@{world.moment}")
+
+
+def _pod(name: str, ordinal: int, owner_uid: str, template_hash: str) -> Pod:
     return Pod(
-        name=worker.name,
-        uid=f"{worker.name}@{world.moment}",
-        ordinal=worker.ordinal,
-        owner_uid=world.fleet.uid,
-        template_hash=world.template_hash,
+        name=name,
+        uid=name,
+        ordinal=ordinal,
+        owner_uid=owner_uid,
+        template_hash=template_hash,
         address="10.0.0.1",
         phase="Running",
         ready=False,

@@ -1,0 +1,133 @@
+"""``python -m rlfleet_operator plan -f fleet.yaml``: what applying a file would do.
+
+Reads the file and the fleet as it is, asks nobody else and writes nothing. The file's
+spec is laid over the live one, as ``kubectl apply`` does with fields it does not name.
+"""
+
+import asyncio
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubernetes.config import ConfigException, list_kube_config_contexts
+from pydantic import ValidationError
+
+from rlfleet_operator.adapters.kube import Json, Kube, fleet_path
+from rlfleet_operator.core import manifests
+from rlfleet_operator.core.preview import preview
+from rlfleet_operator.core.simulate import as_told
+from rlfleet_operator.core.world import World, fleet_from
+from rlfleet_operator.errors import Missing, OperatorError
+from rlfleet_operator.resource import KIND
+
+_WAY_OUT = "--offline plans without a cluster, from the status that the file holds"
+
+
+class _BadFile(Exception):  # noqa: N818 - never leaves this file
+    """The file is not one that can be planned."""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Name the command's own flags."""
+    parser.add_argument(
+        "-f", "--file", required=True, help="manifest with RLInferenceFleet objects; - is stdin"
+    )
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        help="namespace of fleets whose manifest names none (default: the kubeconfig's)",
+    )
+    parser.add_argument(
+        "--offline",
+        action="store_true",
+        help="plan from the status that the file holds (kubectl get rlf NAME -o yaml), without a"
+        " cluster",
+    )
+
+
+def main(chosen: Namespace) -> int:
+    """Print the plan of every fleet in the file; return the exit status."""
+    try:
+        for wanted in _fleets_in(chosen.file):
+            if chosen.namespace:
+                wanted["metadata"].setdefault("namespace", chosen.namespace)
+            live = wanted if chosen.offline else asyncio.run(_live(wanted))
+            _print(wanted, live)
+    except (_BadFile, OperatorError) as error:
+        sys.stderr.write(f"{chosen.file}: {error}\n")
+        return 1
+    return 0
+
+
+def _fleets_in(name: str) -> list[Json]:
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text()
+        found = [one for one in yaml.safe_load_all(text) if isinstance(one, dict)]
+    except (OSError, yaml.YAMLError) as error:
+        raise _BadFile(str(error)) from error
+    fleets = [one for one in found if one.get("kind") == KIND]
+    if not fleets:
+        raise _BadFile(f"holds no {KIND}")
+    return fleets
+
+
+async def _live(wanted: Json) -> Json | None:
+    """Return the object in the cluster; None if it does not exist yet."""
+    metadata = wanted["metadata"]
+    try:
+        metadata.setdefault("namespace", _namespace())
+        kube = await Kube.connect()
+    except ConfigException as error:
+        raise _BadFile(f"{error}\n{_WAY_OUT}") from error
+    try:
+        return await kube.get(fleet_path(metadata["namespace"], metadata["name"]))
+    except Missing:
+        return None
+    except OperatorError as error:
+        raise _BadFile(f"{error}\n{_WAY_OUT}") from error
+    finally:
+        await kube.close()
+
+
+def _namespace() -> str:
+    _, active = list_kube_config_contexts()
+    return str(active["context"].get("namespace") or "default")
+
+
+def _print(wanted: Json, live: Json | None) -> None:
+    metadata = wanted["metadata"]
+    lines = preview(_world(wanted, live))
+    found = "" if live else " (does not exist yet)"
+    head = f"{metadata['name']} in {metadata.get('namespace', 'default')}{found}"
+    sys.stdout.write("\n  ".join([head, *lines]) + "\n")
+
+
+def _world(wanted: Json, live: Json | None) -> World:
+    known = {"namespace": "default", "uid": "unknown", "generation": 1}
+    base = live or {"metadata": known, "spec": {}}
+    merged = {
+        "metadata": known | wanted["metadata"] | base["metadata"],
+        "spec": _laid_over(base["spec"], wanted.get("spec") or {}),
+        "status": base.get("status") or {},
+    }
+    try:
+        fleet = fleet_from(merged)
+        before = fleet_from(merged | {"spec": base["spec"]}) if live else fleet
+    except ValidationError as error:
+        faults = (f"spec.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise _BadFile("; ".join(faults)) from error
+    return World(
+        fleet=fleet,
+        workers=as_told(fleet, manifests.template_hash(before)),
+        template_hash=manifests.template_hash(fleet),
+        moment=time.time(),
+    )
+
+
+def _laid_over(base: Any, over: Any) -> Any:
+    if not isinstance(base, dict) or not isinstance(over, dict):
+        return over
+    return base | {key: _laid_over(base.get(key), value) for key, value in over.items()}

@@ -1,0 +1,85 @@
+"""The command ``plan``, as a person types it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dev import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+FLEET = """\
+apiVersion: rlfleet.dev/v1alpha1
+kind: RLInferenceFleet
+metadata: {name: qwen, namespace: rl}
+spec:
+  replicas: 2
+  weightVersion: step-2
+  model: {name: qwen, path: /models/qwen}
+  weights: {path: "/weights/{version}"}
+"""
+STATUS = """\
+status:
+  serving: step-1
+  workers:
+  - {name: qwen-0, phase: Serving, version: step-1, ready: true}
+  - {name: qwen-1, phase: Serving, version: step-1, ready: true}
+  history:
+  - id: 1
+    to: step-1
+    result: Completed
+    startedAt: "2026-01-01T00:00:00Z"
+    seconds: 2
+    windowMs: 240
+"""
+
+
+def plan(text: str, *words: str, kubeconfig: str = "/nowhere") -> subprocess.CompletedProcess[str]:
+    variables = environment.everything() | {
+        "KUBECONFIG": kubeconfig,
+        "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'sidecar'}",
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "rlfleet_operator", "plan", "-f", "-", *words],
+        input=text,
+        text=True,
+        capture_output=True,
+        env=variables,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_it_plans_from_the_status_that_the_file_holds() -> None:
+    done = plan(FLEET + STATUS, "--offline")
+
+    assert done.stdout.splitlines() == [
+        "qwen in rl",
+        "  step-1 to step-2 by Rolling: 2 of 2 workers, at most 1 at once",
+        "  prepare: qwen-0, qwen-1",
+        "  batch 1: qwen-0",
+        "  batch 2: qwen-1",
+        "  expected pause of each worker: 240 ms (median of the last 1 rollouts)",
+    ]
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "told"),
+    [
+        (FLEET, (), "--offline plans without a cluster"),
+        ("kind: Pod", ("--offline",), "-: holds no RLInferenceFleet"),
+        (FLEET.replace("replicas: 2", "replicas: two"), ("--offline",), "spec.replicas: "),
+        ("a: [", ("--offline",), "-: while parsing"),
+    ],
+    ids=["no cluster", "no fleet", "a wrong field", "no YAML"],
+)
+def test_what_it_cannot_plan_is_told_in_one_sentence(
+    text: str, words: tuple[str, ...], told: str
+) -> None:
+    done = plan(text, *words)
+
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1
