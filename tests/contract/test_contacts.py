@@ -11,12 +11,14 @@ from rlfleet_operator.contacts import Contacts
 from rlfleet_operator.core.actions import Prepare, Update
 from rlfleet_operator.core.world import Worker as Known
 from rlfleet_operator.resource_rollout import RolloutSpec
+from rlfleet_operator.wire import Taken
 from tests import workers
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject
 from tests.fakes.worker import Worker
 
 NAME = "qwen-0"
+DRIVER = Taken("f-1", 1)
 
 
 async def token() -> str:
@@ -25,7 +27,7 @@ async def token() -> str:
 
 @pytest.fixture
 async def contacts(fake: Worker) -> AsyncIterator[Contacts]:
-    kept = Contacts(asyncio.Semaphore(4), 0.05, lambda: None, token, token, lambda: None)
+    kept = Contacts(asyncio.Semaphore(4), 0.05, lambda: None, token, token, lambda: DRIVER)
     host, _, port = fake.admin_url.removeprefix("http://").partition(":")
     await kept.follow({NAME: workers.pod(0, address=host)}, int(port))
     yield kept
