@@ -10,13 +10,9 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
 
 from rlfleet_contract.models import (
-    PrepareRequest,
-    ResumeRequest,
     Stage,
-    UpdateRequest,
     Verb,
     WorkerReport,
 )
@@ -251,7 +247,7 @@ class Contacts:
         )
         try:
             lost, contact.unanswered = contact.unanswered, body
-            report = await self._call(contact, body)
+            report = await contact.client.command(await self._token(), body)
             _log.info(_DONE[type(action)], extra=extra)
             contact.failures, contact.retry_at = 0, 0.0
             contact.unanswered = None
@@ -273,18 +269,6 @@ class Contacts:
                 contact.command = None
                 _settle(contact)
             self._wake()
-
-    async def _call(self, contact: Contact, body: Body) -> WorkerReport:
-        token = await self._token()
-        match body:
-            case PrepareRequest():
-                return await contact.client.prepare(token, body)
-            case UpdateRequest():
-                return await contact.client.update(token, body)
-            case ResumeRequest():
-                return await contact.client.resume(token, body)
-            case _:
-                assert_never(body)
 
 
 def _settle(contact: Contact) -> None:

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from rlfleet_operator import execute
 from rlfleet_operator.adapters import metrics
-from rlfleet_operator.adapters.kube import Json, Kube, fleet_path
+from rlfleet_operator.adapters.kube import Kube, fleet_path
 from rlfleet_operator.adapters.lease import Term
 from rlfleet_operator.adapters.pods import FleetKey, Pods
 from rlfleet_operator.contacts import Contacts
@@ -31,11 +31,11 @@ from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.preview import with_preview
 from rlfleet_operator.core.rollout import ENDED
 from rlfleet_operator.core.selection import hold_left_s
-from rlfleet_operator.core.status import status_of
+from rlfleet_operator.core.status import patch_of, status_of
 from rlfleet_operator.core.worker import Phase
 from rlfleet_operator.core.world import Fleet, World, fleet_from, worker_name
 from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError
-from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
+from rlfleet_operator.resource_status import FleetStatus
 from rlfleet_operator.settings import Settings
 from rlfleet_operator.wire import Taken
 
@@ -253,7 +253,7 @@ class Driver:
         if since < _WRITE_INTERVAL_S:
             return _WRITE_INTERVAL_S - since
         version = self._raw["metadata"]["resourceVersion"]
-        body = {"metadata": {"resourceVersion": version}, "status": _patch_of(status)}
+        body = {"metadata": {"resourceVersion": version}, "status": patch_of(status)}
         self._written_at = time.monotonic()
         written = await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
         self._taken = Taken(fleet.uid, status.epoch)
@@ -288,14 +288,3 @@ def _next_retry(world: World) -> float:
     """Return the seconds until a command that failed may be sent again."""
     waits = (w.retry_at - world.moment for w in world.workers)
     return min((wait for wait in waits if wait > 0), default=_SURROUNDINGS_S)
-
-
-def _patch_of(status: FleetStatus) -> Json:
-    """Return the status as a merge patch: what it does not say has to go."""
-    body: Json = status.model_dump(mode="json", by_alias=True, exclude_none=True)
-    for field in FleetStatus.model_fields.values():
-        body.setdefault(str(field.alias), None)
-    if body["rollout"] is not None:
-        for field in RolloutStatus.model_fields.values():
-            body["rollout"].setdefault(str(field.alias), None)
-    return body

@@ -7,6 +7,7 @@ WorkerProblem, silence becomes Unreachable.
 
 import asyncio
 import ssl
+from typing import assert_never
 
 import httpx
 from pydantic import ValidationError
@@ -79,6 +80,20 @@ class WorkerClient:
         """Have the worker serve what it has proved."""
         timeout_s = request.timeout_s + _MARGIN_S
         return await self._command("resume", api.RESUME_PATH, token, request, timeout_s)
+
+    async def command(
+        self, token: str, body: PrepareRequest | UpdateRequest | ResumeRequest
+    ) -> WorkerReport:
+        """Give whichever command this is."""
+        match body:
+            case PrepareRequest():
+                return await self.prepare(token, body)
+            case UpdateRequest():
+                return await self.update(token, body)
+            case ResumeRequest():
+                return await self.resume(token, body)
+            case _:
+                assert_never(body)
 
     async def _command(
         self, verb: str, path: str, token: str, command: Command, timeout_s: float

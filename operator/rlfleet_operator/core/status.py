@@ -1,10 +1,12 @@
 """The status of a fleet, as a pure function of the world and the rollout."""
 
+from typing import Any
+
 from rlfleet_operator.core import conditions, order, status_rollout
 from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.worker import BADNESS, Phase, complaint_of, phase_of
 from rlfleet_operator.core.world import FLEET_LABEL, Worker, World
-from rlfleet_operator.resource_status import FleetStatus, WorkerStatus
+from rlfleet_operator.resource_status import FleetStatus, RolloutStatus, WorkerStatus
 
 _WORKER_MESSAGE_LIMIT = 256
 
@@ -71,3 +73,14 @@ def _worker(worker: Worker) -> WorkerStatus:
         window_ms=round(change.timings.window_s * 1000) if change else None,
         message=complaint[:_WORKER_MESSAGE_LIMIT] if complaint else None,
     )
+
+
+def patch_of(status: FleetStatus) -> dict[str, Any]:
+    """Return the status as a merge patch: what it does not say has to go."""
+    body: dict[str, Any] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for field in FleetStatus.model_fields.values():
+        body.setdefault(str(field.alias), None)
+    if body["rollout"] is not None:
+        for field in RolloutStatus.model_fields.values():
+            body["rollout"].setdefault(str(field.alias), None)
+    return body
