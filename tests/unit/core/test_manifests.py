@@ -74,6 +74,14 @@ def test_the_sidecar_is_a_native_one() -> None:
     assert (sidecar["name"], sidecar["restartPolicy"]) == ("sidecar", "Always")
 
 
+def test_the_sidecar_is_told_whose_commands_are_meant_for_it() -> None:
+    (sidecar,) = pod()["spec"]["initContainers"]
+    told = {one["name"]: one for one in sidecar["env"]}
+
+    assert told["RLFLEET_FLEET_UID"]["value"] == "f-1"
+    assert told["RLFLEET_POD_UID"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
+
+
 def test_the_weights_are_mounted_where_their_versions_lie() -> None:
     volume = {"persistentVolumeClaim": {"claimName": "w"}}
     spec = pod(weights={"path": "/w/run/{version}/weight", "volume": volume})["spec"]
