@@ -94,6 +94,10 @@ faults: setup ## Strike every request of operator and sidecars with every kind o
 replay: setup ## Run one plan again: make replay PLAN=faults/failed/NAME.yaml
 	@$(PY) -m faults run $(PLAN)
 
+.PHONY: modelcheck
+modelcheck: setup ## Search every order of events and faults, in bounds (20 minutes)
+	@$(PY) -m tests.model full
+
 .PHONY: lock
 lock: ## Resolve the lock files anew
 	@$(DEV)lock

@@ -1,0 +1,19 @@
+"""The model check within half a minute: each fault once."""
+
+import pytest
+
+from tests.model import configs
+from tests.model.__main__ import run
+
+
+@pytest.mark.timeout(300)
+def test_no_fault_breaks_a_promise_or_keeps_a_fleet_from_its_goal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    results = run(configs.bounded(), 100_000, 40)
+
+    states = sum(result.states for result in results)
+    with capsys.disabled():
+        print(f"model check: {states} states in {len(results)} searches")  # noqa: T201 - told
+    assert [what for result in results for what in result.violations] == []
+    assert states > 20_000

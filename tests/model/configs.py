@@ -1,0 +1,91 @@
+"""What is searched: strategies and policies, versions and faults, in bounds that end.
+
+``quick`` and ``bounded`` are for every run of the tests, ``full`` is ``make modelcheck``.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+from tests.model.explore import Config
+from tests.model.local import Fate
+from tests.model.pair import Fault
+
+VERSIONS: Mapping[str, Fate] = {
+    "base": Fate.GOOD,
+    "a": Fate.GOOD,
+    "b": Fate.GOOD,
+    "x": Fate.BREAKS,
+    "y": Fate.CRUSHES,
+    "z": Fate.REFUSED,
+}
+ROLLING: Mapping[str, Any] = {"strategy": "Rolling"}
+BARRIER: Mapping[str, Any] = {"strategy": "Barrier"}
+CANARY: Mapping[str, Any] = {"strategy": "Canary"}
+BAD = ("x", "y", "z")
+POLICIES = ("Quarantine", "Rollback", "Hold")
+STRATEGIES = (ROLLING, BARRIER, CANARY)
+
+
+def config(
+    rules: Mapping[str, Any],
+    target: str,
+    *faults: Fault,
+    replicas: int = 2,
+    policy: str = "Quarantine",
+    at_most: int = 1,
+    serving: str = "a",
+    out: int = 1,
+) -> Config:
+    """Name a search by what is in it."""
+    rollout = {"maxUnavailable": out, "onFailure": policy, **rules}
+    what = " and ".join(faults) or "no fault"
+    return Config(
+        name=f"{rules['strategy']}, {policy}, {replicas} workers, {target}, {what}",
+        replicas=replicas,
+        rollout=rollout,
+        fates=VERSIONS,
+        serving=serving,
+        target=target,
+        faults=dict.fromkeys(faults, at_most),
+        at_once=max(1, len([fault for fault in faults if fault is not Fault.PATCH])),
+    )
+
+
+def quick() -> Iterator[Config]:
+    """Yield what takes seconds: every way of ending, and a lost message."""
+    for rules in (ROLLING, CANARY):
+        for policy in POLICIES:
+            for target in BAD:
+                yield config(rules, target, policy=policy)
+        yield config(rules, "b", replicas=3)
+    yield config(BARRIER, "x", policy="Rollback")
+    yield config(ROLLING, "x", Fault.LOST)
+
+
+def bounded() -> Iterator[Config]:
+    """Yield what takes half a minute: each fault once, in Rolling; some in the others."""
+    for fault in Fault:
+        if fault is not Fault.PATCH:
+            yield config(ROLLING, "x", fault)
+    for fault in (Fault.PATCH, Fault.LOST, Fault.STALE, Fault.SILENCE, Fault.FAILURE):
+        yield config(ROLLING, "b", fault)
+    for fault in (Fault.CRASH, Fault.OVERDUE, Fault.FAILURE):
+        yield config(CANARY, "x", fault, policy="Rollback")
+    for policy in POLICIES:
+        for target in ("b", *BAD):
+            yield config(BARRIER, target, policy=policy)
+
+
+def full() -> Iterator[Config]:
+    """Yield all: each fault with each strategy, pairs of faults, three workers."""
+    for rules in STRATEGIES:
+        for fault in Fault:
+            for target, policy in (("b", "Quarantine"), ("x", "Rollback"), ("y", "Hold")):
+                yield config(rules, target, fault, policy=policy)
+    for pair in combinations([fault for fault in Fault if fault is not Fault.POD], 2):
+        for target in ("b", "x"):
+            yield config(ROLLING, target, *pair)
+    for fault in Fault:
+        yield config(ROLLING, "x", fault, replicas=3)
+        yield config(ROLLING, "b", fault, replicas=3, out=2)
