@@ -1,6 +1,7 @@
 """Commands with a fence: who counts, to whom they go, and what a repeat is answered."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -160,7 +161,9 @@ async def test_a_repeat_under_way_joins_and_both_get_one_answer(
     assert fake.engine.flushes == 2, "one for each version"
 
 
-async def test_the_answer_is_kept_though_its_caller_left(fake: Worker, subject: Subject) -> None:
+async def test_the_answer_is_kept_though_its_caller_left(
+    fake: Worker, subject: Subject, tmp_path: Path
+) -> None:
     await served(subject)
     fake.engine.behaviour = Behaviour(reload_s=0.3)
     with pytest.raises(httpx.ReadTimeout):
@@ -174,6 +177,8 @@ async def test_the_answer_is_kept_though_its_caller_left(fake: Worker, subject: 
             timeout=0.1,
         )
     await fake.stop_sidecar()
+    journal = json.loads((tmp_path / "pod" / "state" / "worker.json").read_text())
+    assert journal["heard"]["orders"][-1]["answer"]["status"] == 200, "it ended with its answer"
     await fake.start_sidecar()
 
     again = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1)
