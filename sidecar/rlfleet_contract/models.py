@@ -155,7 +155,7 @@ class UpdateRequest(Command):
     """
 
     through: Literal[Verb.PAUSE, Verb.VERIFY, Verb.RESUME] = Verb.RESUME
-    """The last step to take: Pause ends Paused and Verify ends Proved, the gate closed."""
+    """The last step to take: Pause ends Paused and flushed, Verify ends Proved, the gate closed."""
     mode: PauseMode = PauseMode.KEEP
     kv_cache: KVCache = KVCache.RESET
     expected: Proof | None = None

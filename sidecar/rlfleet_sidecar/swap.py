@@ -200,10 +200,13 @@ def steps_to(state: State, version: str, through: Verb = Verb.RESUME) -> tuple[V
     """Tell the steps from here to serving ``version``, up to and including ``through``.
 
     None if it is served already, or if the worker stands further on its way to it.
+    Whoever is led only as far as the pause flushes, too: what can still be undone has to
+    fail before anybody of those that are led together has begun to load.
     """
     order = tuple(Verb)
     way = _way(state, version)
-    return tuple(verb for verb in way if order.index(verb) <= order.index(through))
+    last = order.index(Verb.FLUSH if through is Verb.PAUSE else through)
+    return tuple(verb for verb in way if order.index(verb) <= last)
 
 
 def _way(state: State, version: str) -> tuple[Verb, ...]:

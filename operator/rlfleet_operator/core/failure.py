@@ -87,7 +87,7 @@ def _pause_overdue(world: World, rollout: Rollout) -> Stop | None:
         failure = worker.report.failure if worker.report else None
         if (
             failure is not None
-            and failure.code is Code.PAUSE_FAILED
+            and failure.code in {Code.PAUSE_FAILED, Code.FLUSH_FAILED}
             and failure.operation == rollout.operation
         ):
             return Stop(f"{worker.name} did not pause: {failure.message}", is_of_version=False)

@@ -57,7 +57,7 @@ def test_what_would_be_refused_further_on_pauses_nobody() -> None:
     with pytest.raises(SidecarError) as caught:
         judge_update(STATES[Stage.OPEN], "v3", Verb.PAUSE)
     assert caught.value.code is Code.NOT_PREPARED
-    assert judge_update(STATES[Stage.OPEN], "v2", Verb.PAUSE) == (Verb.PAUSE,)
+    assert judge_update(STATES[Stage.OPEN], "v2", Verb.PAUSE) == (Verb.PAUSE, Verb.FLUSH)
 
 
 def test_nothing_is_updated_while_the_engine_is_down() -> None:

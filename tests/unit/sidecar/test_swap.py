@@ -158,14 +158,14 @@ def test_an_update_to_anything_else_takes_the_whole_way(stage: Stage) -> None:
 
 
 PARTS = {
-    "paused": (Stage.OPEN, "v2", Verb.PAUSE, (Verb.PAUSE,)),
+    "paused": (Stage.OPEN, "v2", Verb.PAUSE, (Verb.PAUSE, Verb.FLUSH)),
     "proved from open": (Stage.OPEN, "v2", Verb.VERIFY, tuple(Verb)[1:5]),
     "proved from a pause": (Stage.PAUSED, "v2", Verb.VERIFY, tuple(Verb)[1:5]),
     "proved, and to be opened": (Stage.PROVED, "v1", Verb.RESUME, (Verb.RESUME,)),
     "a pause over it is not proved again": (Stage.PAUSED, "v1", Verb.VERIFY, ()),
     "loaded already, and to be paused": (Stage.LOADED, "v2", Verb.PAUSE, ()),
     "loaded already, and to be proved": (Stage.LOADED, "v2", Verb.VERIFY, (Verb.VERIFY,)),
-    "another is proved": (Stage.PROVED, "v2", Verb.PAUSE, (Verb.PAUSE,)),
+    "another is proved": (Stage.PROVED, "v2", Verb.PAUSE, (Verb.PAUSE, Verb.FLUSH)),
 }
 
 

@@ -1,0 +1,154 @@
+"""Five defects of an earlier controller for the same task, each shown not to be here."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage
+from tests.fakes.engine import Behaviour
+from tests.hollow import HollowNode
+from tests.integration.conftest import Fleet, Operator, until
+
+pytestmark = pytest.mark.integration
+
+OLD, NEW = "step-1", "step-2"
+NAMES = ("qwen-0", "qwen-1", "qwen-2")
+
+
+async def begun(fleet: Fleet, **rollout: object) -> None:
+    """Create a fleet of three that serves the old version, all workers together."""
+    rules = {"strategy": "Barrier"} | rollout
+    await fleet.create(weightVersion=OLD, replicas=3, rollout=rules)
+    await fleet.synced(60)
+
+
+async def are(node: HollowNode, stage: Stage, version: str | None, *names: str) -> bool:
+    reports = [await node.worker(name).report() for name in names]
+    return {(report.stage, report.proved) for report in reports} == {(stage, version)}
+
+
+async def test_a_pause_error_leaves_no_other_worker_paused(
+    operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await begun(fleet)
+    # It says that it did not pause, and has.
+    node.worker("qwen-1").engine.behaviour = Behaviour(pause_fails=True)
+
+    await fleet.patch(weightVersion=NEW)
+    stalled = await fleet.stalled()
+
+    assert stalled["reason"] == "RolloutFailed"
+    assert "qwen-1 did not pause" in stalled["message"]
+    await until(lambda: are(node, Stage.OPEN, OLD, *NAMES))
+    assert [node.worker(name).engine.paused for name in NAMES] == [None] * 3
+    assert (await fleet.status())["readyReplicas"] == 3
+
+
+async def test_an_update_error_on_some_does_not_resume_all(
+    operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await begun(fleet)
+    engine = node.worker("qwen-1").engine
+    engine.behaviour = Behaviour(reload_fails=True)
+    answered = len(engine.served)
+
+    await fleet.patch(weightVersion=NEW)
+    await until(lambda: are(node, Stage.OPEN, NEW, "qwen-0", "qwen-2"), 30, fleet.describe)
+    await until(lambda: shows(fleet, readyReplicas=2, serving=NEW, quarantinedReplicas=1))
+
+    assert (await fleet.stalled())["reason"] == "WorkersQuarantined"
+    assert await are(node, Stage.DOUBT, None, "qwen-1")
+    assert not engine.gate.is_open
+    assert len(engine.served) == answered
+
+
+async def shows(fleet: Fleet, **wanted: object) -> bool:
+    status = await fleet.status()
+    return {name: status.get(name) for name in wanted} == wanted
+
+
+async def test_a_cache_reset_error_leaves_nobody_paused_and_nobody_on_another_version(
+    operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await begun(fleet)
+    node.worker("qwen-1").engine.behaviour = Behaviour(flush_fails=True)
+
+    await fleet.patch(weightVersion=NEW)
+    stalled = await fleet.stalled()
+
+    assert stalled["reason"] == "RolloutFailed"
+    assert "qwen-1" in stalled["message"]
+    await until(lambda: are(node, Stage.OPEN, OLD, *NAMES))
+    assert [node.worker(name).engine.paused for name in NAMES] == [None] * 3
+
+
+async def test_the_version_is_not_in_memory_only(
+    operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await begun(fleet)
+    await fleet.patch(weightVersion=NEW)
+    before = await fleet.synced()
+    flushes = [node.worker(name).engine.flushes for name in NAMES]
+
+    operator.kill()
+    for name in NAMES:
+        await node.worker(name).stop_sidecar()
+        await node.worker(name).start_sidecar()
+    operator.start()
+    await until(lambda: fleet.is_at_epoch(before["epoch"] + 1))
+    after = await fleet.synced()
+
+    assert (after["serving"], after["proved"]) == (NEW, "3/3")
+    assert after["rollout"] == before["rollout"]
+    # Nobody was asked to change again to find it out.
+    assert [node.worker(name).engine.flushes for name in NAMES] == flushes
+
+
+async def test_a_new_engine_is_not_ready_on_its_health(
+    operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await begun(fleet)
+    node.choose = lambda _: {"behaviour": Behaviour(reload_s=2)}
+
+    await fleet.patch(replicas=4)
+    await until(lambda: is_healthy(node, "qwen-3"))
+    worker = node.worker("qwen-3")
+    asked = asyncio.create_task(ask(worker.engine_url))
+    seen = {await ready_of(worker.admin_url)}
+    while (report := await worker.report()).proved is None:
+        seen.add(await ready_of(worker.admin_url))
+        assert not (await fleet.pods())["qwen-3"]["status"].get("ready")
+        await asyncio.sleep(0.1)
+    await fleet.synced()
+
+    # While it held the base model alone it took no traffic, and whoever asked it waited.
+    assert report.proved == OLD
+    assert seen == {503}
+    assert await asked == await ask(node.worker("qwen-0").engine_url)
+    assert await ready_of(worker.admin_url) == 200
+
+
+async def is_healthy(node: HollowNode, name: str) -> bool:
+    if name not in node.pods:
+        return False
+    try:
+        async with httpx.AsyncClient(trust_env=False) as http:
+            reply = await http.get(f"{node.worker(name).engine_url}/health")
+            return reply.status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
+
+
+async def ready_of(url: str) -> int:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        return (await http.get(url + api.READY_PATH)).status_code
+
+
+async def ask(url: str) -> list[int]:
+    """Ask an engine at its own address, past Service and readiness; return the tokens."""
+    body = {"model": "fake", "prompt": [1, 2, 3], "max_tokens": 4}
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
+        reply = await http.post(f"{url}/v1/completions", json=body)
+    return list(reply.json()["choices"][0]["token_ids"])
