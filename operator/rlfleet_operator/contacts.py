@@ -5,25 +5,25 @@ earlier pod of the same name said is never taken for the new one's word.
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 
 from rlfleet_contract.models import (
-    Stage,
     Verb,
     WorkerReport,
 )
 from rlfleet_contract.problems import Code
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.worker import WorkerClient
+from rlfleet_operator.contact import Contact
 from rlfleet_operator.core.actions import Command, Prepare, Resume, Update
 from rlfleet_operator.core.world import Pod, Worker
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.resource_rollout import RolloutSpec
-from rlfleet_operator.wire import Body, Numbers, Taken, body_of
+from rlfleet_operator.wire import Numbers, Taken, body_of
 
 _log = logging.getLogger(__name__)
 
@@ -34,36 +34,9 @@ _DONE = {
     Resume: "a worker serves what it had",
 }
 _RESTLESS_S = 0.5
-_FIRST_RETRY_S = 1.0
-_LAST_RETRY_S = 15.0
-_BUSY_RETRY_S = 0.3
-_IDLE: dict[str, object] = {"in_flight": 0, "paused_s": None, "expires_s": None, "epoch": None}
-"""What differs from one report to the next without being news."""
-
-
-@dataclass(slots=True)
-class Contact:
-    """What is known of one pod's sidecar."""
-
-    client: WorkerClient
-    pod: Pod
-    report: WorkerReport | None = None
-    reachable: bool = False
-    calling: Verb | None = None
-    calling_for: tuple[str, str] | None = None
-    """Version and operation of the last command: another does not wait for its failures."""
-    command: asyncio.Task[None] | None = None
-    retry_at: float = 0.0
-    failures: int = 0
-    poll_at: float = 0.0
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    polling: bool = False
-    unanswered: Body | None = None
-    """The last command while its answer is not known."""
-    outrun_by: int = 0
-    """The highest epoch that the sidecar told: nothing of a lower one is sent to it."""
-    answered: bool = False
-    """Whether a question has come to its end, with an answer or without."""
+_ASKED_PER_S = 100
+"""How many of a fleet's workers that are not at rest are asked in a second: a command's answer
+is news without a question, and a question costs both sides a millisecond."""
 
 
 class Contacts:
@@ -86,6 +59,7 @@ class Contacts:
         self._token, self._renew, self._taken = token, renew, taken
         self._numbers = Numbers()
         self._by_name: dict[str, Contact] = {}
+        self._restless: set[str] = set()
 
     async def follow(self, pods: Mapping[str, Pod], port: int) -> None:
         """Keep exactly one contact for every pod that has an address."""
@@ -93,14 +67,17 @@ class Contacts:
             pod = pods.get(name)
             if pod is None or (pod.uid, pod.address) != (contact.pod.uid, contact.pod.address):
                 await self._drop(name)
-            elif pod != contact.pod:
-                # The kubelet saw something: ask at once.
-                contact.pod, contact.poll_at = pod, 0.0
+            else:
+                contact.see(pod)
+                if contact.asking is not None and contact.asking.done():
+                    # Only a defect of ours ends it: let the fleet's loop end with it.
+                    contact.asking.result()
         for name, pod in pods.items():
             if name not in self._by_name and pod.address is not None:
                 host = f"[{pod.address}]" if ":" in pod.address else pod.address
                 client = WorkerClient(f"http://{host}:{port}", self._limit)
-                self._by_name[name] = Contact(client, pod)
+                self._by_name[name] = contact = Contact(client, pod)
+                contact.asking = self._spawn(contact, self._keep_asking(contact))
 
     async def close(self) -> None:
         """Forget everybody; what a sidecar has begun it ends by itself."""
@@ -109,6 +86,7 @@ class Contacts:
 
     async def _drop(self, name: str) -> None:
         contact = self._by_name.pop(name)
+        self._restless.discard(name)
         for task in contact.tasks:
             task.cancel()
         await asyncio.gather(*contact.tasks, return_exceptions=True)
@@ -136,18 +114,15 @@ class Contacts:
 
     # --- questions ------------------------------------------------------------------------------
 
-    def poll(self) -> float:
-        """Ask every worker whose time has come; return the seconds until the next one's."""
-        now = time.time()
-        soonest = now + self._poll_s
-        for name, contact in self._by_name.items():
-            if contact.polling or contact.pod.terminating:
-                continue
-            if now >= contact.poll_at:
-                self._spawn(contact, self._ask(name, contact))
-            else:
-                soonest = min(soonest, contact.poll_at)
-        return max(0.0, soonest - now)
+    async def _keep_asking(self, contact: Contact) -> None:
+        """Ask one worker whenever its time has come, beside the fleet's passes."""
+        while True:
+            contact.hurried.clear()
+            if not contact.pod.terminating:
+                await self._ask(contact)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval(contact)):
+                    await contact.hurried.wait()
 
     def _spawn(self, contact: Contact, work: Awaitable[None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -155,55 +130,46 @@ class Contacts:
         task.add_done_callback(contact.tasks.discard)
         return task
 
-    async def _ask(self, name: str, contact: Contact) -> None:
-        contact.polling = True
+    async def _ask(self, contact: Contact) -> None:
         try:
             taken = self._taken()
             epoch = None if taken is None else taken.epoch
             report = await contact.client.state(await self._token(), epoch)
         except OperatorError as error:
-            await self._unanswered(name, contact, error)
+            await self._unanswered(contact, error)
         else:
             self._learn(contact, report)
         finally:
-            contact.polling = False
-            contact.poll_at = time.time() + self._interval(contact)
             if not contact.answered:
                 contact.answered = True
                 self._wake()
 
     def _interval(self, contact: Contact) -> float:
-        report = contact.report
-        is_at_rest = (
-            contact.reachable
-            and contact.calling is None
-            and report is not None
-            and report.running is None
-            and report.stage in {Stage.OPEN, Stage.DOUBT}
-            and contact.pod.ready == (report.stage is Stage.OPEN)
-        )
-        if not is_at_rest:
-            return _RESTLESS_S
-        return self._poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
+        """Return how long to wait for the next question."""
+        self._count(contact)
+        if contact.is_at_rest:
+            return self._poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
+        return max(_RESTLESS_S, len(self._restless) / _ASKED_PER_S)
 
-    async def _unanswered(self, name: str, contact: Contact, error: OperatorError) -> None:
+    def _count(self, contact: Contact) -> None:
+        note = self._restless.discard if contact.is_at_rest else self._restless.add
+        note(contact.pod.name)
+
+    async def _unanswered(self, contact: Contact, error: OperatorError) -> None:
         if isinstance(error, WorkerProblem) and error.problem.code is Code.UNAUTHORIZED:
-            await self._renew()
+            with contextlib.suppress(OperatorError):
+                await self._renew()
         if contact.reachable:
-            _log.info("a sidecar stopped answering", extra={"worker": name, "error": str(error)})
+            extra = {"worker": contact.pod.name, "error": str(error)}
+            _log.info("a sidecar stopped answering", extra=extra)
             contact.reachable = False
             self._wake()
 
     def _learn(self, contact: Contact, report: WorkerReport) -> None:
         self._heed(contact, report.epoch)
-        before = contact.report
-        is_news = (
-            not contact.reachable
-            or before is None
-            or before.model_copy(update=_IDLE) != report.model_copy(update=_IDLE)
-        )
+        is_news = contact.is_news(report)
         contact.report, contact.reachable = report, True
-        _settle(contact)
+        contact.settle()
         if is_news:
             self._wake()
 
@@ -234,9 +200,11 @@ class Contacts:
         if contact.calling_for != about:
             contact.calling_for, contact.failures = about, 0
         contact.calling = _VERBS[type(action)]
-        # While a change runs its steps are worth watching.
-        contact.poll_at = min(contact.poll_at, time.time() + _RESTLESS_S)
         contact.command = self._spawn(contact, self._send(contact, action, rollout, taken))
+        # Of a change that takes longer the steps are worth watching.
+        asyncio.get_running_loop().call_later(
+            self._interval(contact), contact.hurry_during, contact.command
+        )
 
     async def _send(
         self, contact: Contact, action: Command, rollout: RolloutSpec, taken: Taken
@@ -253,7 +221,7 @@ class Contacts:
             contact.unanswered = None
             if body is lost:
                 # The answer may be the one that was lost, and old.
-                await self._ask(action.worker, contact)
+                await self._ask(contact)
             else:
                 self._learn(contact, report)
         except OperatorError as error:
@@ -261,27 +229,12 @@ class Contacts:
                 contact.unanswered = None
                 self._heed(contact, error.problem.epoch)
             _log.warning("a command failed", extra={**extra, "error": str(error)})
-            contact.retry_at = time.time() + _retry_after(contact, error)
+            contact.retry_at = time.time() + contact.retry_after(error)
             # Its report tells why, and in what state it is now.
-            await self._ask(action.worker, contact)
+            await self._ask(contact)
         finally:
             if contact.command is asyncio.current_task():
                 contact.command = None
-                _settle(contact)
+                contact.settle()
+            self._count(contact)
             self._wake()
-
-
-def _settle(contact: Contact) -> None:
-    """Note that a command is under way no more, once the worker has told how it stands.
-
-    Whoever was asked to change and cannot be asked about it may be changing still.
-    """
-    if contact.command is None and (contact.reachable or contact.calling is Verb.PREPARE):
-        contact.calling = None
-
-
-def _retry_after(contact: Contact, error: OperatorError) -> float:
-    if isinstance(error, WorkerProblem) and error.problem.code is Code.BUSY:
-        return _BUSY_RETRY_S
-    contact.failures += 1
-    return min(_LAST_RETRY_S, _FIRST_RETRY_S * 2.0 ** (contact.failures - 1))

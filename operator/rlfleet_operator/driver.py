@@ -13,7 +13,7 @@ than its own is not the driver any more, and ends (docs/decisions/0010).
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,18 +21,16 @@ from pydantic import ValidationError
 
 from rlfleet_operator import execute
 from rlfleet_operator.adapters import metrics
-from rlfleet_operator.adapters.kube import Kube, fleet_path
+from rlfleet_operator.adapters.kube import Kube, fleet_path, is_newer
 from rlfleet_operator.adapters.lease import Term
 from rlfleet_operator.adapters.pods import FleetKey, Pods
 from rlfleet_operator.contacts import Contacts
 from rlfleet_operator.core import events, manifests
-from rlfleet_operator.core.actions import Command
-from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.actions import Action, Command
+from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.preview import with_preview
-from rlfleet_operator.core.rollout import ENDED
 from rlfleet_operator.core.selection import hold_left_s
 from rlfleet_operator.core.status import patch_of, status_of
-from rlfleet_operator.core.worker import Phase
 from rlfleet_operator.core.world import Fleet, World, fleet_from, worker_name
 from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError
 from rlfleet_operator.resource_status import FleetStatus
@@ -46,6 +44,10 @@ _WRITE_INTERVAL_S = 1.1
 _SURROUNDINGS_S = 60.0
 """How often Services, Secret and PodDisruptionBudget are looked after at rest."""
 _ERROR_PAUSE_S = 2.0
+_REST_SHARE = 3.0
+"""How many times longer than it planned a loop rests: the largest fleet takes a quarter of it."""
+_POD_BATCH = 128
+"""How many pods are written before it is looked again whether they still have to be."""
 _ACQUAINT_S = 3.0
 """How long a new driver waits for each worker's first answer before it tells how the fleet is."""
 
@@ -86,6 +88,12 @@ class Driver:
         self._surrounded: tuple[int, float] = (-1, 0.0)
         """Generation and time at which the surroundings were last seen to be right."""
         settings = services.settings
+        self._acting: asyncio.Task[None] | None = None
+        """Writes pods for an earlier pass, beside the loop."""
+        self._is_behind = False
+        """Whether a pass since then has asked for more."""
+        self._thought_s = 0.0
+        """How long the last pass observed and planned."""
         self._contacts = Contacts(
             services.limit,
             settings.poll_seconds,
@@ -121,6 +129,8 @@ class Driver:
             while True:
                 self._wake.clear()
                 wait_s = await self._guarded_pass()
+                # What comes in meanwhile is dealt with together.
+                await asyncio.sleep(_REST_SHARE * self._thought_s)
                 try:
                     async with asyncio.timeout(wait_s):
                         await self._wake.wait()
@@ -134,6 +144,9 @@ class Driver:
             # If it was a higher epoch, another process leads, whatever our clock says.
             self._services.term.end()
         finally:
+            if self._acting is not None:
+                self._acting.cancel()
+                await asyncio.gather(self._acting, return_exceptions=True)
             await self._contacts.close()
 
     async def _guarded_pass(self) -> float:
@@ -162,19 +175,23 @@ class Driver:
         await self._look_after_surroundings(fleet)
         pods = self._own_pods(fleet)
         await self._contacts.follow(pods, self._services.settings.admin_port)
-        poll_in_s = self._contacts.poll()
         if self._taken is None and not self._is_acquainted():
-            return min(poll_in_s, self._acquainted_by - time.monotonic())
-        world = self._observe(fleet, pods)
-        step = plan(world)
-        status = with_preview(world, status_of(world, step.rollout))
+            return self._acquainted_by - time.monotonic()
+        world, step, status = self._decide(fleet, pods)
         status = status.model_copy(update={"epoch": epoch})
         write_in_s = await self._publish(world, status)
         if self._taken == (fleet.uid, epoch):
-            await self._act(fleet, step.actions)
-        poll_in_s = self._contacts.poll()
+            self._act(fleet, step.actions)
         held_s = hold_left_s(world)
-        return min(write_in_s, poll_in_s, _next_retry(world), held_s or _SURROUNDINGS_S)
+        return min(write_in_s, _next_retry(world), held_s or _SURROUNDINGS_S)
+
+    def _decide(self, fleet: Fleet, pods: Mapping[str, Any]) -> tuple[World, Plan, FleetStatus]:
+        begun = time.monotonic()
+        world = self._observe(fleet, pods)
+        step = plan(world)
+        status = with_preview(world, status_of(world, step.rollout))
+        self._thought_s = time.monotonic() - begun
+        return world, step, status
 
     def _epoch_for(self, fleet: Fleet) -> int:
         """Return the epoch that our next status carries; NotLeading when a later driver is seen."""
@@ -233,16 +250,27 @@ class Driver:
         self._token = await execute.admin_token(self._services.kube, fleet_from(self._raw))
         return self._token
 
-    async def _act(self, fleet: Fleet, actions: tuple[Any, ...]) -> None:
-        on_pods = [a for a in actions if not isinstance(a, Command)]
-        refused = await execute.pods(self._services.kube, fleet, on_pods, self._defaults)
-        if (refused is None) != (self._refused is None):
-            # Status has to tell it, and what failed once may succeed at once.
-            self.wake()
-        self._refused = refused
+    def _act(self, fleet: Fleet, actions: tuple[Action, ...]) -> None:
+        """Send the commands, and write pods beside the loop, one pass's at a time."""
         for action in actions:
             if isinstance(action, Command):
                 self._contacts.command(action, fleet.spec.rollout)
+        on_pods = [a for a in actions if not isinstance(a, Command)]
+        if self._acting is not None and not self._acting.done():
+            self._is_behind = bool(on_pods)
+            return
+        if self._acting is not None:
+            self._acting.result()
+        self._is_behind = len(on_pods) > _POD_BATCH
+        writing = self._write_pods(fleet, on_pods[:_POD_BATCH])
+        self._acting = asyncio.create_task(writing)
+
+    async def _write_pods(self, fleet: Fleet, actions: Sequence[execute.PodAction]) -> None:
+        refused = await execute.pods(self._services.kube, fleet, actions, self._defaults)
+        if self._is_behind or (refused is None) != (self._refused is None):
+            # Status has to tell it, and what failed once may succeed at once.
+            self.wake()
+        self._refused = refused
 
     async def _publish(self, world: World, status: FleetStatus) -> float:
         """Write the status if it says something new; return the seconds until it may be written."""
@@ -257,31 +285,11 @@ class Driver:
         self._written_at = time.monotonic()
         written = await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
         self._taken = Taken(fleet.uid, status.epoch)
-        _count(fleet, status)
+        metrics.count_status(fleet, status)
         self.deliver(written)
         self.wake()
         await execute.events(self._services.kube, fleet, events.between(fleet.status, status))
         return _SURROUNDINGS_S
-
-
-def _count(fleet: Fleet, status: FleetStatus) -> None:
-    """Count one write of a status, and what it says."""
-    about = {"namespace": fleet.namespace, "fleet": fleet.name}
-    metrics.STATUS_WRITES.labels(**about).inc()
-    for phase in Phase:
-        count = sum(worker.phase == phase for worker in status.workers)
-        metrics.WORKERS.labels(**about, phase=phase).set(count)
-    old, new = fleet.status.rollout, status.rollout
-    if new and new.phase in ENDED and (old is None or old.phase != new.phase):
-        metrics.ROLLOUTS.labels(**about, result=new.phase).inc()
-
-
-def is_newer(raw: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
-    """Tell whether this is a later state of the object, or of its successor of the same name."""
-    one, other = raw["metadata"], than["metadata"]
-    # etcd's revision, which the API server hands through.
-    is_later = int(one["resourceVersion"]) > int(other["resourceVersion"])
-    return bool(one["uid"] != other["uid"]) or is_later
 
 
 def _next_retry(world: World) -> float:

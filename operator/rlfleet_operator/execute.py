@@ -77,8 +77,10 @@ async def _mark(kube: Kube, fleet: Fleet, mark: MarkPod) -> None:
     label = {"metadata": {**identity, "labels": {VERSION_LABEL: mark.version}}}
     gate = {"metadata": identity, "status": {"conditions": [condition]}}
     # The label first: a ready pod must never carry the version it had before.
-    await kube.patch(path, label)
-    await kube.patch(path + "/status", gate, STRATEGIC_PATCH)
+    if mark.relabels:
+        await kube.patch(path, label)
+    if mark.regates:
+        await kube.patch(path + "/status", gate, STRATEGIC_PATCH)
     extra = {**_about(fleet, mark.name), "ready": mark.ready, "version": mark.version}
     _log.info("marked a worker's pod", extra=extra)
 

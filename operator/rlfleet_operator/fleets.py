@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from rlfleet_operator.adapters import metrics
-from rlfleet_operator.adapters.kube import Credentials, Json, Kube
+from rlfleet_operator.adapters.kube import Credentials, Json, Kube, is_newer
 from rlfleet_operator.adapters.lease import Election, LeaseElection, Term, Unopposed
 from rlfleet_operator.adapters.pods import FleetKey, Pods
-from rlfleet_operator.driver import Driver, Services, is_newer
+from rlfleet_operator.driver import Driver, Services
 from rlfleet_operator.settings import Settings
 
 _log = logging.getLogger(__name__)

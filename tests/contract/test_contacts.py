@@ -35,10 +35,9 @@ async def contacts(fake: Worker) -> AsyncIterator[Contacts]:
 
 
 async def until(contacts: Contacts, stage: Stage, *, reachable: bool = True) -> Known:
-    """Ask until the worker is known to stand there, with nothing under way."""
+    """Wait until the worker is known to stand there, with nothing under way."""
     async with asyncio.timeout(5):
         while True:
-            contacts.poll()
             await asyncio.sleep(0.02)
             known = contacts.worker(NAME, 0, None)
             is_there = known.report is not None and known.report.stage is stage

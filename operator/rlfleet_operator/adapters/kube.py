@@ -241,6 +241,14 @@ def _error_for(status: int) -> type[OperatorError] | type[WatchEnded]:
     return Refused
 
 
+def is_newer(raw: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
+    """Tell whether this is a later state of the object, or of its successor of the same name."""
+    one, other = raw["metadata"], than["metadata"]
+    # etcd's revision, which the API server hands through.
+    is_later = int(one["resourceVersion"]) > int(other["resourceVersion"])
+    return bool(one["uid"] != other["uid"]) or is_later
+
+
 def core_path(namespace: str, kind: str, name: str = "") -> str:
     """Return the path of a core/v1 object or collection."""
     return f"/api/v1/namespaces/{namespace}/{kind}" + (f"/{name}" if name else "")

@@ -9,6 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
 
+from rlfleet_operator.core.rollout import ENDED
+from rlfleet_operator.core.worker import Phase
+from rlfleet_operator.core.world import Fleet
+from rlfleet_operator.resource_status import FleetStatus
+
 API_REQUESTS = Counter("rlfleet_api_requests", "Requests to the Kubernetes API.", ["method"])
 STATUS_WRITES = Counter(
     "rlfleet_status_writes", "Writes of a fleet's status.", ["namespace", "fleet"]
@@ -27,6 +32,18 @@ LEADER = Gauge("rlfleet_leader", "1 while this process leads, 0 while it stands 
 RECONCILE = Histogram("rlfleet_reconcile_seconds", "One pass over a fleet, without waiting.")
 
 _STALE_S = 30.0
+
+
+def count_status(fleet: Fleet, status: FleetStatus) -> None:
+    """Count one write of a status, and what it says."""
+    about = {"namespace": fleet.namespace, "fleet": fleet.name}
+    STATUS_WRITES.labels(**about).inc()
+    for phase in Phase:
+        count = sum(worker.phase == phase for worker in status.workers)
+        WORKERS.labels(**about, phase=phase).set(count)
+    old, new = fleet.status.rollout, status.rollout
+    if new and new.phase in ENDED and (old is None or old.phase != new.phase):
+        ROLLOUTS.labels(**about, result=new.phase).inc()
 
 
 class Health:

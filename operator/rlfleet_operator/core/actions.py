@@ -24,13 +24,17 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class MarkPod:
-    """Write the readiness gate and the version label of a pod."""
+    """Write the readiness gate and the version label of a pod, what is not so already."""
 
     name: str
     uid: str
     ready: bool
     version: str | None
     message: str
+    relabels: bool = True
+    """Whether the label is another."""
+    regates: bool = True
+    """Whether the gate is another: from one version to the next it stays."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,10 +110,11 @@ def _mark(worker: Worker, rollout: Rollout | None, stale: str | None) -> MarkPod
         return None
     ready = worker.is_open and stale is None and _is_allowed(worker.proved, rollout)
     version = worker.proved if worker.is_open else None
-    if pod.weights_ready == ready and pod.version_label == version:
+    relabels, regates = pod.version_label != version, pod.weights_ready != ready
+    if not relabels and not regates:
         return None
     message = stale or _mark_message(worker, ready=ready)
-    return MarkPod(pod.name, pod.uid, ready, version, message)
+    return MarkPod(pod.name, pod.uid, ready, version, message, relabels, regates)
 
 
 def _is_strict(world: World) -> bool:
@@ -134,7 +135,7 @@ def _is_allowed(version: str | None, rollout: Rollout | None) -> bool:
 
 def _mark_message(worker: Worker, *, ready: bool) -> str:
     if ready:
-        return f"serves {worker.proved}"
+        return "serves what it has proved: see the label"
     if worker.report and worker.report.failure:
         return worker.report.failure.message
     if worker.is_open:

@@ -240,6 +240,14 @@ def test_a_worker_whose_engine_restarted_is_marked_not_ready_before_anything_els
     assert [(m.name, m.ready, m.version) for m in marks] == [("qwen-0", False, None)]  # type: ignore[attr-defined]
 
 
+def test_from_one_version_to_the_next_only_the_label_is_written() -> None:
+    seen = fleets.changed(fleets.asking(rolling(1), weight_version="step-2"), 0, proved="step-2")
+
+    marks = of(MarkPod, seen)
+
+    assert [(m.version, m.relabels, m.regates) for m in marks] == [("step-2", True, False)]  # type: ignore[attr-defined]
+
+
 def test_a_worker_stays_routable_while_its_clients_wait_at_the_gate() -> None:
     asked = fleets.asking(rolling(2), weight_version="step-2")
     asked = recorded(asked, plan(asked))

@@ -1,0 +1,96 @@
+"""What is known of one pod's sidecar, and when it is worth asking again. Does no I/O."""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+from rlfleet_contract.models import Stage, Verb, WorkerReport
+from rlfleet_contract.problems import Code
+from rlfleet_operator.adapters.worker import WorkerClient
+from rlfleet_operator.core.world import Pod
+from rlfleet_operator.errors import OperatorError, WorkerProblem
+from rlfleet_operator.wire import Body
+
+_FIRST_RETRY_S = 1.0
+_LAST_RETRY_S = 15.0
+_BUSY_RETRY_S = 0.3
+_IDLE: dict[str, object] = {"in_flight": 0, "paused_s": None, "expires_s": None, "epoch": None}
+"""What differs from one report to the next without being news."""
+
+
+@dataclass(slots=True)
+class Contact:
+    """What is known of one pod's sidecar."""
+
+    client: WorkerClient
+    pod: Pod
+    report: WorkerReport | None = None
+    reachable: bool = False
+    calling: Verb | None = None
+    calling_for: tuple[str, str] | None = None
+    """Version and operation of the last command: another does not wait for its failures."""
+    command: asyncio.Task[None] | None = None
+    retry_at: float = 0.0
+    failures: int = 0
+    asking: asyncio.Task[None] | None = None
+    """Asks it for as long as it is known."""
+    hurried: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it shall not wait as long for the next question as it was told to."""
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    unanswered: Body | None = None
+    """The last command while its answer is not known."""
+    outrun_by: int = 0
+    """The highest epoch that the sidecar told: nothing of a lower one is sent to it."""
+    answered: bool = False
+    """Whether a question has come to its end, with an answer or without."""
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is under way that would be worth watching."""
+        report = self.report
+        return (
+            self.reachable
+            and self.calling is None
+            and report is not None
+            and report.running is None
+            and report.stage in {Stage.OPEN, Stage.DOUBT}
+            and self.pod.ready == (report.stage is Stage.OPEN)
+        )
+
+    def see(self, pod: Pod) -> None:
+        """Take a newer state of the pod; if the kubelet saw something, it is asked at once."""
+        known, self.pod = self.pod, pod
+        label, gate = known.version_label, known.weights_ready
+        if replace(pod, version_label=label, weights_ready=gate) != known:
+            self.hurried.set()
+
+    def hurry_during(self, command: asyncio.Task[None]) -> None:
+        """Ask at once if this command is still under way."""
+        if self.command is command:
+            self.hurried.set()
+
+    def is_news(self, report: WorkerReport) -> bool:
+        """Tell whether a report says more than that time goes on."""
+        known = self.report
+        if known is None or not self.reachable:
+            return True
+        # Nearly all are equal: the copies are made for the few that are not.
+        return known != report and _lasting(known) != _lasting(report)
+
+    def settle(self) -> None:
+        """Note that a command is under way no more, once the worker has told how it stands.
+
+        Whoever was asked to change and cannot be asked about it may be changing still.
+        """
+        if self.command is None and (self.reachable or self.calling is Verb.PREPARE):
+            self.calling = None
+
+    def retry_after(self, error: OperatorError) -> float:
+        """Return the seconds until a command that failed may be sent again."""
+        if isinstance(error, WorkerProblem) and error.problem.code is Code.BUSY:
+            return _BUSY_RETRY_S
+        self.failures += 1
+        return min(_LAST_RETRY_S, _FIRST_RETRY_S * 2.0 ** (self.failures - 1))
+
+
+def _lasting(report: WorkerReport) -> WorkerReport:
+    return report.model_copy(update=_IDLE)
