@@ -98,6 +98,10 @@ replay: setup ## Run one plan again: make replay PLAN=faults/failed/NAME.yaml
 modelcheck: setup ## Search every order of events and faults, in bounds (20 minutes)
 	@$(PY) -m tests.model full
 
+.PHONY: mutants
+mutants: setup ## See that the tests catch small defects (tests/mutants)
+	@$(PY) -m tests.mutants --write
+
 .PHONY: lock
 lock: ## Resolve the lock files anew
 	@$(DEV)lock

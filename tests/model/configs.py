@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import combinations
+from itertools import combinations, zip_longest
 from typing import Any
 
 from tests.model.explore import Config
@@ -78,14 +78,26 @@ def bounded() -> Iterator[Config]:
 
 
 def full() -> Iterator[Config]:
-    """Yield all: each fault with each strategy, pairs of faults, three workers."""
-    for rules in STRATEGIES:
+    """Yield all, in turns: each fault with each strategy, three workers, pairs of faults."""
+    kinds = (_singly(ROLLING), _singly(CANARY), _singly(BARRIER), _three(), _pairs())
+    for turn in zip_longest(*kinds):
+        yield from filter(None, turn)
+
+
+def _singly(rules: Mapping[str, Any]) -> Iterator[Config]:
+    for target, policy in (("b", "Quarantine"), ("x", "Rollback"), ("y", "Hold")):
         for fault in Fault:
-            for target, policy in (("b", "Quarantine"), ("x", "Rollback"), ("y", "Hold")):
-                yield config(rules, target, fault, policy=policy)
-    for pair in combinations([fault for fault in Fault if fault is not Fault.POD], 2):
-        for target in ("b", "x"):
-            yield config(ROLLING, target, *pair)
+            yield config(rules, target, fault, policy=policy)
+
+
+def _three() -> Iterator[Config]:
     for fault in Fault:
         yield config(ROLLING, "x", fault, replicas=3)
         yield config(ROLLING, "b", fault, replicas=3, out=2)
+        yield config(CANARY, "b", fault, replicas=3)
+
+
+def _pairs() -> Iterator[Config]:
+    for pair in combinations([fault for fault in Fault if fault is not Fault.POD], 2):
+        for target in ("b", "x"):
+            yield config(ROLLING, target, *pair, policy="Rollback")
