@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from rlfleet_contract.api import VERSION_PATTERN
+from rlfleet_contract.api import DIGEST_PATTERN, VERSION_PATTERN
 
 
 def rules(*rules: tuple[str, str]) -> dict[str, Any]:
@@ -89,6 +89,21 @@ VersionName = Annotated[
                         "must be one directory name: letters, digits, '.', '_' and '-', beginning"
                         " and ending with a letter or digit, at most 128 characters, no '/'"
                     ),
+                )
+            ),
+        }
+    ),
+]
+ManifestDigest = Annotated[
+    str,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 71,
+            **rules(
+                (
+                    f"self.matches(r'{DIGEST_PATTERN}')",
+                    "must be 'sha256:' and 64 digits from 0-9a-f, as of sha256sum",
                 )
             ),
         }

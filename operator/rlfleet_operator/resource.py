@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 
 from rlfleet_operator.fields import (
     AbsolutePath,
+    ManifestDigest,
     Model,
     Opaque,
     Quantity,
@@ -65,6 +66,40 @@ class ModelSpec(Model):
     )
 
 
+class CacheSpec(Model):
+    """The worker's own copies of checkpoints: the version that it serves, the one before, the next.
+
+    A prepare copies a version here while the engine serves; the change reads the copy, so the
+    trainer may delete its own.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "!has(self.medium) || self.medium != 'Memory' || has(self.size)",
+                "weights.cache.medium Memory needs weights.cache.size, which counts as memory",
+            ),
+        )
+    )
+
+    enabled: bool = Field(
+        default=True,
+        description="With false a change reads the trainer's directory, which must stay.",
+    )
+    size: Quantity | None = Field(
+        default=None,
+        description="What the copies may take together, the emptyDir's sizeLimit; three times a"
+        " checkpoint keeps all three versions, twice does without the previous one, and a version"
+        " that does not fit is refused as CacheFull. It reserves nothing. Default with Disk: 1Ti,"
+        " and a tenth of the node's file system is always left free.",
+    )
+    medium: Literal["Disk", "Memory"] = Field(
+        default="Disk",
+        description="Disk is the node's ephemeral storage. Memory is a tmpfs that counts as the"
+        " sidecar's memory: sidecar.resources.limits.memory, if set, must have room for `size`.",
+    )
+
+
 class WeightsSpec(Model):
     """Where the trainer's checkpoints are."""
 
@@ -102,6 +137,13 @@ class WeightsSpec(Model):
         description="Files by which a trainer says that a checkpoint is complete: any one is"
         " enough. `.finished` counts only if it is not older than `.sender_ready`.",
     )
+    digest: ManifestDigest | None = Field(
+        default=None,
+        description="sha256:HEX of the manifest (rlfleet-manifest.json) in weightVersion's"
+        " directory; another one is refused as DigestMismatch. It is about weightVersion alone:"
+        " change both at once.",
+    )
+    cache: CacheSpec = Field(default=CacheSpec(), json_schema_extra={"default": {}})
     run_id: str = Field(
         default="",
         max_length=128,

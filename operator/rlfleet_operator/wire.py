@@ -53,7 +53,12 @@ def body_of(action: Command, rollout: RolloutSpec) -> Body:
     limits, about = rollout.timeouts, {"operation": action.operation, "version": action.version}
     match action:
         case Prepare():
-            return PrepareRequest(**about, timeout_s=float(limits.prepare_seconds))
+            return PrepareRequest(
+                **about,
+                timeout_s=float(limits.prepare_seconds),
+                wait_s=None if action.waits else 0,
+                digest=action.digest,
+            )
         case Update():
             return _update(action, rollout)
         case Resume():

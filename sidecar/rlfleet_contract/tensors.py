@@ -51,6 +51,8 @@ class FileStamp(Request):
     size: int
     mtime_ns: int
     inode: int
+    device: int = 0
+    """Of the file system; it may differ between mounts, so only the sidecar compares it."""
 
 
 class Tensor(NamedTuple):

@@ -18,7 +18,6 @@ from rlfleet_contract.models import (
     KVCache,
     PauseMode,
     PauseRequest,
-    PrepareRequest,
     ReloadRequest,
     ResumeRequest,
     Stage,
@@ -27,7 +26,7 @@ from rlfleet_contract.models import (
 from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_sidecar import probe
-from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints
+from rlfleet_sidecar.checkpoint import Checkpoint
 from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import (
     EngineError,
@@ -39,6 +38,7 @@ from rlfleet_sidecar.evidence import demand_alike
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.store import Store
 from rlfleet_sidecar.swap import Event, observe
 
 _LOOK_S = 2.0
@@ -71,24 +71,24 @@ class Steps:
     """The steps of a change, and what is seen of the engine between them."""
 
     def __init__(
-        self, settings: Settings, engine: Engine, checkpoints: Checkpoints, journal: Journal
+        self,
+        settings: Settings,
+        engine: Engine,
+        store: Store,
+        journal: Journal,
     ) -> None:
         self._settings = settings
         self._engine = engine
-        self._checkpoints = checkpoints
+        self._store = store
         self._journal = journal
-        self._checked: Checkpoint | None = None
         self._warm: str | None = None
         """The boot that has answered a first time."""
         self.gate: GateState | None = None
         """The gate as it was seen last."""
 
-    async def prepare(self, request: PrepareRequest) -> None:
-        """Check the version and note that it can be reloaded."""
-        self._checked = await asyncio.to_thread(
-            self._checkpoints.check, request.version, request.timeout_s
-        )
-        self._journal.prepared(request.version)
+    async def demand_held(self, version: str) -> Checkpoint:
+        """See that a prepared version still is what was checked."""
+        return await asyncio.to_thread(self._store.demand, version)
 
     async def pause(self, request: PauseRequest) -> None:
         """Close the gate, then pause the engine."""
@@ -104,7 +104,7 @@ class Steps:
 
     async def reload(self, request: ReloadRequest) -> None:
         """Install the prepared version; whatever goes wrong once it began is DOUBT."""
-        checkpoint = await self._recheck(request.version)
+        checkpoint = await self.demand_held(request.version)
         async with within(Code.PAUSE_FAILED, request.timeout_s):
             if not await self._engine.is_paused():
                 raise EngineError("the engine runs though it was paused; pause it again")
@@ -122,7 +122,7 @@ class Steps:
 
     async def verify(self, request: VerifyRequest) -> None:
         """Let the engine run behind the closed gate and prove what it holds."""
-        vocabulary = await asyncio.to_thread(self._checkpoints.vocabulary)
+        vocabulary = await asyncio.to_thread(self._store.vocabulary)
         is_new = self._journal.state.stage is Stage.LOADED
         lost = Code.PROOF_FAILED if is_new else Code.ENGINE_UNREACHABLE
         try:
@@ -197,7 +197,7 @@ class Steps:
             async with within(Code.PROOF_FAILED, self._settings.warm_s):
                 await self._engine.close_gate(gate.boot)
                 await self._engine.resume()
-                await self._ask_all(await asyncio.to_thread(self._checkpoints.vocabulary))
+                await self._ask_all(await asyncio.to_thread(self._store.vocabulary))
         except SidecarError as error:
             # It counts as warm: if something is wrong with it, its proof will tell.
             _log.warning("The engine's first answer was not good", extra=fields(why=error))
@@ -224,15 +224,6 @@ class Steps:
         if boot is None:
             raise EngineRestartedError("no boot of the engine was seen")
         return boot
-
-    async def _recheck(self, version: str) -> Checkpoint:
-        checked = self._checked
-        if checked is None or checked.version != version:
-            # The sidecar was restarted since: the journal knows the name, not the files.
-            self._checked = await asyncio.to_thread(self._checkpoints.check, version)
-            return self._checked
-        await asyncio.to_thread(self._checkpoints.check_unchanged, checked)
-        return checked
 
     async def _probe(self, vocabulary: int) -> str:
         """Ask everything twice, alone and uncached: a sound engine answers the same."""

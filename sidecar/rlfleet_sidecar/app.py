@@ -28,6 +28,7 @@ from rlfleet_sidecar.lead import Leadership
 from rlfleet_sidecar.perform import Performer
 from rlfleet_sidecar.routes import performer_of, router
 from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.store import Store
 from rlfleet_sidecar.watch import Watch
 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
@@ -39,9 +40,10 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     journal = Journal(settings.state_dir)
     engine = Engine(settings.engine_url, transport)
-    steps = Steps(settings, engine, Checkpoints(settings), journal)
+    store = Store(settings, Checkpoints(settings))
+    steps = Steps(settings, engine, store, journal)
     leadership = Leadership(journal)
-    performer = Performer(steps, journal, leadership)
+    performer = Performer(steps, store, journal, leadership)
     fencing = Fencing(settings.fleet_uid, settings.pod_uid, journal, performer, leadership)
     watch = Watch(settings, steps, journal, performer, leadership)
     credentials = Credentials(settings.token_file)
@@ -56,6 +58,7 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
                 looking.cancel()
                 with suppress(asyncio.CancelledError):
                     await looking
+                await performer.preparation.stop()
                 await performer.flight.landed()
                 await fencing.landed()
 

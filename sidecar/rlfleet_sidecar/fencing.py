@@ -8,13 +8,12 @@ import asyncio
 from hashlib import sha256
 
 from rlfleet_contract.fence import Fence
-from rlfleet_contract.models import UpdateRequest
 from rlfleet_contract.problems import MEANINGS
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fence import Answer, demand_addressee, demand_unled, judge_fence
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.lead import Leadership
-from rlfleet_sidecar.perform import Performer, Step
+from rlfleet_sidecar.perform import Performer, Request
 
 _OK = 200
 
@@ -31,7 +30,7 @@ class Fencing:
         self._leadership = leadership
         self._under_way: dict[tuple[int, int], asyncio.Task[Answer]] = {}
 
-    async def carry_out(self, request: Step | UpdateRequest) -> Answer:
+    async def carry_out(self, request: Request) -> Answer:
         """Answer a command, after carrying it out if it was not answered before."""
         try:
             if request.fence is None:
@@ -52,7 +51,7 @@ class Fencing:
         if self._under_way:
             await asyncio.wait(self._under_way.values())
 
-    async def _fenced(self, request: Step | UpdateRequest, fence: Fence) -> Answer:
+    async def _fenced(self, request: Request, fence: Fence) -> Answer:
         demand_addressee(fence, self._fleet, self._pod)
         place = (fence.epoch, fence.sequence)
         digest = sha256(request.model_dump_json().encode()).hexdigest()
@@ -68,12 +67,12 @@ class Fencing:
             task.add_done_callback(lambda _: self._under_way.pop(place))
         return await asyncio.shield(task)
 
-    async def _remembered(self, request: Step | UpdateRequest, fence: Fence) -> Answer:
+    async def _remembered(self, request: Request, fence: Fence) -> Answer:
         answer = await self._answer(request)
         self._journal.answer(fence, answer)
         return answer
 
-    async def _answer(self, request: Step | UpdateRequest) -> Answer:
+    async def _answer(self, request: Request) -> Answer:
         try:
             report = await self._performer.carry_out(request)
         except SidecarError as error:
@@ -81,7 +80,7 @@ class Fencing:
             return Answer(status=status, body=error.problem().model_dump_json())
         return Answer(status=_OK, body=report.model_dump_json())
 
-    def _demand_unled(self, request: Step | UpdateRequest) -> None:
+    def _demand_unled(self, request: Request) -> None:
         lead = self._journal.lead
         led_by = None if lead is None else (lead.operation, lead.epoch)
         demand_unled(self._journal.state.stage, request.operation, led_by)

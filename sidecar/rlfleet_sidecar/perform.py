@@ -1,13 +1,15 @@
-"""Carries out commands: one at a time, to the end, and cleans up after a failure.
+"""Carries out commands: one change at a time, to the end, and cleans up after a failure.
 
-What a command may do is judged first (judge.py), each step is done by act.py. A refusal
-leaves everything as it was. After a failure this holds: before the reload began, the
-engine runs on with what it held; after, it is in doubt and stays out of traffic.
+A prepare goes on beside it (prepare.py). What a command may do is judged first
+(judge.py), each step is done by act.py. A refusal leaves everything as it was. After a
+failure this holds: before the reload began, the engine runs on with what it held;
+after, it is in doubt and stays out of traffic.
 """
 
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import assert_never
 
 from rlfleet_contract.models import (
@@ -34,18 +36,21 @@ from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.judge import Verdict, judge, judge_update
 from rlfleet_sidecar.lead import Leadership
 from rlfleet_sidecar.logs import fields
+from rlfleet_sidecar.prepare import Preparation
 from rlfleet_sidecar.stopwatch import Stopwatch
-from rlfleet_sidecar.swap import Rescue
+from rlfleet_sidecar.store import Store
+from rlfleet_sidecar.swap import Rescue, State
 
-Step = PrepareRequest | PauseRequest | FlushRequest | ReloadRequest | VerifyRequest | ResumeRequest
+Step = PauseRequest | FlushRequest | ReloadRequest | VerifyRequest | ResumeRequest
+Request = PrepareRequest | Step | UpdateRequest
 _VERBS: dict[type[Command], Verb] = {
-    PrepareRequest: Verb.PREPARE,
     PauseRequest: Verb.PAUSE,
     FlushRequest: Verb.FLUSH,
     ReloadRequest: Verb.RELOAD,
     VerifyRequest: Verb.VERIFY,
     ResumeRequest: Verb.RESUME,
 }
+_CHANGING = frozenset({Stage.PAUSED, Stage.LOADING, Stage.LOADED, Stage.PROVED})
 _UPDATE = "Update"
 _RESCUE = "Rescue"
 _log = logging.getLogger(__name__)
@@ -54,18 +59,28 @@ _log = logging.getLogger(__name__)
 class Performer:
     """The worker as its callers see it."""
 
-    def __init__(self, steps: Steps, journal: Journal, leadership: Leadership) -> None:
+    def __init__(
+        self, steps: Steps, store: Store, journal: Journal, leadership: Leadership
+    ) -> None:
         self._steps = steps
+        self._store = store
         self._journal = journal
         self._leadership = leadership
         self._running: Running | None = None
         self._stopwatch = Stopwatch()
+        self._commanded: str | None = None
+        """The version of the change that has begun and has not ended."""
         self.flight = Flight()
+        self.preparation = Preparation(store, journal, self._needed, self._is_changing)
 
-    async def carry_out(self, request: Step | UpdateRequest) -> WorkerReport:
+    async def carry_out(self, request: Request) -> WorkerReport:
         """Carry the command out and tell how the worker stands then."""
-        key = Key(_word(request), request.operation, request.version)
         try:
+            if isinstance(request, PrepareRequest):
+                self._leadership.renew()
+                await self.preparation.join(request)
+                return self.report()
+            key = Key(_word(request), request.operation, request.version)
             return await self.flight.join(key, lambda: self._carry_out(request))
         except SidecarError as error:
             error.operation, error.version = request.operation, request.version
@@ -81,6 +96,7 @@ class Performer:
         """Tell all that is known of this worker."""
         journal, state, gate = self._journal, self._journal.state, self._steps.gate
         is_up = state.stage is not Stage.DOWN
+        prepared = None if state.prepared is None else self._store.held(state.prepared)
         return WorkerReport(
             session=journal.session,
             boot=state.boot if is_up else None,
@@ -88,8 +104,11 @@ class Performer:
             proved=state.proved if is_up else None,
             proof=state.proof if is_up else None,
             installed=state.installed if is_up else None,
-            prepared=state.prepared,
-            running=self._running,
+            prepared=None if prepared is None else prepared.version,
+            prepared_bytes=None if prepared is None else prepared.nbytes,
+            progress=self.preparation.progress,
+            staged=self._store.staged(),
+            running=self._running or self.preparation.running,
             in_flight=0 if gate is None else gate.waiting + gate.in_flight,
             paused_s=_rounded(journal.paused_s),
             expires_s=_rounded(self._leadership.rest_s),
@@ -107,10 +126,15 @@ class Performer:
     async def _carry_out(self, request: Step | UpdateRequest) -> WorkerReport:
         self._stopwatch.begin(request.operation)
         commands = self._plan(request)
+        if isinstance(request, UpdateRequest) and any(
+            isinstance(c, PauseRequest) for c in commands
+        ):
+            # What the reload would refuse is refused before anybody is paused for it.
+            await self._steps.demand_held(request.version)
+        self._commanded = request.version
         current: Step | None = None
-        if not isinstance(request, PrepareRequest):
-            epoch = None if request.fence is None else request.fence.epoch
-            self._leadership.take(request.operation, epoch, getattr(request, "ttl_s", None))
+        epoch = None if request.fence is None else request.fence.epoch
+        self._leadership.take(request.operation, epoch, getattr(request, "ttl_s", None))
         try:
             for current in commands:
                 if self._is_due(current):
@@ -126,11 +150,13 @@ class Performer:
         finally:
             self._running = None
             self._leadership.renew()
+            if self._journal.state.stage not in _CHANGING:
+                self._commanded = None
         return self.report()
 
     def _plan(self, request: Step | UpdateRequest) -> Sequence[Step]:
         """Tell the steps of a command; raises its refusal, and then nothing has happened."""
-        state = self._journal.state
+        state = self._state(request.version)
         if not isinstance(request, UpdateRequest):
             judge(state, _VERBS[type(request)], request.version)
             if isinstance(request, VerifyRequest) and state.proved == request.version:
@@ -149,8 +175,28 @@ class Performer:
         if (failure.operation, failure.version) == (request.operation, request.version):
             raise SidecarError(failure.code, failure.message)
 
+    def _state(self, version: str) -> State:
+        """Tell how the worker stands to a version that a command names.
+
+        A change that has begun goes on with the version that was prepared for it, though
+        another was prepared meanwhile; what is not held any more is not prepared.
+        """
+        state = self._journal.state
+        is_prepared = version in {state.prepared, self._commanded}
+        is_held = is_prepared and self._store.held(version) is not None
+        return replace(state, prepared=version if is_held else None)
+
+    def _needed(self) -> frozenset[str]:
+        """Tell the versions that a change or the engine may still need."""
+        state = self._journal.state
+        found = {state.proved, state.installed, self._commanded}
+        return frozenset(version for version in found if version is not None)
+
+    def _is_changing(self) -> bool:
+        return self.flight.key is not None
+
     def _is_due(self, command: Step) -> bool:
-        verdict = judge(self._journal.state, _VERBS[type(command)], command.version)
+        verdict = judge(self._state(command.version), _VERBS[type(command)], command.version)
         return verdict is Verdict.DO
 
     async def _do(self, command: Step) -> None:
@@ -162,13 +208,12 @@ class Performer:
         with self._stopwatch.measure(verb):
             await self._take(command)
         if verb is Verb.RESUME and before is Stage.PROVED:
+            prepare_s = self.preparation.took_s(command.operation, command.version)
             window_s = self._journal.window_s
-            self._journal.changed(self._stopwatch.change(command, window_s))
+            self._journal.changed(self._stopwatch.change(command, prepare_s, window_s))
 
     async def _take(self, command: Step) -> None:
         match command:
-            case PrepareRequest():
-                await self._steps.prepare(command)
             case PauseRequest():
                 await self._steps.pause(command)
             case FlushRequest():
@@ -188,9 +233,6 @@ class Performer:
             return
         error.operation, error.version = command.operation, command.version
         problem = error.problem()
-        if isinstance(command, PrepareRequest):
-            self._journal.refused(problem)
-            return
         self._journal.failed(problem)
         is_undoable = not isinstance(command, VerifyRequest | ResumeRequest)
         if is_undoable and self._journal.state.stage is Stage.PAUSED:

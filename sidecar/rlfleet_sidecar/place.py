@@ -59,10 +59,16 @@ class Folder:
 
     def modified_ns(self, name: str) -> int | None:
         """Tell when a file was written last; None if it is not there."""
+        stamp = self.stamp(name)
+        return None if stamp is None else stamp.mtime_ns
+
+    def stamp(self, name: str) -> FileStamp | None:
+        """Tell which file stands there without opening it; None if none does."""
         try:
-            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_mtime_ns
+            seen = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except FileNotFoundError:
             return None
+        return stamp_of(name, seen)
 
     @contextmanager
     def open(self, name: str) -> Iterator[Reading]:
@@ -79,10 +85,7 @@ class Folder:
                 raise SidecarError(Code.PATH_REFUSED, f"{path} is not a regular file")
             if self.reader_uid is not None and not _may_read(seen, self.reader_uid):
                 raise _unreadable(path, seen.st_mode, self.reader_uid)
-            stamp = FileStamp(
-                name=name, size=seen.st_size, mtime_ns=seen.st_mtime_ns, inode=seen.st_ino
-            )
-            yield Reading(descriptor, stamp)
+            yield Reading(descriptor, stamp_of(name, seen))
         finally:
             os.close(descriptor)
 
@@ -95,6 +98,17 @@ class Folder:
         if error.errno == errno.ENOENT:
             return SidecarError(Code.CHECKPOINT_INVALID, f"{path} does not exist")
         return _io_error(path, error)
+
+
+def stamp_of(name: str, seen: os.stat_result) -> FileStamp:
+    """Tell which file this is."""
+    return FileStamp(
+        name=name,
+        size=seen.st_size,
+        mtime_ns=seen.st_mtime_ns,
+        inode=seen.st_ino,
+        device=seen.st_dev,
+    )
 
 
 @contextmanager

@@ -78,6 +78,13 @@ class Settings(BaseModel):
     markers: Markers = ("STABLE", ".finished")
     """Files by which a writer says that a version is complete, separated by commas: any one
     is enough; none named, none is demanded."""
+    cache_dir: AbsolutePath | None = None
+    """Where versions are staged; the engine sees it under the same path. None: nowhere."""
+    cache_bytes: int = Field(default=1 << 40, gt=0)
+    """What the staged versions may take together."""
+    cache_spare: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the cache's file system that is left to others: below a tenth a kubelet
+    evicts pods."""
     engine_uid: int | None = None
     """The user that the engine runs as, when it is not the sidecar's own."""
     probe_prompts: int = Field(default=2, ge=1, le=8)

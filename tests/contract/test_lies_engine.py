@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -188,7 +187,7 @@ async def test_a_gate_that_somebody_else_moved_is_brought_back(
         assert (await subject.complete(max_tokens=1)).status_code == 200
 
 
-@pytest.mark.parametrize("path", [api.PREPARE_PATH, api.UPDATE_WEIGHTS_PATH, api.PAUSE_PATH])
+@pytest.mark.parametrize("path", [api.RELOAD_PATH, api.UPDATE_WEIGHTS_PATH, api.PAUSE_PATH])
 async def test_another_command_meanwhile_is_refused_and_the_same_one_joins(
     fake: Worker, subject: Subject, path: str
 ) -> None:
@@ -223,18 +222,3 @@ async def test_a_caller_that_leaves_does_not_cut_the_change(fake: Worker, subjec
     call.cancel()
 
     await settled(fake, lambda report: report.proved == subject.versions.second)
-
-
-async def test_a_checkpoint_that_changes_after_its_check_is_refused_and_the_pause_undone(
-    fake: Worker, subject: Subject, weights: Path
-) -> None:
-    await subject.serve(subject.versions.first)
-    version = subject.versions.second
-    await subject.ok(api.PREPARE_PATH, version)
-    next((weights / version).glob("*.safetensors")).touch()
-
-    await subject.refused(Code.CHECKPOINT_INVALID, api.UPDATE_WEIGHTS_PATH, version)
-
-    report = await subject.report()
-    assert (report.stage, report.prepared) == (Stage.OPEN, None)
-    assert (await subject.serve(version)).proved == version

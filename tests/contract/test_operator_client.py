@@ -55,7 +55,7 @@ class Pair:
     weights: Path
 
     async def prepare(self, version: str) -> WorkerReport:
-        request = PrepareRequest(operation=uuid4().hex, version=version)
+        request = PrepareRequest(operation=uuid4().hex, version=version, wait_s=0)
         return await self.client.prepare(TOKEN, request)
 
     async def update(self, version: str, **fields: Any) -> WorkerReport:
@@ -212,7 +212,7 @@ async def test_a_worker_that_is_busy(pair: Pair) -> None:
     await pair.until(lambda report: report.stage is Stage.LOADING)
 
     with pytest.raises(WorkerProblem) as caught:
-        await pair.prepare("step-2")
+        await pair.update("step-2")
 
     assert caught.value.problem.code is Code.BUSY
     assert (await change).proved == "step-1"

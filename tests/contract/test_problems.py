@@ -7,8 +7,6 @@ from rlfleet_contract.problems import MEANINGS, Code
 
 UNSEEN = {
     Code.INTERNAL: "a bug of the sidecar's own; no request leads there",
-    Code.DIGEST_MISMATCH: "named in the contract; sidecars read no manifest yet",
-    Code.CACHE_FULL: "named in the contract; sidecars stage nothing yet",
     Code.RESUME_FAILED: "an engine that dies between the proof and the open gate",
 }
 SUITES = ("tests/contract", "tests/unit/sidecar", "tests/fakes")

@@ -110,7 +110,7 @@ async def test_an_unprepared_version_is_refused_before_any_pause(subject: Subjec
 
 async def test_a_version_that_is_not_there_is_told_with_those_that_are(subject: Subject) -> None:
     problem = await subject.refused(
-        Code.VERSION_NOT_FOUND, api.PREPARE_PATH, subject.versions.absent
+        Code.VERSION_NOT_FOUND, api.PREPARE_PATH, subject.versions.absent, wait_s=0
     )
 
     assert subject.versions.first in problem.message
@@ -127,7 +127,7 @@ async def test_a_bad_checkpoint_is_refused_while_everything_serves(
     before = await subject.serve(subject.versions.first)
     version = getattr(subject.versions, which)
 
-    await subject.refused(code, api.PREPARE_PATH, version)
+    await subject.refused(code, api.PREPARE_PATH, version, wait_s=0)
 
     after = await subject.report()
     assert (after.stage, after.proved) == (Stage.OPEN, subject.versions.first)

@@ -4,11 +4,14 @@ Own writer: struct and json are all that safetensors needs. The marker comes las
 """
 
 import json
+import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from math import prod
 from pathlib import Path
+
+from rlfleet_contract.api import MANIFEST_FILE
 
 VOCABULARY = 512
 HIDDEN = 8
@@ -86,6 +89,18 @@ def write_version(root: Path, version: str, seed: int, *, shards: int = 1) -> Pa
     return directory
 
 
+def write_manifest(directory: Path) -> str:
+    """List the version's files with size and hash; returns the digest of the list."""
+    files = {
+        path.name: {"size": path.stat().st_size, "sha256": sha256(path.read_bytes()).hexdigest()}
+        for path in sorted(directory.glob("*.*"))
+        if path.name != MANIFEST_FILE
+    }
+    data = json.dumps({"files": files}).encode()
+    (directory / MANIFEST_FILE).write_bytes(data)
+    return f"sha256:{sha256(data).hexdigest()}"
+
+
 def write_shards(directory: Path, seed: int, shards: int) -> None:
     weight_map: dict[str, str] = {}
     names = list(SHAPES)
@@ -152,6 +167,49 @@ def _linked_file(directory: Path) -> None:
     _file(directory).symlink_to(directory.parent / "elsewhere.safetensors")
 
 
+def _value(directory: Path, tensor: str, value: bytes) -> None:
+    """Write one value in the midst of a tensor."""
+    data = bytearray(_file(directory).read_bytes())
+    length = struct.unpack("<Q", data[:8])[0]
+    begin, end = json.loads(data[8 : 8 + length])[tensor]["data_offsets"]
+    place = 8 + length + begin + (end - begin) // 4 * 2
+    data[place : place + len(value)] = value
+    _file(directory).write_bytes(data)
+
+
+def _listed(directory: Path, change: Callable[[dict[str, dict[str, object]]], object]) -> None:
+    """Write a manifest that is wrong."""
+    write_manifest(directory)
+    path = directory / MANIFEST_FILE
+    manifest = json.loads(path.read_text())
+    change(manifest["files"])
+    path.write_text(json.dumps(manifest))
+
+
+def _altered(directory: Path) -> None:
+    """Change bytes, and no size, after the manifest was written."""
+    write_manifest(directory)
+    _value(directory, "model.embed_tokens.weight", bytes(8))
+
+
+def _begun_anew(directory: Path) -> None:
+    """Leave the marks of prime-rl while it writes a directory again."""
+    (directory / MARKER).rename(directory / ".finished")
+    later = (directory / ".finished").stat().st_mtime + 10
+    (directory / ".sender_ready").touch()
+    os.utime(directory / ".sender_ready", (later, later))
+
+
+def _linked_directory(directory: Path) -> None:
+    directory.rename(directory.parent / "elsewhere")
+    directory.symlink_to(directory.parent / "elsewhere")
+
+
+def _pipe(directory: Path) -> None:
+    _file(directory).unlink()
+    os.mkfifo(_file(directory))
+
+
 def _duplicate(directory: Path) -> None:
     write_file(directory / "more.safetensors", {"model.norm.weight": (HIDDEN,)}, 1)
 
@@ -211,6 +269,42 @@ CORRUPTIONS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "another architecture": ("CheckpointInvalid", lambda d: _config(d, hidden_size=16)),
     "code of its own": ("CheckpointInvalid", lambda d: _config(d, auto_map={"AutoModel": "x.Y"})),
     "a linked file": ("PathRefused", _linked_file),
+    "a linked directory": ("PathRefused", _linked_directory),
+    "a pipe": ("PathRefused", _pipe),
+    "marks of being written again": ("CheckpointIncomplete", _begun_anew),
+    "two indices": (
+        "CheckpointInvalid",
+        lambda d: _index(d, lambda _: (d / "more.safetensors.index.json").write_text("{}")),
+    ),
+    "a shard beside the index": (
+        "CheckpointInvalid",
+        lambda d: _index(d, lambda _: write_file(d / "z.safetensors", SHAPES, 1)),
+    ),
+    "a NaN in a norm": (
+        "CheckpointInvalid",
+        lambda d: _value(d, "model.norm.weight", b"\xc0\x7f"),
+    ),
+    "an infinity": (
+        "CheckpointInvalid",
+        lambda d: _value(d, "model.embed_tokens.weight", b"\x80\xff"),
+    ),
+    "bytes other than the manifest's": ("DigestMismatch", _altered),
+    "a size other than the manifest's": (
+        "DigestMismatch",
+        lambda d: _listed(d, lambda files: files["model.safetensors"].update(size=1)),
+    ),
+    "a manifest that forgets a file": (
+        "DigestMismatch",
+        lambda d: _listed(d, lambda files: files.pop("model.safetensors")),
+    ),
+    "a manifest that names a missing file": (
+        "DigestMismatch",
+        lambda d: _listed(d, lambda files: files.update(ghost=files["model.safetensors"])),
+    ),
+    "a manifest that is none": (
+        "CheckpointInvalid",
+        lambda d: (d / MANIFEST_FILE).write_text('{"files": {"model.safetensors": "abc"}}'),
+    ),
 }
 """Ways to spoil a complete version of one file, each with the code that it is refused with."""
 

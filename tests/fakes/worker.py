@@ -152,6 +152,9 @@ class Worker:
                 "engine_url": self.engine_url,
                 "token_file": self._scratch / "token",
                 "state_dir": self._scratch / "state",
+                "cache_dir": self._scratch / "cache",
+                # How full this machine's disk is has nothing to do with what is tested.
+                "cache_spare": 0,
                 **self._settings,
             }
         )

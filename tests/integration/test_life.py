@@ -169,11 +169,15 @@ async def test_a_checkpoint_that_becomes_complete_is_taken_up(
     marker.unlink()
 
     await fleet.patch(weightVersion="step-4")
-    stalled = await fleet.stalled()
-    assert stalled["reason"] == "CheckpointIncomplete"
+    await until(lambda: _is_awaited(fleet))
+    assert await fleet.condition("Stalled") == {}
 
     marker.touch()
-    assert (await fleet.synced(60))["serving"] == "step-4"
+    assert (await fleet.synced(20))["serving"] == "step-4"
+
+
+async def _is_awaited(fleet: Fleet) -> bool:
+    return "no marker" in (await fleet.status())["rollout"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -58,11 +58,24 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "no partition by name": {"rollout": {"strategy": "Barrier", "partition": "0%"}},
     "a rollback": {"rollout": {"onFailure": "Rollback", "maxFailed": 0}},
     "a run and its step": {"weights": LEAST["weights"] | {"runId": "a", "step": 12}},
+    "a digest": {"weights": LEAST["weights"] | {"digest": f"sha256:{'0af' * 21}0"}},
+    "a cache in memory": {
+        "weights": LEAST["weights"] | {"cache": {"medium": "Memory", "size": "8Gi"}}
+    },
+    "no cache": {"weights": LEAST["weights"] | {"cache": {"enabled": False}}},
     "bounds of staleness": {"staleness": {"maxSkew": 2, "minVersion": "step-3"}},
     "any pod template": {"template": {"spec": {"nodeSelector": {"gpu": "h200"}}}},
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "negative replicas": ({"replicas": -1}, "spec.replicas"),
+    "a digest that is none": (
+        {"weights": LEAST["weights"] | {"digest": "sha256:1234"}},
+        "64 digits",
+    ),
+    "a cache in memory without a size": (
+        {"weights": LEAST["weights"] | {"cache": {"medium": "Memory"}}},
+        "needs weights.cache.size",
+    ),
     "an unknown field": ({"weightsVersion": "step-1"}, 'unknown field "spec.weightsVersion"'),
     "an unknown field further down": (
         {"rollout": {"maxUnavailabel": 1}},

@@ -52,10 +52,11 @@ async def test_a_patch_changes_every_worker_and_restarts_none(
 async def test_a_version_that_does_not_exist_stalls_and_serving_goes_on(
     operator: Operator, node: HollowNode, fleet: Fleet
 ) -> None:
-    await fleet.create(weightVersion="step-1")
+    await fleet.create(weightVersion="step-1", rollout={"timeouts": {"prepareSeconds": 3}})
     await fleet.synced()
 
     await fleet.patch(weightVersion="step-9")
+    await until(lambda: _waits_for(fleet, "step-9 does not exist"))
     stalled = await fleet.stalled()
     status = await fleet.status()
 
@@ -63,6 +64,13 @@ async def test_a_version_that_does_not_exist_stalls_and_serving_goes_on(
     assert "step-9" in stalled["message"]
     assert status["serving"] == "step-1"
     assert status["readyReplicas"] == 2
+
+
+async def _waits_for(fleet: Fleet, words: str) -> bool:
+    status = await fleet.status()
+    assert "Stalled" not in {condition["type"] for condition in status["conditions"]}
+    messages = [worker.get("message", "") for worker in status["workers"]]
+    return all(words in said for said in (status["rollout"]["message"], *messages))
 
 
 async def test_nothing_is_written_at_rest(

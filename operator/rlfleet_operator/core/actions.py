@@ -39,11 +39,15 @@ class MarkPod:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Have a worker find and check a version while it serves."""
+    """Have a worker wait for a version, check it and stage it while it serves."""
 
     worker: str
     version: str
     operation: str
+    digest: str | None = None
+    """What the version's manifest must hash to."""
+    waits: bool = True
+    """Whether it waits for a version that is not complete."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ def may_call(worker: Worker, version: str, operation: str, world: World) -> bool
     return not worker.is_busy and not has_to_wait
 
 
-def prepare(worker: Worker, version: str, operation: str, world: World) -> list[Prepare]:
+def prepare(
+    worker: Worker, version: str, operation: str, world: World, *, waits: bool = True
+) -> list[Prepare]:
     """Return the command to prepare a version; none while it is under way or has to wait.
 
     Nobody prepares who is paused: that would take as long as the disk takes.
@@ -29,7 +31,15 @@ def prepare(worker: Worker, version: str, operation: str, world: World) -> list[
         and not worker.is_preparing(version, operation)
         and may_call(worker, version, operation, world)
     )
-    return [Prepare(worker.name, version, operation)] if is_due else []
+    if not is_due:
+        return []
+    return [Prepare(worker.name, version, operation, _digest(version, world), waits)]
+
+
+def _digest(version: str, world: World) -> str | None:
+    """Return the manifest's digest, of the one version that it is about."""
+    spec = world.fleet.spec
+    return spec.weights.digest if spec.weights and version == spec.weight_version else None
 
 
 def update(

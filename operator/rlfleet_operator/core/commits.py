@@ -40,7 +40,9 @@ def _rolling(world: World, rollout: Rollout | None) -> list[Command]:
         if goal is None:
             continue
         if not is_prepared(worker, goal):
-            actions += prepare(worker, goal, operation, world)
+            # One that serves nothing and has something to fall back on must not wait.
+            waits = worker.is_open or rollout is None or not rollout.fallback
+            actions += prepare(worker, goal, operation, world, waits=waits)
         elif not worker.is_open:
             actions += update(worker, goal, operation, world)
         if worker.is_open:

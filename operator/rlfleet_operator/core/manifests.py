@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rlfleet_contract import api
+from rlfleet_operator.core import quantity
 from rlfleet_operator.core.overrides import merged
 from rlfleet_operator.core.surroundings import (
     Manifest,
@@ -29,6 +30,7 @@ from rlfleet_operator.core.world import (
     Fleet,
     worker_name,
 )
+from rlfleet_operator.resource import CacheSpec
 
 USER_ID = 65532
 """The images' user; a numeric one, so that Kubernetes can see that it is not root."""
@@ -36,6 +38,8 @@ GRACE_SECONDS = 90
 DRAIN_SECONDS = 60
 _TOKEN_DIR = "/var/run/rlfleet/token"  # noqa: S105 - a path
 _STATE_DIR = "/var/lib/rlfleet"
+_CACHE_DIR = "/var/cache/rlfleet"
+_CACHE_SIZE = "1Ti"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ def template_hash(fleet: Fleet) -> str:
         include={"model", "weights", "engine", "sidecar", "template"},
         # A release that brings a new field with a default must restart nobody.
         exclude_defaults=True,
+        # What is about one version restarts nobody either.
+        exclude={"weights": {"digest", "run_id", "step"}},
     )
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -156,6 +162,7 @@ def _engine(fleet: Fleet, defaults: Defaults) -> Manifest:
         "volumeMounts": [
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - an emptyDir of the pod
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the same
+            *({**mount, "readOnly": True} for mount in _cache_mounts(fleet)),
             *_data_mounts(fleet),
         ],
     }
@@ -178,6 +185,7 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> Manifest:
     if weights is not None:
         env["RLFLEET_WEIGHTS_PATH"] = weights.path
         env["RLFLEET_MARKERS"] = ",".join(weights.markers)
+        env |= _cache_env(weights.cache)
     return {
         "name": SIDECAR_CONTAINER,
         "image": fleet.spec.sidecar.image or image_of(fleet, defaults),
@@ -200,6 +208,7 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> Manifest:
         "volumeMounts": [
             {"name": "token", "mountPath": _TOKEN_DIR, "readOnly": True},
             {"name": "state", "mountPath": _STATE_DIR},
+            *_cache_mounts(fleet),
             *_data_mounts(fleet),
         ],
     }
@@ -216,13 +225,38 @@ def _probe(path: str, port: str, *, period: int, failures: int) -> Manifest:
 
 def _volumes(fleet: Fleet) -> list[Manifest]:
     memory = {"medium": "Memory", "sizeLimit": fleet.spec.engine.shared_memory}
+    caches = _cache_mounts(fleet)
     return [
         {"name": "shm", "emptyDir": memory},
         {"name": "tmp", "emptyDir": {}},
         {"name": "state", "emptyDir": {"sizeLimit": "64Mi"}},
         {"name": "token", "secret": {"secretName": secret_name(fleet.name)}},
+        *({"name": mount["name"], "emptyDir": _cache_volume(fleet)} for mount in caches),
         *({"name": name, **source} for name, source, _ in _data_volumes(fleet)),
     ]
+
+
+def _cache_mounts(fleet: Fleet) -> list[Manifest]:
+    weights = fleet.spec.weights
+    has_cache = weights is not None and weights.cache.enabled
+    return [{"name": "cache", "mountPath": _CACHE_DIR}] if has_cache else []
+
+
+def _cache_volume(fleet: Fleet) -> Manifest:
+    cache = fleet.spec.weights.cache if fleet.spec.weights else CacheSpec()
+    medium = {"medium": "Memory"} if cache.medium == "Memory" else {}
+    return {"sizeLimit": cache.size or _CACHE_SIZE, **medium}
+
+
+def _cache_env(cache: CacheSpec) -> dict[str, str]:
+    if not cache.enabled:
+        return {}
+    env = {
+        "RLFLEET_CACHE_DIR": _CACHE_DIR,
+        "RLFLEET_CACHE_BYTES": str(quantity.in_bytes(cache.size or _CACHE_SIZE)),
+    }
+    # A tmpfs is as large as its limit and nobody else's.
+    return env | ({"RLFLEET_CACHE_SPARE": "0"} if cache.medium == "Memory" else {})
 
 
 def _data_mounts(fleet: Fleet) -> list[Manifest]:

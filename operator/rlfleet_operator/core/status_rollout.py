@@ -18,7 +18,7 @@ from rlfleet_operator.core.rollout import (
     Rollout,
 )
 from rlfleet_operator.core.selection import canaries, is_promoted, selected
-from rlfleet_operator.core.worker import CHANGING, phase_of
+from rlfleet_operator.core.worker import CHANGING, awaited_by, phase_of
 from rlfleet_operator.core.world import World
 from rlfleet_operator.resource_status import (
     PastRollout,
@@ -151,7 +151,25 @@ def _message(world: World, rollout: Rollout) -> str:
         failure = worker.report.failure if worker.report else None
         if failure is not None and failure.operation == rollout.operation:
             return f"{worker.name}: {failure.code}: {failure.message}"[: conditions.MESSAGE_LIMIT]
+    return _awaited(world, rollout) or _staged(world, rollout)
+
+
+def _awaited(world: World, rollout: Rollout) -> str:
+    for worker in world.desired:
+        awaited = awaited_by(worker, rollout.to)
+        if awaited is not None:
+            return f"{worker.name} {awaited}"[: conditions.MESSAGE_LIMIT]
     return ""
+
+
+def _staged(world: World, rollout: Rollout) -> str:
+    """Tell in tenths how far the copying is: a finer figure would be written all the time."""
+    reports = [w.report.progress for w in world.desired if w.report and w.report.progress]
+    mine = [p for p in reports if p.version == rollout.to and p.bytes_total]
+    if not mine:
+        return ""
+    done, total = sum(p.bytes_done for p in mine), sum(p.bytes_total for p in mine)
+    return f"{len(mine)} workers stage {rollout.to}: {done * 10 // total * 10} % of {total} bytes"
 
 
 def _timings(world: World, rollout: Rollout) -> RolloutTimings | None:

@@ -84,4 +84,12 @@ def complaint_of(worker: Worker) -> str | None:
     problem = None
     if worker.report and worker.reachable:
         problem = worker.report.failure or worker.report.refusal
-    return f"{problem.code}: {problem.message}" if problem else None
+    return f"{problem.code}: {problem.message}" if problem else awaited_by(worker)
+
+
+def awaited_by(worker: Worker, version: str | None = None) -> str | None:
+    """Return what a worker's prepare (of ``version``, or any) waits for; None if it does not."""
+    progress = worker.report.progress if worker.report and worker.reachable else None
+    if progress is None or progress.waiting_for is None:
+        return None
+    return f"waits: {progress.waiting_for}" if version in {None, progress.version} else None

@@ -1,5 +1,6 @@
 """The objects of a fleet."""
 
+import json
 from typing import Any
 
 import pytest
@@ -123,3 +124,53 @@ def test_a_template_merges_named_things_and_renames_nothing() -> None:
 )
 def test_the_root_of_the_weights_is_above_the_version(path: str, root: str) -> None:
     assert manifests.weights_root(path) == root
+
+
+def container(spec: dict[str, Any], name: str) -> dict[str, Any]:
+    found = [*spec["initContainers"], *spec["containers"]]
+    return next(one for one in found if one["name"] == name)
+
+
+def variables(spec: dict[str, Any]) -> dict[str, str]:
+    return {e["name"]: e.get("value", "") for e in container(spec, "sidecar")["env"]}
+
+
+@pytest.mark.parametrize(
+    ("cache", "volume", "limits"),
+    [
+        ({}, {"sizeLimit": "1Ti"}, (str(1 << 40), None)),
+        ({"size": "3Gi"}, {"sizeLimit": "3Gi"}, (str(3 << 30), None)),
+        (
+            {"size": 5000, "medium": "Memory"},
+            {"sizeLimit": 5000, "medium": "Memory"},
+            ("5000", "0"),
+        ),
+    ],
+)
+def test_the_cache_is_a_bounded_volume_that_only_the_sidecar_writes(
+    cache: dict[str, Any], volume: dict[str, Any], limits: tuple[str, str | None]
+) -> None:
+    spec = pod(weights={"path": "/w/{version}", "cache": cache})["spec"]
+
+    assert {"name": "cache", "emptyDir": volume} in spec["volumes"]
+    env = variables(spec)
+    assert (env["RLFLEET_CACHE_BYTES"], env.get("RLFLEET_CACHE_SPARE")) == limits
+    mount = {"name": "cache", "mountPath": env["RLFLEET_CACHE_DIR"]}
+    assert mount in container(spec, "sidecar")["volumeMounts"]
+    assert mount | {"readOnly": True} in container(spec, "engine")["volumeMounts"]
+
+
+@pytest.mark.parametrize("weights", [None, {"path": "/w/{version}", "cache": {"enabled": False}}])
+def test_without_a_cache_there_is_no_trace_of_it(weights: dict[str, Any] | None) -> None:
+    assert "cache" not in json.dumps(pod(weights=weights)["spec"]).lower()
+
+
+def test_what_is_about_one_version_restarts_nobody_and_the_cache_s_default_neither() -> None:
+    def digest(**weights: Any) -> str:
+        spec = {"weights": {"path": "/w/{version}"} | weights}
+        return manifests.template_hash(fleets.fleet(spec))
+
+    told = {"digest": f"sha256:{'0' * 64}", "step": 7, "runId": "a"}
+    written = {"cache": {"enabled": True, "medium": "Disk"}}
+    assert digest() == digest(**told) == digest(**written)
+    assert digest() != digest(cache={"size": "1Gi"}) != digest(cache={"enabled": False})

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.checkpoint import Checkpoints
+from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.store import Store
+from rlfleet_sidecar.work import Work
 from tests.fakes.checkpoints import (
     CONFIG,
     CORRUPTIONS,
@@ -22,6 +24,7 @@ from tests.fakes.checkpoints import (
     write_model,
     write_version,
 )
+from tests.fakes.engine import digest_of
 
 VERSION = "step-1"
 
@@ -38,16 +41,22 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def checkpoints(model: Path, root: Path, **settings: Any) -> Checkpoints:
-    return Checkpoints(
-        Settings.model_validate(
-            {"model_name": "m", "model_path": model, "weights_path": f"{root}/{{version}}"}
-            | settings
-        )
+class Subject(Store):
+    """Prepares a version and returns what is held of it."""
+
+    def check(self, version: str, digest: str | None = None) -> Checkpoint:
+        self.prepare(Work(version, 30), digest, frozenset())
+        return self.demand(version)
+
+
+def checkpoints(model: Path, root: Path, **settings: Any) -> Subject:
+    made = Settings.model_validate(
+        {"model_name": "m", "model_path": model, "weights_path": f"{root}/{{version}}"} | settings
     )
+    return Subject(made, Checkpoints(made))
 
 
-def refusal(subject: Checkpoints, version: str = VERSION) -> SidecarError:
+def refusal(subject: Subject, version: str = VERSION) -> SidecarError:
     with pytest.raises(SidecarError) as caught:
         subject.check(version)
     return caught.value
@@ -62,6 +71,7 @@ def test_a_complete_version_passes(model: Path, root: Path, shards: int) -> None
     assert checked.directory == directory
     assert len(checked.files) == shards
     assert checked.tensors == len(SHAPES)
+    assert checked.digest == digest_of(directory)
     assert checked.nbytes == sum(2 * shape[0] * (shape[1:] or (1,))[0] for shape in SHAPES.values())
 
 
@@ -214,13 +224,13 @@ def test_a_version_that_is_written_again_after_its_check_is_noticed(
 ) -> None:
     subject = checkpoints(model, root)
     write_version(root, VERSION, 1)
-    checked = subject.check(VERSION)
-    subject.check_unchanged(checked)
+    subject.check(VERSION)
+    subject.demand(VERSION)
 
     write_version(root, VERSION, 2)
 
     with pytest.raises(SidecarError, match="written again"):
-        subject.check_unchanged(checked)
+        subject.demand(VERSION)
 
 
 def test_a_check_that_takes_too_long_ends(model: Path, root: Path) -> None:

@@ -1,0 +1,57 @@
+"""Are a tensor's values finite? Asked of samples, of raw bytes. Pure.
+
+A training run that has gone wrong writes NaN over whole tensors, norms among the first;
+a small tensor is looked at wholly and of a large one a few percent, spread evenly. The
+test needs no arithmetic: a float is not finite exactly when its exponent is all ones.
+"""
+
+from collections.abc import Iterator
+
+_BLOCK = 4096
+_BLOCKS = 64
+WHOLE_BYTES = _BLOCK * _BLOCKS
+"""Up to this size a piece is looked at wholly."""
+_ALIGNED = 8
+
+_EXPONENTS = {
+    "BF16": (2, 0x7F, 0x80),
+    "F16": (2, 0x7C, 0),
+    "F32": (4, 0x7F, 0x80),
+    "F64": (8, 0x7F, 0xF0),
+    "F8_E5M2": (1, 0x7C, 0),
+    # Has no infinity: all ones but the sign is its only NaN.
+    "F8_E4M3": (1, 0x7F, 0),
+    "F8_E8M0": (1, 0xFF, 0),
+}
+"""Bytes of an element, and the bits that are all ones in its last byte and the one before."""
+_MATCHES = {
+    mask: bytes(byte & mask == mask for byte in range(256))
+    for mask in {top for _, top, _ in _EXPONENTS.values()}
+}
+
+
+def has_odd_values(dtype: str, piece: memoryview) -> bool:
+    """Tell whether a NaN or an infinity is seen in a piece that begins with an element."""
+    if dtype not in _EXPONENTS:
+        return False
+    return any(_is_odd(dtype, bytes(piece[begin:end])) for begin, end in _samples(len(piece)))
+
+
+def _samples(nbytes: int) -> Iterator[tuple[int, int]]:
+    if nbytes <= WHOLE_BYTES:
+        yield 0, nbytes
+        return
+    for place in range(_BLOCKS):
+        begin = (nbytes - _BLOCK) * place // (_BLOCKS - 1) // _ALIGNED * _ALIGNED
+        yield begin, begin + _BLOCK
+
+
+def _is_odd(dtype: str, data: bytes) -> bool:
+    width, top, below = _EXPONENTS[dtype]
+    suspects = data[width - 1 :: width].translate(_MATCHES[top])
+    place = suspects.find(1)
+    while place >= 0:
+        if not below or data[place * width + width - 2] & below == below:
+            return True
+        place = suspects.find(1, place + 1)
+    return False

@@ -1,0 +1,152 @@
+"""The versions that can be reloaded at once, and how one becomes such. Blocking: use a thread.
+
+It must stay true that a version which is held was checked and read to its last byte, and
+that what is handed to the engine still is what was checked then.
+"""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rlfleet_contract.api import BASE_VERSION
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.cache import Cache, Record
+from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints
+from rlfleet_sidecar.content import Content
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.manifest import manifest_of
+from rlfleet_sidecar.place import Folder
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.staging import Staging
+from rlfleet_sidecar.work import Work
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Store:
+    """Prepares versions and holds them."""
+
+    def __init__(self, settings: Settings, checkpoints: Checkpoints) -> None:
+        self._checkpoints = checkpoints
+        self._cache: Cache | None = None
+        if settings.cache_dir is not None:
+            self._cache = Cache(settings.cache_dir, settings.cache_bytes, settings.cache_spare)
+        self._in_place: dict[str, Checkpoint] = {}
+        """Versions that are read where they lie: the base model, and all without a cache."""
+
+    def vocabulary(self) -> int:
+        """Tell how many tokens the model knows."""
+        return self._checkpoints.vocabulary()
+
+    def staged(self) -> list[str]:
+        """Tell the versions in the cache, newest first."""
+        return [record.checkpoint.version for record in self._records()]
+
+    def held(self, version: str) -> Checkpoint | None:
+        """Tell what is known of a version that can be reloaded; looks at no file."""
+        if version in self._in_place:
+            return self._in_place[version]
+        return next(
+            (r.checkpoint for r in self._records() if r.checkpoint.version == version), None
+        )
+
+    def demand(self, version: str) -> Checkpoint:
+        """Return a version that is held and still is what was checked; raises if not."""
+        record = self._cache.find(version) if self._cache else None
+        checkpoint = self._in_place.get(version) if record is None else record.checkpoint
+        if checkpoint is None:
+            raise SidecarError(Code.NOT_PREPARED, f"version {version} is not held any more")
+        if version in self._in_place:
+            try:
+                self._checkpoints.demand_unchanged(version, checkpoint.files)
+            except SidecarError:
+                self._in_place.pop(version, None)
+                raise
+        return checkpoint
+
+    def note_served(self, version: str | None) -> None:
+        """Note what the engine serves: it is kept after the next version."""
+        if self._cache is not None and version is not None:
+            self._cache.note_served(version)
+
+    def prepare(self, work: Work, digest: str | None, needed: frozenset[str]) -> bool:
+        """Check and read a version; tells whether it was not held before.
+
+        Args:
+            work: Told how far it is; ends it.
+            digest: What the version's manifest must hash to.
+            needed: Versions that must not be evicted for it.
+
+        """
+        if self._known(work.version, digest) is not None:
+            return False
+        with _told(work.version), self._checkpoints.checked(work.version) as (folder, content):
+            work.waiting_for = None
+            self._read(work, folder, content, digest, needed)
+        return True
+
+    def _records(self) -> tuple[Record, ...]:
+        return self._cache.records() if self._cache else ()
+
+    def _known(self, version: str, digest: str | None) -> Checkpoint | None:
+        """Return a version that is held, unless its directory holds another by now."""
+        record = self._cache.find(version) if self._cache else None
+        if record is not None:
+            found, sources = record.checkpoint, record.sources
+        elif version in self._in_place:
+            found = self._in_place[version]
+            sources = found.files
+        else:
+            return None
+        is_other = digest not in {None, found.manifest}
+        if is_other or self._checkpoints.is_rewritten(version, sources):
+            return None
+        return found if record is not None else self._unchanged(found)
+
+    def _unchanged(self, found: Checkpoint) -> Checkpoint | None:
+        try:
+            return self.demand(found.version)
+        except SidecarError:
+            return None
+
+    def _read(
+        self,
+        work: Work,
+        folder: Folder,
+        content: Content,
+        digest: str | None,
+        needed: frozenset[str],
+    ) -> None:
+        manifest = manifest_of(folder, content, digest)
+        staging = Staging(folder, content, manifest, work)
+        version, found = work.version, None if manifest is None else manifest.digest
+
+        def checkpoint(hashed: str) -> Checkpoint:
+            tensors, nbytes = len(content.tensors), content.nbytes
+            return Checkpoint(version, folder.path, content.files, tensors, nbytes, hashed, found)
+
+        if self._cache is None or version == BASE_VERSION:
+            self._in_place[version] = checkpoint(staging.run(None))
+            return
+        self._cache.make_room(version, [stamp.size for stamp in content.files], needed)
+        with self._cache.draft() as draft:
+            made = checkpoint(staging.run(draft))
+            work.demand_wanted()
+            self._cache.admit(draft, made, content.files)
+
+
+@contextmanager
+def _told(version: str) -> Iterator[None]:
+    """Tell in the contract's words what the file system says."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise SidecarError(
+                Code.CACHE_FULL,
+                f"the cache's file system was full before {version} was copied: free the node's"
+                " disk, or raise spec.weights.cache.size",
+            ) from error
+        raise SidecarError(
+            Code.CHECKPOINT_UNREADABLE, f"reading {version} failed: {error.strerror or error}"
+        ) from error

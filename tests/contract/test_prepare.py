@@ -1,0 +1,376 @@
+"""Versions are waited for, checked and staged while the engine serves."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage, WorkerReport
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.room import footprint
+from tests.contract.conftest import TOKEN, settled
+from tests.contract.subject import Subject, Versions, client_of
+from tests.fakes.checkpoints import write_manifest, write_version
+from tests.fakes.worker import Worker
+
+
+def waits(report: WorkerReport) -> bool:
+    return report.progress is not None and report.progress.waiting_for is not None
+
+
+@asynccontextmanager
+async def serving(
+    model: Path, weights: Path, scratch: Path, **settings: Any
+) -> AsyncIterator[Subject]:
+    """Run a worker with other settings."""
+    ports: dict[str, Any] = {"engine_port": 0, "admin_port": 0, "poll_s": 0.05, "probe_tokens": 2}
+    worker = Worker("127.0.0.1", model, weights, TOKEN, scratch, **ports, **settings)
+    async with worker, worker.client() as admin, client_of(worker.engine_url) as engine:
+        await settled(worker, lambda report: report.stage is Stage.CLOSED)
+        yield Subject(admin, engine, "fake", Versions())
+
+
+def room_for(copies: int, weights: Path) -> int:
+    return copies * footprint([(weights / "step-1" / "model.safetensors").stat().st_size])
+
+
+def cache_of(tmp_path: Path) -> Path:
+    return tmp_path / "pod" / "cache" / "versions"
+
+
+def prepare(subject: Subject, version: str, **fields: Any) -> "asyncio.Task[Any]":
+    return asyncio.create_task(subject.send(api.PREPARE_PATH, version, **fields))
+
+
+async def test_a_version_is_waited_for_until_its_marker_is_there(
+    fake: Worker, subject: Subject, weights: Path
+) -> None:
+    before = await subject.serve(subject.versions.first)
+    call = prepare(subject, "step-7")
+    missing = await settled(fake, waits)
+    (weights / "step-7").mkdir()
+    unmarked = await settled(
+        fake, lambda r: bool(r.progress and "no marker" in (r.progress.waiting_for or ""))
+    )
+    assert missing.progress is not None
+    assert "step-7 does not exist" in (missing.progress.waiting_for or "")
+    assert (unmarked.stage, unmarked.refusal) == (Stage.OPEN, None)
+    assert (await subject.complete(max_tokens=1)).status_code == 200
+
+    write_version(weights, "step-7", seed=7)
+
+    report = WorkerReport.model_validate_json((await call).content)
+    assert (report.prepared, report.proved) == ("step-7", before.proved)
+    assert report.last_change == before.last_change
+    assert (await subject.ok(api.UPDATE_WEIGHTS_PATH, "step-7")).proved == "step-7"
+
+
+async def test_waiting_ends_with_what_was_missing(subject: Subject) -> None:
+    began = asyncio.get_running_loop().time()
+
+    problem = await subject.refused(
+        Code.VERSION_NOT_FOUND, api.PREPARE_PATH, subject.versions.absent, timeout_s=0.7
+    )
+
+    assert 0.6 < asyncio.get_running_loop().time() - began < 3
+    assert (await subject.report()).refusal == problem
+
+
+async def test_what_was_staged_outlives_the_trainer_s_copy(
+    fake: Worker, subject: Subject, weights: Path
+) -> None:
+    await subject.serve(subject.versions.first)
+    version = subject.versions.second
+    prepared = await subject.ok(api.PREPARE_PATH, version)
+    shutil.rmtree(weights / version)
+
+    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, version)
+
+    assert (report.proved, report.stage) == (version, Stage.OPEN)
+    assert prepared.staged == [version, subject.versions.first]
+    assert prepared.prepared_bytes is not None
+    assert prepared.prepared_bytes > 0
+    shutil.rmtree(weights / subject.versions.first)
+    assert (await subject.serve(subject.versions.first)).proved == subject.versions.first
+
+
+async def test_a_restarted_sidecar_finds_what_was_staged_and_sweeps_out_the_rest(
+    fake: Worker, subject: Subject, weights: Path, tmp_path: Path
+) -> None:
+    await subject.serve(subject.versions.first)
+    version, cache = subject.versions.second, cache_of(tmp_path)
+    before = await subject.ok(api.PREPARE_PATH, version)
+    await fake.stop_sidecar()
+    shutil.rmtree(weights / version)
+    (cache / ".draft-of-a-sidecar-that-died").mkdir()
+    shutil.copytree(cache / version, cache / "step-8")
+    (cache / "step-9").mkdir()
+    (cache / "step-9" / "model.safetensors").write_bytes(b"half")
+
+    await fake.start_sidecar()
+
+    report = await settled(fake, lambda report: report.stage is Stage.OPEN)
+    assert (report.prepared, report.staged) == (version, before.staged)
+    assert {path.name for path in cache.iterdir()} == set(before.staged)
+    assert (await subject.ok(api.UPDATE_WEIGHTS_PATH, version)).proved == version
+
+
+async def test_a_copy_from_before_the_machine_was_started_is_not_trusted(
+    fake: Worker, subject: Subject, tmp_path: Path
+) -> None:
+    version = subject.versions.first
+    await subject.ok(api.PREPARE_PATH, version)
+    await fake.stop_sidecar()
+    record = cache_of(tmp_path) / version / ".record.json"
+    told = json.loads(record.read_text()) | {"machine_boot": "another"}
+    record.write_text(json.dumps(told))
+
+    await fake.start_sidecar()
+
+    report = await settled(fake, lambda report: report.stage is Stage.CLOSED)
+    assert (report.prepared, report.staged) == (None, [])
+    assert (await subject.serve(version)).proved == version
+
+
+async def test_a_copy_that_was_tampered_with_pauses_nobody(
+    fake: Worker, subject: Subject, tmp_path: Path
+) -> None:
+    before = await subject.serve(subject.versions.first)
+    version = subject.versions.second
+    await subject.ok(api.PREPARE_PATH, version)
+    next((cache_of(tmp_path) / version).glob("*.safetensors")).touch()
+
+    await subject.refused(Code.NOT_PREPARED, api.UPDATE_WEIGHTS_PATH, version)
+
+    report = await subject.report()
+    assert (report.stage, report.prepared, report.paused_s) == (Stage.OPEN, None, None)
+    assert report.last_change == before.last_change
+    assert fake.engine.gate.is_open
+    assert (await subject.serve(version)).proved == version
+
+
+async def test_a_newer_prepare_takes_the_place_of_one_that_waits(
+    fake: Worker, subject: Subject
+) -> None:
+    call = prepare(subject, subject.versions.absent)
+    await settled(fake, waits)
+
+    report = await subject.ok(api.PREPARE_PATH, subject.versions.first)
+
+    assert (report.prepared, report.refusal) == (subject.versions.first, None)
+    reply = await call
+    assert (reply.status_code, reply.json()["code"]) == (409, Code.BUSY)
+    assert subject.versions.first in reply.json()["message"]
+    assert (await subject.report()).refusal is None
+
+
+async def test_a_newer_prepare_leaves_nothing_of_one_that_copies(
+    fake: Worker, subject: Subject, weights: Path, tmp_path: Path
+) -> None:
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    # A copy stands still during a change.
+    fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.6)
+    change = asyncio.create_task(subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second))
+    await settled(fake, lambda report: report.stage is Stage.LOADING)
+    for version in ("step-7", "step-8"):
+        write_version(weights, version, seed=7)
+    older = prepare(subject, "step-7")
+    await settled(fake, lambda r: bool(r.progress and r.progress.bytes_done))
+    assert [path for path in cache_of(tmp_path).iterdir() if path.name.startswith(".draft")]
+
+    newer = prepare(subject, "step-8")
+
+    assert (await older).json()["code"] == Code.BUSY
+    assert (await change).json()["proved"] == subject.versions.second
+    report = WorkerReport.model_validate_json((await newer).content)
+    assert (report.prepared, report.staged[0]) == ("step-8", "step-8")
+    assert "step-7" not in report.staged
+    assert {path.name for path in cache_of(tmp_path).iterdir()} == set(report.staged)
+
+
+async def test_a_prepared_version_is_installed_while_another_is_waited_for(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    call = prepare(subject, subject.versions.absent)
+    await settled(fake, waits)
+
+    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+
+    assert report.proved == subject.versions.second
+    assert waits(report)
+    await subject.ok(api.PREPARE_PATH, subject.versions.first)
+    assert (await call).json()["code"] == Code.BUSY
+
+
+async def test_the_same_prepare_joins_the_one_under_way(
+    fake: Worker, subject: Subject, weights: Path
+) -> None:
+    operation = uuid4().hex
+    calls = [prepare(subject, "step-7", operation=operation) for _caller in range(2)]
+    await settled(fake, waits)
+
+    write_version(weights, "step-7", seed=7)
+
+    first, second = [await call for call in calls]
+    assert (first.status_code, first.content) == (200, second.content)
+
+
+async def test_a_version_that_was_written_again_is_staged_again(
+    subject: Subject, weights: Path
+) -> None:
+    first = await subject.serve(subject.versions.first)
+    await subject.serve(subject.versions.second)
+    write_version(weights, subject.versions.first, seed=99)
+
+    again = await subject.serve(subject.versions.first)
+
+    assert first.proof is not None
+    assert again.proof is not None
+    assert again.proof.tokens != first.proof.tokens
+
+
+async def test_current_previous_and_next_are_kept(subject: Subject, weights: Path) -> None:
+    for step in range(3, 7):
+        write_version(weights, f"step-{step}", seed=step)
+    for step in (1, 2, 3):
+        await subject.serve(f"step-{step}")
+    await subject.ok(api.PREPARE_PATH, "step-4")
+
+    report = await subject.ok(api.PREPARE_PATH, "step-5")
+
+    assert report.staged == ["step-5", "step-3", "step-2"]
+
+
+async def test_room_for_two_goes_without_the_previous_version(
+    model: Path, weights: Path, tmp_path: Path
+) -> None:
+    for step in (3, 4):
+        write_version(weights, f"step-{step}", seed=step)
+    room = room_for(2, weights)
+    async with serving(model, weights, tmp_path / "pod", cache_bytes=room) as subject:
+        for version in ("step-1", "step-3"):
+            await subject.serve(version)
+
+        report = await subject.ok(api.PREPARE_PATH, "step-4")
+
+        assert report.staged == ["step-4", "step-3"]
+
+
+async def test_a_version_that_does_not_fit_is_refused_and_evicts_nothing(
+    model: Path, weights: Path, tmp_path: Path
+) -> None:
+    write_version(weights, "step-3", seed=3)
+    room = room_for(1, weights)
+    async with serving(model, weights, tmp_path / "pod", cache_bytes=room) as subject:
+        before = await subject.serve("step-1")
+
+        problem = await subject.refused(Code.CACHE_FULL, api.PREPARE_PATH, "step-3")
+
+        assert f"takes {room} bytes and 0 of the cache's {room}" in problem.message
+        assert "spec.weights.cache.size" in problem.message
+        report = await subject.report()
+        assert (report.stage, report.staged) == (Stage.OPEN, ["step-1"])
+        assert report.last_change == before.last_change
+        assert list(cache_of(tmp_path).iterdir()) == [cache_of(tmp_path) / "step-1"]
+
+
+async def test_a_share_of_the_file_system_is_left_to_others(
+    model: Path, weights: Path, tmp_path: Path
+) -> None:
+    async with serving(model, weights, tmp_path / "pod", cache_spare=0.9999) as subject:
+        problem = await subject.refused(Code.CACHE_FULL, api.PREPARE_PATH, "step-1")
+
+    assert "left to the node" in problem.message
+
+
+async def test_without_a_cache_the_trainer_s_files_are_read(
+    model: Path, weights: Path, tmp_path: Path
+) -> None:
+    async with serving(model, weights, tmp_path / "pod", cache_dir=None) as subject:
+        report = await subject.serve("step-1")
+        assert (report.proved, report.staged) == ("step-1", [])
+        version = subject.versions.second
+        await subject.ok(api.PREPARE_PATH, version)
+        next((weights / version).glob("*.safetensors")).touch()
+
+        await subject.refused(Code.CHECKPOINT_INVALID, api.UPDATE_WEIGHTS_PATH, version)
+
+        report = await subject.report()
+        assert (report.stage, report.prepared, report.paused_s) == (Stage.OPEN, None, None)
+        assert (await subject.serve(version)).proved == version
+
+
+async def test_files_that_change_between_pause_and_reload_are_noticed_and_the_pause_undone(
+    model: Path, weights: Path, tmp_path: Path
+) -> None:
+    async with serving(model, weights, tmp_path / "pod", cache_dir=None) as subject:
+        await subject.serve("step-1")
+        version = subject.versions.second
+        await subject.ok(api.PREPARE_PATH, version)
+        await subject.ok(api.PAUSE_PATH, version)
+        next((weights / version).glob("*.safetensors")).touch()
+
+        await subject.refused(Code.CHECKPOINT_INVALID, api.RELOAD_PATH, version)
+
+        assert (await subject.report()).stage is Stage.OPEN
+
+
+async def test_a_sidecar_that_ends_does_not_wait_for_a_version(
+    fake: Worker, subject: Subject
+) -> None:
+    call = prepare(subject, subject.versions.absent, timeout_s=60)
+    await settled(fake, waits)
+
+    async with asyncio.timeout(3):
+        await fake.stop_sidecar()
+
+    await asyncio.gather(call, return_exceptions=True)
+
+
+async def test_the_manifest_s_digest_is_demanded_before_anything_is_staged(
+    subject: Subject, weights: Path
+) -> None:
+    digest = write_manifest(weights / subject.versions.first)
+
+    await subject.refused(
+        Code.DIGEST_MISMATCH,
+        api.PREPARE_PATH,
+        subject.versions.first,
+        digest=f"sha256:{'0' * 64}",
+    )
+    report = await subject.ok(api.PREPARE_PATH, subject.versions.first, digest=digest)
+
+    assert report.staged == [subject.versions.first]
+    await subject.refused(
+        Code.DIGEST_MISMATCH,
+        api.PREPARE_PATH,
+        subject.versions.second,
+        digest=digest,
+    )
+    assert (await subject.report()).staged == [subject.versions.first]
+
+
+async def test_a_change_in_parts_goes_on_though_another_version_was_prepared_meanwhile(
+    fake: Worker, subject: Subject, weights: Path
+) -> None:
+    await subject.serve(subject.versions.first)
+    version, command = subject.versions.second, {"operation": uuid4().hex}
+    await subject.ok(api.PREPARE_PATH, version, **command)
+    await subject.ok(api.UPDATE_WEIGHTS_PATH, version, **command, through="Pause")
+    write_version(weights, "step-3", seed=3)
+    between = await subject.ok(api.PREPARE_PATH, "step-3")
+
+    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, version, **command)
+
+    assert between.prepared == "step-3"
+    assert (report.stage, report.proved) == (Stage.OPEN, version)
+    await subject.refused(Code.NOT_PREPARED, api.UPDATE_WEIGHTS_PATH, subject.versions.first)

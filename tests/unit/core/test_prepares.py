@@ -1,0 +1,104 @@
+"""What a prepare asks for, and what is told while it waits and copies."""
+
+from typing import Any
+
+import pytest
+
+from rlfleet_contract.models import Progress, Stage, Verb, WorkerReport
+from rlfleet_operator.core.actions import Prepare
+from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.status import status_of
+from rlfleet_operator.core.world import World
+from rlfleet_operator.resource_rollout import RolloutSpec
+from rlfleet_operator.wire import body_of
+from tests.workers import recorded, worker, world
+
+DIGEST = f"sha256:{'a' * 64}"
+WEIGHTS = {"path": "/weights/{version}", "digest": DIGEST}
+
+
+def asking(*seen: Any, **spec: Any) -> World:
+    status = recorded("step-2", "Preparing")
+    return world(*seen, status=status, weightVersion="step-2", weights=WEIGHTS, **spec)
+
+
+def prepares(seen: World) -> list[Prepare]:
+    return [action for action in plan(seen).actions if isinstance(action, Prepare)]
+
+
+def waiting(ordinal: int, progress: Progress) -> Any:
+    running = {"verb": Verb.PREPARE, "operation": "rollout-1", "version": progress.version}
+    return worker(ordinal, running=running, progress=progress)
+
+
+def test_the_digest_goes_with_the_version_that_it_is_about() -> None:
+    assert [p.digest for p in prepares(asking(worker(0)))] == [DIGEST]
+
+
+def test_a_fallback_is_not_compared_with_the_target_s_digest() -> None:
+    held_back = asking(worker(0, Stage.CLOSED), rollout={"paused": True})
+
+    assert [(p.version, p.digest) for p in prepares(held_back)] == [("step-1", None)]
+
+
+def test_only_a_worker_that_serves_or_has_nothing_to_serve_waits_for_its_version() -> None:
+    seen = asking(worker(0), worker(1, Stage.CLOSED))
+    fresh = world(
+        worker(0, Stage.CLOSED),
+        status=recorded("step-2", "Preparing", **{"from": ""}),
+        weightVersion="step-2",
+    )
+
+    assert {p.worker: p.waits for p in prepares(seen)} == {"qwen-0": True, "qwen-1": False}
+    assert [p.waits for p in prepares(fresh)] == [True]
+
+
+@pytest.mark.parametrize(("waits", "wait_s"), [(True, None), (False, 0)])
+def test_the_sidecar_is_told_how_long_and_what(*, waits: bool, wait_s: float | None) -> None:
+    rollout = RolloutSpec.model_validate({"timeouts": {"prepareSeconds": 7}})
+
+    body = body_of(Prepare("qwen-0", "step-2", "rollout-1", DIGEST, waits), rollout)
+
+    assert body.model_dump(include={"timeout_s", "wait_s", "digest"}) == {
+        "timeout_s": 7,
+        "wait_s": wait_s,
+        "digest": DIGEST,
+    }
+
+
+def test_what_a_prepare_waits_for_is_told_and_is_not_stalled() -> None:
+    awaited = Progress(version="step-2", waiting_for="/weights/step-2 has no marker STABLE")
+    status = status_of(*seen_and_rollout(asking(waiting(0, awaited), worker(1))))
+
+    assert status.rollout is not None
+    assert status.rollout.message == "qwen-0 waits: /weights/step-2 has no marker STABLE"
+    assert status.workers[0].message == "waits: /weights/step-2 has no marker STABLE"
+    assert (status.rollout.phase, status.workers[0].phase) == ("Preparing", "Preparing")
+    assert "Stalled" not in {condition.type for condition in status.conditions}
+
+
+def test_copying_is_told_in_tenths_over_all_workers() -> None:
+    half = Progress(version="step-2", bytes_done=59, bytes_total=100)
+    none = Progress(version="step-2", bytes_total=100)
+    status = status_of(*seen_and_rollout(asking(waiting(0, half), waiting(1, none))))
+
+    assert status.rollout is not None
+    assert status.rollout.message == "2 workers stage step-2: 20 % of 200 bytes"
+
+
+def test_a_prepare_of_another_version_says_nothing_of_this_rollout() -> None:
+    other = Progress(version="step-9", waiting_for="nothing")
+    status = status_of(*seen_and_rollout(asking(waiting(0, other))))
+
+    assert status.rollout is not None
+    assert status.rollout.message == ""
+
+
+def test_an_older_sidecar_s_report_has_no_progress() -> None:
+    report = WorkerReport.model_validate({"session": "s", "stage": "Open"})
+
+    assert (report.progress, report.staged, report.prepared_bytes) == (None, [], None)
+
+
+def seen_and_rollout(seen: World) -> tuple[World, Any]:
+    return seen, plan(seen).rollout
