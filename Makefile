@@ -90,6 +90,10 @@ bench: setup ## Measure
 faults: setup ## Strike every request of operator and sidecars with every kind of fault
 	@$(PY) -m faults
 
+.PHONY: test-faults
+test-faults: ## Strike a hundred requests, the same ones each time
+	@$(DEV)suite faults
+
 .PHONY: replay
 replay: setup ## Run one plan again: make replay PLAN=faults/failed/NAME.yaml
 	@$(PY) -m faults run $(PLAN)

@@ -1,6 +1,6 @@
-"""Run the tests with whatever they need: python3 -m dev.suite quick integration e2e.
+"""Run the tests with whatever they need: python3 -m dev.suite quick integration faults e2e.
 
-`quick` needs only the Python environment, `integration` the Kubernetes binaries,
+`quick` needs only the Python environment, `integration` and `faults` the Kubernetes binaries,
 `e2e` the cluster and the images. What is missing is made first, side by side where
 that helps. A cluster that this run started is taken down at its end; one that was
 up before stays.
@@ -18,8 +18,11 @@ from dev.steps import StepFailed
 PARTS = {
     "quick": ["tests/unit", "tests/property", "tests/contract"],
     "integration": ["tests/integration"],
+    "faults": [],
     "e2e": ["tests/e2e"],
 }
+_FAULTS = 100
+"""How many requests are struck, of all that `make faults` strikes."""
 
 
 def main() -> None:
@@ -32,13 +35,14 @@ def main() -> None:
     was_up = target.is_existing() or cluster.is_up()
     try:
         if "quick" in parts:
-            _pytest("quick")
+            _run("quick")
         _build(parts)
-        if "integration" in parts:
-            _pytest("integration")
+        for part in ("integration", "faults"):
+            if part in parts:
+                _run(part)
         if "e2e" in parts:
             build.make()
-            _pytest("e2e")
+            _run("e2e")
     finally:
         if "e2e" in parts and not was_up:
             cluster.down()
@@ -47,7 +51,7 @@ def main() -> None:
 def _build(parts: list[str]) -> None:
     """Compile and build images side by side, before the first test that needs either."""
     programs, debian, images = [], [], []
-    if "integration" in parts:
+    if {"integration", "faults"} & set(parts):
         programs += [binaries.CONTROL_PLANE]
         debian += [packages.CONTROL_PLANE]
     if "e2e" in parts:
@@ -60,10 +64,9 @@ def _build(parts: list[str]) -> None:
     steps.run(binaries.build_steps(*programs), build.build_steps(images))
 
 
-def _pytest(part: str) -> None:
-    paths = [path for path in _paths(part) if (cache.REPOSITORY / path).exists()]
+def _run(part: str) -> None:
     started = time.monotonic()
-    argv = [str(venv.python()), "-m", "pytest", *paths]
+    argv = [str(venv.python()), "-m", *_module(part)]
     variables = {
         **environment.everything(),
         "PATH": f"{binaries.path('kubectl').parent}:{environment.search_path()}",
@@ -73,6 +76,13 @@ def _pytest(part: str) -> None:
     steps.say(f"{part} tests … {time.monotonic() - started:.0f} s")
     if done.returncode:
         raise StepFailed(f"{part} tests failed")
+
+
+def _module(part: str) -> list[str]:
+    """Return what Python is to run."""
+    if part == "faults":
+        return ["faults", f"--only={_FAULTS}"]
+    return ["pytest", *(path for path in _paths(part) if (cache.REPOSITORY / path).exists())]
 
 
 def _paths(part: str) -> list[str]:

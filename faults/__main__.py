@@ -44,7 +44,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="these alone")
     parser.add_argument("--mode", action="append", help="these alone")
     parser.add_argument("--match", default="", help="plans whose name holds this")
-    parser.add_argument("--width", type=int, default=3, help="runs under way at once")
+    parser.add_argument("--width", type=int, default=2, help="runs under way at once")
     return parser.parse_args()
 
 
@@ -72,7 +72,11 @@ def _chosen(plans: Sequence[Plan], options: argparse.Namespace) -> list[Plan]:
         for plan in plans
         if options.match in plan.name and (not options.mode or plan.mode in options.mode)
     ]
-    return spread(found, options.only) if options.only else found
+    if not options.only:
+        return found
+    kept = [plan for plan in campaign.kept() if plan.workload in {p.workload for p in plans}]
+    chosen = spread(found, options.only)
+    return [*kept, *(plan for plan in chosen if plan not in kept)][: options.only]
 
 
 def summary(outcomes: Sequence[Outcome], at: datetime, seconds: float) -> dict[str, Any]:

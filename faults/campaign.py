@@ -87,12 +87,18 @@ async def references(on: Stage, workloads: Iterable[str], width: int) -> dict[st
 def plans(known: Mapping[str, Reference], *, every: bool) -> list[Plan]:
     """Return a plan for each request and mode; not ``every`` mode, the lesser ones take turns."""
     made: list[Plan] = []
+    used: Counter[tuple[str, str]] = Counter()
     for name, one in sorted(known.items()):
-        for number, place in enumerate(one.places):
+        for place in one.places:
             fitting = [mode for mode in MODES.values() if _fits(mode, place)]
-            chosen = fitting if every else _turn(fitting, number)
+            chosen = fitting if every else _turn(fitting, used)
             made += [_plan(name, place, mode) for mode in chosen]
     return made
+
+
+def kept() -> list[Plan]:
+    """Return the plans that have shown a bug once."""
+    return [Plan.read(path) for path in sorted((Path(__file__).parent / "plans").glob("*.yaml"))]
 
 
 def _fits(mode: Mode, place: Place) -> bool:
@@ -100,12 +106,12 @@ def _fits(mode: Mode, place: Place) -> bool:
     return mode.side is place.side and (not mode.steps or step in mode.steps)
 
 
-def _turn(modes: Sequence[Mode], number: int) -> list[Mode]:
-    always = [mode for mode in modes if mode.always]
+def _turn(modes: Sequence[Mode], used: Counter[tuple[str, str]]) -> list[Mode]:
+    """Return the modes that are always tried, and the others that came least often so far."""
     others = [mode for mode in modes if not mode.always]
-    first = number * TURNS
-    picked = {others[(first + n) % len(others)].name for n in range(TURNS)} if others else set()
-    return always + [mode for mode in others if mode.name in picked]
+    picked = sorted(others, key=lambda mode: used[mode.side, mode.name])[:TURNS]
+    used.update((mode.side, mode.name) for mode in picked)
+    return [mode for mode in modes if mode.always] + picked
 
 
 def _plan(workload: str, place: Place, mode: Mode) -> Plan:

@@ -27,7 +27,7 @@ BY_HAND = {
     r"verified_by|verifiedBy": "whoever comes first has no peer to be compared with",
 }
 """What is never compared, and why; the rest of what differs between two sound runs is found."""
-_BY_HAND = re.compile("|".join(BY_HAND))
+BY_HAND_PATTERN = re.compile("|".join(BY_HAND))
 
 
 async def seen(cell: Cell) -> dict[str, str]:
@@ -42,7 +42,7 @@ async def seen(cell: Cell) -> dict[str, str]:
     tree = {kind: _named(await _listed(cell, path)) for kind, path in collections.items()}
     tree["workers"] = {name: _worker(cell, name) for name in cell.hollow()}
     leaves = dict(_leaves(tree, ""))
-    return {path: leaf for path, leaf in leaves.items() if not _BY_HAND.search(path)}
+    return {path: leaf for path, leaf in leaves.items() if not BY_HAND_PATTERN.search(path)}
 
 
 async def _listed(cell: Cell, path: str) -> list[Json]:

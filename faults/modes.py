@@ -56,7 +56,7 @@ SIDECAR = (
     Mode("sidecar-kill-before", Side.SIDECAR, "sidecar killed"),
     Mode("sidecar-kill-after", Side.SIDECAR, "sidecar killed"),
 )
-_BEFORE_RELOAD = ("close", "pause", "flush", "is_paused", "open")
+_BEFORE_RELOAD = ("close", "pause", "flush", "open")
 ENGINE = (
     Mode("operator-kill", Side.ENGINE, "operator killed"),
     Mode("sidecar-kill-before", Side.ENGINE, "sidecar killed", always=True),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dev.apiserver import ControlPlane
+from dev.steps import StepFailed
 from faults import endstate
 from faults.cell import Cell, Materials
 from faults.ledger import Ledger
@@ -21,6 +22,10 @@ REST_S = 3.0
 """How long nothing may be written then."""
 TRIES = 3
 _SETTLE_S = 1.5
+_QUIET_S = 0.7
+_START_S = 15.0
+_SLOWNESS = 4.0
+"""Where a workload alone takes longer than a quarter of that time, the machine is given more."""
 _LOG_LINES = 40
 
 
@@ -44,6 +49,8 @@ class Reference:
     end: dict[str, str]
     masked: set[str]
     reloads: dict[str, int]
+    seconds: float
+    """From its first act to its end, in the slower run."""
 
 
 @dataclass(slots=True)
@@ -59,6 +66,7 @@ class Outcome:
     end: dict[str, str] = field(default_factory=dict)
     reloads: dict[str, int] = field(default_factory=dict)
     log: str = ""
+    act_seconds: float = 0.0
 
     @property
     def is_good(self) -> bool:
@@ -67,17 +75,18 @@ class Outcome:
 
 
 async def reference(stage: Stage, workload: str) -> Reference:
-    """Run a workload twice without faults; RuntimeError when it does not end well by itself."""
+    """Run a workload twice without faults; StepFailed when it does not end well by itself."""
     first, second = [await run(stage, workload, None, None) for _ in range(2)]
     for one in (first, second):
         if one.broken:
-            raise RuntimeError(f"{workload} without faults: {one.broken}\n{one.log}")
+            raise StepFailed(f"{workload} without faults: {one.broken}\n{one.log}")
     return Reference(
         workload,
         [place for place in first.places if place in set(second.places)],
         first.end,
         endstate.unstable(first.end, second.end),
         {n: max(r.reloads.get(n, 0) for r in (first, second)) for n in first.reloads},
+        max(first.act_seconds, second.act_seconds),
     )
 
 
@@ -121,11 +130,13 @@ async def _observed(cell: Cell, workload: str, wanted: Reference | None, outcome
             await work.prepare(cell)
             await _at_rest(cell)
             cell.ledger.open()
+            begun = time.monotonic()
             await work.act(cell)
             if wanted is None:
                 await until(lambda: work.done(cell), "the workload is done")
             else:
                 await _as_wanted(cell, wanted)
+            outcome.act_seconds = time.monotonic() - begun
             await _at_rest(cell)
             outcome.broken += await _rest(cell, wanted)
         except Stuck as stuck:
@@ -140,12 +151,16 @@ async def _as_wanted(cell: Cell, wanted: Reference) -> None:
     """Wait until all is as without the fault."""
     begun = time.monotonic()
     left: list[str] = []
-    while (time.monotonic() - max(begun, cell.ledger.fired_at or 0)) < WITHIN_S:
-        left = await _differences(cell, wanted)
-        if not left:
-            return
+    within_s = max(WITHIN_S, _SLOWNESS * wanted.seconds)
+    while (time.monotonic() - max(begun, cell.ledger.fired_at or 0)) < within_s:
+        # Whoever still writes has not ended; to read everything costs the machine more.
+        if cell.ledger.quiet_s > _QUIET_S:
+            left = await _differences(cell, wanted)
+            if not left:
+                return
         await asyncio.sleep(0.2)
-    raise Stuck(f"not as without the fault after {WITHIN_S:.0f} s: {'; '.join(left[:8])}")
+    left = left or await _differences(cell, wanted)
+    raise Stuck(f"not as without the fault after {within_s:.0f} s: {'; '.join(left[:8])}")
 
 
 async def _differences(cell: Cell, wanted: Reference) -> list[str]:
@@ -157,10 +172,13 @@ async def _differences(cell: Cell, wanted: Reference) -> list[str]:
 
 
 async def _at_rest(cell: Cell) -> None:
-    """Wait until the operator has written nothing for a moment."""
+    """Wait until the operator, one that was started anew too, has written nothing for a moment."""
 
     async def is_quiet() -> bool:
-        return cell.ledger.quiet_s > _SETTLE_S
+        ledger, crashed_at = cell.ledger, cell.crashed_at
+        # Whoever takes a fleet over writes its epoch; where no fleet is left nobody does.
+        has_begun = ledger.wrote_at > crashed_at or time.monotonic() - crashed_at > _START_S
+        return has_begun and ledger.quiet_s > _SETTLE_S
 
     await until(is_quiet, "the operator comes to rest")
 
@@ -197,6 +215,10 @@ def _tracebacks(cell: Cell) -> list[str]:
 
 
 def _tail(cell: Cell) -> str:
-    if not cell.log.exists():
-        return ""
-    return "\n".join(cell.log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+    """Return the end of every log."""
+    logs = [cell.log, *sorted(cell.scratch.glob("pods/*/sidecar.log"))]
+    told = {log: log.read_text(errors="replace") for log in logs if log.exists()}
+    return "\n".join(
+        f"--- {log.relative_to(cell.scratch)}\n" + "\n".join(text.splitlines()[-_LOG_LINES:])
+        for log, text in told.items()
+    )

@@ -14,7 +14,7 @@ from rlfleet_operator.adapters.kube import Json
 
 FLEET = "qwen"
 SECOND = "mini"
-STEP_S = 30.0
+STEP_S = 90.0
 """How long a step may wait for what it needs to see."""
 Act = Callable[[Cell], Awaitable[None]]
 Done = Callable[[Cell], Awaitable[bool]]
