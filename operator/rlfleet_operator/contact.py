@@ -13,6 +13,8 @@ from rlfleet_operator.wire import Body
 _FIRST_RETRY_S = 1.0
 _LAST_RETRY_S = 15.0
 _BUSY_RETRY_S = 0.3
+_LOST_S = 5.0
+"""The answer of a command whose worker does nothing for so long is lost."""
 _IDLE: dict[str, object] = {"in_flight": 0, "paused_s": None, "expires_s": None, "epoch": None}
 """What differs from one report to the next without being news."""
 
@@ -42,6 +44,8 @@ class Contact:
     """The highest epoch that the sidecar told: nothing of a lower one is sent to it."""
     answered: bool = False
     """Whether a question has come to its end, with an answer or without."""
+    idle_since: float = 0.0
+    """Since when the worker does nothing although a command waits for its answer."""
 
     @property
     def is_at_rest(self) -> bool:
@@ -75,6 +79,14 @@ class Contact:
             return True
         # Nearly all are equal: the copies are made for the few that are not.
         return known != report and _lasting(known) != _lasting(report)
+
+    def give_up_lost(self, now: float) -> None:
+        """Wait no longer for the answer of a command that is not being carried out."""
+        is_busy = self.report is None or not self.reachable or self.report.running is not None
+        if self.command is None or is_busy:
+            self.idle_since = now
+        elif now - self.idle_since > _LOST_S:
+            self.command.cancel()
 
     def settle(self) -> None:
         """Note that a command is under way no more, once the worker has told how it stands.

@@ -120,6 +120,7 @@ class Contacts:
             contact.hurried.clear()
             if not contact.pod.terminating:
                 await self._ask(contact)
+            contact.give_up_lost(time.monotonic())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval(contact)):
                     await contact.hurried.wait()
@@ -199,7 +200,7 @@ class Contacts:
             contact.command.cancel()
         if contact.calling_for != about:
             contact.calling_for, contact.failures = about, 0
-        contact.calling = _VERBS[type(action)]
+        contact.calling, contact.idle_since = _VERBS[type(action)], time.monotonic()
         contact.command = self._spawn(contact, self._send(contact, action, rollout, taken))
         # Of a change that takes longer the steps are worth watching.
         asyncio.get_running_loop().call_later(
