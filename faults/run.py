@@ -1,6 +1,7 @@
 """One run of one workload, with a fault or without, and what its oracles say."""
 
 import asyncio
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,10 +85,15 @@ async def reference(stage: Stage, workload: str) -> Reference:
         workload,
         [place for place in first.places if place in set(second.places)],
         first.end,
-        endstate.unstable(first.end, second.end),
+        endstate.unstable(first.end, second.end) | _free(workload, first.end),
         {n: max(r.reloads.get(n, 0) for r in (first, second)) for n in first.reloads},
         max(first.act_seconds, second.act_seconds),
     )
+
+
+def _free(workload: str, end: dict[str, str]) -> set[str]:
+    pattern = re.compile(WORKLOADS[workload].free)
+    return {path for path in end if pattern.search(path)}
 
 
 async def struck(stage: Stage, plan: Plan, wanted: Reference) -> Outcome:

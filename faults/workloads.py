@@ -29,6 +29,8 @@ class Workload:
     """Before anything is recorded or struck."""
     act: Act
     done: Done
+    free: str = r"^$"
+    """What may end in one way or another, as a pattern of paths."""
 
 
 class Stuck(Exception):  # noqa: N818 - it reads as what happened
@@ -188,7 +190,8 @@ WORKLOADS = {
         Workload("scale-down", _fleet(3), _scale_down_in_rollout, _synced),
         Workload("bad-then-good", _fleet(), _bad_then_good, _synced),
         Workload("delete", _fleet(), _delete_in_rollout, _is_gone),
-        Workload("supersede", _fleet(), _supersede, _synced),
+        # Which version most workers serve is open at the moment of the second patch.
+        Workload("supersede", _fleet(), _supersede, _synced, free=r"rollout\.from$|history\."),
         Workload("engine-dies", _fleet(), _engine_dies, _is_back),
         Workload("template", _fleet(), _template, _is_replaced),
         Workload("two-fleets", _two_fleets, _two_change, _both_synced),
