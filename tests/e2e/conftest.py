@@ -42,7 +42,9 @@ def made_fleet(shell: Shell) -> Fleet:
 @pytest.fixture
 def fleet(made_fleet: Fleet) -> Fleet:
     """The fleet, two workers that serve step-0."""
-    made_fleet.declare("step-0", replicas=2, rollout={"pauseMode": "Keep", "maxUnavailable": 1})
+    limits = {"prepareSeconds": 15}
+    rollout = {"pauseMode": "Keep", "maxUnavailable": 1, "timeouts": limits}
+    made_fleet.declare("step-0", replicas=2, rollout=rollout)
     made_fleet.wait_synced()
     # A worker of an earlier test may still be draining.
     until(lambda: len(made_fleet.pods()) == 2, 120, "two pods")

@@ -146,6 +146,7 @@ class Trainer:
         code = (
             "import pathlib, shutil, os\n"
             f"d = pathlib.Path('/data/weights/{version}')\n"
+            "d.is_symlink() and d.unlink()\n"
             "shutil.rmtree(d, ignore_errors=True)\n"
             f"shutil.copytree('/data/weights/{like}', d)\n"
             f"f = d / 'model.safetensors'\n{spoil}\n"

@@ -1,0 +1,145 @@
+"""Bad checkpoints on real vLLM, all classes in one go under load: named, and nobody paused."""
+
+from functools import partial
+
+import pytest
+
+from tests.e2e.scenario import Fleet, Trainer, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+HELP = """
+import hashlib, json, struct
+def split():
+    data = f.read_bytes()
+    n = struct.unpack('<Q', data[:8])[0]
+    return json.loads(data[8:8 + n]), data[8 + n:]
+def write(header, data):
+    text = json.dumps(header).encode()
+    text += b' ' * (-len(text) % 8)
+    f.write_bytes(struct.pack('<Q', len(text)) + text + data)
+def header(change):
+    found, data = split()
+    change(found, next(n for n in found if n.endswith('norm.weight')))
+    write(found, data)
+def value(bits):
+    found, data = split()
+    norm = next(n for n in found if n.endswith('norm.weight'))
+    data = bytearray(data)
+    at = found[norm]['data_offsets'][0]
+    data[at:at + len(bits)] = bits
+    write(found, bytes(data))
+def manifest(change=lambda files: None):
+    files = {p.name: {'size': p.stat().st_size,
+                      'sha256': hashlib.sha256(p.read_bytes()).hexdigest()}
+             for p in d.glob('*.safetensors')}
+    change(files)
+    (d / 'rlfleet-manifest.json').write_text(json.dumps({'files': files}))
+def index(change=lambda names: None):
+    names = {name: f.name for name in split()[0] if name != '__metadata__'}
+    change(names)
+    (d / 'model.safetensors.index.json').write_text(json.dumps({'weight_map': names}))
+"""
+CLASSES = {
+    "no marker": ("(d / 'STABLE').unlink()", "CheckpointIncomplete"),
+    "begun anew": (
+        (
+            "(d / 'STABLE').rename(d / '.finished'); (d / '.sender_ready').touch();"
+            " os.utime(d / '.finished', (1, 1))"
+        ),
+        "CheckpointIncomplete",
+    ),
+    "no directory": ("shutil.rmtree(d)", "VersionNotFound"),
+    "no weights": ("f.unlink()", "CheckpointInvalid"),
+    "cut by half": ("os.truncate(f, f.stat().st_size // 2)", "CheckpointInvalid"),
+    "cut by little": ("os.truncate(f, f.stat().st_size - 4096)", "CheckpointInvalid"),
+    "empty": ("os.truncate(f, 0)", "CheckpointInvalid"),
+    "zeroed header": ("f.write_bytes(bytes(4096) + f.read_bytes()[4096:])", "CheckpointInvalid"),
+    "header that is no JSON": (
+        "f.write_bytes(struct.pack('<Q', 9) + f.read_bytes()[8:])",
+        "CheckpointInvalid",
+    ),
+    "missing tensor": ("header(lambda h, n: h.pop(n))", "CheckpointInvalid"),
+    "renamed tensor": ("header(lambda h, n: h.update(other=h.pop(n)))", "CheckpointInvalid"),
+    "another shape": (
+        "header(lambda h, n: h[n].update(shape=[1, *h[n]['shape']]))",
+        "CheckpointInvalid",
+    ),
+    "another dtype": (
+        (
+            "header(lambda h, n: h[n].update("
+            "dtype={'BF16': 'I16', 'F16': 'I16', 'F32': 'I32'}[h[n]['dtype']]))"
+        ),
+        "CheckpointInvalid",
+    ),
+    "a NaN": (
+        (
+            "norm = next(n for n in split()[0] if n.endswith('norm.weight'))\n"
+            "value(b'\\xc0\\x7f' if split()[0][norm]['dtype'] == 'BF16' else b'\\0\\0\\xc0\\x7f')"
+        ),
+        "CheckpointInvalid",
+    ),
+    "an index without its shard": (
+        "index(lambda names: names.update(x='model-9.safetensors'))",
+        "CheckpointInvalid",
+    ),
+    "an index that forgets": (
+        "index(lambda names: names.pop(sorted(names)[0]))",
+        "CheckpointInvalid",
+    ),
+    "a pickle": ("(d / 'pytorch_model.bin').write_bytes(b'x')", "CheckpointInvalid"),
+    "code": ("(d / 'modeling.py').write_text('')", "CheckpointInvalid"),
+    "code of its own": (
+        "(d / 'config.json').write_text(json.dumps({'auto_map': {'AutoModel': 'x.Y'}}))",
+        "CheckpointInvalid",
+    ),
+    "another architecture": (
+        "(d / 'config.json').write_text(json.dumps({'hidden_size': 1}))",
+        "CheckpointInvalid",
+    ),
+    "bytes other than the manifest's": (
+        (
+            "manifest()\nfound, data = split()\n"
+            "write(found, data[:-2] + bytes(b ^ 1 for b in data[-2:]))"
+        ),
+        "DigestMismatch",
+    ),
+    "a manifest that forgets": ("manifest(lambda files: files.clear())", "DigestMismatch"),
+    "a link out": ("f.unlink(); f.symlink_to('/etc/passwd')", "PathRefused"),
+    "a linked directory": (
+        "r = d.parent / 'real'; shutil.rmtree(r, True); d.rename(r); d.symlink_to(r)",
+        "PathRefused",
+    ),
+    "unreadable": ("os.chmod(f, 0)", "CheckpointUnreadable"),
+}
+
+
+def test_every_class_is_refused_with_its_reason_and_pauses_nobody(
+    fleet: Fleet, trainer: Trainer
+) -> None:
+    fleet.declare("step-0", rollout={"timeouts": {"prepareSeconds": 4}})
+    before, answers, pods = fleet.wait_synced(), fleet.answers(), fleet.identities()
+    versions = {f"bad-{place}": name for place, name in enumerate(CLASSES)}
+    for version, name in versions.items():
+        trainer.write(version, "step-1", HELP + CLASSES[name][0])
+    seen = {}
+
+    with fleet.under_load() as tallies:
+        for version, name in versions.items():
+            fleet.declare(version)
+            until(partial(_is_refused, fleet, version), 60, f"{name} is refused")
+            seen[name] = fleet.status()["rollout"]["message"]
+    after = fleet.status()
+
+    told = {name: said.split(": ")[1] for name, said in seen.items()}
+    assert told == {name: code for name, (_, code) in CLASSES.items()}
+    assert tallies[0].lost == 0, tallies
+    assert after["serving"] == "step-0"
+    assert [w["windowMs"] for w in after["workers"]] == [w["windowMs"] for w in before["workers"]]
+    assert fleet.identities() == pods
+    assert fleet.answers() == answers
+
+
+def _is_refused(fleet: Fleet, version: str) -> bool:
+    rollout = fleet.status()["rollout"]
+    return bool(rollout["to"] == version and rollout["phase"] == "Refused")
