@@ -145,8 +145,11 @@ async def test_a_copy_that_was_tampered_with_pauses_nobody(
     version = subject.versions.second
     await subject.ok(api.PREPARE_PATH, version)
     next((cache_of(tmp_path) / version).glob("*.safetensors")).touch()
+    flushes = fake.engine.flushes
 
     await subject.refused(Code.NOT_PREPARED, api.UPDATE_WEIGHTS_PATH, version)
+
+    assert fake.engine.flushes == flushes, "a pause would have been followed by a flush"
 
     report = await subject.report()
     assert (report.stage, report.prepared, report.paused_s) == (Stage.OPEN, None, None)
