@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import baseline, findings, machine, plots, rollout, scale, window
+from bench import baseline, findings, machine, plots, rollout, scale, strategies, window
 from dev import steps
 from dev.steps import say
 
-PARTS = ("scale", "window", "rollout", "baseline")
+PARTS = ("scale", "window", "strategies", "rollout", "baseline")
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -48,6 +48,9 @@ def _parts(*, quick: bool, as_it_is: bool) -> dict[str, Callable[[], findings.Pa
         "scale": lambda: scale.measure((8,) if quick else (16, 64, 256), 1 if quick else 3),
         "window": lambda: window.measure(
             tiny=2 if quick else 12, large=0 if quick else 6, as_it_is=as_it_is
+        ),
+        "strategies": lambda: strategies.measure(
+            changes=1 if quick else 3, loaded=1 if quick else 2, as_it_is=as_it_is
         ),
         "rollout": lambda: rollout.measure(
             sizes=(1,) if quick else (1, 2, 4), repeats=1 if quick else 5, as_it_is=as_it_is

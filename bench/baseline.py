@@ -13,10 +13,11 @@ from bench.fleet import BOOT_S, Fleet
 from dev.images import names
 from dev.shell import Shell
 from dev.steps import say
+from rlfleet_contract import api
 from rlfleet_operator.core import manifests
 from rlfleet_operator.core.world import fleet_from
 
-_NAME = "baseline"
+NAME = "baseline"
 _REPLICAS = 2
 _OURS = ("--middleware=", "--worker-extension-cls=", "--model=")
 _NOTES = """
@@ -39,12 +40,12 @@ def measure(*, repeats: int, as_it_is: bool) -> Part:
         model = cluster.TINY
         cluster.write_checkpoints(shell, model)
         cluster.run_script(shell, "bootable.py", "/data", model.name, *model.versions)
-        _apply(shell, model, model.versions[0])
-        _complete(shell)
+        apply(shell, model, model.versions[0])
+        complete(shell)
         for turn in range(repeats):
-            _apply(shell, model, model.versions[(turn + 1) % 2])
+            apply(shell, model, model.versions[(turn + 1) % 2])
             begun = time.time()
-            _complete(shell)
+            complete(shell)
             took.append(time.time() - begun)
             say(f"rolled in {took[-1]:.1f} s")
     found = summary(took)
@@ -58,12 +59,25 @@ def measure(*, repeats: int, as_it_is: bool) -> Part:
     )
 
 
-def _apply(shell: Shell, model: cluster.Model, version: str) -> None:
+def apply(shell: Shell, model: cluster.Model, version: str) -> None:
+    """Have the Deployment serve this version, sooner or later."""
     shell.kubectl("apply", "-f", "-", stdin=json.dumps(_deployment(shell, model, version)))
 
 
-def _complete(shell: Shell) -> None:
-    shell.kubectl("rollout", "status", f"deployment/{_NAME}", f"--timeout={BOOT_S}s")
+def complete(shell: Shell) -> None:
+    """Wait until its rollout is complete."""
+    shell.kubectl("rollout", "status", f"deployment/{NAME}", f"--timeout={BOOT_S}s")
+
+
+def service() -> dict[str, Any]:
+    """Return the Service of its pods."""
+    port = {"port": api.ENGINE_PORT, "targetPort": "http"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": NAME},
+        "spec": {"selector": {"app": NAME}, "ports": [port]},
+    }
 
 
 def _deployment(shell: Shell, model: cluster.Model, version: str) -> dict[str, Any]:
@@ -72,7 +86,7 @@ def _deployment(shell: Shell, model: cluster.Model, version: str) -> dict[str, A
     raw["metadata"] |= {"namespace": cluster.NAMESPACE, "uid": "", "generation": 1}
     defaults = manifests.Defaults(names.recorded()["worker"])
     pod = manifests.pod(fleet_from(raw), 0, defaults)["spec"]
-    labels = {"app": _NAME}
+    labels = {"app": NAME}
     spec = {
         "automountServiceAccountToken": False,
         "securityContext": pod["securityContext"],
@@ -82,7 +96,7 @@ def _deployment(shell: Shell, model: cluster.Model, version: str) -> dict[str, A
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": _NAME},
+        "metadata": {"name": NAME},
         "spec": {
             "replicas": _REPLICAS,
             "selector": {"matchLabels": labels},

@@ -16,6 +16,8 @@ Figures = dict[str, Any]
 TITLES = {
     "pause_overhead_ms": "pause window minus the engine's reload, tiny model (ms)",
     "pause_window_ratio": "pause window / the engine's reload, model of about 1 GiB",
+    "pause_window_by_strategy_ratio": "a worker's pause window / its bare reload, tiny model",
+    "rollout_throughput_ratio": "tokens per second through a rollout / before it, 2 workers",
     "patch_to_proved_s": "patch to every worker proved, real vLLM (s)",
     "patch_to_proved_overhead_s": "the same, minus the workers' own pause windows (s)",
     "control_time_s": "patch to every worker proved, fake engines, maxUnavailable 25% (s)",

@@ -64,6 +64,11 @@ class Fleet:
         self._shell.kubectl("apply", "-f", "-", stdin=json.dumps(self.manifest()))
         self._wait(BOOT_S)
 
+    def follow(self, strategy: str) -> None:
+        """Have the changes from now on made by this strategy."""
+        patch = json.dumps({"spec": {"rollout": {"strategy": strategy}}})
+        self._shell.kubectl("patch", "rlf", self.model.name, "--type=merge", "-p", patch)
+
     def delete(self) -> None:
         """End it, and wait until its pods are gone."""
         self._shell.kubectl("delete", "rlf", self.model.name, "--ignore-not-found")

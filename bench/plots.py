@@ -18,6 +18,8 @@ def draw(latest: Mapping[str, Any], folder: Path) -> None:
         _scale(figures, folder / "scale.png")
     if "window" in latest["parts"]:
         _window(latest["parts"]["window"]["detail"]["phases_ms"], folder / "window.png")
+    if "strategies" in latest["parts"]:
+        _throughput(latest["parts"]["strategies"]["detail"], folder / "throughput.png")
     if "patch_to_proved_s" in figures:
         _rollout(figures, folder / "rollout.png")
 
@@ -75,6 +77,22 @@ def _rollout(figures: Mapping[str, Any], path: Path) -> None:
     axes.set_ylabel("seconds")
     axes.set_title("kubectl patch to every worker proved, real vLLM", fontsize=10)
     axes.legend(fontsize=8)
+    picture.savefig(path, dpi=120)
+    plt.close(picture)
+
+
+def _throughput(detail: Mapping[str, Any], path: Path) -> None:
+    """Draw the fleet's tokens per second around a rollout; the restart has its own time."""
+    lines = detail["tokens_per_s"]
+    picture, rows = plt.subplots(len(lines), 1, figsize=(9, 1.9 * len(lines)), layout="constrained")
+    for axes, (name, line) in zip(rows, lines.items(), strict=True):
+        axes.plot([at for at, _ in line], [rate for _, rate in line], drawstyle="steps-post")
+        axes.axvline(0, color="grey", linestyle=":")
+        axes.set_title(name, loc="left", fontsize=10)
+        axes.set_ylabel("tokens/s")
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+    rows[-1].set_xlabel("seconds from the patch")
     picture.savefig(path, dpi=120)
     plt.close(picture)
 
