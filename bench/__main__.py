@@ -45,7 +45,9 @@ def main() -> None:
 def _parts(*, quick: bool, as_it_is: bool) -> dict[str, Callable[[], findings.Part]]:
     """Return what can be measured, in the order in which it is."""
     return {
-        "scale": lambda: scale.measure((8,) if quick else (16, 64, 256), 1 if quick else 3),
+        "scale": lambda: scale.measure(
+            {8: 1} if quick else {16: 3, 64: 3, 256: 3, 1000: 1},
+        ),
         "window": lambda: window.measure(
             tiny=2 if quick else 12, large=0 if quick else 6, as_it_is=as_it_is
         ),

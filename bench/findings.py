@@ -25,6 +25,7 @@ TITLES = {
     "operator_cpu_s": "operator's CPU time for one such rollout at 25% (s)",
     "operator_rss_mib": "operator's memory after the rollouts (MiB)",
     "api_writes": "operator's writes to the API for one rollout at 25%",
+    "api_sent_kib": "what the operator sent with them (KiB)",
     "fleet_object_kib": "the fleet object, as JSON, at the largest fleet (KiB)",
     "status_writes_per_s_max": "most status writes in any second of a rollout",
     "status_writes_at_rest": "status writes in 30 s at rest",

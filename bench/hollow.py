@@ -1,8 +1,9 @@
 """The workers of the scale benchmark, in a process of their own: python -m bench.hollow.
 
 Real sidecars over fake engines, hundreds in one process. They look at their engines
-seldom, because they share the cores with what is measured. For every line on standard
-input it prints one line of JSON: what each worker proved last, and when.
+seldom, because they share the cores with what is measured, and reach them without a
+socket: in a loop full of work a connection over loopback would time out. For every line on
+standard input it prints one line of JSON: what each worker proved last, and when.
 """
 
 import argparse
@@ -10,7 +11,9 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+import httpx
 from kubernetes.aio import client, config
 
 from rlfleet_operator.adapters.kube import Kube
@@ -23,12 +26,27 @@ POLL_S = 10.0
 PROBE_S = 5.0
 
 
+class Joined(Worker):
+    """A worker whose sidecar calls the engine's application without a socket."""
+
+    def _way(self) -> httpx.AsyncBaseTransport:
+        return httpx.ASGITransport(self._engine)
+
+    async def _engine(self, scope: Any, receive: Any, send: Any) -> None:
+        # The present start's: an engine that came anew has another application.
+        await self.engine.application(scope, receive, send)
+
+    async def _listen(self) -> None:
+        """Accept nothing: no sampler asks these engines."""
+
+
 async def main() -> None:
     """Stand for every pod of a namespace until standard input ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kubeconfig")
     parser.add_argument("namespace")
     parser.add_argument("scratch", type=Path)
+    parser.add_argument("share", help="PLACE/COUNT: the PLACEth of COUNT such processes")
     options = parser.parse_args()
     settings = client.Configuration()
     await config.load_kube_config(options.kubeconfig, client_configuration=settings)
@@ -37,6 +55,7 @@ async def main() -> None:
     for seed, version in enumerate(VERSIONS, start=1):
         checkpoints.write_version(weights, version, seed)
     model = checkpoints.write_model(options.scratch / "model")
+    place, count = map(int, options.share.split("/"))
     node = HollowNode(
         kube,
         options.namespace,
@@ -45,6 +64,9 @@ async def main() -> None:
         options.scratch / "pods",
         probe_s=PROBE_S,
         choose=lambda _: {"poll_s": POLL_S},
+        make=Joined,
+        addresses=(f"127.{100 + place}.{b}.{c}" for b in range(250) for c in range(1, 250)),
+        is_mine=lambda name: int(name.rpartition("-")[2]) % count == place,
     )
     async with node:
         while await asyncio.to_thread(sys.stdin.readline):

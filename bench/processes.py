@@ -5,8 +5,8 @@ import json
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,36 +44,57 @@ async def operator(plane: ControlPlane, namespace: str, log: Path) -> AsyncItera
 
 
 class Workers:
-    """The process of hollow workers."""
+    """The processes of hollow workers."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    def __init__(self, processes: Sequence[Process]) -> None:
+        self._processes = processes
 
     @property
-    def pid(self) -> int:
-        """The process's id."""
-        return self._process.pid
+    def pids(self) -> list[int]:
+        """The processes' ids."""
+        return [process.pid for process in self._processes]
 
     async def reports(self) -> list[dict[str, Any]]:
         """Ask every worker what it proved last, and when."""
-        if self._process.stdin is None or self._process.stdout is None:
-            raise RuntimeError("the workers were started without pipes")
-        self._process.stdin.write(b"\n")
-        line = await self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the hollow workers ended: see workers.log")
-        told: list[dict[str, Any]] = json.loads(line)
-        return told
+        told = await asyncio.gather(*map(_told, self._processes))
+        return [one for share in told for one in share]
+
+
+async def _told(process: Process) -> list[dict[str, Any]]:
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("the workers were started without pipes")
+    process.stdin.write(b"\n")
+    line = await process.stdout.readline()
+    if not line:
+        raise RuntimeError("the hollow workers ended: see workers.log")
+    told: list[dict[str, Any]] = json.loads(line)
+    return told
 
 
 @asynccontextmanager
 async def workers(plane: ControlPlane, namespace: str, scratch: Path) -> AsyncIterator[Workers]:
-    """Run hollow workers for one namespace."""
-    log = scratch / "workers.log"
+    """Run hollow workers for one namespace, in as many processes as there are cores."""
+    count = os.cpu_count() or 1
+    async with AsyncExitStack() as stack:
+        yield Workers(
+            [
+                await stack.enter_async_context(_share(plane, namespace, scratch, place, count))
+                for place in range(count)
+            ]
+        )
+
+
+@asynccontextmanager
+async def _share(
+    plane: ControlPlane, namespace: str, scratch: Path, place: int, count: int
+) -> AsyncIterator[Process]:
+    folder = scratch / str(place)
+    folder.mkdir()
+    log = folder / "workers.log"
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bench.hollow"),
-            *(str(plane.kubeconfig), namespace, str(scratch)),
+            *(str(plane.kubeconfig), namespace, str(folder), f"{place}/{count}"),
             env=variables(),
             stdin=PIPE,
             stdout=PIPE,
@@ -81,7 +102,7 @@ async def workers(plane: ControlPlane, namespace: str, scratch: Path) -> AsyncIt
             limit=_LINE_LIMIT,
         )
     async with _living(process, log):
-        yield Workers(process)
+        yield process
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""How long the control takes when engines cost nothing: 16 to 256 workers.
+"""How long the control takes when engines cost nothing: 16 to 1,000 workers.
 
 A real etcd and API server, the operator as a process with its default settings, and
 real sidecars over fake engines in another process. What is timed is one rollout: from
@@ -11,7 +11,7 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ BUDGETS = ("25%", "100%")
 FLEET = "qwen"
 REST_S = 30.0
 _SETTLE_S = 6.0
-_BOOT_S = 300.0
+_BOOT_S = 600.0
 _ROLLOUT_S = 300.0
 
 
@@ -41,10 +41,12 @@ One rollout: from the answer to the patch of spec.weightVersion until the last w
 report says when it had proved the version; medians over the rollouts.
 
 etcd, API server, controller-manager, operator and all sidecars share the machine's cores:
-with 256 workers most of the time is theirs, not the operator's.
+with 256 workers and more most of the time is theirs, not the operator's: compare the CPU seconds.
 
-Engines are fakes that load a real tiny checkpoint at once; sidecars are real, all in one
-process, and look at their engines every {POLL_S:g} s (1 s in a pod), readiness every {PROBE_S:g} s.
+Engines are fakes that load a real tiny checkpoint at once. Sidecars are real and whole, with
+their HTTP servers, journals and checks, but share as many processes as there are cores,
+call their engines without a socket, and look at them every {POLL_S:g} s (1 s in a pod);
+readiness every {PROBE_S:g} s.
 
 Operator CPU is taken from /proc, from before the patch until the status told the end; API
 writes are all its requests to Kubernetes other than GET, Events included.
@@ -61,13 +63,22 @@ class Rollout:
     told_s: float
     window_max_s: float
     cpu_s: float
+    workers_cpu_s: float
+    """Of all sidecars and fake engines."""
     api_writes: int
+    api_bytes: int
+    """What the operator sent to the API server."""
     passes: int
     """Of the operator's loop over the fleet."""
     pass_ms: float
     """What one took on average, without waiting."""
     writes_s: list[float]
     """When the status was written, in seconds after the patch."""
+
+    @property
+    def api_kib(self) -> float:
+        """The same in KiB."""
+        return self.api_bytes / 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +98,15 @@ class Bench:
     async def rollout(self, version: str) -> Rollout:
         """Change the version and measure what it takes."""
         self.witness.forget()
-        cpu, writes = machine.cpu_s(self.operator), await _api_writes()
+        cpu, writes, sent = machine.cpu_s(self.operator), await _api_writes(), await _api_bytes()
+        workers_cpu = sum(map(machine.cpu_s, self.workers.pids))
         passes, inside_s = await _passes()
         await self.patch(weightVersion=version)
         begun = time.time()
         told = await self.witness.until(lambda seen: seen.has_proved(version), _ROLLOUT_S)
         cpu, writes = machine.cpu_s(self.operator) - cpu, await _api_writes() - writes
+        sent = await _api_bytes() - sent
+        workers_cpu = sum(map(machine.cpu_s, self.workers.pids)) - workers_cpu
         passes_after, inside_after_s = await _passes()
         await asyncio.sleep(_SETTLE_S)
         reports = await self.workers.reports()
@@ -101,7 +115,9 @@ class Bench:
             told_s=told.at - begun,
             window_max_s=max(r["window_s"] for r in reports),
             cpu_s=cpu,
+            workers_cpu_s=workers_cpu,
             api_writes=writes,
+            api_bytes=sent,
             passes=round(passes_after - passes),
             pass_ms=rounded((inside_after_s - inside_s) / (passes_after - passes) * 1000),
             writes_s=[round(at - begun, 2) for at in self.witness.writes()],
@@ -124,6 +140,11 @@ async def _api_writes() -> int:
     return round(sum(n for labels, n in found.items() if "GET" not in labels))
 
 
+async def _api_bytes() -> int:
+    port, name = processes.METRICS_PORT, "rlfleet_api_sent_bytes_total"
+    return round(sum((await asyncio.to_thread(machine.counters, port, name)).values()))
+
+
 async def _passes() -> tuple[float, float]:
     """Return how many passes the operator made, and how many seconds it was in them."""
     port, name = processes.METRICS_PORT, "rlfleet_reconcile_seconds"
@@ -137,13 +158,13 @@ async def _status_writes() -> int:
     return round(sum((await asyncio.to_thread(machine.counters, port, name)).values()))
 
 
-def measure(sizes: Sequence[int], repeats: int) -> Part:
-    """Measure fleets of these sizes."""
+def measure(repeats: Mapping[int, int]) -> Part:
+    """Measure so many rollouts at each budget, by size of the fleet."""
     steps.run(apiserver.ready_steps())
     with apiserver.running(apiserver.GARBAGE_COLLECTION + apiserver.SERVICE_ACCOUNTS) as plane:
         _kubectl(plane, "apply", "-f", str(cache.REPOSITORY / "crds"))
         _kubectl(plane, "wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
-        return _part([asyncio.run(_fleet(plane, size, repeats)) for size in sizes])
+        return _part([asyncio.run(_fleet(plane, size, n)) for size, n in repeats.items()])
 
 
 def _kubectl(plane: apiserver.ControlPlane, *words: str) -> None:
@@ -229,6 +250,7 @@ def _part(found: Sequence[dict[str, Any]]) -> Part:
             "operator_cpu_s": by_size("25%", "cpu_s"),
             "operator_rss_mib": {str(f["workers"]): rounded(f["rss_mib"]) for f in found},
             "api_writes": by_size("25%", "api_writes"),
+            "api_sent_kib": by_size("25%", "api_kib"),
             "fleet_object_kib": rounded(max(f["object_kib"] for f in found)),
             "status_writes_per_s_max": max(most_within(r.writes_s, 1.0) for r in every),
             "status_writes_at_rest": max(f["writes_at_rest"] for f in found),
@@ -259,6 +281,7 @@ def _rows(fleet: dict[str, Any]) -> list[dict[str, Any]]:
                 "status tells, s": rounded(median(r.told_s for r in rollouts)),
                 "longest window, s": rounded(median(r.window_max_s for r in rollouts)),
                 "operator CPU, s": rounded(median(r.cpu_s for r in rollouts)),
+                "sidecars' CPU, s": rounded(median(r.workers_cpu_s for r in rollouts)),
                 "API writes": round(median(r.api_writes for r in rollouts)),
                 "passes": round(median(r.passes for r in rollouts)),
                 "ms a pass": rounded(median(r.pass_ms for r in rollouts)),

@@ -54,12 +54,13 @@ class HollowNode:
         choose: Choose = lambda _: {},
         make: Callable[..., Worker] = Worker,
         addresses: Iterator[str] = _addresses,
+        is_mine: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._kube, self._model, self._weights, self._scratch = kube, model, weights, scratch
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._probe_s = probe_s
         self._make, self._addresses = make, addresses
-        self.choose = choose
+        self.choose, self._is_mine = choose, is_mine
         self.pods: dict[str, Hollow] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count()
@@ -102,6 +103,8 @@ class HollowNode:
         if kind == "BOOKMARK":
             return
         name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
+        if not self._is_mine(name):
+            return
         known = self.pods.get(name)
         if known is not None and (known.uid != uid or kind == "DELETED"):
             del self.pods[name]

@@ -115,7 +115,7 @@ class Worker:
 
     async def start_sidecar(self) -> None:
         """Start a sidecar over what the last one left on disk."""
-        app = create_app(self._sidecar_settings())
+        app = create_app(self._sidecar_settings(), self._way())
         self._admin_listener = Listener(app, self._address, self._admin_port)
         await self._sidecar.enter_async_context(_living(app))
         await self._admin_listener.start()
@@ -133,6 +133,10 @@ class Worker:
         await listener.start()
         self._engine_port = listener.port
         self._engine_listener = listener
+
+    def _way(self) -> httpx.AsyncBaseTransport | None:
+        """Return how the sidecar reaches its engine; None: by loopback, as in a pod."""
+        return None
 
     def _application(self) -> object:
         """Return what answers on the engine's port; a subclass may stand in front of it."""

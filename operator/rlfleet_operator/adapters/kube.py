@@ -172,6 +172,8 @@ class Kube:
         if method != "GET":
             self._demand()
         metrics.API_REQUESTS.labels(method=method).inc()
+        if body is not None:
+            metrics.API_BYTES.inc(len(json.dumps(body)))
         try:
             answer = await self._api.rest_client.request(
                 method, url, headers=headers, body=body, _request_timeout=timeout_s

@@ -15,6 +15,7 @@ from rlfleet_operator.core.world import Fleet
 from rlfleet_operator.resource_status import FleetStatus
 
 API_REQUESTS = Counter("rlfleet_api_requests", "Requests to the Kubernetes API.", ["method"])
+API_BYTES = Counter("rlfleet_api_sent_bytes", "Bytes of objects sent to the Kubernetes API.")
 STATUS_WRITES = Counter(
     "rlfleet_status_writes", "Writes of a fleet's status.", ["namespace", "fleet"]
 )
