@@ -16,7 +16,7 @@ from typing import Any, Self
 import httpx
 
 from rlfleet_contract import api
-from rlfleet_operator.adapters.kube import STRATEGIC_PATCH, Json, Kube, WatchEnded
+from rlfleet_operator.adapters.kube import STRATEGIC_PATCH, Json, Kube, WatchEnded, is_newer
 from rlfleet_operator.core.world import FLEET_LABEL, READINESS_GATE
 from rlfleet_operator.errors import OperatorError
 from tests.fakes.worker import Worker
@@ -37,6 +37,11 @@ class Hollow:
     worker: Worker
     is_ready: bool = False
     raw: Json = field(default_factory=dict)
+
+    def see(self, raw: Json) -> None:
+        """Take a newer state of the pod: a write's answer may come later than the watch's word."""
+        if is_newer(raw, self.raw):
+            self.raw = raw
 
 
 class HollowNode:
@@ -111,7 +116,7 @@ class HollowNode:
             self._spawn(known.worker.__aexit__(None, None, None))
             known = None
         if known is not None:
-            known.raw = raw
+            known.see(raw)
         elif kind != "DELETED":
             self._start(raw)
 
@@ -183,7 +188,7 @@ class HollowNode:
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
         body = {"metadata": {"uid": pod.uid}, "status": status}
         try:
-            pod.raw = await self._kube.patch(path, body, STRATEGIC_PATCH)
+            pod.see(await self._kube.patch(path, body, STRATEGIC_PATCH))
         except OperatorError:
             # The pod has gone, or will be written again by the next look.
             return
