@@ -10,6 +10,9 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+_ROUNDS = 4
+"""A connection that was accepted just now gets its transport a few turns of the loop later."""
+
 
 class Listener:
     """One application on one address."""
@@ -43,8 +46,10 @@ class Listener:
         if self._server is None:
             return
         self._server.close()
-        for protocol in list(self._state.connections):
-            protocol.transport.abort()
+        for _ in range(_ROUNDS):
+            for protocol in list(self._state.connections):
+                protocol.transport.abort()
+            await asyncio.sleep(0)
         tasks = list(self._state.tasks)
         current = asyncio.current_task()
         for task in tasks:
