@@ -24,7 +24,8 @@ from rlfleet_contract import api
 from rlfleet_operator.adapters.kube import Json, Kube, core_path, fleet_path
 from rlfleet_operator.errors import Missing, OperatorError
 from tests.fakes import checkpoints
-from tests.fakes.engine import Behaviour, digest_of
+from tests.fakes.engine import Behaviour
+from tests.fakes.memory import digest_of
 from tests.hollow import Hollow, HollowNode
 
 VERSIONS = ("step-1", "step-2", "step-3")

@@ -66,7 +66,7 @@ def _worker(cell: Cell, name: str) -> dict[str, Any]:
         "journal": written.model_dump() if written else None,
         "engine": {
             "is up": worker.is_up,
-            "holds": cell.materials.versions.get(engine.weights, "unknown weights"),
+            "holds": cell.materials.versions.get(engine.weights.exact, "unknown weights"),
             "paused": engine.paused,
             "gate is open": engine.gate.is_open,
         },

@@ -122,7 +122,7 @@ class Monitor:
     def _check_truth(self, pod: Hollow, worker: Kept) -> None:
         if not is_serving(worker):
             return
-        held = self._cell.materials.versions.get(worker.engine.weights, "unknown weights")
+        held = self._cell.materials.versions.get(worker.engine.weights.exact, "unknown weights")
         written = worker.written()
         proved = written.state.get("proved") if written else None
         if held != proved:

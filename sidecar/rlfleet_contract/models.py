@@ -267,10 +267,31 @@ class GateCommand(Request):
     """Must be the engine's present boot: an engine that came anew stays closed."""
 
 
+class ReadBack(Reply):
+    """What stands in one rank's memory, as far as it can be read."""
+
+    digest: str
+    """Over names, dtypes, shapes and bytes of parameters and persistent buffers."""
+    nbytes: int
+    """How much memory that covers."""
+    changed: bool | None = None
+    """Whether it is other than what stood there before the load; None when nobody knows."""
+    fed: int = 0
+    """Bytes of the tensors that a parameter of the same name, dtype and shape stands for."""
+    as_fed: int = 0
+    """How many of these stand in memory exactly as the tensor came."""
+    kept: tuple[str, ...] = ()
+    """Some parameters that did not change though their tensors did."""
+
+
 class Installed(Reply):
-    """What one rank of the engine consumed during a reload."""
+    """What one rank of the engine consumed during a reload, and what it holds now."""
 
     tensors: int
     nbytes: int
     digest: str
     """Over names, shapes, dtypes and bytes of all tensors, in name order."""
+    previous: str | None = None
+    """The digest of the reload before, in the same boot."""
+    parameters: ReadBack | None = None
+    """None where the memory cannot be read."""

@@ -9,7 +9,11 @@ It must stay true that nothing was touched in the model when a file is not the c
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
+import torch
+
 from rlfleet_contract.tensors import FileStamp, Tensor
+from rlfleet_engine import parameters
+from rlfleet_engine.memory import Entry, Memory, Record, reloaded, told
 from rlfleet_engine.tensors import Reader
 from rlfleet_engine.versions import check_loaded
 
@@ -38,30 +42,74 @@ check_loaded()
 class _Worker(Protocol):
     """What this extension needs of the vLLM worker that it is mixed into."""
 
+    model_config: Any
+    _rlfleet: Record | None
+
     def reload_weights(self, **arguments: object) -> None: ...
+
+    def get_model(self) -> Any: ...
 
 
 class ReloadExtension:
-    """Mixed into vLLM's worker class; its one public name is api.RELOAD_RPC."""
+    """Mixed into vLLM's worker class; its public names are api.*_RPC."""
+
+    _rlfleet: Record | None = None
 
     def rlfleet_reload(
         self: _Worker, directory: str, files: Iterable[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Install the checked files in place and tell what was consumed."""
+        """Install the checked files in place and tell what was consumed and what stands now."""
         stamps = [FileStamp.model_validate(record) for record in files]
+        before = _record(self)
+        feeding = _Feeding(None if before.memory is None else parameters.named(self.get_model()))
         with Reader(directory, stamps) as reader:
-            self.reload_weights(weights_iterator=_as_torch(reader), is_checkpoint_format=True)
-            return reader.installed().model_dump()
+            # From here on nobody knows what the engine holds; an error leaves it so.
+            self._rlfleet = None
+            self.reload_weights(weights_iterator=feeding.of(reader), is_checkpoint_format=True)
+            consumed = reader.installed()
+        after = Record(_memory(self), feeding.fed, consumed.digest, reader.hashes)
+        self._rlfleet = after
+        return reloaded(before, after, consumed).model_dump()
+
+    def rlfleet_consumed(self: _Worker) -> dict[str, str]:
+        """Tell the hash of each tensor of the last reload, by name."""
+        return dict(_record(self).consumed)
+
+    def rlfleet_read_back(self: _Worker) -> dict[str, Any] | None:
+        """Tell what stands in memory; called once after a start it tells later what changed."""
+        memory = _record(self).memory
+        return None if memory is None else told(memory).model_dump()
 
 
-def _as_torch(reader: Reader) -> Iterator[tuple[str, Any]]:
-    for tensor, data in reader:
-        yield tensor.name, _tensor(tensor, data)
+def _record(worker: _Worker) -> Record:
+    if worker._rlfleet is None:  # noqa: SLF001 - the extension's own
+        worker._rlfleet = Record(_memory(worker))  # noqa: SLF001 - the extension's own
+    return worker._rlfleet  # noqa: SLF001 - the extension's own
+
+
+def _memory(worker: _Worker) -> Memory | None:
+    if worker.model_config.quantization is not None:
+        return None
+    return parameters.read(worker.get_model())
+
+
+class _Feeding:
+    """Hands tensors to vLLM and remembers those that have a parameter of the same kind."""
+
+    def __init__(self, parameters_: Mapping[str, Any] | None) -> None:
+        self._kinds = {name: (p.dtype, p.shape) for name, p in (parameters_ or {}).items()}
+        self.fed: dict[str, Entry] = {}
+
+    def of(self, reader: Reader) -> Iterator[tuple[str, Any]]:
+        """Feed what the reader reads."""
+        for tensor, data in reader:
+            made = _tensor(tensor, data)
+            if self._kinds.get(tensor.name) == (made.dtype, made.shape):
+                self.fed[tensor.name] = parameters.entry_of(made)
+            yield tensor.name, made
 
 
 def _tensor(tensor: Tensor, data: bytearray) -> Any:
-    import torch  # noqa: PLC0415 - only inside vLLM's workers
-
     dtype = getattr(torch, _TORCH_NAMES[tensor.dtype])
     if not data:
         return torch.empty(tensor.shape, dtype=dtype)

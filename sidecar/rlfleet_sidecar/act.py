@@ -7,14 +7,12 @@ proof that did not end well leads through DOUBT.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from uuid import uuid4
 
 from rlfleet_contract.models import (
     FlushRequest,
     GateState,
-    Installed,
     KVCache,
     PauseMode,
     PauseRequest,
@@ -24,8 +22,6 @@ from rlfleet_contract.models import (
     VerifyRequest,
 )
 from rlfleet_contract.problems import Code
-from rlfleet_contract.proof import Evidence, Proof
-from rlfleet_sidecar import probe
 from rlfleet_sidecar.checkpoint import Checkpoint
 from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import (
@@ -34,16 +30,17 @@ from rlfleet_sidecar.errors import (
     EngineRestartedError,
     SidecarError,
 )
-from rlfleet_sidecar.evidence import demand_alike
+from rlfleet_sidecar.evidence import Load, demand_consumed
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.logs import fields
+from rlfleet_sidecar.probe import BadAnswerError
+from rlfleet_sidecar.prove import Prover
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.store import Store
 from rlfleet_sidecar.swap import Event, observe
 
 _LOOK_S = 2.0
 _UNDO_S = 30.0
-_PASSES = 2
 _log = logging.getLogger(__name__)
 
 
@@ -57,7 +54,7 @@ async def within(
             yield
     except TimeoutError as error:
         raise SidecarError(code, f"the engine was not done after {timeout_s:g} s") from error
-    except (EngineError, probe.BadAnswerError) as error:
+    except (EngineError, BadAnswerError) as error:
         raise SidecarError(code, str(error)) from error
     except EngineLostError as error:
         raise SidecarError(lost, f"the engine went away: {error}") from error
@@ -81,6 +78,7 @@ class Steps:
         self._engine = engine
         self._store = store
         self._journal = journal
+        self._prover = Prover(settings, engine, store, journal)
         self._warm: str | None = None
         """The boot that has answered a first time."""
         self.gate: GateState | None = None
@@ -105,6 +103,7 @@ class Steps:
     async def reload(self, request: ReloadRequest) -> None:
         """Install the prepared version; whatever goes wrong once it began is DOUBT."""
         checkpoint = await self.demand_held(request.version)
+        before = self._journal.state.proof
         async with within(Code.PAUSE_FAILED, request.timeout_s):
             if not await self._engine.is_paused():
                 raise EngineError("the engine runs though it was paused; pause it again")
@@ -114,15 +113,16 @@ class Steps:
                 installed = await self._engine.reload(
                     str(checkpoint.directory), checkpoint.files, request.timeout_s
                 )
-            _demand_all(checkpoint, installed)
+            demand_consumed(checkpoint.tensors, checkpoint.nbytes, checkpoint.digest, installed)
         except Exception:
             self._journal.move(Event.RELOAD_FAILED, operation=request.operation)
             raise
+        load = Load(request.version, self._boot, checkpoint.digest, tuple(installed), before)
+        self._prover.loaded(load)
         self._journal.move(Event.RELOADED, version=request.version, operation=request.operation)
 
     async def verify(self, request: VerifyRequest) -> None:
         """Let the engine run behind the closed gate and prove what it holds."""
-        vocabulary = await asyncio.to_thread(self._store.vocabulary)
         is_new = self._journal.state.stage is Stage.LOADED
         lost = Code.PROOF_FAILED if is_new else Code.ENGINE_UNREACHABLE
         try:
@@ -131,20 +131,12 @@ class Steps:
                 # Before the engine runs: frozen requests go on with the new weights from here.
                 await self._engine.label(request.version)
                 await self._engine.resume()
-                tokens = await self._probe(vocabulary)
+                proof = await self._prover.prove(request.version, self._boot, request.expected)
                 await self._engine.close_gate(self._boot)
-            shown = Proof(
-                version=request.version,
-                boot=self._boot,
-                verified_by=(Evidence.PROBE,),
-                tokens=tokens,
-            )
-            more = demand_alike(request.expected, shown)
         except Exception:
             self._journal.move(Event.PROOF_FAILED, operation=request.operation)
             await self._silence()
             raise
-        proof = shown.model_copy(update={"verified_by": (*shown.verified_by, *more)})
         self._journal.move(Event.PROVED, proof=proof, operation=request.operation)
 
     async def resume(self, request: ResumeRequest) -> None:
@@ -197,7 +189,7 @@ class Steps:
             async with within(Code.PROOF_FAILED, self._settings.warm_s):
                 await self._engine.close_gate(gate.boot)
                 await self._engine.resume()
-                await self._ask_all(await asyncio.to_thread(self._store.vocabulary))
+                await self._prover.warm_up(gate.boot)
         except SidecarError as error:
             # It counts as warm: if something is wrong with it, its proof will tell.
             _log.warning("The engine's first answer was not good", extra=fields(why=error))
@@ -225,29 +217,6 @@ class Steps:
             raise EngineRestartedError("no boot of the engine was seen")
         return boot
 
-    async def _probe(self, vocabulary: int) -> str:
-        """Ask everything twice, alone and uncached: a sound engine answers the same."""
-        passes = [await self._ask_all(vocabulary) for _ in range(_PASSES)]
-        if len(set(passes)) > 1:
-            raise probe.BadAnswerError("the same greedy probe was answered in two ways")
-        return probe.digest(passes[0])
-
-    async def _ask_all(self, vocabulary: int) -> tuple[tuple[int, ...], ...]:
-        settings = self._settings
-        salt = f"rlfleet-probe-{uuid4().hex}"
-        answers: list[tuple[int, ...]] = []
-        for prompt in probe.prompts(vocabulary, settings.probe_prompts):
-            body = probe.request(settings.model_name, prompt, settings.probe_tokens, salt)
-            answers.append(probe.read(await self._complete(body), settings.probe_tokens))
-        return tuple(answers)
-
-    async def _complete(self, body: Mapping[str, object]) -> Mapping[str, object]:
-        try:
-            return await self._engine.complete(body)
-        except EngineError as error:
-            # vLLM answers 400 when a logprob is not finite: it cannot be told in JSON.
-            raise probe.BadAnswerError(f"the probe was not answered: {error}") from error
-
     async def _silence(self) -> None:
         """End, with a mark, the requests that an unproved engine has begun to answer."""
         try:
@@ -255,19 +224,3 @@ class Steps:
                 await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
         except (TimeoutError, EngineError, EngineLostError) as error:
             _log.warning("The engine in doubt did not pause", extra=fields(why=error))
-
-
-def _demand_all(checkpoint: Checkpoint, installed: list[Installed]) -> None:
-    """See that each rank consumed what the checkpoint's headers promise, and the same bytes."""
-    promised = (checkpoint.tensors, checkpoint.nbytes)
-    if not installed:
-        raise SidecarError(Code.RELOAD_FAILED, "no rank of the engine told what it installed")
-    for rank, one in enumerate(installed):
-        if (one.tensors, one.nbytes) != promised:
-            raise SidecarError(
-                Code.RELOAD_FAILED,
-                f"rank {rank} installed {one.tensors} tensors of {one.nbytes} bytes;"
-                f" the checkpoint has {promised[0]} of {promised[1]}",
-            )
-    if len({one.digest for one in installed}) > 1:
-        raise SidecarError(Code.RELOAD_FAILED, "the engine's ranks installed different bytes")

@@ -14,7 +14,7 @@ import httpx
 from pydantic import ValidationError
 
 from rlfleet_contract import api
-from rlfleet_contract.models import GateCommand, GateState, Installed, KVCache, PauseMode
+from rlfleet_contract.models import GateCommand, GateState, Installed, KVCache, PauseMode, ReadBack
 from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError
 
@@ -91,17 +91,23 @@ class Engine:
     ) -> list[Installed]:
         """Install the files in every rank and tell what each consumed."""
         arguments = {"directory": directory, "files": [stamp.model_dump() for stamp in files]}
-        body = {"method": api.RELOAD_RPC, "kwargs": arguments, "timeout": timeout_s}
-        answer = await self._call("POST", "/collective_rpc", json=body)
-        results = answer.get("results")
+        results = await self._rpc(api.RELOAD_RPC, kwargs=arguments, timeout=timeout_s)
         try:
-            return [Installed.model_validate(result) for result in results or ()]
+            return [Installed.model_validate(result) for result in results]
         except ValidationError as error:
             raise EngineError(f"the reload told {results!s:.{_TOLD_CHARACTERS}}") from error
 
     async def label(self, version: str) -> None:
         """Have the engine name the version in the spans of its replies; it proves nothing."""
         await self._call("POST", "/update_weight_version", json={"new_version": version})
+
+    async def read_back(self) -> list[ReadBack | None]:
+        """Tell what stands in each rank's memory; None for one that cannot be read."""
+        results = await self._rpc(api.READ_BACK_RPC)
+        try:
+            return [None if one is None else ReadBack.model_validate(one) for one in results]
+        except ValidationError as error:
+            raise EngineError(f"reading back told {results!s:.{_TOLD_CHARACTERS}}") from error
 
     async def complete(self, body: Mapping[str, object]) -> Mapping[str, object]:
         """Complete a prompt behind the closed gate."""
@@ -112,6 +118,12 @@ class Engine:
     async def end(self) -> None:
         """End the engine; the kubelet starts it anew."""
         await self._call("POST", api.EXIT_PATH)
+
+    async def _rpc(self, method: str, **arguments: object) -> list[object]:
+        """Call the worker extension on every rank."""
+        body = {"method": method, **arguments}
+        results = (await self._call("POST", "/collective_rpc", json=body)).get("results")
+        return results if isinstance(results, list) else []
 
     async def _command(self, command: GateCommand) -> GateState:
         return _gate_state(await self._call("POST", api.GATE_PATH, json=command.model_dump()))

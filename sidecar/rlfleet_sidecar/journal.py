@@ -14,7 +14,7 @@ fsyncs a step would lengthen every pause by their time.
 import logging
 import os
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -26,6 +26,7 @@ from rlfleet_contract.models import Change, Stage
 from rlfleet_contract.problems import CHECKPOINT_CODES, Problem
 from rlfleet_contract.proof import Proof
 from rlfleet_sidecar.fence import Answer, Heard
+from rlfleet_sidecar.gauge import Gauge
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.swap import Event, State, step
 
@@ -55,6 +56,7 @@ class _Record(BaseModel):
     refusal: Problem | None = None
     failure: Problem | None = None
     last_change: Change | None = None
+    gauge: Gauge | None = None
     closed_at: float | None = None
     """When the gate was closed for a change, by the wall's clock: it outlives the process."""
     lead: Lead | None = None
@@ -94,6 +96,16 @@ class Journal:
     def last_change(self) -> Change | None:
         """The last change that ended well."""
         return self._record.last_change
+
+    @property
+    def gauge(self) -> Gauge | None:
+        """What was measured of the engine that was seen last."""
+        return self._record.gauge
+
+    def gauged(self, gauge: Gauge) -> None:
+        """Note what was measured of a start of the engine."""
+        self._write(gauge=gauge)
+        _log.info("The engine was measured", extra=fields(**asdict(gauge)))
 
     @property
     def paused_s(self) -> float | None:

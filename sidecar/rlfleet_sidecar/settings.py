@@ -87,8 +87,11 @@ class Settings(BaseModel):
     evicts pods."""
     engine_uid: int | None = None
     """The user that the engine runs as, when it is not the sidecar's own."""
-    probe_prompts: int = Field(default=2, ge=1, le=8)
-    probe_tokens: int = Field(default=8, ge=1, le=64)
+    probe_tokens: int = Field(default=2, ge=1, le=64)
+    """How many tokens the engine goes on with after the probe's prompt."""
+    probe_s: float = Field(default=0.25, gt=0)
+    """What one answer to the probe may take, as measured when the engine starts: the prompt
+    is as long as that allows. Clients wait for two."""
     poll_s: float = Field(default=1.0, gt=0)
     """How often the engine is looked at."""
     warm_s: float = Field(default=900.0, gt=0)

@@ -1,5 +1,7 @@
 """The worker under test, fake or real, as the contract's callers see it."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -60,6 +62,13 @@ class Subject:
     async def report(self) -> WorkerReport:
         reply = await self.admin.get(api.STATE_PATH)
         return WorkerReport.model_validate_json(reply.content)
+
+    async def until(self, is_so: Callable[[WorkerReport], bool]) -> WorkerReport:
+        """Wait until the worker's report is so."""
+        async with asyncio.timeout(10):
+            while not is_so(report := await self.report()):  # noqa: ASYNC110 - it is remote
+                await asyncio.sleep(0.02)
+        return report
 
     async def is_ready(self) -> bool:
         return (await self.admin.get(api.READY_PATH)).status_code == 200

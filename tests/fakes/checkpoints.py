@@ -101,6 +101,15 @@ def write_manifest(directory: Path) -> str:
     return f"sha256:{sha256(data).hexdigest()}"
 
 
+def write_neighbour(root: Path, version: str, seed: int) -> Path:
+    """Write what the next step of training is: one weight differs by one bit."""
+    directory = write_version(root, version, seed)
+    data = bytearray(_file(directory).read_bytes())
+    data[-2] ^= 1
+    _file(directory).write_bytes(data)
+    return directory
+
+
 def write_shards(directory: Path, seed: int, shards: int) -> None:
     weight_map: dict[str, str] = {}
     names = list(SHAPES)

@@ -10,7 +10,6 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,12 @@ from rlfleet_contract import api
 from rlfleet_contract.tensors import FileStamp
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.held import Receive
+from rlfleet_engine.memory import Record, told
 from rlfleet_engine.middleware import Extension, Scope, Send
-from rlfleet_engine.tensors import Reader
+from tests.fakes.memory import SPOILT, consume, stamps_of
 
 _BOOTS = count(1)
+_RPC_FAILED = {"error": {"message": "Call to collective_rpc failed"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,12 @@ class Behaviour:
     """Tells that all was installed and keeps the old weights."""
     reload_drops_tensor: bool = False
     """Consumes one tensor and tells so."""
+    reload_spoils_bytes: bool = False
+    """Consumes other bytes than the checkpoint's."""
+    memory_unread: bool = False
+    """Tells nothing of what stands in memory, as with a quantised model."""
+    noise: float = 0
+    """By how much the log probabilities of two equal prompts lie apart at most."""
     dies_in_reload: bool = False
     resume_hangs: bool = False
     nan_logprobs: bool = False
@@ -90,7 +97,8 @@ class FakeEngine:
 
     def boot(self) -> None:
         """Start anew, on the boot weights, behind a closed gate."""
-        self.weights = digest_of(self._model)
+        self.weights = consume(str(self._model), stamps_of(self._model)).weights
+        self._record = Record(self.weights.memory)
         self.paused: str | None = None
         self.flushes = 0
         self.label = "default"
@@ -136,12 +144,12 @@ class FakeEngine:
                 await self._stream(body, generation, send)
             else:
                 await self._generate(body, generation)
-                await _json(send, 200, self._completion(generation))
+                await _json(send, 200, self._completion(generation, body))
         finally:
             self._active.discard(generation)
             if not self._active:
                 self._idle.set()
-        self.served.append(self.weights[:12])
+        self.served.append(self.weights.exact[:12])
 
     async def _generate(
         self, body: dict[str, Any], generation: _Generation, tokens: int | None = None
@@ -154,12 +162,11 @@ class FakeEngine:
             if not generation.aborted:
                 if not generation.starts or generation.starts[-1][0] != self.label:
                     generation.starts.append((self.label, len(generation.made)))
-                generation.made.append(self._token(body.get("prompt"), len(generation.made)))
+                generation.made.append(self._token(_prompts(body)[0], len(generation.made)))
 
     def _token(self, prompt: object, place: int) -> int:
         turn = next(self._turn) if self.behaviour.wobbles else ""
-        told = f"{self.weights} {prompt} {place} {turn}".encode()
-        return int.from_bytes(sha256(told).digest()[:4], "big") % self._vocabulary
+        return self.weights.token(prompt, place, turn, self._vocabulary)
 
     async def _stream(self, body: dict[str, Any], generation: _Generation, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream")]
@@ -170,9 +177,19 @@ class FakeEngine:
             await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
         await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
-    def _completion(self, generation: _Generation) -> dict[str, Any]:
+    def _prompt_logprobs(self, prompt: list[int]) -> list[dict[str, Any] | None]:
+        noise = self.behaviour.noise * (next(self._turn) % 3 - 1) / 2
+        made: list[dict[str, Any] | None] = [None]
+        for place in range(1, len(prompt)):
+            value = self.weights.logprob(prompt, place) + noise
+            made.append({str(prompt[place]): {"logprob": value, "rank": 1}})
+        return made
+
+    def _completion(
+        self, generation: _Generation, body: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         value = float("nan") if self.behaviour.nan_logprobs else -0.5
-        choice = {
+        choice: dict[str, Any] = {
             "index": 0,
             "text": " ".join(str(token) for token in generation.made),
             "finish_reason": "abort" if generation.aborted else "length",
@@ -180,7 +197,14 @@ class FakeEngine:
             "weight_versions": generation.spans,
             "logprobs": {"token_logprobs": [value] * len(generation.made)},
         }
-        return {"object": "text_completion", "model": "fake", "choices": [choice]}
+        choices = [choice]
+        if body and body.get("prompt_logprobs") is not None:
+            # All prompts share a batch; the tokens of the others are nobody's concern.
+            choices = [
+                choice | {"index": index, "prompt_logprobs": self._prompt_logprobs(prompt)}
+                for index, prompt in enumerate(_prompts(body))
+            ]
+        return {"object": "text_completion", "model": "fake", "choices": choices}
 
     async def _pause(self, query: dict[str, list[str]], send: Send) -> None:
         mode = query.get("mode", ["abort"])[0]
@@ -215,42 +239,47 @@ class FakeEngine:
         await _json(send, 200, {"success": success})
 
     async def _rpc(self, body: dict[str, Any], send: Send) -> None:
+        ranks = self.behaviour.ranks
+        match body.get("method"):
+            case api.RELOAD_RPC:
+                await self._reload(body["kwargs"], send)
+            case api.READ_BACK_RPC:
+                read = None if self.behaviour.memory_unread else told(self.weights.memory)
+                results = None if read is None else read.model_dump()
+                await _json(send, 200, {"results": [results] * ranks})
+            case api.CONSUMED_RPC:
+                await _json(send, 200, {"results": [dict(self._record.consumed)] * ranks})
+            case _:
+                await _json(send, 500, _RPC_FAILED)
+
+    async def _reload(self, arguments: dict[str, Any], send: Send) -> None:
         behaviour = self.behaviour
-        self.reloads += body.get("method") == api.RELOAD_RPC
+        self.reloads += 1
         await asyncio.sleep(behaviour.reload_s)
         if behaviour.dies_in_reload:
             self._on_death()
             return
-        if body.get("method") != api.RELOAD_RPC or behaviour.reload_fails:
-            self.weights = "spoilt"
-            await _json(send, 500, {"error": {"message": "Call to collective_rpc failed"}})
+        if behaviour.reload_fails:
+            self.weights = SPOILT
+            await _json(send, 500, _RPC_FAILED)
             return
-        files = [FileStamp.model_validate(one) for one in body["kwargs"]["files"]]
-        with Reader(body["kwargs"]["directory"], files) as reader:
-            for _tensor in reader:
-                if behaviour.reload_drops_tensor:
-                    break
-            installed = reader.installed()
+        consumed = consume(
+            arguments["directory"],
+            [FileStamp.model_validate(one) for one in arguments["files"]],
+            drops=behaviour.reload_drops_tensor,
+            spoils=behaviour.reload_spoils_bytes,
+        )
         if not behaviour.reload_keeps_old:
-            self.weights = installed.digest
+            self.weights = consumed.weights
+        installed, self._record = consumed.told(
+            self._record, self.weights, is_read=not behaviour.memory_unread
+        )
         await _json(send, 200, {"results": [installed.model_dump()] * behaviour.ranks})
 
 
-def digest_of(directory: Path) -> str:
-    """Digest a checkpoint as a reload of it would."""
-    stamps = [
-        FileStamp(
-            name=path.name,
-            size=path.stat().st_size,
-            mtime_ns=path.stat().st_mtime_ns,
-            inode=path.stat().st_ino,
-        )
-        for path in sorted(directory.glob("*.safetensors"))
-    ]
-    with Reader(str(directory), stamps) as reader:
-        for _tensor in reader:
-            pass
-        return reader.installed().digest
+def _prompts(body: dict[str, Any]) -> list[Any]:
+    prompt = body.get("prompt")
+    return prompt if isinstance(prompt, list) and isinstance(prompt[0], list) else [prompt]
 
 
 async def _body(receive: Receive) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from rlfleet_contract.tensors import Digest, FileStamp, Tensor, tensor_hash
 from rlfleet_engine.tensors import ChangedError, Reader
 from tests.fakes.checkpoints import SHAPES, tensor_bytes, write_version
-from tests.fakes.engine import digest_of
+from tests.fakes.memory import digest_of
 
 
 def stamps(directory: Path) -> list[FileStamp]:

@@ -24,7 +24,7 @@ from tests.fakes.checkpoints import (
     write_model,
     write_version,
 )
-from tests.fakes.engine import digest_of
+from tests.fakes.memory import digest_of
 
 VERSION = "step-1"
 

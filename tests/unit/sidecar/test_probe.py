@@ -4,54 +4,81 @@ from typing import Any
 
 import pytest
 
+from rlfleet_contract.proof import MAX_LOGPROBS
 from rlfleet_sidecar import probe
 
-GOOD: dict[str, Any] = {
-    "choices": [{"token_ids": [1, 2], "logprobs": {"token_logprobs": [-0.1, -2.5]}}]
-}
+PROMPT = (7, 8, 9)
 
 
-def with_logprobs(*values: object) -> dict[str, Any]:
-    return {"choices": [{"token_ids": [1, 2], "logprobs": {"token_logprobs": list(values)}}]}
+def answer(
+    *values: object, of_prompt: tuple[object, ...] = (-3.0, -4.5), prompt: tuple[int, ...] = PROMPT
+) -> dict[str, Any]:
+    told = [{str(t): {"logprob": v}} for t, v in zip(prompt[1:], of_prompt, strict=True)]
+    choice = {
+        "token_ids": [1, 2],
+        "logprobs": {"token_logprobs": list(values)},
+        "prompt_logprobs": [None, *told],
+    }
+    return {"choices": [choice]}
 
 
+GOOD = answer(-0.1, -2.5)
+CHOICE = GOOD["choices"][0]
 BAD: dict[str, object] = {
     "nothing": {},
     "a list": [],
     "no choice": {"choices": []},
     "two choices": {"choices": GOOD["choices"] * 2},
-    "no ids": {"choices": [{"logprobs": {"token_logprobs": [-0.1, -2.5]}}]},
-    "no logprobs": {"choices": [{"token_ids": [1, 2], "logprobs": None}]},
-    "too few": {"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": [-0.1]}}]},
-    "not a number": with_logprobs(-0.1, float("nan")),
-    "infinite": with_logprobs(float("-inf"), -0.1),
-    "clamped": with_logprobs(-9999.0, -0.1),
-    "none": with_logprobs(None, -0.1),
+    "no ids": {"choices": [{key: v for key, v in CHOICE.items() if key != "token_ids"}]},
+    "no logprobs": {"choices": [CHOICE | {"logprobs": None}]},
+    "too few": {"choices": [CHOICE | {"token_ids": [1], "logprobs": {"token_logprobs": [-0.1]}}]},
+    "not a number": answer(-0.1, float("nan")),
+    "infinite": answer(float("-inf"), -0.1),
+    "clamped": answer(-9999.0, -0.1),
+    "none": answer(None, -0.1),
+    "nothing of the prompt": {"choices": [CHOICE | {"prompt_logprobs": None}]},
+    "too little of the prompt": {"choices": [CHOICE | {"prompt_logprobs": [None, {}]}]},
+    "not a number in the prompt": answer(-0.1, -2.5, of_prompt=(-3.0, float("nan"))),
+    "clamped in the prompt": answer(-0.1, -2.5, of_prompt=(-9999.0, -3.0)),
+    "another prompt": answer(-0.1, -2.5, prompt=(7, 8, 10)),
 }
 
 
-def test_a_sound_answer_gives_its_tokens() -> None:
-    assert probe.read(GOOD, 2) == (1, 2)
+def test_a_sound_answer_gives_its_tokens_and_what_the_prompt_was_worth() -> None:
+    assert probe.read(GOOD, [PROMPT], 2) == probe.Answer((1, 2), (-3.0, -4.5))
 
 
-@pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
-def test_any_other_answer_proves_nothing(answer: object) -> None:
+def test_in_company_the_first_answer_counts_and_none_may_be_missing() -> None:
+    both = {"choices": [CHOICE, CHOICE | {"token_ids": [3, 4]}]}
+
+    assert probe.read(both, [PROMPT, PROMPT], 2).tokens == (1, 2)
     with pytest.raises(probe.BadAnswerError):
-        probe.read(answer, 2)
+        probe.read(GOOD, [PROMPT, PROMPT], 2)
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_any_other_answer_proves_nothing(bad: object) -> None:
+    with pytest.raises(probe.BadAnswerError):
+        probe.read(bad, [PROMPT], 2)
 
 
 @pytest.mark.parametrize("vocabulary", [1, 2, 30, 512, 151_936])
-def test_prompts_are_fixed_and_within_the_vocabulary(vocabulary: int) -> None:
-    prompts = probe.prompts(vocabulary, 3)
+def test_the_prompt_is_fixed_and_within_the_vocabulary(vocabulary: int) -> None:
+    prompt = probe.prompt(vocabulary, MAX_LOGPROBS)
 
-    assert prompts == probe.prompts(vocabulary, 3)
-    assert all(0 <= token < vocabulary for prompt in prompts for token in prompt)
-
-
-def test_prompts_differ() -> None:
-    assert len(set(probe.prompts(512, 3))) == 3
+    assert prompt == probe.prompt(vocabulary, MAX_LOGPROBS)
+    assert all(0 <= token < vocabulary for token in prompt)
 
 
-def test_a_digest_tells_answers_apart() -> None:
-    answers = [[[1, 2], [3]], [[1], [2, 3]], [[12], [3]], [[1, 2], [4]]]
-    assert len({probe.digest(answer) for answer in answers}) == len(answers)
+def test_a_shorter_prompt_is_the_beginning_of_a_longer_one_and_company_is_another() -> None:
+    assert probe.prompt(512, 64)[:8] == probe.prompt(512, 8) != probe.prompt(512, 8, place=1)
+
+
+def test_the_spread_is_over_what_both_were_asked() -> None:
+    assert probe.spread((-1.0, -2.0, -9.0), (-1.25, -1.5)) == 0.5
+    assert probe.spread((), (-1.0,)) == 0
+
+
+def test_a_digest_tells_tokens_apart() -> None:
+    answers = [[1, 2, 3], [12, 3], [1, 23], [1, 2, 4], []]
+    assert len({probe.digest(one) for one in answers}) == len(answers)

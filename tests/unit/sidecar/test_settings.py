@@ -31,7 +31,7 @@ def test_two_variables_suffice() -> None:
         ("RLFLEET_WEIGHTS_PATH", "weights/{version}"),
         ("RLFLEET_PORT", "many"),
         ("RLFLEET_POLL_S", "0"),
-        ("RLFLEET_PROBE_PROMPTS", "0"),
+        ("RLFLEET_PROBE_TOKENS", "0"),
         ("RLFLEET_MARKERS", "STABLE,../x"),
     ],
 )

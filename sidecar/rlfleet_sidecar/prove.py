@@ -1,0 +1,119 @@
+"""Asks an engine behind its closed gate what its weights show; evidence.py judges.
+
+Each start of an engine is measured once, before it proves anything (gauge.py). What the
+probe said last is remembered, so that after a reload it can be told whether it changed.
+"""
+
+import asyncio
+import time
+from uuid import uuid4
+
+from rlfleet_contract.proof import Evidence, Proof
+from rlfleet_sidecar import evidence, probe
+from rlfleet_sidecar.engine import Engine
+from rlfleet_sidecar.errors import EngineError
+from rlfleet_sidecar.evidence import Load
+from rlfleet_sidecar.gauge import LENGTHS, Gauge, affordable, gauge, unmeasured
+from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.probe import Answer
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.store import Store
+
+_COMPANY = 3
+"""Requests that a measured probe shares its batch with."""
+_TIMES = 2
+
+
+class Prover:
+    """Makes the proofs of one worker."""
+
+    def __init__(self, settings: Settings, engine: Engine, store: Store, journal: Journal) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._store = store
+        self._journal = journal
+        self._load: Load | None = None
+
+    async def warm_up(self, boot: str) -> None:
+        """Have a new engine answer a first time, and measure it; takes the time it takes.
+
+        The first answer compiles kernels, and what stands in memory now tells later what
+        a reload changed.
+        """
+        await self._ask(LENGTHS[0])
+        begun = time.monotonic()
+        await self._ask(LENGTHS[0])
+        length = affordable(time.monotonic() - begun, self._settings.probe_s)
+        alone = [await self._ask(length) for _ in range(_TIMES)]
+        beside = [await self._ask(length, _COMPANY) for _ in range(_TIMES)]
+        await self._engine.read_back()
+        self._journal.gauged(gauge(boot, alone, beside))
+
+    def loaded(self, load: Load) -> None:
+        """Note a reload that is to be proved."""
+        self._load = load
+
+    async def prove(self, version: str, boot: str, expected: Proof | None) -> Proof:
+        """Prove what the engine holds; raises what speaks against it."""
+        gauge = self._gauge(boot)
+        answer = await self._steady_answer(gauge)
+        load = self._load
+        if load is None or (load.version, load.boot) != (version, boot):
+            shown = await self._unloaded(version, boot, answer, gauge)
+        else:
+            shown = _proof(load, answer, gauge)
+        more = evidence.demand_alike(expected, shown)
+        return shown.model_copy(update={"verified_by": (*shown.verified_by, *more)})
+
+    async def _unloaded(self, version: str, boot: str, answer: Answer, gauge: Gauge) -> Proof:
+        """Tell what an engine shows that holds what it booted with."""
+        read = await self._engine.read_back()
+        return Proof(
+            version=version,
+            boot=boot,
+            verified_by=(Evidence.PROBE,),
+            parameters=() if None in read else tuple(one.digest for one in read if one),
+            tokens=probe.digest(answer.tokens),
+            logprobs=answer.logprobs,
+            tolerance=gauge.tolerance,
+        )
+
+    def _gauge(self, boot: str) -> Gauge:
+        known = self._journal.gauge
+        return known if known is not None and known.boot == boot else unmeasured(boot)
+
+    async def _steady_answer(self, gauge: Gauge) -> Answer:
+        """Ask twice, uncached: a sound engine answers the same. A third time at a near tie."""
+        answers = [await self._ask(gauge.length), await self._ask(gauge.length)]
+        if not evidence.steady(answers, gauge.tolerance):
+            answers.append(await self._ask(gauge.length))
+            evidence.steady(answers, gauge.tolerance)
+        return answers[0]
+
+    async def _ask(self, length: int, company: int = 0) -> Answer:
+        """Ask one prompt, beside others if there shall be company."""
+        settings = self._settings
+        vocabulary = await asyncio.to_thread(self._store.vocabulary)
+        prompts = [probe.prompt(vocabulary, length, place) for place in range(company + 1)]
+        salt = f"rlfleet-probe-{uuid4().hex}"
+        body = probe.request(settings.model_name, prompts, settings.probe_tokens, salt)
+        try:
+            told = await self._engine.complete(body)
+        except EngineError as error:
+            # vLLM answers 400 when a logprob is not finite: it cannot be told in JSON.
+            raise probe.BadAnswerError(f"the probe was not answered: {error}") from error
+        return probe.read(told, prompts, settings.probe_tokens)
+
+
+def _proof(load: Load, answer: Answer, gauge: Gauge) -> Proof:
+    read = [rank.parameters for rank in load.ranks]
+    return Proof(
+        version=load.version,
+        boot=load.boot,
+        verified_by=(*evidence.shown_by(load, answer, gauge.noise), Evidence.PROBE),
+        checkpoint=load.digest,
+        parameters=() if None in read else tuple(one.digest for one in read if one),
+        tokens=probe.digest(answer.tokens),
+        logprobs=answer.logprobs,
+        tolerance=gauge.tolerance,
+    )

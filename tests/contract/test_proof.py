@@ -1,0 +1,193 @@
+"""Which layers a proof shows, and that no lie about weights gets past all of them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage, WorkerReport
+from rlfleet_contract.problems import Code
+from rlfleet_contract.proof import Evidence, Proof
+from tests.contract.subject import Subject
+from tests.fakes.checkpoints import write_neighbour
+from tests.fakes.worker import Worker
+
+NEXT = "step-1-next"
+OWN = {Evidence.INSTALLED, Evidence.PARAMETERS, Evidence.PROBE}
+STAYED: dict[str, dict[str, Any]] = {
+    "quietly": {},
+    "with noise in its answers": {"noise": 0.05},
+    "and its memory cannot be read": {"memory_unread": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def neighbour(weights: Path) -> Path:
+    """Make a version whose greedy tokens are those of the first."""
+    return write_neighbour(weights, NEXT, seed=1)
+
+
+def shown(report: WorkerReport) -> Proof:
+    assert report.proof is not None
+    return report.proof
+
+
+async def behave(fake: Worker, **lie: Any) -> None:
+    fake.engine.behaviour = replace(fake.engine.behaviour, **lie)
+
+
+async def restart(fake: Worker, subject: Subject) -> None:
+    """Start the engine anew, and wait until it was measured."""
+    before = (await subject.report()).boot
+    await fake.restart_engine()
+    await subject.until(lambda report: report.boot not in {None, before})
+
+
+async def test_a_sound_engine_shows_its_memory_and_its_answers(subject: Subject) -> None:
+    base = shown(await subject.serve(api.BASE_VERSION))
+    first = shown(await subject.serve(subject.versions.first))
+
+    assert base.verified_by == (Evidence.PROBE,)
+    assert set(first.verified_by) >= OWN
+    assert Evidence.PEERS not in first.verified_by
+    assert (first.version, first.boot) == (subject.versions.first, base.boot)
+    assert first.parameters != base.parameters
+
+
+async def test_neighbours_have_the_same_tokens_and_are_told_apart(subject: Subject) -> None:
+    first = shown(await subject.serve(subject.versions.first))
+    second = shown(await subject.serve(NEXT))
+
+    assert first.tokens == second.tokens
+    assert first.logprobs != second.logprobs
+    assert first.parameters != second.parameters
+    assert set(second.verified_by) >= OWN
+
+
+async def test_a_worker_like_its_peer_shows_all_that_it_can(subject: Subject) -> None:
+    peer = shown(await subject.serve(NEXT))
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PREPARE_PATH, NEXT)
+
+    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, NEXT, expected=peer.model_dump(mode="json"))
+
+    assert set(shown(report).verified_by) >= OWN | {Evidence.PEERS}
+
+
+@pytest.mark.parametrize("lie", STAYED.values(), ids=STAYED)
+async def test_the_first_worker_that_keeps_its_old_weights_is_caught_between_neighbours(
+    fake: Worker, subject: Subject, lie: dict[str, Any]
+) -> None:
+    await behave(fake, **lie)
+    await restart(fake, subject)
+    await subject.serve(subject.versions.first)
+    await behave(fake, reload_keeps_old=True)
+    await subject.ok(api.PREPARE_PATH, NEXT)
+
+    problem = await subject.refused(Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, NEXT)
+
+    assert "kept its old weights" in problem.message
+    report = await subject.report()
+    assert (report.stage, report.proved, report.proof) == (Stage.DOUBT, None, None)
+    await behave(fake, reload_keeps_old=False)
+    assert shown(await subject.serve(NEXT)).version == NEXT
+
+
+async def test_an_engine_that_keeps_what_it_booted_with_is_caught_at_once(
+    fake: Worker, subject: Subject
+) -> None:
+    await behave(fake, reload_keeps_old=True)
+    await subject.ok(api.PREPARE_PATH, subject.versions.first)
+
+    problem = await subject.refused(
+        Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, subject.versions.first
+    )
+
+    assert "model.norm.weight" in problem.message or "lm_head.weight" in problem.message
+
+
+async def test_a_later_worker_that_keeps_what_it_booted_with_is_unlike_its_peer(
+    fake: Worker, subject: Subject
+) -> None:
+    """Its memory cannot be read and nothing was proved before: only its answers tell."""
+    peer = shown(await subject.serve(NEXT)).model_copy(update={"parameters": ()})
+    await behave(fake, memory_unread=True)
+    await restart(fake, subject)
+    await behave(fake, reload_keeps_old=True)
+    await subject.ok(api.PREPARE_PATH, NEXT)
+
+    await subject.refused(
+        Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, NEXT, expected=peer.model_dump(mode="json")
+    )
+
+    assert (await subject.report()).stage is Stage.DOUBT
+
+
+async def test_another_memory_than_the_peers_is_caught_though_the_answers_are_alike(
+    subject: Subject,
+) -> None:
+    peer = shown(await subject.serve(subject.versions.first))
+    other = peer.model_copy(update={"parameters": ("another",)})
+    await subject.serve(NEXT)
+    await subject.ok(api.PREPARE_PATH, subject.versions.first)
+
+    problem = await subject.refused(
+        Code.PROOF_FAILED,
+        api.UPDATE_WEIGHTS_PATH,
+        subject.versions.first,
+        expected=other.model_dump(mode="json"),
+    )
+
+    assert "memory" in problem.message
+
+
+async def test_an_engine_that_consumed_other_bytes_is_caught(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(subject.versions.first)
+    await behave(fake, reload_spoils_bytes=True)
+    await subject.ok(api.PREPARE_PATH, NEXT)
+
+    problem = await subject.refused(Code.RELOAD_FAILED, api.UPDATE_WEIGHTS_PATH, NEXT)
+
+    assert "other bytes" in problem.message
+    assert (await subject.report()).stage is Stage.DOUBT
+
+
+async def test_what_cannot_be_read_is_not_claimed(fake: Worker, subject: Subject) -> None:
+    await behave(fake, memory_unread=True)
+    await restart(fake, subject)
+
+    proof = shown(await subject.serve(subject.versions.first))
+
+    assert Evidence.PARAMETERS not in proof.verified_by
+    assert proof.parameters == ()
+
+
+async def test_an_engine_in_company_that_answers_a_little_otherwise_is_put_up_with(
+    fake: Worker, subject: Subject
+) -> None:
+    await behave(fake, noise=0.05)
+    await restart(fake, subject)
+
+    proof = shown(await subject.serve(subject.versions.first))
+
+    assert 0.05 <= proof.tolerance < 0.5
+    assert set(proof.verified_by) >= OWN
+
+
+async def test_the_measure_of_an_engine_outlives_the_sidecar(
+    fake: Worker, subject: Subject
+) -> None:
+    await behave(fake, noise=0.05)
+    await restart(fake, subject)
+    before = shown(await subject.serve(subject.versions.first))
+
+    await fake.stop_sidecar()
+    await fake.start_sidecar()
+    await subject.until(lambda report: report.stage is Stage.OPEN)
+
+    after = shown(await subject.serve(NEXT))
+    assert (after.tolerance, len(after.logprobs)) == (before.tolerance, len(before.logprobs))

@@ -1,0 +1,99 @@
+"""The memory of an engine that is cheap: one entry a tensor, and how its weights answer.
+
+Neighbours are weights that differ in the lowest bits of some bytes, as those of two steps
+of training do: greedy tokens are the same then, and log probabilities a little other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from rlfleet_contract.models import Installed
+from rlfleet_contract.tensors import FileStamp, Tensor
+from rlfleet_engine.memory import Entry, Record, reloaded
+from rlfleet_engine.tensors import Reader
+
+_COARSE = bytes(byte & 0xFC for byte in range(256))
+_FINE = 0.01
+"""By how much neighbours differ at most in a log probability."""
+
+
+@dataclass
+class Weights:
+    """What an engine holds."""
+
+    exact: str
+    """Digest of all bytes."""
+    coarse: str
+    """Digest of all bytes without their lowest bits."""
+    memory: dict[str, Entry] = field(default_factory=dict)
+
+    def token(self, prompt: object, place: int, turn: object, vocabulary: int) -> int:
+        """Tell the greedy token after a prompt and those before it."""
+        return _number(f"{self.coarse} {prompt} {place} {turn}") % vocabulary
+
+    def logprob(self, prompt: Sequence[int], place: int) -> float:
+        """Tell the log probability of a prompt's token."""
+        before = list(prompt[: place + 1])
+        coarse = _number(f"{self.coarse} {before}") % 8000 / 1000
+        return -0.5 - coarse - _FINE * (_number(f"{self.exact} {before}") % 1000 / 1000)
+
+
+SPOILT = Weights("spoilt", "spoilt")
+
+
+def _number(told: str) -> int:
+    return int.from_bytes(sha256(told.encode()).digest()[:4], "big")
+
+
+@dataclass
+class Consumed:
+    """What a reload read, and the weights that it makes."""
+
+    installed: Installed
+    weights: Weights
+    hashes: dict[str, str]
+
+    def told(self, before: Record, held: Weights, *, is_read: bool) -> tuple[Installed, Record]:
+        """Tell what the extension tells of an engine that holds these weights now."""
+        memory = held.memory if is_read else None
+        after = Record(memory, self.weights.memory, self.installed.digest, self.hashes)
+        return reloaded(before, after, self.installed), after
+
+
+def consume(
+    directory: str, stamps: Sequence[FileStamp], *, drops: bool = False, spoils: bool = False
+) -> Consumed:
+    """Read a checkpoint as the extension does; or only its first tensor, or that one changed."""
+    coarse, memory = sha256(), {}
+    with Reader(directory, stamps) as reader:
+        for tensor, data in reader:
+            coarse.update(tensor.name.encode() + data.translate(_COARSE))
+            memory[tensor.name] = _entry(tensor, bytes(data))
+            if drops:
+                break
+        installed, hashes = reader.installed(), dict(reader.hashes)
+    if spoils:
+        hashes[min(hashes)] = sha256(b"spoilt").hexdigest()
+        installed = installed.model_copy(update={"digest": sha256(b"spoilt").hexdigest()})
+    return Consumed(installed, Weights(installed.digest, coarse.hexdigest(), memory), hashes)
+
+
+def _entry(tensor: Tensor, data: bytes) -> Entry:
+    digest = int.from_bytes(sha256(data).digest()[:8], "big")
+    return Entry(tensor.dtype, tensor.shape, tensor.nbytes, digest)
+
+
+def stamps_of(directory: Path) -> list[FileStamp]:
+    """Tell a checkpoint's files as they are."""
+    found = ((path.name, path.stat()) for path in sorted(directory.glob("*.safetensors")))
+    return [
+        FileStamp(name=name, size=seen.st_size, mtime_ns=seen.st_mtime_ns, inode=seen.st_ino)
+        for name, seen in found
+    ]
+
+
+def digest_of(directory: Path) -> str:
+    """Digest a checkpoint as a reload of it would."""
+    return consume(str(directory), stamps_of(directory)).installed.digest

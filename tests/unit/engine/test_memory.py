@@ -1,0 +1,79 @@
+"""What was read of a rank's memory, against what stood there and what was fed."""
+
+from rlfleet_contract.models import Installed
+from rlfleet_engine.memory import Entry, Memory, Record, compared, kept, reloaded, told
+
+
+def memory(**digests: int) -> Memory:
+    return {name: Entry("bfloat16", (4,), 8, digest) for name, digest in digests.items()}
+
+
+OLD = memory(norm=1, gate=2, fused=3)
+FED_OLD = memory(norm=1, gate=2)
+NEW = memory(norm=10, gate=20, fused=30)
+FED_NEW = memory(norm=10, gate=20)
+CONSUMED = Installed(tensors=4, nbytes=32, digest="d2")
+
+
+def test_the_digest_minds_names_kinds_and_content() -> None:
+    others = [
+        told(memory(norm=1)).digest,
+        told(memory(norm=2)).digest,
+        told(memory(other=1)).digest,
+        told({"norm": Entry("float16", (4,), 8, 1)}).digest,
+        told({"norm": Entry("bfloat16", (2, 2), 8, 1)}).digest,
+    ]
+    assert len(set(others)) == len(others)
+    assert told({name: OLD[name] for name in reversed(list(OLD))}) == told(OLD)
+    assert told(OLD).nbytes == 24
+
+
+def test_a_reload_that_reached_the_memory_shows() -> None:
+    read = compared(OLD, NEW, FED_NEW, FED_OLD)
+
+    assert (read.changed, read.fed, read.as_fed, read.kept) == (True, 16, 16, ())
+
+
+def test_old_weights_that_stayed_are_named_even_in_the_first_reload() -> None:
+    for fed_before in (None, FED_OLD):
+        read = compared(OLD, OLD, FED_NEW, fed_before)
+        assert (read.changed, read.as_fed, read.kept) == (False, 0, ("gate", "norm"))
+
+
+def test_one_parameter_that_stayed_among_others_that_came_is_named() -> None:
+    assert kept(OLD, memory(norm=10, gate=2, fused=30), FED_NEW, FED_OLD) == ["gate"]
+
+
+def test_a_parameter_that_the_model_transforms_may_stay_when_its_tensor_did() -> None:
+    before, after = memory(norm=1, scaled=77), memory(norm=10, scaled=77)
+
+    assert kept(before, after, memory(norm=10, scaled=7), memory(norm=1, scaled=7)) == []
+    assert kept(before, after, memory(norm=10, scaled=7), None) == []
+    assert kept(before, after, memory(norm=10, scaled=8), memory(norm=1, scaled=7)) == ["scaled"]
+
+
+def test_the_same_checkpoint_again_keeps_nothing_back() -> None:
+    read = compared(NEW, NEW, FED_NEW, FED_NEW)
+
+    assert (read.changed, read.as_fed, read.kept) == (False, 16, ())
+
+
+def test_only_some_are_named() -> None:
+    many = memory(**{f"p{n}": n for n in range(9)})
+    other = memory(**{f"p{n}": n + 50 for n in range(9)})
+
+    assert compared(many, many, other, many).kept == ("p0", "p1", "p2")
+
+
+def test_a_reload_tells_the_one_before_it_and_what_was_read() -> None:
+    one = reloaded(Record(OLD), Record(NEW, FED_NEW, "d2"), CONSUMED)
+    two = reloaded(Record(NEW, FED_NEW, "d2"), Record(NEW, FED_NEW, "d2"), CONSUMED)
+
+    assert (one.previous, two.previous) == (None, "d2")
+    assert one.parameters is not None
+    assert one.parameters.digest == told(NEW).digest
+
+
+def test_memory_that_cannot_be_read_is_not_told() -> None:
+    for before, after in ((None, None), (None, NEW), (OLD, None)):
+        assert reloaded(Record(before), Record(after), CONSUMED).parameters is None

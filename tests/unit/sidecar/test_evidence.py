@@ -1,0 +1,184 @@
+"""Which layers of a proof hold, and which lie each of them finds."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rlfleet_contract.models import Installed, ReadBack
+from rlfleet_contract.problems import Code
+from rlfleet_contract.proof import Evidence, Proof
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.evidence import (
+    Load,
+    demand_alike,
+    demand_consumed,
+    difference,
+    shown_by,
+    steady,
+)
+from rlfleet_sidecar.probe import Answer, BadAnswerError
+from tests.proofs import proof
+
+ANSWER = Answer((1, 2), (-1.0, -2.0))
+READ = ReadBack(digest="m2", nbytes=100, changed=True, fed=80, as_fed=80)
+RANK = Installed(tensors=3, nbytes=100, digest="d2", previous="d1", parameters=READ)
+OTHER_BEFORE = proof("v1", checkpoint="d1", logprobs=(-1.5, -2.5))
+SAME_BEFORE = proof("v1", checkpoint="d1", logprobs=(-1.0, -2.0))
+LOAD = Load("v2", "b1", "d2", (RANK, RANK), OTHER_BEFORE)
+STOOD = READ.model_copy(update={"changed": False, "fed": 0, "as_fed": 0})
+
+
+def ranks(read: ReadBack | None = READ, **fields: Any) -> tuple[Installed, ...]:
+    return (RANK.model_copy(update={"parameters": read} | fields),) * 2
+
+
+def refused(load: Load, answer: Answer = ANSWER, noise: float = 0.0) -> str:
+    with pytest.raises(SidecarError) as caught:
+        shown_by(load, answer, noise)
+    assert caught.value.code is Code.PROOF_FAILED
+    return caught.value.message
+
+
+# --- what one engine shows --------------------------------------------------------------------
+
+
+def test_a_sound_reload_shows_what_was_installed_and_what_stands() -> None:
+    assert shown_by(LOAD, ANSWER, 0) == (Evidence.INSTALLED, Evidence.PARAMETERS)
+
+
+def test_what_nobody_read_is_not_shown() -> None:
+    assert shown_by(replace(LOAD, ranks=ranks(None)), ANSWER, 0) == (Evidence.INSTALLED,)
+    one_blind = (RANK, RANK.model_copy(update={"parameters": None}))
+    assert shown_by(replace(LOAD, ranks=one_blind), ANSWER, 0) == (Evidence.INSTALLED,)
+
+
+def test_parameters_that_stayed_are_named() -> None:
+    stayed = ranks(READ.model_copy(update={"kept": ("model.norm.weight",)}))
+    assert "model.norm.weight" in refused(replace(LOAD, ranks=stayed))
+
+
+@pytest.mark.parametrize("read", [STOOD, None], ids=["memory stood", "memory not read"])
+def test_an_engine_in_which_nothing_moved_kept_its_old_weights(read: ReadBack | None) -> None:
+    load = replace(LOAD, ranks=ranks(read), before=SAME_BEFORE)
+
+    assert "kept its old weights" in refused(load)
+    assert "kept its old weights" in refused(load, Answer((1, 2), (-1.005, -2.0)), noise=0.01)
+
+
+def test_answers_that_moved_acquit_a_memory_of_which_only_a_part_is_seen() -> None:
+    """On CPU vLLM keeps linear layers where they cannot be read."""
+    load = replace(LOAD, ranks=ranks(STOOD))
+    assert shown_by(load, ANSWER, 0) == (Evidence.INSTALLED,)
+
+
+def test_a_change_too_small_for_the_probe_is_believed_if_memory_moved() -> None:
+    load = replace(LOAD, before=SAME_BEFORE)
+    assert shown_by(load, ANSWER, 0) == (Evidence.INSTALLED, Evidence.PARAMETERS)
+
+
+def test_the_same_checkpoint_again_may_leave_everything_as_it_was() -> None:
+    again = ranks(STOOD, previous="d2")
+    load = replace(LOAD, ranks=again, before=SAME_BEFORE)
+    assert shown_by(load, ANSWER, 0) == (Evidence.INSTALLED, Evidence.PARAMETERS)
+
+
+def test_an_engine_of_which_nothing_was_proved_before_cannot_have_kept_it() -> None:
+    load = replace(LOAD, ranks=ranks(STOOD), before=None)
+    assert shown_by(load, ANSWER, 0) == (Evidence.INSTALLED,)
+
+
+def test_a_first_reload_shows_parameters_only_by_what_was_fed() -> None:
+    first = replace(LOAD, before=None)
+    by_feeding = replace(first, ranks=ranks(previous=None))
+    partly = READ.model_copy(update={"as_fed": 40})
+    by_nothing = replace(first, ranks=ranks(partly, previous=None))
+
+    assert Evidence.PARAMETERS in shown_by(by_feeding, ANSWER, 0)
+    assert Evidence.PARAMETERS not in shown_by(by_nothing, ANSWER, 0)
+
+
+# --- what the ranks consumed ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "consumed",
+    [
+        (),
+        (RANK, RANK.model_copy(update={"tensors": 2})),
+        (RANK, RANK.model_copy(update={"nbytes": 99})),
+        (RANK, RANK.model_copy(update={"digest": "d3"})),
+    ],
+    ids=["no rank", "too few", "too little", "other bytes"],
+)
+def test_ranks_must_consume_what_is_promised_and_the_same(consumed: tuple[Installed, ...]) -> None:
+    with pytest.raises(SidecarError) as caught:
+        demand_consumed(3, 100, "d2", consumed)
+    assert caught.value.code is Code.RELOAD_FAILED
+
+
+# --- the same answer twice --------------------------------------------------------------------
+
+
+def test_log_probabilities_must_agree_within_the_tolerance() -> None:
+    near = Answer((1, 2), (-1.01, -2.0))
+    assert steady([ANSWER, near], 0.02)
+    with pytest.raises(BadAnswerError, match="two ways"):
+        steady([ANSWER, near], 0.005)
+
+
+def test_of_tokens_that_part_a_third_answer_must_side_with_one() -> None:
+    other, third = replace(ANSWER, tokens=(1, 3)), replace(ANSWER, tokens=(1, 4))
+
+    assert not steady([ANSWER, other], 0.02)
+    assert steady([ANSWER, other, ANSWER], 0.02)
+    with pytest.raises(BadAnswerError, match="three ways"):
+        steady([ANSWER, other, third], 0.02)
+
+
+# --- peers ------------------------------------------------------------------------------------
+
+FOUND = proof(
+    checkpoint="d1", parameters=("m1",), tokens="t1", logprobs=(-1.0, -2.0), tolerance=0.02
+)
+UNLIKE: dict[str, dict[str, Any]] = {
+    "another version": {"version": "step-2"},
+    "other tensors": {"checkpoint": "d2"},
+    "another memory": {"parameters": ("m2",)},
+    "another rank": {"parameters": ("m1", "m1")},
+    "other log probabilities": {"logprobs": (-1.0, -2.05)},
+    "other tokens, memory not read": {"parameters": (), "tokens": "t2"},
+}
+ALIKE: dict[str, dict[str, Any]] = {
+    "the same": {},
+    "noise": {"logprobs": (-1.015, -2.0)},
+    "noise by the peer's measure": {"logprobs": (-1.05, -2.0), "tolerance": 0.1},
+    "a checkpoint that nobody read": {"checkpoint": None},
+    "a memory that cannot be read": {"parameters": ()},
+    "a near tie over the same memory": {"tokens": "t2"},
+    "a longer prompt": {"logprobs": (-1.0, -2.0, -3.0), "tokens": "t2", "parameters": ()},
+    "another boot": {"boot": "b2"},
+}
+
+
+def peer(fields: dict[str, Any]) -> Proof:
+    return FOUND.model_copy(update=fields)
+
+
+@pytest.mark.parametrize("fields", UNLIKE.values(), ids=UNLIKE)
+def test_a_worker_unlike_its_peer_is_told_in_what(fields: dict[str, Any]) -> None:
+    assert difference(peer(fields), FOUND)
+    with pytest.raises(SidecarError) as caught:
+        demand_alike(peer(fields), FOUND)
+    assert caught.value.code is Code.PROOF_FAILED
+
+
+@pytest.mark.parametrize("fields", ALIKE.values(), ids=ALIKE)
+def test_a_worker_like_its_peer_shows_that(fields: dict[str, Any]) -> None:
+    assert demand_alike(peer(fields), FOUND) == (Evidence.PEERS,)
+
+
+def test_without_a_peer_nothing_is_claimed_and_nothing_proved_is_unlike_any() -> None:
+    assert demand_alike(None, FOUND) == ()
+    with pytest.raises(SidecarError, match="nothing is proved"):
+        demand_alike(FOUND, None)

@@ -1,0 +1,43 @@
+"""How an engine is probed follows from what was measured of it."""
+
+import pytest
+
+from rlfleet_sidecar.gauge import LENGTHS, Gauge, affordable, gauge, unmeasured
+from rlfleet_sidecar.probe import Answer
+
+
+def said(*logprobs: float) -> Answer:
+    return Answer((1, 2), logprobs)
+
+
+@pytest.mark.parametrize(
+    ("shortest_s", "length"),
+    [(0.0, 64), (0.02, 64), (0.04, 32), (0.1, 16), (0.2, 8), (5.0, 8)],
+)
+def test_the_prompt_is_as_long_as_clients_can_wait_for(shortest_s: float, length: int) -> None:
+    assert affordable(shortest_s, 0.25) == length
+    assert length in LENGTHS
+
+
+def test_an_engine_that_always_says_the_same_is_allowed_the_floor() -> None:
+    alone, beside = [said(-1.0, -2.0)] * 2, [said(-1.0, -2.0)]
+    assert gauge("b1", alone, beside) == Gauge("b1", length=3, noise=0.0, tolerance=0.02)
+
+
+def test_the_tolerance_is_well_above_the_largest_difference_in_company() -> None:
+    measured = gauge("b1", [said(-1.0, -2.0)] * 2, [said(-1.0, -2.02), said(-1.01, -2.0)])
+
+    assert measured.noise == 0
+    assert measured.tolerance == pytest.approx(0.08)
+
+
+def test_noise_is_what_an_idle_engine_shows() -> None:
+    measured = gauge("b1", [said(-1.0), said(-1.03)], [said(-1.0)])
+
+    assert measured.noise == pytest.approx(0.12)
+    assert measured.tolerance == pytest.approx(0.12)
+
+
+def test_an_engine_that_was_never_measured_is_allowed_more_and_asked_little() -> None:
+    assert unmeasured("b1").length == min(LENGTHS)
+    assert unmeasured("b1").tolerance > gauge("b1", [said(-1.0)], []).tolerance
