@@ -292,6 +292,6 @@ class Installed(Reply):
     digest: str
     """Over names, shapes, dtypes and bytes of all tensors, in name order."""
     previous: str | None = None
-    """The digest of the reload before, in the same boot."""
+    """The digest of the reload before, in the same boot, if memory must differ when it does."""
     parameters: ReadBack | None = None
     """None where the memory cannot be read."""

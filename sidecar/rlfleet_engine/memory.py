@@ -35,7 +35,7 @@ class Record:
     fed: Memory | None = None
     """The tensors of the last reload that have a parameter of the same name and kind."""
     digest: str | None = None
-    """Of all tensors of the last reload."""
+    """Of all tensors of the last reload; None if some were cast, which may swallow a change."""
     consumed: Mapping[str, str] = field(default_factory=dict)
     """The hash of each of them, by name."""
 
@@ -45,7 +45,8 @@ def reloaded(before: Record, after: Record, consumed: Installed) -> Installed:
     read = None
     if None not in (before.memory, after.memory):
         read = compared(before.memory or {}, after.memory or {}, after.fed or {}, before.fed)
-    return consumed.model_copy(update={"previous": before.digest, "parameters": read})
+    previous = None if after.digest is None else before.digest
+    return consumed.model_copy(update={"previous": previous, "parameters": read})
 
 
 def told(memory: Memory) -> ReadBack:

@@ -61,13 +61,16 @@ class ReloadExtension:
         """Install the checked files in place and tell what was consumed and what stands now."""
         stamps = [FileStamp.model_validate(record) for record in files]
         before = _record(self)
-        feeding = _Feeding(None if before.memory is None else parameters.named(self.get_model()))
+        feeding = _Feeding(
+            parameters.named(self.get_model()) if before.memory else {}, self.model_config.dtype
+        )
         with Reader(directory, stamps) as reader:
             # From here on nobody knows what the engine holds; an error leaves it so.
             self._rlfleet = None
             self.reload_weights(weights_iterator=feeding.of(reader), is_checkpoint_format=True)
             consumed = reader.installed()
-        after = Record(_memory(self), feeding.fed, consumed.digest, reader.hashes)
+        digest = None if feeding.casts else consumed.digest
+        after = Record(_memory(self), feeding.fed, digest, reader.hashes)
         self._rlfleet = after
         return reloaded(before, after, consumed).model_dump()
 
@@ -96,15 +99,20 @@ def _memory(worker: _Worker) -> Memory | None:
 class _Feeding:
     """Hands tensors to vLLM and remembers those that have a parameter of the same kind."""
 
-    def __init__(self, parameters_: Mapping[str, Any] | None) -> None:
-        self._kinds = {name: (p.dtype, p.shape) for name, p in (parameters_ or {}).items()}
+    def __init__(self, held: Mapping[str, Any], dtype: Any) -> None:
+        self._kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in held.items()}
+        self._dtype = dtype
         self.fed: dict[str, Entry] = {}
+        self.casts = False
+        """Whether a tensor is served in another dtype than it came in."""
 
     def of(self, reader: Reader) -> Iterator[tuple[str, Any]]:
         """Feed what the reader reads."""
         for tensor, data in reader:
             made = _tensor(tensor, data)
-            if self._kinds.get(tensor.name) == (made.dtype, made.shape):
+            dtype, shape = self._kinds.get(tensor.name, (self._dtype, None))
+            self.casts |= made.dtype != dtype
+            if (dtype, shape) == (made.dtype, made.shape):
                 self.fed[tensor.name] = parameters.entry_of(made)
             yield tensor.name, made
 

@@ -74,6 +74,12 @@ def test_a_reload_tells_the_one_before_it_and_what_was_read() -> None:
     assert one.parameters.digest == told(NEW).digest
 
 
+def test_tensors_that_were_cast_are_not_compared_with_the_reload_before() -> None:
+    for before, after in ((None, "d2"), ("d1", None)):
+        one = reloaded(Record(OLD, FED_OLD, before), Record(OLD, {}, after), CONSUMED)
+        assert one.previous is None
+
+
 def test_memory_that_cannot_be_read_is_not_told() -> None:
     for before, after in ((None, None), (None, NEW), (OLD, None)):
         assert reloaded(Record(before), Record(after), CONSUMED).parameters is None
