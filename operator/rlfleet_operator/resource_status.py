@@ -132,6 +132,13 @@ class WorkerStatus(Model):
     phase: str
     """Where it stands."""
     version: str | None = Field(default=None, description="What it proved to serve.")
+    verified_by: list[str] | None = Field(
+        default=None,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        description="Which layers of the proof of `version` held: Installed (the engine consumed"
+        " the checkpoint's bytes), Parameters (its memory was read back), Probe (it answers"
+        " finitely and steadily), Peers (as another worker of the version does).",
+    )
     ready: bool = False
     """Whether it takes traffic."""
     window_ms: int | None = Field(

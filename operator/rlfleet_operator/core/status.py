@@ -69,6 +69,7 @@ def _worker(worker: Worker) -> WorkerStatus:
         name=worker.name,
         phase=phase_of(worker),
         version=worker.proved,
+        verified_by=_verified_by(worker),
         ready=_is_ready(worker),
         window_ms=round(change.timings.window_s * 1000) if change else None,
         message=complaint[:_WORKER_MESSAGE_LIMIT] if complaint else None,
@@ -84,3 +85,10 @@ def patch_of(status: FleetStatus) -> dict[str, Any]:
         for field in RolloutStatus.model_fields.values():
             body["rollout"].setdefault(str(field.alias), None)
     return body
+
+
+def _verified_by(worker: Worker) -> list[str] | None:
+    proof = worker.report.proof if worker.report else None
+    if proof is None or proof.version != worker.proved:
+        return None
+    return [str(evidence) for evidence in proof.verified_by]

@@ -8,11 +8,13 @@ import pytest
 
 from rlfleet_contract.models import Change, Stage, Timings
 from rlfleet_contract.problems import Code, Problem
+from rlfleet_contract.proof import Evidence
 from rlfleet_operator.core.current import current
 from rlfleet_operator.core.status import status_of
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
 from tests import fleets
+from tests.proofs import proof
 from tests.workers import MOMENT, pod, problem, recorded, worker, world
 
 NOW = "2023-11-14T22:13:20Z"
@@ -139,11 +141,19 @@ def test_a_worker_is_told_in_few_words() -> None:
     assert len(found.message) == 256
 
 
+def test_what_a_worker_has_shown_of_its_version_is_told_and_nothing_of_another() -> None:
+    shown = proof("step-1", verified_by=(Evidence.PROBE, Evidence.PEERS))
+    seen = world(worker(0, proof=shown), worker(1, proof=proof("step-0")), worker(2, proof=None))
+
+    assert [w.verified_by for w in of(seen).workers] == [["Probe", "Peers"], None, None]
+
+
 def test_the_largest_list_of_workers_fits_into_the_object() -> None:
     version = "v" * 128
     told = Problem.of(Code.RELOAD_FAILED, "x" * 5000, version=version, operation="rollout-1")
+    shown = proof("step-1", verified_by=tuple(Evidence))
     workers = [
-        replace(worker(place, Stage.DOUBT, failure=told), name=f"{'n' * 50}-{place}")
+        replace(worker(place, Stage.DOUBT, failure=told, proof=shown), name=f"{'n' * 50}-{place}")
         for place in range(256)
     ]
     found = of(world(*workers, weightVersion=version, status=recorded(version, "Preparing")))
