@@ -48,8 +48,6 @@ MAX_TTL_S = 3600.0
 RELOAD_RPC = "rlfleet_reload"
 """The worker extension's methods, called by vLLM's /collective_rpc on every rank: this one
 takes a directory and its files and tells what was Installed."""
-CONSUMED_RPC = "rlfleet_consumed"
-"""Tells the hash of each tensor that the last reload consumed, by name."""
 READ_BACK_RPC = "rlfleet_read_back"
 """Tells the ReadBack of an engine that was not reloaded; None where nothing can be read."""
 

@@ -5,7 +5,7 @@ not read is not claimed.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -36,8 +36,6 @@ class Record:
     """The tensors of the last reload that have a parameter of the same name and kind."""
     digest: str | None = None
     """Of all tensors of the last reload; None if some were cast, which may swallow a change."""
-    consumed: Mapping[str, str] = field(default_factory=dict)
-    """The hash of each of them, by name."""
 
 
 def reloaded(before: Record, after: Record, consumed: Installed) -> Installed:

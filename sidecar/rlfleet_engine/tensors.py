@@ -50,8 +50,6 @@ class Reader:
         self._digest = Digest()
         self._tensors = 0
         self._nbytes = 0
-        self.hashes: dict[str, str] = {}
-        """Of each tensor that was read, by name."""
 
     def __enter__(self) -> Self:
         try:
@@ -106,7 +104,6 @@ class Reader:
         self._digest.add(tensor, digest)
         self._tensors += 1
         self._nbytes += tensor.nbytes
-        self.hashes[tensor.name] = digest.hex()
 
     def _close(self) -> None:
         while self._opened:

@@ -70,13 +70,9 @@ class ReloadExtension:
             self.reload_weights(weights_iterator=feeding.of(reader), is_checkpoint_format=True)
             consumed = reader.installed()
         digest = None if feeding.casts else consumed.digest
-        after = Record(_memory(self), feeding.fed, digest, reader.hashes)
+        after = Record(_memory(self), feeding.fed, digest)
         self._rlfleet = after
         return reloaded(before, after, consumed).model_dump()
-
-    def rlfleet_consumed(self: _Worker) -> dict[str, str]:
-        """Tell the hash of each tensor of the last reload, by name."""
-        return dict(_record(self).consumed)
 
     def rlfleet_read_back(self: _Worker) -> dict[str, Any] | None:
         """Tell what stands in memory; called once after a start it tells later what changed."""

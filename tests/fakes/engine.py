@@ -247,8 +247,6 @@ class FakeEngine:
                 read = None if self.behaviour.memory_unread else told(self.weights.memory)
                 results = None if read is None else read.model_dump()
                 await _json(send, 200, {"results": [results] * ranks})
-            case api.CONSUMED_RPC:
-                await _json(send, 200, {"results": [dict(self._record.consumed)] * ranks})
             case _:
                 await _json(send, 500, _RPC_FAILED)
 

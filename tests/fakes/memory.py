@@ -53,12 +53,11 @@ class Consumed:
 
     installed: Installed
     weights: Weights
-    hashes: dict[str, str]
 
     def told(self, before: Record, held: Weights, *, is_read: bool) -> tuple[Installed, Record]:
         """Tell what the extension tells of an engine that holds these weights now."""
         memory = held.memory if is_read else None
-        after = Record(memory, self.weights.memory, self.installed.digest, self.hashes)
+        after = Record(memory, self.weights.memory, self.installed.digest)
         return reloaded(before, after, self.installed), after
 
 
@@ -73,11 +72,10 @@ def consume(
             memory[tensor.name] = _entry(tensor, bytes(data))
             if drops:
                 break
-        installed, hashes = reader.installed(), dict(reader.hashes)
+        installed = reader.installed()
     if spoils:
-        hashes[min(hashes)] = sha256(b"spoilt").hexdigest()
         installed = installed.model_copy(update={"digest": sha256(b"spoilt").hexdigest()})
-    return Consumed(installed, Weights(installed.digest, coarse.hexdigest(), memory), hashes)
+    return Consumed(installed, Weights(installed.digest, coarse.hexdigest(), memory))
 
 
 def _entry(tensor: Tensor, data: bytes) -> Entry:
