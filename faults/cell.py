@@ -6,7 +6,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +30,9 @@ from tests.hollow import Hollow, HollowNode
 
 VERSIONS = ("step-1", "step-2", "step-3")
 BAD = "bad"
+"""Damaged: refused before anything is paused."""
+BREAKING = "breaking"
+"""Sound as a file, and every engine fails to load it."""
 _ADDRESSES = 24
 _RELOAD_S = 0.1
 _SIDECAR = {"poll_s": 0.2}
@@ -53,6 +56,7 @@ class Materials:
         model, weights = checkpoints.write_model(root / "model"), root / "weights"
         for seed, version in enumerate(VERSIONS, start=1):
             checkpoints.write_version(weights, version, seed)
+        checkpoints.write_version(weights, BREAKING, seed=8)
         digests = {digest_of(weights / version): version for version in VERSIONS}
         checkpoints.spoil(checkpoints.write_version(weights, BAD, seed=9), "truncated by half")
         return cls(model, weights, digests | {digest_of(model): api.BASE_VERSION})
@@ -125,7 +129,7 @@ class Cell:
             self.scratch / "pods",
             probe_s=0.1,
             choose=choose,
-            make=partial(Kept, ledger=self.ledger, crash=self.crash),
+            make=partial(Kept, ledger=self.ledger, crash=self.crash, breaking=BREAKING),
             addresses=addresses,
         )
 
@@ -196,14 +200,14 @@ class Cell:
 
     # --- fleets -----------------------------------------------------------------------------------
 
-    async def create(self, name: str, **spec: Any) -> None:
-        """Create a fleet with the least spec and ``spec``."""
+    async def create(self, name: str, rollout: Mapping[str, object], **spec: Any) -> None:
+        """Create a fleet with the least spec, ``spec``, and this in its rollout."""
         least = {
             "replicas": 2,
             "weightVersion": VERSIONS[0],
             "model": {"name": "qwen", "path": "/models/qwen"},
             "weights": {"path": "/weights/{version}"},
-            "rollout": {"maxUnavailable": 1, "timeouts": _TIMEOUTS},
+            "rollout": {"maxUnavailable": 1, "timeouts": _TIMEOUTS, **rollout},
         }
         body = {
             "apiVersion": "rlfleet.dev/v1alpha1",

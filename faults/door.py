@@ -38,9 +38,15 @@ class Door:
     """An ASGI application around the engine's own."""
 
     def __init__(
-        self, inner: Application, name: str, ledger: Ledger, crash: Callable[[], Awaitable[None]]
+        self,
+        inner: Application,
+        name: str,
+        ledger: Ledger,
+        crash: Callable[[], Awaitable[None]],
+        breaking: str,
     ) -> None:
-        """``crash`` kills the operator."""
+        """``crash`` kills the operator; the engine cannot load a version named ``breaking``."""
+        self._breaking = breaking
         self._inner, self._name, self._ledger, self._crash = inner, name, ledger, crash
         self._last = ""
         self.worker: Struck
@@ -51,7 +57,9 @@ class Door:
         step = _step_of(scope, body)
         mode = self._told(step)
         self.worker.reloads += step == "reload"
-        if not mode:
+        if not mode and step == "reload" and self._breaks_at(body):
+            await _error(send)
+        elif not mode:
             await self._inner(scope, receive, send)
         elif mode in {"engine-500", "engine-fails"}:
             await _error(send)
@@ -65,6 +73,10 @@ class Door:
             await self._strike(mode)
             if mode == "operator-kill":
                 await self._inner(scope, receive, send)
+
+    def _breaks_at(self, body: bytes) -> bool:
+        """Tell whether a reload is of the version that breaks engines, staged or not."""
+        return self._breaking in json.loads(body)["kwargs"]["directory"].split("/")
 
     def _told(self, step: str) -> str | None:
         """Tell the ledger of a step; a probe of many questions is one."""

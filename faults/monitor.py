@@ -142,10 +142,16 @@ class Monitor:
         wanted = range(fleet.raw["spec"]["replicas"])
         serving = {n for n, (pod, worker) in pods.items() if _in_service(pod, worker)}
         fleet.served |= serving & set(wanted)
-        limit = int(fleet.raw["spec"]["rollout"]["maxUnavailable"])
+        limit = _limit(fleet.raw["spec"])
         out = fleet.served - serving - fleet.struck
         if len(out) > limit:
             self._say(f"workers {sorted(out)} are out at once, at most {limit} may be")
+
+
+def _limit(spec: Json) -> int:
+    """Return how many workers may be out at once; a Barrier takes all of them."""
+    rollout = spec["rollout"]
+    return int(spec["replicas"] if rollout["strategy"] == "Barrier" else rollout["maxUnavailable"])
 
 
 def is_serving(worker: Kept) -> bool:

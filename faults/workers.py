@@ -37,10 +37,12 @@ class Kept(Worker):
         name: str,
         ledger: Ledger,
         crash: Callable[[], Awaitable[None]],
+        breaking: str,
         **more: Any,
     ) -> None:
-        """``crash`` kills the operator, when a fault of the engine's side asks for it."""
+        """``crash`` and ``breaking`` are for the engine's door."""
         super().__init__(*words, **more)
+        self._breaking = breaking
         self._name, self._ledger, self._crash = name, ledger, crash
         self._process: Forked | None = None
         self._ending = False
@@ -108,7 +110,7 @@ class Kept(Worker):
         self.is_up = True
 
     def _application(self) -> object:
-        door = Door(self.engine.application, self._name, self._ledger, self._crash)
+        door = Door(self.engine.application, self._name, self._ledger, self._crash, self._breaking)
         door.worker = self
         return door
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from faults.cell import BAD, Cell
+from faults.cell import BAD, BREAKING, Cell
 from rlfleet_operator.adapters.kube import Json
 
 FLEET = "qwen"
@@ -79,9 +79,9 @@ async def _nothing(_cell: Cell) -> None:
     return
 
 
-def _fleet(replicas: int = 2, name: str = FLEET) -> Act:
+def _fleet(replicas: int = 2, name: str = FLEET, **rollout: object) -> Act:
     async def prepare(cell: Cell) -> None:
-        await cell.create(name, replicas=replicas)
+        await cell.create(name, rollout, replicas=replicas)
         await until(lambda: _synced(cell, name), f"{name} is synced")
 
     return prepare
@@ -91,7 +91,7 @@ def _fleet(replicas: int = 2, name: str = FLEET) -> Act:
 
 
 async def _create(cell: Cell) -> None:
-    await cell.create(FLEET)
+    await cell.create(FLEET, {})
 
 
 async def _change(cell: Cell) -> None:
@@ -148,6 +148,21 @@ async def _template(cell: Cell) -> None:
     await cell.patch(FLEET, template={"metadata": {"annotations": {"team": "rl"}}})
 
 
+async def _held(cell: Cell) -> None:
+    await cell.patch(FLEET, weightVersion="step-2", rollout={"paused": True})
+
+    async def are_prepared() -> bool:
+        written = [cell.worker(name).written() for name in cell.hollow()]
+        return all(w is not None and w.state.get("prepared") == "step-2" for w in written)
+
+    await until(are_prepared, "every worker has prepared the version")
+    await cell.patch(FLEET, rollout={"paused": False})
+
+
+async def _breaking(cell: Cell) -> None:
+    await cell.patch(FLEET, weightVersion=BREAKING)
+
+
 async def _two_change(cell: Cell) -> None:
     await asyncio.gather(
         cell.patch(FLEET, weightVersion="step-2"), cell.patch(SECOND, weightVersion="step-3")
@@ -181,6 +196,11 @@ async def _is_replaced(cell: Cell) -> bool:
     return teams == ["rl", "rl"] and await _synced(cell)
 
 
+async def _is_rolled_back(cell: Cell) -> bool:
+    rollout = ((await cell.get(FLEET) or {}).get("status") or {}).get("rollout") or {}
+    return rollout.get("phase") == "RolledBack"
+
+
 WORKLOADS = {
     workload.name: workload
     for workload in (
@@ -194,6 +214,10 @@ WORKLOADS = {
         Workload("supersede", _fleet(), _supersede, _synced, free=r"rollout\.from$|history\."),
         Workload("engine-dies", _fleet(), _engine_dies, _is_back),
         Workload("template", _fleet(), _template, _is_replaced),
+        Workload("barrier", _fleet(strategy="Barrier"), _change, _synced),
+        Workload("canary", _fleet(strategy="Canary"), _change, _synced),
+        Workload("held", _fleet(), _held, _synced),
+        Workload("rollback", _fleet(onFailure="Rollback"), _breaking, _is_rolled_back),
         Workload("two-fleets", _two_fleets, _two_change, _both_synced),
     )
 }
