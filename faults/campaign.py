@@ -21,6 +21,7 @@ from faults.workloads import until
 from rlfleet_operator.adapters.kube import Kube
 
 CONTROLLERS = apiserver.GARBAGE_COLLECTION + apiserver.SERVICE_ACCOUNTS
+FAILED = Path(__file__).resolve().parent / "failed"
 TURNS = 3
 """How many of the modes that take turns are tried at each request."""
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -136,6 +137,8 @@ async def carry_out(
     async for outcome in abreast(chosen, one, width):
         outcomes.append(outcome)
         _tell(outcome, len(outcomes), len(chosen))
+        if not outcome.is_good:
+            _keep(outcome)
     return outcomes
 
 
@@ -147,10 +150,10 @@ def _tell(outcome: Outcome, number: int, total: int) -> None:
         say(f"            {line}")
 
 
-def keep(outcome: Outcome, folder: Path) -> None:
-    """Keep a plan that failed, with the end of the operator's log."""
+def _keep(outcome: Outcome) -> None:
+    """Keep a plan that failed, with the ends of all logs."""
     if outcome.plan is not None:
-        path = outcome.plan.write(folder)
+        path = outcome.plan.write(FAILED)
         told = "\n".join(outcome.broken)
         path.with_suffix(".log").write_text(f"{told}\n\n{outcome.log}\n")
 

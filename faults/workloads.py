@@ -208,7 +208,10 @@ WORKLOADS = {
         Workload("change", _fleet(), _change, _synced),
         Workload("scale-up", _fleet(), _scale_up_in_rollout, _synced),
         Workload("scale-down", _fleet(3), _scale_down_in_rollout, _synced),
-        Workload("bad-then-good", _fleet(), _bad_then_good, _synced),
+        # Whichever worker refuses first is named.
+        Workload(
+            "bad-then-good", _fleet(), _bad_then_good, _synced, free=r"history\.\d+\.message$"
+        ),
         Workload("delete", _fleet(), _delete_in_rollout, _is_gone),
         # Which version most workers serve is open at the moment of the second patch.
         Workload("supersede", _fleet(), _supersede, _synced, free=r"rollout\.from$|history\."),
