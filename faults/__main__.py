@@ -21,6 +21,8 @@ from faults.plan import Plan, spread
 from faults.run import Outcome
 from faults.workloads import WORKLOADS
 
+CAMPAIGN = 720
+"""How many plans a campaign has; all that there are take a night."""
 RESULTS = Path(__file__).resolve().parents[1] / "bench" / "results" / "faults.json"
 
 
@@ -39,7 +41,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("what", choices=("all", "list", "run"), nargs="?", default="all")
     parser.add_argument("plans", nargs="*", type=Path, metavar="PLAN.yaml")
     parser.add_argument("--every", action="store_true", help="every mode at every request")
-    parser.add_argument("--only", type=int, help="so many plans, spread over all")
+    parser.add_argument(
+        "--only", type=int, default=CAMPAIGN, help=f"so many plans, spread over all ({CAMPAIGN})"
+    )
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="these alone")
     parser.add_argument("--mode", action="append", help="these alone")
     parser.add_argument("--match", default="", help="plans whose name holds this")
@@ -60,7 +64,7 @@ async def _run(options: argparse.Namespace) -> int:
         outcomes = await campaign.carry_out(on, known, chosen, options.width)
     found = summary(outcomes, at, time.monotonic() - begun)
     _tell(found)
-    if options.what == "all" and len(outcomes) == len(campaign.plans(known, every=options.every)):
+    if options.what == "all" and len(outcomes) >= CAMPAIGN:
         RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     return int(bool(found["failed"] or found["not_fired"]))
 
@@ -71,8 +75,6 @@ def _chosen(plans: Sequence[Plan], options: argparse.Namespace) -> list[Plan]:
         for plan in plans
         if options.match in plan.name and (not options.mode or plan.mode in options.mode)
     ]
-    if not options.only:
-        return found
     kept = [plan for plan in campaign.kept() if plan.workload in {p.workload for p in plans}]
     chosen = spread(found, options.only)
     return [*kept, *(plan for plan in chosen if plan not in kept)][: options.only]
