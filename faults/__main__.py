@@ -70,13 +70,15 @@ async def _run(options: argparse.Namespace) -> int:
 
 
 def _chosen(plans: Sequence[Plan], options: argparse.Namespace) -> list[Plan]:
-    found = [
-        plan
-        for plan in plans
-        if options.match in plan.name and (not options.mode or plan.mode in options.mode)
-    ]
-    kept = [plan for plan in campaign.kept() if plan.workload in {p.workload for p in plans}]
-    chosen = spread(found, options.only)
+    """Return what is asked for, first the plans that have shown a bug once."""
+    workloads = {plan.workload for plan in plans}
+
+    def is_asked_for(plan: Plan) -> bool:
+        is_fitting = options.match in plan.name and plan.workload in workloads
+        return is_fitting and (not options.mode or plan.mode in options.mode)
+
+    kept = list(filter(is_asked_for, campaign.kept()))
+    chosen = spread(filter(is_asked_for, plans), options.only)
     return [*kept, *(plan for plan in chosen if plan not in kept)][: options.only]
 
 
