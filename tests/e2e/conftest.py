@@ -35,16 +35,15 @@ def trainer(shell: Shell) -> Trainer:
 def made_fleet(shell: Shell) -> Fleet:
     shell.kubectl("apply", "-f", str(stage.DEMO / "fleet.yaml"))
     fleet = Fleet(shell)
-    fleet.wait_synced()
+    # Two engines start on two cores, and other work may share them.
+    fleet.wait_synced(900)
     return fleet
 
 
 @pytest.fixture
 def fleet(made_fleet: Fleet) -> Fleet:
     """The fleet, two workers that serve step-0."""
-    limits = {"prepareSeconds": 15}
-    rollout = {"pauseMode": "Keep", "maxUnavailable": 1, "timeouts": limits}
-    made_fleet.declare("step-0", replicas=2, rollout=rollout)
+    made_fleet.reset("step-0", replicas=2)
     made_fleet.wait_synced()
     # A worker of an earlier test may still be draining.
     until(lambda: len(made_fleet.pods()) == 2, 120, "two pods")
@@ -65,10 +64,7 @@ async def subject(shell: Shell, trainer: Trainer) -> AsyncIterator[Subject]:
     fleet = Fleet(shell, SOLO)
     fleet.wait_synced()
     address = fleet.pods()[f"{SOLO}-0"]["status"]["podIP"]
-    token = shell.kubectl(
-        "get", "secret", f"{SOLO}-admin", "-o", "go-template={{.data.token | base64decode}}"
-    )
-    bearer = {"authorization": f"Bearer {token}"}
+    bearer = {"authorization": f"Bearer {fleet.token()}"}
     admin, engine = f"http://{address}:8090", f"http://{address}:8000"
     async with client_of(admin, **bearer) as a, client_of(engine) as e:
         # vLLM on two busy cores takes its time.

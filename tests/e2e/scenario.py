@@ -1,22 +1,32 @@
 """The words in which the end-to-end tests are written: one fleet on a real cluster."""
 
+import asyncio
 import json
+import os
+import signal
 import string
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kubernetes.aio import client, config
+
 from dev import stage
 from dev.images import names
 from dev.shell import Shell
+from rlfleet_operator.adapters.kube import Kube, fleet_path
+from tests.e2e.history import History, history_of
 
 FLEET = "qwen"
 NAMESPACE = "rlfleet-e2e"
 TRAINER = Path(__file__).parent / "trainer.yaml"
+RECORD = Path(__file__).parent / "record.py"
+LONG = 700
+"""Tokens of a request that takes several seconds: far longer than any pause of a test."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +56,87 @@ class Fleet:
         """Scale as a user does."""
         self.shell.kubectl("scale", f"rlf/{self.name}", f"--replicas={replicas}")
 
+    def patch(self, **spec: Any) -> None:
+        """Merge-patch the spec."""
+        body = json.dumps({"spec": spec})
+        self.shell.kubectl("patch", "rlf", self.name, "--type=merge", "-p", body)
+
+    def patch_quickly(self, versions: Sequence[str], within_s: float) -> None:
+        """Declare one version after the other, evenly within this time: kubectl is too slow."""
+
+        async def declare_all() -> None:
+            settings = client.Configuration()
+            await config.load_kube_config(str(self.shell.kubeconfig), client_configuration=settings)
+            kube, path = Kube(client.ApiClient(settings)), fleet_path(NAMESPACE, self.name)
+            try:
+                for version in versions:
+                    await kube.patch(path, {"spec": {"weightVersion": version}})
+                    await asyncio.sleep(within_s / len(versions))
+            finally:
+                await kube.close()
+
+        asyncio.run(declare_all())
+
+    def reset(self, version: str, replicas: int) -> None:
+        """Declare the version, and no word of any earlier test about how it gets there."""
+        limits = {"prepareSeconds": 15}
+        rollout = {"pauseMode": "Keep", "maxUnavailable": 1, "timeouts": limits}
+        spec = {
+            "/spec/rollout": rollout,
+            "/spec/weightVersion": version,
+            "/spec/replicas": replicas,
+        }
+        # Of a field that is there or not, "add" is the word for both.
+        patch = [{"op": "add", "path": path, "value": value} for path, value in spec.items()]
+        self.shell.kubectl("patch", "rlf", self.name, "--type=json", "-p", json.dumps(patch))
+
     def wait_synced(self, timeout_s: int = 300) -> dict[str, Any]:
         """Wait until every worker proved the declared version; return the status."""
-        words = ("--for=condition=WeightsSynced", f"rlf/{self.name}", f"--timeout={timeout_s}s")
-        try:
-            self.shell.kubectl("wait", *words)
-        except Exception as error:
-            raise AssertionError(f"{error}\n{self.describe()}") from error
+        self.wait(self._is_synced, timeout_s, "WeightsSynced")
         return self.status()
+
+    def wait_phase(self, phase: str, timeout_s: int = 120) -> dict[str, Any]:
+        """Wait until the rollout is in a phase; return the status."""
+        self.wait(lambda status: status["rollout"]["phase"] == phase, timeout_s, phase)
+        return self.status()
+
+    @contextmanager
+    def until_worker(self, ordinal: int, phase: str) -> Iterator[None]:
+        """Do what is done within, and end when a worker is, or was since, in a phase.
+
+        A watch that began before misses no phase, however short.
+        """
+        path = f"{{.status.workers[{ordinal}].phase}}"
+        words = (f"rlf/{self.name}", f"--for=jsonpath={path}={phase}", "--timeout=120s")
+        waiting = self.shell.start("wait", *words)
+        yield
+        said, _ = waiting.communicate(timeout=150)
+        assert waiting.returncode == 0, said + self.describe()
+
+    def wait_serving(self, version: str, timeout_s: int = 120) -> dict[str, Any]:
+        """Wait until every worker that takes traffic serves the version; return the status."""
+        self.wait(lambda status: status["serving"] == version, timeout_s, f"serving {version}")
+        return self.status()
+
+    def wait(self, is_so: Callable[[dict[str, Any]], bool], timeout_s: float, what: str) -> None:
+        """Wait until the status, about the newest spec, is so."""
+
+        def is_done() -> bool:
+            fleet = self.get()
+            status = fleet.get("status", {})
+            is_current = status.get("observedGeneration") == fleet["metadata"]["generation"]
+            return is_current and is_so(status)
+
+        try:
+            until(is_done, timeout_s, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.describe()}") from error
+
+    @staticmethod
+    def _is_synced(status: dict[str, Any]) -> bool:
+        return any(
+            (c["type"], c["status"]) == ("WeightsSynced", "True") for c in status["conditions"]
+        )
 
     def wait_stalled(self) -> dict[str, Any]:
         """Wait until the fleet says that it cannot go on; return the condition."""
@@ -62,11 +145,26 @@ class Fleet:
 
     # --- what there is to see -------------------------------------------------------------------
 
+    def get(self) -> dict[str, Any]:
+        """Return the object."""
+        found: dict[str, Any] = json.loads(
+            self.shell.kubectl("get", "rlf", self.name, "-o", "json")
+        )
+        return found
+
     def status(self) -> dict[str, Any]:
         """Return the status."""
-        found = self.shell.kubectl("get", "rlf", self.name, "-o", "json")
-        status: dict[str, Any] = json.loads(found)["status"]
+        status: dict[str, Any] = self.get()["status"]
         return status
+
+    def token(self) -> str:
+        """Return what opens the sidecars' routes."""
+        template = "go-template={{.data.token | base64decode}}"
+        return self.shell.kubectl("get", "secret", f"{self.name}-admin", "-o", template)
+
+    def versions(self) -> dict[str, str | None]:
+        """Return what each worker proved to serve."""
+        return {worker["name"]: worker.get("version") for worker in self.status()["workers"]}
 
     def condition(self, kind: str) -> dict[str, Any]:
         """Return one condition."""
@@ -94,6 +192,14 @@ class Fleet:
         lines = self.shell.kubectl(*words).splitlines()
         return {answer["worker"]: answer["tokens"] for answer in map(json.loads, lines)}
 
+    def reloads(self) -> dict[str, int]:
+        """Return how often each worker has begun to load weights, as its sidecar logs it."""
+        found = {}
+        for worker in self.pods():
+            lines = self.shell.kubectl("logs", worker, "-c", "sidecar").splitlines()
+            found[worker] = sum('"event": "Reloading"' in line for line in lines)
+        return found
+
     def reasons(self) -> list[str]:
         """Return the reasons of the fleet's Events."""
         field = f"--field-selector=involvedObject.name={self.name}"
@@ -115,6 +221,31 @@ class Fleet:
             said, _ = clients.communicate(input="", timeout=180)
         found = json.loads(said.strip().splitlines()[-1])
         tallies.append(Tally(found["sent"], found["finished"], found["lost"], found["errors"]))
+
+    @contextmanager
+    def recorded(
+        self, tokens: int = 160, clients: int = 4, stagger_s: float = 0.1
+    ) -> Iterator[list[History]]:
+        """Keep requests in flight and record each; the list holds their history afterwards.
+
+        Clients that start one after the other keep their distance: at any time one of
+        them has most of its request before it.
+        """
+        flags = (f"--tokens={tokens}", f"--clients={clients}", f"--stagger={stagger_s}")
+        # By its address: a name that a slow DNS does not find is no request that we lost.
+        service = self.shell.kubectl("get", "svc", self.name, "-o", "jsonpath={.spec.clusterIP}")
+        words = ("python3", "-c", RECORD.read_text(), f"http://{service}:8000", *flags)
+        running = self.shell.start("exec", "-i", "client", "--", *words)
+        histories: list[History] = []
+        said = ""
+        try:
+            assert running.stdout is not None
+            first = running.stdout.readline()
+            assert first == "begun\n", first + running.stdout.read()
+            yield histories
+        finally:
+            said, _ = running.communicate(input="", timeout=240)
+        histories.append(history_of(json.loads(said.strip().splitlines()[-1])))
 
 
 def restarts(pod: dict[str, Any]) -> int:
@@ -174,6 +305,22 @@ def kill_engine_core(shell: Shell, pod: str) -> None:
     )
     said = shell.kubectl("exec", pod, "-c", "engine", "--", "python3", "-c", code)
     assert "killed" in said
+
+
+def kill_sidecar(shell: Shell, pod: str) -> None:
+    """Kill the sidecar's process from the node: a container's first process is deaf within."""
+    uid = shell.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
+    killed = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_of_pod = uid in (process / "cgroup").read_text()
+            command = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if is_of_pod and b"rlfleet_sidecar" in command:
+            os.kill(int(process.name), signal.SIGKILL)
+            killed += 1
+    assert killed == 1, (pod, uid, killed)
 
 
 def kill_operator(shell: Shell) -> None:

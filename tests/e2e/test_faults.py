@@ -5,9 +5,11 @@ import pytest
 from dev import stage
 from dev.shell import Shell
 from tests.e2e.scenario import (
+    LONG,
     Fleet,
     kill_engine_core,
     kill_operator,
+    kill_sidecar,
     leader,
     restarts,
     until,
@@ -73,6 +75,40 @@ def test_an_engine_that_dies_is_out_until_it_has_caught_up(fleet: Fleet, shell: 
 
     assert restarts(fleet.pods()["qwen-0"]) >= 1
     assert fleet.answers() == answers
+
+
+def test_a_sidecar_killed_while_its_engine_is_pausing(fleet: Fleet, shell: Shell) -> None:
+    pods = fleet.identities()
+
+    with fleet.recorded(LONG, clients=6, stagger_s=1) as histories:
+        with fleet.until_worker(0, "Pausing"):
+            fleet.declare("step-2", rollout={"pauseMode": "Wait"})
+        kill_sidecar(shell, "qwen-0")
+        status = fleet.wait_synced()
+
+    assert status["serving"] == "step-2"
+    after = fleet.identities()
+    assert after["qwen-0"] == (pods["qwen-0"][0], pods["qwen-0"][1] + 1)
+    assert after["qwen-1"] == pods["qwen-1"]
+    assert not histories[0].lost, histories[0].lost[:3]
+    assert not histories[0].mixed
+
+
+def test_an_engine_killed_while_it_is_pausing_comes_back_at_the_target(
+    fleet: Fleet, shell: Shell
+) -> None:
+    with fleet.recorded(LONG, clients=6, stagger_s=1) as histories:
+        with fleet.until_worker(0, "Pausing"):
+            fleet.declare("step-3", rollout={"pauseMode": "Wait"})
+        kill_engine_core(shell, "qwen-0")
+        status = fleet.wait_synced(600)
+
+    assert status["serving"] == "step-3"
+    assert restarts(fleet.pods()["qwen-0"]) >= 1
+    # The base model, which it came back on, answered nobody.
+    assert histories[0].versions <= {"step-0", "step-3"}
+    assert not histories[0].mixed
+    assert len({tuple(tokens) for tokens in fleet.answers().values()}) == 1
 
 
 def test_a_scale_up_during_a_rollout(fleet: Fleet) -> None:

@@ -45,13 +45,63 @@ def test_going_back_gives_the_old_answers_again(fleet: Fleet) -> None:
     assert fleet.answers() == before
 
 
-def test_the_newest_of_several_patches_wins(fleet: Fleet) -> None:
-    for version in ("step-1", "step-2", "step-3"):
+def test_there_and_back_are_three_rollouts(fleet: Fleet) -> None:
+    first = fleet.status()["rollout"]["id"]
+    for version in ("step-1", "step-0"):
         fleet.declare(version)
+        status = fleet.wait_synced()
+
+    assert status["rollout"]["id"] == first + 2
+    past = [(one["id"], one["to"], one["result"]) for one in status["history"][:2]]
+    assert past == [(first + 1, "step-1", "Completed"), (first, "step-0", "Completed")]
+
+
+def test_twenty_patches_in_five_seconds_end_at_the_last_with_two_commits_at_most(
+    fleet: Fleet,
+) -> None:
+    before = fleet.reloads()
+    fleet.patch_quickly([f"step-{1 + patch % 3}" for patch in range(19)] + ["step-3"], within_s=5)
 
     status = fleet.wait_synced()
+    after = fleet.reloads()
 
     assert status["serving"] == "step-3"
+    commits = {worker: after[worker] - count for worker, count in before.items()}
+    assert max(commits.values()) <= 2, commits
+
+
+OVERFLOWING = """
+import json, struct
+raw = bytearray(f.read_bytes())
+length = struct.unpack('<Q', raw[:8])[0]
+begin, end = json.loads(raw[8:8 + length])['lm_head.weight']['data_offsets']
+# The largest number that bfloat16 has: each weight is finite, no logit is.
+raw[8 + length + begin:8 + length + end] = bytes([0x7f, 0x7f]) * ((end - begin) // 2)
+f.write_bytes(raw)
+"""
+
+
+def test_a_version_that_fails_its_proof_is_rolled_back(fleet: Fleet, trainer: Trainer) -> None:
+    trainer.write("overflow", "step-1", OVERFLOWING)
+    answers = fleet.answers()
+
+    with fleet.recorded() as histories:
+        fleet.declare("overflow", rollout={"onFailure": "Rollback"})
+        status = fleet.wait_phase("RolledBack")
+        stalled = fleet.wait_stalled()
+
+    assert stalled["reason"] == "RolledBack"
+    assert "ProofFailed" in stalled["message"]
+    assert (status["serving"], status["readyReplicas"]) == ("step-0", 2)
+    failed = status["history"][0]
+    assert (failed["to"], failed["result"]) == ("overflow", "Failed")
+    assert (status["rollout"]["from"], status["rollout"]["to"]) == ("overflow", "step-0")
+    # What the engine in doubt had begun to answer was ended with a marker; it was sent anew.
+    assert not histories[0].lost
+    assert not histories[0].unfinished
+    assert {r.versions[-1] for r in histories[0].replies if r.finish == "length"} == {"step-0"}
+    assert fleet.answers() == answers
+    assert {"RollbackStarted", "RolledBack"} <= set(fleet.reasons())
 
 
 BAD = {

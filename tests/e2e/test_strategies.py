@@ -1,0 +1,137 @@
+"""Every strategy in every pause mode, on real vLLM under load: what each client saw."""
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.history import History
+from tests.e2e.scenario import LONG, Fleet
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+
+OLD, NEW = "step-0", "step-1"
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "Rolling": {"maxUnavailable": 1},
+    "Barrier": {},
+    "Canary": {"canary": {"count": 1}},
+}
+
+
+@pytest.mark.parametrize("mode", ["Keep", "Wait", "Abort"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_request_is_lost_and_each_token_has_its_version(
+    fleet: Fleet, strategy: str, mode: str
+) -> None:
+    pods = fleet.identities()
+    rules = STRATEGIES[strategy] | {"strategy": strategy, "pauseMode": mode}
+
+    with fleet.recorded() as histories:
+        fleet.declare(NEW, rollout=rules)
+        status = fleet.wait_synced()
+    history = histories[0]
+
+    assert (status["serving"], status["rollout"]["phase"]) == (NEW, "Completed")
+    assert fleet.identities() == pods
+    assert not history.lost, history.lost[:3]
+    assert not history.unfinished
+    assert history.versions == {OLD, NEW}
+    assert all(reply.is_told_in_full for reply in history.replies)
+    MODES[mode](history)
+    if strategy == "Barrier":
+        assert not history.late(OLD, NEW)
+    # One prompt, greedily: what begins a reply shows the weights, and no stale cache behind it.
+    heads = history.heads()
+    assert {version: len(seen) for version, seen in heads.items()} == {OLD: 1, NEW: 1}
+    assert heads[OLD] != heads[NEW]
+
+
+def _keep(history: History) -> None:
+    assert not history.aborted
+    assert history.mixed
+    assert {tuple(reply.versions) for reply in history.mixed} == {(OLD, NEW)}
+
+
+def _wait(history: History) -> None:
+    assert not history.aborted
+    assert not history.mixed
+
+
+def _abort(history: History) -> None:
+    assert history.aborted
+    assert not history.mixed
+
+
+MODES = {"Keep": _keep, "Wait": _wait, "Abort": _abort}
+
+
+def test_a_barrier_that_cannot_pause_all_serves_the_old_version_on_all(fleet: Fleet) -> None:
+    answers = fleet.answers()
+    timeouts = {"pauseSeconds": 1}
+
+    with fleet.recorded(LONG, clients=6, stagger_s=1) as histories:
+        fleet.declare(
+            NEW, rollout={"strategy": "Barrier", "pauseMode": "Wait", "timeouts": timeouts}
+        )
+        stalled = fleet.wait_stalled()
+        fleet.wait(lambda s: {w["phase"] for w in s["workers"]} == {"Serving"}, 60, "all serving")
+        status = fleet.status()
+    history = histories[0]
+
+    assert stalled["reason"] == "RolloutFailed"
+    assert "did not pause" in stalled["message"]
+    assert (status["serving"], status["rollout"]["phase"]) == (OLD, "Failed")
+    assert history.versions == {OLD}
+    assert not history.lost
+    assert fleet.answers() == answers
+
+    fleet.patch(rollout={"restartId": "with more time", "timeouts": {"pauseSeconds": 60}})
+    assert fleet.wait_synced()["serving"] == NEW
+
+
+def test_a_canary_is_held_until_a_patch_promotes_its_version(fleet: Fleet) -> None:
+    canary = {"count": 1, "promote": "Manual"}
+    fleet.declare(NEW, rollout={"strategy": "Canary", "canary": canary})
+    held = fleet.wait_phase("CanaryHold")
+
+    with fleet.recorded() as histories:
+        pass
+    assert fleet.versions() == {"qwen-0": NEW, "qwen-1": OLD}
+    assert histories[0].versions == {OLD, NEW}
+    assert not histories[0].mixed
+    assert {w["phase"] for w in held["workers"]} == {"Serving"}
+
+    fleet.patch(rollout={"canary": {"promotedVersion": NEW}})
+    status = fleet.wait_synced()
+
+    assert status["rollout"]["id"] == held["rollout"]["id"]
+    assert "CanaryReady" in fleet.reasons()
+
+
+def test_a_partition_keeps_its_workers_until_it_is_moved(fleet: Fleet) -> None:
+    fleet.declare(NEW, rollout={"partition": 1})
+    status = fleet.wait_phase("Partitioned")
+    assert fleet.versions() == {"qwen-0": OLD, "qwen-1": NEW}
+    assert status["readyReplicas"] == 2
+
+    fleet.patch(rollout={"partition": 0})
+    after = fleet.wait_synced()
+
+    assert after["rollout"]["id"] == status["rollout"]["id"]
+
+
+def test_a_rollout_that_is_paused_in_the_middle_leaves_nobody_paused(fleet: Fleet) -> None:
+    with fleet.recorded(LONG, clients=6, stagger_s=1) as histories:
+        with fleet.until_worker(0, "Pausing"):
+            fleet.declare(NEW, rollout={"pauseMode": "Wait"})
+        fleet.patch(rollout={"paused": True})
+        held = fleet.wait_phase("Paused")
+        fleet.patch(rollout={"paused": False})
+        status = fleet.wait_synced()
+
+    assert {w["name"]: (w["version"], w["phase"], w["ready"]) for w in held["workers"]} == {
+        "qwen-0": (NEW, "Serving", True),
+        "qwen-1": (OLD, "Serving", True),
+    }
+    assert status["rollout"]["id"] == held["rollout"]["id"]
+    assert not histories[0].lost
+    assert not histories[0].mixed
