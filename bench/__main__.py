@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from bench import baseline, findings, machine, plots, rollout, scale, strategies
 from dev import steps
 from dev.steps import say
 
-PARTS = ("scale", "window", "strategies", "rollout", "baseline")
+SIZES = {16: 3, 64: 3, 256: 3, 1000: 1}
+"""Rollouts at each budget, by workers: each size is a part of its own."""
+PARTS = (*(f"scale-{size}" for size in SIZES), "window", "strategies", "rollout", "baseline")
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -45,9 +48,10 @@ def main() -> None:
 def _parts(*, quick: bool, as_it_is: bool) -> dict[str, Callable[[], findings.Part]]:
     """Return what can be measured, in the order in which it is."""
     return {
-        "scale": lambda: scale.measure(
-            {8: 1} if quick else {16: 3, 64: 3, 256: 3, 1000: 1},
-        ),
+        **{
+            f"scale-{size}": partial(scale.measure, size, 1 if quick else repeats)
+            for size, repeats in SIZES.items()
+        },
         "window": lambda: window.measure(
             tiny=2 if quick else 12, large=0 if quick else 6, as_it_is=as_it_is
         ),
@@ -66,7 +70,7 @@ def _record(name: str, part: findings.Part, about: dict[str, Any]) -> None:
     file = RESULTS / "latest.json"
     before = json.loads(file.read_text()) if file.exists() else {}
     about |= {"commit": machine.commit(), "machine": machine.description()}
-    latest = findings.merged(before, name, part, about)
+    latest = findings.merged(before, name, part, about, PARTS)
     file.write_text(json.dumps(latest, indent=1) + "\n")
     (RESULTS / "latest.md").write_text(findings.table(latest))
     plots.draw(latest, RESULTS)

@@ -26,7 +26,7 @@ TITLES = {
     "operator_rss_mib": "operator's memory after the rollouts (MiB)",
     "api_writes": "operator's writes to the API for one rollout at 25%",
     "api_sent_kib": "what the operator sent with them (KiB)",
-    "fleet_object_kib": "the fleet object, as JSON, at the largest fleet (KiB)",
+    "fleet_object_kib": "the fleet object, as JSON, by workers (KiB)",
     "status_writes_per_s_max": "most status writes in any second of a rollout",
     "status_writes_at_rest": "status writes in 30 s at rest",
     "restart_baseline_s": "the same change by a Deployment's rollout, 2 workers (s)",
@@ -80,17 +80,23 @@ def most_within(moments: Iterable[float], span_s: float) -> int:
 
 
 def merged(
-    before: Mapping[str, Any], name: str, part: Part, about: Mapping[str, Any]
+    before: Mapping[str, Any],
+    name: str,
+    part: Part,
+    about: Mapping[str, Any],
+    order: Sequence[str],
 ) -> dict[str, Any]:
     """Return latest.json with one part's findings in the place of its older ones.
 
-    ``about`` is the run: date, commit, seconds, machine. Ratios across parts are made anew.
+    ``about`` is the run: date, commit, seconds, machine. Ratios across parts are made anew,
+    and a part that is not in ``order``, because nothing measures it any more, goes.
     """
     parts = dict(before.get("parts") or {})
     parts[name] = {**about, "figures": part.figures, "detail": part.detail, "notes": [*part.notes]}
+    parts = {key: parts[key] for key in order if key in parts}
     found: Figures = {}
     for one in parts.values():
-        found |= one["figures"]
+        found |= {key: _joined(found.get(key), value) for key, value in one["figures"].items()}
     found |= _across(found)
     unknown = found.keys() - TITLES.keys()
     if unknown:
@@ -100,6 +106,20 @@ def merged(
         "figures": {key: found[key] for key in TITLES if key in found},
         "parts": parts,
     }
+
+
+def _joined(known: Any, more: Any) -> Any:
+    """Put figures by number of workers beside those of other fleets."""
+    if not isinstance(known, Mapping) or not isinstance(more, Mapping):
+        return more
+    both = {**known, **more}
+    return (
+        both if not all(key.isdecimal() for key in both) else dict(sorted(both.items(), key=_size))
+    )
+
+
+def _size(item: tuple[str, Any]) -> int:
+    return int(item[0])
 
 
 def _across(found: Figures) -> Figures:

@@ -11,7 +11,6 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -158,13 +157,13 @@ async def _status_writes() -> int:
     return round(sum((await asyncio.to_thread(machine.counters, port, name)).values()))
 
 
-def measure(repeats: Mapping[int, int]) -> Part:
-    """Measure so many rollouts at each budget, by size of the fleet."""
+def measure(size: int, repeats: int) -> Part:
+    """Measure so many rollouts of one fleet at each budget."""
     steps.run(apiserver.ready_steps())
     with apiserver.running(apiserver.GARBAGE_COLLECTION + apiserver.SERVICE_ACCOUNTS) as plane:
         _kubectl(plane, "apply", "-f", str(cache.REPOSITORY / "crds"))
         _kubectl(plane, "wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
-        return _part([asyncio.run(_fleet(plane, size, n)) for size, n in repeats.items()])
+        return _part(asyncio.run(_fleet(plane, size, repeats)))
 
 
 def _kubectl(plane: apiserver.ControlPlane, *words: str) -> None:
@@ -235,35 +234,33 @@ def _manifest(size: int) -> dict[str, Any]:
     }
 
 
-def _part(found: Sequence[dict[str, Any]]) -> Part:
-    def by_size(budget: str, field: str) -> dict[str, float]:
-        return {
-            str(f["workers"]): rounded(median(getattr(r, field) for r in f["rollouts"][budget]))
-            for f in found
-        }
+def _part(found: dict[str, Any]) -> Part:
+    size, rollouts = str(found["workers"]), found["rollouts"]
 
-    every = [r for f in found for rs in f["rollouts"].values() for r in rs]
+    def middle(budget: str, field: str) -> dict[str, float]:
+        return {size: rounded(median(getattr(r, field) for r in rollouts[budget]))}
+
+    every = [r for rs in rollouts.values() for r in rs]
     return Part(
         figures={
-            "control_time_s": by_size("25%", "proved_s"),
-            "control_time_all_at_once_s": by_size("100%", "proved_s"),
-            "operator_cpu_s": by_size("25%", "cpu_s"),
-            "operator_rss_mib": {str(f["workers"]): rounded(f["rss_mib"]) for f in found},
-            "api_writes": by_size("25%", "api_writes"),
-            "api_sent_kib": by_size("25%", "api_kib"),
-            "fleet_object_kib": rounded(max(f["object_kib"] for f in found)),
-            "status_writes_per_s_max": max(most_within(r.writes_s, 1.0) for r in every),
-            "status_writes_at_rest": max(f["writes_at_rest"] for f in found),
+            "control_time_s": middle("25%", "proved_s"),
+            "control_time_all_at_once_s": middle("100%", "proved_s"),
+            "operator_cpu_s": middle("25%", "cpu_s"),
+            "operator_rss_mib": {size: rounded(found["rss_mib"])},
+            "api_writes": middle("25%", "api_writes"),
+            "api_sent_kib": middle("25%", "api_kib"),
+            "fleet_object_kib": {size: rounded(found["object_kib"])},
+            "status_writes_per_s_max": {size: max(most_within(r.writes_s, 1.0) for r in every)},
+            "status_writes_at_rest": {size: found["writes_at_rest"]},
         },
         detail={
-            "tables": {"Rollouts by fleet": [row for f in found for row in _rows(f)]},
+            "tables": {"Rollouts": _rows(found)},
             "rollouts": [
-                {"workers": f["workers"], "max_unavailable": budget, **asdict(rollout)}
-                for f in found
-                for budget, rollouts in f["rollouts"].items()
-                for rollout in rollouts
+                {"max_unavailable": budget, **asdict(rollout)}
+                for budget, measured in rollouts.items()
+                for rollout in measured
             ],
-            "fleets": [{k: v for k, v in f.items() if k != "rollouts"} for f in found],
+            "fleet": {key: value for key, value in found.items() if key != "rollouts"},
         },
         notes=paragraphs(_NOTES),
     )
