@@ -2,8 +2,8 @@
 
 ``python -m tests.mutants [--write] [name ...]``: the named defects, or all. The tests that
 a patch names come first, then the model check in small, then all quick tests; a defect
-that none of them sees has survived. ``--write`` notes the result in
-bench/results/faults.json.
+that none of them sees has survived. ``--write`` notes each result in
+bench/results/faults.json, beside what is known there of the others.
 """
 
 import argparse
@@ -36,11 +36,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         _copy(tree)
-        caught = {mutant.name: _caught_by(mutant, tree) for mutant in struck}
-    survivors = sorted(name for name, by in caught.items() if not by)
+        caught: dict[str, str] = {}
+        for mutant in struck:
+            caught[mutant.name] = _caught_by(mutant, tree)
+            if chosen.write:
+                _record(mutant.name, caught[mutant.name])
+    survivors = [name for name, by in caught.items() if not by]
     sys.stdout.write(f"{len(struck) - len(survivors)} of {len(struck)} defects were caught\n")
-    if chosen.write:
-        _record(caught, survivors)
     return 0 if len(struck) - len(survivors) >= CAUGHT_AT_LEAST * len(struck) else 1
 
 
@@ -112,12 +114,18 @@ def _environment() -> dict[str, str]:
     return dict(os.environ)  # noqa: TID251 - handed through to the tests, read by nobody here
 
 
-def _record(caught: dict[str, str], survivors: list[str]) -> None:
+def _record(name: str, by: str) -> None:
+    """Note one result beside those of the other defects that there still are."""
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    names = {mutant.name for mutant in mutants()}
+    seen = known.get("mutants", {}).get("caught_by", {}) | {name: by}
+    caught_by = {one: seen[one] for one in sorted(seen.keys() & names)}
     known["mutants"] = {
-        "total": len(caught),
-        "caught": len(caught) - len(survivors),
-        "survivors": survivors,
+        "total": len(names),
+        "struck": len(caught_by),
+        "caught": sum(map(bool, caught_by.values())),
+        "survivors": [one for one, told in caught_by.items() if not told],
+        "caught_by": caught_by,
     }
     RESULTS.write_text(json.dumps(known, indent=2) + "\n")
 
