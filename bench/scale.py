@@ -33,6 +33,8 @@ REST_S = 30.0
 _SETTLE_S = 6.0
 _BOOT_S = 600.0
 _ROLLOUT_S = 300.0
+_STEPS = ("prepare", "pause", "flush", "reload", "verify", "resume")
+_STEP_S = 600
 
 
 _NOTES = f"""
@@ -230,6 +232,8 @@ def _manifest(size: int) -> dict[str, Any]:
             "weightVersion": VERSIONS[0],
             "model": {"name": "qwen", "path": "/models/qwen"},
             "weights": {"path": "/weights/{version}"},
+            # All workers of a new fleet change at once, and here they share the cores.
+            "rollout": {"timeouts": {f"{step}Seconds": _STEP_S for step in _STEPS}},
         },
     }
 

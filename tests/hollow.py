@@ -69,7 +69,6 @@ class HollowNode:
         self.pods: dict[str, Hollow] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count()
-        self._http = httpx.AsyncClient(trust_env=False, timeout=5)
 
     async def __aenter__(self) -> Self:
         self._spawn(self._follow())
@@ -80,7 +79,6 @@ class HollowNode:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(p.worker.__aexit__(None, None, None) for p in self.pods.values()))
-        await self._http.aclose()
 
     def worker(self, name: str) -> Worker:
         """Return the worker that stands for a pod."""
@@ -157,11 +155,19 @@ class HollowNode:
                 await self._write(pod)
 
     async def _is_ready(self, pod: Hollow) -> bool:
+        """Probe as a kubelet does, over a connection of its own: a pool would be searched."""
+        at = httpx.URL(pod.worker.admin_url)
+        asked = f"GET {api.READY_PATH} HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n"
         try:
-            reply = await self._http.get(pod.worker.admin_url + api.READY_PATH)
-        except httpx.HTTPError:
+            async with asyncio.timeout(5):
+                reader, writer = await asyncio.open_connection(at.host, at.port)
+                try:
+                    writer.write(asked.encode())
+                    return b" 200 " in await reader.readline()
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError):
             return False
-        return reply.status_code == 200
 
     @staticmethod
     def _conditions(pod: Hollow) -> dict[str, str]:
