@@ -21,7 +21,12 @@ def test_a_watch_that_is_left_has_hung_up_before_the_loop_ends(
         await config.load_kube_config(str(plane.kubeconfig), client_configuration=settings)
         kube = Kube(client.ApiClient(settings))
         listed = await kube.get("/api/v1/namespaces")
-        watch = kube.watch("/api/v1/namespaces", listed["metadata"]["resourceVersion"])
+        # Of an object that is not there, so that nothing comes.
+        watch = kube.watch(
+            "/api/v1/namespaces",
+            listed["metadata"]["resourceVersion"],
+            fieldSelector="metadata.name=nobody",
+        )
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
                 await anext(watch)

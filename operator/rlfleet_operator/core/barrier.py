@@ -5,7 +5,7 @@ from rlfleet_operator.core.actions import Command
 from rlfleet_operator.core.barrier_state import has_begun, is_loading, is_through, team
 from rlfleet_operator.core.calls import is_prepared, prepare, resume, update
 from rlfleet_operator.core.failure import is_blocked
-from rlfleet_operator.core.rollout import Rollout
+from rlfleet_operator.core.rollout import Reason, Rollout
 from rlfleet_operator.core.selection import is_held, selected
 from rlfleet_operator.core.world import Worker, World
 
@@ -26,10 +26,10 @@ def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[Comma
     unprepared = [w for w in members if not is_prepared(w, rollout.to)]
     if unprepared or is_held(world) or is_blocked(world, rollout):
         # Nobody waits behind a closed gate for a checkpoint or for a person.
-        paused = [w for w in members if w.stage is Stage.PAUSED]
+        waiting = [w for w in members if _may_go_back(w, rollout)]
         return [
             *(c for w in unprepared for c in prepare(w, rollout.to, rollout.operation, world)),
-            *(c for w in paused for c in resume(w, rollout.operation, world)),
+            *(c for w in waiting for c in resume(w, rollout.operation, world)),
         ]
     # Paused is written down before the engine has paused: who is still at it does not count.
     unpaused = [w for w in members if w.is_busy or w.stage in {Stage.OPEN, Stage.PROVED}]
@@ -39,6 +39,17 @@ def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[Comma
         for w in unpaused or members
         for call in update(w, rollout.to, rollout.operation, world, through)
     ]
+
+
+def _may_go_back(worker: Worker, rollout: Rollout) -> bool:
+    """Tell whether a worker behind a closed gate shall serve what it has proved meanwhile.
+
+    One that has proved the version which is rolled back shall not, if the old one can be had.
+    """
+    if worker.stage is not Stage.PROVED:
+        return worker.stage is Stage.PAUSED
+    is_refused = worker.refused(rollout.to, rollout.operation)
+    return rollout.reason is not Reason.ROLLBACK or is_refused
 
 
 def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:

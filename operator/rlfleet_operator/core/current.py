@@ -54,10 +54,14 @@ def is_awaited(world: World) -> bool:
         return False
     if recorded is None or rules.strategy is not Strategy.BARRIER:
         return True
-    # Whoever waits behind a closed gate must not wait for another version to be prepared.
+    # Whoever waits behind a closed gate must not wait for another version to be prepared, and
+    # a command on its way may be the one that loads.
     rollout = of_record(recorded)
-    is_loading = any(map(barrier_state.is_loading, barrier_state.team(world, rollout)))
-    return not (rollout.is_active and is_loading and barrier_state.has_begun(world, rollout))
+    members = barrier_state.team(world, rollout)
+    is_loading = any(map(barrier_state.is_loading, members))
+    is_asked = any(w.is_busy for w in members)
+    goes_through = is_asked or (is_loading and barrier_state.has_begun(world, rollout))
+    return not (rollout.is_active and goes_through)
 
 
 def _begun(world: World, recorded: RolloutStatus | None) -> Rollout:

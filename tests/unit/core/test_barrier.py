@@ -1,5 +1,6 @@
 """The strategy Barrier: all pause, all load and prove, all resume."""
 
+from dataclasses import replace
 from typing import Any
 
 from rlfleet_contract.models import Running, Stage, Verb
@@ -174,6 +175,51 @@ def test_a_newer_version_waits_for_a_barrier_that_has_begun_to_load() -> None:
         "step-2",
         "step-3",
     ]
+
+
+def superseded(*workers: Worker) -> World:
+    """Return a fleet that was asked for step-3 while its Barrier to step-2 was under way."""
+    status = recorded("step-2", "Pausing")
+    rules = {"strategy": "Barrier"}
+    return world(*workers, weightVersion="step-3", rollout=rules, status=status)
+
+
+def test_a_newer_version_waits_for_a_command_that_may_be_the_one_that_loads() -> None:
+    paused = [worker(i, Stage.PAUSED, **PAUSED) for i in range(2)]
+    asked = replace(paused[0], calling=Verb.RELOAD, calling_for=("step-2", "rollout-1"))
+
+    told = [plan(superseded(asked, paused[1])).rollout, plan(superseded(*paused)).rollout]
+
+    assert [r.to for r in told if r] == ["step-2", "step-3"]
+
+
+def test_who_has_proved_a_version_that_gave_way_serves_it_while_the_next_is_prepared() -> None:
+    """Found by the model check: they waited behind closed gates for a version that was refused."""
+    proved = [worker(i, Stage.PROVED, **PROVED) for i in range(2)]
+    seen = world(
+        *proved,
+        weightVersion="step-3",
+        rollout={"strategy": "Barrier"},
+        status=recorded("step-3", "Preparing"),
+    )
+
+    assert [a for a in commands(seen) if isinstance(a, Resume)] == [
+        Resume(f"qwen-{i}", "step-2", "rollout-1") for i in range(2)
+    ]
+
+
+def test_who_has_proved_the_version_that_is_rolled_back_stays_closed_meanwhile() -> None:
+    rolled_back = recorded("step-1", "Preparing", reason="Rollback", asked="step-2")
+    rolled_back["rollout"] |= {"from": "step-2"}
+    seen = world(
+        worker(0, Stage.PROVED, **PROVED),
+        worker(1, Stage.DOUBT),
+        weightVersion="step-2",
+        rollout={"strategy": "Barrier", "onFailure": "Rollback"},
+        status=rolled_back | {"target": "step-2"},
+    )
+
+    assert [type(a) for a in commands(seen)] == [Prepare, Prepare]
 
 
 def test_a_late_joiner_of_a_barrier_that_is_through_comes_alone() -> None:
