@@ -224,17 +224,26 @@ class Fleet:
 
     @contextmanager
     def recorded(
-        self, tokens: int = 160, clients: int = 4, stagger_s: float = 0.1
+        self,
+        tokens: int = 160,
+        clients: int = 4,
+        stagger_s: float = 0.1,
+        worker: str | None = None,
     ) -> Iterator[list[History]]:
         """Keep requests in flight and record each; the list holds their history afterwards.
+
+        They go to the fleet's Service, or all to one worker, which then has long to pause.
 
         Clients that start one after the other keep their distance: at any time one of
         them has most of its request before it.
         """
         flags = (f"--tokens={tokens}", f"--clients={clients}", f"--stagger={stagger_s}")
         # By its address: a name that a slow DNS does not find is no request that we lost.
-        service = self.shell.kubectl("get", "svc", self.name, "-o", "jsonpath={.spec.clusterIP}")
-        words = ("python3", "-c", RECORD.read_text(), f"http://{service}:8000", *flags)
+        of = ("svc", self.name, "-o", "jsonpath={.spec.clusterIP}")
+        if worker is not None:
+            of = ("pod", worker, "-o", "jsonpath={.status.podIP}")
+        address = self.shell.kubectl("get", *of)
+        words = ("python3", "-c", RECORD.read_text(), f"http://{address}:8000", *flags)
         running = self.shell.start("exec", "-i", "client", "--", *words)
         histories: list[History] = []
         said = ""

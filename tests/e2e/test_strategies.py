@@ -120,7 +120,7 @@ def test_a_partition_keeps_its_workers_until_it_is_moved(fleet: Fleet) -> None:
 
 
 def test_a_rollout_that_is_paused_in_the_middle_leaves_nobody_paused(fleet: Fleet) -> None:
-    with fleet.recorded(LONG, clients=6, stagger_s=1) as histories:
+    with fleet.recorded(LONG, clients=6, stagger_s=1, worker="qwen-0") as histories:
         with fleet.until_worker(0, "Pausing"):
             fleet.declare(NEW, rollout={"pauseMode": "Wait"})
         fleet.patch(rollout={"paused": True})

@@ -5,6 +5,7 @@ from rlfleet_operator.core.actions import Command
 from rlfleet_operator.core.barrier_state import has_begun, is_loading, is_through, team
 from rlfleet_operator.core.calls import is_prepared, prepare, resume, update
 from rlfleet_operator.core.failure import is_blocked
+from rlfleet_operator.core.goals import goal_of
 from rlfleet_operator.core.rollout import Reason, Rollout
 from rlfleet_operator.core.selection import is_held, selected
 from rlfleet_operator.core.world import Worker, World
@@ -13,11 +14,24 @@ from rlfleet_operator.core.world import Worker, World
 def barrier(world: World, rollout: Rollout) -> list[Command]:
     """Return the next commands of a rollout that changes all workers together."""
     members = team(world, rollout)
+    fallen = [w for w in members if _falls_back(w, world, rollout)]
+    members = [w for w in members if w not in fallen]
+    backwards = [a for w in fallen for a in _alone(w, world, rollout, rollout.fallback)]
+    return [*backwards, *_together(world, rollout, members)]
+
+
+def _falls_back(worker: Worker, world: World, rollout: Rollout) -> bool:
+    """Tell whether a worker that serves nothing shall not wait for what it cannot have."""
+    is_out = worker.stage in {Stage.CLOSED, Stage.DOUBT}
+    return is_out and goal_of(worker, world, rollout) != rollout.to
+
+
+def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
     if has_begun(world, rollout):
         return _go_on(world, rollout, members)
     if any(is_through(w, rollout) for w in selected(world)):
         # The others are through: whoever is left has come late, and comes alone.
-        return [a for w in members for a in _alone(w, world, rollout)]
+        return [a for w in members for a in _alone(w, world, rollout, rollout.to)]
     return _gather(world, rollout, members)
 
 
@@ -56,15 +70,17 @@ def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[Comman
     """Load the rest of those that paused, and open no gate before all have proved."""
     loading = [w for w in members if is_loading(w)]
     if loading:
-        return [a for w in loading for a in _forward(w, world, rollout, Verb.VERIFY)]
-    return [a for w in members for a in _alone(w, world, rollout)]
+        return [a for w in loading for a in _forward(w, world, rollout)]
+    return [a for w in members for a in _alone(w, world, rollout, rollout.to)]
 
 
-def _alone(worker: Worker, world: World, rollout: Rollout) -> list[Command]:
-    return _forward(worker, world, rollout, Verb.RESUME)
-
-
-def _forward(worker: Worker, world: World, rollout: Rollout, through: Verb) -> list[Command]:
+def _forward(worker: Worker, world: World, rollout: Rollout) -> list[Command]:
     if not is_prepared(worker, rollout.to):
         return [*prepare(worker, rollout.to, rollout.operation, world)]
-    return [*update(worker, rollout.to, rollout.operation, world, through)]
+    return [*update(worker, rollout.to, rollout.operation, world, Verb.VERIFY)]
+
+
+def _alone(worker: Worker, world: World, rollout: Rollout, version: str) -> list[Command]:
+    if not is_prepared(worker, version):
+        return [*prepare(worker, version, rollout.operation, world)]
+    return [*update(worker, version, rollout.operation, world)]

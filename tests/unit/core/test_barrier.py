@@ -222,6 +222,17 @@ def test_who_has_proved_the_version_that_is_rolled_back_stays_closed_meanwhile()
     assert [type(a) for a in commands(seen)] == [Prepare, Prepare]
 
 
+def test_who_serves_nothing_falls_back_when_the_version_is_refused() -> None:
+    """Found by the model check: in doubt, it was asked for the refused version for ever."""
+    refused = {"refusal": problem(Code.CHECKPOINT_INVALID), "prepared": "step-1"}
+    seen = barrier(worker(0), worker(1, Stage.DOUBT, **refused))
+
+    assert commands(seen) == [
+        Update("qwen-1", "step-1", "rollout-1", None),
+        Prepare("qwen-0", "step-2", "rollout-1"),
+    ]
+
+
 def test_a_late_joiner_of_a_barrier_that_is_through_comes_alone() -> None:
     served = worker(0, **(PROVED | {"prepared": "step-2"}))
     seen = barrier(served, worker(1, Stage.CLOSED, **READY))
