@@ -114,4 +114,6 @@ def served(world: World) -> str:
         return max(votes, key=lambda v: (votes[v], v == serving, v))
     if recorded is None:
         return ""
-    return recorded.to if of_record(recorded).is_completed else of_record(recorded).fallback
+    rollout = of_record(recorded)
+    is_its = rollout.is_completed or rollout.reason is Reason.ROLLBACK
+    return rollout.to if is_its else rollout.fallback

@@ -40,6 +40,7 @@ def of(proved: str, ordinal: int = 0) -> Worker:
         ([worker(stage=Stage.CLOSED)], recorded("step-2", "Completed"), "step-2"),
         ([worker(stage=Stage.CLOSED)], recorded("step-2", "Reloading"), "step-1"),
         ([worker(stage=Stage.CLOSED)], recorded("step-2", "Failed"), "step-1"),
+        ([worker(stage=Stage.DOUBT)], recorded("step-2", "Preparing", reason="Rollback"), "step-2"),
     ],
     ids=[
         "most workers",
@@ -51,6 +52,7 @@ def of(proved: str, ordinal: int = 0) -> Worker:
         "nobody serves after a completed rollout",
         "nobody serves in mid rollout",
         "nobody serves after a failed rollout",
+        "nobody serves in mid rollback",
     ],
 )
 def test_what_is_served(workers: list[Worker], status: dict[str, Any], expected: str) -> None:
