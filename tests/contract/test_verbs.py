@@ -39,6 +39,7 @@ async def test_a_fresh_worker_proves_its_boot_weights_and_opens(subject: Subject
 async def test_the_whole_sequence_ends_in_serving_the_version(subject: Subject) -> None:
     await subject.serve(subject.versions.first)
     operation = uuid4().hex
+    was_staged = subject.versions.second in (await subject.report()).staged
     await subject.ok(api.PREPARE_PATH, subject.versions.second, operation=operation)
 
     report = await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.second, operation=operation)
@@ -49,7 +50,8 @@ async def test_the_whole_sequence_ends_in_serving_the_version(subject: Subject) 
     assert report.last_change.operation == operation
     timings = report.last_change.timings
     assert 0 < timings.reload_s < timings.window_s
-    assert timings.prepare_s > 0
+    # A worker that has a copy already has nothing to do.
+    assert timings.prepare_s > 0 or was_staged
 
 
 async def test_the_verbs_one_by_one_go_the_same_way_and_may_each_be_repeated(
