@@ -100,18 +100,9 @@ class Fleet:
         self.wait(lambda status: status["rollout"]["phase"] == phase, timeout_s, phase)
         return self.status()
 
-    @contextmanager
-    def until_worker(self, ordinal: int, phase: str) -> Iterator[None]:
-        """Do what is done within, and end when a worker is, or was since, in a phase.
-
-        A watch that began before misses no phase, however short.
-        """
-        path = f"{{.status.workers[{ordinal}].phase}}"
-        words = (f"rlf/{self.name}", f"--for=jsonpath={path}={phase}", "--timeout=120s")
-        waiting = self.shell.start("wait", *words)
-        yield
-        said, _ = waiting.communicate(timeout=150)
-        assert waiting.returncode == 0, said + self.describe()
+    def wait_begun(self, version: str) -> None:
+        """Wait until the rollout to a version is on record."""
+        self.wait(lambda status: status["rollout"]["to"] == version, 60, f"{version} has begun")
 
     def wait_serving(self, version: str, timeout_s: int = 120) -> dict[str, Any]:
         """Wait until every worker that takes traffic serves the version; return the status."""

@@ -77,12 +77,12 @@ def test_an_engine_that_dies_is_out_until_it_has_caught_up(fleet: Fleet, shell: 
     assert fleet.answers() == answers
 
 
-def test_a_sidecar_killed_while_its_engine_is_pausing(fleet: Fleet, shell: Shell) -> None:
+def test_a_sidecar_killed_in_mid_rollout(fleet: Fleet, shell: Shell) -> None:
     pods = fleet.identities()
 
     with fleet.recorded(LONG, clients=6, stagger_s=1, worker="qwen-0") as histories:
-        with fleet.until_worker(0, "Pausing"):
-            fleet.declare("step-2", rollout={"pauseMode": "Wait"})
+        fleet.declare("step-2", rollout={"pauseMode": "Wait"})
+        fleet.wait_begun("step-2")
         kill_sidecar(shell, "qwen-0")
         status = fleet.wait_synced()
 
@@ -94,12 +94,12 @@ def test_a_sidecar_killed_while_its_engine_is_pausing(fleet: Fleet, shell: Shell
     assert not histories[0].mixed
 
 
-def test_an_engine_killed_while_it_is_pausing_comes_back_at_the_target(
+def test_an_engine_killed_in_mid_rollout_comes_back_at_the_target(
     fleet: Fleet, shell: Shell
 ) -> None:
     with fleet.recorded(LONG, clients=6, stagger_s=1, worker="qwen-0") as histories:
-        with fleet.until_worker(0, "Pausing"):
-            fleet.declare("step-3", rollout={"pauseMode": "Wait"})
+        fleet.declare("step-3", rollout={"pauseMode": "Wait"})
+        fleet.wait_begun("step-3")
         kill_engine_core(shell, "qwen-0")
         status = fleet.wait_synced(600)
 

@@ -118,21 +118,3 @@ def test_a_partition_keeps_its_workers_until_it_is_moved(fleet: Fleet) -> None:
     after = fleet.wait_synced()
 
     assert after["rollout"]["id"] == status["rollout"]["id"]
-
-
-def test_a_rollout_that_is_paused_in_the_middle_leaves_nobody_paused(fleet: Fleet) -> None:
-    with fleet.recorded(LONG, clients=6, stagger_s=1, worker="qwen-0") as histories:
-        with fleet.until_worker(0, "Pausing"):
-            fleet.declare(NEW, rollout={"pauseMode": "Wait"})
-        fleet.patch(rollout={"paused": True})
-        held = fleet.wait_phase("Paused")
-        fleet.patch(rollout={"paused": False})
-        status = fleet.wait_synced()
-
-    assert {w["name"]: (w["version"], w["phase"], w["ready"]) for w in held["workers"]} == {
-        "qwen-0": (NEW, "Serving", True),
-        "qwen-1": (OLD, "Serving", True),
-    }
-    assert status["rollout"]["id"] == held["rollout"]["id"]
-    assert not histories[0].lost
-    assert not histories[0].mixed
