@@ -68,6 +68,7 @@ class HollowNode:
         self.choose, self._is_mine = choose, is_mine
         self.pods: dict[str, Hollow] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._farewells: list[asyncio.Future[None]] = []
         self._numbers = itertools.count()
 
     async def __aenter__(self) -> Self:
@@ -78,6 +79,7 @@ class HollowNode:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._farewells)
         await asyncio.gather(*(p.worker.__aexit__(None, None, None) for p in self.pods.values()))
 
     def worker(self, name: str) -> Worker:
@@ -111,7 +113,8 @@ class HollowNode:
         known = self.pods.get(name)
         if known is not None and (known.uid != uid or kind == "DELETED"):
             del self.pods[name]
-            self._spawn(known.worker.__aexit__(None, None, None))
+            # Not among the tasks that are cancelled at the end: half ended, it would leak.
+            self._farewells.append(asyncio.ensure_future(known.worker.__aexit__(None, None, None)))
             known = None
         if known is not None:
             known.see(raw)

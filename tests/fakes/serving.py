@@ -5,6 +5,7 @@ process that is most of the work. So its protocol is used without it.
 """
 
 import asyncio
+from weakref import WeakSet
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -32,14 +33,26 @@ class Listener:
         self._host = host
         self.port = port
         self._server: asyncio.Server | None = None
+        self._protocols: WeakSet[H11Protocol] = WeakSet()
 
     async def start(self) -> None:
         """Accept connections; port 0 becomes the one that was given."""
         self._config.load()
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: H11Protocol(self._config, self._state, {}), self._host, self.port
+            self._protocol, self._host, self.port
         )
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def _protocol(self) -> H11Protocol:
+        protocol = H11Protocol(self._config, self._state, {})
+        self._protocols.add(protocol)
+        return protocol
+
+    def hang_up(self) -> None:
+        """Break every connection that there is, also one that came while it ended."""
+        for protocol in list(self._protocols):
+            if protocol.transport is not None:
+                protocol.transport.abort()
 
     async def stop(self) -> None:
         """End as a killed process does: connections break and work stops."""
@@ -47,8 +60,7 @@ class Listener:
             return
         self._server.close()
         for _ in range(_ROUNDS):
-            for protocol in list(self._state.connections):
-                protocol.transport.abort()
+            self.hang_up()
             await asyncio.sleep(0)
         tasks = list(self._state.tasks)
         current = asyncio.current_task()

@@ -49,6 +49,7 @@ class Worker:
         self._settings = {"weights_path": f"{weights}/{{version}}"} | settings
         self._engine_listener: Listener | None = None
         self._admin_listener: Listener | None = None
+        self._ended: list[Listener] = []
         self._sidecar = AsyncExitStack()
         self._deaths: set[asyncio.Task[None]] = set()
         scratch.mkdir(parents=True, exist_ok=True)
@@ -75,6 +76,9 @@ class Worker:
         # A hanging engine must not hold up the sidecar's last command.
         await self.kill_engine()
         await self.stop_sidecar()
+        for listener in self._ended:
+            listener.hang_up()
+        await asyncio.sleep(0)
 
     @property
     def engine_url(self) -> str:
@@ -105,6 +109,7 @@ class Worker:
         """End the engine as SIGKILL does."""
         listener, self._engine_listener = self._engine_listener, None
         if listener is not None:
+            self._ended.append(listener)
             await listener.stop()
 
     async def restart_engine(self) -> None:
@@ -123,9 +128,10 @@ class Worker:
 
     async def stop_sidecar(self) -> None:
         """End the sidecar as SIGTERM does: the command under way is finished."""
-        if self._admin_listener is not None:
-            await self._admin_listener.stop()
-            self._admin_listener = None
+        listener, self._admin_listener = self._admin_listener, None
+        if listener is not None:
+            self._ended.append(listener)
+            await listener.stop()
         await self._sidecar.aclose()
 
     async def _listen(self) -> None:
