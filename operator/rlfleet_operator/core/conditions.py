@@ -81,8 +81,11 @@ def dated(
 
 
 def is_synced(worker: Worker, version: str | None) -> bool:
-    """Tell whether a worker takes traffic with the version, with any if it is None."""
-    if worker.pod is None or not worker.pod.ready or not worker.is_open:
+    """Tell whether a worker takes traffic with the version, with any if it is None.
+
+    One that is busy does not count: a command of an earlier rollout may take it elsewhere.
+    """
+    if worker.pod is None or not worker.pod.ready or not worker.is_open or worker.is_busy:
         return False
     return version is None or worker.proved == version
 

@@ -38,7 +38,7 @@ def _rollout(before: FleetStatus, after: FleetStatus) -> list[Event]:
     if new is None:
         return []
     if old is None or old.id != new.id:
-        return _begun(old, new)
+        return [*_begun(old, new), *_came_to(new, after)]
     return [] if new.phase == old.phase else _came_to(new, after)
 
 

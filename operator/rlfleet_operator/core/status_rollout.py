@@ -46,12 +46,11 @@ def time_of(moment: float) -> str:
 
 def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutStatus | None:
     """Return what status shall say of the rollout."""
-    recorded = world.fleet.status.rollout
+    known = world.fleet.status.rollout
     if rollout is None or rollout.is_completed:
-        return recorded
+        return known
+    recorded = known if known and known.id == rollout.id else _begun(world, rollout, now)
     phase = _phase(world, rollout)
-    if recorded is None or recorded.id != rollout.id:
-        return _begun(world, rollout, phase, now)
     is_idle = phase in _IDLE
     has_ended = phase in ENDED
     held_s = recorded.held_s(world.moment)
@@ -72,7 +71,7 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
     )
 
 
-def _begun(world: World, rollout: Rollout, phase: str, now: str) -> RolloutStatus:
+def _begun(world: World, rollout: Rollout, now: str) -> RolloutStatus:
     weights = world.fleet.spec.weights
     return RolloutStatus(
         id=rollout.id,
@@ -80,8 +79,8 @@ def _begun(world: World, rollout: Rollout, phase: str, now: str) -> RolloutStatu
         asked=rollout.asked,
         from_version=rollout.before,
         to=rollout.to,
-        phase=phase,
-        message=rollout.why[: conditions.MESSAGE_LIMIT],
+        phase=PREPARING,
+        message="",
         started_at=now,
         not_before=_settled_at(world, rollout),
         restart_id=world.fleet.spec.rollout.restart_id,
@@ -108,9 +107,9 @@ def _phase(world: World, rollout: Rollout) -> str:
     if rollout.is_stopped:
         return rollout.phase
     # A fleet of no workers is at its version: whoever comes later catches up with it.
-    if not rollout.is_new and all(conditions.is_synced(w, rollout.to) for w in world.desired):
+    if all(conditions.is_synced(w, rollout.to) for w in world.desired):
         return ROLLED_BACK if rollout.reason is Reason.ROLLBACK else COMPLETED
-    if not rollout.is_new and all(conditions.is_synced(w, rollout.to) for w in selected(world)):
+    if all(conditions.is_synced(w, rollout.to) for w in selected(world)):
         return PARTITIONED
     steps = [p for p in map(phase_of, world.desired) if p in CHANGING]
     if steps:

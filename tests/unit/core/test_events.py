@@ -99,6 +99,15 @@ def test_what_is_said_of_a_rollout(
     assert said(before, after) == expected
 
 
+def test_a_rollout_that_is_complete_with_its_first_record_is_told_whole() -> None:
+    after = recorded("step-1", "Completed", id=2, seconds=0.0) | {"proved": "2/2"}
+
+    assert said(AT_REST, after) == [
+        Event("Normal", "RolloutStarted", "rollout 2: step-1 to step-1"),
+        Event("Normal", "RolloutCompleted", "rollout 2: 2/2 workers proved step-1 in 0.0 s"),
+    ]
+
+
 def test_a_rollout_of_no_worker_completes_without_figures() -> None:
     after = recorded("step-2", "Completed") | {"proved": "0/0"}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.models import Change, Stage, Timings
+from rlfleet_contract.models import Change, Stage, Timings, Verb
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_contract.proof import Evidence
 from rlfleet_operator.core.current import current
@@ -194,9 +194,22 @@ def test_a_rollout_is_as_far_as_its_furthest_worker(workers: list[Worker], expec
     assert rollout_of(world(*workers, **TO_2)).phase == expected
 
 
-def test_a_rollout_that_is_not_on_record_is_never_complete() -> None:
-    """Somebody else may have brought every worker there: the record comes first all the same."""
-    assert rollout_of(world(worker(0), worker(1))).phase != "Completed"
+def test_a_version_that_every_worker_has_is_complete_with_its_first_record() -> None:
+    """WeightsSynced is true in the same write: whoever asks anew then supersedes nothing."""
+    rollout = rollout_of(world(worker(0), worker(1)))
+
+    assert (rollout.phase, rollout.finished_at) == ("Completed", rollout.started_at)
+
+
+def test_a_busy_worker_is_not_counted_on() -> None:
+    """A command of an earlier rollout may take it elsewhere."""
+    busy = replace(worker(1), calling=Verb.RELOAD)
+
+    status = of(world(worker(0), busy))
+
+    assert status.rollout is not None
+    assert status.rollout.phase != "Completed"
+    assert {c.type: c.status for c in status.conditions}["WeightsSynced"] == "False"
 
 
 @pytest.mark.parametrize(
