@@ -36,7 +36,15 @@ def weights(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def fake(tmp_path: Path, model: Path, weights: Path) -> AsyncIterator[Worker]:
+def identity() -> dict[str, str]:
+    """Who the worker knows itself to be: nobody in particular, but where a module says so."""
+    return {}
+
+
+@pytest.fixture
+async def fake(
+    tmp_path: Path, model: Path, weights: Path, identity: dict[str, str]
+) -> AsyncIterator[Worker]:
     worker = Worker(
         "127.0.0.1",
         model,
@@ -48,6 +56,7 @@ async def fake(tmp_path: Path, model: Path, weights: Path) -> AsyncIterator[Work
         behaviour=Behaviour(token_s=0.001),
         poll_s=0.05,
         probe_tokens=2,
+        **identity,
     )
     async with worker:
         await settled(worker, lambda report: report.stage is Stage.CLOSED)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +20,9 @@ FLEET, POD = "fleet-uid", "pod-uid"
 
 
 @pytest.fixture
-async def fake(tmp_path: Path, model: Path, weights: Path) -> AsyncIterator[Worker]:
-    """Make a worker that knows who it is."""
-    worker = Worker(
-        "127.0.0.1",
-        model,
-        weights,
-        TOKEN,
-        tmp_path / "pod",
-        engine_port=0,
-        admin_port=0,
-        poll_s=0.05,
-        probe_tokens=2,
-        fleet_uid=FLEET,
-        pod_uid=POD,
-    )
-    async with worker:
-        await settled(worker, lambda report: report.stage is Stage.CLOSED)
-        yield worker
+def identity() -> dict[str, str]:
+    """Make the worker know who it is."""
+    return {"fleet_uid": FLEET, "pod_uid": POD}
 
 
 def fence(epoch: int, sequence: int, **fields: str) -> dict[str, Any]:

@@ -29,18 +29,26 @@ async def are(node: HollowNode, stage: Stage, version: str | None, *names: str) 
     return {(report.stage, report.proved) for report in reports} == {(stage, version)}
 
 
-async def test_a_pause_error_leaves_no_other_worker_paused(
-    operator: Operator, node: HollowNode, fleet: Fleet
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        # It says that it did not pause, and has.
+        (Behaviour(pause_fails=True), "qwen-1 did not pause"),
+        (Behaviour(flush_fails=True), "qwen-1"),
+    ],
+    ids=["the pause", "the reset of the cache"],
+)
+async def test_an_error_of_one_leaves_nobody_paused_and_nobody_on_another_version(
+    operator: Operator, node: HollowNode, fleet: Fleet, fault: Behaviour, said: str
 ) -> None:
     await begun(fleet)
-    # It says that it did not pause, and has.
-    node.worker("qwen-1").engine.behaviour = Behaviour(pause_fails=True)
+    node.worker("qwen-1").engine.behaviour = fault
 
     await fleet.patch(weightVersion=NEW)
     stalled = await fleet.stalled()
 
     assert stalled["reason"] == "RolloutFailed"
-    assert "qwen-1 did not pause" in stalled["message"]
+    assert said in stalled["message"]
     await until(lambda: are(node, Stage.OPEN, OLD, *NAMES))
     assert [node.worker(name).engine.paused for name in NAMES] == [None] * 3
     assert (await fleet.status())["readyReplicas"] == 3
@@ -67,21 +75,6 @@ async def test_an_update_error_on_some_does_not_resume_all(
 async def shows(fleet: Fleet, **wanted: object) -> bool:
     status = await fleet.status()
     return {name: status.get(name) for name in wanted} == wanted
-
-
-async def test_a_cache_reset_error_leaves_nobody_paused_and_nobody_on_another_version(
-    operator: Operator, node: HollowNode, fleet: Fleet
-) -> None:
-    await begun(fleet)
-    node.worker("qwen-1").engine.behaviour = Behaviour(flush_fails=True)
-
-    await fleet.patch(weightVersion=NEW)
-    stalled = await fleet.stalled()
-
-    assert stalled["reason"] == "RolloutFailed"
-    assert "qwen-1" in stalled["message"]
-    await until(lambda: are(node, Stage.OPEN, OLD, *NAMES))
-    assert [node.worker(name).engine.paused for name in NAMES] == [None] * 3
 
 
 async def test_the_version_is_not_in_memory_only(
