@@ -1,6 +1,6 @@
 """One cluster, one fleet of two real vLLM workers; each test leaves it serving."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 
 import httpx
 import pytest
@@ -8,9 +8,22 @@ import pytest
 from dev import stage, target
 from dev.shell import Shell
 from tests.contract.subject import Subject, Versions, client_of
+from tests.e2e.evidence import gathered
 from tests.e2e.scenario import FLEET, NAMESPACE, Fleet, Trainer, until
 
 SOLO = "solo"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put with a failure how the cluster was then: by the end of the run it is gone."""
+    report = yield
+    shell = getattr(item, "funcargs", {}).get("shell")
+    if report.failed and shell is not None:
+        report.sections.append(("the cluster", gathered(shell)))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -4,16 +4,8 @@ import pytest
 
 from dev import stage
 from dev.shell import Shell
-from tests.e2e.scenario import (
-    LONG,
-    Fleet,
-    kill_engine_core,
-    kill_operator,
-    kill_sidecar,
-    leader,
-    restarts,
-    until,
-)
+from tests.e2e.kills import kill_engine_core, kill_operator, kill_sidecar, leader
+from tests.e2e.scenario import LONG, Fleet, restarts, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -56,7 +48,7 @@ def test_a_pod_deleted_in_mid_rollout_comes_back_at_the_target(fleet: Fleet, she
     with fleet.under_load() as tallies:
         fleet.declare("step-3")
         shell.kubectl("delete", "pod", "qwen-1", "--wait=false")
-        until(lambda: fleet.identities().get("qwen-1") != before["qwen-1"], 180, "another pod")
+        until(lambda: fleet.identities().get("qwen-1") != before["qwen-1"], 360, "another pod")
     status = fleet.wait_synced()
 
     assert status["serving"] == "step-3"

@@ -5,7 +5,8 @@ import pytest
 
 from dev.shell import Shell
 from rlfleet_contract import api
-from tests.e2e.scenario import Fleet, kill_engine_core, until
+from tests.e2e.kills import kill_engine_core
+from tests.e2e.scenario import Fleet, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
