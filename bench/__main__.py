@@ -14,13 +14,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import baseline, findings, machine, plots, rollout, scale, strategies, window
+from bench import baseline, findings, machine, plots, prepare, rollout, scale, strategies, window
 from dev import steps
 from dev.steps import say
 
 SIZES = {16: 3, 64: 3, 256: 3, 1000: 1}
 """Rollouts at each budget, by workers: each size is a part of its own."""
-PARTS = (*(f"scale-{size}" for size in SIZES), "window", "strategies", "rollout", "baseline")
+PARTS = (
+    *(f"scale-{size}" for size in SIZES),
+    "window",
+    "prepare",
+    "strategies",
+    "rollout",
+    "baseline",
+)
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -55,6 +62,7 @@ def _parts(*, quick: bool, as_it_is: bool) -> dict[str, Callable[[], findings.Pa
         "window": lambda: window.measure(
             tiny=2 if quick else 12, large=0 if quick else 6, as_it_is=as_it_is
         ),
+        "prepare": lambda: prepare.measure(repeats=1 if quick else 3, as_it_is=as_it_is),
         "strategies": lambda: strategies.measure(
             changes=1 if quick else 3, loaded=1 if quick else 2, as_it_is=as_it_is
         ),

@@ -26,11 +26,12 @@ class Model:
     name: str
     hidden: int
     layers: int
+    steps: int = 2
 
     @property
-    def versions(self) -> tuple[str, str]:
-        """The two versions between which is changed."""
-        return f"{self.name}-0", f"{self.name}-1"
+    def versions(self) -> tuple[str, ...]:
+        """The versions through which is changed, around and around."""
+        return tuple(f"{self.name}-{step}" for step in range(self.steps))
 
 
 TINY = Model("tiny", hidden=64, layers=2)
@@ -75,10 +76,10 @@ def _scripts(shell: Shell) -> None:
 
 
 def write_checkpoints(shell: Shell, model: Model) -> None:
-    """Have a pod write the model and its two versions."""
+    """Have a pod write the model and its versions."""
     say(f"writing {model.name} and {', '.join(model.versions)}")
     size = (f"--hidden={model.hidden}", f"--layers={model.layers}")
-    names_of = (f"--name={model.name}", f"--prefix={model.name}-", "--steps=2")
+    names_of = (f"--name={model.name}", f"--prefix={model.name}-", f"--steps={model.steps}")
     run_script(shell, "checkpoints.py", "/data", *size, *names_of)
 
 

@@ -18,6 +18,8 @@ TITLES = {
     "pause_window_ratio": "pause window / the engine's reload, model of about 1 GiB",
     "pause_window_by_strategy_ratio": "a worker's pause window / its bare reload, tiny model",
     "rollout_throughput_ratio": "tokens per second through a rollout / before it, 2 workers",
+    "prepare_throughput_ratio": "tokens per second while a worker prepares about 1 GiB / before it",
+    "copy_throughput_ratio": "the same while a plain copy of those files is made instead",
     "patch_to_proved_s": "patch to every worker proved, real vLLM (s)",
     "patch_to_proved_overhead_s": "the same, minus the workers' own pause windows (s)",
     "control_time_s": "patch to every worker proved, fake engines, maxUnavailable 25% (s)",

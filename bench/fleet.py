@@ -17,6 +17,7 @@ from rlfleet_contract.models import Change, WorkerReport
 
 BOOT_S = 900
 _CHANGE_S = 300
+_LOOK_S = 0.2
 _REST_S = 3.0
 """Between changes: a trainer's are minutes apart, and status is written once a second at most."""
 
@@ -66,8 +67,7 @@ class Fleet:
 
     def follow(self, strategy: str) -> None:
         """Have the changes from now on made by this strategy."""
-        patch = json.dumps({"spec": {"rollout": {"strategy": strategy}}})
-        self._shell.kubectl("patch", "rlf", self.model.name, "--type=merge", "-p", patch)
+        self._patch(rollout={"strategy": strategy})
 
     def delete(self) -> None:
         """End it, and wait until its pods are gone."""
@@ -76,15 +76,39 @@ class Fleet:
         self._shell.kubectl("wait", "--for=delete", "pod", "-l", label, "--timeout=180s")
 
     def change(self) -> Measured:
-        """Change to the other version."""
-        one, other = self.model.versions
-        self._version = other if self._version == one else one
-        time.sleep(_REST_S)
-        patch = json.dumps({"spec": {"weightVersion": self._version}})
-        self._shell.kubectl("patch", "rlf", self.model.name, "--type=merge", "-p", patch)
+        """Change to the next version."""
+        begun = self._declare_next(paused=False)
+        return self._changed(begun)
+
+    def prepare(self) -> tuple[float, float]:
+        """Have the next version prepared and not loaded; return when that began and ended."""
+        begun = self._declare_next(paused=True)
+        while {r.prepared for r in self.reports().values()} != {self._version}:
+            if time.time() - begun > _CHANGE_S:
+                raise StepFailed(f"{self._version} was not prepared within {_CHANGE_S} s")
+            time.sleep(_LOOK_S)
+        return begun, time.time()
+
+    def release(self) -> Measured:
+        """Let the change go on that was only prepared."""
         begun = time.time()
+        self._patch(rollout={"paused": False})
+        return self._changed(begun)
+
+    def _declare_next(self, *, paused: bool) -> float:
+        versions = self.model.versions
+        self._version = versions[(versions.index(self._version) + 1) % len(versions)]
+        time.sleep(_REST_S)
+        self._patch(weightVersion=self._version, rollout={"paused": paused})
+        return time.time()
+
+    def _patch(self, **spec: Any) -> None:
+        patch = json.dumps({"spec": spec})
+        self._shell.kubectl("patch", "rlf", self.model.name, "--type=merge", "-p", patch)
+
+    def _changed(self, begun: float) -> Measured:
         self._wait(_CHANGE_S)
-        reports = self._reports()
+        reports = self.reports()
         changes = [r.last_change for r in reports.values() if r.last_change is not None]
         if {r.proved for r in reports.values()} != {self._version} or len(changes) != self._size:
             raise StepFailed(f"not every worker has proved {self._version}: {reports}")
@@ -94,7 +118,8 @@ class Fleet:
         flags = ("--for=condition=WeightsSynced", f"--timeout={timeout_s}s")
         self._shell.kubectl("wait", *flags, f"rlf/{self.model.name}")
 
-    def _reports(self) -> dict[str, WorkerReport]:
+    def reports(self) -> dict[str, WorkerReport]:
+        """Return what each worker tells."""
         name = self.model.name
         secret = self._shell.kubectl("get", "secret", f"{name}-admin", "-o=jsonpath={.data.token}")
         workers = [f"{name}-{ordinal}" for ordinal in range(self._size)]

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from bench.findings import rounded
@@ -85,3 +86,15 @@ def under_load(
     if load.before <= 0:
         raise StepFailed(f"no token came before the rollout: {counted['requests']}")
     return load
+
+
+def row(column: str, name: str, found: list[Load]) -> dict[str, Any]:
+    """Return a table's row about what was measured several times."""
+    return {
+        column: name,
+        "tokens/s before": rounded(median(load.before for load in found)),
+        "through it, of that": ", ".join(f"{load.ratio:.2f}" for load in found),
+        "seconds": ", ".join(f"{load.seconds:.1f}" for load in found),
+        "seconds lost": ", ".join(f"{load.lost_s:.1f}" for load in found),
+        "requests lost": sum(load.failed for load in found),
+    }

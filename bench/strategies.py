@@ -12,7 +12,7 @@ from typing import Any
 from bench import baseline, cluster
 from bench.findings import Part, paragraphs, rounded, summary
 from bench.fleet import Fleet
-from bench.load import Load, under_load
+from bench.load import Load, row, under_load
 from dev.shell import Shell
 from dev.steps import say
 from rlfleet_contract.models import Timings
@@ -97,7 +97,9 @@ def _part(windows: dict[str, list[Timings]], loads: dict[str, list[Load]]) -> Pa
         detail={
             "tables": {
                 "Pause windows, milliseconds": [_window(n, ts) for n, ts in windows.items()],
-                "Tokens through a rollout": [_tokens(n, found) for n, found in loads.items()],
+                "Tokens through a rollout": [
+                    row("strategy", n, found) for n, found in loads.items()
+                ],
             },
             "changes": {name: [t.model_dump() for t in ts] for name, ts in windows.items()},
             "tokens_per_s": {name: found[0].line() for name, found in loads.items()},
@@ -113,15 +115,4 @@ def _window(name: str, timings: list[Timings]) -> dict[str, Any]:
         "window": f"{windows['median']:g} ({windows['min']:g} to {windows['max']:g})",
         "bare reload": rounded(median(t.reload_s for t in timings) * 1000),
         "samples": len(timings),
-    }
-
-
-def _tokens(name: str, found: list[Load]) -> dict[str, Any]:
-    return {
-        "strategy": name,
-        "tokens/s before": rounded(median(load.before for load in found)),
-        "through it, of that": ", ".join(f"{load.ratio:.2f}" for load in found),
-        "seconds": ", ".join(f"{load.seconds:.1f}" for load in found),
-        "seconds lost": ", ".join(f"{load.lost_s:.1f}" for load in found),
-        "requests lost": sum(load.failed for load in found),
     }
