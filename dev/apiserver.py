@@ -40,7 +40,6 @@ class ControlPlane:
     url: str
     token: str
     ca: Path
-    pid_apiserver: int
     logs: Path
 
 
@@ -58,14 +57,14 @@ def running(controllers: tuple[str, ...] = ()) -> Iterator[ControlPlane]:
         token = controlplane.write_credentials(at)
         servers.start("etcd", controlplane.etcd(at))
         servers.wait(lambda: _accepts(etcd))
-        pid = servers.start(
+        servers.start(
             "apiserver", controlplane.apiserver(at, bind="127.0.0.1", services="10.0.0.0/24")
         )
         servers.wait(at.ca.exists)
         if controllers:
             servers.start("controllers", controlplane.controller_manager(at, manager, controllers))
         servers.wait(lambda: is_ready(at, token) and (not controllers or _accepts(manager)))
-        yield ControlPlane(at.kubeconfig("admin"), at.url, token, at.ca, pid, servers.state)
+        yield ControlPlane(at.kubeconfig("admin"), at.url, token, at.ca, servers.state)
 
 
 class _Servers:
@@ -94,8 +93,8 @@ class _Servers:
         for process in self._processes.values():
             process.wait()
 
-    def start(self, name: str, argv: list[str]) -> int:
-        """Start a server with its output in a file; return its pid."""
+    def start(self, name: str, argv: list[str]) -> None:
+        """Start a server with its output in a file."""
         with (self.state / f"{name}.log").open("wb") as log:
             # A session of its own: a Ctrl-C in the terminal is for the tests to handle.
             process = subprocess.Popen(
@@ -108,7 +107,6 @@ class _Servers:
             )
         self._processes[name] = process
         os.write(self._pids, f"{process.pid}\n".encode())
-        return process.pid
 
     def wait(self, is_up: Callable[[], bool]) -> None:
         """Return when it is up; if a server ended instead, show the end of its log."""

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import string
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -288,8 +287,3 @@ def until(is_done: Callable[[], bool], timeout_s: float, what: str) -> None:
     while not is_done():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         time.sleep(0.3)
-
-
-def is_ended(process: subprocess.Popen[str]) -> bool:
-    """Tell whether a background command has ended."""
-    return process.poll() is not None
