@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from faults.workloads import WORKLOADS
 
 CAMPAIGN = 720
 """How many plans a campaign has; all that there are take a night."""
+WIDTH = 3 * (os.cpu_count() or 1)
+"""A run mostly waits: for its end, and then for nothing to happen."""
 RESULTS = Path(__file__).resolve().parents[1] / "bench" / "results" / "faults.json"
 
 
@@ -47,7 +50,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="these alone")
     parser.add_argument("--mode", action="append", help="these alone")
     parser.add_argument("--match", default="", help="plans whose name holds this")
-    parser.add_argument("--width", type=int, default=2, help="runs under way at once")
+    parser.add_argument(
+        "--width", type=int, default=WIDTH, help=f"runs under way at once ({WIDTH})"
+    )
     return parser.parse_args()
 
 
