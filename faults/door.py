@@ -17,9 +17,9 @@ _STEPS = {
     "/pause": "pause",
     "/reset_prefix_cache": "flush",
     "/is_paused": "is_paused",
-    "/collective_rpc": "reload",
     "/resume": "resume",
 }
+_RPCS = {api.RELOAD_RPC: "reload", api.READ_BACK_RPC: "read"}
 
 
 class Struck(Protocol):
@@ -102,6 +102,8 @@ def _step_of(scope: Scope, body: bytes) -> str:
         return str(json.loads(body)["action"])
     if any(name == api.PROBE_HEADER.encode() for name, _ in scope.get("headers", ())):
         return "probe"
+    if path == "/collective_rpc":
+        return _RPCS[json.loads(body)["method"]]
     return _STEPS.get(path, "")
 
 

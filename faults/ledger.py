@@ -46,6 +46,12 @@ class Ledger:
         self.fired_at = time.monotonic()
         return self.plan.mode
 
+    def before_fault(self) -> list[Place]:
+        """Return the requests that came before the one that was struck."""
+        if self.plan is None or self.plan.place not in self.places:
+            return []
+        return self.places[: self.places.index(self.plan.place)]
+
     @property
     def quiet_s(self) -> float:
         """How long the operator has changed nothing."""

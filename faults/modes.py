@@ -1,8 +1,9 @@
 """Every way in which a run can be disturbed, by the side on which it happens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from faults.plan import Side
+from faults.plan import Place, Plan, Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +69,20 @@ ENGINE = (
     Mode("engine-hangs", Side.ENGINE, "engine hangs", steps=_BEFORE_RELOAD),
 )
 MODES = {(mode.side, mode.name): mode for mode in (*API, *SIDECAR, *ENGINE)}
+_ANSWERS_BADLY = {"engine-500", "engine-hangs"}
+
+
+def may_stop(plan: Plan, passed: Sequence[Place], *, is_barrier: bool) -> bool:
+    """Tell whether a rollout that stopped safely is right too; ``passed``: what came until then.
+
+    A Barrier gives up when one of all does not pause, and an engine that fails between its
+    reload and its open gate is in doubt, whatever it fails at.
+    """
+    if MODES[plan.side, plan.mode].may_fail:
+        return True
+    if plan.mode not in _ANSWERS_BADLY:
+        return False
+    steps = (place.key.split(" ") for place in passed if place.side is Side.ENGINE)
+    worker = plan.key.partition(" ")[2]
+    marks = [step for step, name in steps if name == worker and step in {"reload", "open"}]
+    return is_barrier or marks[-1:] == ["reload"]

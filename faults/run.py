@@ -11,7 +11,7 @@ from dev.steps import StepFailed
 from faults import endstate
 from faults.cell import Cell, Materials
 from faults.ledger import Ledger
-from faults.modes import MODES
+from faults.modes import MODES, may_stop
 from faults.monitor import Monitor
 from faults.plan import Place, Plan
 from faults.workloads import WORKLOADS, Stuck, until
@@ -171,8 +171,13 @@ async def _as_wanted(cell: Cell, wanted: Reference) -> None:
 
 async def _differences(cell: Cell, wanted: Reference) -> list[str]:
     plan, ledger = cell.ledger.plan, cell.ledger
-    may_stop = plan is not None and MODES[plan.side, plan.mode].may_fail and ledger.fired_at
-    if may_stop and ledger.quiet_s > _SETTLE_S and await endstate.has_stopped_safely(cell):
+    if (
+        plan is not None
+        and ledger.fired_at
+        and ledger.quiet_s > _SETTLE_S
+        and may_stop(plan, ledger.before_fault(), is_barrier=WORKLOADS[plan.workload].is_barrier)
+        and await endstate.has_stopped_safely(cell)
+    ):
         return []
     return endstate.differences(wanted.end, await endstate.seen(cell), wanted.masked)
 

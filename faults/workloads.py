@@ -31,6 +31,8 @@ class Workload:
     done: Done
     free: str = r"^$"
     """What may end in one way or another, as a pattern of paths."""
+    is_barrier: bool = False
+    """All change together, or none does."""
 
 
 class Stuck(Exception):  # noqa: N818 - it reads as what happened
@@ -217,7 +219,7 @@ WORKLOADS = {
         Workload("supersede", _fleet(), _supersede, _synced, free=r"rollout\.from$|history\."),
         Workload("engine-dies", _fleet(), _engine_dies, _is_back),
         Workload("template", _fleet(), _template, _is_replaced),
-        Workload("barrier", _fleet(strategy="Barrier"), _change, _synced),
+        Workload("barrier", _fleet(strategy="Barrier"), _change, _synced, is_barrier=True),
         Workload("canary", _fleet(strategy="Canary"), _change, _synced),
         Workload("held", _fleet(), _held, _synced),
         Workload("rollback", _fleet(onFailure="Rollback"), _breaking, _is_rolled_back),
