@@ -42,7 +42,7 @@ def plan(mode: str, step: str = "close", side: Side = Side.ENGINE) -> Plan:
     ],
 )
 def test_what_may_stop_a_rollout(
-    struck: Plan, before: tuple[str, ...], is_barrier: bool, expected: bool
+    struck: Plan, before: tuple[str, ...], *, is_barrier: bool, expected: bool
 ) -> None:
     assert may_stop(struck, passed(*before), is_barrier=is_barrier) is expected
 
