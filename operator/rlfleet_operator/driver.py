@@ -282,8 +282,11 @@ class Driver:
             return _WRITE_INTERVAL_S - since
         version = self._raw["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "status": patch_of(status)}
-        self._written_at = time.monotonic()
-        written = await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
+        try:
+            written = await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
+        finally:
+            # Not from its beginning: a slow write would stand close before the next.
+            self._written_at = time.monotonic()
         self._taken = Taken(fleet.uid, status.epoch)
         metrics.count_status(fleet, status)
         self.deliver(written)
