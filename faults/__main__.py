@@ -22,7 +22,7 @@ from faults.plan import Plan, spread
 from faults.run import Outcome
 from faults.workloads import WORKLOADS
 
-CAMPAIGN = 640
+CAMPAIGN = 600
 """How many plans a campaign has; all that there are take a night."""
 WIDTH = 3 * (os.cpu_count() or 1)
 """A run mostly waits: for its end, and then for nothing to happen."""

@@ -25,7 +25,7 @@ BY_HAND = {
     r"data\.token$": "drawn by chance",
     r"\.last_change(\.|$)": "a record that a sidecar killed after the last step cannot write",
     r"status\.epoch$": "raised by each operator that takes the fleet over",
-    r"proof\.(logprobs|tolerance)(\.|$)": "the probe is as long as the engine is quick",
+    r"proof\.(logprobs|tokens|tolerance)(\.|$)": "the probe is as long as the engine is quick",
     r"verified_by|verifiedBy": "whoever comes first has no peer to be compared with",
 }
 """What is never compared, and why; the rest of what differs between two sound runs is found."""
