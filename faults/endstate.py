@@ -19,7 +19,7 @@ BY_HAND = {
     r"clusterIPs?(\.\d+)?$": "the same",
     r"(Time|At|At_?|_at)$": "a time",
     r"rollout\.notBefore$": "a time, there if a change came within four seconds of another",
-    r"([a-z]Ms|_s|seconds)$": "a measured time",
+    r"([a-z]Ms|_s|[sS]econds)$": "a measured time",
     r"podIPs?(\.|$)": "the node takes the next free address",
     r"state\.boot$": "names a start of an engine",
     r"data\.token$": "drawn by chance",

@@ -92,8 +92,7 @@ class Driver:
         """Writes pods for an earlier pass, beside the loop."""
         self._is_behind = False
         """Whether a pass since then has asked for more."""
-        self._thought_s = 0.0
-        """How long the last pass observed and planned."""
+        self._thought_s = 0.0  # For which the last pass observed and planned.
         self._contacts = Contacts(
             services.limit,
             settings.poll_seconds,
