@@ -242,8 +242,9 @@ class FleetSpec(Model):
         default=None,
         description="The version of the weights that every worker shall serve: the name that"
         " replaces {version} in weights.path, or 'base' for the base model. Has no default:"
-        " a trainer or a GitOps tool owns it. Without it the operator changes no serving worker"
-        " and brings late joiners to the version that most workers serve.",
+        " a trainer or a GitOps tool owns it. Without it, and without a trainer's target in status,"
+        " the operator changes no serving worker and brings late joiners to the version that most"
+        " workers serve.",
     )
     model: ModelSpec
     weights: WeightsSpec | None = None

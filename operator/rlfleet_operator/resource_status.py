@@ -36,10 +36,12 @@ class RolloutStatus(Model):
 
     id: int = Field(description="Counts rollouts: A, B, A are three.")
     reason: str = Field(
-        default="Spec", description="Spec (weightVersion was changed), Restart or Rollback."
+        default="Spec",
+        description="Spec (weightVersion was changed), Trainer (one asked at the fleet's address),"
+        " Restart or Rollback.",
     )
     asked: str = Field(
-        default="", description="The weightVersion that it answers; `to`, but for a rollback."
+        default="", description="The target that it answers; `to`, but for a rollback."
     )
     from_version: str = Field(default="", alias="from")
     """The version that was served when it began; empty if none was."""
@@ -106,7 +108,7 @@ class PastRollout(Model):
     id: int
     """Its id."""
     reason: str = "Spec"
-    """Spec, Restart or Rollback."""
+    """Spec, Trainer, Restart or Rollback."""
     from_version: str = Field(default="", alias="from")
     """The version that was served when it began."""
     to: str
@@ -165,6 +167,15 @@ class Condition(Model):
     """The metadata.generation that it is about."""
 
 
+class TrainerTarget(Model):
+    """A version that a trainer asked for at the fleet's address."""
+
+    version: str
+    """The version that every worker shall serve."""
+    asked_at: str
+    """When it was asked for."""
+
+
 class FleetStatus(Model):
     """What is; written by the operator alone."""
 
@@ -181,7 +192,15 @@ class FleetStatus(Model):
     quarantined_replicas: int = 0
     """Workers whose engine is in doubt: out of service until a good version is proved."""
     selector: str = Field(default="", description="Label selector of the worker pods.")
-    target: str = Field(default="", description="The version that was asked for.")
+    target: str = Field(
+        default="",
+        description="The version that is asked for: spec.weightVersion, else trainerTarget.",
+    )
+    trainer_target: TrainerTarget | None = Field(
+        default=None,
+        description="What a trainer asked for at the fleet's address. It counts as weightVersion"
+        " does, until the spec names one: then it is gone.",
+    )
     serving: str = Field(
         default="",
         description="The version that every worker that takes traffic has proved;"

@@ -36,17 +36,20 @@ def config(
     at_most: int = 1,
     serving: str = "a",
     out: int = 1,
+    is_trainers: bool = False,
 ) -> Config:
     """Name a search by what is in it."""
     rollout = {"maxUnavailable": out, "onFailure": policy, **rules}
     what = " and ".join(faults) or "no fault"
+    whose = ", asked by a trainer" if is_trainers else ""
     return Config(
-        name=f"{rules['strategy']}, {policy}, {replicas} workers, {target}, {what}",
+        name=f"{rules['strategy']}, {policy}, {replicas} workers, {target}, {what}{whose}",
         replicas=replicas,
         rollout=rollout,
         fates=VERSIONS,
         serving=serving,
         target=target,
+        is_trainers=is_trainers,
         faults=dict.fromkeys(faults, at_most),
         at_once=max(1, len([fault for fault in faults if fault is not Fault.PATCH])),
     )
@@ -61,6 +64,8 @@ def quick() -> Iterator[Config]:
         yield config(rules, "b", replicas=3)
     yield config(BARRIER, "x", policy="Rollback")
     yield config(ROLLING, "x", Fault.LOST)
+    yield config(ROLLING, "b", is_trainers=True)
+    yield config(BARRIER, "x", policy="Rollback", is_trainers=True)
 
 
 def bounded() -> Iterator[Config]:
@@ -75,6 +80,8 @@ def bounded() -> Iterator[Config]:
     for policy in POLICIES:
         for target in ("b", *BAD):
             yield config(BARRIER, target, policy=policy)
+    for fault in (Fault.PATCH, Fault.CRASH):
+        yield config(ROLLING, "b", fault, is_trainers=True)
 
 
 def full() -> Iterator[Config]:
@@ -88,6 +95,7 @@ def _singly(rules: Mapping[str, Any]) -> Iterator[Config]:
     for target, policy in (("b", "Quarantine"), ("x", "Rollback"), ("y", "Hold")):
         for fault in Fault:
             yield config(rules, target, fault, policy=policy)
+            yield config(rules, target, fault, policy=policy, is_trainers=True)
 
 
 def _three() -> Iterator[Config]:

@@ -21,7 +21,7 @@ from rlfleet_operator.core.actions import (
 )
 from rlfleet_operator.core.actions import Command as Sent
 from rlfleet_operator.core.rollout import of_record
-from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
+from rlfleet_operator.resource_status import FleetStatus, RolloutStatus, TrainerTarget
 from tests.model.local import Command, Fate, Local, ViolationError
 from tests.model.mind import Decision, Declared, Known, Mind, PodView, aged, pod_view_of, sent
 from tests.model.pair import Change, Fault, changes, created, demand_sound, gone
@@ -60,7 +60,9 @@ class Config:
     serving: str
     """The version that the fleet serves when the search begins; empty: it is being created."""
     target: str
-    """What the spec asks for at first."""
+    """What is asked for at first."""
+    is_trainers: bool = False
+    """Whether it stands in status, where a trainer's request puts it, and not in the spec."""
     faults: Mapping[Fault, int] = field(default_factory=dict)
     at_once: int = 99
     """How many faults of all kinds there may be, patches left out."""
@@ -107,7 +109,9 @@ class Fleet:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.mind = Mind(
-            {"rollout": dict(config.rollout), "weightVersion": config.target}, config.replicas
+            {"rollout": dict(config.rollout), "weightVersion": config.target},
+            config.replicas,
+            is_trainers=config.is_trainers,
         )
         self._declared: Parts[Declared] = Parts()
         self._budgets: Parts[Budget] = Parts()
@@ -146,12 +150,13 @@ class Fleet:
         """Tell where the search begins: at rest on a version, the spec asking for another."""
         config = self.config
         none = Budget((0,) * len(Fault), 0)
-        nothing = Declared(config.serving or config.target, 1, FleetStatus())
+        first = config.serving or config.target
+        trainers = TrainerTarget(version=first, asked_at="") if config.is_trainers else None
+        nothing = Declared(first, 1, FleetStatus(trainer_target=trainers))
         state = self.packed(nothing, none, [(Local(), Known(epoch=1))] * config.replicas)
         if config.serving:
             state = self._rested(state)
-            rested = self.declared(state)
-            nothing = replace(rested, target=config.target, generation=rested.generation + 1)
+            nothing = self.declared(state).asking(config.target)
         left = Budget(tuple(config.faults.get(f, 0) for f in Fault), config.at_once)
         return self.packed(nothing, left, self.pairs(state))
 
@@ -296,8 +301,7 @@ class Fleet:
         declared = self.declared(state)
         for version in self.config.fates:
             if version not in {declared.target, "base"}:
-                asked = replace(declared, target=version, generation=declared.generation + 1)
-                after = (self._recorded(asked), left, *state[2:])
+                after = (self._recorded(declared.asking(version)), left, *state[2:])
                 yield from _edge(state, f"the user asks for {version}", after)
 
     def _carried_out(
@@ -437,3 +441,5 @@ def demand_forward(before: FleetStatus, after: FleetStatus) -> None:
         raise ViolationError(f"the rollout's id goes back from {old.id} to {new and new.id}")
     if old is not None and new is not None and old.id == new.id and old.to != new.to:
         raise ViolationError(f"rollout {old.id} changes its version from {old.to} to {new.to}")
+    if before.trainer_target != after.trainer_target:
+        raise ViolationError("the operator changes what a trainer asked for")

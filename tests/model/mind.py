@@ -121,6 +121,15 @@ class Declared:
         """Tell two of them apart."""
         return self.target, self.generation, self.status.model_dump_json(), self.epoch, self.is_led
 
+    def asking(self, version: str) -> "Declared":
+        """Tell what is there after somebody asked for a version where the last one was."""
+        trainers = self.status.trainer_target
+        if trainers is None:
+            return replace(self, target=version, generation=self.generation + 1)
+        asked = trainers.model_copy(update={"version": version})
+        status = self.status.model_copy(update={"trainer_target": asked})
+        return replace(self, target=version, status=status)
+
 
 def aged(declared: Declared) -> Declared:
     """Let so much time pass that nothing on record is recent any more."""
@@ -214,9 +223,11 @@ def report_of(view: View) -> WorkerReport:
 class Mind:
     """Makes worlds out of knowledge, and has the real planner decide."""
 
-    def __init__(self, spec: dict[str, Any], replicas: int) -> None:
+    def __init__(self, spec: dict[str, Any], replicas: int, *, is_trainers: bool = False) -> None:
         self.fleet = fleets.fleet({**spec, "replicas": replicas})
         self.replicas = replicas
+        self.is_trainers = is_trainers
+        """Whether the spec names no version, and a trainer asks at the fleet's address."""
         self.is_checked = False
         """Whether to see that a plan is the same without what is only written."""
 
@@ -244,7 +255,9 @@ class Mind:
         )
 
     def _fleet(self, declared: Declared) -> Fleet:
-        spec = self.fleet.spec.model_copy(update={"weight_version": declared.target})
+        # Not whether status holds a trainer's target: then nobody would see that it was lost.
+        named = None if self.is_trainers else declared.target
+        spec = self.fleet.spec.model_copy(update={"weight_version": named})
         return replace(
             self.fleet, spec=spec, status=declared.status, generation=declared.generation
         )

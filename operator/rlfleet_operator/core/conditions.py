@@ -131,7 +131,7 @@ def _first_complaint(world: World) -> str:
 
 
 def _synced(world: World, rollout: Rollout | None) -> Verdict:
-    wanted, target = len(world.desired), world.fleet.spec.weight_version
+    wanted, target = len(world.desired), world.fleet.target
     done = sum(is_synced(w, target) for w in world.desired)
     message = f"{done} of {wanted} workers proved {target or 'a version'}"
     if done == wanted:

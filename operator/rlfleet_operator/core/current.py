@@ -1,4 +1,4 @@
-"""Which rollout is under way: what the spec asks for, against what is on record."""
+"""Which rollout is under way: what is asked for, against what is on record."""
 
 from dataclasses import replace
 
@@ -19,8 +19,8 @@ from rlfleet_operator.resource_status import RolloutStatus
 
 
 def current(world: World) -> Rollout | None:
-    """Return the rollout to work on; None when the spec names no version."""
-    if world.fleet.spec.weight_version is None:
+    """Return the rollout to work on; None when nobody asks for a version."""
+    if world.fleet.target is None:
         return None
     recorded = world.fleet.status.rollout
     if is_awaited(world):
@@ -33,17 +33,17 @@ def current(world: World) -> Rollout | None:
 
 
 def is_wished(world: World) -> bool:
-    """Tell whether the spec asks for something that no rollout on record answers."""
-    spec, status = world.fleet.spec, world.fleet.status
+    """Tell whether something is asked for that no rollout on record answers."""
+    target, status = world.fleet.target, world.fleet.status
     recorded = status.rollout
-    if spec.weight_version is None:
+    if target is None:
         return False
     return (
         recorded is None
-        or of_record(recorded).asked != spec.weight_version
-        or recorded.restart_id != spec.rollout.restart_id
+        or of_record(recorded).asked != target
+        or recorded.restart_id != world.fleet.spec.rollout.restart_id
         # The version was taken out of the spec, and came back.
-        or status.target != spec.weight_version
+        or status.target != target
     )
 
 
@@ -65,11 +65,11 @@ def is_awaited(world: World) -> bool:
 
 
 def _begun(world: World, recorded: RolloutStatus | None) -> Rollout:
-    version = world.fleet.spec.weight_version or ""
-    reason = Reason.SPEC
+    spec, version = world.fleet.spec, world.fleet.target or ""
+    reason = Reason.TRAINER if spec.weight_version is None else Reason.SPEC
     if recorded is not None and of_record(recorded).asked == version:
-        is_same = recorded.restart_id == world.fleet.spec.rollout.restart_id
-        reason = Reason.SPEC if is_same else Reason.RESTART
+        is_same = recorded.restart_id == spec.rollout.restart_id
+        reason = reason if is_same else Reason.RESTART
     return Rollout(
         id=1 if recorded is None else recorded.id + 1,
         before=served(world),

@@ -37,7 +37,7 @@ def with_preview(world: World, status: FleetStatus) -> FleetStatus:
 
 def preview(world: World, *, largest: int | None = None) -> list[str]:
     """Return what the spec's change would do, line by line."""
-    version = world.fleet.spec.weight_version
+    version = world.fleet.target
     if version is None:
         return ["no weightVersion in the spec: workers that serve are left as they are"]
     objection = order.objection(world)

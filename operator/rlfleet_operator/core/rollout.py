@@ -35,8 +35,14 @@ class Reason(StrEnum):
     """Why a rollout began."""
 
     SPEC = "Spec"
+    TRAINER = "Trainer"
     RESTART = "Restart"
     ROLLBACK = "Rollback"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Reason":  # noqa: ARG003 - enum's signature
+        """Read what a newer operator has recorded, and this one has no word for."""
+        return cls.SPEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ class Rollout:
     """What the fleet served when it began; empty if nothing."""
     to: str
     asked: str
-    """The spec's version that it answers: ``to``, but for a rollback."""
+    """The version that was asked for: ``to``, but for a rollback."""
     reason: Reason = Reason.SPEC
     outcome: Outcome = Outcome.ACTIVE
     is_new: bool = False

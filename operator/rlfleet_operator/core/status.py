@@ -6,7 +6,12 @@ from rlfleet_operator.core import conditions, order, status_rollout
 from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.worker import BADNESS, Phase, complaint_of, phase_of
 from rlfleet_operator.core.world import FLEET_LABEL, Worker, World
-from rlfleet_operator.resource_status import FleetStatus, RolloutStatus, WorkerStatus
+from rlfleet_operator.resource_status import (
+    FleetStatus,
+    RolloutStatus,
+    TrainerTarget,
+    WorkerStatus,
+)
 
 _WORKER_MESSAGE_LIMIT = 256
 
@@ -14,7 +19,7 @@ _WORKER_MESSAGE_LIMIT = 256
 def status_of(world: World, rollout: Rollout | None) -> FleetStatus:
     """Return what status shall say; equal worlds give equal statuses, time apart."""
     now = status_rollout.time_of(world.moment)
-    target = world.fleet.spec.weight_version or ""
+    target = world.fleet.target or ""
     held = sum(_holds(w, target) for w in world.desired)
     limit = world.fleet.spec.status_worker_limit
     listed = sorted(world.workers, key=_worst_first)[:limit]
@@ -29,6 +34,7 @@ def status_of(world: World, rollout: Rollout | None) -> FleetStatus:
         quarantined_replicas=sum(phase_of(w) is Phase.QUARANTINED for w in world.workers),
         selector=f"{FLEET_LABEL}={world.fleet.name}",
         target=target,
+        trainer_target=_trainer_target(world),
         serving=_serving(world),
         proved=f"{held}/{len(world.desired)}",
         skew=order.skew(world),
@@ -43,6 +49,12 @@ def status_of(world: World, rollout: Rollout | None) -> FleetStatus:
             now=now,
         ),
     )
+
+
+def _trainer_target(world: World) -> TrainerTarget | None:
+    """Return what a trainer asks for: it is over once the spec names a version."""
+    fleet = world.fleet
+    return fleet.status.trainer_target if fleet.spec.weight_version is None else None
 
 
 def _holds(worker: Worker, target: str) -> bool:

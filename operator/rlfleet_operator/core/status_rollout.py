@@ -72,7 +72,8 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
 
 
 def _begun(world: World, rollout: Rollout, now: str) -> RolloutStatus:
-    weights = world.fleet.spec.weights
+    # The spec's run and step are about weightVersion alone.
+    weights = world.fleet.spec.weights if world.fleet.spec.weight_version else None
     return RolloutStatus(
         id=rollout.id,
         reason=rollout.reason,

@@ -39,6 +39,12 @@ class Fleet:
     status: FleetStatus
     deleting: bool = False
 
+    @property
+    def target(self) -> str | None:
+        """The version that is asked for: by the spec, else by a trainer; None if by nobody."""
+        trainers = self.status.trainer_target
+        return self.spec.weight_version or (trainers.version if trainers else None)
+
 
 @dataclass(frozen=True, slots=True)
 class Pod:
