@@ -51,8 +51,12 @@ def test_nothing_is_asked_of_a_worker_before_the_rollout_is_on_record(driven: Wo
 
 
 def test_the_spec_s_version_ends_the_trainer_s(driven: World) -> None:
-    seen = fleets.at_rest(fleets.asking(driven, weight_version="step-2"))
+    named = fleets.asking(driven, weight_version="step-2")
+    seen = fleets.at_rest(named)
 
+    begun = plan(named).rollout
+    assert begun is not None
+    assert begun.to == "step-2"
     assert {w.proved for w in seen.desired} == {"step-2"}
     assert seen.fleet.status.trainer_target is None
     assert rollout_of(seen).reason == Reason.SPEC

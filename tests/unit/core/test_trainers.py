@@ -1,0 +1,160 @@
+"""What a trainer's request asks for, and whether it may."""
+
+from typing import Any
+
+import pytest
+
+from rlfleet_operator.core.trainers import (
+    MEANINGS,
+    Fault,
+    Refusal,
+    UpdateWeights,
+    demand_free,
+    owner_of_version,
+    record_of,
+    update_from,
+    version_asked,
+)
+from tests import fleets
+
+DEEP = {"weights": {"path": "/data/run/{version}/weight"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "body", "version"),
+    [
+        ({}, {"version": "step-1"}, "step-1"),
+        ({}, {"version": "base"}, "base"),
+        ({}, {"weight_dir": "/weights/step-1"}, "step-1"),
+        ({}, {"weight_dir": "/weights/step-1/"}, "step-1"),
+        ({}, {"weight_dir": "", "version": "step-1"}, "step-1"),
+        ({}, {"weight_dir": "/weights/step-1", "version": "step-1"}, "step-1"),
+        (DEEP, {"weight_dir": "/data/run/step_7/weight"}, "step_7"),
+        ({"weights": None}, {"version": "base"}, "base"),
+    ],
+)
+def test_a_version_is_named_by_itself_or_by_its_directory(
+    spec: dict[str, Any], body: dict[str, Any], version: str
+) -> None:
+    assert version_asked(UpdateWeights(**body), fleets.fleet(spec)) == version
+
+
+@pytest.mark.parametrize(
+    ("spec", "body", "words"),
+    [
+        ({}, {}, "names no version"),
+        ({}, {"weight_dir": None}, "names no version"),
+        ({}, {"weight_dir": ""}, "names no version"),
+        ({}, {"version": "a", "weight_dir": "/weights/b"}, "version is 'a' and weight_dir means"),
+        ({}, {"version": ""}, "version '' is not one directory name"),
+        ({}, {"version": "../up"}, "version '../up' is not one directory name"),
+        ({}, {"version": ".hidden"}, "is not one directory name"),
+        ({}, {"version": "a\n"}, "is not one directory name"),
+        ({}, {"weight_dir": "/weights/a/b"}, "is not /weights/{version} with a version in it"),
+        ({}, {"weight_dir": "/weights/"}, "is not /weights/{version}"),
+        ({}, {"weight_dir": "/weights"}, "is not /weights/{version}"),
+        ({}, {"weight_dir": "/weights/../x"}, "is not /weights/{version}"),
+        ({}, {"weight_dir": "/weights/.."}, "is not one directory name"),
+        (DEEP, {"weight_dir": "/data/run/weight"}, "is not /data/run/{version}/weight"),
+        ({"weights": None}, {"version": "a"}, "no weights.path"),
+        ({"weights": None}, {"weight_dir": "/weights/a"}, "no weights.path"),
+    ],
+)
+def test_a_request_that_names_none_or_two_is_refused_by_its_field(
+    spec: dict[str, Any], body: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(Refusal) as refused:
+        version_asked(UpdateWeights(**body), fleets.fleet(spec))
+
+    assert refused.value.fault is Fault.INVALID_REQUEST
+    assert words in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b"[]", "the body"),
+        (b"{", "the body"),
+        (b'{"version": 3}', "version"),
+        (b'{"timeout_s": 0}', "timeout_s"),
+        (b'{"weigth_dir": "x"}', "weigth_dir"),
+    ],
+)
+def test_a_malformed_body_is_refused_by_its_field(body: bytes, field: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        update_from(body)
+
+    assert refused.value.message.startswith(f"{field}: ")
+
+
+def test_no_body_is_an_empty_one() -> None:
+    assert update_from(b"") == UpdateWeights()
+
+
+def metadata(*managers: tuple[str, str, dict[str, Any]]) -> dict[str, Any]:
+    entries = [
+        {"manager": who, "time": when, "fieldsV1": {"f:spec": fields}}
+        for who, when, fields in managers
+    ]
+    return {"metadata": {"managedFields": entries}}
+
+
+MINE: dict[str, Any] = {"f:weightVersion": {}}
+
+
+@pytest.mark.parametrize(
+    ("raw", "owner"),
+    [
+        ({"metadata": {}}, None),
+        (metadata(), None),
+        (metadata(("helm", "2026-01-01T00:00:00Z", {"f:replicas": {}})), None),
+        (metadata(("flux", "2026-01-01T00:00:00Z", MINE)), "flux"),
+        (
+            metadata(
+                ("argocd", "2026-01-02T00:00:00Z", MINE), ("kubectl", "2026-01-01T00:00:00Z", MINE)
+            ),
+            "argocd",
+        ),
+        ({"metadata": {"managedFields": [{"manager": "old", "subresource": "status"}]}}, None),
+    ],
+)
+def test_the_owner_is_who_wrote_the_field_last(raw: dict[str, Any], owner: str | None) -> None:
+    assert owner_of_version(raw) == owner
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        ({"weightVersion": "step-1"}, Fault.VERSION_OWNED),
+        # The spec's owner may change its mind in between: the same version is no exception.
+        ({"weightVersion": "step-2"}, Fault.VERSION_OWNED),
+        ({"weightVersion": "step-1", "replicas": 0}, Fault.VERSION_OWNED),
+        ({"rollout": {"dryRun": True}}, Fault.DRY_RUN),
+        ({"replicas": 0}, Fault.NO_WORKERS),
+    ],
+)
+def test_what_a_trainer_may_not_change_is_refused(spec: dict[str, Any], fault: Fault) -> None:
+    with pytest.raises(Refusal) as refused:
+        demand_free(fleets.fleet(spec), metadata(), "step-2")
+
+    assert refused.value.fault is fault
+    assert "step-2 was not recorded" in refused.value.message
+
+
+def test_a_fleet_without_a_version_is_free() -> None:
+    demand_free(fleets.fleet({"replicas": 1}), metadata(), "step-2")
+
+
+def test_a_record_is_bound_to_the_object_that_was_looked_at() -> None:
+    seen = {"metadata": {"resourceVersion": "17", "uid": "f-1"}}
+
+    assert record_of(seen, "step-2", 1e9) == {
+        "metadata": {"resourceVersion": "17"},
+        "status": {"trainerTarget": {"version": "step-2", "askedAt": "2001-09-09T01:46:40Z"}},
+    }
+
+
+def test_each_fault_has_its_meaning_and_none_but_an_accident_asks_for_another_try() -> None:
+    assert MEANINGS.keys() == set(Fault)
+    # 5xx is what clients of today try again by themselves.
+    assert all(retry == (status >= 500) for status, retry in MEANINGS.values())
