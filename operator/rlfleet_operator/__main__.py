@@ -55,6 +55,7 @@ def _variables() -> str:
   RLFLEET_NAMESPACES           comma-separated; empty means all
   RLFLEET_ADMIN_PORT           where sidecars listen (8090)
   RLFLEET_METRICS_PORT         /metrics and /healthz (8081; 0 means none)
+  RLFLEET_FLEETS_PORT          /fleets/NAMESPACE/NAME/v1/rl/... for trainers (0: none)
   RLFLEET_POLL_SECONDS         how often a worker at rest is asked (10)
   RLFLEET_SIDECAR_CONCURRENCY  questions to sidecars under way at once (128)
   RLFLEET_WATCH_SILENCE_SECONDS

@@ -154,14 +154,18 @@ def _covers(found: Any, wanted: Any) -> bool:
 
 async def admin_token(kube: Kube, fleet: Fleet) -> str:
     """Return the fleet's admin token; make it when there is none."""
-    name = around.secret_name(fleet.name)
-    path = paths.core_path(fleet.namespace, "secrets", name)
     try:
-        found = await kube.get(path)
+        return await known_token(kube, fleet)
     except Missing:
         token = secrets.token_urlsafe(32)
         await kube.create(paths.core_path(fleet.namespace, "secrets"), around.secret(fleet, token))
         return token
+
+
+async def known_token(kube: Kube, fleet: Fleet) -> str:
+    """Return the fleet's admin token; raises Missing when there is none."""
+    name = around.secret_name(fleet.name)
+    found = await kube.get(paths.core_path(fleet.namespace, "secrets", name))
     complaint = _foreign(found, fleet, "Secret")
     if complaint:
         raise Refused(complaint)

@@ -5,15 +5,18 @@ can begin in the moment in which it wins.
 """
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import replace
 from typing import Any
 
 from rlfleet_operator.adapters import metrics
-from rlfleet_operator.adapters.kube import Credentials, Json, Kube, is_newer
+from rlfleet_operator.adapters.kube import Credentials, Json, Kube, fleets_path, is_newer
 from rlfleet_operator.adapters.lease import Election, LeaseElection, Term, Unopposed
 from rlfleet_operator.adapters.pods import FleetKey, Pods
+from rlfleet_operator.core.world import Pod
 from rlfleet_operator.driver import Driver, Services
+from rlfleet_operator.errors import OperatorError
 from rlfleet_operator.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -27,17 +30,21 @@ class Fleets:
         """Begin with none; ``open`` connects."""
         self._settings, self._health = settings, health
         self._raws: dict[FleetKey, Json] = {}
+        self._awaited: dict[FleetKey, asyncio.Event] = {}
+        """Set, and forgotten, when there is something new of a fleet."""
         self._drivers: dict[FleetKey, tuple[Driver, asyncio.Task[None]]] = {}
         self._leading: Services | None = None
         """What drivers work with, under the present term; None while this process stands by."""
-        self._kube: Kube
+        self.kube: Kube
+        """For whoever writes as any client may; what drives fleets writes under a term."""
+        self._pods: Pods
         self._election: Election
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def open(self) -> None:
         """Connect, list the pods, begin to watch them, stand for election."""
-        self._kube = kube = await Kube.connect()
-        pods = Pods(
+        self.kube = kube = await Kube.connect()
+        self._pods = pods = Pods(
             kube,
             self._settings.namespaces,
             self._pods_changed,
@@ -47,6 +54,9 @@ class Fleets:
         watching, beating = asyncio.create_task(pods.run()), asyncio.create_task(self._beat())
         self._tasks = [watching, beating]
         await pods.synced.wait()
+        if self._settings.fleets_port:
+            # kopf has not listed them yet, and a trainer must not hear that there is none.
+            await self._list()
         self._health.is_ready = True
         limit = asyncio.Semaphore(self._settings.sidecar_concurrency)
         services = Services(kube, pods, self._settings, limit, Term())
@@ -54,7 +64,7 @@ class Fleets:
 
     async def credentials(self) -> Credentials:
         """Return what kopf may connect with."""
-        return await self._kube.credentials()
+        return await self.kube.credentials()
 
     async def close(self) -> None:
         """End every loop, then let another lead; a sidecar ends what it has begun by itself."""
@@ -62,11 +72,43 @@ class Fleets:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._election.release()
-        await self._kube.close()
+        await self.kube.close()
+
+    def known(self, key: FleetKey) -> Json | None:
+        """Return the newest state of a fleet; None if there is none."""
+        return self._raws.get(key)
+
+    def pods_of(self, key: FleetKey) -> dict[str, Pod]:
+        """Return the pods that belong to a fleet, by name."""
+        raw = self._raws.get(key)
+        uid = raw["metadata"]["uid"] if raw else None
+        return {n: pod for n, pod in self._pods.of(key).items() if pod.owner_uid == uid}
+
+    async def news(self, key: FleetKey, within_s: float) -> None:
+        """Return when there is something new of a fleet, or after ``within_s`` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, within_s)):
+                await self._awaited.setdefault(key, asyncio.Event()).wait()
+
+    async def _list(self) -> None:
+        for namespace in self._settings.namespaces or ("",):
+            for raw in (await self._listed(namespace))["items"]:
+                self.deliver(None, raw)
+
+    async def _listed(self, namespace: str) -> Json:
+        while True:
+            try:
+                return await self.kube.get(fleets_path(namespace))
+            except OperatorError as error:
+                _log.warning("listing fleets failed", extra={"error": str(error)})
+                await asyncio.sleep(_BEAT_S)
 
     def deliver(self, kind: str | None, raw: Json) -> None:
         """Take an event of a fleet."""
         key = (raw["metadata"]["namespace"], raw["metadata"]["name"])
+        awaited = self._awaited.pop(key, None)
+        if awaited is not None:
+            awaited.set()
         if kind == "DELETED":
             self._raws.pop(key, None)
             known = self._drivers.pop(key, None)

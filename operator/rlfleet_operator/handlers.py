@@ -14,6 +14,7 @@ from typing import Any, cast
 import kopf
 
 from rlfleet_operator.adapters import metrics
+from rlfleet_operator.fleet_routes import FleetRoutes
 from rlfleet_operator.fleets import Fleets
 from rlfleet_operator.resource import API_VERSION, GROUP, PLURAL
 from rlfleet_operator.settings import Settings
@@ -41,7 +42,7 @@ class _Forever:
             yield 5.0
 
 
-def registry(fleets: Fleets, silence_s: float) -> kopf.OperatorRegistry:
+def registry(fleets: Fleets, routes: FleetRoutes, silence_s: float) -> kopf.OperatorRegistry:
     """Return kopf's handlers over these fleets."""
     made = kopf.OperatorRegistry()
 
@@ -58,10 +59,16 @@ def registry(fleets: Fleets, silence_s: float) -> kopf.OperatorRegistry:
         # Never longer than kopf's own: the API server remembers events for little more.
         settings.watching.inactivity_timeout = min(settings.watching.inactivity_timeout, silence_s)
         await fleets.open()
+        try:
+            await routes.open()
+        except OSError as error:
+            # kopf would begin anew, and open the fleets twice.
+            raise kopf.PermanentError(f"the fleets' address: {error}") from error
 
     @kopf.on.cleanup(registry=made)
     async def end(**_: Any) -> None:
-        await fleets.close()
+        # Together: a trainer that waits must not hold up the hand-over to another process.
+        await asyncio.gather(routes.close(), fleets.close())
 
     @kopf.on.login(registry=made)
     async def login(**_: Any) -> kopf.ConnectionInfo:
@@ -78,9 +85,10 @@ def registry(fleets: Fleets, silence_s: float) -> kopf.OperatorRegistry:
 async def run(settings: Settings, health: metrics.Health) -> None:
     """Run the operator until it is told to stop."""
     fleets = Fleets(settings, health)
+    routes = FleetRoutes(fleets, settings)
     with contextlib.suppress(asyncio.CancelledError):
         await kopf.operator(
-            registry=registry(fleets, settings.watch_silence_seconds),
+            registry=registry(fleets, routes, settings.watch_silence_seconds),
             # kopf would ask for the user's name, and a pod's user has none.
             identity=cast("Any", "rlfleet"),
             clusterwide=not settings.namespaces,

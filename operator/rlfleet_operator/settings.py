@@ -21,6 +21,8 @@ class Settings:
     """RLFLEET_ADMIN_PORT: where sidecars listen."""
     metrics_port: int = 8081
     """RLFLEET_METRICS_PORT: /metrics and /healthz of the operator; 0 means none."""
+    fleets_port: int = 0
+    """RLFLEET_FLEETS_PORT: the fleets' address for trainers; 0 means none."""
     poll_seconds: float = 10.0
     """RLFLEET_POLL_SECONDS: how often a worker at rest is asked; changes are seen at once
     through its pod's readiness."""
@@ -53,6 +55,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         namespaces=tuple(name.strip() for name in names if name.strip()),
         admin_port=int(_number(env, "RLFLEET_ADMIN_PORT", 8090, 1)),
         metrics_port=int(_number(env, "RLFLEET_METRICS_PORT", 8081, 0)),
+        fleets_port=int(_number(env, "RLFLEET_FLEETS_PORT", 0, 0)),
         poll_seconds=_number(env, "RLFLEET_POLL_SECONDS", 10.0, 0.1),
         sidecar_concurrency=int(_number(env, "RLFLEET_SIDECAR_CONCURRENCY", 128, 1)),
         watch_silence_seconds=_number(env, "RLFLEET_WATCH_SILENCE_SECONDS", 150.0, 1.0),

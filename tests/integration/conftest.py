@@ -101,6 +101,10 @@ class Operator:
         if self._process is not None:
             self._process.send_signal(what)
 
+    async def has_ended(self) -> bool:
+        """Tell whether it is over, of itself or not."""
+        return self._process is None or self._process.poll() is not None
+
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(how)

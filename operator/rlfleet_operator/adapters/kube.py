@@ -261,6 +261,12 @@ def fleet_path(namespace: str, name: str) -> str:
     return f"/apis/{GROUP}/{API_VERSION}/namespaces/{namespace}/{PLURAL}/{name}"
 
 
+def fleets_path(namespace: str) -> str:
+    """Return the path of a namespace's fleets, or of all if it is empty."""
+    base = f"/apis/{GROUP}/{API_VERSION}"
+    return f"{base}/namespaces/{namespace}/{PLURAL}" if namespace else f"{base}/{PLURAL}"
+
+
 def lease_path(namespace: str, name: str = "") -> str:
     """Return the path of a Lease or their collection."""
     base = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"

@@ -20,6 +20,9 @@ STATUS_WRITES = Counter(
     "rlfleet_status_writes", "Writes of a fleet's status.", ["namespace", "fleet"]
 )
 ADMIN_REQUESTS = Counter("rlfleet_admin_requests", "Calls to sidecars.", ["verb", "code"])
+TRAINER_REQUESTS = Counter(
+    "rlfleet_trainer_requests", "Requests at the fleets' address.", ["route", "code"]
+)
 STALE_EPOCHS = Counter(
     "rlfleet_stale_epochs", "Workers that were found to have a later driver than this one."
 )

@@ -1,0 +1,70 @@
+"""Who may speak for a fleet at its address: whoever has its bearer token.
+
+It must stay true that a token which is missing, empty or cannot be read lets nobody in,
+that it is compared in constant time, and that a fleet which does not exist is answered as
+a wrong token is.
+"""
+
+import asyncio
+import hmac
+import time
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+
+from rlfleet_operator.adapters.kube import Json
+from rlfleet_operator.core.trainers import Fault, Refusal
+from rlfleet_operator.errors import Refused
+
+_KNOWN_S = 5.0
+"""How long a token is taken for the present one: strangers must not make us read Secrets."""
+_ABSENT_S = 1.0
+_SCHEME = "bearer"
+
+
+class Access:
+    """Knows the tokens of fleets, for a while."""
+
+    def __init__(self, read: Callable[[Json], Awaitable[str]], kept_s: float = _KNOWN_S) -> None:
+        """Begin with none; ``read`` tells a fleet's token and raises Refused if it has none.
+
+        A token counts for ``kept_s`` seconds before it is read again.
+        """
+        self._read, self._kept_s = read, kept_s
+        self._tokens: dict[str, tuple[str, float]] = {}
+        """Token, and until when it counts, by the fleet's UID."""
+        self._reading = asyncio.Lock()
+
+    async def demand(self, fleet: Json | None, authorization: str | None) -> str:
+        """Return the fleet's token if the caller has it; raises Refusal for any other.
+
+        Raises OperatorError when nobody can tell.
+        """
+        scheme, _, given = (authorization or "").partition(" ")
+        expected = "" if fleet is None else await self._token(fleet)
+        # Compared even when it cannot match, so that the time tells nothing.
+        matches = hmac.compare_digest(_digest(given.strip()), _digest(expected))
+        if not expected or not matches or scheme.lower() != _SCHEME:
+            raise Refusal(
+                Fault.UNAUTHORIZED, "this needs the fleet's token: Authorization: Bearer <token>"
+            )
+        return expected
+
+    async def _token(self, fleet: Json) -> str:
+        uid = fleet["metadata"]["uid"]
+        # One after the other: who comes meanwhile finds what the first has read.
+        async with self._reading:
+            token, until = self._tokens.get(uid, ("", 0.0))
+            if time.monotonic() < until:
+                return token
+            try:
+                token = await self._read(fleet)
+            except Refused:
+                token = ""
+            kept_s = self._kept_s if token else _ABSENT_S
+            self._tokens[uid] = token, time.monotonic() + kept_s
+            return token
+
+
+def _digest(token: str) -> bytes:
+    # A header may hold bytes that are no text.
+    return sha256(token.encode(errors="surrogateescape")).digest()

@@ -1,0 +1,385 @@
+"""The fleets' address, in front of a real API server, real sidecars and fake engines."""
+
+import asyncio
+import base64
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from dev import apiserver
+from rlfleet_operator.adapters.kube import Json, Kube, fleet_path
+from rlfleet_operator.core.trainers import record_of
+from rlfleet_operator.errors import Conflict
+from tests.fakes.engine import Behaviour
+from tests.hollow import HollowNode
+from tests.integration.conftest import Fleet, Operator, kubectl, until
+
+pytestmark = pytest.mark.integration
+
+SLOW = {"behaviour": Behaviour(reload_s=1.5)}
+SPEC = {"replicas": 2, "rollout": {"maxUnavailable": 1}}
+
+
+class Replica(Operator):
+    """One of two operators, and the fleets' address that it serves."""
+
+    def __init__(self, plane: apiserver.ControlPlane, log: Path, namespace: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as held:
+            port = held.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        names = {"RLFLEET_LEASE_NAME": "rlfleet", "RLFLEET_LEASE_NAMESPACE": namespace}
+        super().__init__(plane, log, namespace, RLFLEET_FLEETS_PORT=str(port), **names)
+
+    async def is_listening(self) -> bool:
+        async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
+            try:
+                return (await client.get(self.url)).status_code == 401
+            except httpx.HTTPError:
+                return False
+
+
+class Reply(NamedTuple):
+    """What a trainer hears."""
+
+    status: int
+    body: Json
+    headers: httpx.Headers
+
+
+class Trainer:
+    """A client of one fleet that has its token."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+
+    async def token(self) -> str:
+        path = f"/api/v1/namespaces/{self.fleet.namespace}/secrets/{self.fleet.name}-admin"
+        secret = await self.fleet.kube.get(path)
+        return base64.b64decode(secret["data"]["token"]).decode()
+
+    async def asks(
+        self, replica: Replica, method: str, route: str, says: bytes | None = None, **words: Any
+    ) -> Reply:
+        url = f"{replica.url}/fleets/{self.fleet.namespace}/{self.fleet.name}/v1/rl/{route}"
+        token = f"Bearer {await self.token()}".encode() if says is None else says
+        headers = {b"Authorization": token}
+        timeout = words.pop("timeout", 60)
+        async with httpx.AsyncClient(trust_env=False, timeout=timeout) as client:
+            said = await client.request(method, url, headers=headers, **words)
+        return Reply(said.status_code, said.json(), said.headers)
+
+    async def updates(self, replica: Replica, **body: Any) -> Reply:
+        return await self.asks(replica, "POST", "update_weights", json=body)
+
+    async def target(self) -> str:
+        return str((await self.fleet.status()).get("trainerTarget", {}).get("version", ""))
+
+
+@pytest.fixture
+async def replicas(
+    plane: apiserver.ControlPlane, tmp_path: Path, namespace: str, fleet: Fleet
+) -> AsyncIterator[tuple[Replica, Replica]]:
+    """The leader, and one that stands by; the fleet has no weightVersion."""
+    first, second = (Replica(plane, tmp_path / f"{n}.log", namespace) for n in "ab")
+    first.start()
+    await until(first.is_listening)
+    await fleet.create(**SPEC)
+    await until(lambda: fleet.is_at_epoch(1), 30, fleet.describe)
+    second.start()
+    await until(second.is_listening)
+    yield first, second
+    for replica in (first, second):
+        replica.kill()
+
+
+@pytest.fixture
+def trainer(fleet: Fleet) -> Trainer:
+    return Trainer(fleet)
+
+
+async def test_an_update_is_a_rollout_whichever_replica_is_asked(
+    replicas: tuple[Replica, Replica], node: HollowNode, fleet: Fleet, trainer: Trainer
+) -> None:
+    leader, other = replicas
+    spec = (await fleet.get())["spec"]
+
+    first = await trainer.updates(other, version="step-1")
+    second = await trainer.updates(leader, weight_dir="/weights/step-2/")
+    status = await fleet.status()
+
+    assert (first.status, first.body["status"]) == (200, "ok")
+    assert [w["version"] for w in first.body["workers"]] == ["step-1", "step-1"]
+    assert second.status == 200
+    assert second.body["rollout"]["to"] == "step-2"
+    assert second.body["message"] == "2 of 2 workers proved step-2"
+    assert int(second.headers["content-length"]) > 0
+    assert "content-encoding" not in second.headers
+    assert (status["rollout"]["reason"], status["rollout"]["id"]) == ("Trainer", 2)
+    assert (status["serving"], status["target"]) == ("step-2", "step-2")
+    assert (await fleet.get())["spec"] == spec
+
+
+async def test_workers_and_state_tell_what_the_workers_say_now(
+    replicas: tuple[Replica, Replica], node: HollowNode, fleet: Fleet, trainer: Trainer
+) -> None:
+    _, other = replicas
+    await trainer.updates(other, version="step-1")
+
+    found = await trainer.asks(other, "GET", "workers")
+    state = await trainer.asks(other, "GET", "state")
+
+    assert found.body["protocol_version"] == 1
+    assert [w["admin_base_url"] for w in found.body["workers"]] == [
+        f"http://qwen-{i}.qwen-workers.{fleet.namespace}.svc:8090" for i in (0, 1)
+    ]
+    assert {(w["model"], w["world_size"]) for w in found.body["workers"]} == {("qwen", 1)}
+    assert all("error" not in w for w in found.body["workers"])
+    assert state.body["ready"] is True
+    assert (state.body["paused"], state.body["in_flight"]) == (False, 0)
+    assert (state.body["desired_version"], state.body["desired_by"]) == ("step-1", "trainer")
+    assert state.body["applied_version"] == "step-1"
+
+    await node.worker("qwen-1").stop_sidecar()
+    state = await trainer.asks(other, "GET", "state")
+    found = await trainer.asks(other, "GET", "workers")
+
+    assert (state.status, state.body["ready"]) == (200, False)
+    assert state.body["applied_version"] is None
+    assert [w["status"] for w in state.body["workers"]] == ["ok", "error"]
+    assert "error" in found.body["workers"][1]
+
+
+async def test_nobody_gets_in_without_the_fleet_s_token(
+    replicas: tuple[Replica, Replica], kube: Kube, fleet: Fleet, trainer: Trainer
+) -> None:
+    leader, _ = replicas
+    another = Fleet(kube, fleet.namespace, "another")
+    await another.create(**SPEC)
+    await until(lambda: another.is_at_epoch(1))
+    own = (await trainer.token()).encode()
+    others = (await Trainer(another).token()).encode()
+    wrong = [b"", b"Bearer", own, b"Basic " + own, b"Bearer x" + own, b"Bearer " + own[:-1]]
+
+    for says in [*wrong, b"Bearer " + others, b"Bearer \xff\xfe", "Bearer \N{SNOWMAN}".encode()]:
+        for method, route in (("GET", "state"), ("GET", "workers"), ("POST", "update_weights")):
+            said = await trainer.asks(leader, method, route, says=says)
+            assert (said.status, said.body["code"]) == (401, "Unauthorized"), (route, says)
+            assert said.headers["www-authenticate"] == "Bearer"
+    async with httpx.AsyncClient(trust_env=False) as client:
+        for path in ("", "/fleets/x/y/v1/rl/state", f"/fleets/{fleet.namespace}/qwen/v1/rl/state"):
+            assert (await client.get(leader.url + path)).status_code == 401
+    assert await trainer.target() == ""
+    assert (await trainer.asks(leader, "POST", "state")).status == 404
+    assert (await trainer.asks(leader, "GET", "state", says=b"bearer " + own)).status == 200
+
+
+async def test_an_empty_token_lets_nobody_in(
+    replicas: tuple[Replica, Replica], kube: Kube, fleet: Fleet, trainer: Trainer
+) -> None:
+    leader, _ = replicas
+    own = b"Bearer " + (await trainer.token()).encode()
+    assert (await trainer.asks(leader, "GET", "state", says=own)).status == 200
+
+    path = f"/api/v1/namespaces/{fleet.namespace}/secrets/qwen-admin"
+    await kube.patch(path, {"data": {"token": ""}})
+
+    async def is_out() -> bool:
+        return (await trainer.asks(leader, "GET", "state", says=own)).status == 401
+
+    await until(is_out, 15)
+    for says in (b"Bearer", b"Bearer x", b""):
+        assert (await trainer.asks(leader, "GET", "state", says=says)).status == 401
+
+
+async def test_the_spec_s_version_is_not_a_trainer_s_to_change(
+    replicas: tuple[Replica, Replica],
+    plane: apiserver.ControlPlane,
+    node: HollowNode,
+    fleet: Fleet,
+    trainer: Trainer,
+) -> None:
+    leader, _ = replicas
+    await trainer.updates(leader, version="step-1")
+    kubectl(
+        plane,
+        "-n",
+        fleet.namespace,
+        "patch",
+        "rlf",
+        "qwen",
+        "--type=merge",
+        "--field-manager=flux",
+        "-p",
+        '{"spec":{"weightVersion":"step-2"}}',
+    )
+    await fleet.synced()
+
+    said = await trainer.updates(leader, version="step-3")
+    same = await trainer.updates(leader, version="step-2")
+
+    assert (said.status, said.body["code"]) == (409, "VersionOwned")
+    assert "spec.weightVersion is step-2, written by flux" in said.body["message"]
+    assert same.status == 409
+    assert await trainer.target() == ""
+    assert (await fleet.status())["serving"] == "step-2"
+
+
+async def test_a_second_identical_call_joins_and_another_version_supersedes(
+    replicas: tuple[Replica, Replica], node: HollowNode, fleet: Fleet, trainer: Trainer
+) -> None:
+    leader, other = replicas
+    node.choose = lambda _: SLOW
+    await trainer.updates(leader, version="step-1")
+
+    calls = [asyncio.create_task(trainer.updates(r, version="step-2")) for r in replicas]
+    await until(lambda: _is_recorded(trainer, "step-2"))
+    gone = asyncio.create_task(
+        trainer.asks(other, "POST", "update_weights", json={"version": "step-2"}, timeout=0.5)
+    )
+    joined = await asyncio.gather(*calls)
+    with pytest.raises(httpx.ReadTimeout):
+        await gone
+
+    assert [said.status for said in joined] == [200, 200]
+    assert {said.body["rollout"]["id"] for said in joined} == {2}
+
+    old = asyncio.create_task(trainer.updates(other, version="step-1"))
+    await until(lambda: _is_recorded(trainer, "step-1"))
+    new = await trainer.updates(leader, version="step-3")
+
+    assert new.status == 200
+    assert ((await old).status, (await old).body["code"]) == (409, "Superseded")
+    assert (await fleet.status())["serving"] == "step-3"
+
+
+async def _is_recorded(trainer: Trainer, version: str) -> bool:
+    return await trainer.target() == version
+
+
+@pytest.mark.parametrize("how", [Replica.kill, Replica.stop], ids=["killed", "stopped"])
+async def test_a_target_outlives_the_process_that_took_it_and_the_one_that_leads(
+    replicas: tuple[Replica, Replica],
+    node: HollowNode,
+    fleet: Fleet,
+    trainer: Trainer,
+    how: Callable[[Replica], None],
+) -> None:
+    leader, other = replicas
+    node.choose = lambda _: SLOW
+    await trainer.updates(leader, version="step-1")
+
+    call = asyncio.create_task(trainer.updates(leader, version="step-2"))
+    await until(lambda: _is_recorded(trainer, "step-2"))
+    await asyncio.to_thread(how, leader)
+    with pytest.raises(httpx.HTTPError):
+        await call
+    # While nobody leads, an answer is waited for all the same.
+    again = await trainer.updates(other, version="step-2")
+
+    assert again.status == 200
+    status = await fleet.status()
+    assert (status["epoch"], status["trainerTarget"]["version"]) == (2, "step-2")
+    assert (status["serving"], status["rollout"]["id"]) == ("step-2", 2)
+
+
+async def test_a_worker_that_does_not_prove_it_is_named(
+    replicas: tuple[Replica, Replica], node: HollowNode, fleet: Fleet, trainer: Trainer
+) -> None:
+    leader, other = replicas
+    await trainer.updates(leader, version="step-1")
+    for pod in node.pods.values():
+        pod.worker.engine.behaviour = Behaviour(reload_fails=True)
+
+    failed = await trainer.updates(other, version="step-2")
+    rollout = (await fleet.status())["rollout"]
+    again = await trainer.updates(leader, version="step-2")
+    missing = await trainer.updates(leader, version="step-9")
+
+    assert (failed.status, failed.body["status"]) == (502, "error")
+    assert (failed.body["code"], failed.body["retryable"]) == ("NotProved", False)
+    assert [w["status"] for w in failed.body["workers"]] == ["error", "error"]
+    assert sorted(str(w["version"]) for w in failed.body["workers"]) == ["None", "step-1"]
+    assert any("ReloadFailed" in (w["message"] or "") for w in failed.body["workers"])
+    assert again.status == 502
+    assert rollout["id"] == again.body["rollout"]["id"]
+    assert (missing.status, missing.body["retryable"]) == (502, True)
+    assert "is Refused" in missing.body["message"]
+    assert "step-9 does not exist" in missing.body["message"]
+
+
+async def test_an_empty_fleet_is_not_a_success(
+    replicas: tuple[Replica, Replica], fleet: Fleet, trainer: Trainer
+) -> None:
+    _, other = replicas
+    await fleet.patch(replicas=0)
+
+    said = await trainer.updates(other, version="step-1")
+    state = await trainer.asks(other, "GET", "state")
+
+    assert (said.status, said.body["code"]) == (503, "NoWorkers")
+    assert await trainer.target() == ""
+    assert (state.body["ready"], state.body["paused"], state.body["workers"]) == (False, False, [])
+
+
+async def test_what_cannot_be_asked_for_is_refused_and_not_recorded(
+    replicas: tuple[Replica, Replica], kube: Kube, fleet: Fleet, trainer: Trainer
+) -> None:
+    _, other = replicas
+    bodies: list[Json] = [
+        {},
+        {"version": "../x"},
+        {"version": "a", "weight_dir": "/weights/b"},
+        {"weight_dir": None},
+        {"weight_dir": "/elsewhere/a"},
+        {"version": 3},
+        {"versoin": "a"},
+    ]
+
+    for body in bodies:
+        said = await trainer.updates(other, **body)
+        assert (said.status, said.body["code"]) == (400, "InvalidRequest"), (body, said.body)
+    said = await trainer.asks(other, "POST", "update_weights", content=b"x" * 70_000)
+    assert said.status == 400
+    await kube.patch(
+        fleet_path(fleet.namespace, fleet.name), {"spec": {"rollout": {"dryRun": True}}}
+    )
+    said = await trainer.updates(other, version="step-1")
+    assert (said.status, said.body["code"]) == (409, "DryRun")
+    assert await trainer.target() == ""
+
+
+async def test_a_version_in_the_spec_wins_the_race_with_a_trainer_s_record(
+    fleet: Fleet, trainer: Trainer
+) -> None:
+    await fleet.create(**SPEC)
+    looked_at = await fleet.get()
+    path = fleet_path(fleet.namespace, fleet.name)
+
+    await fleet.patch(weightVersion="step-1")
+    with pytest.raises(Conflict):
+        await fleet.kube.patch(path + "/status", record_of(looked_at, "step-2", 0.0))
+    assert await trainer.target() == ""
+
+    await fleet.patch(weightVersion=None)
+    await fleet.kube.patch(path + "/status", record_of(await fleet.get(), "step-2", 0.0))
+    assert await trainer.target() == "step-2"
+
+
+async def test_an_address_that_is_taken_ends_the_operator(
+    plane: apiserver.ControlPlane, tmp_path: Path, namespace: str
+) -> None:
+    log = tmp_path / "operator.log"
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        operator = Operator(plane, log, namespace, RLFLEET_FLEETS_PORT=str(port))
+        operator.start()
+        try:
+            await until(operator.has_ended)
+        finally:
+            operator.kill()
+
+    assert "the fleets' address" in log.read_text()

@@ -1,0 +1,110 @@
+"""Who may speak for a fleet at its address."""
+
+from typing import Any
+
+import pytest
+
+from rlfleet_operator.core.trainers import Fault, Refusal
+from rlfleet_operator.errors import Missing, Refused, Unreachable
+from rlfleet_operator.fleet_access import Access
+
+FLEET: dict[str, Any] = {"metadata": {"uid": "f-1"}}
+ANOTHER: dict[str, Any] = {"metadata": {"uid": "f-2"}}
+
+
+class Secrets:
+    """Tells tokens by the fleet's UID, and counts how often it was asked."""
+
+    def __init__(self, **tokens: str | Exception) -> None:
+        self.tokens = {name.replace("_", "-"): token for name, token in tokens.items()}
+        self.asked = 0
+
+    async def read(self, fleet: dict[str, Any]) -> str:
+        self.asked += 1
+        found = self.tokens[fleet["metadata"]["uid"]]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@pytest.mark.parametrize("says", ["Bearer right", "bearer right", "BEARER  right "])
+async def test_whoever_has_the_token_gets_in(says: str) -> None:
+    assert await Access(Secrets(f_1="right").read).demand(FLEET, says) == "right"
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        None,
+        "",
+        "right",
+        "Bearer",
+        "Bearer ",
+        "Bearer wrong",
+        "Bearer Right",
+        "Bearer right2",
+        "Bearer righ",
+        "Basic right",
+        "Bearer \udcff",
+        "Bearer \N{SNOWMAN}",
+    ],
+)
+@pytest.mark.parametrize(
+    ("fleet", "token"),
+    [
+        (FLEET, "right"),
+        (FLEET, ""),
+        (FLEET, Missing("no Secret")),
+        (FLEET, Refused("the Secret is another's")),
+        (None, "right"),
+    ],
+    ids=["its token", "an empty token", "no token", "another's Secret", "no fleet"],
+)
+async def test_nobody_else_does(
+    fleet: dict[str, Any] | None, token: str | Exception, says: str | None
+) -> None:
+    with pytest.raises(Refusal) as refused:
+        await Access(Secrets(f_1=token).read).demand(fleet, says)
+
+    assert refused.value.fault is Fault.UNAUTHORIZED
+
+
+async def test_a_fleet_s_token_is_no_other_fleet_s() -> None:
+    access = Access(Secrets(f_1="one", f_2="two").read)
+
+    with pytest.raises(Refusal):
+        await access.demand(FLEET, "Bearer two")
+    assert await access.demand(ANOTHER, "Bearer two") == "two"
+
+
+@pytest.mark.parametrize("token", ["right", "", Missing("no Secret")])
+async def test_strangers_do_not_make_us_read_secrets(token: str | Exception) -> None:
+    secrets = Secrets(f_1=token)
+    access = Access(secrets.read)
+
+    for _ in range(50):
+        with pytest.raises(Refusal):
+            await access.demand(FLEET, "Bearer guess")
+        with pytest.raises(Refusal):
+            await access.demand(None, "Bearer guess")
+
+    assert secrets.asked == 1
+
+
+async def test_a_token_that_is_replaced_counts_after_a_while() -> None:
+    secrets = Secrets(f_1="old")
+    access = Access(secrets.read, kept_s=0.0)
+    assert await access.demand(FLEET, "Bearer old") == "old"
+
+    secrets.tokens["f-1"] = "new"
+
+    assert await access.demand(FLEET, "Bearer new") == "new"
+    with pytest.raises(Refusal):
+        await access.demand(FLEET, "Bearer old")
+
+
+async def test_who_cannot_ask_says_so() -> None:
+    access = Access(Secrets(f_1=Unreachable("timeout")).read)
+
+    with pytest.raises(Unreachable):
+        await access.demand(FLEET, "Bearer right")
