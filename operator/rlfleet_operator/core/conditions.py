@@ -183,14 +183,15 @@ def _stalled(world: World, rollout: Rollout | None) -> Verdict | None:
         names = ", ".join(w.name for w in broken[:5])
         message = (
             f"out of service: {names}{_first_complaint(world)}. Delete the pod to replace it,"
-            " or set spec.weightVersion to another version"
+            " or ask for another version, in spec.weightVersion or at the fleets' address"
         )
         return Verdict(STALLED, is_true=True, reason="WorkersQuarantined", message=message)
     return _overdue(world, rollout)
 
 
 _TRY_AGAIN = (
-    "Set spec.weightVersion to another version, or rollout.restartId to a new value to try again"
+    "Ask for another version, in spec.weightVersion or at the fleets' address, or set"
+    " rollout.restartId to a new value to try again"
 )
 
 
