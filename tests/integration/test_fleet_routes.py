@@ -311,6 +311,24 @@ async def test_a_worker_that_does_not_prove_it_is_named(
     assert "step-9 does not exist" in missing.body["message"]
 
 
+async def test_a_worker_that_was_replaced_since_is_waited_for(
+    replicas: tuple[Replica, Replica], node: HollowNode, fleet: Fleet, trainer: Trainer
+) -> None:
+    _, other = replicas
+    await trainer.updates(other, version="step-1")
+    old = (await fleet.pods())["qwen-1"]["metadata"]["uid"]
+
+    await fleet.kube.delete(f"/api/v1/namespaces/{fleet.namespace}/pods/qwen-1", old)
+    impatient = await trainer.updates(other, version="step-1", timeout_s=0.1)
+    patient = await trainer.updates(other, version="step-1")
+
+    assert (impatient.status, impatient.body["retryable"]) == (502, True)
+    assert "some have to catch up" in impatient.body["message"]
+    assert patient.status == 200
+    assert patient.body["rollout"]["id"] == 1
+    assert (await fleet.pods())["qwen-1"]["metadata"]["uid"] != old
+
+
 async def test_an_empty_fleet_is_not_a_success(
     replicas: tuple[Replica, Replica], fleet: Fleet, trainer: Trainer
 ) -> None:
