@@ -248,25 +248,6 @@ class WorkerReport(Reply):
     last_change: Change | None = None
 
 
-class GateState(Reply):
-    """What the engine extension says of its gate."""
-
-    boot: str
-    is_open: bool
-    waiting: int
-    """Requests held at the gate."""
-    in_flight: int
-    """Requests that passed it and have not been answered, probes not counted."""
-
-
-class GateCommand(Request):
-    """Open or close the gate of exactly one boot of the engine."""
-
-    action: Literal["open", "close"]
-    boot: str
-    """Must be the engine's present boot: an engine that came anew stays closed."""
-
-
 class ReadBack(Reply):
     """What stands in one rank's memory, as far as it can be read."""
 

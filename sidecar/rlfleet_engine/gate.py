@@ -1,9 +1,10 @@
-"""One flag, shared by all API server processes of one engine start.
+"""One flag and one version, shared by all API server processes of one engine start.
 
-A small file in memory holds the engine's boot identity, the flag, and a slot with the
-counts of each process. It must stay true that a file of an earlier boot counts as
-closed, and that a process writes no slot but its own: then a request costs one byte's
-read and two counters, and no lock.
+A small file in memory holds the engine's boot identity, the flag, the version that the
+engine computes with, and a slot with the counts of each process. It must stay true that
+a file of an earlier boot counts as closed, that a process writes no slot but its own,
+and that a new version is written beside the old one before it counts: then a request
+costs a few bytes' read and two counters, and no lock.
 """
 
 import asyncio
@@ -14,17 +15,30 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-_MAGIC: Final = b"rlfgate1"
+_MAGIC: Final = b"rlfgate2"
 _BOOT_BYTES: Final = 64
 _FLAG: Final = len(_MAGIC) + _BOOT_BYTES
-_SLOTS_AT: Final = 128
+_CHANGES: Final = struct.Struct("<I")
+_CHANGES_AT: Final = 76
+_VERSIONS_AT: Final = 128
+_VERSION_BYTES: Final = 128
+_SLOTS_AT: Final = _VERSIONS_AT + 2 * _VERSION_BYTES
 _SLOT: Final = struct.Struct("<III")
 """Process id, waiting, in flight."""
 _SLOTS: Final = 128
 _SIZE: Final = _SLOTS_AT + _SLOTS * _SLOT.size
 _POLL_S: Final = 0.005
+
+
+class Holding(NamedTuple):
+    """What the engine computes with; cheap, because each request asks for it."""
+
+    version: bytes
+    """As it goes into a header; empty if nobody has said."""
+    change: int
+    """Counts the changes of version in this boot: A, B, A are three."""
 
 
 class Gate:
@@ -41,6 +55,22 @@ class Gate:
     def is_open(self) -> bool:
         """Whether requests pass."""
         return self._map[_FLAG] == 1
+
+    @property
+    def holding(self) -> Holding:
+        """What the engine computes with, as the sidecar said last."""
+        (change,) = _CHANGES.unpack_from(self._map, _CHANGES_AT)
+        at = _version_at(change)
+        return Holding(self._map[at : at + _VERSION_BYTES].rstrip(b"\0"), change)
+
+    def hold(self, version: str) -> None:
+        """Tell every process what the engine computes with from now on."""
+        held, change = self.holding
+        if held != version.encode():
+            at = _version_at(change + 1)
+            padded = version.encode().ljust(_VERSION_BYTES, b"\0")
+            self._map[at : at + _VERSION_BYTES] = padded
+            _CHANGES.pack_into(self._map, _CHANGES_AT, change + 1)
 
     def open(self) -> None:
         """Let requests pass, in every process."""
@@ -94,6 +124,10 @@ class Gate:
 
     def _publish(self) -> None:
         _SLOT.pack_into(self._map, self._slot, os.getpid(), self.waiting, self.in_flight)
+
+
+def _version_at(change: int) -> int:
+    return _VERSIONS_AT + change % 2 * _VERSION_BYTES
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rlfleet_contract import api
-from rlfleet_contract.models import GateCommand, GateState
+from rlfleet_contract.gate import GateCommand, GateState
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.guard import Route, is_local, route_of
 from rlfleet_engine.held import Held, Receive
@@ -106,6 +106,8 @@ class Extension:
         if command.boot != self._gate.boot:
             await _answer(send, 409, self._state())
             return
+        if command.version is not None:
+            self._gate.hold(command.version)
         if command.action == "open":
             self._gate.open()
         else:
@@ -116,7 +118,11 @@ class Extension:
         waiting, in_flight = self._gate.totals()
         gate = self._gate
         state = GateState(
-            boot=gate.boot, is_open=gate.is_open, waiting=waiting, in_flight=in_flight
+            boot=gate.boot,
+            is_open=gate.is_open,
+            waiting=waiting,
+            in_flight=in_flight,
+            version=gate.holding.version.decode() or None,
         )
         return state.model_dump_json().encode()
 

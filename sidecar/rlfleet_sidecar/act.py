@@ -10,9 +10,9 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from rlfleet_contract.gate import GateState
 from rlfleet_contract.models import (
     FlushRequest,
-    GateState,
     KVCache,
     PauseMode,
     PauseRequest,
@@ -127,8 +127,8 @@ class Steps:
         lost = Code.PROOF_FAILED if is_new else Code.ENGINE_UNREACHABLE
         try:
             async with within(Code.PROOF_FAILED, request.timeout_s, lost=lost):
-                await self._engine.close_gate(self._boot)
                 # Before the engine runs: frozen requests go on with the new weights from here.
+                await self._engine.close_gate(self._boot, request.version)
                 await self._engine.label(request.version)
                 await self._engine.resume()
                 proof = await self._prover.prove(request.version, self._boot, request.expected)
@@ -144,7 +144,7 @@ class Steps:
         async with within(Code.RESUME_FAILED, request.timeout_s):
             if self._journal.state.stage is Stage.PAUSED:
                 await self._engine.resume()
-            await self._engine.open_gate(self._boot)
+            await self._engine.open_gate(self._boot, self._journal.state.proved)
         self._journal.move(Event.OPENED, operation=request.operation)
 
     async def undo(self) -> None:
@@ -153,7 +153,7 @@ class Steps:
         async with within(Code.RESUME_FAILED, _UNDO_S):
             await self._engine.resume()
             if proved is not None:
-                await self._engine.open_gate(self._boot)
+                await self._engine.open_gate(self._boot, proved)
         self._journal.move(Event.RELEASED if proved is None else Event.OPENED)
 
     async def end(self) -> None:
@@ -205,10 +205,12 @@ class Steps:
 
     async def align(self) -> None:
         """Bring the gate where the stage says it is."""
-        is_open = self._journal.state.stage is Stage.OPEN
-        move = self._engine.open_gate if is_open else self._engine.close_gate
+        state = self._journal.state
         async with within(Code.INTERNAL, _LOOK_S):
-            await move(self._boot)
+            if state.stage is Stage.OPEN:
+                await self._engine.open_gate(self._boot, state.proved)
+            else:
+                await self._engine.close_gate(self._boot)
 
     @property
     def _boot(self) -> str:

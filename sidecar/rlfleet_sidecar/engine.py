@@ -14,7 +14,8 @@ import httpx
 from pydantic import ValidationError
 
 from rlfleet_contract import api
-from rlfleet_contract.models import GateCommand, GateState, Installed, KVCache, PauseMode, ReadBack
+from rlfleet_contract.gate import GateCommand, GateState
+from rlfleet_contract.models import Installed, KVCache, PauseMode, ReadBack
 from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError
 
@@ -53,13 +54,13 @@ class Engine:
         """Tell which boot answers and how its gate stands."""
         return _gate_state(await self._call("GET", api.GATE_PATH))
 
-    async def open_gate(self, boot: str) -> GateState:
-        """Open the gate of exactly this boot."""
-        return await self._command(GateCommand(action="open", boot=boot))
+    async def open_gate(self, boot: str, version: str | None) -> GateState:
+        """Open the gate of exactly this boot, over this version."""
+        return await self._command(GateCommand(action="open", boot=boot, version=version))
 
-    async def close_gate(self, boot: str) -> GateState:
-        """Close the gate of exactly this boot."""
-        return await self._command(GateCommand(action="close", boot=boot))
+    async def close_gate(self, boot: str, version: str | None = None) -> GateState:
+        """Close the gate of exactly this boot; a version is what runs behind it from now on."""
+        return await self._command(GateCommand(action="close", boot=boot, version=version))
 
     async def pause(self, mode: PauseMode, kv_cache: KVCache) -> None:
         """Pause; returns when nothing is being computed any more."""

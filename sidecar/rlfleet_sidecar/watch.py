@@ -7,7 +7,8 @@ alone stays paused for ever. It must stay true that it never acts beside a comma
 import asyncio
 import logging
 
-from rlfleet_contract.models import GateState, Stage
+from rlfleet_contract.gate import GateState
+from rlfleet_contract.models import Stage
 from rlfleet_sidecar.act import Steps
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.journal import Journal

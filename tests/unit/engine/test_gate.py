@@ -37,14 +37,51 @@ def test_a_link_in_place_of_the_file_is_refused(file: Path, tmp_path: Path) -> N
         Gate(file, "boot-1")
 
 
+def test_nothing_is_held_before_somebody_said_so_and_after_every_new_boot(file: Path) -> None:
+    gate = Gate(file, "boot-1")
+    assert gate.holding == (b"", 0)
+    gate.hold("step-1")
+
+    assert Gate(file, "boot-1").holding == (b"step-1", 1)
+    assert Gate(file, "boot-2").holding == (b"", 0)
+
+
+def test_changes_are_counted_and_repeats_are_not(file: Path) -> None:
+    gate = Gate(file, "boot-1")
+    longest = "v" * 128
+
+    for version in ("step-1", "step-1", longest, "step-1", "step-1"):
+        gate.hold(version)
+        assert gate.holding.version == version.encode()
+
+    assert gate.holding.change == 3
+    assert not gate.is_open
+    assert gate.totals() == (0, 0)
+
+
+def test_a_new_version_is_not_written_over_the_one_that_counts(file: Path) -> None:
+    gate = Gate(file, "boot-1")
+    gate.hold("step-1")
+    before = file.read_bytes()
+    at = before.index(b"step-1")
+
+    gate.hold("other2")
+
+    after = file.read_bytes()
+    assert after[at : at + 6] == b"step-1"
+    assert b"other2" in after
+
+
 async def test_other_processes_see_the_flag_and_add_to_the_counts(file: Path) -> None:
     gate = Gate(file, "boot-1")
+    gate.hold("step-1")
     gate.open()
     script = (
         "import pathlib, sys; from rlfleet_engine.gate import Gate\n"
         f"gate = Gate(pathlib.Path({str(file)!r}), 'boot-1')\n"
         "with gate.passing():\n"
-        "    print(gate.is_open, flush=True); sys.stdin.readline(); gate.close()\n"
+        "    print(gate.is_open, gate.holding, flush=True)\n"
+        "    sys.stdin.readline(); gate.hold('step-2'); gate.close()\n"
     )
     other = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -55,13 +92,15 @@ async def test_other_processes_see_the_flag_and_add_to_the_counts(file: Path) ->
         env={"PYTHONPATH": "sidecar"},
     )
     assert other.stdout is not None
-    assert await other.stdout.readline() == b"True\n"
+    told = await other.stdout.readline()
+    assert told == b"True Holding(version=b'step-1', change=1)\n"
 
     with gate.passing():
         assert gate.totals() == (0, 2)
     await other.communicate(b"\n")
 
     assert not gate.is_open
+    assert gate.holding == (b"step-2", 2)
     assert gate.totals() == (0, 0)
 
 
@@ -95,7 +134,7 @@ async def test_one_who_leaves_does_not_take_the_others_wake_up_along(file: Path)
 def test_more_processes_than_slots_is_an_error_not_a_wrong_count(file: Path) -> None:
     gate = Gate(file, "boot-1")
     data = bytearray(file.read_bytes())
-    for offset in range(128, len(data), 12):
+    for offset in range(384, len(data), 12):
         data[offset : offset + 4] = (1).to_bytes(4, "little")
     file.write_bytes(data)
 

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from rlfleet_contract import api
-from rlfleet_contract.models import GateState
+from rlfleet_contract.gate import GateState
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.held import Receive
 from rlfleet_engine.middleware import Extension, Scope, Send
@@ -70,8 +70,11 @@ async def local(engine: Engine) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def moved(local: httpx.AsyncClient, action: str, boot: str = "boot-1") -> httpx.Response:
-    return await local.post(api.GATE_PATH, json={"action": action, "boot": boot})
+async def moved(
+    local: httpx.AsyncClient, action: str, boot: str = "boot-1", version: str | None = None
+) -> httpx.Response:
+    body = {"action": action, "boot": boot, "version": version}
+    return await local.post(api.GATE_PATH, json=body)
 
 
 async def test_the_network_gets_for_a_control_route_what_it_gets_for_none(
@@ -103,10 +106,22 @@ async def test_the_gate_is_told_and_moved_by_its_boot_alone(
     told = GateState.model_validate((await local.get(api.GATE_PATH)).json())
     assert told == GateState(boot="boot-1", is_open=False, waiting=0, in_flight=0)
 
-    refused = await moved(local, "open", boot="boot-0")
+    refused = await moved(local, "open", boot="boot-0", version="step-9")
     assert (refused.status_code, engine.gate.is_open) == (409, False)
     assert (await moved(local, "open")).json()["is_open"] is True
     assert (await moved(local, "close")).json()["is_open"] is False
+    assert engine.gate.holding.version == b""
+
+
+async def test_a_gate_command_tells_what_the_engine_holds_or_leaves_it(
+    engine: Engine, local: httpx.AsyncClient
+) -> None:
+    told = (await moved(local, "close", version="step-1")).json()
+    assert (told["version"], told["is_open"]) == ("step-1", False)
+
+    assert (await moved(local, "open")).json()["version"] == "step-1"
+    assert engine.gate.holding.version == b"step-1"
+    assert (await moved(local, "open", version="../x")).status_code == 400
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"action":"ajar","boot":"boot-1"}'])
@@ -285,4 +300,5 @@ async def test_a_gate_s_state_is_plain_json(local: httpx.AsyncClient) -> None:
         "is_open",
         "waiting",
         "in_flight",
+        "version",
     }

@@ -1,0 +1,29 @@
+"""What sidecar and engine extension say to one another of the gate."""
+
+from typing import Literal
+
+from rlfleet_contract.base import Reply, Request
+from rlfleet_contract.models import Version
+
+
+class GateState(Reply):
+    """What the engine extension says of its gate."""
+
+    boot: str
+    is_open: bool
+    waiting: int
+    """Requests held at the gate."""
+    in_flight: int
+    """Requests that passed it and have not been answered, probes not counted."""
+    version: str | None = None
+    """What the engine computes with, as the sidecar said last; None before its first word."""
+
+
+class GateCommand(Request):
+    """Open or close the gate of exactly one boot of the engine."""
+
+    action: Literal["open", "close"]
+    boot: str
+    """Must be the engine's present boot: an engine that came anew stays closed."""
+    version: Version | None = None
+    """What the engine computes with from now on; None leaves what was said before."""
