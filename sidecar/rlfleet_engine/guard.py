@@ -2,7 +2,8 @@
 
 Default deny: a path is a data route only if it is one of ours, byte for byte. A path
 with an empty or dot segment, an escape or any unusual character is no data route, so
-no two parsers can disagree about it. vLLM's control routes need no key even with
+no two parsers can disagree about it. Under a root path the same words lead elsewhere,
+so there nothing is one. vLLM's control routes need no key even with
 ``--api-key``; this is the only thing between them and the network.
 """
 
@@ -18,13 +19,16 @@ class Route(Enum):
 
     CONTROL = "control"
     """vLLM's and our own control routes, and whatever nobody knows: loopback only."""
+    LIVENESS = "liveness"
+    """Ours: vLLM has no such route."""
     ALWAYS = "always"
     """Answered whatever the gate says."""
     GATED = "gated"
     """Reads the model: waits while the gate is closed."""
 
 
-_ALWAYS = frozenset({"/health", "/liveness", "/metrics", "/ping", "/version", "/v1/models"})
+_LIVENESS = "/liveness"
+_ALWAYS = frozenset({"/health", "/metrics", "/version", "/v1/models"})
 _GATED = frozenset({"/detokenize", "/inference/v1/generate", "/tokenize"})
 _DATA_PREFIX = "/v1/"
 _NEVER = frozenset({"/v1/load_lora_adapter", "/v1/unload_lora_adapter"})
@@ -33,11 +37,13 @@ _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
 
 
 @lru_cache(maxsize=1024)
-def route_of(raw_path: bytes) -> Route:
+def route_of(raw_path: bytes, root_path: str = "") -> Route:
     """Classify a request by its path as it came over the wire, query left out."""
     path = raw_path.decode("latin-1")
-    if _PLAIN.fullmatch(path) is None or not {".", ".."}.isdisjoint(path.split("/")):
+    if root_path or _PLAIN.fullmatch(path) is None or not {".", ".."}.isdisjoint(path.split("/")):
         return Route.CONTROL
+    if path == _LIVENESS:
+        return Route.LIVENESS
     if path in _ALWAYS:
         return Route.ALWAYS
     if path in _GATED or (path.startswith(_DATA_PREFIX) and path.lower() not in _NEVER):

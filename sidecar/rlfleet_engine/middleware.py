@@ -9,27 +9,24 @@ waits loses no byte of its body.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from pydantic import ValidationError
 
 from rlfleet_contract import api
 from rlfleet_contract.gate import GateCommand, GateState
+from rlfleet_engine.answers import Scope, Send, answer, refuse
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.guard import Route, is_local, route_of
 from rlfleet_engine.held import Held, Receive
+from rlfleet_engine.liveness import Liveness
 from rlfleet_engine.settings import Settings
 from rlfleet_engine.versions import check_loaded
 
-Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _PROBE = api.PROBE_HEADER.encode()
 _MAX_COMMAND_BYTES = 4096
-_NOT_FOUND = b'{"detail":"Not Found"}'
-"""Byte for byte what vLLM answers for a path that it does not know."""
 _ANSWER_S = 0.05
 """How long an answer gets to leave before the process ends."""
 _ENDED_ON_DEMAND = 70
@@ -54,6 +51,7 @@ class Extension:
         self._app = app
         self._gate = gate or _own_gate()
         self._end = end
+        self._liveness = Liveness(app, self._gate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, hold, pass or refuse one request."""
@@ -61,9 +59,11 @@ class Extension:
             await self._app(scope, receive, send)
             return
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        route = route_of(raw_path)
+        route = route_of(raw_path, scope.get("root_path", ""))
         if route is Route.CONTROL:
             await self._control(scope, receive, send)
+        elif route is Route.LIVENESS:
+            await self._liveness.tell(scope, send)
         elif route is Route.ALWAYS or _is_probe(scope):
             await self._app(scope, receive, send)
         elif self._gate.is_open:
@@ -83,15 +83,15 @@ class Extension:
 
     async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not is_local(scope.get("client"), scope["headers"]):
-            await _refuse(scope, send)
+            await refuse(scope, send)
             return
         match (scope["type"], scope.get("method"), scope["path"]):
             case ("http", "GET", api.GATE_PATH):
-                await _answer(send, 200, self._state())
+                await answer(send, 200, self._state())
             case ("http", "POST", api.GATE_PATH):
                 await self._command(receive, send)
             case ("http", "POST", api.EXIT_PATH):
-                await _answer(send, 202, b"{}")
+                await answer(send, 202, b"{}")
                 await asyncio.sleep(_ANSWER_S)
                 self._end()
             case _:
@@ -101,10 +101,10 @@ class Extension:
         try:
             command = GateCommand.model_validate_json(await _body(receive))
         except ValidationError as error:
-            await _answer(send, 400, error.json(include_url=False, include_input=False).encode())
+            await answer(send, 400, error.json(include_url=False, include_input=False).encode())
             return
         if command.boot != self._gate.boot:
-            await _answer(send, 409, self._state())
+            await answer(send, 409, self._state())
             return
         if command.version is not None:
             self._gate.hold(command.version)
@@ -112,7 +112,7 @@ class Extension:
             self._gate.open()
         else:
             self._gate.close()
-        await _answer(send, 200, self._state())
+        await answer(send, 200, self._state())
 
     def _state(self) -> bytes:
         waiting, in_flight = self._gate.totals()
@@ -144,20 +144,3 @@ async def _body(receive: Receive) -> bytes:
         body += message.get("body", b"")
         more = message.get("more_body", False)
     return body
-
-
-async def _refuse(scope: Scope, send: Send) -> None:
-    if scope["type"] == "websocket":
-        # What Starlette does for a websocket path that nobody knows.
-        await send({"type": "websocket.close", "code": 1000, "reason": ""})
-    else:
-        await _answer(send, 404, _NOT_FOUND)
-
-
-async def _answer(send: Send, status: int, body: bytes) -> None:
-    headers = [
-        (b"content-length", str(len(body)).encode()),
-        (b"content-type", b"application/json"),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

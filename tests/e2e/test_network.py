@@ -1,48 +1,123 @@
-"""What the network can reach of a worker."""
+"""What the network can reach of a worker: of every route that the running engine has."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterable
 
 import httpx
 import pytest
 
+from dev.shell import Shell
 from rlfleet_contract import api
 from tests.e2e.scenario import Fleet
+from tests.tricks import HEADS, status, tricks_with
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-HIDDEN = (
-    "/pause",
-    "/resume",
-    "/collective_rpc",
-    "/reset_prefix_cache",
-    "/update_weight_version",
-    "/sleep",
-    "/v1/load_lora_adapter",
-    "/docs",
+METHODS = ("GET", "POST", "PUT", "DELETE")
+DATA = re.compile(
+    r"/(v1/(?!(un)?load_lora_adapter$)[^/]+(/[^/]+)*"
+    r"|inference/v1/generate|tokenize|detokenize|health|liveness|metrics|version)"
+)
+"""The routes that are promised; in other words than the guard's own."""
+NOT_IN_THE_TABLE = (
     "/openapi.json",
-    "/server_info",
+    "/docs",
+    "/docs/oauth2-redirect",
+    "/redoc",
+    "/metrics/",
+    "/adapters",
+    "/v1/load_lora_adapter",
+    "/v1/unload_lora_adapter",
+    "/nowhere",
+    "/",
     api.GATE_PATH,
     api.EXIT_PATH,
-    "//pause",
-    "/v1/../pause",
-    "/%70ause",
 )
+"""Mounted, hidden from the schema, there only with some flags, or our own."""
+KNOWN = (
+    "/pause",
+    "/collective_rpc",
+    "/update_weights",
+    "/v1/completions",
+    "/inference/v1/generate",
+)
+"""Without these it is not vLLM's table that was read."""
+TRICKED = ("/pause", "/collective_rpc", "/reset_prefix_cache", "/is_paused", api.EXIT_PATH)
 
 
-@pytest.mark.parametrize("path", HIDDEN)
-def test_control_routes_of_the_engine_are_not_there_from_the_network(
-    fleet: Fleet, path: str
+@pytest.fixture
+def table(fleet: Fleet, shell: Shell) -> dict[str, set[str]]:
+    """The engine's own routes with their methods, as it tells them within the pod."""
+    assert fleet.name
+    told = json.loads(within(shell, "/openapi.json"))
+    found = {
+        re.sub(r"{[^}]*}", "x", path): {method.upper() for method in methods}
+        for path, methods in told["paths"].items()
+    }
+    assert set(KNOWN) <= set(found), sorted(found)
+    return found
+
+
+def test_every_route_of_the_engine_is_a_data_route_or_not_there(
+    fleet: Fleet, shell: Shell, table: dict[str, set[str]]
 ) -> None:
-    for method in ("GET", "POST"):
-        reply = httpx.request(method, f"http://{address(fleet)}:8000{path}", timeout=30)
-        assert reply.status_code == 404
+    hidden = {path for path in table if DATA.fullmatch(path) is None} | set(NOT_IN_THE_TABLE)
+
+    with httpx.Client(base_url=f"http://{address(fleet)}:8000", timeout=30) as http:
+        shown = {
+            (method, path): reply.status_code
+            for path in sorted(hidden)
+            for method in table.get(path, set()) | set(METHODS)
+            if not is_unknown(reply := http.request(method, path))
+        }
+        missing = {
+            (method, path): http.request(method, path).text
+            for path in sorted(set(table) - hidden)
+            for method in table[path]
+            # With no body: vLLM refuses it, and nothing is computed.
+            if is_unknown(http.request(method, path))
+        }
+
+    assert shown == {}
+    assert missing == {}
+    assert len(hidden) > len(TRICKED)
+    assert is_running(shell)
+
+
+@pytest.mark.parametrize("path", TRICKED)
+async def test_no_trick_leads_to_a_control_route(fleet: Fleet, shell: Shell, path: str) -> None:
+    requests = [
+        (f"{method} {target}", head)
+        for target in tricks_with(path)
+        for head in HEADS
+        for method in ("GET", "POST")
+    ]
+
+    seen = await statuses(address(fleet), requests)
+
+    assert {told: code for told, code in seen.items() if code not in {0, 400, 404}} == {}
+    assert is_running(shell)
+
+
+async def test_a_data_route_is_reached_whatever_the_host(fleet: Fleet) -> None:
+    seen = await statuses(address(fleet), [("GET /v1/models", head) for head in HEADS])
+
+    assert set(seen.values()) == {200}
 
 
 def test_data_routes_are_there(fleet: Fleet) -> None:
     url = f"http://{address(fleet)}:8000"
 
     assert httpx.get(f"{url}/health").status_code == 200
+    assert httpx.get(f"{url}/liveness").json() == {"status": "ok"}
+    assert "vllm:" in httpx.get(f"{url}/metrics").text
+    assert httpx.get(f"{url}/version").json()["version"].startswith("0.32.")
     assert httpx.get(f"{url}/v1/models").json()["data"][0]["id"] == "qwen"
     body = {"model": "qwen", "messages": [{"role": "user", "content": "one"}], "max_tokens": 4}
-    assert httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).status_code == 200
+    reply = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+    assert reply.status_code == 200
 
 
 @pytest.mark.parametrize("path", [api.STATE_PATH, api.RESUME_PATH, "/", "/nowhere"])
@@ -50,6 +125,32 @@ def test_the_sidecar_answers_strangers_nothing(fleet: Fleet, path: str) -> None:
     reply = httpx.get(f"http://{address(fleet)}:8090{path}")
 
     assert reply.status_code == 401
+
+
+async def statuses(host: str, requests: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Send raw requests, one after the other."""
+    async with asyncio.timeout(200):
+        return {(line, head): await status(host, 8000, line, head) for line, head in requests}
+
+
+def is_unknown(reply: httpx.Response) -> bool:
+    """Tell whether it is what the engine answers for a path that nobody knows."""
+    return (reply.status_code, reply.content) == (404, b'{"detail":"Not Found"}')
+
+
+def is_running(shell: Shell) -> bool:
+    """Tell whether the engine is neither paused nor behind a closed gate."""
+    paused = json.loads(within(shell, "/is_paused"))["is_paused"]
+    return paused is False and json.loads(within(shell, api.GATE_PATH))["is_open"] is True
+
+
+def within(shell: Shell, path: str) -> str:
+    """Ask the first worker's engine from within its pod."""
+    code = (
+        "import urllib.request as r\n"
+        f"print(r.urlopen('http://127.0.0.1:8000{path}', timeout=30).read().decode())\n"
+    )
+    return shell.kubectl("exec", "qwen-0", "-c", "engine", "--", "python3", "-c", code)
 
 
 def address(fleet: Fleet) -> str:

@@ -17,10 +17,11 @@ from urllib.parse import parse_qs
 
 from rlfleet_contract import api
 from rlfleet_contract.tensors import FileStamp
+from rlfleet_engine.answers import Scope, Send
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.held import Receive
 from rlfleet_engine.memory import Record, told
-from rlfleet_engine.middleware import Extension, Scope, Send
+from rlfleet_engine.middleware import Extension
 from tests.fakes.memory import SPOILT, consume, stamps_of
 
 _BOOTS = count(1)

@@ -16,7 +16,7 @@ GATED = [
     "/tokenize",
     "/detokenize",
 ]
-ALWAYS = ["/health", "/liveness", "/metrics", "/version", "/ping", "/v1/models"]
+ALWAYS = ["/health", "/metrics", "/version", "/v1/models"]
 CONTROL = [
     "/",
     "",
@@ -39,6 +39,13 @@ CONTROL = [
     "/inference",
     "/v2/rerank",
     "/invocations",
+    "/ping",
+    "/adapters",
+    "/score",
+    "/inference/v1/abort_requests",
+    "/metrics/",
+    "/metricsx",
+    "/static/swagger-ui.css",
     "/v1",
     "/v11/x",
 ]
@@ -89,6 +96,17 @@ def test_health_and_metrics_are_answered_whatever_the_gate_says(path: str) -> No
 @pytest.mark.parametrize("path", CONTROL + TRICKS)
 def test_anything_else_is_for_this_pod_alone(path: str) -> None:
     assert route_of(path.encode()) is Route.CONTROL
+
+
+def test_liveness_is_the_extension_s_own() -> None:
+    assert route_of(b"/liveness") is Route.LIVENESS
+    assert route_of(b"/liveness/") is Route.CONTROL
+
+
+@pytest.mark.parametrize("path", [*GATED, *ALWAYS, "/liveness", "/v1/pause"])
+def test_under_a_root_path_nothing_is_a_data_route(path: str) -> None:
+    """With ``--root-path /v1`` vLLM takes /v1/pause for /pause."""
+    assert route_of(path.encode(), "/v1") is Route.CONTROL
 
 
 PEERS: dict[str, tuple[Any, bool]] = {

@@ -12,9 +12,10 @@ from fastapi import FastAPI
 
 from rlfleet_contract import api
 from rlfleet_contract.gate import GateState
+from rlfleet_engine.answers import Scope, Send
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.held import Receive
-from rlfleet_engine.middleware import Extension, Scope, Send
+from rlfleet_engine.middleware import Extension
 
 NETWORK = ("10.244.0.9", 4000)
 LOCAL = ("127.0.0.1", 4000)
