@@ -1,12 +1,17 @@
-"""Answers that the extension gives itself, without vLLM."""
+"""Answers that the extension gives itself, without vLLM.
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+Compact JSON with a Content-Length: some clients read nothing else.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
+LENGTH = b"content-length"
 _NOT_FOUND = b'{"detail":"Not Found"}'
 """Byte for byte what vLLM answers for a path that it does not know."""
 
@@ -14,7 +19,7 @@ _NOT_FOUND = b'{"detail":"Not Found"}'
 async def answer(send: Send, status: int, body: bytes, more: Iterable[Header] = ()) -> None:
     """Send a whole reply."""
     headers = [
-        (b"content-length", str(len(body)).encode()),
+        (LENGTH, str(len(body)).encode()),
         (b"content-type", b"application/json"),
         *more,
     ]
@@ -29,3 +34,22 @@ async def refuse(scope: Scope, send: Send) -> None:
         await send({"type": "websocket.close", "code": 1000, "reason": ""})
     else:
         await answer(send, 404, _NOT_FOUND)
+
+
+def compact(content: object) -> bytes:
+    """Write JSON without spaces."""
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def error_of(
+    status: int, kind: str, message: str, param: str | None, **more: object
+) -> Mapping[str, object]:
+    """Word an error as vLLM does, with more fields beside it."""
+    told = {"message": message, "type": kind, "param": param, "code": status}
+    return {"error": told} | more
+
+
+def resized(headers: Iterable[Header], size: int) -> list[Header]:
+    """Correct the length that a request's or a reply's headers tell."""
+    told = str(size).encode()
+    return [(name, told if name == LENGTH else value) for name, value in headers]

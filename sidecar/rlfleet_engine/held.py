@@ -1,8 +1,8 @@
-"""A request that waits at the gate: it listens for its client's leaving and keeps the body.
+"""A request that is looked into or waits before vLLM gets it; it loses nothing by that.
 
-To notice a disconnect one must receive, and what is received is gone. So whatever comes
-while waiting is kept and handed to vLLM afterwards, in order, the receive that is still
-under way included.
+To notice a disconnect, or to read a body, one must receive, and what is received is gone.
+So whatever comes is kept and handed to vLLM afterwards, in order, the receive that is
+still under way included.
 """
 
 import asyncio
@@ -15,11 +15,12 @@ from rlfleet_engine.gate import Gate
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
+_BODY = "http.request"
 _LEAVING = frozenset({"http.disconnect", "websocket.disconnect"})
 
 
 class Held:
-    """Stands in for the server's ``receive`` while a request waits and afterwards."""
+    """Stands in for the server's ``receive`` while a request is held and afterwards."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -42,6 +43,28 @@ class Held:
         finally:
             opened.cancel()
         return True
+
+    async def body(self, limit: int) -> bytes:
+        """Read the body and keep it; one with more bytes than ``limit`` is not read on.
+
+        If the client leaves, what came until then.
+        """
+        taken: list[Message] = []
+        pieces: list[bytes] = []
+        size, more = 0, True
+        while more and size <= limit:
+            message = await self.receive()
+            taken.append(message)
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            more = message["type"] == _BODY and message.get("more_body", False)
+        self._kept.extendleft(reversed(taken))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def replace(self, body: bytes) -> None:
+        """Give another body than the one that was read."""
+        rest = [message for message in self._kept if message["type"] != _BODY]
+        self._kept = deque([{"type": _BODY, "body": body, "more_body": False}, *rest])
 
     async def receive(self) -> Message:
         """Give what was kept, then what comes."""

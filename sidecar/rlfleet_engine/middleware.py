@@ -3,8 +3,8 @@
 Named to vLLM by ``--middleware rlfleet_engine.middleware.Extension``. The guard: the
 network reaches the data routes and nothing else. The gate: while it is closed, whoever
 reads the model waits, except the sidecar's own probe. It must stay true that a request
-which finds the gate open pays for no task, no lock and no copy, and that one which
-waits loses no byte of its body.
+which finds the gate open pays for no task and no lock, that its body is copied only if a
+salt has to be changed, and that one which waits loses no byte.
 """
 
 import asyncio
@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from rlfleet_contract import api
 from rlfleet_contract.gate import GateCommand, GateState
-from rlfleet_engine.answers import Scope, Send, answer, refuse
+from rlfleet_engine import salt
+from rlfleet_engine.answers import Scope, Send, answer, compact, error_of, refuse, resized
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.guard import Route, is_local, route_of
 from rlfleet_engine.held import Held, Receive
@@ -27,6 +28,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _PROBE = api.PROBE_HEADER.encode()
 _MAX_COMMAND_BYTES = 4096
+_MAX_BODY_BYTES = 64 * 1024 * 1024
+"""Of a request that may have a salt: vLLM, too, has all of it in memory."""
 _ANSWER_S = 0.05
 """How long an answer gets to leave before the process ends."""
 _ENDED_ON_DEMAND = 70
@@ -47,10 +50,12 @@ class Extension:
         app: Application,
         gate: Gate | None = None,
         end: Callable[[], None] = _end_process,
+        max_body_bytes: int = _MAX_BODY_BYTES,
     ) -> None:
         self._app = app
         self._gate = gate or _own_gate()
         self._end = end
+        self._max_body_bytes = max_body_bytes
         self._liveness = Liveness(app, self._gate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,20 +71,39 @@ class Extension:
             await self._liveness.tell(scope, send)
         elif route is Route.ALWAYS or _is_probe(scope):
             await self._app(scope, receive, send)
-        elif self._gate.is_open:
+        else:
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        may_have_salt = salt.may_have_salt(scope)
+        if self._gate.is_open and not may_have_salt:
             with self._gate.passing():
                 await self._app(scope, receive, send)
-        else:
-            await self._hold(scope, receive, send)
-
-    async def _hold(self, scope: Scope, receive: Receive, send: Send) -> None:
+            return
         held = Held(receive)
+        body: bytes | None = None if may_have_salt else b""
         try:
-            if await held.until_open(self._gate):
+            while self._gate.is_open or await held.until_open(self._gate):
                 with self._gate.passing():
-                    await self._app(scope, held.receive, send)
+                    body = await held.body(self._max_body_bytes) if body is None else body
+                    if len(body) > self._max_body_bytes:
+                        await _too_large(send, self._max_body_bytes)
+                        return
+                    # The gate may have been closed while the body came.
+                    if self._gate.is_open:
+                        scope = self._salted(scope, held, body)
+                        await self._app(scope, held.receive, send)
+                        return
         finally:
             held.close()
+
+    def _salted(self, scope: Scope, held: Held, body: bytes) -> Scope:
+        """Make its salt good for the version with which the request passes right now."""
+        made = salt.salted(body, self._gate.holding)
+        if made is body:
+            return scope
+        held.replace(made)
+        return {**scope, "headers": resized(scope["headers"], len(made))}
 
     async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not is_local(scope.get("client"), scope["headers"]):
@@ -144,3 +168,8 @@ async def _body(receive: Receive) -> bytes:
         body += message.get("body", b"")
         more = message.get("more_body", False)
     return body
+
+
+async def _too_large(send: Send, limit: int) -> None:
+    message = f"the body has more than {limit} bytes"
+    await answer(send, 413, compact(error_of(413, "RequestEntityTooLarge", message, "body")))

@@ -1,7 +1,7 @@
 """The worker under test, fake or real, as the contract's callers see it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -78,10 +78,20 @@ class Subject:
         await self.ok(api.PREPARE_PATH, version)
         return await self.ok(api.UPDATE_WEIGHTS_PATH, version)
 
-    async def complete(self, **fields: Any) -> httpx.Response:
+    async def complete(
+        self, headers: Mapping[str, str] | None = None, **fields: Any
+    ) -> httpx.Response:
         """Ask the engine for a completion, as a sampler does."""
         body = {"model": self.model_name, "prompt": [11, 12, 13], "temperature": 0}
-        return await self.engine.post("/v1/completions", json=body | fields)
+        return await self.engine.post("/v1/completions", json=body | fields, headers=headers)
+
+    async def continue_from(
+        self, tokens: Sequence[int], sampling: Mapping[str, Any] | None = None, **fields: Any
+    ) -> httpx.Response:
+        """Ask for two tokens after these, as a renderer does."""
+        params = {"max_tokens": 2, "temperature": 0, **(sampling or {})}
+        body = {"token_ids": list(tokens), "sampling_params": params} | fields
+        return await self.engine.post("/inference/v1/generate", json=body)
 
     async def generate(self, tokens: int) -> dict[str, Any]:
         """Ask for so many tokens on the route that tells which weights made them."""

@@ -10,7 +10,12 @@ from rlfleet_contract.models import Stage
 from tests.contract.subject import Subject
 from tests.proofs import foreign
 
-LONG = {"max_tokens": 900, "min_tokens": 900, "ignore_eos": True, "return_token_ids": True}
+LONG: dict[str, Any] = {
+    "max_tokens": 900,
+    "min_tokens": 900,
+    "ignore_eos": True,
+    "return_token_ids": True,
+}
 
 
 async def started(subject: Subject) -> "asyncio.Task[httpx.Response]":

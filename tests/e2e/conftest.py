@@ -71,6 +71,11 @@ async def subject(shell: Shell, trainer: Trainer) -> AsyncIterator[Subject]:
     text = text.replace(f"name: {FLEET}\nspec", f"name: {SOLO}\nspec").replace(
         "replicas: 2", "replicas: 1"
     )
+    # Replies say then how much of a prompt the cache had.
+    text = text.replace(
+        "--enable-scale-out]", "--enable-scale-out, --enable-prompt-tokens-details]"
+    )
+    assert "details" in text
     shell.kubectl("apply", "-f", "-", stdin=text.replace("  weightVersion: step-0\n", ""))
     trainer.write(versions.incomplete, "step-1", "(d / 'STABLE').unlink()")
     trainer.write(versions.broken, "step-1", "os.truncate(f, f.stat().st_size // 2)")

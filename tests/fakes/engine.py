@@ -23,6 +23,7 @@ from rlfleet_engine.held import Receive
 from rlfleet_engine.memory import Record, told
 from rlfleet_engine.middleware import Extension
 from tests.fakes.memory import SPOILT, consume, stamps_of
+from tests.fakes.prefixes import Prefixes, refusal, usage_of
 
 _BOOTS = count(1)
 _RPC_FAILED = {"error": {"message": "Call to collective_rpc failed"}}
@@ -63,6 +64,8 @@ class Behaviour:
 @dataclass(slots=True, eq=False)
 class _Generation:
     tokens: int
+    cached: int = 0
+    """Tokens of the prompt that the prefix cache had."""
     aborted: bool = False
     made: list[int] = field(default_factory=list)
     starts: list[tuple[str, int]] = field(default_factory=list)
@@ -102,6 +105,7 @@ class FakeEngine:
         self._record = Record(self.weights.memory)
         self.paused: str | None = None
         self.flushes = 0
+        self._prefixes = Prefixes()
         self.label = "default"
         self._running = asyncio.Event()
         self._running.set()
@@ -119,9 +123,7 @@ class FakeEngine:
             ("GET", "/v1/models"): lambda: _json(send, 200, {"data": [{"id": "fake"}]}),
             ("GET", "/is_paused"): lambda: _json(send, 200, {"is_paused": self.paused is not None}),
             ("POST", "/v1/completions"): lambda: self._complete(body, send),
-            ("POST", "/inference/v1/generate"): lambda: self._complete(
-                {"prompt": body["token_ids"], **body["sampling_params"]}, send
-            ),
+            ("POST", "/inference/v1/generate"): lambda: self._complete(_generate(body), send),
             ("POST", "/update_weight_version"): lambda: self._relabel(body, send),
             ("POST", "/pause"): lambda: self._pause(query, send),
             ("POST", "/resume"): lambda: self._resume(send),
@@ -132,12 +134,19 @@ class FakeEngine:
         await answers.get((scope["method"], scope["path"]), unknown)()
 
     async def _complete(self, body: dict[str, Any], send: Send) -> None:
+        refused = refusal(body)
+        if refused is not None:
+            await _json(send, 400, refused)
+            return
         generation = _Generation(int(body.get("max_tokens", 16)))
         while self.paused is not None:
             await self._running.wait()
         if self.behaviour.dies_in_probe:
             self._on_death()
             return
+        if body.get("prompt_logprobs") is None:
+            # All of their prompt is computed.
+            generation.cached = self._prefixes.take(_prompts(body)[0], body.get("cache_salt"))
         self._active.add(generation)
         self._idle.clear()
         try:
@@ -205,7 +214,9 @@ class FakeEngine:
                 choice | {"index": index, "prompt_logprobs": self._prompt_logprobs(prompt)}
                 for index, prompt in enumerate(_prompts(body))
             ]
-        return {"object": "text_completion", "model": "fake", "choices": choices}
+        prompt = body and _prompts(body)[0]
+        usage = usage_of(prompt, len(generation.made), generation.cached)
+        return {"object": "text_completion", "model": "fake", "choices": choices, "usage": usage}
 
     async def _pause(self, query: dict[str, list[str]], send: Send) -> None:
         mode = query.get("mode", ["abort"])[0]
@@ -237,6 +248,8 @@ class FakeEngine:
         is_forced = query.get("reset_running_requests") == ["true"]
         success = (is_forced or not self._active) and not self.behaviour.flush_fails
         self.flushes += success
+        if success:
+            self._prefixes.clear()
         await _json(send, 200, {"success": success})
 
     async def _rpc(self, body: dict[str, Any], send: Send) -> None:
@@ -274,6 +287,12 @@ class FakeEngine:
             self._record, self.weights, is_read=not behaviour.memory_unread
         )
         await _json(send, 200, {"results": [installed.model_dump()] * behaviour.ranks})
+
+
+def _generate(body: dict[str, Any]) -> dict[str, Any]:
+    """Word a request of tokens as a completion; a salt counts at the top level alone."""
+    sampling: dict[str, Any] = body["sampling_params"]
+    return sampling | {"prompt": body["token_ids"], "cache_salt": body.get("cache_salt")}
 
 
 def _prompts(body: dict[str, Any]) -> list[Any]:

@@ -1,0 +1,81 @@
+"""Salts of the prefix cache, made good for one version of the weights only.
+
+A client's ``cache_salt`` is taken where clients put it and vLLM gets a digest of it and of
+the version that the engine holds. So nobody reads what other weights have computed, not
+by naming that version's salt either, and within a version equal salts meet. Requests
+without a salt stay as they are, byte for byte: for them the cache is flushed.
+"""
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+from rlfleet_engine.answers import Scope, compact
+from rlfleet_engine.gate import Holding
+
+_FIELD = "cache_salt"
+_BESIDE = ("nvext", "sampling_params")
+"""Objects in the body in which clients put it too; the top level goes first."""
+_PREFIXES = ("/v1/", "/inference/")
+_WITHOUT_KV = ("/render", "/derender")
+"""They compute nothing, and hand the salt back to be sent to another route."""
+_TYPE = b"content-type"
+
+
+def may_have_salt(scope: Scope) -> bool:
+    """Tell by its head whether a request's body has to be looked at."""
+    path: str = scope["path"]
+    return (
+        scope["type"] == "http"
+        and scope["method"] == "POST"
+        and path.startswith(_PREFIXES)
+        and not path.endswith(_WITHOUT_KV)
+        and any(name == _TYPE and _is_json(value) for name, value in scope["headers"])
+    )
+
+
+def salted(body: bytes, holding: Holding) -> bytes:
+    """Make the body's salt good for this version; a body without one is returned itself.
+
+    What is no JSON object, or has a salt that is no text, is vLLM's to refuse.
+    """
+    if not _may_name_it(body):
+        return body
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        return body
+    if not isinstance(parsed, dict):
+        return body
+    found = [place.pop(_FIELD) for place in _places(parsed) if place.get(_FIELD) is not None]
+    if not found:
+        return body
+    salt = found[0]
+    is_text = isinstance(salt, str) and salt
+    return compact(parsed | {_FIELD: _combined(salt, holding) if is_text else salt})
+
+
+def _may_name_it(body: bytes) -> bool:
+    """Look for the field in plain words, in UTF-16 or escaped; a single byte is found fast."""
+    return b"cache_salt" in body or b"\0" in body or (b"\\" in body and rb"\u00" in body)
+
+
+def _places(parsed: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield parsed
+    for name in _BESIDE:
+        if isinstance(parsed.get(name), dict):
+            yield parsed[name]
+
+
+def _combined(salt: str, holding: Holding) -> str:
+    """Digest it; counted with the change, so that a version that comes back begins anew.
+
+    A frozen request goes on under its old salt with new weights.
+    """
+    client = salt.encode("utf-8", "surrogatepass")
+    return sha256(b"%s\0%d\0%s" % (holding.version, holding.change, client)).hexdigest()
+
+
+def _is_json(value: bytes) -> bool:
+    return value.partition(b";")[0].strip().lower() == b"application/json"

@@ -1,0 +1,69 @@
+"""A prefix cache, and what vLLM refuses before it computes anything.
+
+Blocks of a prompt are found again under the same salt, the last token never: a token has
+to be computed to go on from.
+"""
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
+
+BLOCK = 16
+MAX_MODEL_LEN = 1024
+"""As the engines of the end-to-end tests have it."""
+_SALT_CHARACTERS = 128
+
+
+class Prefixes:
+    """Which blocks of which prompts were computed, under which salt."""
+
+    def __init__(self) -> None:
+        self._blocks: set[tuple[str | None, tuple[int, ...]]] = set()
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._blocks.clear()
+
+    def take(self, prompt: Sequence[int], salt: str | None) -> int:
+        """Count the tokens of the prompt that need no computing, and remember its blocks."""
+        whole = [(salt, tuple(prompt[:end])) for end in range(BLOCK, len(prompt) + 1, BLOCK)]
+        known = takewhile(self._blocks.__contains__, whole)
+        hits = max((len(tokens) for _, tokens in known if len(tokens) < len(prompt)), default=0)
+        self._blocks.update(whole)
+        return hits
+
+
+def usage_of(prompt: object, made: int, cached: int) -> dict[str, Any]:
+    """Tell what vLLM tells with --enable-prompt-tokens-details."""
+    asked = len(prompt) if isinstance(prompt, list | str) else 0
+    return {
+        "prompt_tokens": asked,
+        "completion_tokens": made,
+        "total_tokens": asked + made,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+def refusal(body: dict[str, Any]) -> dict[str, Any] | None:
+    """Tell in vLLM's words what is wrong with a request; None if nothing is."""
+    salt, tokens, prompt = body.get("cache_salt"), body.get("max_tokens", 16), body.get("prompt")
+    if salt is not None and (not isinstance(salt, str) or not 0 < len(salt) <= _SALT_CHARACTERS):
+        message = "Parameter 'cache_salt' must be a non-empty string if provided."
+        return _error(message, "cache_salt")
+    if not isinstance(tokens, int):
+        message = "1 validation error:\n  {'type': 'int_parsing', 'loc': 'body.max_tokens'}"
+        return _error(message, "body.max_tokens")
+    if isinstance(prompt, list) and len(prompt) > MAX_MODEL_LEN:
+        # In these words on /inference/v1/generate; "context length" is on the other routes.
+        message = (
+            f"The decoder prompt (length {len(prompt)}) is longer than the maximum model length"
+            f" of {MAX_MODEL_LEN}. Make sure that `max_model_len` is no smaller than the number of"
+            " text tokens."
+        )
+        return _error(message, None)
+    return None
+
+
+def _error(message: str, param: str | None) -> dict[str, Any]:
+    told = {"message": message, "type": "BadRequestError", "param": param, "code": 400}
+    return {"error": told}
