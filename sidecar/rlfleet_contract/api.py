@@ -38,6 +38,16 @@ EXIT_PATH = "/rlfleet/exit"
 PROBE_HEADER = "x-rlfleet-probe"
 """Marks the sidecar's own probe, which passes a closed gate (loopback peers only)."""
 
+# What samplers and the extension say to one another, on the data routes that read the model.
+VERSION_HEADER = "x-rlfleet-version"
+"""On a reply: the version that the engine held when the request passed the gate."""
+END_VERSION_HEADER = "x-rlfleet-version-end"
+"""On a reply that goes out whole: the version that it held when the reply was made."""
+EXACT_VERSION_HEADER = "x-rlfleet-exact-version"
+"""On a request: answer with this version, or with 409."""
+MIN_VERSION_HEADER = "x-rlfleet-min-version"
+"""On a request: answer with this version or a later one, or with 409."""
+
 EPOCH_HEADER = "x-rlfleet-epoch"
 """With GET state: the epoch that the caller drives with. It is the heartbeat by which a
 driver keeps a pause from running out; one of an epoch that is over keeps nothing."""

@@ -1,4 +1,4 @@
-"""The guard and the gate in front of vLLM's routes.
+"""The guard and the gate in front of vLLM's routes, and what is told to samplers.
 
 Named to vLLM by ``--middleware rlfleet_engine.middleware.Extension``. The guard: the
 network reaches the data routes and nothing else. The gate: while it is closed, whoever
@@ -17,10 +17,12 @@ from rlfleet_contract import api
 from rlfleet_contract.gate import GateCommand, GateState
 from rlfleet_engine import salt
 from rlfleet_engine.answers import Scope, Send, answer, compact, error_of, refuse, resized
+from rlfleet_engine.demand import Demand, DemandError, Verdict, demand_of
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.guard import Route, is_local, route_of
 from rlfleet_engine.held import Held, Receive
 from rlfleet_engine.liveness import Liveness
+from rlfleet_engine.reply import Reply, malformed, unmet
 from rlfleet_engine.settings import Settings
 from rlfleet_engine.versions import check_loaded
 
@@ -75,10 +77,15 @@ class Extension:
             await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            demand = demand_of(scope["headers"])
+        except DemandError as error:
+            await malformed(send, error)
+            return
         may_have_salt = salt.may_have_salt(scope)
         if self._gate.is_open and not may_have_salt:
             with self._gate.passing():
-                await self._app(scope, receive, send)
+                await self._pass(scope, receive, send, demand)
             return
         held = Held(receive)
         body: bytes | None = None if may_have_salt else b""
@@ -92,7 +99,7 @@ class Extension:
                     # The gate may have been closed while the body came.
                     if self._gate.is_open:
                         scope = self._salted(scope, held, body)
-                        await self._app(scope, held.receive, send)
+                        await self._pass(scope, held.receive, send, demand)
                         return
         finally:
             held.close()
@@ -104,6 +111,17 @@ class Extension:
             return scope
         held.replace(made)
         return {**scope, "headers": resized(scope["headers"], len(made))}
+
+    async def _pass(
+        self, scope: Scope, receive: Receive, send: Send, demand: Demand | None
+    ) -> None:
+        holding = self._gate.holding
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif demand and demand.verdict(holding.version.decode()) is not Verdict.MET:
+            await unmet(send, demand, holding)
+        else:
+            await self._app(scope, receive, Reply(send, self._gate, holding, demand))
 
     async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not is_local(scope.get("client"), scope["headers"]):

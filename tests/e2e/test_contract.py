@@ -14,6 +14,19 @@ from tests.contract.test_salts import (  # noqa: F401
     test_the_same_salt_hits_and_another_does_not,
     test_without_a_salt_a_change_leaves_nothing_to_hit,
 )
+from tests.contract.test_samplers import (  # noqa: F401
+    first,
+    test_a_malformed_body_is_refused_by_the_name_of_its_field,
+    test_a_minimum_without_an_order_is_a_fault_of_the_request,
+    test_a_paused_engine_is_alive,
+    test_a_prompt_that_is_too_long_is_told_in_the_words_that_clients_know,
+    test_a_reply_tells_its_version_at_its_start_and_at_its_end,
+    test_a_request_at_the_gate_is_judged_when_it_passes,
+    test_a_streamed_reply_tells_its_version_at_its_start_alone,
+    test_an_error_tells_its_version_too,
+    test_who_asks_for_another_version_is_told_to_try_again,
+    test_who_asks_for_what_is_served_is_answered,
+)
 from tests.contract.test_traffic import (  # noqa: F401
     test_a_client_that_leaves_while_it_waits_is_forgotten,
     test_a_reply_names_the_version_whose_weights_made_it,

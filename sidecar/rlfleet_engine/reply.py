@@ -1,0 +1,123 @@
+"""Stands between vLLM and the client of one gated request, on the way back.
+
+It tells the versions and sees that a reply is what was asked for. A reply goes out whole
+when its length is known: then the engine has ended, and what it held at the end is known
+too. One that is streamed has sent its head by then; nothing is withheld of it or added.
+"""
+
+from collections.abc import MutableMapping
+from enum import Enum
+from typing import Any
+
+from rlfleet_contract import api
+from rlfleet_engine.answers import LENGTH, Header, Send, answer, compact, error_of, resized
+from rlfleet_engine.demand import Demand, DemandError, Verdict
+from rlfleet_engine.gate import Gate, Holding
+from rlfleet_engine.overflow import worded
+
+Message = MutableMapping[str, Any]
+
+_VERSION = api.VERSION_HEADER.encode()
+_END = api.END_VERSION_HEADER.encode()
+_RETRY_AFTER: Header = (b"retry-after", b"1")
+_MAX_ERROR_BYTES = 64 * 1024
+_BAD_REQUEST = 400
+
+
+class _Way(Enum):
+    ON = "on"
+    WITHHELD = "withheld"
+    """Something else was sent in its place."""
+    GATHERED = "gathered"
+    """Kept until it is whole."""
+
+
+class Reply:
+    """Stands in for the server's ``send``."""
+
+    __slots__ = ("_body", "_demand", "_gate", "_head", "_held", "_send", "_way")
+
+    def __init__(self, send: Send, gate: Gate, held: Holding, demand: Demand | None) -> None:
+        self._send = send
+        self._gate = gate
+        self._held = held
+        self._demand = demand
+        self._way = _Way.ON
+        self._head: Message = {}
+        self._body = b""
+
+    async def __call__(self, message: Message) -> None:
+        """Send what vLLM sends, or something in its place."""
+        if message["type"] == "http.response.start":
+            await self._begin(message)
+        elif self._way is _Way.ON:
+            await self._send(message)
+        elif self._way is _Way.GATHERED:
+            await self._gather(message)
+
+    async def _begin(self, message: Message) -> None:
+        headers: list[Header] = [*message["headers"]]
+        length = next((value for name, value in headers if name == LENGTH), None)
+        now = self._gate.holding
+        is_answer = length is not None and message["status"] < _BAD_REQUEST
+        if is_answer and self._demand is not None and not self._is_met(self._demand, now):
+            self._way = _Way.WITHHELD
+            await unmet(self._send, self._demand, now)
+            return
+        headers += _told(_VERSION, self._held)
+        if length is not None:
+            headers += _told(_END, now)
+        message = {**message, "headers": headers}
+        if message["status"] == _BAD_REQUEST and int(length or _MAX_ERROR_BYTES) < _MAX_ERROR_BYTES:
+            self._way, self._head = _Way.GATHERED, message
+        else:
+            await self._send(message)
+
+    async def _gather(self, message: Message) -> None:
+        self._body += message.get("body", b"")
+        if not message.get("more_body", False):
+            body = worded(self._body)
+            headers = resized(self._head["headers"], len(body))
+            await self._send({**self._head, "headers": headers})
+            await self._send({**message, "body": body})
+
+    def _is_met(self, demand: Demand, now: Holding) -> bool:
+        """Tell whether what the engine holds at the end still is what was asked for.
+
+        An exact version must have been held all the time: from there and back is too far.
+        """
+        is_same = demand.exact is None or now == self._held
+        return is_same and demand.verdict(now.version.decode()) is Verdict.MET
+
+
+async def malformed(send: Send, error: DemandError) -> None:
+    """Answer that a header names no version."""
+    content = error_of(_BAD_REQUEST, "BadRequestError", str(error), error.header)
+    await answer(send, _BAD_REQUEST, compact(content))
+
+
+async def unmet(send: Send, demand: Demand, now: Holding) -> None:
+    """Answer that the engine does not hold what was asked for, and whether to ask again."""
+    version = now.version.decode()
+    header = api.EXACT_VERSION_HEADER if demand.exact else api.MIN_VERSION_HEADER
+    wanted = {"exact": demand.exact, "minimum": demand.minimum}
+    fields = {"version": version or None} | {key: one for key, one in wanted.items() if one}
+    asked = " and ".join(f"{key} {one}" for key, one in wanted.items() if one)
+    if demand.verdict(version) is Verdict.NO_ORDER:
+        message = (
+            f"{version} and {demand.minimum} have no order: a minimum is compared by the number"
+            f" at the end of names that are alike before it. Ask with {api.EXACT_VERSION_HEADER}"
+        )
+        content = error_of(_BAD_REQUEST, "BadRequestError", message, header, **fields)
+        await answer(send, _BAD_REQUEST, compact(content), _told(_VERSION, now))
+        return
+    message = (
+        f"this worker serves {version or 'a version that it was not told'} and {asked} was asked"
+        " for: try again, or another worker"
+    )
+    content = error_of(409, "ConflictError", message, header, **fields)
+    await answer(send, 409, compact(content), [*_told(_VERSION, now), _RETRY_AFTER])
+
+
+def _told(name: bytes, holding: Holding) -> list[Header]:
+    return [(name, holding.version)] if holding.version else []

@@ -1,0 +1,199 @@
+"""What samplers are told and may ask for: versions, and errors in words."""
+
+import asyncio
+
+import pytest
+
+from rlfleet_contract import api
+from tests.contract.subject import Subject
+from tests.contract.test_traffic import until_in_flight
+
+TOO_LONG = [11] * 1100
+"""Longer than the context of the engines that run this."""
+
+
+@pytest.fixture
+async def first(subject: Subject) -> str:
+    """The version that the worker serves."""
+    await subject.serve(subject.versions.first)
+    return subject.versions.first
+
+
+# --- the version of a reply -----------------------------------------------------------------------
+
+
+async def test_a_reply_tells_its_version_at_its_start_and_at_its_end(subject: Subject) -> None:
+    for version in (subject.versions.first, subject.versions.second, api.BASE_VERSION):
+        await subject.serve(version)
+
+        reply = await subject.complete(max_tokens=2)
+
+        assert reply.headers[api.VERSION_HEADER] == version
+        assert reply.headers[api.END_VERSION_HEADER] == version
+        assert int(reply.headers["content-length"]) == len(reply.content)
+
+
+async def test_an_error_tells_its_version_too(subject: Subject, first: str) -> None:
+    reply = await subject.complete(max_tokens="many")
+
+    assert (reply.status_code, reply.headers[api.VERSION_HEADER]) == (400, first)
+
+
+async def test_a_streamed_reply_tells_its_version_at_its_start_alone(
+    subject: Subject, first: str
+) -> None:
+    reply = await subject.complete(max_tokens=4, stream=True)
+
+    assert reply.headers[api.VERSION_HEADER] == first
+    assert api.END_VERSION_HEADER not in reply.headers
+    assert reply.text.rstrip().endswith("data: [DONE]")
+
+
+async def test_a_reply_that_was_frozen_tells_both_versions_in_its_head(
+    subject: Subject, first: str
+) -> None:
+    request = asyncio.create_task(subject.complete(max_tokens=900, ignore_eos=True))
+    await until_in_flight(subject, is_any=True)
+
+    await subject.serve(subject.versions.second)
+
+    reply = await request
+    assert reply.headers[api.VERSION_HEADER] == first
+    assert reply.headers[api.END_VERSION_HEADER] == subject.versions.second
+
+
+async def test_a_reply_that_ends_behind_the_closed_gate_tells_what_ended_it(
+    subject: Subject, first: str
+) -> None:
+    second = subject.versions.second
+    await subject.ok(api.PREPARE_PATH, second)
+    request = asyncio.create_task(subject.complete(max_tokens=900, ignore_eos=True))
+    await until_in_flight(subject, is_any=True)
+
+    await subject.ok(api.UPDATE_WEIGHTS_PATH, second, through="Verify")
+
+    reply = await request
+    assert reply.headers[api.VERSION_HEADER] == first
+    assert reply.headers[api.END_VERSION_HEADER] == second
+    await subject.ok(api.RESUME_PATH, second)
+
+
+# --- asking for a version -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "wanted"),
+    [
+        (api.EXACT_VERSION_HEADER, "step-1"),
+        (api.MIN_VERSION_HEADER, "step-1"),
+        (api.MIN_VERSION_HEADER, "step-0"),
+        (api.MIN_VERSION_HEADER, api.BASE_VERSION),
+    ],
+)
+async def test_who_asks_for_what_is_served_is_answered(
+    subject: Subject, first: str, header: str, wanted: str
+) -> None:
+    assert first == "step-1"
+
+    reply = await subject.complete(headers={header: wanted}, max_tokens=2)
+
+    assert (reply.status_code, reply.headers[api.VERSION_HEADER]) == (200, first)
+
+
+@pytest.mark.parametrize(
+    ("header", "field"),
+    [(api.EXACT_VERSION_HEADER, "exact"), (api.MIN_VERSION_HEADER, "minimum")],
+)
+async def test_who_asks_for_another_version_is_told_to_try_again(
+    subject: Subject, first: str, header: str, field: str
+) -> None:
+    reply = await subject.complete(headers={header: "step-2"}, max_tokens=2)
+
+    told = reply.json()
+    assert (reply.status_code, told["version"], told[field]) == (409, first, "step-2")
+    assert told["error"]["param"] == header
+    assert int(reply.headers["retry-after"]) > 0
+    await subject.serve("step-2")
+    assert (await subject.complete(headers={header: "step-2"}, max_tokens=2)).status_code == 200
+
+
+async def test_a_minimum_without_an_order_is_a_fault_of_the_request(
+    subject: Subject, first: str
+) -> None:
+    reply = await subject.complete(headers={api.MIN_VERSION_HEADER: "run-7-step-1"}, max_tokens=2)
+
+    assert (reply.status_code, reply.json()["version"]) == (400, first)
+    assert "no order" in reply.json()["error"]["message"]
+
+
+async def test_a_request_at_the_gate_is_judged_when_it_passes(subject: Subject, first: str) -> None:
+    second = subject.versions.second
+    await subject.ok(api.PREPARE_PATH, second)
+    await subject.ok(api.PAUSE_PATH, second)
+    new, old = (
+        asyncio.create_task(subject.complete(headers={header: wanted}, max_tokens=2))
+        for header, wanted in (
+            (api.MIN_VERSION_HEADER, second),
+            (api.EXACT_VERSION_HEADER, first),
+        )
+    )
+    done, _ = await asyncio.wait([new, old], timeout=0.2)
+    assert not done
+
+    await subject.ok(api.UPDATE_WEIGHTS_PATH, second)
+
+    assert ((await new).status_code, (await old).status_code) == (200, 409)
+
+
+async def test_an_answer_that_did_not_stay_exact_is_withheld(subject: Subject, first: str) -> None:
+    exact = {api.EXACT_VERSION_HEADER: first}
+    request = asyncio.create_task(subject.complete(headers=exact, max_tokens=900, ignore_eos=True))
+    await until_in_flight(subject, is_any=True)
+
+    await subject.serve(subject.versions.second)
+
+    reply = await request
+    told = reply.json()
+    assert (reply.status_code, told["exact"]) == (409, first)
+    assert told["version"] == subject.versions.second
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+async def test_a_prompt_that_is_too_long_is_told_in_the_words_that_clients_know(
+    subject: Subject, first: str
+) -> None:
+    assert first
+    for reply in (
+        await subject.complete(prompt=TOO_LONG, max_tokens=2),
+        await subject.continue_from(TOO_LONG),
+    ):
+        assert reply.status_code == 400, reply.text
+        assert "context length" in reply.json()["error"]["message"]
+        assert int(reply.headers["content-length"]) == len(reply.content)
+
+
+async def test_a_malformed_body_is_refused_by_the_name_of_its_field(
+    subject: Subject, first: str
+) -> None:
+    assert first
+
+    reply = await subject.complete(max_tokens="many")
+
+    assert reply.status_code == 400
+    assert "max_tokens" in reply.json()["error"]["param"]
+
+
+# --- liveness -------------------------------------------------------------------------------------
+
+
+async def test_a_paused_engine_is_alive(subject: Subject, first: str) -> None:
+    for step in (None, api.PAUSE_PATH):
+        if step is not None:
+            await subject.ok(step, subject.versions.second)
+
+        reply = await subject.engine.get("/liveness", timeout=5)
+
+        assert (reply.status_code, reply.json()) == (200, {"status": "ok"})
+    await subject.ok(api.RESUME_PATH, first)
