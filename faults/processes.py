@@ -5,17 +5,16 @@ the fork is what ``python -m`` would run, and SIGKILL ends it as it ends any pro
 """
 
 import asyncio
-import ctypes
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from importlib import import_module, reload
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
-_DIE_WITH_PARENT = 1
 _END_S = 20.0
 
 
@@ -64,7 +63,7 @@ class Forked:
 
 
 def _run(module: str, variables: dict[str, str], log: str) -> None:
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    threading.Thread(target=_end_with_campaign, daemon=True).start()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(output, stream)
@@ -73,3 +72,15 @@ def _run(module: str, variables: dict[str, str], log: str) -> None:
     reload(sys.modules["kubernetes.aio.config.kube_config"])
     sys.argv = [module]
     sys.exit(import_module(f"{module}.__main__").main())
+
+
+def _end_with_campaign() -> None:
+    """Die when the campaign does, however that dies.
+
+    Not by PR_SET_PDEATHSIG: the parent is the server that forks, which lives on for as long as
+    anything that it forked.
+    """
+    campaign = multiprocessing.parent_process()
+    if campaign is not None:
+        campaign.join()
+        os.kill(os.getpid(), signal.SIGKILL)
