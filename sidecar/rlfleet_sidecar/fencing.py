@@ -8,6 +8,7 @@ import asyncio
 from hashlib import sha256
 
 from rlfleet_contract.fence import Fence
+from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import MEANINGS
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fence import Answer, demand_addressee, demand_unled, judge_fence
@@ -34,12 +35,26 @@ class Fencing:
         """Answer a command, after carrying it out if it was not answered before."""
         try:
             if request.fence is None:
-                self._demand_unled(request)
                 return await self._answer(request)
             return await self._fenced(request, request.fence)
         except SidecarError as error:
             error.operation, error.version = request.operation, request.version
             raise
+
+    async def unfenced(self, request: Request) -> WorkerReport:
+        """Carry out the command of a caller that sends no fence; raises its problem."""
+        try:
+            self.demand_unled(request.operation)
+            return await self._performer.carry_out(request)
+        except SidecarError as error:
+            error.operation, error.version = request.operation, request.version
+            raise
+
+    def demand_unled(self, operation: str) -> None:
+        """See that whoever sends no fence does not cross a change that an operator leads."""
+        lead = self._journal.lead
+        led_by = None if lead is None else (lead.operation, lead.epoch)
+        demand_unled(self._journal.state.stage, operation, led_by)
 
     def heartbeat(self, epoch: int) -> None:
         """Take a sign of life; one of a lower epoch than the highest seen is none."""
@@ -74,13 +89,11 @@ class Fencing:
 
     async def _answer(self, request: Request) -> Answer:
         try:
-            report = await self._performer.carry_out(request)
+            if request.fence is None:
+                report = await self.unfenced(request)
+            else:
+                report = await self._performer.carry_out(request)
         except SidecarError as error:
             status = MEANINGS[error.code].status
             return Answer(status=status, body=error.problem().model_dump_json())
         return Answer(status=_OK, body=report.model_dump_json())
-
-    def _demand_unled(self, request: Request) -> None:
-        lead = self._journal.lead
-        led_by = None if lead is None else (lead.operation, lead.epoch)
-        demand_unled(self._journal.state.stage, request.operation, led_by)
