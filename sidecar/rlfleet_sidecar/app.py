@@ -1,13 +1,13 @@
 """Puts the sidecar together: routes behind credentials, one error handler, the watch.
 
 It must stay true that credentials are demanded by the application, not by a route: one
-that is added later, or that nobody knows, is refused to strangers too. Only the two
-health routes stand outside; the kubelet has no credentials.
+that is added later, or that nobody knows, is refused to strangers too. Only the health
+routes stand outside; the kubelet has no credentials, and some trainers wait without.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import httpx
@@ -20,6 +20,8 @@ from rlfleet_contract.problems import MEANINGS, Code
 from rlfleet_sidecar.act import Steps
 from rlfleet_sidecar.checkpoint import Checkpoints
 from rlfleet_sidecar.credentials import Credentials
+from rlfleet_sidecar.dialects import dynamo, generation, relays, weights
+from rlfleet_sidecar.dialects.trainer import Trainer
 from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fencing import Fencing
@@ -35,6 +37,27 @@ _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 _log = logging.getLogger(__name__)
 
 
+async def _live(_request: Request) -> Response:
+    """Tell that the sidecar's own loop answers."""
+    return JSONResponse({"live": True})
+
+
+async def _ready(request: Request) -> Response:
+    """Tell whether this worker may take traffic: the kubelet asks."""
+    serving = (await performer_of(request)).serving
+    return JSONResponse({"ready": serving}, 200 if serving else 503)
+
+
+OPEN: dict[str, Callable[[Request], Awaitable[Response]]] = {
+    api.LIVE_PATH: _live,
+    api.READY_PATH: _ready,
+    "/health": relays.health,
+    "/liveness": relays.liveness,
+}
+"""What needs no credentials."""
+ROUTERS = (router, generation.router, weights.router, relays.router, dynamo.router)
+
+
 def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = None) -> FastAPI:
     """Make the application; it tends the engine between its start-up and shutdown."""
     settings.state_dir.mkdir(parents=True, exist_ok=True)
@@ -45,22 +68,15 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
     leadership = Leadership(journal)
     performer = Performer(steps, store, journal, leadership)
     fencing = Fencing(settings.fleet_uid, settings.pod_uid, journal, performer, leadership)
+    trainer = Trainer(settings, engine, journal, fencing)
     watch = Watch(settings, steps, journal, performer, leadership)
     credentials = Credentials(settings.token_file)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with engine:
-            looking = asyncio.create_task(watch.run())
-            try:
-                yield
-            finally:
-                looking.cancel()
-                with suppress(asyncio.CancelledError):
-                    await looking
-                await performer.preparation.stop()
-                await performer.flight.landed()
-                await fencing.landed()
+        ends = (performer.preparation.stop, trainer.landed, performer.flight.landed)
+        async with engine, _tended(watch, *ends, fencing.landed):
+            yield
 
     async def authorize(request: Request) -> None:
         credentials.demand(request.headers.get("authorization"))
@@ -73,27 +89,34 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
     )
     app.state.performer = performer
     app.state.fencing = fencing
+    app.state.trainer = trainer
     _add_routes(app)
     return app
 
 
+@asynccontextmanager
+async def _tended(watch: Watch, *ends: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Tend the engine meanwhile; afterwards wait, in order, for what is under way."""
+    looking = asyncio.create_task(watch.run())
+    try:
+        yield
+    finally:
+        looking.cancel()
+        with suppress(asyncio.CancelledError):
+            await looking
+        for end in ends:
+            await end()
+
+
 def _add_routes(app: FastAPI) -> None:
-    app.add_route(api.LIVE_PATH, _live, methods=["GET"])
-    app.add_route(api.READY_PATH, _ready, methods=["GET"])
-    app.include_router(router)
+    for path, handler in OPEN.items():
+        app.add_route(path, handler, methods=["GET"])
+    for routes in ROUTERS:
+        app.include_router(routes)
     app.add_api_route("/{path:path}", _unknown, methods=_METHODS)
     app.add_exception_handler(SidecarError, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(Exception, _internal)
-
-
-async def _live(_request: Request) -> Response:
-    return JSONResponse({"live": True})
-
-
-async def _ready(request: Request) -> Response:
-    serving = (await performer_of(request)).serving
-    return JSONResponse({"ready": serving}, 200 if serving else 503)
 
 
 async def _unknown(path: str) -> Response:

@@ -8,7 +8,7 @@ knows how long a step may take and cancels.
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import httpx
 from pydantic import ValidationError
@@ -25,6 +25,14 @@ _PATIENCE_S = 1.0
 _LIMITS = httpx.Limits(max_connections=8, keepalive_expiry=2.0)
 """vLLM closes idle connections after 5 s; one that it is about to close must not be used."""
 _TOLD_CHARACTERS = 300
+
+
+class Relayed(NamedTuple):
+    """An answer of the engine's that is passed on as it came."""
+
+    status: int
+    content_type: str | None
+    body: bytes
 
 
 class Engine:
@@ -81,11 +89,30 @@ class Engine:
         Frozen requests hold blocks and vLLM says ``success: false``; so they are made
         to compute their prefix anew when they go on.
         """
-        answer = await self._call(
-            "POST", "/reset_prefix_cache", params={"reset_running_requests": "true"}
-        )
-        if answer.get("success") is not True:
+        if not await self.reset_cache(reset_running=True):
             raise EngineError("/reset_prefix_cache did not succeed: blocks are still held")
+
+    async def reset_cache(self, *, reset_running: bool) -> bool:
+        """Reset the KV and prefix cache; tells whether vLLM did."""
+        query = {"reset_running_requests": str(reset_running).lower()}
+        answer = await self._call("POST", "/reset_prefix_cache", params=query)
+        return answer.get("success") is True
+
+    async def world_size(self, *, include_dp: bool) -> int:
+        """Tell how many ranks the engine has."""
+        query = {"include_dp": str(include_dp).lower()}
+        found = (await self._call("GET", "/get_world_size", params=query)).get("world_size")
+        if not isinstance(found, int) or found < 1:
+            raise EngineError(f"/get_world_size told {found!s:.{_TOLD_CHARACTERS}}")
+        return found
+
+    async def relayed(self, path: str) -> Relayed:
+        """Ask one of the engine's own routes and return its answer byte for byte."""
+        try:
+            reply = await self._client.get(path, headers={"accept-encoding": "identity"})
+        except httpx.HTTPError as error:
+            raise EngineLostError(f"{path}: {type(error).__name__} {error}") from error
+        return Relayed(reply.status_code, reply.headers.get("content-type"), reply.content)
 
     async def reload(
         self, directory: str, files: Sequence[FileStamp], timeout_s: float

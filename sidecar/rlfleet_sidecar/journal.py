@@ -57,6 +57,7 @@ class _Record(BaseModel):
     failure: Problem | None = None
     last_change: Change | None = None
     gauge: Gauge | None = None
+    trainer_failure: Problem | None = None
     closed_at: float | None = None
     """When the gate was closed for a change, by the wall's clock: it outlives the process."""
     lead: Lead | None = None
@@ -91,6 +92,15 @@ class Journal:
     def failure(self) -> Problem | None:
         """Why the last change failed."""
         return self._record.failure
+
+    @property
+    def trainer_failure(self) -> Problem | None:
+        """Why the last update that a trainer asked for did not end well.
+
+        None after one that did, and after a trainer's next pause: whatever else is loaded
+        meanwhile is not what that trainer means to resume.
+        """
+        return self._record.trainer_failure
 
     @property
     def last_change(self) -> Change | None:
@@ -181,6 +191,10 @@ class Journal:
         _log.warning("A change failed", extra=fields(**problem.model_dump()))
         if problem.code in CHECKPOINT_CODES:
             self.refused(problem)
+
+    def trainer_failed(self, problem: Problem | None) -> None:
+        """Note why a trainer's update did not end well; None: its next change begins."""
+        self._write(trainer_failure=problem)
 
     def changed(self, change: Change) -> None:
         """Note that a change ended well."""

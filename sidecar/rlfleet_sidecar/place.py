@@ -9,6 +9,7 @@ directory is the pod's too, so in it links are followed (Hub caches are made of 
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from rlfleet_contract.api import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.problems import Code
 from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar.errors import SidecarError
@@ -145,6 +147,22 @@ class Layout:
     def folder_of(self, version: str) -> Path:
         """Tell where the version lies."""
         return self.root.joinpath(*(part.replace(PLACEHOLDER, version) for part in self.parts))
+
+    def version_of(self, directory: str) -> str:
+        """Tell whose directory this is, by its name alone; raises if it is no version's."""
+        path = Path(directory)
+        before, _, after = self.parts[0].partition(PLACEHOLDER)
+        name = "".join(path.parts[len(self.root.parts) :][:1])
+        version = name.removeprefix(before).removesuffix(after)
+        is_name = re.fullmatch(VERSION_PATTERN, version) is not None and version != BASE_VERSION
+        if not is_name or self.folder_of(version) != path:
+            raise SidecarError(
+                Code.PATH_REFUSED,
+                f"{directory:.300} is no version's directory: this worker loads"
+                f" {self.folder_of(PLACEHOLDER)}, where {PLACEHOLDER} is one name other than"
+                f" {BASE_VERSION}",
+            )
+        return version
 
     @contextmanager
     def open(self, version: str, reader_uid: int | None) -> Iterator[tuple[Folder, ...]]:

@@ -16,6 +16,8 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
+    field_validator,
 )
 
 from rlfleet_contract import api
@@ -96,8 +98,23 @@ class Settings(BaseModel):
     """How often the engine is looked at."""
     warm_s: float = Field(default=900.0, gt=0)
     """How long the first answer of a started engine may take."""
+    trainer_prepare_s: float = Field(default=600.0, gt=0)
+    """How long the check and the copy of a version may take within a trainer's update."""
+    trainer_wait_s: float = Field(default=120.0, ge=0)
+    """How long of that a trainer's update waits for a version that is not complete: its
+    engine is paused meanwhile."""
+    trainer_ttl_s: float = Field(default=1500.0, gt=0, le=api.MAX_TTL_S, validate_default=True)
+    """How long a change that a trainer leads by its own routes may stand still: longer than
+    prime-rl goes on asking one slow engine while the others wait, 1440 s."""
     check_s: float = Field(default=120.0, gt=0)
     """How long the check of one version may take."""
+
+    @field_validator("trainer_ttl_s")
+    @classmethod
+    def _check_trainer(cls, ttl_s: float, others: ValidationInfo) -> float:
+        if ttl_s <= others.data.get("trainer_prepare_s", 0):
+            raise ValueError("must be more than RLFLEET_TRAINER_PREPARE_S")
+        return ttl_s
 
     @classmethod
     def load(cls, environment: Mapping[str, str] | None = None) -> Self:

@@ -72,6 +72,6 @@ async def settled(worker: Worker, is_so: Callable[[WorkerReport], bool]) -> Work
 
 
 @pytest.fixture
-async def subject(fake: Worker) -> AsyncIterator[Subject]:
+async def subject(fake: Worker, weights: Path) -> AsyncIterator[Subject]:
     async with fake.client() as admin, client_of(fake.engine_url) as engine:
-        yield Subject(admin, engine, "fake", Versions())
+        yield Subject(admin, engine, "fake", Versions(), str(weights))

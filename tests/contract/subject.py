@@ -39,6 +39,8 @@ class Subject:
     engine: httpx.AsyncClient
     model_name: str
     versions: Versions
+    weights: str = "/weights"
+    """Where the worker's versions lie, as it sees them."""
 
     async def send(self, path: str, version: str, **fields: Any) -> httpx.Response:
         """Send a command; its operation is a new one unless it is given."""

@@ -13,7 +13,7 @@ from tests.contract.conftest import TOKEN
 from tests.contract.subject import Subject, client_of
 from tests.fakes.worker import Worker
 
-OPEN = {api.LIVE_PATH, api.READY_PATH}
+OPEN = {api.LIVE_PATH, api.READY_PATH, "/health", "/liveness"}
 STRANGERS = {
     "none": None,
     "empty": "",

@@ -87,4 +87,4 @@ async def subject(shell: Shell, trainer: Trainer) -> AsyncIterator[Subject]:
     async with client_of(admin, **bearer) as a, client_of(engine) as e:
         # vLLM on two busy cores takes its time.
         a.timeout = e.timeout = httpx.Timeout(120)
-        yield Subject(a, e, "qwen", versions)
+        yield Subject(a, e, "qwen", versions, "/data/weights")

@@ -32,6 +32,7 @@ from tests.contract.test_traffic import (  # noqa: F401
     test_a_reply_names_the_version_whose_weights_made_it,
     test_requests_during_a_pause_wait_and_are_answered_by_the_new_weights,
 )
+from tests.contract.test_transcripts import test_a_client_is_answered_as_it_expects  # noqa: F401
 from tests.contract.test_verbs import *  # noqa: F403
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

@@ -122,6 +122,10 @@ class FakeEngine:
             ("GET", "/health"): lambda: _json(send, 200, {}),
             ("GET", "/v1/models"): lambda: _json(send, 200, {"data": [{"id": "fake"}]}),
             ("GET", "/is_paused"): lambda: _json(send, 200, {"is_paused": self.paused is not None}),
+            ("GET", "/get_world_size"): lambda: _json(
+                send, 200, {"world_size": self.behaviour.ranks}
+            ),
+            ("GET", "/metrics"): lambda: self._metrics(send),
             ("POST", "/v1/completions"): lambda: self._complete(body, send),
             ("POST", "/inference/v1/generate"): lambda: self._complete(_generate(body), send),
             ("POST", "/update_weight_version"): lambda: self._relabel(body, send),
@@ -217,6 +221,12 @@ class FakeEngine:
         prompt = body and _prompts(body)[0]
         usage = usage_of(prompt, len(generation.made), generation.cached)
         return {"object": "text_completion", "model": "fake", "choices": choices, "usage": usage}
+
+    async def _metrics(self, send: Send) -> None:
+        headers = [(b"content-type", b"text/plain; version=1.0.0; charset=utf-8")]
+        text = f'vllm:num_requests_running{{engine="0",model_name="fake"}} {len(self._active)}\n'
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": text.encode()})
 
     async def _pause(self, query: dict[str, list[str]], send: Send) -> None:
         mode = query.get("mode", ["abort"])[0]

@@ -33,6 +33,8 @@ def test_two_variables_suffice() -> None:
         ("RLFLEET_POLL_S", "0"),
         ("RLFLEET_PROBE_TOKENS", "0"),
         ("RLFLEET_MARKERS", "STABLE,../x"),
+        ("RLFLEET_TRAINER_TTL_S", "3601"),
+        ("RLFLEET_TRAINER_TTL_S", "600"),
     ],
 )
 def test_a_wrong_value_is_told_with_the_variable(variable: str, value: str) -> None:
@@ -70,3 +72,8 @@ def test_the_root_is_what_stands_before_the_version(template: str, root: str, fo
 )
 def test_markers_are_a_list_with_commas(value: str, markers: tuple[str, ...]) -> None:
     assert Settings.load(NEEDED | {"RLFLEET_MARKERS": value}).markers == markers
+
+
+def test_a_trainer_s_pause_outlives_the_prepare_within_it() -> None:
+    with pytest.raises(SettingsError, match=r"RLFLEET_TRAINER_TTL_S: .*PREPARE_S"):
+        Settings.load(NEEDED | {"RLFLEET_TRAINER_PREPARE_S": "2000"})

@@ -1,0 +1,1 @@
+"""The routes that trainers call as they are: prime-rl's, vLLM's own and Dynamo's."""

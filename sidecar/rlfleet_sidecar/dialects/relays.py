@@ -1,0 +1,60 @@
+"""What trainers ask about the engine itself; the vLLM beside this sidecar knows."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rlfleet_contract.models import Stage
+from rlfleet_sidecar.bodies import Parsed
+from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, told, trainer_of
+
+router = APIRouter(route_class=DialectRoute)
+
+
+class CacheBody(BaseModel):
+    """SkyRL says it in a body, vLLM's clients in the query."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    reset_running_requests: bool = False
+
+
+@router.post("/reset_prefix_cache")
+async def reset_prefix_cache(
+    worker: Worker,
+    body: Annotated[CacheBody, Depends(Parsed(CacheBody, empty=b"{}"))],
+    *,
+    reset_running_requests: bool = False,
+) -> Response:
+    """Empty the KV and prefix cache; ``success`` is vLLM's own word."""
+    is_forced = reset_running_requests or body.reset_running_requests
+    return told(success=await worker.reset_cache(reset_running=is_forced))
+
+
+@router.get("/get_world_size")
+async def get_world_size(worker: Worker, *, include_dp: bool = True) -> Response:
+    """Tell how many ranks the engine has."""
+    return told(world_size=await worker.world_size(include_dp=include_dp))
+
+
+@router.get("/v1/models")
+@router.get("/metrics")
+async def relay(worker: Worker, request: Request) -> Response:
+    """Pass on the engine's answer, byte for byte."""
+    found = await worker.relayed(request.url.path)
+    return Response(found.body, found.status, media_type=found.content_type)
+
+
+async def health(request: Request) -> Response:
+    """Tell whether the engine answers; needs no credentials."""
+    is_up = (await trainer_of(request)).state.stage is not Stage.DOWN
+    return JSONResponse({"status": "ok" if is_up else "unhealthy"}, 200 if is_up else 503)
+
+
+async def liveness(request: Request) -> Response:
+    """Tell the same in prime-rl's words, at once."""
+    is_up = (await trainer_of(request)).state.stage is not Stage.DOWN
+    return JSONResponse({"status": "ok" if is_up else "engine_unresponsive"}, 200 if is_up else 503)

@@ -1,0 +1,74 @@
+"""How trainers are answered: compact JSON with its length, and every refusal in one form.
+
+Some of these clients look at the HTTP status and some at ``status`` in the body, so a
+refusal says it in both.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.responses import JSONResponse, Response
+
+from rlfleet_contract.models import WorkerReport
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.bodies import complaint
+from rlfleet_sidecar.dialects.meaning import status_of
+from rlfleet_sidecar.dialects.trainer import Trainer
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.work import SupersededError
+
+_CONFLICT = 409
+Fields = dict[str, Any]
+
+
+class DialectRoute(APIRoute):
+    """A route whose refusals are told in the trainers' form."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Wrap the handler of the route and of all that it depends on."""
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except SidecarError as error:
+                return refusal(error)
+            except RequestValidationError as error:
+                return refusal(SidecarError(Code.INVALID_REQUEST, complaint(error.errors())))
+
+        return handle
+
+
+def told(**fields: object) -> Response:
+    """Answer with these fields."""
+    return JSONResponse(fields)
+
+
+def refusal(error: SidecarError, status: int | None = None) -> Response:
+    """Answer with why not."""
+    fields = {"status": "error"} | error.problem().model_dump(mode="json")
+    if isinstance(error, SupersededError):
+        # Repeated, it would take the place of what took its.
+        status = _CONFLICT
+    return JSONResponse(fields, status or status_of(error.code))
+
+
+def shown(report: WorkerReport) -> Fields:
+    """Tell which version is proved, and by what."""
+    proof = report.proof
+    layers = [] if proof is None else [str(layer) for layer in proof.verified_by]
+    return {"weight_version": report.proved, "verified_by": layers}
+
+
+async def trainer_of(request: Request) -> Trainer:
+    """Find the worker that this application is about, as trainers see it."""
+    trainer = request.app.state.trainer
+    if not isinstance(trainer, Trainer):
+        raise TypeError("the application has no trainer")
+    return trainer
+
+
+Worker = Annotated[Trainer, Depends(trainer_of)]

@@ -1,0 +1,194 @@
+"""Does what a trainer asks for, by the same commands as anybody without a fence.
+
+It must stay true that nothing here touches gate, pause or weights but by a command
+through the fencing, and that an update which did not end well is written down: the
+resume which such trainers send in any case must find it.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import NoReturn
+from uuid import uuid4
+
+from rlfleet_contract.api import BASE_VERSION
+from rlfleet_contract.models import (
+    KVCache,
+    PauseMode,
+    PauseRequest,
+    PrepareRequest,
+    ResumeRequest,
+    UpdateRequest,
+    WorkerReport,
+)
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.act import within
+from rlfleet_sidecar.dialects import meaning
+from rlfleet_sidecar.engine import Engine, Relayed
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.fencing import Fencing
+from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.place import Layout
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.swap import State
+
+_PAUSE_S = 240.0
+"""Shorter than prime-rl waits for one pause, 300 s, so that it is told why."""
+_LOOK_S = 4.0
+"""Shorter than prime-rl waits for /metrics, 5 s."""
+_FLUSH_S = 30.0
+
+
+class Trainer:
+    """The worker as clients see it that know neither operations nor versions."""
+
+    def __init__(
+        self, settings: Settings, engine: Engine, journal: Journal, fencing: Fencing
+    ) -> None:
+        self._settings = settings
+        self._layout = Layout.of(settings.weights_path)
+        self._engine = engine
+        self._journal = journal
+        self._fencing = fencing
+        self._updates: dict[str, asyncio.Task[WorkerReport]] = {}
+        """Those under way, by version."""
+        self._preserving: str | None = None
+        """The operation whose pause asked for the caches to be kept; forgotten, they are
+        emptied."""
+
+    @property
+    def state(self) -> State:
+        """How the worker stands."""
+        return self._journal.state
+
+    async def pause(self, mode: PauseMode, *, clear_cache: bool) -> WorkerReport:
+        """Pause, and begin a change: how the one before ended does not matter any more."""
+        operation = self._operation()
+        request = PauseRequest(
+            operation=operation,
+            version=meaning.held(self.state),
+            mode=mode,
+            kv_cache=KVCache.RESET if clear_cache else KVCache.PRESERVE,
+            timeout_s=_PAUSE_S,
+            ttl_s=self._settings.trainer_ttl_s,
+        )
+        report = await self._fencing.unfenced(request)
+        self._preserving = None if clear_cache else operation
+        self._journal.trainer_failed(None)
+        return report
+
+    async def resume(self) -> WorkerReport:
+        """Open the gate over what is proved, unless the last update did not end well."""
+        updating = next(iter(self._updates), None)
+        meaning.demand_resumable(self.state, self._journal.trainer_failure, updating)
+        return await self._fencing.unfenced(
+            ResumeRequest(operation=self._operation(), version=meaning.held(self.state))
+        )
+
+    async def update(
+        self,
+        directory: str,
+        *,
+        named: str | None = None,
+        must_be_paused: bool = False,
+        preserve: bool = True,
+    ) -> WorkerReport:
+        """Wait for a version, check it, load it and prove it; the same update joins this one.
+
+        Args:
+            directory: The version's own, as this worker sees it.
+            named: What the caller calls the version; None: it does not say.
+            must_be_paused: Refuse a worker that is not.
+            preserve: Let the caches live if the pause before asked for that.
+
+        """
+        try:
+            version = self._version_of(directory, named)
+            if must_be_paused:
+                meaning.demand_paused(self.state)
+            return await self._joined(version, preserve=preserve)
+        except SidecarError as error:
+            self._journal.trainer_failed(error.problem())
+            raise
+
+    def refuse_update(self, why: str) -> NoReturn:
+        """Refuse an update of a kind that is not served; a resume after it is refused too."""
+        error = SidecarError(Code.INVALID_REQUEST, why)
+        self._journal.trainer_failed(error.problem())
+        raise error
+
+    async def reset_cache(self, *, reset_running: bool) -> bool:
+        """Empty the KV and prefix cache; tells whether vLLM did."""
+        meaning.demand_up(self.state)
+        self._fencing.demand_unled(meaning.PREFIX)
+        async with within(Code.FLUSH_FAILED, _FLUSH_S):
+            return await self._engine.reset_cache(reset_running=reset_running)
+
+    async def world_size(self, *, include_dp: bool = True) -> int:
+        """Tell how many ranks the engine has."""
+        async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
+            return await self._engine.world_size(include_dp=include_dp)
+
+    async def relayed(self, path: str) -> Relayed:
+        """Return the engine's own answer."""
+        async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
+            return await self._engine.relayed(path)
+
+    async def landed(self) -> None:
+        """Wait until no update is under way."""
+        if self._updates:
+            await asyncio.wait(self._updates.values())
+
+    async def _joined(self, version: str, *, preserve: bool) -> WorkerReport:
+        task = self._updates.get(version)
+        if task is None:
+            task = asyncio.create_task(self._update(version, preserve=preserve))
+            self._updates[version] = task
+            task.add_done_callback(lambda done: self._ended(version, done))
+        return await asyncio.shield(task)
+
+    def _ended(self, version: str, task: asyncio.Task[WorkerReport]) -> None:
+        self._updates.pop(version)
+        # Whoever waited has the error; if nobody did, it is written down here.
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, SidecarError):
+            self._journal.trainer_failed(error.problem())
+
+    async def _update(self, version: str, *, preserve: bool) -> WorkerReport:
+        state, settings, operation = self.state, self._settings, self._operation()
+        meaning.demand_up(state)
+        await self._fencing.unfenced(
+            PrepareRequest(
+                operation=operation,
+                version=version,
+                timeout_s=settings.trainer_prepare_s,
+                wait_s=settings.trainer_wait_s,
+            )
+        )
+        is_kept = preserve and self._preserving == operation
+        report = await self._fencing.unfenced(
+            UpdateRequest(
+                operation=operation,
+                version=version,
+                through=meaning.through(state),
+                kv_cache=KVCache.PRESERVE if is_kept else KVCache.RESET,
+                ttl_s=settings.trainer_ttl_s,
+            )
+        )
+        self._journal.trainer_failed(None)
+        return report
+
+    def _version_of(self, directory: str, named: str | None) -> str:
+        is_model = Path(directory) == self._settings.model_path
+        version = BASE_VERSION if is_model else self._layout.version_of(directory)
+        if named not in {None, version}:
+            raise SidecarError(
+                Code.INVALID_REQUEST,
+                f"weight_version: {directory:.300} is version {version} and not {named:.128}: a"
+                " version is the name of its directory",
+            )
+        return version
+
+    def _operation(self) -> str:
+        lead = self._journal.lead
+        led_by = None if lead is None else (lead.operation, lead.epoch)
+        return meaning.operation_of(led_by, meaning.PREFIX + uuid4().hex[:12])

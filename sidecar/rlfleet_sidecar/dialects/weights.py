@@ -1,0 +1,126 @@
+"""Weights by directory, as prime-rl and vLLM's own clients ask for them.
+
+Weights that are sent from GPU to GPU are refused, and told so at each of their routes.
+"""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.bodies import Parsed
+from rlfleet_sidecar.dialects import meaning
+from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, shown, told
+from rlfleet_sidecar.dialects.trainer import Trainer
+from rlfleet_sidecar.errors import SidecarError
+
+TRANSFER = (
+    "weights that are sent between GPUs are not served yet: write them to a directory and send"
+    ' {"weight_dir": DIRECTORY}'
+)
+_UPDATE_RPC, _RELOAD_RPC, _LIVENESS_RPC = (
+    "update_weights_from_path",
+    "reload_weights",
+    "liveness_probe",
+)
+METHODS = (_UPDATE_RPC, _RELOAD_RPC, _LIVENESS_RPC)
+"""What /collective_rpc carries out."""
+router = APIRouter(route_class=DialectRoute)
+
+
+class _Body(BaseModel):
+    """Clients of many releases send it: what is not known is left unread."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class UpdateBody(_Body):
+    """One of the two, by its key; a directory may be null."""
+
+    weight_dir: str | None = None
+    update_info: dict[str, Any] | None = None
+
+
+class VersionBody(_Body):
+    """A label, in vLLM's words."""
+
+    new_version: str
+
+
+class RpcBody(_Body):
+    """A method of the engine's workers."""
+
+    method: str
+    args: list[Any] = Field(default_factory=list)
+    named: dict[str, Any] = Field(default_factory=dict, validation_alias=AliasChoices("kwargs"))
+
+
+@router.post("/update_weights")
+async def update_weights(
+    worker: Worker, body: Annotated[UpdateBody, Depends(Parsed(UpdateBody))]
+) -> Response:
+    """Load the version that lies in a directory and prove it; null loads nothing."""
+    if len(body.model_fields_set) != 1:
+        worker.refuse_update("body: send exactly one of weight_dir and update_info")
+    if "update_info" in body.model_fields_set:
+        worker.refuse_update(f"update_info: {TRANSFER}")
+    if not body.weight_dir:
+        return told(
+            status="ok",
+            message="nothing was loaded: weight_dir names no directory",
+            weight_version=worker.state.proved,
+        )
+    return told(status="ok", **shown(await worker.update(body.weight_dir)))
+
+
+@router.get("/weight_info")
+async def weight_info(worker: Worker) -> Response:
+    """Tell the version that was proved; null while none is."""
+    return told(weight_version=worker.state.proved)
+
+
+@router.post("/update_weight_version")
+async def update_weight_version(
+    worker: Worker, body: Annotated[VersionBody, Depends(Parsed(VersionBody))]
+) -> Response:
+    """Agree to the version that was proved, and to no other."""
+    named = meaning.demand_proved(worker.state, body.new_version)
+    return told(success=True, new_version=named)
+
+
+@router.post("/collective_rpc")
+async def collective_rpc(
+    worker: Worker, body: Annotated[RpcBody, Depends(Parsed(RpcBody))]
+) -> Response:
+    """Carry out one of a few methods that prime-rl and vLLM's clients call."""
+    if body.method not in METHODS:
+        worker.refuse_update(f"method: {body.method:.100} is none of {', '.join(METHODS)}")
+    ranks = await worker.world_size()
+    if body.method != _LIVENESS_RPC:
+        await worker.update(_directory(worker, body))
+    return told(results=[None] * ranks)
+
+
+def _directory(worker: Trainer, body: RpcBody) -> str:
+    """Find the directory: an argument, for there is no place to say that none was loaded."""
+    name = "weight_dir" if body.method == _UPDATE_RPC else "weights_path"
+    found = [*body.args, *(body.named[key] for key in body.named if key == name)]
+    if len(found) != 1 or not isinstance(found[0], str) or not found[0]:
+        worker.refuse_update(f"args: {body.method} takes one directory, as {name}")
+    return found[0]
+
+
+@router.post("/start_weight_update")
+@router.post("/finish_weight_update")
+async def transfer(worker: Worker) -> Response:
+    """Refuse: weights that are sent between GPUs are not served."""
+    worker.refuse_update(TRANSFER)
+
+
+@router.post("/init_broadcaster")
+@router.post("/init_weight_transfer_engine")
+async def init_transfer() -> Response:
+    """Refuse: weights that are sent between GPUs are not served."""
+    raise SidecarError(Code.INVALID_REQUEST, TRANSFER)

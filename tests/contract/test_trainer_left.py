@@ -1,0 +1,56 @@
+"""A trainer that is gone: its change ends as any other that nobody leads."""
+
+import asyncio
+
+import pytest
+
+from rlfleet_contract.models import Stage
+from tests.contract.conftest import settled
+from tests.contract.subject import Subject
+from tests.contract.transcripts import PAUSE, Call, send, update
+from tests.fakes.engine import Behaviour
+from tests.fakes.worker import Worker
+
+TTL_S = 0.6
+LATE_S = 2.0
+
+
+@pytest.fixture
+def identity() -> dict[str, object]:
+    return {"trainer_ttl_s": TTL_S, "trainer_prepare_s": TTL_S / 2}
+
+
+@pytest.fixture
+async def paused(subject: Subject) -> Subject:
+    """A worker that serves the first version and was paused by a trainer."""
+    await subject.serve("step-1")
+    await send(PAUSE, subject)
+    return subject
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [((), "step-1"), ((update("step-2"),), "step-2")],
+    ids=["before the update", "before the resume"],
+)
+async def test_a_trainer_that_dies_leaves_no_worker_paused(
+    fake: Worker, paused: Subject, calls: tuple[Call, ...], expected: str
+) -> None:
+    for call in calls:
+        await send(call, paused)
+
+    async with asyncio.timeout(TTL_S + LATE_S):
+        report = await settled(fake, lambda report: report.stage is Stage.OPEN)
+
+    assert report.proved == expected
+
+
+async def test_an_engine_in_doubt_whose_trainer_died_is_ended(
+    fake: Worker, paused: Subject
+) -> None:
+    fake.engine.behaviour = Behaviour(reload_fails=True)
+    await send(update("step-2", 422), paused)
+
+    async with asyncio.timeout(TTL_S + LATE_S):
+        await settled(fake, lambda report: report.stage is Stage.DOWN)
+    assert not fake.engine.gate.is_open

@@ -1,0 +1,284 @@
+"""Clients of trainers as they are, played against a worker: each right turn and each wrong one."""
+
+import pytest
+
+from tests.contract.subject import Subject
+from tests.contract.transcripts import (
+    ANY,
+    HELD,
+    PAUSE,
+    RESUME,
+    RUNS,
+    Call,
+    Engine,
+    Step,
+    Touch,
+    Write,
+    dynamo,
+    play,
+    resume_refused,
+    serves,
+    update,
+)
+from tests.fakes.engine import Behaviour
+from tests.fakes.worker import Worker
+
+DISK = {"model_path": "{weights}/step-2", "engine_rpc": "update_weights_from_path"}
+KEEP = {"mode": "keep", "clear_cache": False}
+
+HONEST: dict[str, tuple[Step, ...]] = {
+    "prime-rl: start-up and one step": (
+        Call("GET /health"),
+        Call("GET /v1/models", fields={"data": ANY}),
+        PAUSE,
+        update("step-1"),
+        RESUME,
+        RUNS,
+        Call("GET /metrics"),
+        PAUSE,
+        HELD,
+        update("step-2", verified_by=ANY),
+        HELD,
+        RESUME,
+        RUNS,
+        serves("step-2"),
+    ),
+    "prime-rl: the version that is served already": (PAUSE, update("step-1"), RESUME, RUNS),
+    "prime-rl: nothing to load": (
+        PAUSE,
+        *(
+            Call(
+                "POST /update_weights",
+                fields={"status": "ok", "message": "nothing was loaded", "weight_version": ANY},
+                body={"weight_dir": nothing, "version_uid": "v3"},
+            )
+            for nothing in (None, "")
+        ),
+        RESUME,
+        serves("step-1"),
+    ),
+    "prime-rl: pause and resume are sent again when an answer was lost": (
+        *[PAUSE] * 3,
+        HELD,
+        *[update("step-2")] * 2,
+        *[RESUME] * 3,
+        RUNS,
+    ),
+    "prime-rl: its broadcaster is not served, and it does not repeat that": (
+        Call(
+            "POST /init_broadcaster",
+            400,
+            {"status": "error", "message": "not served"},
+            {"host": "h", "port": 29501, "rank_offset": 0, "inference_world_size": 2},
+        ),
+        PAUSE,
+        update("step-2"),
+        RESUME,
+    ),
+    "prime-rl: a directory outside, and the resume after it": (
+        PAUSE,
+        Call(
+            "POST /update_weights",
+            422,
+            {"status": "error", "code": "PathRefused", "message": "/etc/step-2"},
+            {"weight_dir": "/etc/step-2"},
+        ),
+        resume_refused(),
+        HELD,
+        PAUSE,
+        update("step-2"),
+        RESUME,
+        serves("step-2"),
+    ),
+    "prime-rl: a damaged checkpoint, and the resume after it": (
+        PAUSE,
+        update("step-truncated", 422, code="CheckpointInvalid", retryable=False),
+        resume_refused(message="CheckpointInvalid"),
+        HELD,
+        serves("step-1"),
+        PAUSE,
+        RESUME,
+        serves("step-1"),
+        RUNS,
+    ),
+    "prime-rl through Dynamo's admin URL": (
+        PAUSE,
+        Call(
+            "POST /collective_rpc",
+            fields={"results": [None]},
+            body={
+                "method": "update_weights_from_path",
+                "timeout": 720,
+                "args": ["{weights}/step-2"],
+                "kwargs": {},
+            },
+        ),
+        RESUME,
+        serves("step-2"),
+    ),
+    "SkyRL: the parts that control": (
+        Call("GET /get_world_size", fields={"world_size": 1}, body={}),
+        Call("POST /reset_prefix_cache", fields={"success": ANY}, body={}),
+        Call(
+            "POST /reset_prefix_cache",
+            fields={"success": True},
+            body={"reset_running_requests": True},
+        ),
+        PAUSE,
+        RESUME,
+        Call("POST /sleep?level=1", 400, {"status": "error", "message": "level"}),
+        Call("POST /wake_up?tags=weights&tags=kv_cache", fields={"tags": ["weights", "kv_cache"]}),
+        RUNS,
+    ),
+    "SkyRL: weights between GPUs are refused, and so is the resume": (
+        Call("POST /init_weight_transfer_engine", 400, {"message": "GPU"}, {"init_info": {}}),
+        PAUSE,
+        Call("POST /update_weights", 400, {"message": "update_info"}, {"update_info": {}}),
+        resume_refused(),
+        PAUSE,
+        Call("POST /collective_rpc", 400, {"message": "is none of"}, {"method": "skyrl_update"}),
+        resume_refused(),
+    ),
+    "TRL: its own way to vLLM": (
+        Call("GET /get_world_size", fields={"world_size": 1}),
+        PAUSE,
+        Call("POST /start_weight_update", 400, {"message": "GPU"}, {"is_checkpoint_format": True}),
+        Call("POST /finish_weight_update", 400, {"message": "GPU"}),
+        resume_refused(),
+    ),
+    "vime: a sleep of level 0 is a pause": (
+        Call("POST /reset_prefix_cache?reset_running_requests=False&reset_external=False"),
+        Call("POST /sleep?level=0", fields={"status": "sleeping", "level": 0}),
+        Call("GET /is_sleeping", fields={"is_sleeping": True}),
+        Call("POST /wake_up", fields={"status": "awake", "tags": None}),
+        Call("GET /is_sleeping", fields={"is_sleeping": False}),
+    ),
+    "vLLM: a version is not declared": (
+        serves("step-1"),
+        Call(
+            "POST /update_weight_version",
+            fields={"success": True, "new_version": "step-1"},
+            body={"new_version": "step-1"},
+        ),
+        Call("POST /update_weight_version", 409, {"message": "step-1"}, {"new_version": "9"}),
+        serves("step-1"),
+    ),
+    "Dynamo: its Python worker's routes": (
+        dynamo("update_weights_from_disk", 409, DISK, message="pause_generation first"),
+        dynamo("pause_generation", body=KEEP, mode="keep", clear_cache=False, message=ANY),
+        dynamo("update_weights_from_disk", body=DISK, version="step-2", message=ANY),
+        dynamo("resume_generation"),
+        dynamo("get_weight_version", version="step-2", version_declared=True),
+        dynamo("flush_cache", success=True),
+        dynamo("liveness_probe", alive=True),
+    ),
+    "Dynamo: a failure is told in the body and by the code, and nothing resumes": (
+        dynamo("pause_generation", body=KEEP),
+        dynamo("update_weights_from_disk", 400, DISK | {"weight_version": "7"}, message="step-2"),
+        dynamo("resume_generation", 409, message="the last update failed"),
+        dynamo("init_weights_update_group", 400, {"host": "h"}, message="GPU"),
+        dynamo("update_weights_from_distributed", 400, {"weight_dir": "/w"}, message="GPU"),
+        dynamo("load_lora", 404, message="there is no /engine/load_lora"),
+        dynamo("pause_generation", 400, {"mode": "later"}, message="mode: later"),
+    ),
+    "Dynamo: its native sidecar's routes": (
+        Call("POST /engine/control/pause_generation", fields={"status": "paused"}, body={}),
+        Call("POST /engine/control/is_paused", fields={"is_paused": True}),
+        dynamo("update/start_weight_update", 400, message="GPU"),
+        Call("POST /engine/control/resume_generation", 409, {"status": "error"}, {}),
+        Call("POST /engine/control/sleep", fields={"status": "sleeping"}, body={"level": 0}),
+        Call("POST /engine/control/wake_up", fields={"status": "awake"}, body={}),
+        Call("POST /engine/control/get_weight_version", fields={"weight_version": "step-1"}),
+        dynamo("update/update_weight_version", 409, {"new_version": "step-2"}),
+    ),
+}
+"""Against any worker, a fake one or a real one, that serves step-1."""
+
+LIES: dict[str, tuple[Step, ...]] = {
+    "prime-rl: a reload that fails is final, and its resume is refused": (
+        PAUSE,
+        Engine(Behaviour(reload_fails=True)),
+        update("step-2", 422, code="ReloadFailed", retryable=False),
+        resume_refused("EngineInDoubt"),
+        PAUSE,
+        Call("POST /resume", 409, {"code": "EngineInDoubt"}),
+        Engine(),
+        update("step-1"),
+        RESUME,
+        serves("step-1"),
+        RUNS,
+    ),
+    "prime-rl: weights that do not take are final": (
+        PAUSE,
+        Engine(Behaviour(wobbles=True)),
+        update("step-2", 422, code="ProofFailed"),
+        resume_refused("EngineInDoubt"),
+        HELD,
+        serves(None),
+    ),
+    "prime-rl: what a repeat can mend is repeated": (
+        Engine(Behaviour(pause_fails=True)),
+        Call("POST /pause?mode=keep&clear_cache=false", 502, {"code": "PauseFailed"}),
+        Engine(),
+        PAUSE,
+        Engine(Behaviour(pause_fails=True)),
+        update("step-2", 502, code="PauseFailed", retryable=True),
+        Engine(),
+        update("step-2"),
+        RESUME,
+        serves("step-2"),
+    ),
+    "prime-rl: it gave up, and its resume is refused though the engine runs on": (
+        Call("POST /pause"),
+        Engine(Behaviour(flush_fails=True)),
+        update("step-2", 502, code="FlushFailed"),
+        RUNS,
+        resume_refused(message="FlushFailed"),
+        serves("step-1"),
+        Engine(),
+        PAUSE,
+        RESUME,
+    ),
+    "prime-rl: NCCL_READY lies beside the weights": (
+        Write("step-7"),
+        PAUSE,
+        Touch("{weights}/step-7/NCCL_READY"),
+        update("step-7"),
+        RESUME,
+        serves("step-7"),
+    ),
+    "prime-rl: it made the directory itself, and nobody wrote into it": (
+        PAUSE,
+        Touch("{weights}/step-8/NCCL_READY"),
+        update("step-8", 425, code="CheckpointIncomplete", message="no marker"),
+        resume_refused(message="CheckpointIncomplete"),
+    ),
+    "Dynamo: caches that could not be emptied": (
+        Engine(Behaviour(flush_fails=True)),
+        dynamo("flush_cache", 502, message="blocks"),
+        Call("POST /reset_prefix_cache", fields={"success": False}),
+    ),
+}
+"""Against the fake worker, which can lie; it waits 0.2 s for a version."""
+
+
+@pytest.fixture
+def identity() -> dict[str, object]:
+    """What the fake worker is told besides: not to wait long for a version."""
+    return {"trainer_wait_s": 0.2}
+
+
+@pytest.mark.parametrize("name", HONEST)
+async def test_a_client_is_answered_as_it_expects(subject: Subject, name: str) -> None:
+    await subject.serve("step-1")
+
+    await play(HONEST[name], subject)
+
+
+@pytest.mark.parametrize("name", LIES)
+async def test_a_client_is_answered_rightly_when_something_goes_wrong(
+    subject: Subject, fake: Worker, name: str
+) -> None:
+    await subject.serve("step-1")
+
+    await play(LIES[name], subject, fake)

@@ -1,0 +1,134 @@
+"""What a trainer's call means, as tables."""
+
+import pytest
+
+from rlfleet_contract.models import PauseMode, Stage, Verb
+from rlfleet_contract.problems import MEANINGS, Code, Problem
+from rlfleet_sidecar.dialects import meaning
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.place import Layout
+from rlfleet_sidecar.swap import State
+
+AT_REST = {Stage.DOWN, Stage.CLOSED, Stage.OPEN}
+FAILURE = Problem.of(Code.CHECKPOINT_INVALID, "why", version="step-2")
+
+
+PASSING = {Code.BUSY, Code.NOT_PREPARED, Code.ENGINE_RESTARTED}
+"""What passes by itself, in the time for which such a client repeats."""
+FINAL = {Code.RELOAD_FAILED, Code.PROOF_FAILED, Code.CACHE_FULL}
+"""What nobody mends by repeating."""
+
+
+@pytest.mark.parametrize("code", Code)
+def test_a_client_that_repeats_every_5xx_is_told_one_only_where_that_helps(code: Code) -> None:
+    status, own = meaning.status_of(code), MEANINGS[code].status
+
+    assert (status >= 500) == (code in PASSING or (own >= 500 and code not in FINAL))
+    assert status < 500 or MEANINGS[code].retryable
+    assert status == own or code in PASSING | FINAL
+
+
+@pytest.mark.parametrize(
+    ("word", "mode"),
+    [
+        (None, PauseMode.KEEP),
+        ("keep", PauseMode.KEEP),
+        ("wait", PauseMode.WAIT),
+        ("abort", PauseMode.ABORT),
+    ],
+)
+def test_a_mode_is_one_of_vllm_s_words(word: str | None, mode: PauseMode) -> None:
+    assert meaning.mode_of(word) is mode
+
+
+@pytest.mark.parametrize("word", ["", "Keep", "later", "keep "])
+def test_another_mode_is_refused(word: str) -> None:
+    with pytest.raises(SidecarError, match="mode"):
+        meaning.mode_of(word)
+
+
+@pytest.mark.parametrize(
+    ("led_by", "expected"),
+    [
+        (None, "new"),
+        (("trainer-1", None), "trainer-1"),
+        (("trainer-1", 3), "new"),
+        (("rollout-1", 3), "new"),
+        (("a person's", None), "new"),
+    ],
+)
+def test_a_call_belongs_to_the_change_that_a_trainer_leads(
+    led_by: tuple[str, int | None] | None, expected: str
+) -> None:
+    assert meaning.operation_of(led_by, "new") == expected
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_paused_worker_stays_so_after_an_update(stage: Stage) -> None:
+    assert meaning.through(State(stage)) is (Verb.RESUME if stage in AT_REST else Verb.VERIFY)
+    assert meaning.is_paused(State(stage)) is (stage is not Stage.OPEN)
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_only_what_a_trainer_means_to_open_is_opened(stage: Stage) -> None:
+    state = State(stage, proved="step-1")
+    meaning.demand_resumable(state, None, None)
+    with pytest.raises(SidecarError, match="step-9 has not ended"):
+        meaning.demand_resumable(state, None, "step-9")
+    with pytest.raises(SidecarError, match=r"CheckpointInvalid: why.*step-1") as caught:
+        meaning.demand_resumable(state, FAILURE, None)
+    assert MEANINGS[caught.value.code].status == 409
+
+
+@pytest.mark.parametrize(
+    ("state", "version"),
+    [
+        (State(Stage.OPEN, installed="step-2", proved="step-2"), "step-2"),
+        (State(Stage.CLOSED, installed="base"), "base"),
+        (State(Stage.DOUBT), "base"),
+    ],
+)
+def test_a_pause_is_about_what_the_engine_holds(state: State, version: str) -> None:
+    assert meaning.held(state) == version
+
+
+@pytest.mark.parametrize("stage", AT_REST)
+def test_a_worker_that_was_not_paused_is_told_so(stage: Stage) -> None:
+    with pytest.raises(SidecarError, match="does not answer" if stage is Stage.DOWN else "pause"):
+        meaning.demand_paused(State(stage))
+
+
+@pytest.mark.parametrize("stage", set(Stage) - AT_REST)
+def test_one_that_was_is_not(stage: Stage) -> None:
+    meaning.demand_paused(State(stage))
+
+
+def test_a_version_is_agreed_to_and_not_declared() -> None:
+    assert meaning.demand_proved(State(Stage.OPEN, proved="step-1"), "step-1") == "step-1"
+    for proved in (None, "step-2"):
+        with pytest.raises(SidecarError, match="step-1"):
+            meaning.demand_proved(State(Stage.OPEN, proved=proved), "step-1")
+
+
+LAYOUTS = ["/weights/{version}", "/w/runs/step_{version}/weight", "/{version}-of-7/a/b"]
+
+
+@pytest.mark.parametrize("template", LAYOUTS)
+def test_a_directory_is_known_by_its_name(template: str) -> None:
+    layout = Layout.of(template)
+    folder = layout.folder_of("7.a-b")
+
+    assert layout.version_of(str(folder)) == layout.version_of(f"{folder}/") == "7.a-b"
+
+
+@pytest.mark.parametrize("template", LAYOUTS)
+@pytest.mark.parametrize(
+    "path",
+    ["", ".", "/", "/weights", "/weights/base", "/weights/a/b", "/weights/../a", "weights/a",
+     "/w/runs/a/weight", "/w/runs/step_a", "/w/runs/step_/weight", "/a-of-7/a", "/weights/-a",
+     "/weights/a\n", "/w/runs/step_a/../step_a/weight"],
+)  # fmt: skip
+def test_no_other_directory_is_a_version_s(template: str, path: str) -> None:
+    with pytest.raises(SidecarError, match="is no version's directory") as caught:
+        Layout.of(template).version_of(path)
+    assert caught.value.code is Code.PATH_REFUSED
