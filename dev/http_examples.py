@@ -1,0 +1,176 @@
+"""One example for each route of the sidecar, in an order in which they can be played.
+
+docs/reference/http.md shows them, and tests/contract/test_http_examples.py plays them
+against a worker that has just started, so what is shown is what is answered.
+"""
+
+from typing import Any, NamedTuple
+
+
+class Example(NamedTuple):
+    """A request, and its answer or the telling part of it."""
+
+    request: str
+    """Method and path with query."""
+    answer: dict[str, Any] | str
+    body: dict[str, Any] | None = None
+    status: int = 200
+    has_more: bool = False
+    """Whether the answer holds more than is shown."""
+
+
+def _command(
+    path: str, version: str, answer: dict[str, Any], operation: str = "by-hand", **fields: Any
+) -> Example:
+    body = {"operation": operation, "version": version} | fields
+    return Example(f"POST /v1/rl/{path}", answer, body, has_more=True)
+
+
+def _post(path: str, answer: dict[str, Any], body: dict[str, Any] | None = None) -> Example:
+    return Example(f"POST {path}", answer, body)
+
+
+def _refused(
+    path: str, status: int, code: str, message: str, body: dict[str, Any] | None = None
+) -> Example:
+    answer = {"status": "error", "code": code, "message": message, "retryable": False}
+    return Example(f"POST {path}", answer, body, status, has_more=True)
+
+
+def _dynamo(name: str, answer: dict[str, Any], **body: Any) -> Example:
+    return Example(f"POST /engine/{name}", {"status": "ok"} | answer, body)
+
+
+_TRANSFER = (
+    "weights that are sent between GPUs are not served yet: write them to a directory and send"
+    ' {"weight_dir": DIRECTORY}'
+)
+
+
+def _no_transfer(path: str, body: dict[str, Any] | None = None) -> Example:
+    return _refused(path, 400, "InvalidRequest", _TRANSFER, body)
+
+
+_ALL = ["Installed", "Parameters", "Probe"]
+_LOADED = {"status": "ok", "weight_version": "step-2", "verified_by": _ALL}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example("GET /live", {"live": True}),
+    Example("GET /ready", {"ready": False}, status=503),
+    _command("prepare", "step-1", {"stage": "Closed", "prepared": "step-1"}),
+    _command("update_weights", "step-1", {"stage": "Open", "proved": "step-1"}, mode="Keep"),
+    Example("GET /v1/rl/state", {"stage": "Open", "proved": "step-1"}, has_more=True),
+    _command("prepare", "step-2", {"stage": "Open", "prepared": "step-2"}, "step-by-step"),
+    _command("pause", "step-2", {"stage": "Paused"}, "step-by-step", ttl_s=120),
+    _command("flush", "step-2", {"stage": "Paused"}, "step-by-step"),
+    _command("reload", "step-2", {"stage": "Loaded"}, "step-by-step"),
+    _command("verify", "step-2", {"stage": "Proved", "proved": "step-2"}, "step-by-step"),
+    _command("resume", "step-2", {"stage": "Open", "proved": "step-2"}, "step-by-step"),
+    Example("GET /health", {"status": "ok"}),
+    Example("GET /liveness", {"status": "ok"}),
+    Example("GET /v1/models", {"data": [{"id": "fake"}]}, has_more=True),
+    Example("GET /metrics", 'vllm:num_requests_running{engine="0",model_name="fake"} 0'),
+    Example("GET /get_world_size", {"world_size": 1}),
+    _command("prepare", "step-1", {"prepared": "step-1"}, "back"),
+    _command("update_weights", "step-1", {"proved": "step-1"}, "back"),
+    _post(
+        "/pause?mode=keep&clear_cache=false",
+        {"status": "paused", "mode": "keep", "clear_cache": False},
+    ),
+    Example("GET /is_paused", {"is_paused": True}),
+    _post("/update_weights", _LOADED, {"weight_dir": "/weights/step-2"}),
+    _post("/resume", {"status": "resumed"}),
+    _post(
+        "/update_weights",
+        {
+            "status": "ok",
+            "message": "nothing was loaded: weight_dir names no directory",
+            "weight_version": "step-2",
+        },
+        {"weight_dir": None},
+    ),
+    Example("GET /weight_info", {"weight_version": "step-2"}),
+    _post(
+        "/update_weight_version",
+        {"success": True, "new_version": "step-2"},
+        {"new_version": "step-2"},
+    ),
+    _post("/reset_prefix_cache", {"success": True}, {"reset_running_requests": True}),
+    _post("/sleep?level=0", {"status": "sleeping", "level": 0}),
+    Example("GET /is_sleeping", {"is_sleeping": True}),
+    _post("/wake_up?tags=scheduling", {"status": "awake", "tags": ["scheduling"]}),
+    _post(
+        "/collective_rpc",
+        {"results": [None]},
+        {"method": "update_weights_from_path", "args": ["/weights/step-2"], "kwargs": {}},
+    ),
+    _no_transfer("/init_broadcaster", {"host": "trainer", "port": 29501}),
+    _no_transfer("/init_weight_transfer_engine", {"init_info": {}}),
+    _no_transfer("/start_weight_update", {"is_checkpoint_format": True}),
+    _no_transfer("/finish_weight_update"),
+    _refused(
+        "/resume",
+        409,
+        "WrongStage",
+        f"the last update failed (InvalidRequest: {_TRANSFER}) and this worker holds step-2:"
+        " update it to a good version, or pause anew before resuming",
+    ),
+    _dynamo(
+        "pause_generation",
+        {"message": "paused", "mode": "keep", "clear_cache": False},
+        mode="keep",
+        clear_cache=False,
+    ),
+    _dynamo(
+        "update_weights_from_disk",
+        {"message": "loaded and proved", "version": "step-2"} | _LOADED,
+        model_path="/weights/step-2",
+    ),
+    _dynamo("resume_generation", {"message": "resumed"}),
+    _dynamo("flush_cache", {"success": True}),
+    _dynamo("is_paused", {"is_paused": False, "is_sleeping": False}),
+    _dynamo("liveness_probe", {"alive": True}),
+    _dynamo(
+        "get_weight_version",
+        {"version": "step-2", "version_declared": True, "weight_version": "step-2"},
+    ),
+    _dynamo(
+        "set_weight_version", {"success": True, "new_version": "step-2"}, weight_version="step-2"
+    ),
+    _no_transfer("/engine/init_weights_update_group", {"engine_rpc": "init_broadcaster"}),
+    _no_transfer("/engine/update_weights_from_distributed", {"weight_dir": "/weights/step-2"}),
+    _no_transfer("/engine/update_weights_from_tensor"),
+    _dynamo(
+        "control/pause_generation",
+        {"status": "paused", "message": "paused", "mode": "keep", "clear_cache": True},
+    ),
+    _dynamo("control/is_paused", {"is_paused": True, "is_sleeping": True}),
+    _dynamo("control/resume_generation", {"status": "resumed", "message": "resumed"}),
+    _dynamo("control/is_sleeping", {"is_paused": False, "is_sleeping": False}),
+    _dynamo(
+        "control/sleep",
+        {
+            "status": "sleeping",
+            "message": "paused",
+            "mode": "keep",
+            "clear_cache": True,
+            "level": 0,
+        },
+        level=0,
+    ),
+    _dynamo("control/wake_up", {"status": "awake", "message": "resumed", "tags": None}),
+    _dynamo(
+        "control/get_weight_version",
+        {"version": "step-2", "version_declared": True, "weight_version": "step-2"},
+    ),
+    _dynamo(
+        "update/update_weight_version",
+        {"success": True, "new_version": "step-2"},
+        new_version="step-2",
+    ),
+    _no_transfer("/engine/update/init_weight_transfer_engine", {"init_info": {}}),
+    _no_transfer("/engine/update/start_weight_update"),
+    _no_transfer("/engine/update/start_draft_weight_update"),
+    _no_transfer("/engine/update/update_weights", {"update_info": {}}),
+    _no_transfer("/engine/update/finish_weight_update"),
+)
