@@ -195,6 +195,8 @@ class Journal:
     def trainer_failed(self, problem: Problem | None) -> None:
         """Note why a trainer's update did not end well; None: its next change begins."""
         self._write(trainer_failure=problem)
+        if problem is not None:
+            _log.info("A trainer's update did not end well", extra=fields(**problem.model_dump()))
 
     def changed(self, change: Change) -> None:
         """Note that a change ended well."""

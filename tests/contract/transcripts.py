@@ -66,7 +66,7 @@ async def play(steps: Sequence[Step], subject: Subject, fake: Worker | None = No
                 assert fake is not None
                 fake.engine.behaviour = step.behaviour
             case Touch():
-                _touch(Path(_placed(step.path, subject)))
+                _touch(Path(placed(step.path, subject)))
             case Write():
                 write_version(Path(subject.weights), step.version, seed=9)
 
@@ -80,7 +80,7 @@ async def send(call: Call, subject: Subject) -> httpx.Response:
     """Send one request and hold the answer to what it must be."""
     method, _, path = call.request.partition(" ")
     reply = await subject.admin.request(
-        method, _placed(path, subject), json=_placed(call.body, subject)
+        method, placed(path, subject), json=placed(call.body, subject)
     )
     told = f"{call.request}: {reply.status_code} {reply.text}"
     assert reply.status_code == call.status, told
@@ -93,14 +93,14 @@ async def send(call: Call, subject: Subject) -> httpx.Response:
     return reply
 
 
-def _placed(value: Any, subject: Subject) -> Any:
+def placed(value: Any, subject: Subject) -> Any:
     """Put the directory of the versions in its place."""
     if isinstance(value, str):
         return value.replace("{weights}", subject.weights)
     if isinstance(value, dict):
-        return {key: _placed(inner, subject) for key, inner in value.items()}
+        return {key: placed(inner, subject) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_placed(inner, subject) for inner in value]
+        return [placed(inner, subject) for inner in value]
     return value
 
 
