@@ -95,7 +95,7 @@ class Journal:
 
     @property
     def trainer_failure(self) -> Problem | None:
-        """Why the last update that a trainer asked for did not end well.
+        """Why the last update that a trainer asked for did not end well, or has not yet.
 
         None after one that did, and after a trainer's next pause: whatever else is loaded
         meanwhile is not what that trainer means to resume.
@@ -193,10 +193,8 @@ class Journal:
             self.refused(problem)
 
     def trainer_failed(self, problem: Problem | None) -> None:
-        """Note why a trainer's update did not end well; None: its next change begins."""
+        """Note why a trainer's update did not end well, or has not yet; None: it did."""
         self._write(trainer_failure=problem)
-        if problem is not None:
-            _log.info("A trainer's update did not end well", extra=fields(**problem.model_dump()))
 
     def changed(self, change: Change) -> None:
         """Note that a change ended well."""

@@ -157,6 +157,25 @@ async def test_a_restarted_sidecar_still_refuses_the_resume_after_a_failed_updat
     await send(resume_refused(), paused)
 
 
+async def test_an_update_that_a_killed_sidecar_had_begun_counts_as_failed(
+    fake: Worker, paused: Subject, tmp_path: Path
+) -> None:
+    journal = tmp_path / "pod" / "state" / "worker.json"
+    waiting = updating(paused, "step-404")
+    await paused.until(lambda r: r.progress is not None and r.progress.waiting_for is not None)
+    left = journal.read_bytes()
+    await fake.stop_sidecar()
+    waiting.cancel()
+    journal.write_bytes(left)  # What a SIGKILL would have left.
+    await fake.start_sidecar()
+    await settled(fake, lambda report: report.stage is Stage.PAUSED)
+
+    await send(resume_refused(message="step-404 was not seen to end"), paused)
+
+    await send(update("step-2"), paused)
+    await send(RESUME, paused)
+
+
 async def test_a_trainer_does_not_cross_a_change_that_an_operator_leads(
     fake: Worker, subject: Subject
 ) -> None:

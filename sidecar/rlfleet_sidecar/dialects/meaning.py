@@ -75,6 +75,11 @@ def demand_paused(state: State) -> None:
         )
 
 
+def not_ended(version: str) -> Problem:
+    """Tell what stands of an update that has begun, until it has ended."""
+    return Problem.of(Code.BUSY, f"the update to {version} was not seen to end", version=version)
+
+
 def demand_resumable(state: State, failure: Problem | None, updating: str | None) -> None:
     """See that a resume, which names no version, opens what its trainer means to have opened."""
     if updating is not None:

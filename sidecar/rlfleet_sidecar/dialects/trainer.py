@@ -6,6 +6,7 @@ resume which such trainers send in any case must find it.
 """
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import NoReturn
 from uuid import uuid4
@@ -27,10 +28,12 @@ from rlfleet_sidecar.engine import Engine, Relayed
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.place import Layout
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.swap import State
 
+_log = logging.getLogger(__name__)
 _PAUSE_S = 240.0
 """Shorter than prime-rl waits for one pause, 300 s, so that it is told why."""
 _LOOK_S = 4.0
@@ -105,15 +108,15 @@ class Trainer:
             version = self._version_of(directory, named)
             if must_be_paused:
                 meaning.demand_paused(self.state)
-            return await self._joined(version, preserve=preserve)
         except SidecarError as error:
-            self._journal.trainer_failed(error.problem())
+            self._failed(error)
             raise
+        return await self._joined(version, preserve=preserve)
 
     def refuse_update(self, why: str) -> NoReturn:
         """Refuse an update of a kind that is not served; a resume after it is refused too."""
         error = SidecarError(Code.INVALID_REQUEST, why)
-        self._journal.trainer_failed(error.problem())
+        self._failed(error)
         raise error
 
     async def reset_cache(self, *, reset_running: bool) -> bool:
@@ -148,13 +151,19 @@ class Trainer:
 
     def _ended(self, version: str, task: asyncio.Task[WorkerReport]) -> None:
         self._updates.pop(version)
-        # Whoever waited has the error; if nobody did, it is written down here.
         error = None if task.cancelled() else task.exception()
         if isinstance(error, SidecarError):
-            self._journal.trainer_failed(error.problem())
+            self._failed(error)
+
+    def _failed(self, error: SidecarError) -> None:
+        problem = error.problem()
+        self._journal.trainer_failed(problem)
+        _log.info("A trainer's update did not end well", extra=fields(**problem.model_dump()))
 
     async def _update(self, version: str, *, preserve: bool) -> WorkerReport:
         state, settings, operation = self.state, self._settings, self._operation()
+        # Before anything is done: a sidecar that dies in the midst of it must find it.
+        self._journal.trainer_failed(meaning.not_ended(version))
         meaning.demand_up(state)
         await self._fencing.unfenced(
             PrepareRequest(
