@@ -135,6 +135,19 @@ async def test_the_caches_live_if_the_pause_asks_for_it(
     assert fake.engine.flushes - before == flushes
 
 
+@pytest.mark.parametrize(("mode", "reason"), [("abort", "abort"), ("wait", "length")])
+async def test_the_pause_s_mode_decides_about_requests_in_flight(
+    subject: Subject, mode: str, reason: str
+) -> None:
+    await subject.serve("step-1")
+    asked = asyncio.create_task(subject.complete(max_tokens=300))
+    await subject.until(lambda report: report.in_flight > 0)
+
+    assert (await subject.admin.post(f"/pause?mode={mode}")).json()["mode"] == mode
+
+    assert (await asyncio.wait_for(asked, 5)).json()["choices"][0]["finish_reason"] == reason
+
+
 async def test_requests_wait_from_the_pause_to_the_resume(fake: Worker, paused: Subject) -> None:
     asked = asyncio.create_task(paused.complete(max_tokens=2))
     await send(update("step-2"), paused)
