@@ -70,7 +70,9 @@ async def _run(options: argparse.Namespace) -> int:
     found = summary(outcomes, at, time.monotonic() - begun)
     _tell(found)
     if options.what == "all" and len(outcomes) >= CAMPAIGN:
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+        # The model check and the seeded defects have theirs in the same file.
+        known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        RESULTS.write_text(json.dumps(known | found, indent=2) + "\n")
     return int(bool(found["failed"] or found["not_fired"]))
 
 

@@ -66,9 +66,9 @@ def _tell(result: Result) -> None:
 
 def _record(results: list[Result]) -> None:
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    known["states"] = sum(result.states for result in results)
+    known["violations"] = sum(len(result.violations) for result in results)
     known["model"] = {
-        "states": sum(result.states for result in results),
-        "violations": sum(len(result.violations) for result in results),
         "seconds": round(sum(result.seconds for result in results), 1),
         "searches": len(results),
         "searches_whole": sum(result.is_whole for result in results),
