@@ -31,8 +31,6 @@ class Flight:
 
     def __init__(self) -> None:
         self._work: _Work | None = None
-        self.begun = 0
-        """How many commands have begun so far."""
 
     @property
     def key(self) -> Key | None:
@@ -45,7 +43,6 @@ class Flight:
         """Carry the command out, or wait for the same one that is under way."""
         if self._work is None:
             task = asyncio.create_task(work())
-            self.begun += 1
             self._work = _Work(key, task)
             task.add_done_callback(self._landed)
         elif self._work.key != key:

@@ -23,6 +23,8 @@ class Leadership:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self.taken = 0
+        """How many commands were taken so far; one that is refused is not."""
         self._deadline: float | None = None
         """By the monotonic clock; None while a command is being carried out."""
         lead = journal.lead
@@ -50,6 +52,7 @@ class Leadership:
             ttl_s = lead.ttl_s if lead is not None and same else DEFAULT_TTL_S
         self._journal.lead = Lead(operation=operation, epoch=epoch, ttl_s=ttl_s)
         self._deadline = None
+        self.taken += 1
 
     def renew(self) -> None:
         """Count anew: a command has ended, or its driver gave a sign."""

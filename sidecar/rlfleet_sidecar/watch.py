@@ -55,13 +55,14 @@ class Watch:
 
     async def look(self) -> None:
         """See how the engine stands, and act if nobody else does."""
-        flight = self._performer.flight
-        begun = flight.begun
+        flight, taken = self._performer.flight, self._leadership.taken
         if flight.key is not None:
             return
         gate = await self._seen()
-        if flight.begun != begun or 0 < self._silent < _SILENT_LOOKS:
-            # A command began meanwhile and what was seen is old, or nobody knows yet.
+        is_old = flight.key is not None or self._leadership.taken != taken
+        if is_old or 0 < self._silent < _SILENT_LOOKS:
+            # A command began meanwhile, or nobody knows yet. One that was refused changed
+            # nothing: whoever repeats such a one must not keep the sidecar from acting.
             return
         self._steps.heed(gate)
         if gate is None:
