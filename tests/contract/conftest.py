@@ -42,10 +42,16 @@ def identity() -> dict[str, str]:
 
 
 @pytest.fixture
+def kind() -> type[Worker]:
+    """Which worker it is; a module may have one of its own."""
+    return Worker
+
+
+@pytest.fixture
 async def fake(
-    tmp_path: Path, model: Path, weights: Path, identity: dict[str, str]
+    tmp_path: Path, model: Path, weights: Path, identity: dict[str, str], kind: type[Worker]
 ) -> AsyncIterator[Worker]:
-    worker = Worker(
+    worker = kind(
         "127.0.0.1",
         model,
         weights,

@@ -1,0 +1,57 @@
+"""Whoever repeats a command that is refused does not keep the sidecar from acting."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Code
+from tests.contract.conftest import settled
+from tests.contract.subject import Subject
+from tests.fakes.worker import Worker
+
+LOOK_S = 0.1
+"""How long a look at the engine takes: some commands come during each of them."""
+
+
+class Slow(Worker):
+    """Its engine takes its time to tell how its gate stands."""
+
+    def _application(self) -> Any:
+        inner: Any = super()._application()
+
+        async def slow(scope: Any, receive: Any, send: Any) -> None:
+            if (scope.get("path"), scope.get("method")) == (api.GATE_PATH, "GET"):
+                await asyncio.sleep(LOOK_S)
+            await inner(scope, receive, send)
+
+        return slow
+
+
+@pytest.fixture
+def kind() -> type[Worker]:
+    return Slow
+
+
+async def test_a_change_that_nobody_leads_ends_whatever_is_refused_meanwhile(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PREPARE_PATH, subject.versions.second, operation="a")
+    await subject.ok(api.PAUSE_PATH, subject.versions.second, operation="a", ttl_s=0.5)
+
+    refused = asyncio.create_task(_refused(subject))
+    report = await settled(fake, lambda report: report.stage is Stage.OPEN)
+    refused.cancel()
+    await asyncio.gather(refused, return_exceptions=True)
+
+    assert report.proved == subject.versions.first
+
+
+async def _refused(subject: Subject) -> None:
+    while True:
+        version = subject.versions.second
+        await subject.refused(Code.WRONG_STAGE, api.VERIFY_PATH, version, operation="a")
+        await asyncio.sleep(LOOK_S / 5)
