@@ -7,6 +7,8 @@ import pytest
 
 from dev import stage, target
 from dev.shell import Shell
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage
 from tests.contract.subject import Subject, Versions, client_of
 from tests.e2e.evidence import gathered
 from tests.e2e.scenario import FLEET, NAMESPACE, Fleet, Trainer, until
@@ -87,4 +89,13 @@ async def subject(shell: Shell, trainer: Trainer) -> AsyncIterator[Subject]:
     async with client_of(admin, **bearer) as a, client_of(engine) as e:
         # vLLM on two busy cores takes its time.
         a.timeout = e.timeout = httpx.Timeout(120)
-        yield Subject(a, e, "qwen", versions, "/data/weights")
+        made = Subject(a, e, "qwen", versions, "/data/weights")
+        yield made
+        await _let_go(made)
+
+
+async def _let_go(subject: Subject) -> None:
+    """Open a worker that a test has left paused: a trainer's pause lasts for long."""
+    report = await subject.report()
+    if report.stage is Stage.PAUSED and report.proved is not None:
+        await subject.ok(api.RESUME_PATH, report.proved, operation="after-the-test")
