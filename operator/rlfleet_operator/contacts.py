@@ -17,7 +17,7 @@ from rlfleet_contract.models import (
 )
 from rlfleet_contract.problems import Code
 from rlfleet_operator.adapters import metrics
-from rlfleet_operator.adapters.worker import WorkerClient
+from rlfleet_operator.adapters.worker import WorkerClient, url_of
 from rlfleet_operator.contact import Contact
 from rlfleet_operator.core.actions import Command, Prepare, Resume, Update
 from rlfleet_operator.core.world import Pod, Worker
@@ -74,8 +74,7 @@ class Contacts:
                     contact.asking.result()
         for name, pod in pods.items():
             if name not in self._by_name and pod.address is not None:
-                host = f"[{pod.address}]" if ":" in pod.address else pod.address
-                client = WorkerClient(f"http://{host}:{port}", self._limit)
+                client = WorkerClient(url_of(pod.address, port), self._limit)
                 self._by_name[name] = contact = Contact(client, pod)
                 contact.asking = self._spawn(contact, self._keep_asking(contact))
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 
 from rlfleet_contract.models import WorkerReport
-from rlfleet_operator.adapters.worker import WorkerClient
+from rlfleet_operator.adapters.worker import WorkerClient, url_of
 from rlfleet_operator.core.world import Pod
 from rlfleet_operator.errors import OperatorError
 
@@ -21,17 +21,13 @@ async def reports(pods: Mapping[str, Pod], token: str, port: int) -> dict[str, W
     limit = asyncio.Semaphore(_AT_ONCE)
     found = await asyncio.gather(
         *(
-            _report(f"http://{_host(pod.address)}:{port}", limit, token)
+            _report(url_of(pod.address, port), limit, token)
             for pod in pods.values()
             if pod.address is not None
         )
     )
     names = [name for name, pod in pods.items() if pod.address is not None]
     return dict(zip(names, found, strict=True))
-
-
-def _host(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
 
 
 async def _report(url: str, limit: asyncio.Semaphore, token: str) -> WorkerReport | str:

@@ -141,7 +141,7 @@ class Extension:
 
     async def _command(self, receive: Receive, send: Send) -> None:
         try:
-            command = GateCommand.model_validate_json(await _body(receive))
+            command = GateCommand.model_validate_json(await Held(receive).body(_MAX_COMMAND_BYTES))
         except ValidationError as error:
             await answer(send, 400, error.json(include_url=False, include_input=False).encode())
             return
@@ -177,15 +177,6 @@ def _own_gate() -> Gate:
 def _is_probe(scope: Scope) -> bool:
     headers = scope["headers"]
     return any(name == _PROBE for name, _ in headers) and is_local(scope.get("client"), headers)
-
-
-async def _body(receive: Receive) -> bytes:
-    body, more = b"", True
-    while more and len(body) <= _MAX_COMMAND_BYTES:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    return body
 
 
 async def _too_large(send: Send, limit: int) -> None:

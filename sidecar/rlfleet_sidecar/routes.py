@@ -19,6 +19,7 @@ from rlfleet_contract.models import (
 from rlfleet_sidecar.bodies import Parsed
 from rlfleet_sidecar.fence import Answer
 from rlfleet_sidecar.fencing import Fencing
+from rlfleet_sidecar.parts import part_of
 from rlfleet_sidecar.perform import Performer
 
 router = APIRouter()
@@ -26,18 +27,12 @@ router = APIRouter()
 
 async def performer_of(request: Request) -> Performer:
     """Find the worker that this application is about."""
-    performer = request.app.state.performer
-    if not isinstance(performer, Performer):
-        raise TypeError("the application has no performer")
-    return performer
+    return part_of(request, Performer)
 
 
 async def fencing_of(request: Request) -> Fencing:
     """Find what stands before that worker."""
-    fencing = request.app.state.fencing
-    if not isinstance(fencing, Fencing):
-        raise TypeError("the application has no fencing")
-    return fencing
+    return part_of(request, Fencing)
 
 
 Worker = Annotated[Fencing, Depends(fencing_of)]

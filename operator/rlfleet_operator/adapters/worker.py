@@ -33,6 +33,12 @@ _TLS = ssl.create_default_context()
 """One for all workers: to load the certificates takes 20 ms and a megabyte each time."""
 
 
+def url_of(address: str, port: int) -> str:
+    """Return where a pod's sidecar listens; an IPv6 address stands in brackets."""
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{port}"
+
+
 class WorkerClient:
     """Talks to one sidecar."""
 

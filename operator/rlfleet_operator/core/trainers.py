@@ -6,12 +6,13 @@ because some clients look at the one and some at the other.
 
 import re
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from rlfleet_contract.api import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.base import Reply, Request
+from rlfleet_contract.problems import Meaning
 from rlfleet_operator.core.status_rollout import time_of
 from rlfleet_operator.core.world import Fleet, Raw
 
@@ -35,15 +36,6 @@ class Fault(StrEnum):
     """Some workers did not prove the version."""
     UNAVAILABLE = "Unavailable"
     INTERNAL = "Internal"
-
-
-class Meaning(NamedTuple):
-    """What a fault says to whoever receives it."""
-
-    status: int
-    """HTTP status of the reply."""
-    retryable: bool
-    """Whether the same request may succeed later without anybody's change."""
 
 
 MEANINGS: dict[Fault, Meaning] = {

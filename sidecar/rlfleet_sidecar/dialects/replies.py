@@ -18,6 +18,7 @@ from rlfleet_sidecar.bodies import complaint
 from rlfleet_sidecar.dialects.meaning import status_of
 from rlfleet_sidecar.dialects.trainer import Trainer
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.parts import part_of
 from rlfleet_sidecar.work import SupersededError
 
 _CONFLICT = 409
@@ -65,10 +66,7 @@ def shown(report: WorkerReport) -> Fields:
 
 async def trainer_of(request: Request) -> Trainer:
     """Find the worker that this application is about, as trainers see it."""
-    trainer = request.app.state.trainer
-    if not isinstance(trainer, Trainer):
-        raise TypeError("the application has no trainer")
-    return trainer
+    return part_of(request, Trainer)
 
 
 Worker = Annotated[Trainer, Depends(trainer_of)]
