@@ -20,9 +20,14 @@ class GateState(Reply):
 
 
 class GateCommand(Request):
-    """Open or close the gate of exactly one boot of the engine."""
+    """Open or close the gate of exactly one boot of the engine.
 
-    action: Literal["open", "close"]
+    ``try`` closes it over a version that is not proved: what the engine answers meanwhile
+    to requests that passed the gate before is withheld. ``pass`` and ``fail`` end that, the
+    gate stays closed: what was withheld goes out, or ends with the marker of an abort.
+    """
+
+    action: Literal["open", "close", "try", "pass", "fail"]
     boot: str
     """Must be the engine's present boot: an engine that came anew stays closed."""
     version: Version | None = None

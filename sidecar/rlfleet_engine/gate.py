@@ -1,10 +1,10 @@
 """One flag and one version, shared by all API server processes of one engine start.
 
 A small file in memory holds the engine's boot identity, the flag, the version that the
-engine computes with, and a slot with the counts of each process. It must stay true that
-a file of an earlier boot counts as closed, that a process writes no slot but its own,
-and that a new version is written beside the old one before it counts: then a request
-costs a few bytes' read and two counters, and no lock.
+engine computes with and whether it was proved, and a slot with the counts of each process.
+It must stay true that a file of an earlier boot counts as closed, that a process writes no
+slot but its own, and that a new version is written beside the old one before it counts:
+then a request costs a few bytes' read and two counters, and no lock.
 """
 
 import asyncio
@@ -12,16 +12,20 @@ import fcntl
 import mmap
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-_MAGIC: Final = b"rlfgate2"
+_MAGIC: Final = b"rlfgate3"
 _BOOT_BYTES: Final = 64
 _FLAG: Final = len(_MAGIC) + _BOOT_BYTES
 _CHANGES: Final = struct.Struct("<I")
 _CHANGES_AT: Final = 76
+_TRIALS: Final = struct.Struct("<II")
+"""The last change that was proved, and the last that failed."""
+_TRIALS_AT: Final = 80
 _VERSIONS_AT: Final = 128
 _VERSION_BYTES: Final = 128
 _SLOTS_AT: Final = _VERSIONS_AT + 2 * _VERSION_BYTES
@@ -41,13 +45,24 @@ class Holding(NamedTuple):
     """Counts the changes of version in this boot: A, B, A are three."""
 
 
+class Standing(Enum):
+    """What is known of the weights that made an answer."""
+
+    PROVED = "proved"
+    ON_TRIAL = "on trial"
+    """Some of it may come from weights that are being proved."""
+    FAILED = "failed"
+    """Some of it may come from weights that failed their proof."""
+
+
 class Gate:
     """The gate as one process sees it; closed until somebody opens it for this boot."""
 
     def __init__(self, path: Path, boot: str) -> None:
         self.boot = boot
         self._map, self._slot = _attach(path, boot)
-        self._opened: asyncio.Event | None = None
+        self._opening = _Poller(lambda: self.is_open)
+        self._settling = _Poller(lambda: not self._is_on_trial)
         self.waiting = 0
         self.in_flight = 0
 
@@ -64,13 +79,49 @@ class Gate:
         return Holding(self._map[at : at + _VERSION_BYTES].rstrip(b"\0"), change)
 
     def hold(self, version: str) -> None:
-        """Tell every process what the engine computes with from now on."""
-        held, change = self.holding
-        if held != version.encode():
-            at = _version_at(change + 1)
-            padded = version.encode().ljust(_VERSION_BYTES, b"\0")
-            self._map[at : at + _VERSION_BYTES] = padded
-            _CHANGES.pack_into(self._map, _CHANGES_AT, change + 1)
+        """Tell every process what the engine computes with from now on, proved."""
+        if self.holding.version != version.encode():
+            self.begin_trial(version)
+            self.end_trial(is_proved=True)
+
+    def begin_trial(self, version: str) -> None:
+        """Tell every process what the engine computes with from now on, not proved yet.
+
+        A version that is tried again is another change: it is another reload. A trial that
+        nobody ended has failed.
+        """
+        if self._is_on_trial:
+            self.end_trial(is_proved=False)
+        change = self.holding.change + 1
+        at = _version_at(change)
+        padded = version.encode().ljust(_VERSION_BYTES, b"\0")
+        self._map[at : at + _VERSION_BYTES] = padded
+        _CHANGES.pack_into(self._map, _CHANGES_AT, change)
+
+    def end_trial(self, *, is_proved: bool) -> None:
+        """Tell every process whether what the engine computes with was proved."""
+        change = self.holding.change
+        proved, failed = _TRIALS.unpack_from(self._map, _TRIALS_AT)
+        told = (change, failed) if is_proved else (proved, change)
+        _TRIALS.pack_into(self._map, _TRIALS_AT, *told)
+
+    def standing(self, began: int) -> Standing:
+        """Tell what is known of the weights since the change in which an answer began."""
+        proved, failed = _TRIALS.unpack_from(self._map, _TRIALS_AT)
+        if 0 < failed >= began:
+            return Standing.FAILED
+        return Standing.ON_TRIAL if self.holding.change > proved else Standing.PROVED
+
+    async def settled(self, began: int) -> Standing:
+        """Wait while something is on trial that an answer may come from; tell its end."""
+        while (standing := self.standing(began)) is Standing.ON_TRIAL:
+            await self._settling.wait()
+        return standing
+
+    @property
+    def _is_on_trial(self) -> bool:
+        ended: int = max(_TRIALS.unpack_from(self._map, _TRIALS_AT))
+        return self.holding.change > ended
 
     def open(self) -> None:
         """Let requests pass, in every process."""
@@ -104,26 +155,35 @@ class Gate:
         self._publish()
         try:
             while not self.is_open:
-                await self._poll()
+                await self._opening.wait()
         finally:
             self.waiting -= 1
             self._publish()
 
-    async def _poll(self) -> None:
-        if self._opened is not None:
-            await self._opened.wait()
+    def _publish(self) -> None:
+        _SLOT.pack_into(self._map, self._slot, os.getpid(), self.waiting, self.in_flight)
+
+
+class _Poller:
+    """Sees for all who wait in this process whether another process has made something so."""
+
+    def __init__(self, is_so: Callable[[], bool]) -> None:
+        self._is_so = is_so
+        self._seen: asyncio.Event | None = None
+
+    async def wait(self) -> None:
+        """Wait until it may be so; who waits looks itself and waits again."""
+        if self._seen is not None:
+            await self._seen.wait()
             return
-        self._opened = event = asyncio.Event()
+        self._seen = event = asyncio.Event()
         try:
-            while not self.is_open:  # noqa: ASYNC110 - another process may open it
+            while not self._is_so():  # noqa: ASYNC110 - another process makes it so
                 await asyncio.sleep(_POLL_S)
         finally:
             # A cancelled poller wakes the others too: the first of them polls on.
-            self._opened = None
+            self._seen = None
             event.set()
-
-    def _publish(self) -> None:
-        _SLOT.pack_into(self._map, self._slot, os.getpid(), self.waiting, self.in_flight)
 
 
 def _version_at(change: int) -> int:

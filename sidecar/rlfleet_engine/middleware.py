@@ -148,13 +148,21 @@ class Extension:
         if command.boot != self._gate.boot:
             await answer(send, 409, self._state())
             return
-        if command.version is not None:
-            self._gate.hold(command.version)
-        if command.action == "open":
-            self._gate.open()
-        else:
-            self._gate.close()
+        self._obey(command)
         await answer(send, 200, self._state())
+
+    def _obey(self, command: GateCommand) -> None:
+        gate, version = self._gate, command.version
+        if command.action == "try":
+            gate.begin_trial(version or gate.holding.version.decode())
+        elif version is not None:
+            gate.hold(version)
+        if command.action in {"open", "pass", "fail"}:
+            gate.end_trial(is_proved=command.action != "fail")
+        if command.action == "open":
+            gate.open()
+        else:
+            gate.close()
 
     def _state(self) -> bytes:
         waiting, in_flight = self._gate.totals()

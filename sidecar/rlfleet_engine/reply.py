@@ -2,17 +2,20 @@
 
 It tells the versions and sees that a reply is what was asked for. A reply goes out whole
 when its length is known: then the engine has ended, and what it held at the end is known
-too. One that is streamed has sent its head by then; nothing is withheld of it or added.
+too. One that is streamed has sent its head by then. It must stay true that nothing goes
+out while it may come from weights on trial, and that what may come from weights that
+failed their proof ends with the marker of an abort.
 """
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from enum import Enum
 from typing import Any
 
 from rlfleet_contract import api
 from rlfleet_engine.answers import LENGTH, Header, Send, answer, compact, error_of, resized
 from rlfleet_engine.demand import Demand, DemandError, Verdict
-from rlfleet_engine.gate import Gate, Holding
+from rlfleet_engine.gate import Gate, Holding, Standing
+from rlfleet_engine.marker import UnmarkableError, marked, marked_events
 from rlfleet_engine.overflow import worded
 
 Message = MutableMapping[str, Any]
@@ -26,6 +29,8 @@ _BAD_REQUEST = 400
 
 class _Way(Enum):
     ON = "on"
+    STREAMED = "streamed"
+    """It may come from weights that are tried after it began."""
     WITHHELD = "withheld"
     """Something else was sent in its place."""
     GATHERED = "gathered"
@@ -35,7 +40,7 @@ class _Way(Enum):
 class Reply:
     """Stands in for the server's ``send``."""
 
-    __slots__ = ("_body", "_demand", "_gate", "_head", "_held", "_send", "_way")
+    __slots__ = ("_body", "_demand", "_gate", "_head", "_held", "_reword", "_send", "_way")
 
     def __init__(self, send: Send, gate: Gate, held: Holding, demand: Demand | None) -> None:
         self._send = send
@@ -45,6 +50,7 @@ class Reply:
         self._way = _Way.ON
         self._head: Message = {}
         self._body = b""
+        self._reword: Callable[[bytes], bytes] = worded
 
     async def __call__(self, message: Message) -> None:
         """Send what vLLM sends, or something in its place."""
@@ -52,14 +58,19 @@ class Reply:
             await self._begin(message)
         elif self._way is _Way.ON:
             await self._send(message)
+        elif self._way is _Way.STREAMED:
+            await self._stream(message)
         elif self._way is _Way.GATHERED:
             await self._gather(message)
 
     async def _begin(self, message: Message) -> None:
         headers: list[Header] = [*message["headers"]]
         length = next((value for name, value in headers if name == LENGTH), None)
+        is_good = message["status"] < _BAD_REQUEST
+        # Who answers an error has computed nothing.
+        standing = await self._gate.settled(self._held.change) if is_good else Standing.PROVED
         now = self._gate.holding
-        is_answer = length is not None and message["status"] < _BAD_REQUEST
+        is_answer = is_good and length is not None
         if is_answer and self._demand is not None and not self._is_met(self._demand, now):
             self._way = _Way.WITHHELD
             await unmet(self._send, self._demand, now)
@@ -68,18 +79,34 @@ class Reply:
         if length is not None:
             headers += _told(_END, now)
         message = {**message, "headers": headers}
-        if message["status"] == _BAD_REQUEST and int(length or _MAX_ERROR_BYTES) < _MAX_ERROR_BYTES:
+        if is_answer and standing is Standing.FAILED:
+            self._way, self._head, self._reword = _Way.GATHERED, message, marked
+        elif (
+            message["status"] == _BAD_REQUEST and int(length or _MAX_ERROR_BYTES) < _MAX_ERROR_BYTES
+        ):
             self._way, self._head = _Way.GATHERED, message
         else:
+            self._way = _Way.STREAMED if is_good and length is None else _Way.ON
             await self._send(message)
+
+    async def _stream(self, message: Message) -> None:
+        if await self._gate.settled(self._held.change) is Standing.FAILED:
+            # What has no place for the marker raises: then the connection breaks.
+            message = {**message, "body": marked_events(message.get("body", b""))}
+        await self._send(message)
 
     async def _gather(self, message: Message) -> None:
         self._body += message.get("body", b"")
-        if not message.get("more_body", False):
-            body = worded(self._body)
-            headers = resized(self._head["headers"], len(body))
-            await self._send({**self._head, "headers": headers})
-            await self._send({**message, "body": body})
+        if message.get("more_body", False):
+            return
+        try:
+            body = self._reword(self._body)
+        except UnmarkableError:
+            await failed(self._send)
+            return
+        headers = resized(self._head["headers"], len(body))
+        await self._send({**self._head, "headers": headers})
+        await self._send({**message, "body": body})
 
     def _is_met(self, demand: Demand, now: Holding) -> bool:
         """Tell whether what the engine holds at the end still is what was asked for.
@@ -117,6 +144,13 @@ async def unmet(send: Send, demand: Demand, now: Holding) -> None:
     )
     content = error_of(409, "ConflictError", message, header, **fields)
     await answer(send, 409, compact(content), [*_told(_VERSION, now), _RETRY_AFTER])
+
+
+async def failed(send: Send) -> None:
+    """Answer that the weights which answered failed their proof."""
+    message = "the weights that answered failed their proof: send the request again"
+    content = error_of(503, "ServiceUnavailableError", message, None)
+    await answer(send, 503, compact(content), [_RETRY_AFTER])
 
 
 def _told(name: bytes, holding: Holding) -> list[Header]:

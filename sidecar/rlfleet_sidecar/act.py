@@ -128,11 +128,11 @@ class Steps:
         try:
             async with within(Code.PROOF_FAILED, request.timeout_s, lost=lost):
                 # Before the engine runs: frozen requests go on with the new weights from here.
-                await self._engine.close_gate(self._boot, request.version)
+                await self._engine.begin_trial(self._boot, request.version)
                 await self._engine.label(request.version)
                 await self._engine.resume()
                 proof = await self._prover.prove(request.version, self._boot, request.expected)
-                await self._engine.close_gate(self._boot)
+                await self._engine.end_trial(self._boot, is_proved=True)
         except Exception:
             self._journal.move(Event.PROOF_FAILED, operation=request.operation)
             await self._silence()
@@ -223,6 +223,7 @@ class Steps:
         """End, with a mark, the requests that an unproved engine has begun to answer."""
         try:
             async with asyncio.timeout(_LOOK_S):
+                await self._engine.end_trial(self._boot, is_proved=False)
                 await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
         except (TimeoutError, EngineError, EngineLostError) as error:
             _log.warning("The engine in doubt did not pause", extra=fields(why=error))

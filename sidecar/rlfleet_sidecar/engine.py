@@ -8,7 +8,7 @@ knows how long a step may take and cancels.
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import httpx
 from pydantic import ValidationError
@@ -66,9 +66,18 @@ class Engine:
         """Open the gate of exactly this boot, over this version."""
         return await self._command(GateCommand(action="open", boot=boot, version=version))
 
-    async def close_gate(self, boot: str, version: str | None = None) -> GateState:
-        """Close the gate of exactly this boot; a version is what runs behind it from now on."""
-        return await self._command(GateCommand(action="close", boot=boot, version=version))
+    async def close_gate(self, boot: str) -> GateState:
+        """Close the gate of exactly this boot."""
+        return await self._command(GateCommand(action="close", boot=boot))
+
+    async def begin_trial(self, boot: str, version: str) -> GateState:
+        """Close the gate over a version that is to be proved; answers are withheld."""
+        return await self._command(GateCommand(action="try", boot=boot, version=version))
+
+    async def end_trial(self, boot: str, *, is_proved: bool) -> GateState:
+        """Let out what was withheld, as it is or with the marker of an abort."""
+        action: Literal["pass", "fail"] = "pass" if is_proved else "fail"
+        return await self._command(GateCommand(action=action, boot=boot))
 
     async def pause(self, mode: PauseMode, kv_cache: KVCache) -> None:
         """Pause; returns when nothing is being computed any more."""

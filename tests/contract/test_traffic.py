@@ -133,6 +133,28 @@ async def test_requests_that_an_unproved_engine_answers_are_ended_when_its_proof
     await subject.serve(subject.versions.first)
 
 
+async def test_an_answer_that_ends_while_its_weights_are_proved_is_no_good_one_if_they_fail(
+    subject: Subject,
+) -> None:
+    first, second = subject.versions.first, subject.versions.second
+    await subject.serve(first)
+    await subject.ok(api.PREPARE_PATH, second)
+    # Some of them end in the proof, whenever that is.
+    lengths = range(60, 900, 40)
+    requests = [asyncio.create_task(subject.generate(tokens=length)) for length in lengths]
+    await asyncio.sleep(0.1)
+
+    reply = await subject.send(api.UPDATE_WEIGHTS_PATH, second, expected=foreign(second))
+
+    assert reply.status_code == 502
+    choices = await asyncio.gather(*requests)
+    for choice in choices:
+        makers = {span["version"] for span in choice["weight_versions"]}
+        assert choice["finish_reason"] == "abort" or makers == {first}
+    assert {choice["finish_reason"] for choice in choices} >= {"abort"}
+    await subject.serve(first)
+
+
 async def test_a_client_that_leaves_while_it_waits_is_forgotten(subject: Subject) -> None:
     await subject.serve(subject.versions.first)
     await subject.ok(api.PAUSE_PATH, subject.versions.second)
