@@ -225,5 +225,5 @@ class Steps:
             async with asyncio.timeout(_LOOK_S):
                 await self._engine.end_trial(self._boot, is_proved=False)
                 await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
-        except (TimeoutError, EngineError, EngineLostError) as error:
+        except (TimeoutError, EngineError, EngineLostError, EngineRestartedError) as error:
             _log.warning("The engine in doubt did not pause", extra=fields(why=error))
