@@ -12,6 +12,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 LENGTH = b"content-length"
+EVENT_STREAM = b"text/event-stream"
 _NOT_FOUND = b'{"detail":"Not Found"}'
 """Byte for byte what vLLM answers for a path that it does not know."""
 

@@ -10,10 +10,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from rlfleet_engine.answers import Scope, Send
 from rlfleet_engine.gate import Gate
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _BODY = "http.request"
 _LEAVING = frozenset({"http.disconnect", "websocket.disconnect"})

@@ -9,14 +9,12 @@ that is asked. Each probe is answered within a second, whatever the engine does.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from rlfleet_engine.answers import Scope, Send, answer, refuse
 from rlfleet_engine.gate import Gate
-from rlfleet_engine.held import Receive
-
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+from rlfleet_engine.held import Application
 
 _ANSWER_S = 0.8
 """The kubelet's probes wait for one second if nobody says otherwise."""

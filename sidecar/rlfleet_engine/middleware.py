@@ -4,29 +4,29 @@ Named to vLLM by ``--middleware rlfleet_engine.middleware.Extension``. The guard
 network reaches the data routes and nothing else. The gate: while it is closed, whoever
 reads the model waits, except the sidecar's own probe. It must stay true that a request
 which finds the gate open pays for no task and no lock, that its body is copied only if a
-salt has to be changed, and that one which waits loses no byte.
+salt or its shape has to be changed, and that one which waits loses no byte.
 """
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from pydantic import ValidationError
 
 from rlfleet_contract import api
 from rlfleet_contract.gate import GateCommand, GateState
 from rlfleet_engine import salt
-from rlfleet_engine.answers import Scope, Send, answer, compact, error_of, refuse, resized
+from rlfleet_engine.answers import Scope, Send, answer, compact, error_of, refuse
+from rlfleet_engine.asked import Asked
 from rlfleet_engine.demand import Demand, DemandError, Verdict, demand_of
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.guard import Route, is_local, route_of
-from rlfleet_engine.held import Held, Receive
+from rlfleet_engine.held import Application, Held, Receive
 from rlfleet_engine.liveness import Liveness
 from rlfleet_engine.reply import Reply, malformed, unmet
 from rlfleet_engine.settings import Settings
+from rlfleet_engine.shapes import turn_of
 from rlfleet_engine.versions import check_loaded
-
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _PROBE = api.PROBE_HEADER.encode()
 _MAX_COMMAND_BYTES = 4096
@@ -82,46 +82,41 @@ class Extension:
         except DemandError as error:
             await malformed(send, error)
             return
-        may_have_salt = salt.may_have_salt(scope)
-        if self._gate.is_open and not may_have_salt:
+        turn = turn_of(scope)
+        has_to_be_read = turn is not None or salt.may_have_salt(scope)
+        if self._gate.is_open and not has_to_be_read:
             with self._gate.passing():
-                await self._pass(scope, receive, send, demand)
+                await self._pass(self._app, scope, receive, send, demand)
             return
         held = Held(receive)
-        body: bytes | None = None if may_have_salt else b""
+        asked: Asked | None = None if has_to_be_read else Asked(self._app, scope)
         try:
             while self._gate.is_open or await held.until_open(self._gate):
                 with self._gate.passing():
-                    body = await held.body(self._max_body_bytes) if body is None else body
-                    if len(body) > self._max_body_bytes:
-                        await _too_large(send, self._max_body_bytes)
-                        return
-                    # The gate may have been closed while the body came.
+                    if asked is None:
+                        body = await held.body(self._max_body_bytes)
+                        if len(body) > self._max_body_bytes:
+                            await _too_large(send, self._max_body_bytes)
+                            return
+                        asked = await Asked.instead(self._app, scope, body, turn)
+                    # The gate may have been closed while the body came, or was turned.
                     if self._gate.is_open:
-                        scope = self._salted(scope, held, body)
-                        await self._pass(scope, held.receive, send, demand)
+                        scope = asked.scope_into(held, self._gate.holding)
+                        await self._pass(asked.app, scope, held.receive, send, demand)
                         return
         finally:
             held.close()
 
-    def _salted(self, scope: Scope, held: Held, body: bytes) -> Scope:
-        """Make its salt good for the version with which the request passes right now."""
-        made = salt.salted(body, self._gate.holding)
-        if made is body:
-            return scope
-        held.replace(made)
-        return {**scope, "headers": resized(scope["headers"], len(made))}
-
     async def _pass(
-        self, scope: Scope, receive: Receive, send: Send, demand: Demand | None
+        self, app: Application, scope: Scope, receive: Receive, send: Send, demand: Demand | None
     ) -> None:
         holding = self._gate.holding
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
         elif demand and demand.verdict(holding.version.decode()) is not Verdict.MET:
             await unmet(send, demand, holding)
         else:
-            await self._app(scope, receive, Reply(send, self._gate, holding, demand))
+            await app(scope, receive, Reply(send, self._gate, holding, demand))
 
     async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not is_local(scope.get("client"), scope["headers"]):

@@ -6,33 +6,27 @@ by naming that version's salt either, and within a version equal salts meet. Req
 without a salt stay as they are, byte for byte: for them the cache is flushed.
 """
 
-import json
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
 from rlfleet_engine.answers import Scope, compact
+from rlfleet_engine.fields import has_json, may_name, parsed
 from rlfleet_engine.gate import Holding
 
 _FIELD = "cache_salt"
+_NAMES = (_FIELD.encode(),)
 _BESIDE = ("nvext", "sampling_params")
 """Objects in the body in which clients put it too; the top level goes first."""
 _PREFIXES = ("/v1/", "/inference/")
 _WITHOUT_KV = ("/render", "/derender")
 """They compute nothing, and hand the salt back to be sent to another route."""
-_TYPE = b"content-type"
 
 
 def may_have_salt(scope: Scope) -> bool:
     """Tell by its head whether a request's body has to be looked at."""
     path: str = scope["path"]
-    return (
-        scope["type"] == "http"
-        and scope["method"] == "POST"
-        and path.startswith(_PREFIXES)
-        and not path.endswith(_WITHOUT_KV)
-        and any(name == _TYPE and _is_json(value) for name, value in scope["headers"])
-    )
+    return path.startswith(_PREFIXES) and not path.endswith(_WITHOUT_KV) and has_json(scope)
 
 
 def salted(body: bytes, holding: Holding) -> bytes:
@@ -40,32 +34,22 @@ def salted(body: bytes, holding: Holding) -> bytes:
 
     What is no JSON object, or has a salt that is no text, is vLLM's to refuse.
     """
-    if not _may_name_it(body):
+    content = parsed(body) if may_name(body, _NAMES) else None
+    if content is None:
         return body
-    try:
-        parsed = json.loads(body)
-    except (ValueError, RecursionError):
-        return body
-    if not isinstance(parsed, dict):
-        return body
-    found = [place.pop(_FIELD) for place in _places(parsed) if place.get(_FIELD) is not None]
+    found = [place.pop(_FIELD) for place in _places(content) if place.get(_FIELD) is not None]
     if not found:
         return body
     salt = found[0]
     is_text = isinstance(salt, str) and salt
-    return compact(parsed | {_FIELD: _combined(salt, holding) if is_text else salt})
+    return compact(content | {_FIELD: _combined(salt, holding) if is_text else salt})
 
 
-def _may_name_it(body: bytes) -> bool:
-    """Look for the field in plain words, in UTF-16 or escaped; a single byte is found fast."""
-    return b"cache_salt" in body or b"\0" in body or (b"\\" in body and rb"\u00" in body)
-
-
-def _places(parsed: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield parsed
+def _places(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield content
     for name in _BESIDE:
-        if isinstance(parsed.get(name), dict):
-            yield parsed[name]
+        if isinstance(content.get(name), dict):
+            yield content[name]
 
 
 def _combined(salt: str, holding: Holding) -> str:
@@ -75,7 +59,3 @@ def _combined(salt: str, holding: Holding) -> str:
     """
     client = salt.encode("utf-8", "surrogatepass")
     return sha256(b"%s\0%d\0%s" % (holding.version, holding.change, client)).hexdigest()
-
-
-def _is_json(value: bytes) -> bool:
-    return value.partition(b";")[0].strip().lower() == b"application/json"

@@ -1,0 +1,67 @@
+"""What vLLM is asked for one request that was read: its own, or another in its place."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from rlfleet_engine.answers import Scope, Send, answer, compact, error_of
+from rlfleet_engine.ask import asking, rerouted
+from rlfleet_engine.fields import FieldError
+from rlfleet_engine.gate import Holding
+from rlfleet_engine.held import Application, Held, Receive
+from rlfleet_engine.salt import salted
+from rlfleet_engine.turn import AnsweredError, Back, Returning, Turn
+
+_BAD_REQUEST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who answers, under which path, from which body."""
+
+    app: Application
+    scope: Scope
+    came: bytes = b""
+    """The body as the client sent it; empty if nobody has to look at it."""
+    body: bytes = b""
+    """The body as it is to be asked, but for its salt."""
+
+    @classmethod
+    async def instead(cls, app: Application, scope: Scope, body: bytes, turn: Turn | None) -> Self:
+        """Turn a request's body if its route has a shape that vLLM has not."""
+        if turn is None:
+            return cls(app, scope, body, body)
+        try:
+            turned = await turn(body, asking(app, scope))
+        except FieldError as error:
+            told = error_of(_BAD_REQUEST, "BadRequestError", str(error), error.field)
+            return cls(_answering(_BAD_REQUEST, compact(told)), scope)
+        except AnsweredError as error:
+            return cls(_answering(error.status, error.body), scope)
+        if turned is None:
+            return cls(app, scope, body, body)
+        if turned.path != scope["path"]:
+            scope = rerouted(scope, turned.path, len(turned.body))
+        app = app if turned.back is None else _turning(app, turned.back)
+        return cls(app, scope, body, turned.body)
+
+    def scope_into(self, held: Held, holding: Holding) -> Scope:
+        """Put the body into ``held``, its salt good for what is held now; return the scope."""
+        body = salted(self.body, holding)
+        if body is self.came:
+            return self.scope
+        held.replace(body)
+        return rerouted(self.scope, self.scope["path"], len(body))
+
+
+def _answering(status: int, body: bytes) -> Application:
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await answer(send, status, body)
+
+    return app
+
+
+def _turning(app: Application, back: Back) -> Application:
+    async def turning(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, receive, Returning(send, back))
+
+    return turning

@@ -1,0 +1,60 @@
+"""Looks into the bodies of requests, and says what is wrong with a field of them."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from rlfleet_engine.answers import Scope
+
+_TYPE = b"content-type"
+_UTF_16 = b"\0"
+_ESCAPED = rb"\u00"
+
+
+class FieldError(ValueError):
+    """A field of a request that cannot be taken as it is; the client's fault."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field} {message}")
+        self.field = field
+
+
+def has_json(scope: Scope) -> bool:
+    """Tell by its head whether a request brings JSON."""
+    return (
+        scope["type"] == "http"
+        and scope["method"] == "POST"
+        and any(name == _TYPE and _is_json(value) for name, value in scope["headers"])
+    )
+
+
+def may_name(body: bytes, names: Iterable[bytes]) -> bool:
+    """Look for names in plain words, in UTF-16 or escaped; a single byte is found fast."""
+    return (
+        any(name in body for name in names)
+        or _UTF_16 in body
+        or (b"\\" in body and _ESCAPED in body)
+    )
+
+
+def parsed(body: bytes) -> dict[str, Any] | None:
+    """Parse a body; None if it is no JSON object, which is vLLM's to refuse."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def object_of(content: dict[str, Any], field: str, told: str | None = None) -> dict[str, Any]:
+    """Return the object in a field, empty if there is none. Raises FieldError."""
+    found = content.get(field)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise FieldError(told or field, "must be an object")
+    return found
+
+
+def _is_json(value: bytes) -> bool:
+    return value.partition(b";")[0].strip().lower() == b"application/json"

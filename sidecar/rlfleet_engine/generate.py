@@ -1,0 +1,72 @@
+"""/inference/v1/generate as renderers read it: vLLM 0.32 tells the same in other forms.
+
+Each log probability gets its token under the name ``token_id:N`` beside vLLM's integer, and
+routed experts become an object. Both are done on the reply's bytes, because a long reply
+has thousands of them: in a JSON text an unescaped quote stands in no string, so what is
+looked for can be nothing but a key. All else stays as it came, byte for byte.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from rlfleet_engine.answers import compact
+from rlfleet_engine.experts import experts_of
+from rlfleet_engine.fields import parsed
+from rlfleet_engine.nvext import NO_EVIDENCE, is_finite
+from rlfleet_engine.turn import Ask, Turned, UnusableError
+
+PATH = "/inference/v1/generate"
+_LOGPROB = re.compile(rb'\{"token_id":(\d+),"logprob":')
+_NAMED = rb'{"token":"token_id:\1","token_id":\1,"logprob":'
+_EXPERTS = re.compile(rb'"routed_experts":"([A-Za-z0-9+/=]*)"')
+_NO_EVIDENCE = b'"logprob":%s' % str(NO_EVIDENCE).encode()
+
+
+async def turn(body: bytes, _ask: Ask) -> Turned | None:
+    """Leave the request as it is, and turn its reply."""
+    return Turned(PATH, body, GenerateBack(body))
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateBack:
+    """Turns the reply to one request."""
+
+    request: bytes
+
+    def whole(self, body: bytes) -> bytes:
+        """Put in what renderers look for. Raises UnusableError."""
+        if _NO_EVIDENCE in body:
+            _check(body)
+        body = _LOGPROB.sub(_NAMED, body)
+        if b'"routed_experts":"' not in body:
+            return body
+        start = self._experts_start()
+        return _EXPERTS.sub(
+            lambda found: b'"routed_experts":' + compact(experts_of(found[1].decode(), start)), body
+        )
+
+    def event(self, data: bytes) -> bytes:
+        """Do the same to one event: it has the same form."""
+        return self.whole(data)
+
+    def refusal(self, body: bytes) -> bytes:
+        """Leave it as it is."""
+        return body
+
+    def _experts_start(self) -> int:
+        sampling = (parsed(self.request) or {}).get("sampling_params")
+        start = sampling.get("routed_experts_prompt_start") if isinstance(sampling, dict) else None
+        return start if type(start) is int else 0
+
+
+def _check(body: bytes) -> None:
+    """Raise UnusableError if a token that was sampled has no log probability.
+
+    Of the others that could have been sampled, some have none.
+    """
+    for choice in (parsed(body) or {}).get("choices") or []:
+        content: list[dict[str, Any]] = (choice.get("logprobs") or {}).get("content") or []
+        for place, entry in enumerate(content):
+            if not is_finite(entry.get("logprob")):
+                raise UnusableError(f"the engine has no finite log probability of token {place}")
