@@ -17,9 +17,9 @@ from rlfleet_engine.turn import UnusableError
 NAME = b'"nvext"'
 NO_EVIDENCE = -9999.0
 """What vLLM tells as a log probability if it has none."""
-_OF_PROMPT = frozenset({"token_ids", "prompt_token_ids"})
+_OF_PROMPT = ("token_ids", "prompt_token_ids")
 _EXPERTS = "routed_experts"
-_OURS = _OF_PROMPT | {"completion_token_ids", "engine_data", _EXPERTS}
+_OURS = frozenset({*_OF_PROMPT, "completion_token_ids", "engine_data", _EXPERTS})
 _START = "routed_experts_prompt_start"
 
 
@@ -70,7 +70,7 @@ def asked(content: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
 def whole(reply: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
     """Put into a reply what was wanted. Raises UnusableError."""
     prompt = _ids(reply, "prompt_token_ids")
-    told: dict[str, Any] = dict.fromkeys(_OF_PROMPT & wanted.fields, prompt)
+    told = _of_prompt(prompt, wanted)
     choices = [_told_in(choice, prompt, wanted) for choice in reply["choices"]]
     if len(choices) == 1:
         told |= choices[0].pop("nvext", {})
@@ -137,9 +137,13 @@ class Streams:
             parts.add(new)
             if choice.get("finish_reason") is not None:
                 parts.check()
-                told |= dict.fromkeys(_OF_PROMPT & wanted.fields, self._prompt)
+                told |= _of_prompt(self._prompt, wanted)
                 told |= _of_choice(parts, self._prompt, wanted, {})
         return event | {"nvext": told} if told else event
+
+
+def _of_prompt(prompt: list[int], wanted: Wanted) -> dict[str, Any]:
+    return {name: prompt for name in _OF_PROMPT if name in wanted.fields}
 
 
 def _of_choice(

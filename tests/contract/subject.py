@@ -87,6 +87,18 @@ class Subject:
         body = {"model": self.model_name, "prompt": [11, 12, 13], "temperature": 0}
         return await self.engine.post("/v1/completions", json=body | fields, headers=headers)
 
+    async def chat(
+        self,
+        path: str = "/v1/chat/completions",
+        headers: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> httpx.Response:
+        """Ask for a few tokens of a conversation."""
+        messages = [{"role": "user", "content": "one two"}]
+        body = {"model": self.model_name, "messages": messages, "max_tokens": 3, "temperature": 0}
+        sent = {name: value for name, value in (body | fields).items() if value is not None}
+        return await self.engine.post(path, json=sent, headers=headers)
+
     async def continue_from(
         self, tokens: Sequence[int], sampling: Mapping[str, Any] | None = None, **fields: Any
     ) -> httpx.Response:

@@ -23,7 +23,8 @@ from rlfleet_engine.held import Receive
 from rlfleet_engine.memory import Record, told
 from rlfleet_engine.middleware import Extension
 from tests.fakes.memory import SPOILT, consume, stamps_of
-from tests.fakes.prefixes import Prefixes, refusal, usage_of
+from tests.fakes.prefixes import Prefixes, refusal
+from tests.fakes.replies import Asked, Chat, Completion, Generate, Route, Said
 
 _BOOTS = count(1)
 _RPC_FAILED = {"error": {"message": "Call to collective_rpc failed"}}
@@ -56,6 +57,8 @@ class Behaviour:
     dies_in_reload: bool = False
     resume_hangs: bool = False
     nan_logprobs: bool = False
+    routed_experts: bool = False
+    """Has experts, and was started to tell of them."""
     wobbles: bool = False
     """Answers the same greedy prompt differently each time."""
     dies_in_probe: bool = False
@@ -64,8 +67,7 @@ class Behaviour:
 @dataclass(slots=True, eq=False)
 class _Generation:
     tokens: int
-    cached: int = 0
-    """Tokens of the prompt that the prefix cache had."""
+    index: int = 0
     aborted: bool = False
     made: list[int] = field(default_factory=list)
     starts: list[tuple[str, int]] = field(default_factory=list)
@@ -126,8 +128,9 @@ class FakeEngine:
                 send, 200, {"world_size": self.behaviour.ranks}
             ),
             ("GET", "/metrics"): lambda: self._metrics(send),
-            ("POST", "/v1/completions"): lambda: self._complete(body, send),
-            ("POST", "/inference/v1/generate"): lambda: self._complete(_generate(body), send),
+            ("POST", "/v1/completions"): lambda: self._complete(Completion(), body, send),
+            ("POST", "/v1/chat/completions"): lambda: self._complete(Chat(), body, send),
+            ("POST", "/inference/v1/generate"): lambda: self._complete(Generate(), body, send),
             ("POST", "/update_weight_version"): lambda: self._relabel(body, send),
             ("POST", "/pause"): lambda: self._pause(query, send),
             ("POST", "/resume"): lambda: self._resume(send),
@@ -137,38 +140,49 @@ class FakeEngine:
         unknown = partial(_json, send, 404, {"detail": "Not Found"})
         await answers.get((scope["method"], scope["path"]), unknown)()
 
-    async def _complete(self, body: dict[str, Any], send: Send) -> None:
-        refused = refusal(body)
+    async def _complete(self, route: Route, body: dict[str, Any], send: Send) -> None:
+        refused = refusal(body, self._vocabulary)
         if refused is not None:
             await _json(send, 400, refused)
             return
-        generation = _Generation(int(body.get("max_tokens", 16)))
+        sampling = route.sampling(body)
+        tokens, choices = int(sampling.get("max_tokens", 16)), sampling.get("n", 1)
+        generations = [_Generation(tokens, index) for index in range(choices)]
         while self.paused is not None:
             await self._running.wait()
         if self.behaviour.dies_in_probe:
             self._on_death()
             return
-        if body.get("prompt_logprobs") is None:
-            # All of their prompt is computed.
-            generation.cached = self._prefixes.take(_prompts(body)[0], body.get("cache_salt"))
-        self._active.add(generation)
+        asked = self._asked(route, body)
+        self._active.update(generations)
         self._idle.clear()
         try:
             if body.get("stream"):
-                await self._stream(body, generation, send)
+                await self._stream(route, asked, generations, send)
             else:
-                await self._generate(body, generation)
-                await _json(send, 200, self._completion(generation, body))
+                for generation in generations:
+                    await self._generate(asked, generation)
+                said = [self._said(one) for one in generations]
+                await _json(send, 200, self._with_prompts(asked, route.whole(asked, said)))
         finally:
-            self._active.discard(generation)
+            self._active.difference_update(generations)
             if not self._active:
                 self._idle.set()
         self.served.append(self.weights.exact[:12])
 
+    def _asked(self, route: Route, body: dict[str, Any]) -> Asked:
+        prompt = route.prompt(body)
+        cached = 0
+        if body.get("prompt_logprobs") is None:
+            # All of their prompt is computed.
+            cached = self._prefixes.take(_prompts(prompt)[0], body.get("cache_salt"))
+        return Asked(body, prompt, cached, self.behaviour.routed_experts)
+
     async def _generate(
-        self, body: dict[str, Any], generation: _Generation, tokens: int | None = None
+        self, asked: Asked, generation: _Generation, tokens: int | None = None
     ) -> None:
         wanted = generation.tokens if tokens is None else tokens
+        prompt = _prompts(asked.prompt)[0]
         while len(generation.made) < wanted and not generation.aborted:
             await asyncio.sleep(self.behaviour.token_s)
             while self.paused == "keep":
@@ -176,20 +190,49 @@ class FakeEngine:
             if not generation.aborted:
                 if not generation.starts or generation.starts[-1][0] != self.label:
                     generation.starts.append((self.label, len(generation.made)))
-                generation.made.append(self._token(_prompts(body)[0], len(generation.made)))
+                place = len(generation.made) + generation.index * generation.tokens
+                generation.made.append(self._token(prompt, place))
 
     def _token(self, prompt: object, place: int) -> int:
         turn = next(self._turn) if self.behaviour.wobbles else ""
         return self.weights.token(prompt, place, turn, self._vocabulary)
 
-    async def _stream(self, body: dict[str, Any], generation: _Generation, send: Send) -> None:
+    async def _stream(
+        self, route: Route, asked: Asked, generations: list[_Generation], send: Send
+    ) -> None:
         headers = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        while len(generation.made) < generation.tokens and not generation.aborted:
-            await self._generate(body, generation, len(generation.made) + 1)
-            event = f"data: {json.dumps(self._completion(generation))}\n\n"
-            await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
+        for event in route.first(asked, len(generations)):
+            await _event(send, event)
+        for place in range(max(one.tokens for one in generations)):
+            for generation in generations:
+                if not generation.aborted:
+                    await self._generate(asked, generation, place + 1)
+                    said = self._said(generation, place)
+                    await _event(send, route.event(asked, said, is_first=place == 0))
         await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+    def _said(self, generation: _Generation, since: int = 0) -> Said:
+        is_over = generation.aborted or len(generation.made) == generation.tokens
+        reason = "abort" if generation.aborted else "length"
+        return Said(
+            generation.index,
+            generation.made[since:],
+            reason if is_over else None,
+            generation.spans if is_over else [],
+            float("nan") if self.behaviour.nan_logprobs else -0.5,
+        )
+
+    def _with_prompts(self, asked: Asked, reply: dict[str, Any]) -> dict[str, Any]:
+        if asked.body.get("prompt_logprobs") is None:
+            return reply
+        # All prompts share a batch; the tokens of the others are nobody's concern.
+        (choice,) = reply["choices"]
+        choices = [
+            choice | {"index": index, "prompt_logprobs": self._prompt_logprobs(prompt)}
+            for index, prompt in enumerate(_prompts(asked.prompt))
+        ]
+        return reply | {"choices": choices}
 
     def _prompt_logprobs(self, prompt: list[int]) -> list[dict[str, Any] | None]:
         noise = self.behaviour.noise * (next(self._turn) % 3 - 1) / 2
@@ -198,29 +241,6 @@ class FakeEngine:
             value = self.weights.logprob(prompt, place) + noise
             made.append({str(prompt[place]): {"logprob": value, "rank": 1}})
         return made
-
-    def _completion(
-        self, generation: _Generation, body: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
-        value = float("nan") if self.behaviour.nan_logprobs else -0.5
-        choice: dict[str, Any] = {
-            "index": 0,
-            "text": " ".join(str(token) for token in generation.made),
-            "finish_reason": "abort" if generation.aborted else "length",
-            "token_ids": generation.made,
-            "weight_versions": generation.spans,
-            "logprobs": {"token_logprobs": [value] * len(generation.made)},
-        }
-        choices = [choice]
-        if body and body.get("prompt_logprobs") is not None:
-            # All prompts share a batch; the tokens of the others are nobody's concern.
-            choices = [
-                choice | {"index": index, "prompt_logprobs": self._prompt_logprobs(prompt)}
-                for index, prompt in enumerate(_prompts(body))
-            ]
-        prompt = body and _prompts(body)[0]
-        usage = usage_of(prompt, len(generation.made), generation.cached)
-        return {"object": "text_completion", "model": "fake", "choices": choices, "usage": usage}
 
     async def _metrics(self, send: Send) -> None:
         headers = [(b"content-type", b"text/plain; version=1.0.0; charset=utf-8")]
@@ -299,14 +319,7 @@ class FakeEngine:
         await _json(send, 200, {"results": [installed.model_dump()] * behaviour.ranks})
 
 
-def _generate(body: dict[str, Any]) -> dict[str, Any]:
-    """Word a request of tokens as a completion; a salt counts at the top level alone."""
-    sampling: dict[str, Any] = body["sampling_params"]
-    return sampling | {"prompt": body["token_ids"], "cache_salt": body.get("cache_salt")}
-
-
-def _prompts(body: dict[str, Any]) -> list[Any]:
-    prompt = body.get("prompt")
+def _prompts(prompt: Any) -> list[Any]:
     return prompt if isinstance(prompt, list) and isinstance(prompt[0], list) else [prompt]
 
 
@@ -322,7 +335,12 @@ async def _body(receive: Receive) -> dict[str, Any]:
 
 
 async def _json(send: Send, status: int, content: object) -> None:
-    body = json.dumps(content).encode()
+    body = json.dumps(content, separators=(",", ":")).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _event(send: Send, content: object) -> None:
+    event = f"data: {json.dumps(content, separators=(',', ':'))}\n\n"
+    await send({"type": "http.response.body", "body": event.encode(), "more_body": True})

@@ -44,9 +44,11 @@ def usage_of(prompt: object, made: int, cached: int) -> dict[str, Any]:
     }
 
 
-def refusal(body: dict[str, Any]) -> dict[str, Any] | None:
+def refusal(body: dict[str, Any], vocabulary: int) -> dict[str, Any] | None:
     """Tell in vLLM's words what is wrong with a request; None if nothing is."""
-    salt, tokens, prompt = body.get("cache_salt"), body.get("max_tokens", 16), body.get("prompt")
+    salt = body.get("cache_salt")
+    tokens = body.get("sampling_params", body).get("max_tokens", 16)
+    prompt = body.get("token_ids", body.get("prompt"))
     if salt is not None and (not isinstance(salt, str) or not 0 < len(salt) <= _SALT_CHARACTERS):
         message = "Parameter 'cache_salt' must be a non-empty string if provided."
         return _error(message, "cache_salt")
@@ -59,6 +61,21 @@ def refusal(body: dict[str, Any]) -> dict[str, Any] | None:
             f"The decoder prompt (length {len(prompt)}) is longer than the maximum model length"
             f" of {MAX_MODEL_LEN}. Make sure that `max_model_len` is no smaller than the number of"
             " text tokens."
+        )
+        return _error(message, None)
+    return _refused_ids((body.get("kv_transfer_params") or {}).get("prompt_token_ids"), vocabulary)
+
+
+def _refused_ids(ids: list[int] | None, vocabulary: int) -> dict[str, Any] | None:
+    """Do as vLLM does with the ids that the first of two engines hands on."""
+    name = "kv_transfer_params.prompt_token_ids"
+    unknown = [token for token in ids or [] if token >= vocabulary]
+    if unknown:
+        message = f"Token id {unknown[0]} is out of vocabulary (parameter={name})"
+        return _error(message, name)
+    if ids is not None and len(ids) > MAX_MODEL_LEN:
+        message = (
+            f"Input length ({len(ids)}) exceeds model's maximum context length ({MAX_MODEL_LEN})."
         )
         return _error(message, None)
     return None

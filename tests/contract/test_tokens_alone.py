@@ -1,0 +1,179 @@
+"""Tokens out of engines that only a fake can be: with experts, broken, aborted at will."""
+
+import asyncio
+import json
+from base64 import b64decode
+from typing import Any
+
+import pytest
+
+from rlfleet_contract import api
+from tests.contract.subject import Subject
+from tests.contract.test_tokens import TOKENS, events_of, told
+from tests.contract.test_traffic import until_in_flight
+from tests.fakes.engine import Behaviour
+from tests.fakes.experts import CHOSEN, LAYERS, routed
+from tests.fakes.worker import Worker
+
+PREFIX = b'"routed_experts":{"data":"'
+"""What renderers cuts at, in the raw bytes."""
+
+
+@pytest.fixture
+async def serving(subject: Subject) -> Subject:
+    """The worker, with its first version."""
+    await subject.serve(subject.versions.first)
+    return subject
+
+
+def check(experts: dict[str, Any], rows: int) -> None:
+    assert experts["shape"] == [rows, LAYERS, CHOSEN]
+    assert experts["dtype"] == "uint8"
+    assert b64decode(experts["data"]) == routed(rows)
+
+
+async def test_routed_experts_are_told_as_clients_cut_them_out(
+    serving: Subject,
+    fake: Worker,
+) -> None:
+    fake.engine.behaviour = Behaviour(routed_experts=True)
+
+    raw = (await serving.continue_from(TOKENS, {"max_tokens": 3, "logprobs": 1})).content
+
+    begin = raw.index(PREFIX) + len(PREFIX)
+    end = raw.index(b'"', begin)
+    rest = json.loads(raw[:begin] + raw[end:])
+    experts = rest["choices"][0]["routed_experts"]
+    assert experts["data"] == ""
+    check(experts | {"data": raw[begin:end].decode()}, len(TOKENS) + 2)
+
+
+async def test_routed_experts_tell_where_they_begin(
+    serving: Subject,
+    fake: Worker,
+) -> None:
+    fake.engine.behaviour = Behaviour(routed_experts=True)
+    sampling = {"routed_experts_prompt_start": 2}
+
+    generated = told(await serving.continue_from(TOKENS, sampling))
+    chat = told(
+        await serving.chat(
+            tokens=TOKENS, routed_experts_prompt_start=2, nvext={"extra_fields": ["routed_experts"]}
+        )
+    )
+
+    assert generated["choices"][0]["routed_experts"]["start"] == 2
+    assert chat["nvext"]["routed_experts"]["start"] == 2
+
+
+async def test_routed_experts_of_a_chat_are_told_under_nvext_alone(
+    serving: Subject,
+    fake: Worker,
+) -> None:
+    fake.engine.behaviour = Behaviour(routed_experts=True)
+
+    reply = await serving.chat(
+        n=2, tokens=TOKENS, nvext={"extra_fields": ["engine_data", "routed_experts"]}
+    )
+
+    for choice in told(reply)["choices"]:
+        assert "routed_experts" not in choice
+        check(choice["nvext"]["routed_experts"], len(TOKENS) + 2)
+        assert choice["nvext"]["engine_data"]["routed_experts"] == choice["nvext"]["routed_experts"]
+
+
+async def test_a_chat_that_does_not_ask_for_them_is_vllm_s_own(
+    serving: Subject,
+    fake: Worker,
+) -> None:
+    fake.engine.behaviour = Behaviour(routed_experts=True)
+
+    assert isinstance(told(await serving.chat())["choices"][0]["routed_experts"], str)
+
+
+async def test_a_token_without_evidence_makes_the_reply_an_error(
+    serving: Subject,
+    fake: Worker,
+) -> None:
+    fake.engine.behaviour = Behaviour(nan_logprobs=True)
+
+    for reply in (
+        await serving.continue_from(TOKENS, {"logprobs": 1}),
+        await serving.chat(logprobs=True, nvext={"extra_fields": ["engine_data"]}),
+    ):
+        assert reply.status_code == 500
+        assert "log probability" in reply.json()["error"]["message"]
+        assert int(reply.headers["content-length"]) == len(reply.content)
+
+
+async def test_a_token_without_evidence_ends_a_stream_with_an_error(
+    serving: Subject,
+    fake: Worker,
+) -> None:
+    fake.engine.behaviour = Behaviour(nan_logprobs=True)
+
+    events = [*events_of(await serving.continue_from(TOKENS, {"logprobs": 1}, stream=True))]
+
+    assert [event["error"]["code"] for event in events] == [500]
+
+
+async def test_without_log_probabilities_nobody_misses_them(
+    serving: Subject,
+    fake: Worker,
+) -> None:
+    fake.engine.behaviour = Behaviour(nan_logprobs=True)
+
+    assert (await serving.continue_from(TOKENS)).status_code == 200
+
+
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "stream"])
+async def test_after_an_abort_the_tokens_that_were_made_are_told(
+    serving: Subject,
+    fake: Worker,
+    *,
+    is_streamed: bool,
+) -> None:
+    fake.engine.behaviour = Behaviour(token_s=0.02)
+    request = asyncio.create_task(
+        serving.chat(
+            tokens=TOKENS,
+            max_tokens=900,
+            logprobs=True,
+            stream=is_streamed,
+            nvext={"extra_fields": ["engine_data"]},
+        )
+    )
+    await until_in_flight(serving, is_any=True)
+    await asyncio.sleep(0.1)
+
+    second = serving.versions.second
+    await serving.ok(api.PREPARE_PATH, second)
+    await serving.ok(api.UPDATE_WEIGHTS_PATH, second, mode="Abort")
+
+    reply = await request
+    if is_streamed:
+        *_, last = events_of(reply)
+    else:
+        last = told(reply)
+    (choice,), data = last["choices"], last["nvext"]["engine_data"]
+    assert choice["finish_reason"] == "abort"
+    assert 0 < len(data["completion_token_ids"]) < 900
+    assert len(data["completion_logprobs"]) == len(data["completion_token_ids"])
+
+
+async def test_a_request_that_waits_at_the_gate_is_turned_once_it_passes(
+    serving: Subject,
+) -> None:
+    second = serving.versions.second
+    await serving.ok(api.PREPARE_PATH, second)
+    await serving.ok(api.PAUSE_PATH, second)
+    waiting = asyncio.create_task(
+        serving.chat("/v1/chat/completions/tokens", tokens=TOKENS, return_token_ids=True)
+    )
+    done, _ = await asyncio.wait([waiting], timeout=0.2)
+    assert not done
+
+    await serving.ok(api.UPDATE_WEIGHTS_PATH, second)
+
+    assert told(await waiting)["prompt_token_ids"] == TOKENS
+    assert (await waiting).headers[api.VERSION_HEADER] == second
