@@ -9,7 +9,7 @@ salt or its shape has to be changed, and that one which waits loses no byte.
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pydantic import ValidationError
 
@@ -25,7 +25,8 @@ from rlfleet_engine.held import Application, Held, Receive
 from rlfleet_engine.liveness import Liveness
 from rlfleet_engine.reply import Reply, malformed, unmet
 from rlfleet_engine.settings import Settings
-from rlfleet_engine.shapes import turn_of
+from rlfleet_engine.shapes import TURNS, turn_of
+from rlfleet_engine.turn import Turn
 from rlfleet_engine.versions import check_loaded
 
 _PROBE = api.PROBE_HEADER.encode()
@@ -53,11 +54,13 @@ class Extension:
         gate: Gate | None = None,
         end: Callable[[], None] = _end_process,
         max_body_bytes: int = _MAX_BODY_BYTES,
+        turns: Mapping[str, Turn] = TURNS,
     ) -> None:
         self._app = app
         self._gate = gate or _own_gate()
         self._end = end
         self._max_body_bytes = max_body_bytes
+        self._turns = turns
         self._liveness = Liveness(app, self._gate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,7 +85,7 @@ class Extension:
         except DemandError as error:
             await malformed(send, error)
             return
-        turn = turn_of(scope)
+        turn = turn_of(scope, self._turns)
         has_to_be_read = turn is not None or salt.may_have_salt(scope)
         if self._gate.is_open and not has_to_be_read:
             with self._gate.passing():

@@ -99,7 +99,8 @@ class Parts:
         """Take what came next."""
         self.ids.extend(other.ids)
         if other.logprobs is not None:
-            self.logprobs = [*(self.logprobs or []), *other.logprobs]
+            self.logprobs = [] if self.logprobs is None else self.logprobs
+            self.logprobs.extend(other.logprobs)
 
     def check(self) -> None:
         """Raise UnusableError unless each token has a finite log probability, or none has one."""

@@ -7,14 +7,14 @@ from rlfleet_engine.answers import Scope
 from rlfleet_engine.fields import has_json
 from rlfleet_engine.turn import Turn
 
-_TURNS: Mapping[str, Turn] = {
+TURNS: Mapping[str, Turn] = {
     chat.PATH: chat.turn,
     chat.TOKENS_PATH: chat.turn_tokens,
     generate.PATH: generate.turn,
 }
 
 
-def turn_of(scope: Scope) -> Turn | None:
+def turn_of(scope: Scope, turns: Mapping[str, Turn]) -> Turn | None:
     """Return what turns this request; None if it is vLLM's alone."""
-    turn = _TURNS.get(scope["path"])
+    turn = turns.get(scope["path"])
     return turn if turn is not None and has_json(scope) else None
