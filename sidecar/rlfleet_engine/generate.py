@@ -13,14 +13,14 @@ from typing import Any
 from rlfleet_engine.answers import compact
 from rlfleet_engine.experts import experts_of
 from rlfleet_engine.fields import parsed
-from rlfleet_engine.nvext import NO_EVIDENCE, is_finite
+from rlfleet_engine.nvext import UNKNOWN, is_finite
 from rlfleet_engine.turn import Ask, Turned, UnusableError
 
 PATH = "/inference/v1/generate"
 _LOGPROB = re.compile(rb'\{"token_id":(\d+),"logprob":')
 _NAMED = rb'{"token":"token_id:\1","token_id":\1,"logprob":'
 _EXPERTS = re.compile(rb'"routed_experts":"([A-Za-z0-9+/=]*)"')
-_NO_EVIDENCE = b'"logprob":%s' % str(NO_EVIDENCE).encode()
+_UNKNOWN = b'"logprob":%s' % str(UNKNOWN).encode()
 
 
 async def turn(body: bytes, _ask: Ask) -> Turned | None:
@@ -36,7 +36,7 @@ class GenerateBack:
 
     def whole(self, body: bytes) -> bytes:
         """Put in what renderers look for. Raises UnusableError."""
-        if _NO_EVIDENCE in body:
+        if _UNKNOWN in body:
             _check(body)
         body = _LOGPROB.sub(_NAMED, body)
         if b'"routed_experts":"' not in body:

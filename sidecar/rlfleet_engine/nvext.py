@@ -15,7 +15,7 @@ from rlfleet_engine.fields import FieldError, object_of
 from rlfleet_engine.turn import UnusableError
 
 NAME = b'"nvext"'
-NO_EVIDENCE = -9999.0
+UNKNOWN = -9999.0
 """What vLLM tells as a log probability if it has none."""
 _OF_PROMPT = ("token_ids", "prompt_token_ids")
 _EXPERTS = "routed_experts"
@@ -117,7 +117,7 @@ class Parts:
 
 def is_finite(value: object) -> bool:
     """Tell whether this is a log probability that says something."""
-    return isinstance(value, float | int) and math.isfinite(value) and value != NO_EVIDENCE
+    return isinstance(value, float | int) and math.isfinite(value) and value != UNKNOWN
 
 
 @dataclass(slots=True)

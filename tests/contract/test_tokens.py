@@ -43,7 +43,7 @@ def logprobs_of(choice: dict[str, Any]) -> list[float]:
 
 
 def check(choice: dict[str, Any], data: dict[str, Any]) -> None:
-    """See that a choice and its engine data tell the same tokens, each with its evidence."""
+    """See that a choice and its engine data tell the same tokens, each with its log probability."""
     assert data["completion_token_ids"] == choice["token_ids"]
     assert data["completion_logprobs"] == logprobs_of(choice)
     assert len(data["completion_logprobs"]) == len(data["completion_token_ids"])
@@ -243,7 +243,7 @@ async def test_a_stream_tells_what_a_whole_reply_tells(serving: Subject) -> None
 
 
 async def test_tokens_as_names_of_ids_name_the_ids(serving: Subject) -> None:
-    asked = {"return_token_ids": True, "return_tokens_as_token_ids": True}
+    asked: dict[str, Any] = {"return_token_ids": True, "return_tokens_as_token_ids": True}
     chat = told(await serving.chat(ROUTE, tokens=TOKENS, logprobs=True, **asked))["choices"][0]
     completion = told(await serving.complete(max_tokens=3, logprobs=0, **asked))["choices"][0]
 
@@ -298,7 +298,7 @@ async def test_replies_tell_their_version_and_their_length(serving: Subject) -> 
 
 
 @pytest.mark.parametrize("sampling", [{"n": 1}, {"n": 2, "temperature": 1}], ids=["one", "two"])
-async def test_generate_gives_each_token_its_name_and_its_evidence(
+async def test_generate_gives_each_token_its_name_and_its_log_probability(
     serving: Subject, sampling: dict[str, Any]
 ) -> None:
     """As renderers 0.1.12 demands it; it passes on sampling parameters that vLLM does not know."""

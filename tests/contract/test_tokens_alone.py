@@ -91,7 +91,7 @@ async def test_a_chat_that_does_not_ask_for_them_is_vllm_s_own(
     assert isinstance(told(await serving.chat())["choices"][0]["routed_experts"], str)
 
 
-async def test_a_token_without_evidence_makes_the_reply_an_error(
+async def test_a_token_without_log_probability_makes_the_reply_an_error(
     serving: Subject,
     fake: Worker,
 ) -> None:
@@ -106,7 +106,7 @@ async def test_a_token_without_evidence_makes_the_reply_an_error(
         assert int(reply.headers["content-length"]) == len(reply.content)
 
 
-async def test_a_token_without_evidence_ends_a_stream_with_an_error(
+async def test_a_token_without_log_probability_ends_a_stream_with_an_error(
     serving: Subject,
     fake: Worker,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from tests.fakes.experts import encoded
 from tests.fakes.prefixes import usage_of
 
-_NO_EVIDENCE = -9999.0
+_UNKNOWN = -9999.0
 _RENDERED = 2
 """How many tokens the fake template puts around each message."""
 
@@ -215,7 +215,7 @@ def _chat_logprobs(body: dict[str, Any], said: Said) -> dict[str, Any] | None:
     if not body.get("logprobs"):
         return None
     is_ids = body.get("return_tokens_as_token_ids")
-    content = [
+    content: list[dict[str, Any]] = [
         {
             "token": f"token_id:{token}" if is_ids else str(token),
             "logprob": _clamped(said.logprob),
@@ -233,7 +233,7 @@ def _entry(token: int, logprob: float) -> dict[str, Any]:
 
 
 def _clamped(logprob: float) -> float:
-    return logprob if logprob == logprob else _NO_EVIDENCE  # noqa: PLR0124 - NaN alone differs
+    return logprob if logprob == logprob else _UNKNOWN  # noqa: PLR0124 - NaN alone differs
 
 
 def _experts(asked: Asked, said: Said) -> str | None:
