@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlfleet_engine import nvext, prompt_ids
+from rlfleet_engine import finite, nvext, prompt_ids
 from rlfleet_engine.answers import compact
 from rlfleet_engine.fields import FieldError, may_name, parsed
 from rlfleet_engine.turn import Ask, Turned
@@ -16,7 +16,8 @@ _NAMES = (prompt_ids.NAME, nvext.NAME)
 async def turn(body: bytes, _ask: Ask) -> Turned | None:
     """Turn a chat completion, if anything in it is not vLLM's own. Raises FieldError."""
     content = parsed(body) if may_name(body, _NAMES) else None
-    return None if content is None else turned(content)
+    found = None if content is None else turned(content)
+    return found or finite.watched(PATH, body)
 
 
 async def turn_tokens(body: bytes, _ask: Ask) -> Turned | None:
@@ -37,8 +38,7 @@ def turned(content: dict[str, Any]) -> Turned | None:
     asked = nvext.asked(asked, wanted)
     if asked is content:
         return None
-    back = ChatBack(given, wanted) if given or wanted.fields else None
-    return Turned(PATH, compact(asked), back)
+    return Turned(PATH, compact(asked), ChatBack(given, wanted))
 
 
 @dataclass(slots=True)
@@ -51,16 +51,14 @@ class ChatBack:
 
     def whole(self, body: bytes) -> bytes:
         """Put in what was wanted."""
-        if not self.wanted.fields:
-            return body
-        reply = parsed(body)
+        finite.check(body)
+        reply = parsed(body) if self.wanted.fields else None
         return body if reply is None else compact(nvext.whole(reply, self.wanted))
 
     def event(self, data: bytes) -> bytes:
         """Keep what has come; tell it with the last event of a choice."""
-        if not self.wanted.fields:
-            return data
-        event = parsed(data)
+        finite.check(data)
+        event = parsed(data) if self.wanted.fields else None
         return data if event is None else compact(self._streams.event(event, self.wanted))
 
     def refusal(self, body: bytes) -> bytes:

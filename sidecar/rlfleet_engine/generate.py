@@ -8,19 +8,17 @@ looked for can be nothing but a key. All else stays as it came, byte for byte.
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from rlfleet_engine.answers import compact
 from rlfleet_engine.experts import experts_of
 from rlfleet_engine.fields import parsed
-from rlfleet_engine.nvext import UNKNOWN, is_finite
-from rlfleet_engine.turn import Ask, Turned, UnusableError
+from rlfleet_engine.finite import check
+from rlfleet_engine.turn import Ask, Turned
 
 PATH = "/inference/v1/generate"
 _LOGPROB = re.compile(rb'\{"token_id":(\d+),"logprob":')
 _NAMED = rb'{"token":"token_id:\1","token_id":\1,"logprob":'
 _EXPERTS = re.compile(rb'"routed_experts":"([A-Za-z0-9+/=]*)"')
-_UNKNOWN = b'"logprob":%s' % str(UNKNOWN).encode()
 
 
 async def turn(body: bytes, _ask: Ask) -> Turned | None:
@@ -36,8 +34,7 @@ class GenerateBack:
 
     def whole(self, body: bytes) -> bytes:
         """Put in what renderers look for. Raises UnusableError."""
-        if _UNKNOWN in body:
-            _check(body)
+        check(body)
         body = _LOGPROB.sub(_NAMED, body)
         if b'"routed_experts":"' not in body:
             return body
@@ -58,15 +55,3 @@ class GenerateBack:
         sampling = (parsed(self.request) or {}).get("sampling_params")
         start = sampling.get("routed_experts_prompt_start") if isinstance(sampling, dict) else None
         return start if type(start) is int else 0
-
-
-def _check(body: bytes) -> None:
-    """Raise UnusableError if a token that was sampled has no log probability.
-
-    Of the others that could have been sampled, some have none.
-    """
-    for choice in (parsed(body) or {}).get("choices") or []:
-        content: list[dict[str, Any]] = (choice.get("logprobs") or {}).get("content") or []
-        for place, entry in enumerate(content):
-            if not is_finite(entry.get("logprob")):
-                raise UnusableError(f"the engine has no finite log probability of token {place}")

@@ -6,17 +6,15 @@ with the choice's last event. Lengths agree and log probabilities are finite, or
 is an error. A choice without routed experts, as with every dense model, has null for them.
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from rlfleet_engine.experts import experts_of
 from rlfleet_engine.fields import FieldError, object_of
+from rlfleet_engine.finite import is_finite
 from rlfleet_engine.turn import UnusableError
 
 NAME = b'"nvext"'
-UNKNOWN = -9999.0
-"""What vLLM tells as a log probability if it has none."""
 _OF_PROMPT = ("token_ids", "prompt_token_ids")
 _EXPERTS = "routed_experts"
 _OURS = frozenset({*_OF_PROMPT, "completion_token_ids", "engine_data", _EXPERTS})
@@ -113,11 +111,6 @@ class Parts:
         for place, value in enumerate(self.logprobs):
             if not is_finite(value):
                 raise UnusableError(f"the engine has no finite log probability of token {place}")
-
-
-def is_finite(value: object) -> bool:
-    """Tell whether this is a log probability that says something."""
-    return isinstance(value, float | int) and math.isfinite(value) and value != UNKNOWN
 
 
 @dataclass(slots=True)

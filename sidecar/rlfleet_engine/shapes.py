@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rlfleet_engine import chat, generate
+from rlfleet_engine import chat, finite, generate
 from rlfleet_engine.answers import Scope
 from rlfleet_engine.fields import has_json
 from rlfleet_engine.turn import Turn
@@ -10,6 +10,7 @@ from rlfleet_engine.turn import Turn
 TURNS: Mapping[str, Turn] = {
     chat.PATH: chat.turn,
     chat.TOKENS_PATH: chat.turn_tokens,
+    finite.COMPLETIONS_PATH: finite.turn_completion,
     generate.PATH: generate.turn,
 }
 

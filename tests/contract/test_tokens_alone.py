@@ -6,6 +6,7 @@ from base64 import b64decode
 from typing import Any
 
 import pytest
+from renderers.client import parse_generate_response
 
 from rlfleet_contract import api
 from tests.contract.subject import Subject
@@ -100,6 +101,8 @@ async def test_a_token_without_log_probability_makes_the_reply_an_error(
     for reply in (
         await serving.continue_from(TOKENS, {"logprobs": 1}),
         await serving.chat(logprobs=True, nvext={"extra_fields": ["engine_data"]}),
+        await serving.chat(logprobs=True, tokens=TOKENS),
+        await serving.chat(logprobs=True, return_token_ids=True),
     ):
         assert reply.status_code == 500
         assert "log probability" in reply.json()["error"]["message"]
@@ -177,3 +180,12 @@ async def test_a_request_that_waits_at_the_gate_is_turned_once_it_passes(
 
     assert told(await waiting)["prompt_token_ids"] == TOKENS
     assert (await waiting).headers[api.VERSION_HEADER] == second
+
+
+async def test_renderers_read_routed_experts(serving: Subject, fake: Worker) -> None:
+    fake.engine.behaviour = Behaviour(routed_experts=True)
+
+    raw = (await serving.continue_from(TOKENS, {"max_tokens": 3, "logprobs": 1})).content
+
+    experts = parse_generate_response(raw)["choices"][0]["routed_experts"]
+    check(experts | {"data": bytes(experts["data"])}, len(TOKENS) + 2)

@@ -6,6 +6,7 @@ on a quiet machine ends it first. test_rollout.py shows the same under a steady 
 
 import pytest
 
+from tests.contract.test_renderers import *  # noqa: F403
 from tests.contract.test_salts import (  # noqa: F401
     prompt,
     test_a_salt_is_one_salt_wherever_clients_put_it,

@@ -141,7 +141,7 @@ class FakeEngine:
         await answers.get((scope["method"], scope["path"]), unknown)()
 
     async def _complete(self, route: Route, body: dict[str, Any], send: Send) -> None:
-        refused = refusal(body, self._vocabulary)
+        refused = refusal(body, self._vocabulary) or route.refusal(body)
         if refused is not None:
             await _json(send, 400, refused)
             return

@@ -51,10 +51,10 @@ def refusal(body: dict[str, Any], vocabulary: int) -> dict[str, Any] | None:
     prompt = body.get("token_ids", body.get("prompt"))
     if salt is not None and (not isinstance(salt, str) or not 0 < len(salt) <= _SALT_CHARACTERS):
         message = "Parameter 'cache_salt' must be a non-empty string if provided."
-        return _error(message, "cache_salt")
+        return refused(message, "cache_salt")
     if not isinstance(tokens, int):
         message = "1 validation error:\n  {'type': 'int_parsing', 'loc': 'body.max_tokens'}"
-        return _error(message, "body.max_tokens")
+        return refused(message, "body.max_tokens")
     if isinstance(prompt, list) and len(prompt) > MAX_MODEL_LEN:
         # In these words on /inference/v1/generate; "context length" is on the other routes.
         message = (
@@ -62,7 +62,7 @@ def refusal(body: dict[str, Any], vocabulary: int) -> dict[str, Any] | None:
             f" of {MAX_MODEL_LEN}. Make sure that `max_model_len` is no smaller than the number of"
             " text tokens."
         )
-        return _error(message, None)
+        return refused(message, None)
     return _refused_ids((body.get("kv_transfer_params") or {}).get("prompt_token_ids"), vocabulary)
 
 
@@ -72,15 +72,16 @@ def _refused_ids(ids: list[int] | None, vocabulary: int) -> dict[str, Any] | Non
     unknown = [token for token in ids or [] if token >= vocabulary]
     if unknown:
         message = f"Token id {unknown[0]} is out of vocabulary (parameter={name})"
-        return _error(message, name)
+        return refused(message, name)
     if ids is not None and len(ids) > MAX_MODEL_LEN:
         message = (
             f"Input length ({len(ids)}) exceeds model's maximum context length ({MAX_MODEL_LEN})."
         )
-        return _error(message, None)
+        return refused(message, None)
     return None
 
 
-def _error(message: str, param: str | None) -> dict[str, Any]:
+def refused(message: str, param: str | None) -> dict[str, Any]:
+    """Word an error as vLLM does."""
     told = {"message": message, "type": "BadRequestError", "param": param, "code": 400}
     return {"error": told}

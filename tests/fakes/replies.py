@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tests.fakes.experts import encoded
-from tests.fakes.prefixes import usage_of
+from tests.fakes.prefixes import refused, usage_of
 
 _UNKNOWN = -9999.0
 _RENDERED = 2
@@ -41,6 +41,9 @@ class Asked:
 class Route(Protocol):
     """How one route words requests and replies."""
 
+    def refusal(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """Tell what is wrong with a request on this route alone."""
+
     def prompt(self, body: dict[str, Any]) -> Any:
         """Return the prompt; takes out of the body what vLLM takes out."""
 
@@ -59,6 +62,12 @@ class Route(Protocol):
 
 class Chat:
     """``/v1/chat/completions``."""
+
+    def refusal(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        if "messages" in body:
+            return None
+        message = "1 validation error:\n  {'type': 'missing', 'loc': 'body.messages'}"
+        return refused(message, "body.messages")
 
     def prompt(self, body: dict[str, Any]) -> Any:
         given = body.get("kv_transfer_params") or {}
@@ -119,6 +128,10 @@ class Chat:
 class Generate:
     """``/inference/v1/generate``."""
 
+    def refusal(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        del body
+        return None
+
     def prompt(self, body: dict[str, Any]) -> Any:
         return body["token_ids"]
 
@@ -166,6 +179,10 @@ class Generate:
 
 class Completion:
     """``/v1/completions``; it tells more than vLLM does when nobody asks."""
+
+    def refusal(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        del body
+        return None
 
     def prompt(self, body: dict[str, Any]) -> Any:
         return body.get("prompt")

@@ -1,0 +1,66 @@
+"""Log probabilities that say something: a sampler trains on each of them.
+
+vLLM tells -9999.0 of a token of which it has none, in a stream null of one that is not a
+number. Of tokens that could have been sampled and were not, both are in order.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from rlfleet_engine.fields import may_name, parsed
+from rlfleet_engine.turn import Ask, Turned, UnusableError
+
+UNKNOWN = -9999.0
+_TOLD = (str(UNKNOWN).encode(), b'"logprob":null')
+_ASKED = (b'"return_token_ids"',)
+COMPLETIONS_PATH = "/v1/completions"
+
+
+def is_finite(value: object) -> bool:
+    """Tell whether this is a log probability that says something."""
+    return isinstance(value, float | int) and math.isfinite(value) and value != UNKNOWN
+
+
+def check(body: bytes) -> None:
+    """Raise UnusableError if a token that was made has no finite log probability."""
+    if not any(told in body for told in _TOLD):
+        return
+    for choice in (parsed(body) or {}).get("choices") or []:
+        for place, value in enumerate(_made(choice.get("logprobs") or {})):
+            if not is_finite(value):
+                raise UnusableError(f"the engine has no finite log probability of token {place}")
+
+
+def _made(logprobs: dict[str, Any]) -> list[object]:
+    # A completion that echoes its prompt rightly has none of the prompt's first token.
+    echoed = [value for value in logprobs.get("token_logprobs") or [] if value is not None]
+    return echoed + [entry.get("logprob") for entry in logprobs.get("content") or []]
+
+
+@dataclass(frozen=True, slots=True)
+class FiniteBack:
+    """Lets a reply pass as it is, if each of its tokens has a log probability."""
+
+    def whole(self, body: bytes) -> bytes:
+        """Look whether anything is missing. Raises UnusableError."""
+        check(body)
+        return body
+
+    def event(self, data: bytes) -> bytes:
+        """Do the same to one event."""
+        return self.whole(data)
+
+    def refusal(self, body: bytes) -> bytes:
+        """Leave it as it is."""
+        return body
+
+
+def watched(path: str, body: bytes) -> Turned | None:
+    """Leave a request as it is and watch its reply, if token ids may have been asked for."""
+    return Turned(path, body, FiniteBack()) if may_name(body, _ASKED) else None
+
+
+async def turn_completion(body: bytes, _ask: Ask) -> Turned | None:
+    """Watch the reply of a completion."""
+    return watched(COMPLETIONS_PATH, body)

@@ -1,0 +1,64 @@
+"""A reply whose tokens have no log probabilities is told from one that has them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from rlfleet_engine.answers import compact
+from rlfleet_engine.finite import check, watched
+from rlfleet_engine.turn import UnusableError
+
+PATH = "/v1/completions"
+
+
+def reply_of(logprobs: dict[str, Any] | None) -> bytes:
+    return compact(
+        {"choices": [{"index": 0, "logprobs": None}, {"index": 1, "logprobs": logprobs}]}
+    )
+
+
+def entry(value: object, *others: object) -> dict[str, Any]:
+    return {"logprob": value, "top_logprobs": [{"logprob": other} for other in others]}
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        {"content": [entry(-1.0), entry(-9999.0)]},
+        {"content": [entry(-1.0), entry(None)]},
+        {"token_logprobs": [-1.0, -9999.0]},
+    ],
+)
+def test_a_token_without_log_probability_is_seen(logprobs: dict[str, Any]) -> None:
+    with pytest.raises(UnusableError, match="token 1"):
+        check(reply_of(logprobs))
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        None,
+        {"content": None},
+        {"content": [entry(-1.0, -9999.0, None)]},
+        {"token_logprobs": [None, -1.0], "top_logprobs": [None, {"a": -9999.0}]},
+        {"content": [{"token": "-9999.0", "logprob": -1.0}]},
+    ],
+)
+def test_others_that_could_have_been_made_need_none(logprobs: dict[str, Any] | None) -> None:
+    check(reply_of(logprobs))
+
+
+def test_what_is_no_reply_is_nobody_s_fault() -> None:
+    check(b'-9999.0 "logprob":null')
+    check(b'{"error":{"message":"-9999.0"}}')
+
+
+def test_only_replies_with_ids_are_watched_and_their_requests_stay_the_same() -> None:
+    body = json.dumps({"prompt": "x", "return_token_ids": True}).encode()
+
+    found = watched(PATH, body)
+
+    assert found is not None
+    assert (found.path, found.body is body) == (PATH, True)
+    assert watched(PATH, b'{"prompt": "what is return_token_ids?"}') is None
