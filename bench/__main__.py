@@ -14,7 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import baseline, findings, machine, plots, prepare, rollout, scale, strategies, window
+from bench import (
+    baseline,
+    extension,
+    findings,
+    machine,
+    plots,
+    prepare,
+    rollout,
+    scale,
+    strategies,
+    window,
+)
 from dev import steps
 from dev.steps import say
 
@@ -25,9 +36,11 @@ PARTS = (
     "window",
     "prepare",
     "strategies",
+    "extension",
     "rollout",
     "baseline",
 )
+_FEW_BLOCKS = ("--cell-s=3", "--clients", "1", "4")
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -65,6 +78,9 @@ def _parts(*, quick: bool, as_it_is: bool) -> dict[str, Callable[[], findings.Pa
         "prepare": lambda: prepare.measure(repeats=1 if quick else 3, as_it_is=as_it_is),
         "strategies": lambda: strategies.measure(
             changes=1 if quick else 3, loaded=1 if quick else 2, as_it_is=as_it_is
+        ),
+        "extension": lambda: extension.measure(
+            flags=_FEW_BLOCKS if quick else (), as_it_is=as_it_is
         ),
         "rollout": lambda: rollout.measure(
             sizes=(1,) if quick else (1, 2, 4), repeats=1 if quick else 5, as_it_is=as_it_is

@@ -59,9 +59,10 @@ def measure(*, repeats: int, as_it_is: bool) -> Part:
     )
 
 
-def apply(shell: Shell, model: cluster.Model, version: str) -> None:
+def apply(shell: Shell, model: cluster.Model, version: str, *, replicas: int = _REPLICAS) -> None:
     """Have the Deployment serve this version, sooner or later."""
-    shell.kubectl("apply", "-f", "-", stdin=json.dumps(_deployment(shell, model, version)))
+    body = _deployment(shell, model, version, replicas)
+    shell.kubectl("apply", "-f", "-", stdin=json.dumps(body))
 
 
 def complete(shell: Shell) -> None:
@@ -80,7 +81,7 @@ def service() -> dict[str, Any]:
     }
 
 
-def _deployment(shell: Shell, model: cluster.Model, version: str) -> dict[str, Any]:
+def _deployment(shell: Shell, model: cluster.Model, version: str, replicas: int) -> dict[str, Any]:
     """Return the fleet's own pod with nothing of rlfleet in it."""
     raw = Fleet(shell, model).manifest()
     raw["metadata"] |= {"namespace": cluster.NAMESPACE, "uid": "", "generation": 1}
@@ -98,7 +99,7 @@ def _deployment(shell: Shell, model: cluster.Model, version: str) -> dict[str, A
         "kind": "Deployment",
         "metadata": {"name": NAME},
         "spec": {
-            "replicas": _REPLICAS,
+            "replicas": replicas,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": spec},
         },

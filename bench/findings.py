@@ -20,6 +20,8 @@ TITLES = {
     "rollout_throughput_ratio": "tokens per second through a rollout / before it, 2 workers",
     "prepare_throughput_ratio": "tokens per second while a worker prepares about 1 GiB / before it",
     "copy_throughput_ratio": "the same while a plain copy of those files is made instead",
+    "extension_throughput_ratio": "requests per second with the extension / without it",
+    "extension_latency_p50_ratio": "median latency of requests with the extension / without it",
     "patch_to_proved_s": "patch to every worker proved, real vLLM (s)",
     "patch_to_proved_overhead_s": "the same, minus the workers' own pause windows (s)",
     "control_time_s": "patch to every worker proved, fake engines, maxUnavailable 25% (s)",
