@@ -7,28 +7,37 @@ has that request's headers, so that vLLM sees the same key, and no client that c
 import asyncio
 import json
 from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 from rlfleet_engine.answers import LENGTH, Scope, compact
 from rlfleet_engine.held import Application, Receive
-from rlfleet_engine.turn import AnsweredError, Ask
+from rlfleet_engine.turn import AnsweredError
+from rlfleet_engine.vocabulary import Vocabulary, vocabulary_of
 
 _OK = 200
 
 
-def asking(app: Application, scope: Scope) -> Ask:
-    """Return what asks on behalf of this request."""
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Asks on behalf of one request."""
 
-    async def ask(path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    app: Application
+    scope: Scope
+
+    async def __call__(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask a route. Raises AnsweredError."""
         reply = _Gathered()
         content = compact(body)
-        await app(_inner(scope, path, len(content)), _given(content), reply)
+        await self.app(_inner(self.scope, path, len(content)), _given(content), reply)
         if reply.status != _OK:
             raise AnsweredError(reply.status, reply.body)
         answer = json.loads(reply.body)
         return answer if isinstance(answer, dict) else {"data": answer}
 
-    return ask
+    def vocabulary(self) -> Vocabulary:
+        """Return that of the server which has the request."""
+        return vocabulary_of(self.scope)
 
 
 def rerouted(scope: Scope, path: str, size: int) -> Scope:

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from typing import Self
 
 from rlfleet_engine.answers import Scope, Send, answer, compact, error_of
-from rlfleet_engine.ask import asking, rerouted
+from rlfleet_engine.ask import Asking, rerouted
 from rlfleet_engine.fields import FieldError
 from rlfleet_engine.gate import Holding
 from rlfleet_engine.held import Application, Held, Receive
 from rlfleet_engine.salt import salted
-from rlfleet_engine.turn import AnsweredError, Back, Returning, Turn
+from rlfleet_engine.turn import Answered, AnsweredError, Back, Returning, Turn
 
+_OK = 200
 _BAD_REQUEST = 400
 
 
@@ -31,7 +32,7 @@ class Asked:
         if turn is None:
             return cls(app, scope, body, body)
         try:
-            turned = await turn(body, asking(app, scope))
+            turned = await turn(body, Asking(app, scope))
         except FieldError as error:
             told = error_of(_BAD_REQUEST, "BadRequestError", str(error), error.field)
             return cls(_answering(_BAD_REQUEST, compact(told)), scope)
@@ -39,6 +40,8 @@ class Asked:
             return cls(_answering(error.status, error.body), scope)
         if turned is None:
             return cls(app, scope, body, body)
+        if isinstance(turned, Answered):
+            return cls(_answering(_OK, turned.body), scope)
         if turned.path != scope["path"]:
             scope = rerouted(scope, turned.path, len(turned.body))
         app = app if turned.back is None else _turning(app, turned.back)

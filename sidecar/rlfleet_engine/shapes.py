@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping
 
-from rlfleet_engine import chat, finite, generate
+from rlfleet_engine import chat, chat_prefix, finite, generate, tokenizing
 from rlfleet_engine.answers import Scope
 from rlfleet_engine.fields import has_json
 from rlfleet_engine.turn import Turn
 
 TURNS: Mapping[str, Turn] = {
-    chat.PATH: chat.turn,
+    chat.PATH: chat_prefix.turn,
     chat.TOKENS_PATH: chat.turn_tokens,
     finite.COMPLETIONS_PATH: finite.turn_completion,
     generate.PATH: generate.turn,
+    tokenizing.PATH: tokenizing.turn,
+    tokenizing.BACK_PATH: tokenizing.turn_back,
 }
 
 

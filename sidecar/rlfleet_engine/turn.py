@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rlfleet_engine.answers import EVENT_STREAM, LENGTH, Header, Send, compact, error_of, resized
+from rlfleet_engine.vocabulary import Vocabulary
 
 
 class Back(Protocol):
@@ -49,10 +50,24 @@ class Turned:
     back: Back | None = None
 
 
-Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
-"""Asks one of vLLM's own routes, by its path, from within. Raises AnsweredError."""
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer itself, made of what vLLM was asked on the way."""
 
-Turn = Callable[[bytes, Ask], Awaitable[Turned | None]]
+    body: bytes
+
+
+class Ask(Protocol):
+    """Asks vLLM from within."""
+
+    async def __call__(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask one of vLLM's own routes. Raises AnsweredError."""
+
+    def vocabulary(self) -> Vocabulary:
+        """Ask what the tokenizer knows."""
+
+
+Turn = Callable[[bytes, Ask], Awaitable[Turned | Answered | None]]
 """Turns the body of one route's requests; None leaves it as it is. Raises FieldError."""
 
 _DONE = b"[DONE]"

@@ -28,6 +28,7 @@ from tests.contract.test_samplers import (  # noqa: F401
     test_who_asks_for_another_version_is_told_to_try_again,
     test_who_asks_for_what_is_served_is_answered,
 )
+from tests.contract.test_tokenize import *  # noqa: F403
 from tests.contract.test_tokens import *  # noqa: F403
 from tests.contract.test_traffic import (  # noqa: F401
     test_a_client_that_leaves_while_it_waits_is_forgotten,

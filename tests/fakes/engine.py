@@ -19,9 +19,10 @@ from rlfleet_contract import api
 from rlfleet_contract.tensors import FileStamp
 from rlfleet_engine.answers import Scope, Send
 from rlfleet_engine.gate import Gate
-from rlfleet_engine.held import Receive
+from rlfleet_engine.held import Application, Receive
 from rlfleet_engine.memory import Record, told
 from rlfleet_engine.middleware import Extension
+from tests.fakes import tokenizer
 from tests.fakes.memory import SPOILT, consume, stamps_of
 from tests.fakes.prefixes import Prefixes, refusal
 from tests.fakes.replies import Asked, Chat, Completion, Generate, Route, Said
@@ -115,7 +116,8 @@ class FakeEngine:
         self._idle.set()
         self._active: set[_Generation] = set()
         self.gate = Gate(self._gate_file, f"boot-{next(_BOOTS)}")
-        self.application = Extension(self._answer, self.gate, self._on_death)
+        extension = Extension(self._answer, self.gate, self._on_death)
+        self.application = partial(_within, tokenizer.Serving(self._vocabulary), extension)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)
@@ -128,6 +130,9 @@ class FakeEngine:
                 send, 200, {"world_size": self.behaviour.ranks}
             ),
             ("GET", "/metrics"): lambda: self._metrics(send),
+            ("POST", "/tokenize"): lambda: _json(send, *tokenizer.tokenize(body)),
+            ("POST", "/detokenize"): lambda: _json(send, *tokenizer.detokenize(body)),
+            ("POST", "/v1/chat/completions/render"): lambda: _json(send, *tokenizer.render(body)),
             ("POST", "/v1/completions"): lambda: self._complete(Completion(), body, send),
             ("POST", "/v1/chat/completions"): lambda: self._complete(Chat(), body, send),
             ("POST", "/inference/v1/generate"): lambda: self._complete(Generate(), body, send),
@@ -317,6 +322,13 @@ class FakeEngine:
             self._record, self.weights, is_read=not behaviour.memory_unread
         )
         await _json(send, 200, {"results": [installed.model_dump()] * behaviour.ranks})
+
+
+async def _within(
+    serving: tokenizer.Serving, app: Application, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Have the scope name the whole application, as Starlette's does."""
+    await app({**scope, "app": serving.application}, receive, send)
 
 
 def _prompts(prompt: Any) -> list[Any]:
