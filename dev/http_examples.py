@@ -4,19 +4,10 @@ docs/reference/http.md shows them, and tests/contract/test_http_examples.py play
 against a worker that has just started, so what is shown is what is answered.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Example(NamedTuple):
-    """A request, and its answer or the telling part of it."""
-
-    request: str
-    """Method and path with query."""
-    answer: dict[str, Any] | str
-    body: dict[str, Any] | None = None
-    status: int = 200
-    has_more: bool = False
-    """Whether the answer holds more than is shown."""
+from dev import adapter_examples
+from dev.http_example import Example
 
 
 def _command(
@@ -173,4 +164,5 @@ EXAMPLES: tuple[Example, ...] = (
     _no_transfer("/engine/update/start_draft_weight_update"),
     _no_transfer("/engine/update/update_weights", {"update_info": {}}),
     _no_transfer("/engine/update/finish_weight_update"),
+    *adapter_examples.EXAMPLES,
 )

@@ -11,11 +11,13 @@ from fastapi.routing import APIRoute
 from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 
-from dev.http_examples import EXAMPLES, Example
+from dev.http_example import Example
+from dev.http_examples import EXAMPLES
 from rlfleet_sidecar import routes
+from rlfleet_sidecar.adapters import routes as adapter_routes
 from rlfleet_sidecar.app import OPEN
 from rlfleet_sidecar.bodies import Parsed
-from rlfleet_sidecar.dialects import dynamo, generation, relays, weights
+from rlfleet_sidecar.dialects import adapters, dynamo, generation, relays, weights
 
 _HEAD = """\
 # HTTP routes of a worker's sidecar
@@ -37,12 +39,20 @@ _SECTIONS = {
         routes.router,
         "A body with a field that is not known is refused. The answer is the worker's report.",
     ),
+    "Commands about adapters": (
+        adapter_routes.router,
+        "As above: no unknown field is taken, and a command's answer is the worker's report.",
+    ),
     "Pause and resume, as trainers ask for them": (
         generation.router,
         "What is not known in a query is left unread.",
     ),
     "Weights, as trainers ask for them": (
         weights.router,
+        "What is not known in a body is left unread.",
+    ),
+    "Adapters, as trainers ask for them": (
+        adapters.router,
         "What is not known in a body is left unread.",
     ),
     "About the engine": (relays.router, "The engine beside the sidecar is asked."),

@@ -29,10 +29,14 @@ RELOAD_PATH = "/v1/rl/reload"
 VERIFY_PATH = "/v1/rl/verify"
 RESUME_PATH = "/v1/rl/resume"
 UPDATE_WEIGHTS_PATH = "/v1/rl/update_weights"
+ADAPTERS_PATH = "/v1/rl/adapters"
+"""GET lists them, POST loads one or replaces it, DELETE unloads one."""
 
 # The gate's control routes, inside vLLM's API server, for loopback peers only.
 GATE_PATH = "/rlfleet/gate"
 """GET tells a GateState, POST takes a GateCommand and tells the GateState after it."""
+ENGINE_ADAPTERS_PATH = "/rlfleet/adapters"
+"""GET tells EngineAdapters, POST takes an EngineAdapterCommand and tells them after it."""
 EXIT_PATH = "/rlfleet/exit"
 """POST ends the engine at once: the way out of an engine in doubt."""
 PROBE_HEADER = "x-rlfleet-probe"
@@ -66,6 +70,9 @@ BASE_VERSION = "base"
 
 VERSION_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
 """One directory name: no separator, no leading dot, at most 128 characters."""
+
+ADAPTER_PATTERN = VERSION_PATTERN
+"""An adapter's name is a model's name for samplers, and a directory's in the cache."""
 
 DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 

@@ -17,6 +17,7 @@ from rlfleet_contract.api import (
 )
 from rlfleet_contract.base import Reply, Request
 from rlfleet_contract.fence import Fence
+from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.problems import Problem
 from rlfleet_contract.proof import Proof
 
@@ -74,6 +75,8 @@ class Verb(StrEnum):
     RELOAD = "Reload"
     VERIFY = "Verify"
     RESUME = "Resume"
+    ADAPT = "Adapt"
+    """Load, replace or unload an adapter; no step of a change of weights."""
 
 
 class Timeouts(Request):
@@ -246,6 +249,7 @@ class WorkerReport(Reply):
     failure: Problem | None = None
     """Why the last change failed; None after one that succeeded or a new boot."""
     last_change: Change | None = None
+    adapters: list[AdapterReport] = Field(default_factory=list)
 
 
 class ReadBack(Reply):

@@ -35,6 +35,8 @@ class Code(StrEnum):
     RELOAD_FAILED = "ReloadFailed"
     PROOF_FAILED = "ProofFailed"
     RESUME_FAILED = "ResumeFailed"
+    ADAPTER_FAILED = "AdapterFailed"
+    ADAPTERS_OWNED = "AdaptersOwned"
     INTERNAL = "Internal"
 
 
@@ -70,6 +72,8 @@ MEANINGS: dict[Code, Meaning] = {
     Code.RELOAD_FAILED: Meaning(502, retryable=False),
     Code.PROOF_FAILED: Meaning(502, retryable=False),
     Code.RESUME_FAILED: Meaning(502, retryable=True),
+    Code.ADAPTER_FAILED: Meaning(502, retryable=False),
+    Code.ADAPTERS_OWNED: Meaning(409, retryable=False),
     Code.INTERNAL: Meaning(500, retryable=True),
 }
 

@@ -138,6 +138,11 @@ class Gate:
         ]
         return sum(slot[1] for slot in slots), sum(slot[2] for slot in slots)
 
+    def processes(self) -> int:
+        """Count the API server processes of this start of the engine."""
+        slots = range(_SLOTS_AT, _SIZE, _SLOT.size)
+        return sum(_SLOT.unpack_from(self._map, offset)[0] != 0 for offset in slots)
+
     @contextmanager
     def passing(self) -> Iterator[None]:
         """Count a request as in flight until it is completely answered."""

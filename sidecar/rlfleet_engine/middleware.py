@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from rlfleet_contract import api
 from rlfleet_contract.gate import GateCommand, GateState
-from rlfleet_engine import salt
+from rlfleet_engine import adapters, salt
 from rlfleet_engine.answers import Scope, Send, answer, compact, error_of, refuse
 from rlfleet_engine.asked import Asked
 from rlfleet_engine.demand import Demand, DemandError, Verdict, demand_of
@@ -130,6 +130,8 @@ class Extension:
                 await answer(send, 200, self._state())
             case ("http", "POST", api.GATE_PATH):
                 await self._command(receive, send)
+            case ("http", "GET" | "POST", api.ENGINE_ADAPTERS_PATH):
+                await answer(send, *await adapters.answered(scope, receive, self._gate))
             case ("http", "POST", api.EXIT_PATH):
                 await answer(send, 202, b"{}")
                 await asyncio.sleep(_ANSWER_S)

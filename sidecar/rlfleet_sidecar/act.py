@@ -7,8 +7,6 @@ proof that did not end well leads through DOUBT.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from rlfleet_contract.gate import GateState
 from rlfleet_contract.models import (
@@ -22,6 +20,8 @@ from rlfleet_contract.models import (
     VerifyRequest,
 )
 from rlfleet_contract.problems import Code
+from rlfleet_sidecar.adapters.tend import Adapters
+from rlfleet_sidecar.bounds import within
 from rlfleet_sidecar.checkpoint import Checkpoint
 from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import (
@@ -33,7 +33,6 @@ from rlfleet_sidecar.errors import (
 from rlfleet_sidecar.evidence import Load, demand_consumed
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.logs import fields
-from rlfleet_sidecar.probe import BadAnswerError
 from rlfleet_sidecar.prove import Prover
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.store import Store
@@ -42,26 +41,6 @@ from rlfleet_sidecar.swap import Event, observe
 _LOOK_S = 2.0
 _UNDO_S = 30.0
 _log = logging.getLogger(__name__)
-
-
-@asynccontextmanager
-async def within(
-    code: Code, timeout_s: float, *, lost: Code = Code.ENGINE_UNREACHABLE
-) -> AsyncIterator[None]:
-    """Bound a step and give what goes wrong in it the step's code."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            yield
-    except TimeoutError as error:
-        raise SidecarError(code, f"the engine was not done after {timeout_s:g} s") from error
-    except (EngineError, BadAnswerError) as error:
-        raise SidecarError(code, str(error)) from error
-    except EngineLostError as error:
-        raise SidecarError(lost, f"the engine went away: {error}") from error
-    except EngineRestartedError as error:
-        raise SidecarError(
-            Code.ENGINE_RESTARTED, "the engine was restarted meanwhile: all that was proved is void"
-        ) from error
 
 
 class Steps:
@@ -73,8 +52,10 @@ class Steps:
         engine: Engine,
         store: Store,
         journal: Journal,
+        adapters: Adapters,
     ) -> None:
         self._settings = settings
+        self.adapters = adapters
         self._engine = engine
         self._store = store
         self._journal = journal
@@ -144,6 +125,7 @@ class Steps:
         async with within(Code.RESUME_FAILED, request.timeout_s):
             if self._journal.state.stage is Stage.PAUSED:
                 await self._engine.resume()
+            await self.adapters.restore(self._boot)
             await self._engine.open_gate(self._boot, self._journal.state.proved)
         self._journal.move(Event.OPENED, operation=request.operation)
 

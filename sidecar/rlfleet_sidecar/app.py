@@ -18,8 +18,14 @@ from starlette.responses import JSONResponse, Response
 from rlfleet_contract import api
 from rlfleet_contract.problems import MEANINGS, Code
 from rlfleet_sidecar.act import Steps
+from rlfleet_sidecar.adapters import routes as adapter_routes
+from rlfleet_sidecar.adapters.book import Book
+from rlfleet_sidecar.adapters.commands import Hands
+from rlfleet_sidecar.adapters.copies import Copies
+from rlfleet_sidecar.adapters.tend import Adapters
 from rlfleet_sidecar.checkpoint import Checkpoints
 from rlfleet_sidecar.credentials import Credentials
+from rlfleet_sidecar.dialects import adapters as adapter_dialects
 from rlfleet_sidecar.dialects import dynamo, generation, relays, weights
 from rlfleet_sidecar.dialects.trainer import Trainer
 from rlfleet_sidecar.engine import Engine
@@ -55,7 +61,15 @@ OPEN: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "/liveness": relays.liveness,
 }
 """What needs no credentials."""
-ROUTERS = (router, generation.router, weights.router, relays.router, dynamo.router)
+ROUTERS = (
+    router,
+    adapter_routes.router,
+    generation.router,
+    weights.router,
+    adapter_dialects.router,
+    relays.router,
+    dynamo.router,
+)
 
 
 def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = None) -> FastAPI:
@@ -63,18 +77,22 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     journal = Journal(settings.state_dir)
     engine = Engine(settings.engine_url, transport)
-    store = Store(settings, Checkpoints(settings))
-    steps = Steps(settings, engine, store, journal)
+    checkpoints = Checkpoints(settings)
+    copies = Copies(settings, checkpoints)
+    store = Store(settings, checkpoints, copies.nbytes)
+    adapters = Adapters(engine, store, copies, Book(settings.state_dir))
+    steps = Steps(settings, engine, store, journal, adapters)
     leadership = Leadership(journal)
     performer = Performer(steps, store, journal, leadership)
-    fencing = Fencing(settings.fleet_uid, settings.pod_uid, journal, performer, leadership)
-    trainer = Trainer(settings, engine, journal, fencing)
+    hands = Hands(performer, adapters, journal)
+    fencing = Fencing(settings.fleet_uid, settings.pod_uid, journal, hands, leadership)
+    trainer = Trainer(settings, engine, journal, fencing, adapters)
     watch = Watch(settings, steps, journal, performer, leadership)
     credentials = Credentials(settings.token_file)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        ends = (performer.preparation.stop, trainer.landed, performer.flight.landed)
+        ends = (performer.preparation.stop, trainer.landed, hands.landed, performer.flight.landed)
         async with engine, _tended(watch, *ends, fencing.landed):
             yield
 

@@ -13,7 +13,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -53,10 +53,18 @@ class Record(BaseModel):
 class Cache:
     """The directory of staged versions. Blocking: use a thread."""
 
-    def __init__(self, directory: Path, limit: int, spare_share: float) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        limit: int,
+        spare_share: float,
+        beside: Callable[[], int] = lambda: 0,
+    ) -> None:
         # Of its own, because whatever else lies there is swept out.
         self._directory = directory / "versions"
         self._limit = limit
+        self._beside = beside
+        """Tells what others keep on the same volume."""
         self._spare_share = spare_share
         self._machine_boot = _machine_boot()
         self._changing = threading.Lock()
@@ -67,6 +75,10 @@ class Cache:
         """Tell what is staged, newest first."""
         found = sorted(self._records.values(), key=lambda record: record.staged_at)
         return tuple(reversed(found))
+
+    def free(self) -> int:
+        """Tell how many bytes are left."""
+        return self._free([self._copy(record) for record in self.records()])
 
     def find(self, version: str) -> Record | None:
         """Tell what is known of a staged version; drops it if its files are not what they were."""
@@ -178,12 +190,13 @@ class Cache:
     def _free(self, copies: list[room.Copy]) -> int:
         usage = shutil.disk_usage(self._directory)
         spare = int(usage.total * self._spare_share)
-        return min(self._limit - sum(copy.nbytes for copy in copies), usage.free - spare)
+        taken = sum(copy.nbytes for copy in copies) + self._beside()
+        return min(self._limit - taken, usage.free - spare)
 
     def _full(
         self, version: str, nbytes: int, copies: list[room.Copy], needed: frozenset[str]
     ) -> SidecarError:
-        held = sum(copy.nbytes for copy in copies if copy.version in needed)
+        held = sum(copy.nbytes for copy in copies if copy.version in needed) + self._beside()
         usage = shutil.disk_usage(self._directory)
         if nbytes > self._limit - held:
             return SidecarError(

@@ -53,13 +53,13 @@ class Checkpoints:
     def checked(self, version: str) -> Iterator[tuple[Folder, Content]]:
         """Open the version and check it; raises what is wrong and what to do."""
         deadline = time.monotonic() + self._settings.check_s
-        model = self._boot_model(deadline)
+        model = self.boot_model(deadline)
         if version == BASE_VERSION:
             with open_model(self._settings.model_path) as folder:
                 yield folder, model
             return
         with self._layout.open(version, self._settings.engine_uid) as folders:
-            self._demand_complete(folders)
+            demand_complete(folders, self._settings.markers)
             folder = folders[-1]
             refuse_code(folder)
             found = content_of(folder, deadline)
@@ -86,11 +86,11 @@ class Checkpoints:
                     return True
         except SidecarError:
             return False
-        return any(seen is not None and not _is_alike(stamp, seen) for stamp, seen in found)
+        return any(seen is not None and not is_alike(stamp, seen) for stamp, seen in found)
 
     def vocabulary(self) -> int:
         """Tell how many tokens the model knows."""
-        config = self._boot_model(time.monotonic() + self._settings.check_s).config
+        config = self.boot_model(time.monotonic() + self._settings.check_s).config
         text = config.get("text_config")
         for place in (config, text if isinstance(text, dict) else {}):
             size = place.get("vocab_size")
@@ -109,30 +109,30 @@ class Checkpoints:
         with self._layout.open(version, self._settings.engine_uid) as folders:
             yield folders
 
-    def _boot_model(self, deadline: float) -> Content:
+    def boot_model(self, deadline: float) -> Content:
         """Read the boot model's headers once: it does not change while the pod lives."""
         if self._model is None:
             with open_model(self._settings.model_path) as folder:
                 self._model = content_of(folder, deadline)
         return self._model
 
-    def _demand_complete(self, folders: tuple[Folder, ...]) -> None:
-        """Look for a marker beside the weights or in a directory of the version above them."""
-        markers = self._settings.markers
-        if not markers or any(_is_marked(folder, name) for folder in folders for name in markers):
-            return
-        for folder in folders:
-            if _FINISHED in markers and _is_begun_anew(folder):
-                raise SidecarError(
-                    Code.CHECKPOINT_INCOMPLETE,
-                    f"{folder.path / _FINISHED} is older than {_STARTED}: the version is being"
-                    " written again",
-                )
-        raise SidecarError(
-            Code.CHECKPOINT_INCOMPLETE,
-            f"{folders[-1].path} has no marker {' or '.join(markers)}: it is still being"
-            " written, or its writer leaves none",
-        )
+
+def demand_complete(folders: tuple[Folder, ...], markers: Sequence[str]) -> None:
+    """Look for a marker beside the weights or in a directory of the version above them."""
+    if not markers or any(_is_marked(folder, name) for folder in folders for name in markers):
+        return
+    for folder in folders:
+        if _FINISHED in markers and _is_begun_anew(folder):
+            raise SidecarError(
+                Code.CHECKPOINT_INCOMPLETE,
+                f"{folder.path / _FINISHED} is older than {_STARTED}: the version is being"
+                " written again",
+            )
+    raise SidecarError(
+        Code.CHECKPOINT_INCOMPLETE,
+        f"{folders[-1].path} has no marker {' or '.join(markers)}: it is still being"
+        " written, or its writer leaves none",
+    )
 
 
 def demand_same(folder: Folder, checked: FileStamp, seen: FileStamp) -> None:
@@ -145,7 +145,7 @@ def demand_same(folder: Folder, checked: FileStamp, seen: FileStamp) -> None:
         )
 
 
-def _is_alike(one: FileStamp, other: FileStamp) -> bool:
+def is_alike(one: FileStamp, other: FileStamp) -> bool:
     """Tell whether two stamps are of one file; a remount may change the device."""
     return one.model_copy(update={"device": other.device}) == other
 

@@ -64,7 +64,7 @@ def content_of(folder: Folder, deadline: float) -> Content:
     files: list[FileStamp] = []
     tensors: dict[str, Tensor] = {}
     for name in shards:
-        stamp, found = _header(folder, name, deadline)
+        stamp, found = header_of(folder, name, deadline)
         files.append(stamp)
         for tensor in found:
             if tensor.name in tensors:
@@ -105,7 +105,8 @@ def _index(folder: Folder, names: list[str]) -> dict[str, str] | None:
     return weight_map
 
 
-def _header(folder: Folder, name: str, deadline: float) -> tuple[FileStamp, tuple[Tensor, ...]]:
+def header_of(folder: Folder, name: str, deadline: float) -> tuple[FileStamp, tuple[Tensor, ...]]:
+    """Read one file's header; raises what is wrong with it."""
     if time.monotonic() > deadline:
         raise SidecarError(
             Code.CHECKPOINT_UNREADABLE, f"reading headers took too long, last {folder.path / name}"

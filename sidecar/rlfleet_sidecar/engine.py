@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from rlfleet_contract import api
 from rlfleet_contract.gate import GateCommand, GateState
+from rlfleet_contract.loaded import EngineAdapterCommand, EngineAdapters
 from rlfleet_contract.models import Installed, KVCache, PauseMode, ReadBack
 from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError
@@ -25,6 +26,8 @@ _PATIENCE_S = 1.0
 _LIMITS = httpx.Limits(max_connections=8, keepalive_expiry=2.0)
 """vLLM closes idle connections after 5 s; one that it is about to close must not be used."""
 _TOLD_CHARACTERS = 300
+_OF_ONE_BOOT = frozenset({api.GATE_PATH, api.ENGINE_ADAPTERS_PATH})
+"""Routes that answer 409 to a command for another start of the engine."""
 
 
 class Relayed(NamedTuple):
@@ -134,6 +137,16 @@ class Engine:
         except ValidationError as error:
             raise EngineError(f"the reload told {results!s:.{_TOLD_CHARACTERS}}") from error
 
+    async def adapters(self) -> EngineAdapters:
+        """Tell which adapters this start of the engine serves, and from where."""
+        return _adapters(await self._call("GET", api.ENGINE_ADAPTERS_PATH))
+
+    async def adapt(self, boot: str, name: str, directory: str | None) -> EngineAdapters:
+        """Have exactly this boot serve an adapter under a name; None: no more."""
+        command = EngineAdapterCommand(boot=boot, name=name, directory=directory)
+        body = command.model_dump()
+        return _adapters(await self._call("POST", api.ENGINE_ADAPTERS_PATH, json=body))
+
     async def label(self, version: str) -> None:
         """Have the engine name the version in the spans of its replies; it proves nothing."""
         await self._call("POST", "/update_weight_version", json={"new_version": version})
@@ -170,7 +183,7 @@ class Engine:
             reply = await self._reply(self._client.request(method, path, **arguments))
         except httpx.HTTPError as error:
             raise EngineLostError(f"{path}: {type(error).__name__} {error}") from error
-        if reply.status_code == httpx.codes.CONFLICT and path == api.GATE_PATH:
+        if reply.status_code == httpx.codes.CONFLICT and path in _OF_ONE_BOOT:
             raise EngineRestartedError("the engine was restarted")
         if not reply.is_success:
             told = reply.text[:_TOLD_CHARACTERS]
@@ -202,6 +215,13 @@ class Engine:
             return waiting.result()
         finally:
             waiting.cancel()
+
+
+def _adapters(answer: Mapping[str, object]) -> EngineAdapters:
+    try:
+        return EngineAdapters.model_validate(answer)
+    except ValidationError as error:
+        raise EngineError("the answer does not tell the engine's adapters") from error
 
 
 def _gate_state(answer: Mapping[str, object]) -> GateState:

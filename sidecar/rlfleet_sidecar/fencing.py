@@ -1,4 +1,4 @@
-"""Stands before the performer: hears each command once, and answers repeats from memory.
+"""Stands before whoever carries out: hears each command once, and repeats answers from memory.
 
 What was heard is written down before anything is done, and an answer before it is given.
 An answer belongs to the command, not to the caller: it is kept though nobody waits.
@@ -10,24 +10,24 @@ from hashlib import sha256
 from rlfleet_contract.fence import Fence
 from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import MEANINGS
+from rlfleet_sidecar.adapters.commands import Hands, Request
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fence import Answer, demand_addressee, demand_unled, judge_fence
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.lead import Leadership
-from rlfleet_sidecar.perform import Performer, Request
 
 _OK = 200
 
 
 class Fencing:
-    """The one way to the performer for whoever is not this sidecar itself."""
+    """The one way to them for whoever is not this sidecar itself."""
 
     def __init__(
-        self, fleet: str, pod: str, journal: Journal, performer: Performer, leadership: Leadership
+        self, fleet: str, pod: str, journal: Journal, hands: Hands, leadership: Leadership
     ) -> None:
         self._fleet, self._pod = fleet, pod
         self._journal = journal
-        self._performer = performer
+        self._hands = hands
         self._leadership = leadership
         self._under_way: dict[tuple[int, int], asyncio.Task[Answer]] = {}
 
@@ -45,7 +45,7 @@ class Fencing:
         """Carry out the command of a caller that sends no fence; raises its problem."""
         try:
             self.demand_unled(request.operation)
-            return await self._performer.carry_out(request)
+            return await self._hands.carry_out(request)
         except SidecarError as error:
             error.operation, error.version = request.operation, request.version
             raise
@@ -92,7 +92,7 @@ class Fencing:
             if request.fence is None:
                 report = await self.unfenced(request)
             else:
-                report = await self._performer.carry_out(request)
+                report = await self._hands.carry_out(request)
         except SidecarError as error:
             status = MEANINGS[error.code].status
             return Answer(status=status, body=error.problem().model_dump_json())

@@ -108,7 +108,7 @@ class Performer:
             prepared_bytes=None if prepared is None else prepared.nbytes,
             progress=self.preparation.progress,
             staged=self._store.staged(),
-            running=self._running or self.preparation.running,
+            running=self._running or self._steps.adapters.running or self.preparation.running,
             in_flight=0 if gate is None else gate.waiting + gate.in_flight,
             paused_s=_rounded(journal.paused_s),
             expires_s=_rounded(self._leadership.rest_s),
@@ -116,6 +116,7 @@ class Performer:
             refusal=journal.refusal,
             failure=journal.failure,
             last_change=journal.last_change,
+            adapters=self._steps.adapters.reports(state.boot if is_up else None),
         )
 
     @property

@@ -38,7 +38,8 @@ async def fencing_of(request: Request) -> Fencing:
 Worker = Annotated[Fencing, Depends(fencing_of)]
 
 
-def _told(answer: Answer) -> Response:
+def told(answer: Answer) -> Response:
+    """Give the answer that a command got."""
     return Response(answer.body, answer.status, media_type="application/json")
 
 
@@ -59,7 +60,7 @@ async def prepare(
     worker: Worker, request: Annotated[PrepareRequest, Depends(Parsed(PrepareRequest))]
 ) -> Response:
     """Find a version and check it; the engine goes on."""
-    return _told(await worker.carry_out(request))
+    return told(await worker.carry_out(request))
 
 
 @router.post(api.PAUSE_PATH)
@@ -67,7 +68,7 @@ async def pause(
     worker: Worker, request: Annotated[PauseRequest, Depends(Parsed(PauseRequest))]
 ) -> Response:
     """Close the gate and pause the engine."""
-    return _told(await worker.carry_out(request))
+    return told(await worker.carry_out(request))
 
 
 @router.post(api.FLUSH_PATH)
@@ -75,7 +76,7 @@ async def flush(
     worker: Worker, request: Annotated[FlushRequest, Depends(Parsed(FlushRequest))]
 ) -> Response:
     """Reset the paused engine's caches."""
-    return _told(await worker.carry_out(request))
+    return told(await worker.carry_out(request))
 
 
 @router.post(api.RELOAD_PATH)
@@ -83,7 +84,7 @@ async def reload(
     worker: Worker, request: Annotated[ReloadRequest, Depends(Parsed(ReloadRequest))]
 ) -> Response:
     """Install the prepared version in place."""
-    return _told(await worker.carry_out(request))
+    return told(await worker.carry_out(request))
 
 
 @router.post(api.VERIFY_PATH)
@@ -91,7 +92,7 @@ async def verify(
     worker: Worker, request: Annotated[VerifyRequest, Depends(Parsed(VerifyRequest))]
 ) -> Response:
     """Prove behind the closed gate what the engine holds."""
-    return _told(await worker.carry_out(request))
+    return told(await worker.carry_out(request))
 
 
 @router.post(api.RESUME_PATH)
@@ -99,7 +100,7 @@ async def resume(
     worker: Worker, request: Annotated[ResumeRequest, Depends(Parsed(ResumeRequest))]
 ) -> Response:
     """Open the gate over what is proved."""
-    return _told(await worker.carry_out(request))
+    return told(await worker.carry_out(request))
 
 
 @router.post(api.UPDATE_WEIGHTS_PATH)
@@ -107,4 +108,4 @@ async def update_weights(
     worker: Worker, request: Annotated[UpdateRequest, Depends(Parsed(UpdateRequest))]
 ) -> Response:
     """Take the whole way to a prepared version."""
-    return _told(await worker.carry_out(request))
+    return told(await worker.carry_out(request))

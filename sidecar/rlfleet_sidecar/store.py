@@ -5,7 +5,7 @@ that what is handed to the engine still is what was checked then.
 """
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rlfleet_contract.api import BASE_VERSION
@@ -26,17 +26,27 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 class Store:
     """Prepares versions and holds them."""
 
-    def __init__(self, settings: Settings, checkpoints: Checkpoints) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        checkpoints: Checkpoints,
+        beside: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._checkpoints = checkpoints
         self._cache: Cache | None = None
         if settings.cache_dir is not None:
-            self._cache = Cache(settings.cache_dir, settings.cache_bytes, settings.cache_spare)
+            limit, spare = settings.cache_bytes, settings.cache_spare
+            self._cache = Cache(settings.cache_dir, limit, spare, beside)
         self._in_place: dict[str, Checkpoint] = {}
         """Versions that are read where they lie: the base model, and all without a cache."""
 
     def vocabulary(self) -> int:
         """Tell how many tokens the model knows."""
         return self._checkpoints.vocabulary()
+
+    def free(self) -> int:
+        """Tell how many bytes of the cache are left; 0 if there is none."""
+        return self._cache.free() if self._cache else 0
 
     def staged(self) -> list[str]:
         """Tell the versions in the cache, newest first."""

@@ -72,6 +72,7 @@ class Watch:
             self._steps.heed(gate)
         else:
             await self._tend(gate)
+            await self._steps.adapters.look(gate.boot)
 
     async def _seen(self) -> GateState | None:
         try:

@@ -13,6 +13,7 @@ import pytest
 
 from rlfleet_contract.models import Stage, WorkerReport
 from tests.contract.subject import Subject, Versions, client_of
+from tests.fakes.adapters import write_adapter
 from tests.fakes.checkpoints import spoil, write_model, write_version
 from tests.fakes.engine import Behaviour
 from tests.fakes.worker import Worker
@@ -32,6 +33,8 @@ def weights(tmp_path: Path) -> Path:
     write_version(root, names.second, seed=2, shards=2)
     spoil(write_version(root, names.incomplete, seed=3), "no marker")
     spoil(write_version(root, names.broken, seed=4), "truncated by half")
+    for step in (1, 2, 3):
+        write_adapter(root / "adapters" / f"step-{step}", seed=step)
     return root
 
 

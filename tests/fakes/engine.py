@@ -23,6 +23,7 @@ from rlfleet_engine.held import Application, Receive
 from rlfleet_engine.memory import Record, told
 from rlfleet_engine.middleware import Extension
 from tests.fakes import tokenizer
+from tests.fakes.adapters import BASE, Batch, LoRARequest, ServingModels, cards
 from tests.fakes.memory import SPOILT, consume, stamps_of
 from tests.fakes.prefixes import Prefixes, refusal
 from tests.fakes.replies import Asked, Chat, Completion, Generate, Route, Said
@@ -63,12 +64,17 @@ class Behaviour:
     wobbles: bool = False
     """Answers the same greedy prompt differently each time."""
     dies_in_probe: bool = False
+    adapter_s: float = 0
+    """How long it takes to load an adapter."""
+    adapters_off: bool = False
+    """Runs without --enable-lora."""
 
 
 @dataclass(slots=True, eq=False)
 class _Generation:
     tokens: int
     index: int = 0
+    adapter: LoRARequest | None = None
     aborted: bool = False
     made: list[int] = field(default_factory=list)
     starts: list[tuple[str, int]] = field(default_factory=list)
@@ -109,6 +115,7 @@ class FakeEngine:
         self.paused: str | None = None
         self.flushes = 0
         self._prefixes = Prefixes()
+        self._batch = Batch()
         self.label = "default"
         self._running = asyncio.Event()
         self._running.set()
@@ -116,15 +123,20 @@ class FakeEngine:
         self._idle.set()
         self._active: set[_Generation] = set()
         self.gate = Gate(self._gate_file, f"boot-{next(_BOOTS)}")
+        self.models = ServingModels(
+            lambda: self.behaviour.adapter_s, lambda: not self.behaviour.adapters_off
+        )
+        serving = tokenizer.Serving(self._vocabulary).application
+        serving.state.openai_serving_models = self.models
         extension = Extension(self._answer, self.gate, self._on_death)
-        self.application = partial(_within, tokenizer.Serving(self._vocabulary), extension)
+        self.application = partial(_within, serving, extension)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)
         query = parse_qs(scope.get("query_string", b"").decode())
         answers: dict[tuple[str, str], Callable[[], Awaitable[None]]] = {
             ("GET", "/health"): lambda: _json(send, 200, {}),
-            ("GET", "/v1/models"): lambda: _json(send, 200, {"data": [{"id": "fake"}]}),
+            ("GET", "/v1/models"): lambda: self._models(send),
             ("GET", "/is_paused"): lambda: _json(send, 200, {"is_paused": self.paused is not None}),
             ("GET", "/get_world_size"): lambda: _json(
                 send, 200, {"world_size": self.behaviour.ranks}
@@ -146,42 +158,47 @@ class FakeEngine:
         await answers.get((scope["method"], scope["path"]), unknown)()
 
     async def _complete(self, route: Route, body: dict[str, Any], send: Send) -> None:
-        refused = refusal(body, self._vocabulary) or route.refusal(body)
+        refused = (
+            refusal(body, self._vocabulary) or route.refusal(body) or self.models.refusal(body)
+        )
         if refused is not None:
-            await _json(send, 400, refused)
+            await _json(send, refused["error"]["code"], refused)
             return
         sampling = route.sampling(body)
         tokens, choices = int(sampling.get("max_tokens", 16)), sampling.get("n", 1)
-        generations = [_Generation(tokens, index) for index in range(choices)]
+        adapter = self.models.lora_requests.get(body.get("model") or BASE)
+        generations = [_Generation(tokens, index, adapter) for index in range(choices)]
         while self.paused is not None:
             await self._running.wait()
         if self.behaviour.dies_in_probe:
             self._on_death()
             return
-        asked = self._asked(route, body)
+        asked = self._asked(route, body, adapter)
         self._active.update(generations)
         self._idle.clear()
         try:
-            if body.get("stream"):
-                await self._stream(route, asked, generations, send)
-            else:
-                for generation in generations:
-                    await self._generate(asked, generation)
-                said = [self._said(one) for one in generations]
-                await _json(send, 200, self._with_prompts(asked, route.whole(asked, said)))
+            with self._batch.with_one(adapter):
+                if body.get("stream"):
+                    await self._stream(route, asked, generations, send)
+                else:
+                    for generation in generations:
+                        await self._generate(asked, generation)
+                    said = [self._said(one) for one in generations]
+                    await _json(send, 200, self._with_prompts(asked, route.whole(asked, said)))
         finally:
             self._active.difference_update(generations)
             if not self._active:
                 self._idle.set()
         self.served.append(self.weights.exact[:12])
 
-    def _asked(self, route: Route, body: dict[str, Any]) -> Asked:
+    def _asked(self, route: Route, body: dict[str, Any], adapter: LoRARequest | None) -> Asked:
         prompt = route.prompt(body)
         cached = 0
         if body.get("prompt_logprobs") is None:
             # All of their prompt is computed.
-            cached = self._prefixes.take(_prompts(prompt)[0], body.get("cache_salt"))
-        return Asked(body, prompt, cached, self.behaviour.routed_experts)
+            cached = self._prefixes.take(_prompts(prompt)[0], _salt(body, adapter))
+        name = self.models.model_name(adapter)
+        return Asked(body, prompt, cached, self.behaviour.routed_experts, name)
 
     async def _generate(
         self, asked: Asked, generation: _Generation, tokens: int | None = None
@@ -196,10 +213,12 @@ class FakeEngine:
                 if not generation.starts or generation.starts[-1][0] != self.label:
                     generation.starts.append((self.label, len(generation.made)))
                 place = len(generation.made) + generation.index * generation.tokens
-                generation.made.append(self._token(prompt, place))
+                generation.made.append(self._token(prompt, place, generation.adapter))
 
-    def _token(self, prompt: object, place: int) -> int:
-        turn = next(self._turn) if self.behaviour.wobbles else ""
+    def _token(self, prompt: object, place: int, adapter: LoRARequest | None) -> int:
+        turn: object = next(self._turn) if self.behaviour.wobbles else ""
+        if adapter is not None:
+            turn = adapter.content
         return self.weights.token(prompt, place, turn, self._vocabulary)
 
     async def _stream(
@@ -246,6 +265,9 @@ class FakeEngine:
             value = self.weights.logprob(prompt, place) + noise
             made.append({str(prompt[place]): {"logprob": value, "rank": 1}})
         return made
+
+    async def _models(self, send: Send) -> None:
+        await _json(send, 200, {"data": await cards(self.models)})
 
     async def _metrics(self, send: Send) -> None:
         headers = [(b"content-type", b"text/plain; version=1.0.0; charset=utf-8")]
@@ -325,10 +347,16 @@ class FakeEngine:
 
 
 async def _within(
-    serving: tokenizer.Serving, app: Application, scope: Scope, receive: Receive, send: Send
+    serving: object, app: Application, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Have the scope name the whole application, as Starlette's does."""
-    await app({**scope, "app": serving.application}, receive, send)
+    await app({**scope, "app": serving}, receive, send)
+
+
+def _salt(body: dict[str, Any], adapter: LoRARequest | None) -> str | None:
+    """Make one of all that vLLM's prefix cache keeps apart."""
+    salt: str | None = body.get("cache_salt")
+    return salt if adapter is None else f"{salt}/{adapter.lora_name}/{adapter.lora_path}"
 
 
 def _prompts(prompt: Any) -> list[Any]:

@@ -36,6 +36,7 @@ class Asked:
     prompt: Any
     cached: int
     has_experts: bool
+    model: str
 
 
 class Route(Protocol):
@@ -86,7 +87,7 @@ class Chat:
         return {
             "id": "chatcmpl-fake",
             "object": "chat.completion",
-            "model": "fake",
+            "model": asked.model,
             "choices": choices,
             "usage": usage_of(asked.prompt, made, asked.cached),
             "prompt_token_ids": asked.prompt if asked.body.get("return_token_ids") else None,
@@ -143,7 +144,7 @@ class Generate:
         made = sum(len(one.ids) for one in said)
         return {
             "request_id": "generate-tokens-fake",
-            "model": "fake",
+            "model": asked.model,
             "usage": usage_of(asked.prompt, made, asked.cached),
             "prompt_token_ids": asked.prompt if asked.body.get("return_token_ids") else None,
             "mm_placeholders": None,
@@ -194,7 +195,7 @@ class Completion:
         made = sum(len(one.ids) for one in said)
         return {
             "object": "text_completion",
-            "model": "fake",
+            "model": asked.model,
             "choices": [self._choice(asked, one) for one in said],
             "usage": usage_of(asked.prompt, made, asked.cached),
         }

@@ -4,7 +4,9 @@ Trainers name no operation, and no version but by its directory. It must stay tr
 resume which names nothing opens a worker only if the trainer's own last update ended well.
 """
 
-from rlfleet_contract.api import BASE_VERSION
+import re
+
+from rlfleet_contract.api import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.models import PauseMode, Stage, Verb
 from rlfleet_contract.problems import MEANINGS, Code, Problem
 from rlfleet_sidecar.errors import SidecarError
@@ -13,9 +15,11 @@ from rlfleet_sidecar.swap import State
 PREFIX = "trainer-"
 """What the operation of a trainer's change begins with."""
 _AT_REST = frozenset({Stage.DOWN, Stage.CLOSED, Stage.OPEN})
-_FINAL = frozenset({Code.RELOAD_FAILED, Code.PROOF_FAILED, Code.CACHE_FULL})
+_FINAL = frozenset({Code.RELOAD_FAILED, Code.PROOF_FAILED, Code.CACHE_FULL, Code.ADAPTER_FAILED})
 _PASSING = frozenset({Code.BUSY, Code.ENGINE_RESTARTED, Code.NOT_PREPARED})
-_UNPROCESSABLE, _UNAVAILABLE = 422, 503
+_ABSENT, _UNPROCESSABLE, _UNAVAILABLE = 404, 422, 503
+UNNAMED = "unnamed"
+"""The version of an adapter whose directory has no name that could be one."""
 
 
 def status_of(code: Code) -> int:
@@ -23,6 +27,20 @@ def status_of(code: Code) -> int:
     if code in _FINAL:
         return _UNPROCESSABLE
     return _UNAVAILABLE if code in _PASSING else MEANINGS[code].status
+
+
+def adapter_status_of(code: Code) -> int:
+    """Tell the status of a refused load of an adapter.
+
+    prime-rl repeats a 404 and a 500, and waits so for files that are not shown yet.
+    """
+    return _ABSENT if code is Code.CHECKPOINT_INCOMPLETE else status_of(code)
+
+
+def adapter_version(directory: str) -> str:
+    """Tell what to call an adapter's version: its directory's name."""
+    name = directory.rstrip("/").rpartition("/")[2]
+    return name if re.fullmatch(VERSION_PATTERN, name) else UNNAMED
 
 
 def mode_of(word: str | None) -> PauseMode:

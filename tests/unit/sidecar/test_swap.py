@@ -154,7 +154,7 @@ def test_an_update_takes_only_the_steps_that_are_left(
 
 @pytest.mark.parametrize("stage", list(Stage)[1:])
 def test_an_update_to_anything_else_takes_the_whole_way(stage: Stage) -> None:
-    assert steps_to(STATES[stage], "v9") == tuple(Verb)[1:]
+    assert steps_to(STATES[stage], "v9") == tuple(Verb)[1:6]
 
 
 PARTS = {

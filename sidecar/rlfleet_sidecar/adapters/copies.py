@@ -1,0 +1,262 @@
+"""Checks adapters and keeps the worker's own copies of them. Blocking: use a thread.
+
+It must stay true that a directory which an engine was given never changes, and that no
+two contents ever have the same one: vLLM reads an adapter again whenever its memory for
+adapters was too small for all, and its prefix cache knows one by name and directory. So
+a copy's directory is called after its digest, and without a cache, where there is none,
+a directory that was loaded and then rewritten is refused.
+"""
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from rlfleet_contract.adapters import LoadAdapterRequest
+from rlfleet_contract.problems import Code
+from rlfleet_contract.tensors import FileStamp
+from rlfleet_sidecar import room
+from rlfleet_sidecar.adapters import fit
+from rlfleet_sidecar.adapters.book import Copy
+from rlfleet_sidecar.checkpoint import Checkpoints, demand_complete, demand_same, is_alike
+from rlfleet_sidecar.content import Content, bytes_of, header_of, invalid, parsed, refuse_code
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.logs import fields
+from rlfleet_sidecar.manifest import manifest_of
+from rlfleet_sidecar.place import Folder, Layout, stamp_of
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.staging import Staging
+from rlfleet_sidecar.work import Work
+
+_TENSORS = "adapter_model.safetensors"
+_RECORD = ".record.json"
+_DRAFT = ".draft-"
+_DIGITS = 32
+_KEPT = 8
+"""Copies of one name: requests that began with an earlier one may run for long, and vLLM
+dies of an adapter that it has to read again and that is gone."""
+_log = logging.getLogger(__name__)
+
+
+class Copies:
+    """The adapters that an engine can be given."""
+
+    def __init__(self, settings: Settings, checkpoints: Checkpoints) -> None:
+        self._settings = settings
+        self._checkpoints = checkpoints
+        self._root = Layout.of(settings.weights_path).root
+        self._directory = None if settings.cache_dir is None else settings.cache_dir / "adapters"
+        self._copies: list[Copy] = []
+        """The oldest first."""
+        if self._directory is not None:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._copies = _swept(self._directory)
+
+    def nbytes(self) -> int:
+        """Tell what all copies take of the cache."""
+        return sum(copy.nbytes for copy in self._copies)
+
+    def known(self, request: LoadAdapterRequest) -> Copy | None:
+        """Find the copy of exactly this version; the trainer may have deleted its own since."""
+        for copy in reversed(self._copies):
+            is_it = (copy.name, copy.version, str(copy.source)) == (
+                request.name,
+                request.version,
+                request.path,
+            )
+            if is_it:
+                return copy if is_whole(copy) and not self._is_rewritten(copy) else None
+        return None
+
+    def take(self, request: LoadAdapterRequest, work: Work, free: Callable[[], int]) -> Copy:
+        """Check an adapter, read it whole and copy it; raises what is wrong and what to do.
+
+        Args:
+            request: Which one.
+            work: Told how far it is; ends it.
+            free: Tells how many bytes of the cache are left.
+
+        """
+        found = self.known(request)
+        if found is not None:
+            return found
+        with self._layout(request.path).open("", self._settings.engine_uid) as folders:
+            demand_complete(folders, self._settings.markers)
+            return self._read(folders[-1], request, work, free)
+
+    def _layout(self, path: str) -> Layout:
+        parts = Path(path).parts[len(self._root.parts) :]
+        is_beneath = Path(path).is_relative_to(self._root) and parts and ".." not in parts
+        if not is_beneath or os.path.normpath(path) != path:
+            raise SidecarError(
+                Code.PATH_REFUSED,
+                f"{path:.300} is no directory beneath {self._root}, where this worker's weights"
+                " are",
+            )
+        return Layout(self._root, parts)
+
+    def _read(
+        self, folder: Folder, request: LoadAdapterRequest, work: Work, free: Callable[[], int]
+    ) -> Copy:
+        deadline = time.monotonic() + self._settings.check_s
+        refuse_code(folder)
+        stamp = folder.stamp(fit.CONFIG)
+        data = bytes_of(folder, fit.CONFIG)
+        config = parsed(folder.path / fit.CONFIG, data)
+        if told := fit.config_objection(config):
+            raise invalid(folder.path / fit.CONFIG, f"is not served: {told}")
+        tensors, found = header_of(folder, _TENSORS, deadline)
+        content = Content((tensors,), {tensor.name: tensor for tensor in found}, config)
+        model = self._checkpoints.boot_model(deadline).tensors
+        if told := fit.objection(config, content.tensors, model):
+            raise invalid(folder.path / _TENSORS, f"does not go with the boot model: {told}")
+        if stamp is None:
+            raise invalid(folder.path / fit.CONFIG, "went away meanwhile")
+        sources = (stamp, tensors)
+        staging = Staging(folder, content, manifest_of(folder, content, None), work)
+        if self._directory is None:
+            digest = _digest(staging.run(None), data)
+            demand_same(folder, stamp, folder.stamp(fit.CONFIG) or tensors)
+            return self._in_place(request, digest, sources)
+        nbytes = room.footprint([source.size for source in sources])
+        self._make_room(request, nbytes, free)
+        draft = self._directory / f"{_DRAFT}{uuid4().hex}"
+        draft.mkdir()
+        try:
+            digest = _digest(staging.run(draft), data)
+            (draft / fit.CONFIG).write_bytes(data)
+            demand_same(folder, stamp, folder.stamp(fit.CONFIG) or tensors)
+            return self._admit(draft, request, digest, sources, nbytes)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def _in_place(
+        self, request: LoadAdapterRequest, digest: str, sources: tuple[FileStamp, ...]
+    ) -> Copy:
+        source = Path(request.path)
+        if any(copy.directory == source and copy.digest != digest for copy in self._copies):
+            raise invalid(
+                source,
+                "was loaded before with another content: without a cache"
+                " (spec.weights.cache.enabled) each version needs a directory of its own",
+            )
+        copy = Copy(
+            name=request.name,
+            version=request.version,
+            source=source,
+            directory=source,
+            digest=digest,
+            sources=sources,
+            files=sources,
+        )
+        self._copies.append(copy)
+        return copy
+
+    def _admit(
+        self,
+        draft: Path,
+        request: LoadAdapterRequest,
+        digest: str,
+        sources: tuple[FileStamp, ...],
+        nbytes: int,
+    ) -> Copy:
+        """Make a finished draft a copy; the same content of the same name is there once."""
+        directory = draft.parent / request.name / digest[:_DIGITS]
+        same = next((copy for copy in self._copies if copy.directory == directory), None)
+        if same is not None and not is_whole(same):
+            raise invalid(directory, "was changed by somebody: replace the pod")
+        files = tuple(stamp_of(one.name, (draft / one.name).lstat()) for one in sources)
+        copy = Copy(
+            name=request.name,
+            version=request.version,
+            source=Path(request.path),
+            directory=directory,
+            digest=digest,
+            sources=sources,
+            files=files if same is None else same.files,
+            nbytes=nbytes,
+        )
+        if same is None:
+            directory.parent.mkdir(exist_ok=True)
+            _write_through(draft, copy)
+            draft.rename(directory)
+        self._copies = [other for other in self._copies if other is not same] + [copy]
+        _log.info("An adapter was copied", extra=fields(adapter=copy.name, version=copy.version))
+        return copy
+
+    def _make_room(self, request: LoadAdapterRequest, nbytes: int, free: Callable[[], int]) -> None:
+        """Drop copies of this name that are older than the newest few."""
+        of_it = [copy for copy in self._copies if copy.name == request.name]
+        for copy in of_it[: max(0, len(of_it) - _KEPT + 1)]:
+            self._copies.remove(copy)
+            shutil.rmtree(copy.directory, ignore_errors=True)
+        if nbytes > free():
+            raise SidecarError(
+                Code.CACHE_FULL,
+                f"adapter {request.name} takes {nbytes} bytes and the cache has {free()} left:"
+                " raise spec.weights.cache.size",
+            )
+
+    def _is_rewritten(self, copy: Copy) -> bool:
+        """Tell whether other files stand there by now; files that are gone were deleted."""
+        try:
+            with self._layout(str(copy.source)).open("", self._settings.engine_uid) as folders:
+                found = [(stamp, folders[-1].stamp(stamp.name)) for stamp in copy.sources]
+        except SidecarError:
+            return False
+        return any(seen is not None and not is_alike(stamp, seen) for stamp, seen in found)
+
+
+def is_whole(copy: Copy) -> bool:
+    """Tell whether what the engine shall read still is what was checked."""
+    try:
+        return all(
+            is_alike(stamp, stamp_of(stamp.name, (copy.directory / stamp.name).lstat()))
+            for stamp in copy.files
+        )
+    except OSError:
+        return False
+
+
+def _digest(tensors: str, config: bytes) -> str:
+    return sha256(tensors.encode() + config).hexdigest()
+
+
+def _write_through(draft: Path, copy: Copy) -> None:
+    """Write the record, and all of it to the disk: it is trusted after a restart."""
+    (draft / _RECORD).write_text(copy.model_dump_json(), encoding="utf-8")
+    for path in (*draft.iterdir(), draft):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _swept(directory: Path) -> list[Copy]:
+    """Find the copies that are whole, in the order in which they were made; drop the rest."""
+    found: list[tuple[float, Copy]] = []
+    for entry in directory.iterdir():
+        if entry.name.startswith(_DRAFT):
+            shutil.rmtree(entry, ignore_errors=True)
+            continue
+        for made in entry.iterdir():
+            copy = _recorded(made)
+            if copy is None or copy.directory != made or not is_whole(copy):
+                shutil.rmtree(made, ignore_errors=True)
+            else:
+                found.append((made.stat().st_mtime, copy))
+    return [copy for _, copy in sorted(found, key=lambda pair: pair[0])]
+
+
+def _recorded(directory: Path) -> Copy | None:
+    try:
+        return Copy.model_validate_json((directory / _RECORD).read_bytes())
+    except (OSError, ValidationError):
+        return None

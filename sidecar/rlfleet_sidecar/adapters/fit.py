@@ -1,0 +1,161 @@
+"""Does an adapter go with the boot model? Pure, over its configuration and headers.
+
+vLLM takes some adapters that do not, and says nothing: one with a layer that the model
+has not, or whose matrices have another shape than it copies into. So it must stay true
+that what passes here names modules of the boot model alone, two matrices for each, of
+the rank that the configuration says and the shapes that the module has. The largest rank
+(--max-lora-rank) and the modules that the engine wraps are vLLM's to judge.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlfleet_contract.tensors import Tensor
+
+CONFIG = "adapter_config.json"
+_PREFIX = "base_model.model."
+"""PEFT writes it, trainers of their own leave it out, and vLLM takes both."""
+_PART = re.compile(
+    r"(?P<module>.+?)(\.base_layer)?\.(?P<which>lora_[AB](?=\.weight)|lora_embedding_[AB])(\.weight)?"
+)
+"""PEFT calls one of two matrices of fused experts ``base_layer``."""
+_LAYERS = "layers."
+_FLOATS = frozenset({"BF16", "F16", "F32"})
+_MATRIX = 2
+_INITS = frozenset({"gaussian", "eva", "orthogonal", "mica", "lora_ga"})
+"""They say where training began; the others changed the base model too."""
+_UNSERVED = (
+    "use_dora",
+    "lora_bias",
+    "modules_to_save",
+    "alora_invocation_tokens",
+    "layer_replication",
+    "use_bdlora",
+    "use_qalora",
+)
+
+
+def config_objection(config: Mapping[str, Any]) -> str | None:
+    """Tell what is wrong with adapter_config.json; None if nothing is."""
+    return next(_config_objections(config), None)
+
+
+def objection(
+    config: Mapping[str, Any], found: Mapping[str, Tensor], model: Mapping[str, Tensor]
+) -> str | None:
+    """Tell what is wrong with the tensors of an adapter; None if nothing is."""
+    return next(_objections(config, found, _Modules(model)), None)
+
+
+def _config_objections(config: Mapping[str, Any]) -> Iterator[str]:
+    kind, rank, alpha = config.get("peft_type", "LORA"), config.get("r"), config.get("lora_alpha")
+    targets = config.get("target_modules")
+    if kind != "LORA":
+        yield f"peft_type: {kind!r:.40} is not LORA"
+    if not _is_rank(rank):
+        yield f"r: {rank!r:.40} is no rank of at least 1"
+    if not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        yield f"lora_alpha: {alpha!r:.40} is no number"
+    if not targets or not isinstance(targets, str | list):
+        yield "target_modules: names no module"
+    patterns = config.get("rank_pattern") or {}
+    if not isinstance(patterns, dict) or not all(map(_is_rank, patterns.values())):
+        yield "rank_pattern: holds what is no rank"
+    yield from _unserved(config)
+
+
+def _unserved(config: Mapping[str, Any]) -> Iterator[str]:
+    if config.get("bias", "none") != "none":
+        yield "bias: vLLM serves no adapter with biases"
+    for name in _UNSERVED:
+        if config.get(name):
+            yield f"{name}: vLLM serves no adapter with it"
+    init = config.get("init_lora_weights", True)
+    if isinstance(init, str) and init.lower() not in _INITS:
+        yield f"init_lora_weights: {init:.40} changes the base model's weights too"
+
+
+def _is_rank(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+class _Modules:
+    """The modules of the boot model, by their names and by their places among the layers."""
+
+    def __init__(self, model: Mapping[str, Tensor]) -> None:
+        self._model = model
+        self._paths: set[str] = set()
+        self._places: dict[str, set[str]] = {}
+        for name in model:
+            path = name
+            while "." in path:
+                path = path.rpartition(".")[0]
+                self._paths.add(path)
+                # Releases of transformers put other words before the layers.
+                self._places.setdefault(_place(path), set()).add(path)
+
+    def find(self, module: str) -> set[str]:
+        """Tell which modules may be meant; none if there is no such module."""
+        return {module} if module in self._paths else self._places.get(_place(module), set())
+
+    def shape(self, module: str) -> tuple[int, ...] | None:
+        """Tell its weight's shape; None where nobody can tell, or it is no plain matrix."""
+        meant = self.find(module)
+        weight = self._model.get(f"{next(iter(meant))}.weight") if len(meant) == 1 else None
+        is_plain = weight is not None and weight.dtype in _FLOATS and len(weight.shape) == _MATRIX
+        return weight.shape if weight is not None and is_plain else None
+
+
+def _place(module: str) -> str:
+    return module[module.find(_LAYERS) :] if _LAYERS in module else module
+
+
+def _objections(
+    config: Mapping[str, Any], found: Mapping[str, Tensor], modules: _Modules
+) -> Iterator[str]:
+    pairs: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in sorted(found.items()):
+        match = _PART.fullmatch(name.removeprefix(_PREFIX))
+        if match is None:
+            yield f"{name} is neither a lora_A nor a lora_B of a module"
+        elif tensor.dtype not in _FLOATS or len(tensor.shape) != _MATRIX:
+            yield f"{name} is no matrix of floating-point numbers: {tensor.dtype} {tensor.shape}"
+        else:
+            base = match[2] or ""
+            pairs.setdefault(match["module"] + base, {})[match["which"]] = tensor
+    if not pairs:
+        yield "it holds no tensor"
+    for module, pair in pairs.items():
+        yield from _misfits(
+            module.removesuffix(".base_layer"), pair, _rank_of(module, config), modules
+        )
+
+
+def _misfits(
+    module: str, pair: Mapping[str, Tensor], rank: int, modules: _Modules
+) -> Iterator[str]:
+    if set(pair) not in ({"lora_A", "lora_B"}, {"lora_embedding_A", "lora_embedding_B"}):
+        yield f"{module} has {' and '.join(pair)}, and not an A and its B"
+        return
+    if not modules.find(module):
+        yield f"{module} is no module of the boot model"
+        return
+    shape = modules.shape(module)
+    if shape is None:
+        return
+    (_, outer), (_, inner) = sorted((name[-1] == "A", pair[name].shape) for name in pair)
+    if inner[0] != rank or outer[1] != rank:
+        yield f"{module} has rank {inner[0]} and {outer[1]}; {CONFIG} says {rank}"
+    expected = shape[::-1] if "lora_embedding_A" in pair else shape
+    if (outer[0], inner[1]) != expected:
+        yield f"{module} is for a weight of {(outer[0], inner[1])}; the boot model's is {expected}"
+
+
+def _rank_of(module: str, config: Mapping[str, Any]) -> int:
+    """Tell a module's rank as PEFT does: the first pattern that ends its name."""
+    for pattern, rank in (config.get("rank_pattern") or {}).items():
+        if module == pattern or module.endswith(f".{pattern}"):
+            return int(rank)
+    return int(config["r"])

@@ -1,0 +1,37 @@
+"""The admin routes about adapters: parse, call, return a contract model."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+from starlette.responses import Response
+
+from rlfleet_contract import api
+from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.loaded import AdapterList
+from rlfleet_sidecar.bodies import Parsed
+from rlfleet_sidecar.perform import Performer
+from rlfleet_sidecar.routes import Worker, performer_of, told
+
+router = APIRouter()
+
+
+@router.get(api.ADAPTERS_PATH)
+async def adapters(performer: Annotated[Performer, Depends(performer_of)]) -> AdapterList:
+    """Tell every adapter that is served, or shall be."""
+    return AdapterList(adapters=performer.report().adapters)
+
+
+@router.post(api.ADAPTERS_PATH)
+async def load_adapter(
+    worker: Worker, request: Annotated[LoadAdapterRequest, Depends(Parsed(LoadAdapterRequest))]
+) -> Response:
+    """Serve an adapter under a name, or another one in its place."""
+    return told(await worker.carry_out(request))
+
+
+@router.delete(api.ADAPTERS_PATH)
+async def unload_adapter(
+    worker: Worker, request: Annotated[UnloadAdapterRequest, Depends(Parsed(UnloadAdapterRequest))]
+) -> Response:
+    """Serve a name no more."""
+    return told(await worker.carry_out(request))

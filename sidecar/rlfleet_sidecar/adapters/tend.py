@@ -1,0 +1,161 @@
+"""Has the engine serve adapters, and knows which it serves.
+
+It must stay true that what is said to be loaded was heard from this start of the engine,
+and that an adapter which cannot be loaded neither takes the place of another nor keeps
+the model itself from serving.
+"""
+
+import asyncio
+import logging
+import time
+
+from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.loaded import AdapterReport, EngineAdapters
+from rlfleet_contract.models import Running, Verb
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.adapters.book import Book, Copy, Entry
+from rlfleet_sidecar.adapters.copies import Copies, is_whole
+from rlfleet_sidecar.adapters.decide import Step, step_to
+from rlfleet_sidecar.bounds import within
+from rlfleet_sidecar.engine import Engine
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.logs import fields
+from rlfleet_sidecar.store import Store
+from rlfleet_sidecar.work import Work
+
+_LOOK_S = 2.0
+_REST_S = 0.5
+_RESTORE_S = 60.0
+_AWAITED = frozenset({Code.VERSION_NOT_FOUND, Code.CHECKPOINT_INCOMPLETE})
+_log = logging.getLogger(__name__)
+
+
+class Adapters:
+    """The adapters of one worker."""
+
+    def __init__(self, engine: Engine, store: Store, copies: Copies, book: Book) -> None:
+        self._engine = engine
+        self._store = store
+        self._copies = copies
+        self._book = book
+        self._told = EngineAdapters(boot="", adapters={})
+        """What the engine serves, as it said last; of no other start of it."""
+        self.running: Running | None = None
+        """The command that is being carried out."""
+
+    def reports(self, boot: str | None) -> list[AdapterReport]:
+        """Tell each adapter that this start of the engine serves, or shall serve."""
+        told = self._told if boot == self._told.boot else EngineAdapters(boot="", adapters={})
+        return [_report(name, entry, told) for name, entry in self._entries()]
+
+    def _entries(self) -> list[tuple[str, Entry]]:
+        return sorted(self._book.entries.items())
+
+    async def look(self, boot: str) -> None:
+        """Ask a start of the engine what it serves, once."""
+        if boot != self._told.boot:
+            async with within(Code.ADAPTER_FAILED, _LOOK_S):
+                self._told = await self._engine.adapters()
+
+    async def restore(self, boot: str) -> None:
+        """Have an engine that is about to serve the model serve the adapters too.
+
+        What cannot be loaded is noted, and the model is served without it.
+        """
+        try:
+            await self.look(boot)
+        except SidecarError as error:
+            _log.warning("The engine's adapters are not known", extra=fields(why=error))
+            return
+        for name, entry in self._entries():
+            copy = entry.wanted
+            if copy is None or self._told.adapters.get(name) == str(copy.directory):
+                continue
+            try:
+                await self._load(boot, copy, _RESTORE_S)
+            except SidecarError as error:
+                error.version = copy.version
+                self.failed(name, error)
+
+    async def copied(self, request: LoadAdapterRequest) -> Copy:
+        """Wait until an adapter is complete, check it and copy it."""
+        work = Work(request.version, request.timeout_s)
+        end = time.monotonic() + min(request.wait_s, request.timeout_s)
+        while True:
+            try:
+                return await asyncio.to_thread(self._copies.take, request, work, self._store.free)
+            except SidecarError as error:
+                if error.code not in _AWAITED or time.monotonic() > end:
+                    raise
+                await asyncio.sleep(_REST_S)
+            except OSError as error:
+                raise SidecarError(
+                    Code.CHECKPOINT_UNREADABLE, f"{request.path}: {error.strerror or error}"
+                ) from error
+
+    async def load(self, boot: str, request: LoadAdapterRequest, copy: Copy) -> None:
+        """Serve a copy under its name; what was served under it stays if that fails."""
+        await self.look(boot)
+        served = self._told.adapters.get(copy.name)
+        if step_to(str(copy.directory), served) is not Step.NOTHING:
+            await self._load(boot, copy, request.timeout_s)
+        is_declared = request.fence is not None
+        self._book.put(copy.name, Entry(wanted=copy, is_declared=is_declared))
+
+    async def unload(self, boot: str, request: UnloadAdapterRequest) -> None:
+        """Serve a name no more."""
+        await self.look(boot)
+        if step_to(None, self._told.adapters.get(request.name)) is not Step.NOTHING:
+            async with within(Code.ADAPTER_FAILED, request.timeout_s):
+                self._told = await self._engine.adapt(boot, request.name, None)
+        self._book.drop(request.name)
+        _log.info("An adapter was unloaded", extra=fields(adapter=request.name))
+
+    def failed(self, name: str, error: SidecarError) -> None:
+        """Note why a command about a name failed; what is served under it stays."""
+        entry = self._book.entries.get(name, Entry())
+        problem = error.problem()
+        self._book.put(name, entry.model_copy(update={"problem": problem}))
+        _log.warning("An adapter failed", extra=fields(adapter=name, **problem.model_dump()))
+
+    def begin(self, request: LoadAdapterRequest | UnloadAdapterRequest) -> None:
+        """Note what is being carried out."""
+        self.running = Running(
+            verb=Verb.ADAPT, operation=request.operation, version=request.version
+        )
+
+    def end(self) -> None:
+        """Note that nothing is any more."""
+        self.running = None
+
+    async def _load(self, boot: str, copy: Copy, timeout_s: float) -> None:
+        if not await asyncio.to_thread(is_whole, copy):
+            raise SidecarError(
+                Code.CHECKPOINT_INVALID,
+                f"{copy.directory} is not what was checked any more: load it anew",
+            )
+        async with within(Code.ADAPTER_FAILED, timeout_s):
+            self._told = await self._engine.adapt(boot, copy.name, str(copy.directory))
+        if self._told.adapters.get(copy.name) != str(copy.directory):
+            raise SidecarError(
+                Code.ADAPTER_FAILED, f"the engine does not list {copy.name} after loading it"
+            )
+        _log.info(
+            "An adapter was loaded",
+            extra=fields(adapter=copy.name, version=copy.version, digest=copy.digest),
+        )
+
+
+def _report(name: str, entry: Entry, told: EngineAdapters) -> AdapterReport:
+    copy = entry.wanted
+    is_loaded = copy is not None and told.adapters.get(name) == str(copy.directory)
+    return AdapterReport(
+        name=name,
+        version=None if copy is None else copy.version,
+        path=None if copy is None else str(copy.source),
+        digest=None if copy is None else copy.digest,
+        is_loaded=is_loaded,
+        number=told.numbers.get(name) if is_loaded else None,
+        is_declared=entry.is_declared,
+        problem=entry.problem,
+    )

@@ -1,0 +1,155 @@
+"""Which adapters go with a model, and when one may be touched: tables."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from rlfleet_contract.loaded import AdapterReport
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Code
+from rlfleet_contract.tensors import Tensor
+from rlfleet_sidecar.adapters.decide import Step, demand_rest, demand_unowned, step_to
+from rlfleet_sidecar.adapters.fit import config_objection, objection
+from rlfleet_sidecar.dialects.meaning import UNNAMED, adapter_version
+from rlfleet_sidecar.errors import SidecarError
+
+CONFIG: dict[str, Any] = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q"]}
+Q = "model.layers.0.self_attn.q_proj"
+EXPERTS = "model.layers.0.mlp.experts"
+
+
+def tensors(shapes: Mapping[str, tuple[int, ...]], dtype: str = "BF16") -> dict[str, Tensor]:
+    return {name: Tensor(name, dtype, shape, 0, 0) for name, shape in shapes.items()}
+
+
+MODEL = tensors(
+    {
+        f"{Q}.weight": (32, 16),
+        "model.embed_tokens.weight": (100, 16),
+        f"{EXPERTS}.gate_up_proj": (2, 16, 32),
+        "lm_head.weight": (100, 16),
+    }
+)
+
+
+def pair(module: str, outer: int = 32, inner: int = 16, rank: int = 4) -> dict[str, Tensor]:
+    return tensors(
+        {f"{module}.lora_A.weight": (rank, inner), f"{module}.lora_B.weight": (outer, rank)}
+    )
+
+
+GOOD: dict[str, tuple[dict[str, Tensor], dict[str, Any]]] = {
+    "PEFT's names": (pair(f"base_model.model.{Q}"), {}),
+    "bare names": (pair(Q), {}),
+    "other words before the layers": (pair(Q.replace("model.", "model.language_model.")), {}),
+    "a rank of its own": (pair(Q, rank=8), {"rank_pattern": {"q_proj": 8}}),
+    "fused experts": (pair(EXPERTS, rank=8) | pair(f"{EXPERTS}.base_layer", rank=8), {}),
+    "an embedding": (
+        tensors(
+            {
+                "model.embed_tokens.lora_embedding_A": (4, 100),
+                "model.embed_tokens.lora_embedding_B": (16, 4),
+            }
+        ),
+        {},
+    ),
+}
+BAD: dict[str, tuple[dict[str, Tensor], str]] = {
+    "nothing": ({}, "no tensor"),
+    "no pair": ({k: t for k, t in pair(Q).items() if "lora_A" in k}, "not an A and its B"),
+    "a layer too many": (pair(Q.replace("0", "9")), "no module of the boot model"),
+    "another inner size": (pair(Q, inner=8), "(32, 8); the boot model's is (32, 16)"),
+    "another outer size": (pair(Q, outer=8), "(8, 16); the boot model's is (32, 16)"),
+    "another rank": (pair(Q, rank=5), "adapter_config.json says 4"),
+    "a whole weight": (tensors({f"{Q}.weight": (32, 16)}), "neither a lora_A nor a lora_B"),
+    "whole numbers": (
+        {k: t._replace(dtype="I16") for k, t in pair(Q).items()},
+        "floating-point",
+    ),
+    "an embedding the wrong way round": (
+        tensors(
+            {
+                "model.embed_tokens.lora_embedding_A": (4, 16),
+                "model.embed_tokens.lora_embedding_B": (100, 4),
+            }
+        ),
+        "the boot model's is (16, 100)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_an_adapter_of_the_model_is_taken(case: str) -> None:
+    found, fields = GOOD[case]
+
+    assert config_objection(CONFIG | fields) is None
+    assert objection(CONFIG | fields, found, MODEL) is None
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_an_adapter_of_another_model_is_told_apart(case: str) -> None:
+    found, why = BAD[case]
+
+    assert why in (objection(CONFIG, found, MODEL) or "")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"r": 0},
+        {"r": True},
+        {"r": "4"},
+        {"r": None},
+        {"lora_alpha": None},
+        {"lora_alpha": float("nan")},
+        {"target_modules": []},
+        {"target_modules": 3},
+        {"peft_type": "IA3"},
+        {"bias": "all"},
+        {"use_dora": True},
+        {"lora_bias": True},
+        {"modules_to_save": ["lm_head"]},
+        {"rank_pattern": {"q": 0}},
+        {"rank_pattern": [1]},
+        {"init_lora_weights": "pissa"},
+    ],
+)
+def test_a_configuration_that_vllm_does_not_serve_is_refused(fields: dict[str, Any]) -> None:
+    assert next(iter(fields)) in (config_objection(CONFIG | fields) or "")
+
+
+def test_from_one_directory_to_the_next() -> None:
+    way = [None, "/a", "/a", "/b", None, None]
+
+    steps = [step_to(wanted, served) for served, wanted in pairwise(way)]
+
+    assert steps == [Step.LOAD, Step.NOTHING, Step.REPLACE, Step.UNLOAD, Step.NOTHING]
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_adapters_are_touched_outside_of_changes_alone(stage: Stage) -> None:
+    refusals = {Stage.DOWN: Code.ENGINE_UNREACHABLE, Stage.DOUBT: Code.ENGINE_IN_DOUBT}
+    if stage in {Stage.OPEN, Stage.CLOSED}:
+        demand_rest(stage)
+        return
+    with pytest.raises(SidecarError) as caught:
+        demand_rest(stage)
+    assert caught.value.code is refusals.get(stage, Code.BUSY)
+
+
+def test_one_adapter_of_the_spec_s_closes_the_trainers_routes() -> None:
+    demand_unowned([AdapterReport(name="a")])
+
+    with pytest.raises(SidecarError, match=r"spec\.adapters") as caught:
+        demand_unowned([AdapterReport(name="a"), AdapterReport(name="b", is_declared=True)])
+    assert caught.value.code is Code.ADAPTERS_OWNED
+
+
+@pytest.mark.parametrize(
+    ("directory", "version"),
+    [("/w/step-5", "step-5"), ("/w/step-5/", "step-5"), ("/w/a b", UNNAMED), ("/", UNNAMED)],
+)
+def test_a_trainer_s_adapter_is_called_after_its_directory(directory: str, version: str) -> None:
+    assert adapter_version(directory) == version
