@@ -19,7 +19,14 @@ from rlfleet_contract.problems import Code
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.worker import WorkerClient, url_of
 from rlfleet_operator.contact import Contact
-from rlfleet_operator.core.actions import Command, Prepare, Resume, Update
+from rlfleet_operator.core.actions import (
+    AnyCommand,
+    LoadAdapter,
+    Prepare,
+    Resume,
+    UnloadAdapter,
+    Update,
+)
 from rlfleet_operator.core.world import Pod, Worker
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.resource_rollout import RolloutSpec
@@ -27,11 +34,19 @@ from rlfleet_operator.wire import Numbers, Taken, body_of
 
 _log = logging.getLogger(__name__)
 
-_VERBS = {Prepare: Verb.PREPARE, Update: Verb.RELOAD, Resume: Verb.RESUME}
+_VERBS = {
+    Prepare: Verb.PREPARE,
+    Update: Verb.RELOAD,
+    Resume: Verb.RESUME,
+    LoadAdapter: Verb.ADAPT,
+    UnloadAdapter: Verb.ADAPT,
+}
 _DONE = {
     Prepare: "a worker prepared a version",
     Update: "a worker changed its version",
     Resume: "a worker serves what it had",
+    LoadAdapter: "a worker loaded an adapter",
+    UnloadAdapter: "a worker unloaded an adapter",
 }
 _RESTLESS_S = 0.5
 _ASKED_PER_S = 100
@@ -185,11 +200,11 @@ class Contacts:
 
     # --- commands -------------------------------------------------------------------------------
 
-    def command(self, action: Command, rollout: RolloutSpec) -> None:
+    def command(self, action: AnyCommand, rollout: RolloutSpec) -> None:
         """Send a command; its answer wakes the fleet. It overtakes a prepare for something else."""
         contact, about = self._by_name.get(action.worker), (action.version, action.operation)
         taken = self._taken()
-        if contact is None or contact.calling in {Verb.RELOAD, Verb.RESUME}:
+        if contact is None or contact.calling in {Verb.RELOAD, Verb.RESUME, Verb.ADAPT}:
             return
         if taken is None or contact.outrun_by > taken.epoch:
             return
@@ -207,7 +222,7 @@ class Contacts:
         )
 
     async def _send(
-        self, contact: Contact, action: Command, rollout: RolloutSpec, taken: Taken
+        self, contact: Contact, action: AnyCommand, rollout: RolloutSpec, taken: Taken
     ) -> None:
         extra = {"worker": action.worker, "version": action.version, "operation": action.operation}
         body = self._numbers.fenced(

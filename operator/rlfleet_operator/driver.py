@@ -26,7 +26,7 @@ from rlfleet_operator.adapters.lease import Term
 from rlfleet_operator.adapters.pods import FleetKey, Pods
 from rlfleet_operator.contacts import Contacts
 from rlfleet_operator.core import events, manifests
-from rlfleet_operator.core.actions import Action, Command
+from rlfleet_operator.core.actions import Action, AnyCommand
 from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.preview import with_preview
 from rlfleet_operator.core.selection import hold_left_s
@@ -252,9 +252,9 @@ class Driver:
     def _act(self, fleet: Fleet, actions: tuple[Action, ...]) -> None:
         """Send the commands, and write pods beside the loop, one pass's at a time."""
         for action in actions:
-            if isinstance(action, Command):
+            if isinstance(action, AnyCommand):
                 self._contacts.command(action, fleet.spec.rollout)
-        on_pods = [a for a in actions if not isinstance(a, Command)]
+        on_pods = [a for a in actions if not isinstance(a, AnyCommand)]
         if self._acting is not None and not self._acting.done():
             self._is_behind = bool(on_pods)
             return

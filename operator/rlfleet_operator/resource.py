@@ -20,6 +20,7 @@ from rlfleet_operator.fields import (
     VolumeSource,
     rules,
 )
+from rlfleet_operator.resource_adapters import ADAPTER_RULES, AdapterSpec
 from rlfleet_operator.resource_rollout import RolloutSpec, StalenessSpec
 
 GROUP = "rlfleet.dev"
@@ -223,6 +224,7 @@ class FleetSpec(Model):
                 "!has(self.weightVersion) || self.weightVersion == 'base' || has(self.weights)",
                 "weightVersion needs weights.path, which tells where versions are found",
             ),
+            *ADAPTER_RULES,
             (
                 (
                     "!has(self.weights) || !has(oldSelf.weights) || !has(self.weights.step)"
@@ -248,6 +250,16 @@ class FleetSpec(Model):
     )
     model: ModelSpec
     weights: WeightsSpec | None = None
+    adapters: Annotated[list[AdapterSpec], Field(max_length=64)] = Field(
+        default_factory=list,
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
+        description="LoRA adapters that every worker serves, each under its own name. They change"
+        " without a pause; needs --enable-lora in engine.args. Without one, adapters are the"
+        " trainer's to load at the workers.",
+    )
     engine: EngineSpec = Field(default_factory=EngineSpec)
     sidecar: SidecarSpec = Field(default_factory=SidecarSpec)
     template: Opaque = Field(

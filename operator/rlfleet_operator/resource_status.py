@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from rlfleet_operator.fields import Model
+from rlfleet_operator.resource_adapters import AdapterStatus
 
 
 class Spread(Model):
@@ -146,6 +147,11 @@ class WorkerStatus(Model):
     window_ms: int | None = Field(
         default=None, description="The pause window of its last change, in milliseconds."
     )
+    adapters: list[str] | None = Field(
+        default=None,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        description="The adapters that it serves, each as name=version.",
+    )
     message: str | None = Field(default=None, max_length=256)
     """What is wrong with it, if anything is known to be."""
 
@@ -226,6 +232,11 @@ class FleetStatus(Model):
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
         description="Worst first when statusWorkerLimit cuts the list.",
+    )
+    adapters: list[AdapterStatus] = Field(
+        default_factory=list,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        description="How each adapter of the spec stands.",
     )
     workers_truncated: int = Field(default=0, description="How many workers the list leaves out.")
     conditions: list[Condition] = Field(

@@ -7,6 +7,7 @@ one whose answer was lost is sent again as it was, so that it has one effect.
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
+from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.fence import Fence
 from rlfleet_contract.models import (
     PrepareRequest,
@@ -14,10 +15,18 @@ from rlfleet_contract.models import (
     Timeouts,
     UpdateRequest,
 )
-from rlfleet_operator.core.actions import Command, Prepare, Resume, Update
+from rlfleet_operator.core.actions import (
+    AnyCommand,
+    LoadAdapter,
+    Prepare,
+    Resume,
+    UnloadAdapter,
+    Update,
+)
 from rlfleet_operator.resource_rollout import RolloutSpec
 
-Body = PrepareRequest | UpdateRequest | ResumeRequest
+AdapterBody = LoadAdapterRequest | UnloadAdapterRequest
+Body = PrepareRequest | UpdateRequest | ResumeRequest | AdapterBody
 
 
 class Taken(NamedTuple):
@@ -48,7 +57,7 @@ def _is_repeat(body: Body, lost: Body, taken: Taken) -> bool:
     return same_epoch and lost.model_copy(update={"fence": None}) == body
 
 
-def body_of(action: Command, rollout: RolloutSpec) -> Body:
+def body_of(action: AnyCommand, rollout: RolloutSpec) -> Body:
     """Return what a command asks of a sidecar."""
     limits, about = rollout.timeouts, {"operation": action.operation, "version": action.version}
     match action:
@@ -63,6 +72,15 @@ def body_of(action: Command, rollout: RolloutSpec) -> Body:
             return _update(action, rollout)
         case Resume():
             return ResumeRequest(**about, timeout_s=float(limits.resume_seconds))
+        case LoadAdapter():
+            return LoadAdapterRequest(
+                **about,
+                name=action.name,
+                path=action.path,
+                timeout_s=float(limits.prepare_seconds),
+            )
+        case UnloadAdapter():
+            return UnloadAdapterRequest(**about, name=action.name)
         case _:
             assert_never(action)
 

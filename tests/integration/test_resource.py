@@ -33,6 +33,15 @@ def applied(plane: apiserver.ControlPlane, namespace: str, text: str) -> tuple[b
     return done.returncode == 0, done.stdout + done.stderr
 
 
+def adapter(**fields: Any) -> dict[str, Any]:
+    return {"name": "poet", "path": "/weights/poet", "version": "v1"} | fields
+
+
+def lora(*adapters: dict[str, Any], args: tuple[str, ...] = ("--enable-lora",)) -> dict[str, Any]:
+    """Return a spec with adapters."""
+    return {"engine": {"args": list(args)}, "adapters": list(adapters)}
+
+
 ACCEPTED: dict[str, dict[str, Any]] = {
     "the least": {},
     "no weights without a version": {"weights": None},
@@ -57,6 +66,10 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a partition": {"rollout": {"partition": "50%"}},
     "no partition by name": {"rollout": {"strategy": "Barrier", "partition": "0%"}},
     "a rollback": {"rollout": {"onFailure": "Rollback", "maxFailed": 0}},
+    "no adapters": {"adapters": []},
+    "adapters": lora(
+        adapter(), adapter(name="critic", path="/weights/critic/{version}", version="step-3")
+    ),
     "a run and its step": {"weights": LEAST["weights"] | {"runId": "a", "step": 12}},
     "a digest": {"weights": LEAST["weights"] | {"digest": f"sha256:{'0af' * 21}0"}},
     "a cache in memory": {
@@ -68,6 +81,24 @@ ACCEPTED: dict[str, dict[str, Any]] = {
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "negative replicas": ({"replicas": -1}, "spec.replicas"),
+    "adapters without --enable-lora": (lora(adapter(), args=("--max-loras=2",)), "--enable-lora"),
+    "adapters without an engine": ({"adapters": [adapter()]}, "--enable-lora"),
+    "adapters without weights": (
+        lora(adapter()) | {"weights": None},
+        "adapters need weights.path",
+    ),
+    "an adapter twice": (lora(adapter(), adapter(version="v2")), "Duplicate value"),
+    "an adapter of the model's name": (lora(adapter(name="qwen")), "another name than model.name"),
+    "an adapter's name that is a path": (lora(adapter(name="a/b")), "one directory name"),
+    "an adapter's path that leads up": (lora(adapter(path="/weights/../x")), "absolute path"),
+    "an adapter's path with two versions": (
+        lora(adapter(path="/weights/{version}/{version}")),
+        "'{version}' once",
+    ),
+    "an adapter without a version": (
+        lora({"name": "poet", "path": "/weights/poet"}),
+        "adapters[0].version",
+    ),
     "a digest that is none": (
         {"weights": LEAST["weights"] | {"digest": "sha256:1234"}},
         "64 digits",

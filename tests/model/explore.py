@@ -12,11 +12,14 @@ from rlfleet_contract.models import Stage
 from rlfleet_operator.core import budget
 from rlfleet_operator.core.actions import (
     Action,
+    AnyCommand,
     CreatePod,
     DeletePod,
+    LoadAdapter,
     MarkPod,
     Prepare,
     Resume,
+    UnloadAdapter,
     Update,
 )
 from rlfleet_operator.core.actions import Command as Sent
@@ -410,8 +413,8 @@ def _forgotten(worker: Local, known: Known) -> tuple[Local, Known]:
     return worker._replace(mail=mail), Known()
 
 
-def _ordinal(action: DeletePod | MarkPod | Sent) -> int:
-    name = action.worker if isinstance(action, Sent) else action.name
+def _ordinal(action: DeletePod | MarkPod | AnyCommand) -> int:
+    name = action.name if isinstance(action, DeletePod | MarkPod) else action.worker
     return int(name.rpartition("-")[2])
 
 
@@ -430,6 +433,8 @@ def _done(worker: Local, known: Known, action: Action, epoch: int) -> tuple[Loca
             if not worker.exists:
                 return worker, known
             return worker, sent(known, action, epoch, worker.pod)
+        case LoadAdapter() | UnloadAdapter():
+            raise ViolationError("the fleet of the model declares no adapter")
 
 
 def demand_forward(before: FleetStatus, after: FleetStatus) -> None:

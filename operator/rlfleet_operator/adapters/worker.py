@@ -13,6 +13,7 @@ import httpx
 from pydantic import ValidationError
 
 from rlfleet_contract import api
+from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.models import (
     Command,
     PrepareRequest,
@@ -29,6 +30,7 @@ _STATE_S = 5.0
 _MARGIN_S = 15.0
 """How much longer than the sidecar itself we wait for its answer."""
 _OK_LIMIT = 400
+Body = PrepareRequest | UpdateRequest | ResumeRequest | LoadAdapterRequest | UnloadAdapterRequest
 _TLS = ssl.create_default_context()
 """One for all workers: to load the certificates takes 20 ms and a megabyte each time."""
 
@@ -87,9 +89,17 @@ class WorkerClient:
         timeout_s = request.timeout_s + _MARGIN_S
         return await self._command("resume", api.RESUME_PATH, token, request, timeout_s)
 
-    async def command(
-        self, token: str, body: PrepareRequest | UpdateRequest | ResumeRequest
-    ) -> WorkerReport:
+    async def load_adapter(self, token: str, request: LoadAdapterRequest) -> WorkerReport:
+        """Have the worker serve an adapter; the copy and the engine have their time each."""
+        timeout_s = 2 * request.timeout_s + _MARGIN_S
+        return await self._command("adapters", api.ADAPTERS_PATH, token, request, timeout_s)
+
+    async def unload_adapter(self, token: str, request: UnloadAdapterRequest) -> WorkerReport:
+        """Have the worker serve an adapter no more."""
+        timeout_s, path = request.timeout_s + _MARGIN_S, api.ADAPTERS_PATH
+        return await self._command("adapters", path, token, request, timeout_s, "DELETE")
+
+    async def command(self, token: str, body: Body) -> WorkerReport:
         """Give whichever command this is."""
         match body:
             case PrepareRequest():
@@ -98,15 +108,25 @@ class WorkerClient:
                 return await self.update(token, body)
             case ResumeRequest():
                 return await self.resume(token, body)
+            case LoadAdapterRequest():
+                return await self.load_adapter(token, body)
+            case UnloadAdapterRequest():
+                return await self.unload_adapter(token, body)
             case _:
                 assert_never(body)
 
     async def _command(
-        self, verb: str, path: str, token: str, command: Command, timeout_s: float
+        self,
+        verb: str,
+        path: str,
+        token: str,
+        command: Command,
+        timeout_s: float,
+        method: str = "POST",
     ) -> WorkerReport:
         headers = {"Content-Type": "application/json"}
         content = command.model_dump_json()
-        return await self._send(verb, "POST", path, token, timeout_s, content, **headers)
+        return await self._send(verb, method, path, token, timeout_s, content, **headers)
 
     async def _send(
         self,

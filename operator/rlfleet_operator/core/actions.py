@@ -74,6 +74,29 @@ class Resume:
     operation: str
 
 
+@dataclass(frozen=True, slots=True)
+class LoadAdapter:
+    """Have a worker serve an adapter under a name, whatever had the name before."""
+
+    worker: str
+    name: str
+    version: str
+    path: str
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadAdapter:
+    """Have a worker serve a name no more."""
+
+    worker: str
+    name: str
+    version: str
+    operation: str
+
+
 Command = Prepare | Update | Resume
-"""What is asked of a worker's sidecar."""
-Action = CreatePod | DeletePod | MarkPod | Command
+"""What is asked of a worker's sidecar about weights."""
+AdapterCommand = LoadAdapter | UnloadAdapter
+AnyCommand = Command | AdapterCommand
+Action = CreatePod | DeletePod | MarkPod | AnyCommand

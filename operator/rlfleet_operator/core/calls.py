@@ -16,7 +16,7 @@ def may_call(worker: Worker, version: str, operation: str, world: World) -> bool
     Only the command that failed waits for its next try, not one that came instead of it.
     """
     has_to_wait = worker.calling_for == (version, operation) and world.moment < worker.retry_at
-    return not worker.is_busy and not has_to_wait
+    return not worker.is_busy and not worker.is_adapting and not has_to_wait
 
 
 def prepare(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Problem
-from rlfleet_operator.core import order
+from rlfleet_operator.core import adapters, order
 from rlfleet_operator.core.rollout import CANARY_HOLD, HELD, Reason, Rollout
 from rlfleet_operator.core.selection import canary_of, kept, selected
 from rlfleet_operator.core.worker import complaint_of
@@ -41,12 +41,13 @@ class Verdict:
 def verdicts(world: World, rollout: Rollout | None) -> tuple[Verdict, ...]:
     """Return what is true of the fleet now."""
     synced, ready = _synced(world, rollout), _ready(world)
-    degraded = _degraded(world)
+    degraded = _degraded(world) or _adapters_failed(world)
     always = (ready, synced) if degraded is None else (ready, synced, degraded)
     stalled = _stalled(world, rollout)
     if stalled is not None:
         return (*always, stalled)
-    if ready.is_true and _is_settled(world, rollout) and not _is_moving(world):
+    is_quiet = not _is_moving(world) and not adapters.missing(world)
+    if ready.is_true and _is_settled(world, rollout) and is_quiet:
         return always
     return (*always, _reconciling(world, rollout))
 
@@ -165,6 +166,19 @@ def _degraded(world: World) -> Verdict | None:
     return Verdict(DEGRADED, is_true=True, reason="StaleServing", message=message)
 
 
+def _adapters_failed(world: World) -> Verdict | None:
+    """Return which adapters could not be loaded; the model is served without them."""
+    found = adapters.failed(world)
+    if not found:
+        return None
+    worker, one, problem = found[0]
+    message = (
+        f"{len(found)} adapters of workers are not as declared; {worker.name} does not serve"
+        f" {one.name} {one.version}: {problem.code}: {problem.message}"
+    )
+    return Verdict(DEGRADED, is_true=True, reason="AdaptersFailed", message=message)
+
+
 def _stalled(world: World, rollout: Rollout | None) -> Verdict | None:
     if world.trouble:
         return Verdict(STALLED, is_true=True, reason="ObjectRefused", message=world.trouble)
@@ -252,6 +266,10 @@ def _reconciling(world: World, rollout: Rollout | None) -> Verdict:
     if behind:
         message = f"{behind} workers catch up"
         return Verdict(RECONCILING, is_true=True, reason="CatchingUp", message=message)
+    lacking = adapters.missing(world)
+    if lacking:
+        message = f"{len(lacking)} adapters of workers to load"
+        return Verdict(RECONCILING, is_true=True, reason="LoadingAdapters", message=message)
     return Verdict(RECONCILING, is_true=True, reason="Scaling", message="pods come and go")
 
 

@@ -30,7 +30,12 @@ class Event:
 
 def between(before: FleetStatus, after: FleetStatus) -> list[Event]:
     """Return the Events of the transitions from one written status to the next."""
-    return [*_rollout(before, after), *_stalled(before, after), *_workers(before, after)]
+    return [
+        *_rollout(before, after),
+        *_stalled(before, after),
+        *_adapters(before, after),
+        *_workers(before, after),
+    ]
 
 
 def _rollout(before: FleetStatus, after: FleetStatus) -> list[Event]:
@@ -96,6 +101,23 @@ def _stalled(before: FleetStatus, after: FleetStatus) -> list[Event]:
         for reason, message in told(after).items()
         if reason not in old
     ]
+
+
+def _adapters(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    old = {adapter.name: adapter for adapter in before.adapters}
+    events = []
+    for adapter in after.adapters:
+        known = old.get(adapter.name)
+        is_same = known is not None and known.version == adapter.version
+        was_bad = is_same and known is not None and known.reason == adapter.reason
+        was_done = is_same and known is not None and known.loaded_workers >= adapter.workers
+        if adapter.reason and not was_bad:
+            text = f"{adapter.name} {adapter.version}: {adapter.reason}: {adapter.message}"
+            events.append(Event("Warning", "AdapterFailed", text))
+        if 0 < adapter.workers <= adapter.loaded_workers and not was_done:
+            text = f"{adapter.workers} workers serve {adapter.name} {adapter.version}"
+            events.append(Event("Normal", "AdapterLoaded", text))
+    return events
 
 
 def _workers(before: FleetStatus, after: FleetStatus) -> list[Event]:

@@ -13,7 +13,7 @@ out of service:
 from dataclasses import dataclass
 
 from rlfleet_contract.models import Stage
-from rlfleet_operator.core import budget, order
+from rlfleet_operator.core import adapters, budget, order
 from rlfleet_operator.core.actions import Action, CreatePod, DeletePod, MarkPod
 from rlfleet_operator.core.commits import weights
 from rlfleet_operator.core.current import current
@@ -39,7 +39,9 @@ def plan(world: World) -> Plan:
     rollout = current(world)
     actions: list[Action] = [*_pods(world), *_marks(world, rollout)]
     if rollout is None or not rollout.is_new:
-        actions += weights(world, rollout)
+        commands = weights(world, rollout)
+        actions += commands
+        actions += adapters.calls(world, {command.worker for command in commands})
     return Plan(rollout, tuple(actions))
 
 
@@ -96,7 +98,7 @@ def _limit(world: World) -> int:
 
 def _marks(world: World, rollout: Rollout | None) -> list[Action]:
     stale = order.stale(world) if _is_strict(world) else {}
-    marks = (_mark(w, rollout, stale.get(w.name)) for w in world.workers)
+    marks = (_mark(w, rollout, stale.get(w.name) or _lacks(w, world)) for w in world.workers)
     return [mark for mark in marks if mark is not None]
 
 
@@ -115,6 +117,20 @@ def _mark(worker: Worker, rollout: Rollout | None, stale: str | None) -> MarkPod
         return None
     message = stale or _mark_message(worker, ready=ready)
     return MarkPod(pod.name, pod.uid, ready, version, message, relabels, regates)
+
+
+def _lacks(worker: Worker, world: World) -> str | None:
+    """Tell which adapter a worker that takes no traffic yet still has to load.
+
+    One that takes traffic goes on when another adapter is asked for.
+    """
+    if worker.pod is None or worker.pod.weights_ready:
+        return None
+    wanted = world.fleet.spec.adapters
+    if not worker.is_open or adapters.is_settled(worker, wanted):
+        return None
+    name = next(one.name for one in wanted if not adapters.is_loaded(worker, one))
+    return f"has not loaded adapter {name} yet"
 
 
 def _is_strict(world: World) -> bool:

@@ -10,17 +10,21 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rlfleet_contract.api import BASE_VERSION
+from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.models import Change, Stage, Timings, Verb, WorkerReport
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_operator.core.actions import (
     Action,
+    AdapterCommand,
     Command,
     CreatePod,
     DeletePod,
+    LoadAdapter,
     MarkPod,
     Prepare,
     Resume,
+    UnloadAdapter,
     Update,
 )
 from rlfleet_operator.core.plan import Plan, plan
@@ -145,10 +149,23 @@ def _after(world: World, worker: Worker, action: Action, fates: Mapping[str, Fat
         case MarkPod(name) if name == worker.name and worker.pod is not None:
             marked = replace(worker.pod, weights_ready=action.ready, version_label=action.version)
             return replace(worker, pod=marked)
+        case LoadAdapter(name) | UnloadAdapter(name) if name == worker.name:
+            return _adapted(worker, action)
         case Prepare(name) | Update(name) | Resume(name) if name == worker.name:
             return _obeyed(worker, action, fates)
         case _:
             return worker
+
+
+def _adapted(worker: Worker, command: AdapterCommand) -> Worker:
+    """Carry out a command about an adapter; each can be loaded here."""
+    if worker.report is None:
+        return worker
+    kept = [one for one in worker.report.adapters if one.name != command.name]
+    if isinstance(command, LoadAdapter):
+        loaded = {"name": command.name, "version": command.version, "path": command.path}
+        kept.append(AdapterReport(**loaded, is_loaded=True, is_declared=True))
+    return replace(worker, report=worker.report.model_copy(update={"adapters": kept}))
 
 
 def _obeyed(worker: Worker, command: Command, fates: Mapping[str, Fate]) -> Worker:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rlfleet_operator.core import conditions, order, status_rollout
+from rlfleet_operator.core import adapters, conditions, order, status_rollout
 from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.worker import BADNESS, Phase, complaint_of, phase_of
 from rlfleet_operator.core.world import FLEET_LABEL, Worker, World
@@ -41,6 +41,7 @@ def status_of(world: World, rollout: Rollout | None) -> FleetStatus:
         rollout=status_rollout.rollout_status(world, rollout, now),
         history=status_rollout.history(world, rollout),
         workers=[_worker(w) for w in listed],
+        adapters=adapters.statuses(world),
         workers_truncated=len(world.workers) - len(listed),
         conditions=conditions.dated(
             conditions.verdicts(world, rollout),
@@ -84,6 +85,7 @@ def _worker(worker: Worker) -> WorkerStatus:
         verified_by=_verified_by(worker),
         ready=_is_ready(worker),
         window_ms=round(change.timings.window_s * 1000) if change else None,
+        adapters=adapters.served_by(worker),
         message=complaint[:_WORKER_MESSAGE_LIMIT] if complaint else None,
     )
 

@@ -66,9 +66,10 @@ def phase_of(worker: Worker) -> Phase:
     if worker.report is None or not worker.reachable:
         return _silent(worker)
     running = worker.report.running
-    if running is None or (running.verb is Verb.PREPARE and worker.stage is not Stage.OPEN):
+    is_hidden = running is not None and running.verb is Verb.PREPARE
+    if running is None or (is_hidden and worker.stage is not Stage.OPEN):
         return _BY_STAGE[worker.stage]
-    return _BY_VERB[running.verb]
+    return _BY_VERB.get(running.verb, _BY_STAGE[worker.stage])
 
 
 def _silent(worker: Worker) -> Phase:

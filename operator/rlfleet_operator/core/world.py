@@ -25,6 +25,8 @@ ENGINE_CONTAINER = "engine"
 SIDECAR_CONTAINER = "sidecar"
 
 Raw = Mapping[str, Any]
+_BESIDE = frozenset({Verb.PREPARE, Verb.ADAPT})
+"""What goes on while a worker serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ class Worker:
         if self.calling in {Verb.RELOAD, Verb.RESUME}:
             return True
         running = self.report.running if self.is_live and self.report else None
-        return (running is not None and running.verb is not Verb.PREPARE) or self.stage in {
+        return (running is not None and running.verb not in _BESIDE) or self.stage in {
             Stage.PAUSED,
             Stage.LOADING,
             Stage.LOADED,
@@ -125,8 +127,14 @@ class Worker:
         """Whether a command is under way, ours or another's, that no newer one may overtake."""
         running = self.report.running if self.report else None
         return self.calling in {Verb.RELOAD, Verb.RESUME} or (
-            running is not None and running.verb is not Verb.PREPARE
+            running is not None and running.verb not in _BESIDE
         )
+
+    @property
+    def is_adapting(self) -> bool:
+        """Whether a command about an adapter is under way, ours or another's."""
+        running = self.report.running if self.report else None
+        return self.calling is Verb.ADAPT or (running is not None and running.verb is Verb.ADAPT)
 
     def is_preparing(self, version: str, operation: str) -> bool:
         """Whether exactly this is being prepared; a newer prepare overtakes an older one."""

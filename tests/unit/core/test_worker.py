@@ -27,6 +27,8 @@ BY_VERB = {
     Verb.RELOAD: Phase.RELOADING,
     Verb.VERIFY: Phase.VERIFYING,
     Verb.RESUME: Phase.RESUMING,
+    # It serves meanwhile, and waits for nothing.
+    Verb.ADAPT: Phase.SERVING,
 }
 NEW = Worker("qwen-0", 0)
 SILENT = replace(worker(), reachable=False)

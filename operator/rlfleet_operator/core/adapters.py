@@ -1,0 +1,142 @@
+"""Which adapters a worker lacks, and the next command about one. Pure.
+
+Adapters are beside the weights: it must stay true that no worker is asked about one while
+its weights change, and that one which cannot be loaded keeps nothing else from going on.
+"""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+from rlfleet_contract.loaded import AdapterReport
+from rlfleet_contract.models import Verb
+from rlfleet_contract.problems import CHECKPOINT_CODES, Problem
+from rlfleet_operator.core.actions import AdapterCommand, LoadAdapter, UnloadAdapter
+from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.resource_adapters import AdapterSpec, AdapterStatus
+
+_MESSAGE_LIMIT = 512
+
+
+def calls(world: World, busy: set[str]) -> list[AdapterCommand]:
+    """Return at most one command for each worker that nobody asks for anything else."""
+    wanted = world.fleet.spec.adapters
+    return [
+        call
+        for worker in world.desired
+        if worker.name not in busy and _may_call(worker)
+        for call in _next(worker, wanted, world.moment)[:1]
+    ]
+
+
+def is_settled(worker: Worker, wanted: Sequence[AdapterSpec]) -> bool:
+    """Tell whether a worker serves every adapter, or has failed to load what it lacks."""
+    return all(is_loaded(worker, one) or failure_of(worker, one) for one in wanted)
+
+
+def is_loaded(worker: Worker, wanted: AdapterSpec) -> bool:
+    """Tell whether a worker serves exactly this adapter, as the spec's."""
+    found = _known(worker, wanted.name)
+    return (
+        found is not None
+        and found.is_loaded
+        and found.is_declared
+        and (found.version, found.path) == (wanted.version, wanted.directory)
+    )
+
+
+def failure_of(worker: Worker, wanted: AdapterSpec) -> Problem | None:
+    """Return why a worker could not load this very adapter; None if it has not tried."""
+    found = _known(worker, wanted.name)
+    problem = found.problem if found else None
+    return problem if problem and problem.operation == operation_of(wanted) else None
+
+
+def operation_of(wanted: AdapterSpec) -> str:
+    """Name the operation of an adapter: another one for another version or directory."""
+    text = f"{wanted.name}\0{wanted.version}\0{wanted.directory}"
+    return f"adapter-{sha256(text.encode()).hexdigest()[:16]}"
+
+
+def missing(world: World) -> list[tuple[Worker, AdapterSpec]]:
+    """Return what is neither loaded nor has failed, on workers that take traffic or shall."""
+    return [
+        (worker, one)
+        for worker in world.desired
+        for one in world.fleet.spec.adapters
+        if not is_loaded(worker, one) and failure_of(worker, one) is None
+    ]
+
+
+def failed(world: World) -> list[tuple[Worker, AdapterSpec, Problem]]:
+    """Return what could not be loaded, in the order of the spec."""
+    return [
+        (worker, one, problem)
+        for one in world.fleet.spec.adapters
+        for worker in world.desired
+        if not is_loaded(worker, one) and (problem := failure_of(worker, one)) is not None
+    ]
+
+
+def statuses(world: World) -> list[AdapterStatus]:
+    """Return how each adapter stands over all workers."""
+    return [_status(world, one) for one in world.fleet.spec.adapters]
+
+
+def _status(world: World, wanted: AdapterSpec) -> AdapterStatus:
+    failures = [(w, problem) for w, one, problem in failed(world) if one is wanted]
+    reason, message = "", ""
+    if failures:
+        worker, problem = failures[0]
+        reason, message = str(problem.code), f"{worker.name}: {problem.message}"
+    return AdapterStatus(
+        name=wanted.name,
+        version=wanted.version,
+        loaded_workers=sum(is_loaded(worker, wanted) for worker in world.desired),
+        workers=len(world.desired),
+        reason=reason,
+        message=message[:_MESSAGE_LIMIT],
+    )
+
+
+def served_by(worker: Worker) -> list[str] | None:
+    """Return the adapters that a worker serves, as name=version; None if none."""
+    if not worker.is_live or worker.report is None:
+        return None
+    return [f"{one.name}={one.version}" for one in worker.report.adapters if one.is_loaded] or None
+
+
+def _known(worker: Worker, name: str) -> AdapterReport | None:
+    if not worker.is_live or worker.report is None:
+        return None
+    return next((one for one in worker.report.adapters if one.name == name), None)
+
+
+def _may_call(worker: Worker) -> bool:
+    is_free = worker.calling is None and not worker.is_changing and not worker.is_adapting
+    running = worker.report.running if worker.report else None
+    is_preparing = running is not None and running.verb is Verb.PREPARE
+    return worker.is_open and is_free and not is_preparing
+
+
+def _next(worker: Worker, wanted: Sequence[AdapterSpec], moment: float) -> list[AdapterCommand]:
+    names = {one.name for one in wanted}
+    found: list[AdapterCommand] = [
+        UnloadAdapter(worker.name, one.name, one.version or one.name, f"adapter-{one.name}"[:128])
+        for one in (worker.report.adapters if worker.report else ())
+        if one.is_declared and one.name not in names
+    ]
+    lacking = [one for one in wanted if not is_loaded(worker, one)]
+    # What failed before comes last, so that it does not hold up the others.
+    lacking.sort(key=lambda one: failure_of(worker, one) is not None)
+    loads: list[AdapterCommand] = [
+        LoadAdapter(worker.name, one.name, one.version, one.directory, operation_of(one))
+        for one in lacking
+        if _is_worth_trying(failure_of(worker, one))
+    ]
+    is_tried = any(failure_of(worker, one) for one in lacking)
+    return found + loads if not is_tried or moment >= worker.retry_at else []
+
+
+def _is_worth_trying(problem: Problem | None) -> bool:
+    """Tell whether a load may succeed: a trainer can mend a directory, nobody a rank."""
+    return problem is None or problem.retryable or problem.code in CHECKPOINT_CODES

@@ -1,0 +1,257 @@
+"""Adapters of a fleet: who is asked for what, who takes traffic, what is told."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rlfleet_contract.loaded import AdapterReport
+from rlfleet_contract.models import Running, Stage, Verb
+from rlfleet_contract.problems import Code, Problem
+from rlfleet_operator.core import adapters, conditions, events
+from rlfleet_operator.core.actions import (
+    AdapterCommand,
+    LoadAdapter,
+    MarkPod,
+    Prepare,
+    UnloadAdapter,
+    Update,
+)
+from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.status import patch_of, status_of
+from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.resource_adapters import AdapterSpec
+from rlfleet_operator.resource_status import FleetStatus
+from tests import fleets, workers
+
+POET: dict[str, Any] = {"name": "poet", "path": "/weights/poet/{version}", "version": "v1"}
+CRITIC: dict[str, Any] = {"name": "critic", "path": "/weights/critic", "version": "v7"}
+SETTLED = workers.recorded("step-1", "Completed")
+OPERATION = adapters.operation_of(AdapterSpec.model_validate(POET))
+
+
+def loaded(declared: dict[str, Any], **fields: Any) -> AdapterReport:
+    """Return what a worker tells that serves it."""
+    spec = AdapterSpec.model_validate(declared)
+    told = {"name": spec.name, "version": spec.version, "path": spec.directory}
+    return AdapterReport.model_validate(told | {"is_loaded": True, "is_declared": True} | fields)
+
+
+def failing(declared: dict[str, Any], code: Code, before: str | None = None) -> AdapterReport:
+    """Return what a worker tells that failed to load it."""
+    spec = AdapterSpec.model_validate(declared)
+    operation = adapters.operation_of(spec)
+    problem = Problem.of(code, "why", version=spec.version, operation=operation)
+    return AdapterReport(
+        name=spec.name,
+        version=before,
+        is_loaded=before is not None,
+        is_declared=True,
+        problem=problem,
+    )
+
+
+def seen(*known: Worker, declared: tuple[dict[str, Any], ...] = (POET,)) -> World:
+    return workers.world(*known, status=SETTLED, adapters=list(declared))
+
+
+def asked(world: World) -> list[AdapterCommand]:
+    return [a for a in plan(world).actions if isinstance(a, LoadAdapter | UnloadAdapter)]
+
+
+def test_every_worker_is_asked_to_load_what_it_lacks() -> None:
+    world = seen(workers.worker(0, adapters=[loaded(POET)]), workers.worker(1))
+
+    assert asked(world) == [LoadAdapter("qwen-1", "poet", "v1", "/weights/poet/v1", OPERATION)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"version": "v0"}, {"path": "/weights/else"}, {"is_loaded": False}, {"is_declared": False}],
+)
+def test_what_is_not_exactly_the_declared_one_is_replaced(other: dict[str, Any]) -> None:
+    world = seen(workers.worker(0, adapters=[loaded(POET, **other)]))
+
+    (call,) = asked(world)
+
+    assert isinstance(call, LoadAdapter)
+
+
+def test_what_the_spec_names_no_more_is_unloaded_and_a_trainer_s_own_is_left() -> None:
+    own = AdapterReport(name="own", version="v1", is_loaded=True)
+    world = seen(workers.worker(0, adapters=[loaded(POET), own]), declared=())
+
+    (call,) = asked(world)
+
+    assert isinstance(call, UnloadAdapter)
+    assert call.name == "poet"
+
+
+def test_one_worker_gets_one_command_at_a_time() -> None:
+    world = seen(workers.worker(0), declared=(POET, CRITIC))
+
+    assert [call.name for call in asked(world)] == ["poet"]
+
+
+BUSY: dict[str, Worker] = {
+    "closed": workers.worker(0, Stage.CLOSED),
+    "paused": workers.worker(0, Stage.PAUSED, proved="step-1"),
+    "proved": workers.worker(0, Stage.PROVED, proved="step-1"),
+    "in doubt": workers.worker(0, Stage.DOUBT),
+    "silent": replace(workers.worker(0), reachable=False),
+    "asked to change": replace(workers.worker(0), calling=Verb.RELOAD),
+    "asked to prepare": replace(workers.worker(0), calling=Verb.PREPARE),
+    "asked about an adapter": replace(workers.worker(0), calling=Verb.ADAPT),
+    "loading an adapter": workers.worker(
+        0, running=Running(verb=Verb.ADAPT, operation="x", version="v1")
+    ),
+    "preparing": workers.worker(0, running=Running(verb=Verb.PREPARE, operation="x", version="v1")),
+}
+
+
+@pytest.mark.parametrize("case", BUSY)
+def test_nobody_is_asked_who_does_something_else(case: str) -> None:
+    assert asked(seen(BUSY[case])) == []
+
+
+def test_weights_go_first() -> None:
+    rollout = workers.recorded("step-2", "Preparing")
+    world = workers.world(
+        workers.worker(0), status=rollout, weightVersion="step-2", adapters=[POET]
+    )
+
+    commands = plan(world).actions
+
+    assert any(isinstance(command, Prepare) for command in commands)
+    assert asked(world) == []
+
+
+def test_weights_wait_for_an_adapter_s_command_alone() -> None:
+    rollout = workers.recorded("step-2", "Reloading")
+    worker = workers.worker(0, prepared="step-2")
+    world = workers.world(worker, status=rollout, weightVersion="step-2", adapters=[POET])
+    adapting = replace(world, workers=(replace(worker, calling=Verb.ADAPT),))
+
+    assert any(isinstance(command, Update) for command in plan(world).actions)
+    assert not any(isinstance(command, Update) for command in plan(adapting).actions)
+
+
+def test_an_adapter_s_command_is_no_change_of_weights() -> None:
+    worker = BUSY["loading an adapter"]
+
+    assert not worker.is_changing
+    assert not worker.is_busy
+    assert conditions.is_synced(worker, "step-1")
+
+
+@pytest.mark.parametrize(
+    ("code", "is_tried_again"),
+    [
+        (Code.CHECKPOINT_INVALID, True),
+        (Code.VERSION_NOT_FOUND, True),
+        (Code.INTERNAL, True),
+        (Code.ADAPTER_FAILED, False),
+    ],
+)
+def test_what_somebody_may_mend_is_tried_again_in_time(code: Code, *, is_tried_again: bool) -> None:
+    worker = workers.worker(0, adapters=[failing(POET, code)])
+    waiting = replace(worker, retry_at=workers.MOMENT + 1)
+
+    assert asked(seen(waiting)) == []
+    assert bool(asked(seen(worker))) == is_tried_again
+
+
+def test_a_broken_adapter_holds_up_no_other() -> None:
+    world = seen(
+        workers.worker(0, adapters=[failing(POET, Code.CHECKPOINT_INVALID)]),
+        declared=(POET, CRITIC),
+    )
+
+    assert [call.name for call in asked(world)] == ["critic"]
+
+
+def test_a_corrected_path_is_another_try() -> None:
+    other = POET | {"path": "/weights/corrected"}
+    world = seen(workers.worker(0, adapters=[failing(other, Code.ADAPTER_FAILED)]))
+
+    assert len(asked(world)) == 1
+
+
+def unready(worker: Worker) -> Worker:
+    assert worker.pod is not None
+    return replace(worker, pod=replace(worker.pod, weights_ready=False))
+
+
+def marked_ready(worker: Worker) -> bool | None:
+    marks = [action for action in plan(seen(worker)).actions if isinstance(action, MarkPod)]
+    return marks[0].ready if marks else None
+
+
+def test_a_late_joiner_takes_traffic_only_with_its_adapters() -> None:
+    assert marked_ready(unready(workers.worker(0))) is None
+    assert marked_ready(unready(workers.worker(0, adapters=[loaded(POET)]))) is True
+
+
+def test_a_broken_adapter_keeps_nobody_from_serving_the_model() -> None:
+    broken = workers.worker(0, adapters=[failing(POET, Code.CHECKPOINT_INVALID)])
+
+    assert marked_ready(unready(broken)) is True
+
+
+def test_who_serves_goes_on_when_another_adapter_is_declared() -> None:
+    assert marked_ready(workers.worker(0)) is None
+
+
+def told(world: World) -> FleetStatus:
+    return status_of(world, plan(world).rollout)
+
+
+def test_status_tells_how_each_adapter_stands() -> None:
+    world = seen(
+        workers.worker(0, adapters=[loaded(POET), loaded(CRITIC)]),
+        workers.worker(1, adapters=[failing(POET, Code.PATH_REFUSED, before="v0")]),
+        declared=(POET, CRITIC),
+    )
+
+    status = told(world)
+
+    poet, critic = status.adapters
+    assert (poet.loaded_workers, poet.workers, poet.reason) == (1, 2, "PathRefused")
+    assert poet.message == "qwen-1: why"
+    assert (critic.loaded_workers, critic.workers, critic.reason) == (1, 2, "")
+    assert [worker.adapters for worker in status.workers] == [["poet=v1", "critic=v7"], ["poet=v0"]]
+    degraded = {c.type: c.reason for c in status.conditions}
+    assert degraded["Ready"] == "AllServing"
+    assert degraded["Degraded"] == "AdaptersFailed"
+    assert patch_of(status)["adapters"][0]["loadedWorkers"] == 1
+
+
+def test_a_fleet_is_not_done_before_its_adapters_are_loaded() -> None:
+    lacking = {c.type: c.reason for c in told(seen(workers.worker(0))).conditions}
+    done = {c.type for c in told(seen(workers.worker(0, adapters=[loaded(POET)]))).conditions}
+
+    assert lacking["Reconciling"] == "LoadingAdapters"
+    assert done == {"Ready", "WeightsSynced"}
+
+
+def test_events_tell_each_turn_once() -> None:
+    lacking = told(seen(workers.worker(0)))
+    broken = told(seen(workers.worker(0, adapters=[failing(POET, Code.PATH_REFUSED)])))
+    done = told(seen(workers.worker(0, adapters=[loaded(POET)])))
+
+    assert [e.reason for e in events.between(lacking, broken)] == ["AdapterFailed"]
+    assert events.between(broken, broken) == []
+    assert [e.reason for e in events.between(broken, done)] == ["AdapterLoaded"]
+    assert events.between(done, done) == []
+
+
+def test_a_model_fleet_comes_to_rest_with_its_adapters() -> None:
+    rested = fleets.at_rest(
+        fleets.world({"replicas": 2, "weightVersion": "step-1", "adapters": [POET, CRITIC]})
+    )
+
+    assert all(
+        adapters.is_loaded(worker, one)
+        for worker in rested.workers
+        for one in rested.fleet.spec.adapters
+    )
