@@ -104,11 +104,11 @@ async def test_a_late_joiner_takes_traffic_only_with_the_adapter(
 
 
 async def _serve_the_model(fleet: Fleet, workers: int) -> bool:
-    return (await fleet.status())["provedReplicas"] == workers
+    return bool((await fleet.status())["provedReplicas"] == workers)
 
 
 async def _are_ready(fleet: Fleet, workers: int) -> bool:
-    return (await fleet.status())["readyReplicas"] == workers
+    return bool((await fleet.status())["readyReplicas"] == workers)
 
 
 async def test_a_broken_adapter_is_named_and_serving_goes_on_until_it_is_mended(
