@@ -1,0 +1,253 @@
+"""LoRA adapters on real vLLM: declared, replaced under load, joined late, broken."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dev import stage
+from dev.shell import Shell
+from tests.e2e.kills import kill_engine_core
+from tests.e2e.scenario import Fleet, Trainer, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+
+ADAPTER = Path(__file__).parent / "adapter.py"
+LORA, MODEL, POET = "lora", "qwen", "poet"
+PATH = "/data/weights/poet-{version}"
+PROMPT = [11 + place % 500 for place in range(60)]
+"""Longer than a block of the prefix cache: what another adapter computed would show."""
+
+
+class Poets:
+    """Writes the adapter's versions onto the fleet's volume."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    def write(self, version: str, seed: int, rank: int = 4) -> None:
+        """Write a version whole."""
+        place = PATH.format(version=version)
+        words = ("/data/models/qwen", place, str(seed), str(rank))
+        self._run(ADAPTER.read_text(), *words)
+
+    def truncate(self, version: str) -> None:
+        """Cut a version's tensors in half."""
+        place = f"{PATH.format(version=version)}/adapter_model.safetensors"
+        self._run(
+            "import os, sys; os.truncate(sys.argv[1], os.stat(sys.argv[1]).st_size // 2)", place
+        )
+
+    def _run(self, code: str, *words: str) -> None:
+        self._shell.kubectl("exec", "trainer", "--", "python3", "-c", code, *words)
+
+
+@pytest.fixture(scope="module")
+def poets(shell: Shell, trainer: Trainer) -> Poets:
+    assert trainer is not None, "its pod has the volume"
+    made = Poets(shell)
+    for seed, version in enumerate(("v1", "v2"), 1):
+        made.write(version, seed)
+    return made
+
+
+@pytest.fixture(scope="module")
+def made_lora(shell: Shell, poets: Poets) -> Iterator[Fleet]:
+    assert poets is not None, "the adapter lies there before it is asked for"
+    shell.kubectl("apply", "-f", str(stage.DEMO / "adapters.yaml"))
+    fleet = Fleet(shell, LORA)
+    fleet.wait_synced(900)
+    yield fleet
+    shell.kubectl("delete", "rlf", LORA, "--wait=true")
+
+
+@pytest.fixture
+def lora(made_lora: Fleet) -> Fleet:
+    """The fleet, two workers that serve step-0 and the adapter's v1."""
+    made_lora.patch(weightVersion="step-0", replicas=2, adapters=[declared("v1")])
+    wait_loaded(made_lora, "v1")
+    made_lora.wait(lambda status: status["readyReplicas"] == 2, 300, "two workers ready")
+    return made_lora
+
+
+def declared(version: str) -> dict[str, str]:
+    return {"name": POET, "path": PATH, "version": version}
+
+
+def wait_loaded(fleet: Fleet, version: str, timeout_s: int = 120) -> None:
+    """Wait until every worker serves the adapter's version."""
+
+    def is_so(status: dict[str, Any]) -> bool:
+        (one,) = status.get("adapters") or [{}]
+        return (one.get("version"), one.get("loadedWorkers")) == (version, status["replicas"])
+
+    fleet.wait(is_so, timeout_s, f"{POET} {version} everywhere")
+
+
+def addresses(fleet: Fleet) -> dict[str, str]:
+    return {
+        name: f"http://{pod['status']['podIP']}:8000"
+        for name, pod in fleet.pods().items()
+        if "deletionTimestamp" not in pod["metadata"]
+    }
+
+
+def ask(url: str, model: str, tokens: int = 8) -> tuple[int, ...]:
+    """Ask one worker's engine greedily; raises what it does not answer well."""
+    body = {
+        "model": model,
+        "prompt": PROMPT,
+        "temperature": 0,
+        "max_tokens": tokens,
+        "ignore_eos": True,
+        "return_token_ids": True,
+    }
+    reply = httpx.post(f"{url}/v1/completions", json=body, timeout=120).raise_for_status().json()
+    assert reply["model"] == model
+    return tuple(reply["choices"][0]["token_ids"])
+
+
+def answers(fleet: Fleet, model: str) -> set[tuple[int, ...]]:
+    """Ask every worker; return the different answers."""
+    return {ask(url, model) for url in addresses(fleet).values()}
+
+
+def only(found: set[tuple[int, ...]]) -> tuple[int, ...]:
+    (one,) = found
+    return one
+
+
+@contextmanager
+def sampled(fleet: Fleet, tokens: int) -> Iterator[list[tuple[int, ...]]]:
+    """Keep requests to the adapter in flight; the list holds every answer afterwards."""
+    stop, seen, urls = threading.Event(), [], list(addresses(fleet).values())
+
+    def sample(url: str) -> list[tuple[int, ...]]:
+        found = []
+        while not stop.is_set():
+            found.append(ask(url, POET, tokens))
+        return found
+
+    with ThreadPoolExecutor() as pool:
+        clients = [pool.submit(sample, url) for url in urls for _ in range(3)]
+        try:
+            time.sleep(2)
+            yield seen
+            time.sleep(2)
+        finally:
+            stop.set()
+        for client in clients:
+            seen.extend(client.result())
+
+
+def test_an_adapter_is_served_beside_the_model_on_every_worker(lora: Fleet) -> None:
+    model, poet = only(answers(lora, MODEL)), only(answers(lora, POET))
+
+    assert poet != model
+    assert [worker["adapters"] for worker in lora.status()["workers"]] == [["poet=v1"]] * 2
+    listed = httpx.get(f"{next(iter(addresses(lora).values()))}/v1/models", timeout=30).json()
+    assert {(card["id"], card["parent"]) for card in listed["data"]} == {
+        (MODEL, None),
+        (POET, MODEL),
+    }
+
+
+def test_a_swap_under_load_loses_no_request_and_mixes_none(lora: Fleet) -> None:
+    tokens = 200
+    pods = lora.identities()
+    old = {ask(url, POET, tokens) for url in addresses(lora).values()}
+
+    with sampled(lora, tokens) as seen:
+        lora.patch(adapters=[declared("v2")])
+        wait_loaded(lora, "v2")
+
+    new = {ask(url, POET, tokens) for url in addresses(lora).values()}
+    assert len(old) == len(new) == 1
+    assert old != new
+    # Each answer is all of the old adapter's or all of the new one's.
+    assert set(seen) == old | new
+    assert lora.identities() == pods
+
+
+def test_an_adapter_outlives_a_change_of_weights(lora: Fleet) -> None:
+    before = only(answers(lora, POET))
+
+    lora.declare("step-1")
+    lora.wait_serving("step-1")
+    after = only(answers(lora, POET))
+    lora.declare("step-0")
+    lora.wait_serving("step-0")
+
+    assert after != before
+    assert only(answers(lora, POET)) == before
+
+
+def test_a_late_joiner_and_a_restarted_engine_have_it_before_they_take_traffic(
+    lora: Fleet, shell: Shell
+) -> None:
+    before = only(answers(lora, POET))
+    uid = lora.identities()["lora-1"][0]
+
+    kill_engine_core(shell, "lora-0")
+    until(lambda: lora.status()["readyReplicas"] == 1, 60, "lora-0 out of service")
+    lora.wait(lambda status: status["readyReplicas"] == 2, 300, "lora-0 back")
+    assert only(answers(lora, POET)) == before
+
+    shell.kubectl("delete", "pod", "lora-1", "--wait=true")
+    until(lambda: lora.identities().get("lora-1", (uid, 0))[0] != uid, 120, "another lora-1")
+    lora.wait(lambda status: status["readyReplicas"] == 2, 300, "the new lora-1 ready")
+    assert only(answers(lora, POET)) == before
+
+
+@pytest.mark.parametrize(
+    ("version", "rank", "reason", "word"),
+    [
+        ("broken", 4, "CheckpointInvalid", "adapter_model.safetensors"),
+        ("large", 16, "AdapterFailed", "max_lora_rank 8"),
+    ],
+)
+def test_a_broken_adapter_is_named_and_serving_goes_on(
+    lora: Fleet, poets: Poets, version: str, rank: int, reason: str, word: str
+) -> None:
+    before = only(answers(lora, POET))
+    poets.write(version, seed=9, rank=rank)
+    if version == "broken":
+        poets.truncate(version)
+
+    lora.patch(adapters=[declared(version)])
+    lora.wait(
+        lambda status: bool(status["adapters"]) and status["adapters"][0].get("reason") == reason,
+        60,
+        f"{reason} in status",
+    )
+
+    status = lora.status()
+    assert word in status["adapters"][0]["message"]
+    assert lora.condition("Degraded")["reason"] == "AdaptersFailed"
+    assert "AdapterFailed" in lora.reasons()
+    assert status["readyReplicas"] == 2
+    assert only(answers(lora, POET)) == before
+    lora.declare("step-1")
+    lora.wait_serving("step-1")
+
+
+def test_an_adapter_that_goes_is_served_no_more(lora: Fleet) -> None:
+    lora.patch(adapters=[])
+    lora.wait(
+        lambda status: not any(worker.get("adapters") for worker in status["workers"]),
+        60,
+        "no adapter anywhere",
+    )
+
+    for url in addresses(lora).values():
+        with pytest.raises(httpx.HTTPStatusError) as caught:
+            ask(url, POET)
+        assert caught.value.response.status_code == httpx.codes.NOT_FOUND
+        assert json.loads(caught.value.response.text)["error"]["param"] == "model"
