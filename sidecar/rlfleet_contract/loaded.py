@@ -55,3 +55,5 @@ class EngineAdapterCommand(Request):
     name: AdapterName
     directory: str | None = Field(default=None, max_length=4096)
     """None: the name is forgotten."""
+    root: str | None = Field(default=None, max_length=4096)
+    """What /v1/models tells as the adapter's root; None: ``directory``."""

@@ -12,7 +12,7 @@ prefix cache knows one by its name and its directory.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -89,6 +89,7 @@ async def carried_out(scope: Scope, gate: Gate, command: EngineAdapterCommand) -
         await _forget(models, command.name)
     else:
         await _serve(models, command.name, command.directory)
+        _roots(models)[command.name] = command.root or command.directory
     return listed(scope, gate)
 
 
@@ -136,13 +137,21 @@ class _OuterCards:
     """Stands in for vLLM's show_available_models."""
 
     inner: Callable[[], Awaitable[Any]]
+    roots: dict[str, str] = field(default_factory=dict)
+    """Where the trainer put each adapter: the engine knows our copy alone."""
 
     async def __call__(self) -> Any:
         listed = await self.inner()
         for card in listed.data:
             if card.parent is not None:
                 card.id = _outer(card.id)
+                card.root = self.roots.get(card.id, card.root)
         return listed
+
+
+def _roots(models: Any) -> dict[str, str]:
+    cards = models.show_available_models
+    return cards.roots if isinstance(cards, _OuterCards) else {}
 
 
 def _outer(name: str) -> str:

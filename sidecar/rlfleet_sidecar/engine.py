@@ -141,9 +141,14 @@ class Engine:
         """Tell which adapters this start of the engine serves, and from where."""
         return _adapters(await self._call("GET", api.ENGINE_ADAPTERS_PATH))
 
-    async def adapt(self, boot: str, name: str, directory: str | None) -> EngineAdapters:
-        """Have exactly this boot serve an adapter under a name; None: no more."""
-        command = EngineAdapterCommand(boot=boot, name=name, directory=directory)
+    async def adapt(
+        self, boot: str, name: str, directory: str | None, root: str | None = None
+    ) -> EngineAdapters:
+        """Have exactly this boot serve an adapter under a name; None: no more.
+
+        ``root`` is what the engine tells its clients of where the adapter lies.
+        """
+        command = EngineAdapterCommand(boot=boot, name=name, directory=directory, root=root)
         body = command.model_dump()
         return _adapters(await self._call("POST", api.ENGINE_ADAPTERS_PATH, json=body))
 

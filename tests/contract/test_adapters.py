@@ -93,7 +93,10 @@ async def test_an_adapter_answers_under_its_name_and_the_model_as_before(
     assert await told(serving) == {NAME: adapter}
     assert await tokens(serving, NAME) != base == await tokens(serving, serving.model_name)
     listed = (await serving.engine.get("/v1/models")).json()["data"]
-    assert {card["id"] for card in listed} == {serving.model_name, NAME}
+    assert [(card["id"], card.get("parent"), card.get("root")) for card in listed] == [
+        (serving.model_name, None, None),
+        (NAME, serving.model_name, str(adapters / "step-1")),
+    ]
 
 
 async def test_a_swap_under_the_same_name_loses_no_request_and_mixes_none(

@@ -41,9 +41,8 @@ class Poets:
     def truncate(self, version: str) -> None:
         """Cut a version's tensors in half."""
         place = f"{PATH.format(version=version)}/adapter_model.safetensors"
-        self._run(
-            "import os, sys; os.truncate(sys.argv[1], os.stat(sys.argv[1]).st_size // 2)", place
-        )
+        code = "import os, sys; f = sys.argv[1]; os.truncate(f, os.stat(f).st_size // 2)"
+        self._run(code, place)
 
     def _run(self, code: str, *words: str) -> None:
         self._shell.kubectl("exec", "trainer", "--", "python3", "-c", code, *words)
@@ -73,6 +72,7 @@ def lora(made_lora: Fleet) -> Fleet:
     """The fleet, two workers that serve step-0 and the adapter's v1."""
     made_lora.patch(weightVersion="step-0", replicas=2, adapters=[declared("v1")])
     wait_loaded(made_lora, "v1")
+    made_lora.wait_serving("step-0")
     made_lora.wait(lambda status: status["readyReplicas"] == 2, 300, "two workers ready")
     return made_lora
 
@@ -127,7 +127,8 @@ def only(found: set[tuple[int, ...]]) -> tuple[int, ...]:
 @contextmanager
 def sampled(fleet: Fleet, tokens: int) -> Iterator[list[tuple[int, ...]]]:
     """Keep requests to the adapter in flight; the list holds every answer afterwards."""
-    stop, seen, urls = threading.Event(), [], list(addresses(fleet).values())
+    stop, urls = threading.Event(), list(addresses(fleet).values())
+    seen: list[tuple[int, ...]] = []
 
     def sample(url: str) -> list[tuple[int, ...]]:
         found = []

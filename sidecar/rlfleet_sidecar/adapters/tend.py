@@ -135,7 +135,9 @@ class Adapters:
                 f"{copy.directory} is not what was checked any more: load it anew",
             )
         async with within(Code.ADAPTER_FAILED, timeout_s):
-            self._told = await self._engine.adapt(boot, copy.name, str(copy.directory))
+            self._told = await self._engine.adapt(
+                boot, copy.name, str(copy.directory), str(copy.source)
+            )
         if self._told.adapters.get(copy.name) != str(copy.directory):
             raise SidecarError(
                 Code.ADAPTER_FAILED, f"the engine does not list {copy.name} after loading it"

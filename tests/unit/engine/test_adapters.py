@@ -1,0 +1,112 @@
+"""What the extension does with vLLM's serving objects, asked at its control route."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rlfleet_contract import api
+from rlfleet_engine import adapters
+from rlfleet_engine.gate import Gate
+from tests.fakes.adapters import ServingModels, write_adapter
+
+BOOT = "boot-1"
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    return Gate(tmp_path / "gate", BOOT)
+
+
+@pytest.fixture
+def models() -> ServingModels:
+    return ServingModels(lambda: 0.0, lambda: True)
+
+
+async def ask(models: ServingModels | None, gate: Gate, **command: Any) -> tuple[int, Any]:
+    """Send a command to the route, or none; returns status and body."""
+    state = SimpleNamespace() if models is None else SimpleNamespace(openai_serving_models=models)
+    body = json.dumps({"boot": BOOT, "name": "poet"} | command).encode()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    scope = {
+        "method": "POST" if command else "GET",
+        "path": api.ENGINE_ADAPTERS_PATH,
+        "app": SimpleNamespace(state=state),
+    }
+    status, told = await adapters.answered(scope, receive, gate)
+    return status, json.loads(told)
+
+
+async def test_each_load_has_a_name_of_its_own_that_nobody_sees(
+    models: ServingModels, gate: Gate, tmp_path: Path
+) -> None:
+    inner = []
+    for version in ("a", "b"):
+        directory = str(write_adapter(tmp_path / version, seed=1))
+        status, told = await ask(models, gate, directory=directory)
+        assert (status, told["adapters"]) == (200, {"poet": directory})
+        inner.append(models.lora_requests["poet"].lora_name)
+
+    assert len(set(inner)) == 2
+    assert "poet" not in inner
+    assert models.model_name(models.lora_requests["poet"]) == "poet"
+    assert models.model_name() == "fake"
+    cards = (await models.show_available_models()).data
+    assert [(card.id, card.parent) for card in cards] == [("fake", None), ("poet", "fake")]
+    assert models.lora_resolver_lock == {}
+
+
+async def test_what_vllm_refuses_changes_nothing(
+    models: ServingModels, gate: Gate, tmp_path: Path
+) -> None:
+    good = str(write_adapter(tmp_path / "good", seed=1))
+    await ask(models, gate, directory=good)
+    large = str(write_adapter(tmp_path / "large", seed=1, rank=16))
+
+    status, told = await ask(models, gate, directory=large)
+
+    assert status == 400
+    assert "max_lora_rank" in told["error"]
+    assert (await ask(models, gate))[1]["adapters"] == {"poet": good}
+    assert models.lora_resolver_lock == {}
+
+
+async def test_a_command_for_another_start_of_the_engine_is_not_carried_out(
+    models: ServingModels, gate: Gate, tmp_path: Path
+) -> None:
+    directory = str(write_adapter(tmp_path / "good", seed=1))
+
+    status, _ = await ask(models, gate, directory=directory, boot="boot-0")
+
+    assert (status, models.lora_requests) == (409, {})
+
+
+async def test_more_than_one_api_server_is_refused(
+    models: ServingModels, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlfleet_engine.gate.os.getpid", lambda: 4_000_000)
+    Gate(tmp_path / "gate", BOOT)
+    directory = str(write_adapter(tmp_path / "good", seed=1))
+
+    status, told = await ask(models, gate, directory=directory)
+
+    assert status == 400
+    assert "--api-server-count" in told["error"]
+
+
+@pytest.mark.parametrize(
+    "command", [{"name": "a/b", "directory": "/x"}, {"directory": "/x", "more": 1}, {"boot": None}]
+)
+async def test_a_malformed_command_is_refused(
+    models: ServingModels, gate: Gate, command: dict[str, Any]
+) -> None:
+    assert (await ask(models, gate, **command))[0] == 400
+
+
+async def test_an_engine_that_is_not_up_yet_says_so(gate: Gate) -> None:
+    assert (await ask(None, gate, directory="/x"))[0] == 400
