@@ -1,6 +1,9 @@
 """What the extension does with vLLM's serving objects, asked at its control route."""
 
+import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,6 +43,13 @@ async def ask(models: ServingModels | None, gate: Gate, **command: Any) -> tuple
     }
     status, told = await adapters.answered(scope, receive, gate)
     return status, json.loads(told)
+
+
+def another_process(path: Path) -> None:
+    """Have another process take part in this start of the engine."""
+    code = "import pathlib, sys; from rlfleet_engine.gate import Gate"
+    code += "; Gate(pathlib.Path(sys.argv[1]), sys.argv[2])"
+    subprocess.run([sys.executable, "-c", code, str(path), BOOT], check=True)
 
 
 async def test_each_load_has_a_name_of_its_own_that_nobody_sees(
@@ -87,10 +97,9 @@ async def test_a_command_for_another_start_of_the_engine_is_not_carried_out(
 
 
 async def test_more_than_one_api_server_is_refused(
-    models: ServingModels, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    models: ServingModels, gate: Gate, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("rlfleet_engine.gate.os.getpid", lambda: 4_000_000)
-    Gate(tmp_path / "gate", BOOT)
+    await asyncio.to_thread(another_process, tmp_path / "gate")
     directory = str(write_adapter(tmp_path / "good", seed=1))
 
     status, told = await ask(models, gate, directory=directory)
