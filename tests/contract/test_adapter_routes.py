@@ -88,6 +88,17 @@ async def test_what_is_not_there_yet_is_worth_repeating(
     assert incomplete.json()["code"] == Code.CHECKPOINT_INCOMPLETE
 
 
+@pytest.mark.parametrize("route", LOADS)
+async def test_what_passes_by_itself_is_worth_repeating(
+    serving: Subject, adapters: Path, route: str
+) -> None:
+    await serving.ok(api.PAUSE_PATH, api.BASE_VERSION)
+
+    reply = await ask(serving, route, adapters / "step-1")
+
+    assert (reply.status_code, reply.json()["code"]) == (500 if route == PRIME_RL else 503, "Busy")
+
+
 async def test_a_load_waits_for_the_marker(serving: Subject, adapters: Path) -> None:
     (adapters / "step-1" / MARKER).unlink()
     asked = asyncio.create_task(ask(serving, PRIME_RL, adapters / "step-1"))

@@ -169,8 +169,13 @@ async def test_without_enable_lora_it_is_said(
     problem = await refused(serving, Code.ADAPTER_FAILED, adapters / "step-1")
 
     assert "--enable-lora" in problem.message
+    # Whoever asked knows it; of the spec's it is kept.
+    assert await told(serving) == {}
+    fence = {"fleet": "f", "pod": "p", "epoch": 1, "sequence": 1}
+    await refused(serving, Code.ADAPTER_FAILED, adapters / "step-1", fence=fence)
     adapter = (await told(serving))[NAME]
-    assert (adapter.version, adapter.is_loaded) == (None, False)
+    assert (adapter.version, adapter.is_loaded, adapter.is_declared) == (None, False, True)
+    assert (await unload(serving)).adapters == []
 
 
 async def test_an_unload_forgets_the_name_and_may_be_repeated(

@@ -1,4 +1,4 @@
-"""Which adapters this worker shall serve, on disk before an engine is told.
+"""Which adapters this worker shall serve, on disk.
 
 An engine forgets them with every start; from here they come back. A book that cannot be
 read counts as empty: whoever wants adapters asks for them anew.

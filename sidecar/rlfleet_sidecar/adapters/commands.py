@@ -102,4 +102,5 @@ class Hands:
     def _note(self, request: AdapterRequest, error: SidecarError) -> None:
         error.operation, error.version = request.operation, request.version
         if error.code not in _PASSING:
-            self._adapters.failed(request.name, error)
+            is_declared = request.fence is not None
+            self._adapters.failed(request.name, error, is_declared=is_declared)

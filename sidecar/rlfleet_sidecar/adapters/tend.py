@@ -111,11 +111,17 @@ class Adapters:
         self._book.drop(request.name)
         _log.info("An adapter was unloaded", extra=fields(adapter=request.name))
 
-    def failed(self, name: str, error: SidecarError) -> None:
-        """Note why a command about a name failed; what is served under it stays."""
-        entry = self._book.entries.get(name, Entry())
+    def failed(self, name: str, error: SidecarError, *, is_declared: bool = False) -> None:
+        """Note why a command about a name failed; what is served under it stays.
+
+        Of a name that nobody knows only the spec's is noted: its caller does not wait.
+        """
         problem = error.problem()
-        self._book.put(name, entry.model_copy(update={"problem": problem}))
+        entry = self._book.entries.get(name)
+        if entry is not None or is_declared:
+            entry = entry or Entry()
+            update = {"problem": problem, "is_declared": entry.is_declared or is_declared}
+            self._book.put(name, entry.model_copy(update=update))
         _log.warning("An adapter failed", extra=fields(adapter=name, **problem.model_dump()))
 
     def begin(self, request: LoadAdapterRequest | UnloadAdapterRequest) -> None:

@@ -17,7 +17,7 @@ PREFIX = "trainer-"
 _AT_REST = frozenset({Stage.DOWN, Stage.CLOSED, Stage.OPEN})
 _FINAL = frozenset({Code.RELOAD_FAILED, Code.PROOF_FAILED, Code.CACHE_FULL, Code.ADAPTER_FAILED})
 _PASSING = frozenset({Code.BUSY, Code.ENGINE_RESTARTED, Code.NOT_PREPARED})
-_ABSENT, _UNPROCESSABLE, _UNAVAILABLE = 404, 422, 503
+_ABSENT, _UNPROCESSABLE, _FAILED, _UNAVAILABLE = 404, 422, 500, 503
 UNNAMED = "unnamed"
 """The version of an adapter whose directory has no name that could be one."""
 
@@ -34,7 +34,9 @@ def adapter_status_of(code: Code) -> int:
 
     prime-rl repeats a 404 and a 500, and waits so for files that are not shown yet.
     """
-    return _ABSENT if code is Code.CHECKPOINT_INCOMPLETE else status_of(code)
+    if code is Code.CHECKPOINT_INCOMPLETE:
+        return _ABSENT
+    return min(status_of(code), _FAILED)
 
 
 def adapter_version(directory: str) -> str:
