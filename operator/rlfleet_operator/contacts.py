@@ -21,7 +21,9 @@ from rlfleet_operator.adapters.worker import WorkerClient, url_of
 from rlfleet_operator.contact import Contact
 from rlfleet_operator.core.actions import (
     AnyCommand,
+    Flush,
     LoadAdapter,
+    Pause,
     Prepare,
     Resume,
     UnloadAdapter,
@@ -38,6 +40,8 @@ _VERBS = {
     Prepare: Verb.PREPARE,
     Update: Verb.RELOAD,
     Resume: Verb.RESUME,
+    Pause: Verb.PAUSE,
+    Flush: Verb.FLUSH,
     LoadAdapter: Verb.ADAPT,
     UnloadAdapter: Verb.ADAPT,
 }
@@ -45,6 +49,8 @@ _DONE = {
     Prepare: "a worker prepared a version",
     Update: "a worker changed its version",
     Resume: "a worker serves what it had",
+    Pause: "a worker paused for its trainer",
+    Flush: "a worker emptied its caches",
     LoadAdapter: "a worker loaded an adapter",
     UnloadAdapter: "a worker unloaded an adapter",
 }
@@ -204,7 +210,7 @@ class Contacts:
         """Send a command; its answer wakes the fleet. It overtakes a prepare for something else."""
         contact, about = self._by_name.get(action.worker), (action.version, action.operation)
         taken = self._taken()
-        if contact is None or contact.calling in {Verb.RELOAD, Verb.RESUME, Verb.ADAPT}:
+        if contact is None or contact.calling not in {None, Verb.PREPARE}:
             return
         if taken is None or contact.outrun_by > taken.epoch:
             return

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -212,14 +212,14 @@ class Driver:
     def _observe(self, fleet: Fleet, pods: Mapping[str, Any]) -> World:
         ordinals = {pod.ordinal for pod in pods.values()} | set(range(fleet.spec.replicas))
         names = {ordinal: worker_name(fleet.name, ordinal) for ordinal in sorted(ordinals)}
+        moment = time.time()
+        is_held = fleet.pause_at(moment) is not None
+        found = (self._contacts.worker(name, n, pods.get(name)) for n, name in names.items())
         return World(
             fleet=fleet,
-            workers=tuple(
-                self._contacts.worker(name, ordinal, pods.get(name))
-                for ordinal, name in names.items()
-            ),
+            workers=tuple(replace(worker, held=is_held) for worker in found),
             template_hash=manifests.template_hash(fleet),
-            moment=time.time(),
+            moment=moment,
             trouble=self._trouble or self._refused,
         )
 

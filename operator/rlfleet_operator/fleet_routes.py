@@ -14,39 +14,42 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from pydantic import BaseModel
 
-from rlfleet_operator import execute, hearing
+from rlfleet_operator import execute
 from rlfleet_operator.adapters import metrics
-from rlfleet_operator.adapters.kube import Json, fleet_path
+from rlfleet_operator.adapters.kube import Json
 from rlfleet_operator.adapters.pods import FleetKey
 from rlfleet_operator.core import answers
 from rlfleet_operator.core.answers import Course, Heard
+from rlfleet_operator.core.trainer_pause import Asked, asked_from, record_of_pause, refused
 from rlfleet_operator.core.trainers import (
     MEANINGS,
     Fault,
     Refusal,
     Refused,
+    UpdateWeights,
     demand_free,
     record_of,
     update_from,
     version_asked,
 )
 from rlfleet_operator.core.world import Fleet, fleet_from
-from rlfleet_operator.errors import Conflict, Missing, OperatorError, Retryable
+from rlfleet_operator.errors import Missing, OperatorError
 from rlfleet_operator.fleet_access import Access
+from rlfleet_operator.fleet_pause import Answer, FleetPauses
+from rlfleet_operator.fleet_view import FleetView
 from rlfleet_operator.fleets import Fleets
 from rlfleet_operator.settings import Settings
 
 _log = logging.getLogger(__name__)
 
 _BODY_LIMIT = 64 * 1024
-_ATTEMPTS = 20
-"""How often a record is tried: the driver writes the same object once a second at most."""
 _LOOK_S = 1.0
 """How often workers are asked that have to catch up after their rollout has completed."""
 _SHUTDOWN_S = 0.5
 """How long a request that is under way may hold up the end of this process."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Act = Callable[[FleetKey, str, Asked], Awaitable[Answer]]
 _TOKEN = web.RequestKey("token", str)
 
 
@@ -57,6 +60,8 @@ class FleetRoutes:
         """Serve these fleets; ``open`` begins."""
         self._fleets, self._settings = fleets, settings
         self._access = Access(self._token)
+        self._view = FleetView(fleets, settings.admin_port)
+        self._pauses = FleetPauses(self._view)
         self._runner: web.AppRunner | None = None
 
     async def open(self) -> None:
@@ -83,7 +88,13 @@ class FleetRoutes:
         base = "/fleets/{namespace}/{name}"
         app.router.add_get(f"{base}/v1/rl/workers", self._workers, name="workers")
         app.router.add_get(f"{base}/v1/rl/state", self._state, name="state")
-        app.router.add_post(f"{base}/v1/rl/update_weights", self._update, name="update_weights")
+        for name, handler in (
+            ("update_weights", self._update),
+            ("pause", self._pause),
+            ("resume", self._resume),
+            ("flush_cache", self._flush),
+        ):
+            app.router.add_post(f"{base}/v1/rl/{name}", handler, name=name)
         app.router.add_route("*", base + "/{rest:.*}", _nowhere, name="none")
         return app
 
@@ -104,20 +115,35 @@ class FleetRoutes:
         return response
 
     async def _workers(self, request: web.Request) -> web.Response:
-        fleet, workers = await self._heard(request)
+        fleet, workers = await self._view.heard(_key(request), request[_TOKEN])
         port = self._settings.admin_port
         return _json(200, answers.discovery(fleet, workers, port), exclude_none=True)
 
     async def _state(self, request: web.Request) -> web.Response:
-        fleet, workers = await self._heard(request)
-        return _json(200, answers.state(fleet, workers))
+        fleet, workers = await self._view.heard(_key(request), request[_TOKEN])
+        return _json(200, answers.state(fleet, workers, fleet.pause_at(time.time())))
+
+    async def _pause(self, request: web.Request) -> web.Response:
+        return await self._waited(request, self._pauses.pause)
+
+    async def _resume(self, request: web.Request) -> web.Response:
+        return await self._waited(request, self._pauses.resume)
+
+    async def _flush(self, request: web.Request) -> web.Response:
+        return await self._waited(request, self._pauses.flush)
+
+    async def _waited(self, request: web.Request, act: Act) -> web.Response:
+        asked = asked_from(await request.read(), request.query)
+        status, reply = await act(_key(request), request[_TOKEN], asked)
+        what = {"route": request.match_info.route.name, "code": status}
+        _log.info("answered a trainer", extra={**_about(_key(request)), **what})
+        return _json(status, reply)
 
     async def _update(self, request: web.Request) -> web.Response:
-        asked = update_from(await request.read())
-        fleet = self._fleet(_key(request))
-        version = version_asked(asked, fleet)
+        asked = await self._asked(request)
         # Once begun it is brought to its end: a record is there or is not, whoever listens.
-        await asyncio.shield(self._record(_key(request), version))
+        version = await asyncio.shield(self._record(_key(request), asked))
+        fleet = self._view.fleet(_key(request))
         limit_s = asked.timeout_s or fleet.spec.rollout.progress_deadline_seconds
         fleet, workers = await self._ended(request, version, time.monotonic() + limit_s)
         status, reply = answers.updated(fleet, workers, version)
@@ -127,46 +153,45 @@ class FleetRoutes:
         )
         return _json(status, reply)
 
+    async def _asked(self, request: web.Request) -> UpdateWeights:
+        try:
+            return update_from(await request.read())
+        except Refusal as refusal:
+            await self._blame(_key(request), refusal)
+            raise
+
     async def _token(self, raw: Json) -> str:
         return await execute.known_token(self._fleets.kube, fleet_from(raw))
 
-    # --- what is known --------------------------------------------------------------------------
-
-    def _fleet(self, key: FleetKey) -> Fleet:
-        raw = self._fleets.known(key)
-        if raw is None:
-            raise Refusal(Fault.NOT_FOUND, f"fleet {key[1]} in {key[0]} is gone")
-        return fleet_from(raw)
-
-    async def _heard(self, request: web.Request) -> tuple[Fleet, list[Heard]]:
-        """Return the fleet and what its workers say of themselves now."""
-        key = _key(request)
-        pods = {n: p for n, p in self._fleets.pods_of(key).items() if not p.terminating}
-        said = await hearing.reports(pods, request[_TOKEN], self._settings.admin_port)
-        fleet = self._fleet(key)
-        return fleet, answers.heard_of(fleet, pods, said)
-
     # --- an update ------------------------------------------------------------------------------
 
-    async def _record(self, key: FleetKey, version: str) -> None:
+    async def _record(self, key: FleetKey, asked: UpdateWeights) -> str:
         """Put on record that a trainer asks for a version, unless it does already."""
-        for _ in range(_ATTEMPTS):
-            raw = await self._fleets.kube.get(fleet_path(*key))
-            fleet = fleet_from(raw)
+
+        def heed(fleet: Fleet, raw: Json) -> Json | None:
+            version, now = version_asked(asked, fleet), time.time()
             demand_free(fleet, raw, version)
-            if fleet.target != version:
-                try:
-                    raw = await self._fleets.kube.patch(
-                        fleet_path(*key) + "/status", record_of(raw, version, time.time())
-                    )
-                except Conflict:
-                    continue
-                if fleet_from(raw).target != version:
-                    raise Retryable("status.trainerTarget was not kept: upgrade the definition")
-                _log.info("a trainer asks for a version", extra={**_about(key), "version": version})
-            self._fleets.deliver(None, raw)
-            return
-        raise Retryable(f"the fleet's status was written {_ATTEMPTS} times in between: ask again")
+            pause = fleet.pause_at(now)
+            if fleet.target == version and (pause is None or pause.is_about(version)):
+                return None
+            _log.info("a trainer asks for a version", extra={**_about(key), "version": version})
+            return record_of(raw, version, now, pause)
+
+        try:
+            fleet = await self._view.record(key, heed)
+        except Refusal as refusal:
+            await self._blame(key, refusal)
+            raise
+        return version_asked(asked, fleet)
+
+    async def _blame(self, key: FleetKey, refusal: Refusal) -> None:
+        """Write down why an update was refused: a resume that its trainer sends finds it."""
+
+        def heed(fleet: Fleet, raw: Json) -> Json | None:
+            pause = fleet.pause_at(time.time())
+            return None if pause is None else record_of_pause(raw, refused(pause, refusal.message))
+
+        await self._view.record(key, heed)
 
     async def _ended(
         self, request: web.Request, version: str, deadline: float
@@ -174,16 +199,16 @@ class FleetRoutes:
         """Wait until the version was proved by all, or will not be, or the time is over."""
         key = _key(request)
         while True:
-            at = answers.course(self._fleet(key), version)
+            at = answers.course(self._view.fleet(key), version)
             left_s = deadline - time.monotonic()
             if at is not Course.UNDER_WAY or left_s <= 0:
-                fleet, workers = await self._heard(request)
+                fleet, workers = await self._view.heard(_key(request), request[_TOKEN])
                 # Those that were replaced since the end of the rollout are waited for.
                 is_open = at is Course.COMPLETED and not answers.is_proved(workers, version)
                 if not is_open or left_s <= 0:
                     return fleet, workers
                 left_s = min(left_s, _LOOK_S)
-            await self._fleets.news(key, left_s)
+            await self._view.news(key, left_s)
 
 
 def _key(request: web.Request) -> FleetKey:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from rlfleet_contract.models import KVCache, PauseMode
 from rlfleet_operator.fields import Model
 from rlfleet_operator.resource_adapters import AdapterStatus
 
@@ -160,7 +161,7 @@ class Condition(Model):
     """A condition as Kubernetes' API conventions define it."""
 
     type: str
-    """Ready, WeightsSynced, Reconciling, Stalled or Degraded."""
+    """Ready, WeightsSynced, Paused, Reconciling, Stalled or Degraded."""
     status: Literal["True", "False", "Unknown"]
     """Whether it is so."""
     reason: str
@@ -180,6 +181,51 @@ class TrainerTarget(Model):
     """The version that every worker shall serve."""
     asked_at: str
     """When it was asked for."""
+
+
+class TrainerPause(Model):
+    """A pause of the whole fleet that a trainer asked for at the fleet's address."""
+
+    operation: str
+    """The operation of its commands; another pause has another."""
+    asked_at: str
+    """When it was asked for."""
+    until: str
+    """When it ends if its trainer asks for nothing more: the workers serve what they proved."""
+    ttl_seconds: int
+    """For how long each of its trainer's requests keeps it."""
+    mode: PauseMode = PauseMode.KEEP
+    """What becomes of requests in flight."""
+    kv_cache: KVCache = KVCache.RESET
+    """What becomes of the caches when the workers pause."""
+    flushes: int = 0
+    """How often its trainer asked for the caches to be emptied."""
+    version: str | None = Field(
+        default=None,
+        description="The version that its trainer asked for since then. Only workers that proved it"
+        " are resumed.",
+    )
+    refused: str | None = Field(
+        default=None,
+        max_length=1024,
+        description="Why its trainer's last update was refused; a resume is refused with it.",
+    )
+    ending: bool = False
+    """Whether it is over, and the workers are on their way back to serving."""
+
+    @property
+    def until_epoch(self) -> float:
+        """``until`` in seconds since the epoch."""
+        return _epoch(self.until)
+
+    def is_about(self, version: str) -> bool:
+        """Tell whether this version is what its trainer asked for last, and it was not refused."""
+        return self.version == version and self.refused is None
+
+    @property
+    def flush_operation(self) -> str:
+        """The operation of the flush that was asked for last."""
+        return f"{self.operation}-flush-{self.flushes}"
 
 
 class FleetStatus(Model):
@@ -206,6 +252,11 @@ class FleetStatus(Model):
         default=None,
         description="What a trainer asked for at the fleet's address. It counts as weightVersion"
         " does, until the spec names one: then it is gone.",
+    )
+    trainer_pause: TrainerPause | None = Field(
+        default=None,
+        description="Set while a trainer has paused the fleet at its address; no worker is resumed"
+        " underneath.",
     )
     serving: str = Field(
         default="",
@@ -246,4 +297,5 @@ class FleetStatus(Model):
             "x-kubernetes-list-map-keys": ["type"],
         },
     )
-    """Ready and WeightsSynced always; Reconciling, Stalled, Degraded only while they are true."""
+    """Ready and WeightsSynced always; Paused, Reconciling, Stalled, Degraded only while they are
+    true."""

@@ -5,19 +5,23 @@ one whose answer was lost is sent again as it was, so that it has one effect.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.fence import Fence
 from rlfleet_contract.models import (
+    FlushRequest,
+    PauseRequest,
     PrepareRequest,
     ResumeRequest,
     Timeouts,
     UpdateRequest,
 )
 from rlfleet_operator.core.actions import (
+    AdapterCommand,
     AnyCommand,
-    LoadAdapter,
+    Flush,
+    Pause,
     Prepare,
     Resume,
     UnloadAdapter,
@@ -26,7 +30,7 @@ from rlfleet_operator.core.actions import (
 from rlfleet_operator.resource_rollout import RolloutSpec
 
 AdapterBody = LoadAdapterRequest | UnloadAdapterRequest
-Body = PrepareRequest | UpdateRequest | ResumeRequest | AdapterBody
+Body = PrepareRequest | UpdateRequest | ResumeRequest | PauseRequest | FlushRequest | AdapterBody
 
 
 class Taken(NamedTuple):
@@ -72,17 +76,25 @@ def body_of(action: AnyCommand, rollout: RolloutSpec) -> Body:
             return _update(action, rollout)
         case Resume():
             return ResumeRequest(**about, timeout_s=float(limits.resume_seconds))
-        case LoadAdapter():
-            return LoadAdapterRequest(
+        case Pause():
+            return PauseRequest(
                 **about,
-                name=action.name,
-                path=action.path,
-                timeout_s=float(limits.prepare_seconds),
+                mode=action.mode,
+                kv_cache=action.kv_cache,
+                timeout_s=float(limits.pause_seconds),
             )
-        case UnloadAdapter():
-            return UnloadAdapterRequest(**about, name=action.name)
+        case Flush():
+            return FlushRequest(**about, timeout_s=float(limits.flush_seconds))
         case _:
-            assert_never(action)
+            return _adaptation(action, rollout)
+
+
+def _adaptation(action: AdapterCommand, rollout: RolloutSpec) -> AdapterBody:
+    about = {"operation": action.operation, "version": action.version, "name": action.name}
+    if isinstance(action, UnloadAdapter):
+        return UnloadAdapterRequest(**about)
+    limit = float(rollout.timeouts.prepare_seconds)
+    return LoadAdapterRequest(**about, path=action.path, timeout_s=limit)
 
 
 def _update(action: Update, rollout: RolloutSpec) -> UpdateRequest:

@@ -58,6 +58,8 @@ driver keeps a pause from running out; one of an epoch that is over keeps nothin
 DEFAULT_TTL_S = 120.0
 """How long a change stands still without a sign of its driver before the sidecar ends it."""
 MAX_TTL_S = 3600.0
+TRAINER_TTL_S = 1500.0
+"""The same of a trainer's change: longer than prime-rl goes on asking one slow engine, 1440 s."""
 
 RELOAD_RPC = "rlfleet_reload"
 """The worker extension's methods, called by vLLM's /collective_rpc on every rank: this one

@@ -106,7 +106,9 @@ class Settings(BaseModel):
     trainer_adapter_wait_s: float = Field(default=20.0, ge=0, le=600)
     """How long a trainer's request waits for an adapter that is not complete: prime-rl waits
     30 s for an answer, and asks again."""
-    trainer_ttl_s: float = Field(default=1500.0, gt=0, le=api.MAX_TTL_S, validate_default=True)
+    trainer_ttl_s: float = Field(
+        default=api.TRAINER_TTL_S, gt=0, le=api.MAX_TTL_S, validate_default=True
+    )
     """How long a change that a trainer leads by its own routes may stand still: longer than
     prime-rl goes on asking one slow engine while the others wait, 1440 s."""
     check_s: float = Field(default=120.0, gt=0)

@@ -1,11 +1,9 @@
 """The fleets' address, in front of a real API server, real sidecars and fake engines."""
 
 import asyncio
-import base64
 import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -17,66 +15,11 @@ from rlfleet_operator.errors import Conflict
 from tests.fakes.engine import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, kubectl, until
+from tests.integration.trainers import SPEC, Replica, Trainer
 
 pytestmark = pytest.mark.integration
 
 SLOW = {"behaviour": Behaviour(reload_s=1.5)}
-SPEC = {"replicas": 2, "rollout": {"maxUnavailable": 1}}
-
-
-class Replica(Operator):
-    """One of two operators, and the fleets' address that it serves."""
-
-    def __init__(self, plane: apiserver.ControlPlane, log: Path, namespace: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as held:
-            port = held.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        names = {"RLFLEET_LEASE_NAME": "rlfleet", "RLFLEET_LEASE_NAMESPACE": namespace}
-        super().__init__(plane, log, namespace, RLFLEET_FLEETS_PORT=str(port), **names)
-
-    async def is_listening(self) -> bool:
-        async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
-            try:
-                return (await client.get(self.url)).status_code == 401
-            except httpx.HTTPError:
-                return False
-
-
-class Reply(NamedTuple):
-    """What a trainer hears."""
-
-    status: int
-    body: Json
-    headers: httpx.Headers
-
-
-class Trainer:
-    """A client of one fleet that has its token."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
-
-    async def token(self) -> str:
-        path = f"/api/v1/namespaces/{self.fleet.namespace}/secrets/{self.fleet.name}-admin"
-        secret = await self.fleet.kube.get(path)
-        return base64.b64decode(secret["data"]["token"]).decode()
-
-    async def asks(
-        self, replica: Replica, method: str, route: str, says: bytes | None = None, **words: Any
-    ) -> Reply:
-        url = f"{replica.url}/fleets/{self.fleet.namespace}/{self.fleet.name}/v1/rl/{route}"
-        token = f"Bearer {await self.token()}".encode() if says is None else says
-        headers = {b"Authorization": token}
-        timeout = words.pop("timeout", 60)
-        async with httpx.AsyncClient(trust_env=False, timeout=timeout) as client:
-            said = await client.request(method, url, headers=headers, **words)
-        return Reply(said.status_code, said.json(), said.headers)
-
-    async def updates(self, replica: Replica, **body: Any) -> Reply:
-        return await self.asks(replica, "POST", "update_weights", json=body)
-
-    async def target(self) -> str:
-        return str((await self.fleet.status()).get("trainerTarget", {}).get("version", ""))
 
 
 @pytest.fixture

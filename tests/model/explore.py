@@ -15,8 +15,10 @@ from rlfleet_operator.core.actions import (
     AnyCommand,
     CreatePod,
     DeletePod,
+    Flush,
     LoadAdapter,
     MarkPod,
+    Pause,
     Prepare,
     Resume,
     UnloadAdapter,
@@ -433,8 +435,8 @@ def _done(worker: Local, known: Known, action: Action, epoch: int) -> tuple[Loca
             if not worker.exists:
                 return worker, known
             return worker, sent(known, action, epoch, worker.pod)
-        case LoadAdapter() | UnloadAdapter():
-            raise ViolationError("the fleet of the model declares no adapter")
+        case Pause() | Flush() | LoadAdapter() | UnloadAdapter():
+            raise ViolationError("the operator asks for what neither spec nor trainer asked for")
 
 
 def demand_forward(before: FleetStatus, after: FleetStatus) -> None:

@@ -7,7 +7,6 @@ WorkerProblem, silence becomes Unreachable.
 
 import asyncio
 import ssl
-from typing import assert_never
 
 import httpx
 from pydantic import ValidationError
@@ -16,6 +15,8 @@ from rlfleet_contract import api
 from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.models import (
     Command,
+    FlushRequest,
+    PauseRequest,
     PrepareRequest,
     ResumeRequest,
     UpdateRequest,
@@ -30,7 +31,15 @@ _STATE_S = 5.0
 _MARGIN_S = 15.0
 """How much longer than the sidecar itself we wait for its answer."""
 _OK_LIMIT = 400
-Body = PrepareRequest | UpdateRequest | ResumeRequest | LoadAdapterRequest | UnloadAdapterRequest
+Body = (
+    PrepareRequest
+    | UpdateRequest
+    | ResumeRequest
+    | PauseRequest
+    | FlushRequest
+    | LoadAdapterRequest
+    | UnloadAdapterRequest
+)
 _TLS = ssl.create_default_context()
 """One for all workers: to load the certificates takes 20 ms and a megabyte each time."""
 
@@ -99,6 +108,16 @@ class WorkerClient:
         timeout_s, path = request.timeout_s + _MARGIN_S, api.ADAPTERS_PATH
         return await self._command("adapters", path, token, request, timeout_s, "DELETE")
 
+    async def pause(self, token: str, request: PauseRequest) -> WorkerReport:
+        """Have the worker stop serving."""
+        timeout_s = request.timeout_s + _MARGIN_S
+        return await self._command("pause", api.PAUSE_PATH, token, request, timeout_s)
+
+    async def flush(self, token: str, request: FlushRequest) -> WorkerReport:
+        """Have the paused worker empty its caches."""
+        timeout_s = request.timeout_s + _MARGIN_S
+        return await self._command("flush", api.FLUSH_PATH, token, request, timeout_s)
+
     async def command(self, token: str, body: Body) -> WorkerReport:
         """Give whichever command this is."""
         match body:
@@ -108,12 +127,19 @@ class WorkerClient:
                 return await self.update(token, body)
             case ResumeRequest():
                 return await self.resume(token, body)
-            case LoadAdapterRequest():
-                return await self.load_adapter(token, body)
-            case UnloadAdapterRequest():
-                return await self.unload_adapter(token, body)
+            case PauseRequest():
+                return await self.pause(token, body)
+            case FlushRequest():
+                return await self.flush(token, body)
             case _:
-                assert_never(body)
+                return await self._adapt(token, body)
+
+    async def _adapt(
+        self, token: str, body: LoadAdapterRequest | UnloadAdapterRequest
+    ) -> WorkerReport:
+        if isinstance(body, LoadAdapterRequest):
+            return await self.load_adapter(token, body)
+        return await self.unload_adapter(token, body)
 
     async def _command(
         self,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rlfleet_contract.models import Verb
+from rlfleet_contract.models import KVCache, PauseMode, Verb
 from rlfleet_contract.proof import Proof
 
 
@@ -75,6 +75,26 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Have a worker stop serving because its trainer has paused the fleet."""
+
+    worker: str
+    version: str
+    operation: str
+    mode: PauseMode
+    kv_cache: KVCache
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Have a paused worker empty its caches."""
+
+    worker: str
+    version: str
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
 class LoadAdapter:
     """Have a worker serve an adapter under a name, whatever had the name before."""
 
@@ -95,7 +115,7 @@ class UnloadAdapter:
     operation: str
 
 
-Command = Prepare | Update | Resume
+Command = Prepare | Update | Resume | Pause | Flush
 """What is asked of a worker's sidecar about weights."""
 AdapterCommand = LoadAdapter | UnloadAdapter
 AnyCommand = Command | AdapterCommand

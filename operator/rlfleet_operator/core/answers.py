@@ -4,12 +4,12 @@ A worker is judged by its own report of this moment, never by what status says o
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import UUID
 
 from rlfleet_contract import api
-from rlfleet_contract.models import Stage, WorkerReport
+from rlfleet_contract.models import Stage, Verb, WorkerReport
 from rlfleet_operator.core.rollout import COMPLETED, ENDED, PARTITIONED, REFUSED
 from rlfleet_operator.core.surroundings import headless_name
 from rlfleet_operator.core.trainers import (
@@ -23,6 +23,7 @@ from rlfleet_operator.core.trainers import (
     WorkerSaid,
 )
 from rlfleet_operator.core.world import Fleet, Pod, worker_name
+from rlfleet_operator.resource_status import TrainerPause
 
 _INSTANCE_DIGITS = 13
 """Hexadecimal digits of a pod's UID in an instance's number: 52 bits."""
@@ -37,6 +38,8 @@ class Heard:
     report: WorkerReport | None
     why: str = ""
     """Why there is no report."""
+    held: bool = False
+    """Whether its trainer has paused the fleet."""
 
     @property
     def is_ready(self) -> bool:
@@ -49,6 +52,22 @@ class Heard:
             return False
         proved = self.report.proved
         return proved is not None and (version is None or proved == version)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is behind its closed gate with a proved version, and nothing goes on."""
+        report = self.report
+        return (
+            report is not None
+            and report.stage in {Stage.PAUSED, Stage.PROVED}
+            and report.proved is not None
+            and (report.running is None or report.running.verb is Verb.PREPARE)
+        )
+
+    def keeps(self, version: str) -> bool:
+        """Tell whether it serves the version, or will as soon as its trainer resumes the fleet."""
+        is_proved = self.report is not None and self.report.proved == version
+        return self.serves(version) or (self.held and self.is_paused and is_proved)
 
 
 class Course(StrEnum):
@@ -84,11 +103,16 @@ def course(fleet: Fleet, version: str) -> Course:
 
 
 def heard_of(
-    fleet: Fleet, pods: Mapping[str, Pod], reports: Mapping[str, WorkerReport | str]
+    fleet: Fleet,
+    pods: Mapping[str, Pod],
+    reports: Mapping[str, WorkerReport | str],
+    *,
+    held: bool = False,
 ) -> list[Heard]:
     """Return every worker that the spec asks for, in the order of ordinals."""
     names = [worker_name(fleet.name, ordinal) for ordinal in range(fleet.spec.replicas)]
-    return [_heard(name, pods.get(name), reports.get(name)) for name in names]
+    found = [_heard(name, pods.get(name), reports.get(name)) for name in names]
+    return [replace(worker, held=held) for worker in found]
 
 
 def _heard(name: str, pod: Pod | None, said: WorkerReport | str | None) -> Heard:
@@ -101,14 +125,14 @@ def _heard(name: str, pod: Pod | None, said: WorkerReport | str | None) -> Heard
 
 
 def is_proved(workers: Sequence[Heard], version: str) -> bool:
-    """Tell whether every worker serves the version that it proved; false of no workers."""
-    return bool(workers) and all(worker.serves(version) for worker in workers)
+    """Tell whether every worker proved the version and serves it, or will; false of no workers."""
+    return bool(workers) and all(worker.keeps(version) for worker in workers)
 
 
 def updated(fleet: Fleet, workers: Sequence[Heard], version: str) -> tuple[int, Updated]:
     """Return the HTTP status and the reply to an update that is waited for no longer."""
     fault = _fault(fleet, workers, version)
-    done = sum(worker.serves(version) for worker in workers)
+    done = sum(worker.keeps(version) for worker in workers)
     message = f"{done} of {len(workers)} workers proved {version}"
     if fault is not None:
         message += f"; {_why(fleet, version, fault)}"
@@ -119,7 +143,7 @@ def updated(fleet: Fleet, workers: Sequence[Heard], version: str) -> tuple[int, 
         retryable=fault is not None and _is_worth_asking_again(fleet, version, fault),
         version=version,
         rollout=_rollout(fleet),
-        workers=[_said(worker, is_well=worker.serves(version)) for worker in workers],
+        workers=[said(worker, is_well=worker.keeps(version)) for worker in workers],
     )
 
 
@@ -157,8 +181,8 @@ def _why(fleet: Fleet, version: str, fault: Fault) -> str:
     return f"rollout {rollout.id} is {rollout.phase}: {rollout.message}"
 
 
-def state(fleet: Fleet, workers: Sequence[Heard]) -> FleetSaid:
-    """Return the reply to GET state."""
+def state(fleet: Fleet, workers: Sequence[Heard], pause: TrainerPause | None = None) -> FleetSaid:
+    """Return the reply to GET state; ``pause`` is its trainer's that holds it now."""
     asker = "trainer" if fleet.spec.weight_version is None else "spec"
     gates = [_is_paused(worker) for worker in workers]
     return FleetSaid(
@@ -166,17 +190,23 @@ def state(fleet: Fleet, workers: Sequence[Heard]) -> FleetSaid:
         fleet=fleet.name,
         ready=bool(workers) and all(w.is_ready and w.serves() for w in workers),
         paused=bool(gates) and all(gates),
+        paused_by=None if pause is None else "trainer",
+        paused_until=None if pause is None else pause.until,
         in_flight=sum(w.report.in_flight for w in workers if w.report),
         desired_version=fleet.target,
         desired_by=None if fleet.target is None else asker,
         applied_version=_applied(workers),
         rollout=_rollout(fleet),
-        workers=[_said(worker, is_well=worker.report is not None) for worker in workers],
+        workers=[said(worker, is_well=worker.report is not None) for worker in workers],
     )
 
 
 def _is_paused(worker: Heard) -> bool | None:
-    return None if worker.report is None else worker.report.paused_s is not None
+    report = worker.report
+    if report is None:
+        return None
+    # A late joiner that proves behind its gate was never paused, and waits all the same.
+    return report.paused_s is not None or report.stage is Stage.PROVED
 
 
 def _applied(workers: Sequence[Heard]) -> str | None:
@@ -191,7 +221,8 @@ def _rollout(fleet: Fleet) -> RolloutSaid | None:
     return RolloutSaid(id=known.id, to=known.to, phase=known.phase, message=known.message)
 
 
-def _said(worker: Heard, *, is_well: bool) -> WorkerSaid:
+def said(worker: Heard, *, is_well: bool) -> WorkerSaid:
+    """Return what a reply says of one worker."""
     report = worker.report
     if report is None:
         return WorkerSaid(

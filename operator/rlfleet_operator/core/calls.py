@@ -4,6 +4,9 @@ from rlfleet_contract.models import Stage, Verb
 from rlfleet_operator.core.actions import Prepare, Resume, Update
 from rlfleet_operator.core.world import Worker, World
 
+CATCH_UP = "catch-up"
+"""The operation of changes that no rollout asks for."""
+
 
 def is_prepared(worker: Worker, version: str) -> bool:
     """Tell whether a worker has checked a version and can load it at once."""
@@ -24,10 +27,11 @@ def prepare(
 ) -> list[Prepare]:
     """Return the command to prepare a version; none while it is under way or has to wait.
 
-    Nobody prepares who is paused: that would take as long as the disk takes.
+    Nobody prepares who is paused, unless it is by a trainer that asks for a version then: that
+    would take as long as the disk takes.
     """
     is_due = (
-        worker.stage is not Stage.PAUSED
+        (worker.is_kept or worker.stage is not Stage.PAUSED)
         and not worker.is_preparing(version, operation)
         and may_call(worker, version, operation, world)
     )

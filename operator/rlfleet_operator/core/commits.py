@@ -5,30 +5,34 @@ capacity, and proves a version before anyone else is paused for it. Of the other
 Rolling and Canary take as many as the budget allows; Barrier takes all (barrier.py).
 """
 
+from collections.abc import Sequence
+
 from rlfleet_contract.models import Stage
 from rlfleet_operator.core import budget
 from rlfleet_operator.core.actions import Command
 from rlfleet_operator.core.barrier import barrier
-from rlfleet_operator.core.calls import is_prepared, prepare, resume, update
+from rlfleet_operator.core.calls import CATCH_UP, is_prepared, prepare, resume, update
 from rlfleet_operator.core.failure import is_blocked
 from rlfleet_operator.core.goals import goal_of
+from rlfleet_operator.core.hold import held
 from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.selection import is_canary, is_held, is_promoted
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_rollout import Strategy
 
-CATCH_UP = "catch-up"
-"""The operation of changes that no rollout asks for."""
-
 
 def weights(world: World, rollout: Rollout | None) -> list[Command]:
     """Return the next commands."""
+    if world.pause is not None:
+        return held(world, rollout, world.pause)
     if rollout is None:
-        return _rolling(world, None)
+        ended = world.fleet.status.trainer_pause
+        busy = _rolling(world, None)
+        return [*busy, *(_releases(world, None, ended.operation, busy) if ended else ())]
     if world.fleet.spec.rollout.strategy is Strategy.BARRIER and rollout.is_active:
         return barrier(world, rollout)
     actions = _rolling(world, rollout)
-    return [*actions, *_releases(world, rollout, {action.worker for action in actions})]
+    return [*actions, *_releases(world, rollout, rollout.operation, actions)]
 
 
 def _rolling(world: World, rollout: Rollout | None) -> list[Command]:
@@ -97,8 +101,11 @@ def _is_out(worker: Worker) -> bool:
     return worker.is_changing or (pod.ready and not worker.is_live)
 
 
-def _releases(world: World, rollout: Rollout, busy: set[str]) -> list[Command]:
+def _releases(
+    world: World, rollout: Rollout | None, operation: str, others: Sequence[Command]
+) -> list[Command]:
     """Return the way out for workers that nobody goes on with: they serve what they proved."""
+    busy = {command.worker for command in others}
     stranded = [
         w
         for w in world.desired
@@ -107,4 +114,4 @@ def _releases(world: World, rollout: Rollout, busy: set[str]) -> list[Command]:
             w.stage is Stage.PAUSED or (w.stage is Stage.PROVED and _due(w, world, rollout) is None)
         )
     ]
-    return [call for w in stranded for call in resume(w, rollout.operation, world)]
+    return [call for w in stranded for call in resume(w, operation, world)]

@@ -1,6 +1,6 @@
 """Conditions, as kstatus, Argo CD and ``kubectl wait`` read them.
 
-Ready and WeightsSynced are always there. Reconciling, Stalled and Degraded are
+Ready and WeightsSynced are always there. Paused, Reconciling, Stalled and Degraded are
 there only while they are true: a condition for which False is the good state must not
 be published. A time stamp changes only when a condition's status does, so that
 nothing is written at rest.
@@ -23,6 +23,7 @@ READY = "Ready"
 RECONCILING = "Reconciling"
 STALLED = "Stalled"
 DEGRADED = "Degraded"
+PAUSED = "Paused"
 SYNCED = "WeightsSynced"
 
 MESSAGE_LIMIT = 1024
@@ -41,8 +42,8 @@ class Verdict:
 def verdicts(world: World, rollout: Rollout | None) -> tuple[Verdict, ...]:
     """Return what is true of the fleet now."""
     synced, ready = _synced(world, rollout), _ready(world)
-    degraded = _degraded(world) or _adapters_failed(world)
-    always = (ready, synced) if degraded is None else (ready, synced, degraded)
+    sometimes = (_paused(world), _degraded(world) or _adapters_failed(world))
+    always = (ready, synced, *(verdict for verdict in sometimes if verdict is not None))
     stalled = _stalled(world, rollout)
     if stalled is not None:
         return (*always, stalled)
@@ -84,9 +85,14 @@ def dated(
 def is_synced(worker: Worker, version: str | None) -> bool:
     """Tell whether a worker takes traffic with the version, with any if it is None.
 
+    One that its trainer has paused on it counts: the change has done its part, and a pod that
+    joined or was healed meanwhile is not ready before it may open.
+
     One that is busy does not count: a command of an earlier rollout may take it elsewhere.
     """
-    if worker.pod is None or not worker.pod.ready or not worker.is_open or worker.is_busy:
+    if worker.pod is None or worker.is_busy:
+        return False
+    if not worker.is_kept and not (worker.is_open and worker.pod.ready):
         return False
     return version is None or worker.proved == version
 
@@ -155,6 +161,19 @@ def _why_behind(world: World, rollout: Rollout | None) -> str:
     return "Partitioned" if kept(world) and _is_settled(world, rollout) else "Behind"
 
 
+def _paused(world: World) -> Verdict | None:
+    """Return until when the fleet is paused, and by whom."""
+    pause = world.pause
+    if pause is None:
+        return None
+    done = sum(w.is_kept for w in world.desired)
+    message = (
+        f"a trainer has paused the fleet at its address until {pause.until}, or until it resumes"
+        f" it: {done} of {len(world.desired)} workers are paused"
+    )
+    return Verdict(PAUSED, is_true=True, reason="PausedByTrainer", message=message)
+
+
 def _degraded(world: World) -> Verdict | None:
     """Return which workers serve weights that are too old (spec.staleness)."""
     whys = order.stale(world)
@@ -189,7 +208,7 @@ def _stalled(world: World, rollout: Rollout | None) -> Verdict | None:
     if ended is not None:
         return ended
     refusal = refusal_of(world, rollout)
-    if refusal is not None and not any(w.is_changing for w in world.desired):
+    if refusal is not None and not any(map(_is_moved, world.desired)):
         _worker, problem = refusal
         return Verdict(STALLED, is_true=True, reason=problem.code, message=problem.message)
     broken = _quarantined(world)
@@ -253,7 +272,12 @@ def _overdue(world: World, rollout: Rollout | None) -> Verdict | None:
 def _is_moving(world: World) -> bool:
     extra = len(world.workers) != len(world.desired)
     outdated = any(w.pod and w.pod.template_hash != world.template_hash for w in world.desired)
-    return extra or outdated or any(w.is_changing for w in world.desired)
+    return extra or outdated or any(map(_is_moved, world.desired))
+
+
+def _is_moved(worker: Worker) -> bool:
+    """Tell whether a worker is in a change that goes on; a trainer's pause does not."""
+    return worker.is_changing and not worker.is_kept
 
 
 def _reconciling(world: World, rollout: Rollout | None) -> Verdict:

@@ -75,6 +75,8 @@ def stop(world: World, rollout: Rollout) -> Stop | None:
 
 def _is_trying(worker: Worker) -> bool:
     """Tell whether a worker may still prove the version; one that has is only to be opened."""
+    if worker.is_kept:
+        return False
     return worker.is_changing and (worker.stage is not Stage.PROVED or worker.is_busy)
 
 
@@ -82,6 +84,9 @@ def _pause_overdue(world: World, rollout: Rollout) -> Stop | None:
     """Return why a Barrier cannot be had: not all workers pause in time."""
     rules = world.fleet.spec.rollout
     if rules.strategy is not Strategy.BARRIER or barrier_state.has_begun(world, rollout):
+        return None
+    if world.fleet.status.trainer_pause is not None:
+        # Its trainer paused them, for as long as it likes.
         return None
     for worker in world.desired:
         failure = worker.report.failure if worker.report else None

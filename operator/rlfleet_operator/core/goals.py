@@ -12,7 +12,7 @@ def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None
         # A trainer drives: only a worker that serves nothing is brought along.
         return None if worker.is_open or worker.is_changing else served(world) or BASE_VERSION
     if rollout.is_stopped:
-        is_left = worker.is_open or worker.failed(rollout.to, rollout.operation)
+        is_left = worker.is_settled or worker.failed(rollout.to, rollout.operation)
         return None if is_left else rollout.fallback or None
     return _goal_in(worker, world, rollout)
 
@@ -22,8 +22,8 @@ def _goal_in(worker: Worker, world: World, rollout: Rollout) -> str | None:
     if rollout.is_completed:
         return rollout.to
     if worker.ordinal < kept(world):
-        return None if worker.is_open else rollout.fallback or rollout.to
-    if not worker.is_open and rollout.fallback and _waits(worker, world, rollout):
+        return None if worker.is_settled else rollout.fallback or rollout.to
+    if not worker.is_settled and rollout.fallback and _waits(worker, world, rollout):
         return rollout.fallback
     return rollout.to
 

@@ -112,7 +112,7 @@ def of_record(recorded: RolloutStatus) -> Rollout:
 
 def served(world: World) -> str:
     """Return the version that most workers serve; what was recorded when none does."""
-    votes = Counter(w.proved for w in world.desired if w.is_open and w.proved)
+    votes = Counter(w.proved for w in world.desired if w.is_settled and w.proved)
     recorded = world.fleet.status.rollout
     if votes:
         # Ties go to the version that was recorded as served, then to the name.

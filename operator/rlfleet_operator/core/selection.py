@@ -65,9 +65,9 @@ def is_held(world: World) -> bool:
 def hold_left_s(world: World) -> float | None:
     """Return in how many seconds a hold ends of itself; None while no time runs."""
     canary, recorded = canary_of(world), world.fleet.status.rollout
-    if recorded is None:
-        return None
-    times = [recorded.settles_in_s(world.moment)]
-    if canary is not None and recorded.canary_epoch is not None:
+    times = [0.0 if recorded is None else recorded.settles_in_s(world.moment)]
+    if world.pause is not None:
+        times.append(world.pause.until_epoch - world.moment)
+    if canary is not None and recorded is not None and recorded.canary_epoch is not None:
         times.append(recorded.canary_epoch + canary.hold_seconds - world.moment)
     return min((left for left in times if left > 0), default=None)

@@ -20,8 +20,10 @@ from rlfleet_operator.core.actions import (
     Command,
     CreatePod,
     DeletePod,
+    Flush,
     LoadAdapter,
     MarkPod,
+    Pause,
     Prepare,
     Resume,
     UnloadAdapter,
@@ -78,7 +80,8 @@ def settled(world: World) -> World:
     for ordinal in range(wanted):
         workers.setdefault(ordinal, Worker(worker_name(world.fleet.name, ordinal), ordinal))
     kept = [_settled(w) for _, w in sorted(workers.items()) if w.pod or w.ordinal < wanted]
-    return replace(world, workers=tuple(kept))
+    is_held = world.fleet.pause_at(world.moment) is not None
+    return replace(world, workers=tuple(replace(w, held=is_held) for w in kept))
 
 
 def _settled(worker: Worker) -> Worker:
@@ -97,7 +100,11 @@ def _settled(worker: Worker) -> Worker:
     )
 
 
-_TOLD = {Phase.SERVING: Stage.OPEN, Phase.QUARANTINED: Stage.DOUBT}
+_AS_SHOWN = {
+    Phase.SERVING: Stage.OPEN,
+    Phase.PAUSED: Stage.OPEN,
+    Phase.QUARANTINED: Stage.DOUBT,
+}
 
 
 def as_told(fleet: Fleet, template_hash: str) -> tuple[Worker, ...]:
@@ -120,7 +127,7 @@ def _names(fleet: Fleet) -> list[str]:
 
 def _as_told(fleet: Fleet, ordinal: int, told: WorkerStatus, template_hash: str) -> Worker:
     name = worker_name(fleet.name, ordinal)
-    stage = _TOLD.get(Phase(told.phase), Stage.CLOSED)
+    stage = _AS_SHOWN.get(Phase(told.phase), Stage.CLOSED)
     report = booted(name).model_copy(
         update={"stage": stage, "proved": told.version, "installed": told.version}
     )
@@ -151,7 +158,9 @@ def _after(world: World, worker: Worker, action: Action, fates: Mapping[str, Fat
             return replace(worker, pod=marked)
         case LoadAdapter(name) | UnloadAdapter(name) if name == worker.name:
             return _adapted(worker, action)
-        case Prepare(name) | Update(name) | Resume(name) if name == worker.name:
+        case Prepare(name) | Update(name) | Resume(name) | Pause(name) | Flush(name) if (
+            name == worker.name
+        ):
             return _obeyed(worker, action, fates)
         case _:
             return worker
@@ -176,6 +185,10 @@ def _obeyed(worker: Worker, command: Command, fates: Mapping[str, Fate]) -> Work
             return _updated(worker, command, fates)
         case Resume():
             return _resumed(worker, command)
+        case Pause():
+            return _paused(worker)
+        case Flush():
+            return _told(worker, flushed=command.operation)
 
 
 def new_pod(world: World, worker: Worker) -> Pod:
@@ -282,6 +295,16 @@ def _opened(worker: Worker, action: Update) -> Worker:
         ),
     }
     return replace(worker, report=worker.report.model_copy(update=change))
+
+
+def _paused(worker: Worker) -> Worker:
+    is_able = worker.report is not None and worker.report.stage in {Stage.OPEN, Stage.PROVED}
+    return _told(worker, stage=Stage.PAUSED, paused_s=0.0) if is_able else worker
+
+
+def _told(worker: Worker, **change: object) -> Worker:
+    report = worker.report.model_copy(update=change) if worker.report else None
+    return replace(worker, report=report)
 
 
 def _resumed(worker: Worker, action: Resume) -> Worker:

@@ -9,6 +9,7 @@ from rlfleet_operator.core.world import FLEET_LABEL, Worker, World
 from rlfleet_operator.resource_status import (
     FleetStatus,
     RolloutStatus,
+    TrainerPause,
     TrainerTarget,
     WorkerStatus,
 )
@@ -35,6 +36,7 @@ def status_of(world: World, rollout: Rollout | None) -> FleetStatus:
         selector=f"{FLEET_LABEL}={world.fleet.name}",
         target=target,
         trainer_target=_trainer_target(world),
+        trainer_pause=_trainer_pause(world),
         serving=_serving(world),
         proved=f"{held}/{len(world.desired)}",
         skew=order.skew(world),
@@ -58,8 +60,17 @@ def _trainer_target(world: World) -> TrainerTarget | None:
     return fleet.status.trainer_target if fleet.spec.weight_version is None else None
 
 
+def _trainer_pause(world: World) -> TrainerPause | None:
+    """Return the trainer's pause; one that is over stays until nobody is paused by it."""
+    pause = world.fleet.status.trainer_pause
+    if pause is None or world.pause is not None:
+        return pause
+    is_left = any(w.is_changing for w in world.desired)
+    return pause.model_copy(update={"ending": True}) if is_left else None
+
+
 def _holds(worker: Worker, target: str) -> bool:
-    return worker.is_open and (not target or worker.proved == target)
+    return worker.is_settled and (not target or worker.proved == target)
 
 
 def _is_ready(worker: Worker) -> bool:

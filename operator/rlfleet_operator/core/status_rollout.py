@@ -126,7 +126,7 @@ def _resting_phase(world: World, rollout: Rollout) -> str:
         return PAUSED
     if not is_promoted(world) and _canaries_serve(world, rollout):
         return CANARY_HOLD
-    if any(w.is_open and w.proved == rollout.to for w in world.desired):
+    if any(w.is_settled and w.proved == rollout.to for w in world.desired):
         return UPDATING
     return PREPARING if rollout.is_new or any(w.is_live for w in world.desired) else WAITING
 

@@ -15,6 +15,7 @@ from rlfleet_contract.base import Reply, Request
 from rlfleet_contract.problems import Meaning
 from rlfleet_operator.core.status_rollout import time_of
 from rlfleet_operator.core.world import Fleet, Raw
+from rlfleet_operator.resource_status import TrainerPause
 
 PROTOCOL_VERSION = 1
 """Dynamo's, of GET /v1/rl/workers."""
@@ -34,6 +35,14 @@ class Fault(StrEnum):
     NO_WORKERS = "NoWorkers"
     NOT_PROVED = "NotProved"
     """Some workers did not prove the version."""
+    ROLLOUT_RUNS = "RolloutRuns"
+    """A rollout changes the workers: what was asked for would cross it."""
+    NOT_PAUSED = "NotPaused"
+    """No trainer has paused the fleet at this address."""
+    NOT_RESUMABLE = "NotResumable"
+    """Workers are in doubt, or hold another version than their trainer asked for."""
+    INCOMPLETE = "Incomplete"
+    """Some workers did not do what was asked for."""
     UNAVAILABLE = "Unavailable"
     INTERNAL = "Internal"
 
@@ -47,6 +56,10 @@ MEANINGS: dict[Fault, Meaning] = {
     Fault.SUPERSEDED: Meaning(409, retryable=False),
     Fault.NO_WORKERS: Meaning(503, retryable=True),
     Fault.NOT_PROVED: Meaning(502, retryable=True),
+    Fault.ROLLOUT_RUNS: Meaning(409, retryable=False),
+    Fault.NOT_PAUSED: Meaning(409, retryable=False),
+    Fault.NOT_RESUMABLE: Meaning(409, retryable=False),
+    Fault.INCOMPLETE: Meaning(502, retryable=True),
     Fault.UNAVAILABLE: Meaning(503, retryable=True),
     Fault.INTERNAL: Meaning(500, retryable=True),
 }
@@ -133,6 +146,10 @@ class FleetSaid(Reply):
     """Whether every worker takes traffic with a proved version, and there is one."""
     paused: bool
     """Whether the gate of every worker is closed for a change, and there is one."""
+    paused_by: Literal["trainer"] | None = None
+    """Set while a trainer has paused the fleet at this address, whether all have paused or not."""
+    paused_until: str | None = None
+    """When that ends of itself."""
     in_flight: int
     """Requests inside the engines or at their gates, of the workers that answered."""
     desired_version: str | None
@@ -228,6 +245,14 @@ def _invalid(message: str) -> Refusal:
 
 def demand_free(fleet: Fleet, raw: Raw, version: str) -> None:
     """Raise Refusal unless a trainer may ask this fleet for a version now."""
+    undone = f"{version} was not recorded"
+    demand_unowned(fleet, raw, undone)
+    if fleet.spec.rollout.dry_run:
+        raise Refusal(Fault.DRY_RUN, f"spec.rollout.dryRun is set: {undone}. Unset it")
+
+
+def demand_unowned(fleet: Fleet, raw: Raw, undone: str) -> None:
+    """Raise Refusal unless this fleet is its trainer's, and has a worker."""
     spec = fleet.spec
     if fleet.deleting:
         raise Refusal(Fault.NOT_FOUND, f"fleet {fleet.name} is being deleted")
@@ -237,30 +262,29 @@ def demand_free(fleet: Fleet, raw: Raw, version: str) -> None:
         raise Refusal(
             Fault.VERSION_OWNED,
             f"the spec owns the version: spec.weightVersion is {spec.weight_version}{who};"
-            f" {version} was not recorded. Change it there, or take weightVersion out of the spec",
-        )
-    if spec.rollout.dry_run:
-        raise Refusal(
-            Fault.DRY_RUN, f"spec.rollout.dryRun is set: {version} was not recorded. Unset it"
+            f" {undone}. Change it there, or take weightVersion out of the spec",
         )
     if spec.replicas == 0:
         raise Refusal(
             Fault.NO_WORKERS,
-            f"the fleet has no workers: spec.replicas is 0; {version} was not recorded."
-            " Scale it up",
+            f"the fleet has no workers: spec.replicas is 0; {undone}. Scale it up",
         )
 
 
-def record_of(raw: Raw, version: str, moment: float) -> dict[str, Any]:
+def record_of(
+    raw: Raw, version: str, moment: float, pause: TrainerPause | None = None
+) -> dict[str, Any]:
     """Return the merge patch of status that puts a version on record for a trainer.
 
-    It must stay true that the API server refuses it unless the object, its spec included, is
-    still the one that was looked at.
+    If it has paused the fleet, the pause is about this version from now on, and its time counts
+    anew. It must stay true that the API server refuses the patch unless the object, its spec
+    included, is still the one that was looked at.
     """
-    return {
-        "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]},
-        "status": {"trainerTarget": {"version": version, "askedAt": time_of(moment)}},
-    }
+    status: dict[str, Any] = {"trainerTarget": {"version": version, "askedAt": time_of(moment)}}
+    if pause is not None:
+        until = time_of(moment + pause.ttl_seconds)
+        status["trainerPause"] = {"version": version, "refused": None, "until": until}
+    return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "status": status}
 
 
 def owner_of_version(raw: Raw) -> str | None:

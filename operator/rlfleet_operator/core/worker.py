@@ -29,6 +29,8 @@ class Phase(StrEnum):
     RESUMING = "Resuming"
     FLUSHING = "Flushing"
     PAUSING = "Pausing"
+    PAUSED = "Paused"
+    """Its trainer has paused the fleet; it has proved what it will serve."""
     PREPARING = "Preparing"
     SERVING = "Serving"
 
@@ -66,6 +68,8 @@ def phase_of(worker: Worker) -> Phase:
     if worker.report is None or not worker.reachable:
         return _silent(worker)
     running = worker.report.running
+    if worker.is_kept:
+        return Phase.PAUSED
     is_hidden = running is not None and running.verb is Verb.PREPARE
     if running is None or (is_hidden and worker.stage is not Stage.OPEN):
         return _BY_STAGE[worker.stage]

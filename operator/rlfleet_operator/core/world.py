@@ -14,7 +14,7 @@ from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Proof
 from rlfleet_operator.core import peers
 from rlfleet_operator.resource import GROUP, FleetSpec
-from rlfleet_operator.resource_status import FleetStatus
+from rlfleet_operator.resource_status import FleetStatus, TrainerPause
 
 FLEET_LABEL = f"{GROUP}/fleet"
 ORDINAL_LABEL = f"{GROUP}/ordinal"
@@ -46,6 +46,16 @@ class Fleet:
         """The version that is asked for: by the spec, else by a trainer; None if by nobody."""
         trainers = self.status.trainer_target
         return self.spec.weight_version or (trainers.version if trainers else None)
+
+    def pause_at(self, moment: float) -> TrainerPause | None:
+        """Return the trainer's pause that holds the fleet then; None if none does, or it is over.
+
+        The spec goes first: once it names a version, nobody else holds the fleet.
+        """
+        pause = self.status.trainer_pause
+        if pause is None or pause.ending or self.deleting or self.spec.weight_version is not None:
+            return None
+        return pause if moment < pause.until_epoch else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +98,8 @@ class Worker:
     """Version and operation of the command that waits, or that was answered last."""
     retry_at: float = 0.0
     """Not before this moment may that command be sent again, if it was refused or failed."""
+    held: bool = False
+    """Whether a trainer's pause of the fleet keeps it from serving."""
 
     @property
     def is_live(self) -> bool:
@@ -110,9 +122,20 @@ class Worker:
         return self.stage is Stage.OPEN and self.proved is not None
 
     @property
+    def is_kept(self) -> bool:
+        """Whether nothing but the fleet's pause keeps it from serving what it proved."""
+        is_behind = self.stage in {Stage.PAUSED, Stage.PROVED} and self.proved is not None
+        return self.held and is_behind and not self.is_busy
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it serves a proved version, or would but for its trainer's pause."""
+        return self.is_open or self.is_kept
+
+    @property
     def is_changing(self) -> bool:
         """Whether a change of weights has begun and not ended, whoever asked for it."""
-        if self.calling in {Verb.RELOAD, Verb.RESUME}:
+        if self.calling not in {None, *_BESIDE}:
             return True
         running = self.report.running if self.is_live and self.report else None
         return (running is not None and running.verb not in _BESIDE) or self.stage in {
@@ -126,7 +149,7 @@ class Worker:
     def is_busy(self) -> bool:
         """Whether a command is under way, ours or another's, that no newer one may overtake."""
         running = self.report.running if self.report else None
-        return self.calling in {Verb.RELOAD, Verb.RESUME} or (
+        return self.calling not in {None, *_BESIDE} or (
             running is not None and running.verb not in _BESIDE
         )
 
@@ -157,7 +180,7 @@ class Worker:
             failure is not None
             and (failure.version, failure.operation) == (version, operation)
             and failure.code in {Code.RELOAD_FAILED, Code.PROOF_FAILED}
-            and not self.is_open
+            and not self.is_settled
         )
 
     def refused(self, version: str, operation: str) -> bool:
@@ -182,6 +205,11 @@ class World:
     """Seconds since the epoch."""
     trouble: str | None = None
     """Why the API server refused an object of ours, in its words."""
+
+    @cached_property
+    def pause(self) -> TrainerPause | None:
+        """The trainer's pause that holds the fleet now."""
+        return self.fleet.pause_at(self.moment)
 
     @cached_property
     def desired(self) -> tuple[Worker, ...]:
