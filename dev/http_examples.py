@@ -32,14 +32,20 @@ def _dynamo(name: str, answer: dict[str, Any], **body: Any) -> Example:
     return Example(f"POST /engine/{name}", {"status": "ok"} | answer, body)
 
 
-_TRANSFER = (
-    "weights that are sent between GPUs are not served yet: write them to a directory and send"
+OTHER_ENGINE = (
+    "this is a worker extension of prime-rl's own, which this engine does not run: send weights"
+    " by vLLM's /init_weight_transfer_engine, or write them to a directory and send"
     ' {"weight_dir": DIRECTORY}'
 )
+DRAFT = "weights of a draft model are not served: send those of the model itself"
 
 
-def _no_transfer(path: str, body: dict[str, Any] | None = None) -> Example:
-    return _refused(path, 400, "InvalidRequest", _TRANSFER, body)
+def _unserved(path: str, message: str, body: dict[str, Any] | None = None) -> Example:
+    return _refused(path, 400, "InvalidRequest", message, body)
+
+
+_GROUP = {"master_address": "10.0.0.9", "master_port": 29500, "rank_offset": 1, "world_size": 2}
+_PART = {"names": ["lm_head.weight"], "dtype_names": ["bfloat16"], "shapes": [[32, 16]]}
 
 
 _ALL = ["Installed", "Parameters", "Probe"]
@@ -95,15 +101,33 @@ EXAMPLES: tuple[Example, ...] = (
         {"results": [None]},
         {"method": "update_weights_from_path", "args": ["/weights/step-2"], "kwargs": {}},
     ),
-    _no_transfer("/init_broadcaster", {"host": "trainer", "port": 29501}),
-    _no_transfer("/init_weight_transfer_engine", {"init_info": {}}),
-    _no_transfer("/start_weight_update", {"is_checkpoint_format": True}),
-    _no_transfer("/finish_weight_update"),
+    _unserved("/init_broadcaster", OTHER_ENGINE, {"host": "trainer", "port": 29501}),
+    _post(
+        "/init_weight_transfer_engine",
+        {"message": "Weight transfer initialized"},
+        {"init_info": _GROUP},
+    ),
+    _post("/pause?mode=keep", {"status": "paused", "mode": "keep", "clear_cache": True}),
+    _post(
+        "/start_weight_update", {"message": "Weight update started"}, {"is_checkpoint_format": True}
+    ),
+    _post("/update_weights", {"message": "Weights updated"}, {"update_info": _PART}),
+    _post(
+        "/finish_weight_update",
+        {
+            "message": "Weight update finished",
+            "weight_version": "42",
+            "verified_by": ["Probe"],
+        },
+        {"weight_version": "42"},
+    ),
+    _post("/resume", {"status": "resumed"}),
+    _unserved("/start_draft_weight_update", DRAFT),
     _refused(
         "/resume",
         409,
         "WrongStage",
-        f"the last update failed (InvalidRequest: {_TRANSFER}) and this worker holds step-2:"
+        f"the last update failed (InvalidRequest: {DRAFT}) and this worker holds sent-42:"
         " update it to a good version, or pause anew before resuming",
     ),
     _dynamo(
@@ -128,9 +152,16 @@ EXAMPLES: tuple[Example, ...] = (
     _dynamo(
         "set_weight_version", {"success": True, "new_version": "step-2"}, weight_version="step-2"
     ),
-    _no_transfer("/engine/init_weights_update_group", {"engine_rpc": "init_broadcaster"}),
-    _no_transfer("/engine/update_weights_from_distributed", {"weight_dir": "/weights/step-2"}),
-    _no_transfer("/engine/update_weights_from_tensor"),
+    _dynamo(
+        "init_weights_update_group",
+        {"message": "Weight transfer initialized"},
+        engine_rpc="init_weight_transfer_engine",
+        init_info=_GROUP,
+    ),
+    _unserved(
+        "/engine/update_weights_from_distributed", OTHER_ENGINE, {"weight_dir": "/weights/step-2"}
+    ),
+    _unserved("/engine/update_weights_from_tensor", OTHER_ENGINE),
     _dynamo(
         "control/pause_generation",
         {"status": "paused", "message": "paused", "mode": "keep", "clear_cache": True},
@@ -159,10 +190,26 @@ EXAMPLES: tuple[Example, ...] = (
         {"success": True, "new_version": "step-2"},
         new_version="step-2",
     ),
-    _no_transfer("/engine/update/init_weight_transfer_engine", {"init_info": {}}),
-    _no_transfer("/engine/update/start_weight_update"),
-    _no_transfer("/engine/update/start_draft_weight_update"),
-    _no_transfer("/engine/update/update_weights", {"update_info": {}}),
-    _no_transfer("/engine/update/finish_weight_update"),
+    _dynamo(
+        "update/init_weight_transfer_engine",
+        {"message": "Weight transfer initialized"},
+        init_info=_GROUP,
+    ),
+    _unserved("/engine/update/start_draft_weight_update", DRAFT),
+    _dynamo(
+        "control/pause_generation",
+        {"status": "paused", "message": "paused", "mode": "keep", "clear_cache": True},
+    ),
+    _dynamo("update/start_weight_update", {"message": "Weight update started"}),
+    _dynamo("update/update_weights", {"message": "Weights updated"}, update_info=_PART),
+    _dynamo(
+        "update/finish_weight_update",
+        {
+            "message": "Weight update finished",
+            "weight_version": "43",
+            "verified_by": ["Probe"],
+        },
+        weight_version="43",
+    ),
     *adapter_examples.EXAMPLES,
 )

@@ -81,9 +81,11 @@ class Contacts:
         self._numbers = Numbers()
         self._by_name: dict[str, Contact] = {}
         self._restless: set[str] = set()
+        self._target: str | None = None
 
-    async def follow(self, pods: Mapping[str, Pod], port: int) -> None:
-        """Keep exactly one contact for every pod that has an address."""
+    async def follow(self, pods: Mapping[str, Pod], port: int, target: str | None = None) -> None:
+        """Keep exactly one contact for every pod that has an address; tell them the target."""
+        self._target = target
         for name, contact in list(self._by_name.items()):
             pod = pods.get(name)
             if pod is None or (pod.uid, pod.address) != (contact.pod.uid, contact.pod.address):
@@ -155,7 +157,7 @@ class Contacts:
         try:
             taken = self._taken()
             epoch = None if taken is None else taken.epoch
-            report = await contact.client.state(await self._token(), epoch)
+            report = await contact.client.state(await self._token(), epoch, self._target)
         except OperatorError as error:
             await self._unanswered(contact, error)
         else:

@@ -173,7 +173,7 @@ class Driver:
         epoch = self._epoch_for(fleet)
         await self._look_after_surroundings(fleet)
         pods = self._own_pods(fleet)
-        await self._contacts.follow(pods, self._services.settings.admin_port)
+        await self._contacts.follow(pods, self._services.settings.admin_port, fleet.target)
         if self._taken is None and not self._is_acquainted():
             return self._acquainted_by - time.monotonic()
         world, step, status = self._decide(fleet, pods)

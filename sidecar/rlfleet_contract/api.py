@@ -55,6 +55,9 @@ MIN_VERSION_HEADER = "x-rlfleet-min-version"
 EPOCH_HEADER = "x-rlfleet-epoch"
 """With GET state: the epoch that the caller drives with. It is the heartbeat by which a
 driver keeps a pause from running out; one of an epoch that is over keeps nothing."""
+TARGET_HEADER = "x-rlfleet-target"
+"""With GET state and an epoch: the version that the fleet is asked for. A worker takes no
+weights from a trainer meanwhile."""
 DEFAULT_TTL_S = 120.0
 """How long a change stands still without a sign of its driver before the sidecar ends it."""
 MAX_TTL_S = 3600.0

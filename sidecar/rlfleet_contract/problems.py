@@ -32,6 +32,7 @@ class Code(StrEnum):
     ENGINE_IN_DOUBT = "EngineInDoubt"
     PAUSE_FAILED = "PauseFailed"
     FLUSH_FAILED = "FlushFailed"
+    TRANSFER_FAILED = "TransferFailed"
     RELOAD_FAILED = "ReloadFailed"
     PROOF_FAILED = "ProofFailed"
     RESUME_FAILED = "ResumeFailed"
@@ -69,6 +70,7 @@ MEANINGS: dict[Code, Meaning] = {
     Code.ENGINE_IN_DOUBT: Meaning(409, retryable=False),
     Code.PAUSE_FAILED: Meaning(502, retryable=True),
     Code.FLUSH_FAILED: Meaning(502, retryable=True),
+    Code.TRANSFER_FAILED: Meaning(502, retryable=False),
     Code.RELOAD_FAILED: Meaning(502, retryable=False),
     Code.PROOF_FAILED: Meaning(502, retryable=False),
     Code.RESUME_FAILED: Meaning(502, retryable=True),

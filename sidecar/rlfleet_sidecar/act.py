@@ -160,6 +160,10 @@ class Steps:
             )
             return None
 
+    def forget_load(self) -> None:
+        """See that what is proved next is not taken for the last checkpoint."""
+        self._prover.loaded(None)
+
     def is_cold(self, gate: GateState) -> bool:
         """Tell whether this is a new boot that has answered no prompt yet."""
         return gate.boot not in {self._journal.state.boot, self._warm}

@@ -26,7 +26,7 @@ from rlfleet_sidecar.adapters.tend import Adapters
 from rlfleet_sidecar.checkpoint import Checkpoints
 from rlfleet_sidecar.credentials import Credentials
 from rlfleet_sidecar.dialects import adapters as adapter_dialects
-from rlfleet_sidecar.dialects import dynamo, generation, relays, weights
+from rlfleet_sidecar.dialects import dynamo, generation, relays, transfers, weights
 from rlfleet_sidecar.dialects.trainer import Trainer
 from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import SidecarError
@@ -37,6 +37,7 @@ from rlfleet_sidecar.perform import Performer
 from rlfleet_sidecar.routes import performer_of, router
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.store import Store
+from rlfleet_sidecar.transfer import Transfer
 from rlfleet_sidecar.watch import Watch
 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
@@ -66,6 +67,7 @@ ROUTERS = (
     adapter_routes.router,
     generation.router,
     weights.router,
+    transfers.router,
     adapter_dialects.router,
     relays.router,
     dynamo.router,
@@ -86,7 +88,8 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
     performer = Performer(steps, store, journal, leadership)
     hands = Hands(performer, adapters, journal)
     fencing = Fencing(settings.fleet_uid, settings.pod_uid, journal, hands, leadership)
-    trainer = Trainer(settings, engine, journal, fencing, adapters)
+    transfer = Transfer(settings, engine, steps, journal, performer, leadership)
+    trainer = Trainer(settings, engine, journal, fencing, adapters, transfer)
     watch = Watch(settings, steps, journal, performer, leadership)
     credentials = Credentials(settings.token_file)
 

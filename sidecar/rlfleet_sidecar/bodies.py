@@ -26,11 +26,13 @@ class Parsed(Generic[ModelT]):
     model: type[ModelT]
     empty: bytes = b""
     """What no body at all stands for."""
+    limit: int = _MAX_BODY_BYTES
+    """How many bytes a body may have."""
 
     async def __call__(self, request: Request) -> ModelT:
         """Read the body; raises InvalidRequest with the names of the wrong fields."""
         try:
-            return self.model.model_validate_json(await _body(request) or self.empty)
+            return self.model.model_validate_json(await _body(request, self.limit) or self.empty)
         except ValidationError as error:
             told = complaint(error.errors(include_url=False, include_input=False))
             raise SidecarError(Code.INVALID_REQUEST, told) from error
@@ -44,12 +46,10 @@ def complaint(errors: Sequence[Any]) -> str:
     )
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, limit: int) -> bytes:
     body = b""
     async for piece in request.stream():
         body += piece
-        if len(body) > _MAX_BODY_BYTES:
-            raise SidecarError(
-                Code.INVALID_REQUEST, f"the body has more than {_MAX_BODY_BYTES} bytes"
-            )
+        if len(body) > limit:
+            raise SidecarError(Code.INVALID_REQUEST, f"the body has more than {limit} bytes")
     return body

@@ -152,6 +152,10 @@ class Engine:
         body = command.model_dump()
         return _adapters(await self._call("POST", api.ENGINE_ADAPTERS_PATH, json=body))
 
+    async def transfer(self, path: str, body: Mapping[str, object]) -> None:
+        """Send one call of a weight transfer on, which every rank takes part in."""
+        await self._call("POST", path, json=dict(body))
+
     async def label(self, version: str) -> None:
         """Have the engine name the version in the spans of its replies; it proves nothing."""
         await self._call("POST", "/update_weight_version", json={"new_version": version})

@@ -29,6 +29,8 @@ class Fencing:
         self._journal = journal
         self._hands = hands
         self._leadership = leadership
+        self.target: str | None = None
+        """The version that the fleet is asked for, as its driver said last."""
         self._under_way: dict[tuple[int, int], asyncio.Task[Answer]] = {}
 
     async def carry_out(self, request: Request) -> Answer:
@@ -56,9 +58,10 @@ class Fencing:
         led_by = None if lead is None else (lead.operation, lead.epoch)
         demand_unled(self._journal.state.stage, operation, led_by)
 
-    def heartbeat(self, epoch: int) -> None:
+    def heartbeat(self, epoch: int, target: str | None = None) -> None:
         """Take a sign of life; one of a lower epoch than the highest seen is none."""
         if self._journal.hear_of(epoch):
+            self.target = target
             self._leadership.beat()
 
     async def landed(self) -> None:

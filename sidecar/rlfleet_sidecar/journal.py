@@ -58,6 +58,7 @@ class _Record(BaseModel):
     last_change: Change | None = None
     gauge: Gauge | None = None
     trainer_failure: Problem | None = None
+    group: str | None = None
     closed_at: float | None = None
     """When the gate was closed for a change, by the wall's clock: it outlives the process."""
     lead: Lead | None = None
@@ -101,6 +102,15 @@ class Journal:
         meanwhile is not what that trainer means to resume.
         """
         return self._record.trainer_failure
+
+    @property
+    def group(self) -> str | None:
+        """The boot of the engine that is in a group with its trainer; None if none is."""
+        return self._record.group
+
+    def grouped(self, boot: str | None) -> None:
+        """Note that this boot is in a group; None: no more, or not yet."""
+        self._write(group=boot)
 
     @property
     def last_change(self) -> Change | None:

@@ -49,8 +49,8 @@ class Prover:
         await self._engine.read_back()
         self._journal.gauged(gauge(boot, alone, beside))
 
-    def loaded(self, load: Load) -> None:
-        """Note a reload that is to be proved."""
+    def loaded(self, load: Load | None) -> None:
+        """Note a reload that is to be proved; None: what comes is no checkpoint's."""
         self._load = load
 
     async def prove(self, version: str, boot: str, expected: Proof | None) -> Proof:

@@ -48,10 +48,11 @@ async def state(
     worker: Worker,
     performer: Annotated[Performer, Depends(performer_of)],
     epoch: Annotated[int | None, Header(alias=api.EPOCH_HEADER, ge=0)] = None,
+    target: Annotated[str | None, Header(alias=api.TARGET_HEADER, max_length=128)] = None,
 ) -> WorkerReport:
     """Tell all that the worker knows of itself; with an epoch it is a sign of its driver."""
     if epoch is not None:
-        worker.heartbeat(epoch)
+        worker.heartbeat(epoch, target)
     return performer.report()
 
 

@@ -106,6 +106,9 @@ class Settings(BaseModel):
     trainer_adapter_wait_s: float = Field(default=20.0, ge=0, le=600)
     """How long a trainer's request waits for an adapter that is not complete: prime-rl waits
     30 s for an answer, and asks again."""
+    trainer_transfer_s: float = Field(default=600.0, gt=0)
+    """How long one call of a transfer of weights may take. vLLM's own patience with a group
+    that does not form is 300 s."""
     trainer_ttl_s: float = Field(
         default=api.TRAINER_TTL_S, gt=0, le=api.MAX_TTL_S, validate_default=True
     )

@@ -190,7 +190,8 @@ def rescue(stage: Stage) -> Rescue | None:
             return Rescue.UNDO
         case Stage.PROVED:
             return Rescue.OPEN
-        case Stage.LOADED | Stage.DOUBT:
+        case Stage.LOADING | Stage.LOADED | Stage.DOUBT:
+            # Loading without a command under way: a trainer sends its weights, call by call.
             return Rescue.END
         case _:
             return None

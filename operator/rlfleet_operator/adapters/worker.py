@@ -73,9 +73,16 @@ class WorkerClient:
         """Close the connections."""
         await self._http.aclose()
 
-    async def state(self, token: str, epoch: int | None = None) -> WorkerReport:
-        """Ask how the worker is; with an epoch it is a sign of life of whoever drives it."""
+    async def state(
+        self, token: str, epoch: int | None = None, target: str | None = None
+    ) -> WorkerReport:
+        """Ask how the worker is; with an epoch it is a sign of life of whoever drives it.
+
+        Such a sign tells the version that the fleet is asked for, too.
+        """
         headers = {} if epoch is None else {api.EPOCH_HEADER: str(epoch)}
+        if target is not None:
+            headers[api.TARGET_HEADER] = target
         async with self._limit:
             return await self._send("state", "GET", api.STATE_PATH, token, _STATE_S, **headers)
 

@@ -50,7 +50,7 @@ def demand_rest(stage: Stage) -> None:
         )
 
 
-def demand_unowned(known: Iterable[AdapterReport]) -> None:
+def demand_undeclared(known: Iterable[AdapterReport]) -> None:
     """See that no adapter here belongs to the fleet's spec: a trainer's would not stay."""
     owned = [adapter.name for adapter in known if adapter.is_declared]
     if owned:

@@ -5,7 +5,7 @@ Both generations are served: the flat names of its Python worker, and `control/`
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict
@@ -17,8 +17,10 @@ from rlfleet_sidecar.dialects import meaning
 from rlfleet_sidecar.dialects.generation import demand_level
 from rlfleet_sidecar.dialects.replies import DialectRoute, Fields, Worker, refusal, shown
 from rlfleet_sidecar.dialects.trainer import Trainer
-from rlfleet_sidecar.dialects.weights import TRANSFER
+from rlfleet_sidecar.dialects.transfers import DRAFT, OTHER_ENGINE, SENT_BODY_BYTES
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.sent import label_of
+from rlfleet_sidecar.transfer import Info
 
 _NOT_FOUND = 404
 router = APIRouter(route_class=DialectRoute)
@@ -36,6 +38,10 @@ class Body(BaseModel):
     new_version: str | None = None
     level: int = 1
     tags: list[str] | None = None
+    engine_rpc: str | None = None
+    init_info: dict[str, Any] | None = None
+    update_info: Info | None = None
+    is_checkpoint_format: bool = True
 
 
 Act = Callable[[Trainer, Body], Awaitable[Fields]]
@@ -57,12 +63,12 @@ async def _update(worker: Trainer, body: Body) -> Fields:
     if not body.model_path:
         return {
             "message": "nothing was loaded: model_path names no directory",
-            "version": worker.state.proved,
+            "version": label_of(worker.state.proved),
         }
     report = await worker.update(
         body.model_path, named=body.weight_version, must_be_paused=True, preserve=False
     )
-    return {"message": "loaded and proved", "version": report.proved, **shown(report)}
+    return {"message": "loaded and proved", "version": label_of(report.proved), **shown(report)}
 
 
 async def _flush(worker: Trainer, _body: Body) -> Fields:
@@ -74,7 +80,7 @@ async def _flush(worker: Trainer, _body: Body) -> Fields:
 
 
 async def _version(worker: Trainer, _body: Body) -> Fields:
-    proved = worker.state.proved
+    proved = label_of(worker.state.proved)
     return {"version": proved, "version_declared": proved is not None, "weight_version": proved}
 
 
@@ -113,14 +119,59 @@ async def _wake_up(worker: Trainer, body: Body) -> Fields:
     return await _resume(worker, body) | {"status": "awake", "tags": body.tags}
 
 
-async def _init(_worker: Trainer, _body: Body) -> Fields:
-    raise SidecarError(Code.INVALID_REQUEST, TRANSFER)
+async def _init(worker: Trainer, body: Body) -> Fields:
+    if body.init_info is None:
+        raise SidecarError(Code.INVALID_REQUEST, "init_info: is missing")
+    await worker.init_transfer(body.init_info)
+    return {"message": "Weight transfer initialized"}
 
 
-async def _transfer(worker: Trainer, _body: Body) -> Fields:
-    worker.refuse_update(TRANSFER)
+async def _start(worker: Trainer, body: Body) -> Fields:
+    if not body.is_checkpoint_format:
+        worker.refuse_update("is_checkpoint_format: only tensors as a checkpoint has them")
+    await worker.start_transfer()
+    return {"message": "Weight update started"}
 
 
+async def _send(worker: Trainer, body: Body) -> Fields:
+    if body.update_info is None:
+        worker.refuse_update("update_info: is missing")
+    await worker.send(body.update_info)
+    return {"message": "Weights updated"}
+
+
+async def _finish(worker: Trainer, body: Body) -> Fields:
+    report = await worker.finish_transfer(body.weight_version)
+    return {"message": "Weight update finished", **shown(report)}
+
+
+async def _draft(worker: Trainer, _body: Body) -> Fields:
+    worker.refuse_update(DRAFT)
+
+
+async def _group(worker: Trainer, body: Body) -> Fields:
+    if body.engine_rpc != "init_weight_transfer_engine":
+        raise SidecarError(Code.INVALID_REQUEST, OTHER_ENGINE)
+    return await _init(worker, body)
+
+
+async def _distributed(worker: Trainer, body: Body) -> Fields:
+    act = _SENDING.get(body.engine_rpc or "")
+    if act is None:
+        worker.refuse_update(OTHER_ENGINE)
+    return await act(worker, body)
+
+
+async def _tensor(worker: Trainer, _body: Body) -> Fields:
+    worker.refuse_update(OTHER_ENGINE)
+
+
+_SENDING: dict[str, Act] = {
+    "start_weight_update": _start,
+    "update_weights": _send,
+    "finish_weight_update": _finish,
+}
+"""What NeMo-RL asks for as the engine's methods."""
 ROUTES: dict[str, Act] = {
     "pause_generation": _pause,
     "resume_generation": _resume,
@@ -130,9 +181,9 @@ ROUTES: dict[str, Act] = {
     "set_weight_version": _agree,
     "is_paused": _told_paused,
     "liveness_probe": _alive,
-    "init_weights_update_group": _init,
-    "update_weights_from_distributed": _transfer,
-    "update_weights_from_tensor": _transfer,
+    "init_weights_update_group": _group,
+    "update_weights_from_distributed": _distributed,
+    "update_weights_from_tensor": _tensor,
     "control/pause_generation": _control_pause,
     "control/resume_generation": _control_resume,
     "control/is_paused": _told_paused,
@@ -142,16 +193,16 @@ ROUTES: dict[str, Act] = {
     "control/wake_up": _wake_up,
     "update/update_weight_version": _agree,
     "update/init_weight_transfer_engine": _init,
-    "update/start_weight_update": _transfer,
-    "update/start_draft_weight_update": _transfer,
-    "update/update_weights": _transfer,
-    "update/finish_weight_update": _transfer,
+    "update/start_weight_update": _start,
+    "update/start_draft_weight_update": _draft,
+    "update/update_weights": _send,
+    "update/finish_weight_update": _finish,
 }
 
 
 @router.post("/engine/{name:path}")
 async def engine(
-    worker: Worker, name: str, body: Annotated[Body, Depends(Parsed(Body, empty=b"{}"))]
+    worker: Worker, name: str, body: Annotated[Body, Depends(Parsed(Body, b"{}", SENT_BODY_BYTES))]
 ) -> Response:
     """Carry out one of Dynamo's routes."""
     act = ROUTES.get(name)

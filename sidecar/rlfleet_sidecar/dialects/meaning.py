@@ -10,12 +10,21 @@ from rlfleet_contract.api import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.models import PauseMode, Stage, Verb
 from rlfleet_contract.problems import MEANINGS, Code, Problem
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.sent import label_of
 from rlfleet_sidecar.swap import State
 
 PREFIX = "trainer-"
 """What the operation of a trainer's change begins with."""
 _AT_REST = frozenset({Stage.DOWN, Stage.CLOSED, Stage.OPEN})
-_FINAL = frozenset({Code.RELOAD_FAILED, Code.PROOF_FAILED, Code.CACHE_FULL, Code.ADAPTER_FAILED})
+_FINAL = frozenset(
+    {
+        Code.RELOAD_FAILED,
+        Code.TRANSFER_FAILED,
+        Code.PROOF_FAILED,
+        Code.CACHE_FULL,
+        Code.ADAPTER_FAILED,
+    }
+)
 _PASSING = frozenset({Code.BUSY, Code.ENGINE_RESTARTED, Code.NOT_PREPARED})
 _ABSENT, _UNPROCESSABLE, _FAILED, _UNAVAILABLE = 404, 422, 500, 503
 UNNAMED = "unnamed"
@@ -118,7 +127,7 @@ def demand_resumable(state: State, failure: Problem | None, updating: str | None
 
 def demand_proved(state: State, named: str) -> str:
     """See that a version which a caller declares is the one that was proved."""
-    if state.proved != named:
+    if named not in {state.proved, label_of(state.proved)}:
         raise SidecarError(
             Code.WRONG_STAGE,
             f"{named:.128} is not what this worker has proved ({state.proved or 'nothing'}): a"

@@ -19,6 +19,7 @@ from rlfleet_sidecar.dialects.meaning import status_of
 from rlfleet_sidecar.dialects.trainer import Trainer
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.parts import part_of
+from rlfleet_sidecar.sent import label_of
 from rlfleet_sidecar.work import SupersededError
 
 _CONFLICT = 409
@@ -61,7 +62,7 @@ def shown(report: WorkerReport) -> Fields:
     """Tell which version is proved, and by what."""
     proof = report.proof
     layers = [] if proof is None else [str(layer) for layer in proof.verified_by]
-    return {"weight_version": report.proved, "verified_by": layers}
+    return {"weight_version": label_of(report.proved), "verified_by": layers}
 
 
 async def trainer_of(request: Request) -> Trainer:

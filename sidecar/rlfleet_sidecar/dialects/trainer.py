@@ -7,24 +7,27 @@ resume which such trainers send in any case must find it.
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from uuid import uuid4
 
 from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.models import (
+    FlushRequest,
     KVCache,
     PauseMode,
     PauseRequest,
     PrepareRequest,
     ResumeRequest,
     UpdateRequest,
+    VerifyRequest,
     WorkerReport,
 )
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.adapters.decide import demand_unowned
+from rlfleet_sidecar.adapters.decide import demand_undeclared
 from rlfleet_sidecar.adapters.tend import Adapters
 from rlfleet_sidecar.bounds import within
 from rlfleet_sidecar.dialects import meaning
@@ -34,8 +37,10 @@ from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.place import Layout
+from rlfleet_sidecar.sent import demand_unowned, version_of
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.swap import State
+from rlfleet_sidecar.transfer import Info, Transfer
 
 _log = logging.getLogger(__name__)
 _PAUSE_S = 240.0
@@ -55,6 +60,7 @@ class Trainer:
         journal: Journal,
         fencing: Fencing,
         adapters: Adapters,
+        transfer: Transfer,
     ) -> None:
         self._adapters = adapters
         self._settings = settings
@@ -62,6 +68,7 @@ class Trainer:
         self._engine = engine
         self._journal = journal
         self._fencing = fencing
+        self._transfer = transfer
         self._updates: dict[str, asyncio.Task[WorkerReport]] = {}
         """Those under way, by version."""
         self._preserving: str | None = None
@@ -129,6 +136,62 @@ class Trainer:
         self._failed(error)
         raise error
 
+    # --- weights that the trainer sends ---------------------------------------------------------
+
+    async def init_transfer(self, info: Mapping[str, Any]) -> None:
+        """Form a group with the trainer; if it does not form, the worker goes on as before."""
+        meaning.demand_up(self.state)
+        operation = self._sending()
+        await self._transfer.init(operation, info)
+
+    async def start_transfer(self) -> None:
+        """Begin an update of the paused engine with what its trainer will send."""
+        await self._sent(self._transfer.start)
+
+    async def send(self, info: Info) -> None:
+        """Have the engine receive a part of it."""
+        await self._sent(lambda operation: self._transfer.update(operation, info))
+
+    async def finish_transfer(self, named: str | None) -> WorkerReport:
+        """End the update, and prove what can be: that the engine answers, always the same."""
+        try:
+            version = version_of(named, uuid4().hex[:12])
+        except SidecarError as error:
+            self._failed(error)
+            raise
+        operation = self._operation()
+        await self._sent(lambda _: self._transfer.finish(operation, version))
+        try:
+            if self._preserving != operation:
+                await self._fencing.unfenced(FlushRequest(operation=operation, version=version))
+            report = await self._fencing.unfenced(
+                VerifyRequest(operation=operation, version=version)
+            )
+        except SidecarError as error:
+            self._failed(error)
+            raise
+        self._journal.trainer_failed(None)
+        return report
+
+    async def _sent(self, act: Callable[[str], Awaitable[None]]) -> None:
+        """Carry out a part of an update; a resume is refused from here to its end."""
+        try:
+            meaning.demand_up(self.state)
+            operation = self._sending()
+            # Before anything is done: a sidecar that dies in the midst of it must find it.
+            self._journal.trainer_failed(meaning.not_ended("weights that are sent"))
+            await act(operation)
+        except SidecarError as error:
+            self._failed(error)
+            raise
+
+    def _sending(self) -> str:
+        """Tell the operation, and see that these weights would not be led back at once."""
+        demand_unowned(self._fencing.target)
+        operation = self._operation()
+        self._fencing.demand_unled(operation)
+        return operation
+
     async def reset_cache(self, *, reset_running: bool) -> bool:
         """Empty the KV and prefix cache; tells whether vLLM did."""
         meaning.demand_up(self.state)
@@ -139,7 +202,7 @@ class Trainer:
     def adapter(self, name: str) -> AdapterReport | None:
         """Tell what is known of an adapter; refuses if adapters are the spec's to change."""
         known = self._adapters.reports(self.state.boot)
-        demand_unowned(known)
+        demand_undeclared(known)
         return next((adapter for adapter in known if adapter.name == name), None)
 
     async def load_adapter(self, name: str, directory: str) -> AdapterReport:

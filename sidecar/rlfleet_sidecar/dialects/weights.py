@@ -1,6 +1,6 @@
-"""Weights by directory, as prime-rl and vLLM's own clients ask for them.
+"""Weights by directory or as they are sent, as prime-rl and vLLM's own clients ask for them.
 
-Weights that are sent from GPU to GPU are refused, and told so at each of their routes.
+Those that are sent have routes of their own before and after this one (transfers.py).
 """
 
 from typing import Annotated, Any
@@ -9,17 +9,14 @@ from fastapi import APIRouter, Depends
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bodies import Parsed
 from rlfleet_sidecar.dialects import meaning
 from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, shown, told
 from rlfleet_sidecar.dialects.trainer import Trainer
-from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.dialects.transfers import SENT_BODY_BYTES
+from rlfleet_sidecar.sent import label_of
+from rlfleet_sidecar.transfer import Info
 
-TRANSFER = (
-    "weights that are sent between GPUs are not served yet: write them to a directory and send"
-    ' {"weight_dir": DIRECTORY}'
-)
 _UPDATE_RPC, _RELOAD_RPC, _LIVENESS_RPC = (
     "update_weights_from_path",
     "reload_weights",
@@ -40,7 +37,7 @@ class UpdateBody(_Body):
     """One of the two, by its key; a directory may be null."""
 
     weight_dir: str | None = None
-    update_info: dict[str, Any] | None = None
+    update_info: Info | None = None
 
 
 class VersionBody(_Body):
@@ -59,18 +56,22 @@ class RpcBody(_Body):
 
 @router.post("/update_weights")
 async def update_weights(
-    worker: Worker, body: Annotated[UpdateBody, Depends(Parsed(UpdateBody))]
+    worker: Worker,
+    body: Annotated[UpdateBody, Depends(Parsed(UpdateBody, limit=SENT_BODY_BYTES))],
 ) -> Response:
-    """Load the version that lies in a directory and prove it; null loads nothing."""
+    """Load what lies in a directory and prove it; null loads nothing, `update_info` is a part."""
     if len(body.model_fields_set) != 1:
         worker.refuse_update("body: send exactly one of weight_dir and update_info")
     if "update_info" in body.model_fields_set:
-        worker.refuse_update(f"update_info: {TRANSFER}")
+        if body.update_info is None:
+            worker.refuse_update("update_info: is null")
+        await worker.send(body.update_info)
+        return told(message="Weights updated")
     if not body.weight_dir:
         return told(
             status="ok",
             message="nothing was loaded: weight_dir names no directory",
-            weight_version=worker.state.proved,
+            weight_version=label_of(worker.state.proved),
         )
     return told(status="ok", **shown(await worker.update(body.weight_dir)))
 
@@ -78,7 +79,7 @@ async def update_weights(
 @router.get("/weight_info")
 async def weight_info(worker: Worker) -> Response:
     """Tell the version that was proved; null while none is."""
-    return told(weight_version=worker.state.proved)
+    return told(weight_version=label_of(worker.state.proved))
 
 
 @router.post("/update_weight_version")
@@ -110,17 +111,3 @@ def _directory(worker: Trainer, body: RpcBody) -> str:
     if len(found) != 1 or not isinstance(found[0], str) or not found[0]:
         worker.refuse_update(f"args: {body.method} takes one directory, as {name}")
     return found[0]
-
-
-@router.post("/start_weight_update")
-@router.post("/finish_weight_update")
-async def transfer(worker: Worker) -> Response:
-    """Refuse: weights that are sent between GPUs are not served."""
-    worker.refuse_update(TRANSFER)
-
-
-@router.post("/init_broadcaster")
-@router.post("/init_weight_transfer_engine")
-async def init_transfer() -> Response:
-    """Refuse: weights that are sent between GPUs are not served."""
-    raise SidecarError(Code.INVALID_REQUEST, TRANSFER)

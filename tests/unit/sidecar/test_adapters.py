@@ -10,7 +10,7 @@ from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from rlfleet_contract.tensors import Tensor
-from rlfleet_sidecar.adapters.decide import Step, demand_rest, demand_unowned, step_to
+from rlfleet_sidecar.adapters.decide import Step, demand_rest, demand_undeclared, step_to
 from rlfleet_sidecar.adapters.fit import config_objection, objection
 from rlfleet_sidecar.dialects.meaning import UNNAMED, adapter_version
 from rlfleet_sidecar.errors import SidecarError
@@ -140,10 +140,10 @@ def test_adapters_are_touched_outside_of_changes_alone(stage: Stage) -> None:
 
 
 def test_one_adapter_of_the_spec_s_closes_the_trainers_routes() -> None:
-    demand_unowned([AdapterReport(name="a")])
+    demand_undeclared([AdapterReport(name="a")])
 
     with pytest.raises(SidecarError, match=r"spec\.adapters") as caught:
-        demand_unowned([AdapterReport(name="a"), AdapterReport(name="b", is_declared=True)])
+        demand_undeclared([AdapterReport(name="a"), AdapterReport(name="b", is_declared=True)])
     assert caught.value.code is Code.ADAPTERS_OWNED
 
 

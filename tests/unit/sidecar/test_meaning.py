@@ -15,7 +15,13 @@ FAILURE = Problem.of(Code.CHECKPOINT_INVALID, "why", version="step-2")
 
 PASSING = {Code.BUSY, Code.NOT_PREPARED, Code.ENGINE_RESTARTED}
 """What passes by itself, in the time for which such a client repeats."""
-FINAL = {Code.RELOAD_FAILED, Code.PROOF_FAILED, Code.CACHE_FULL, Code.ADAPTER_FAILED}
+FINAL = {
+    Code.RELOAD_FAILED,
+    Code.TRANSFER_FAILED,
+    Code.PROOF_FAILED,
+    Code.CACHE_FULL,
+    Code.ADAPTER_FAILED,
+}
 """What nobody mends by repeating."""
 
 

@@ -1,0 +1,77 @@
+"""When weights that a trainer sends may be taken, and what they are called."""
+
+import re
+
+import pytest
+
+from rlfleet_contract.api import VERSION_PATTERN
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar import sent
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.swap import State
+
+WHOLE = {Stage.OPEN, Stage.CLOSED, Stage.PAUSED, Stage.PROVED}
+
+
+def code_of(error: pytest.ExceptionInfo[SidecarError]) -> Code:
+    return error.value.code
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_group_forms_where_an_engine_is_whole(stage: Stage) -> None:
+    if stage in WHOLE:
+        sent.demand_groupable(State(stage=stage, boot="b"))
+        return
+    with pytest.raises(SidecarError) as error:
+        sent.demand_groupable(State(stage=stage, boot="b"))
+    assert code_of(error) is (Code.ENGINE_IN_DOUBT if stage is Stage.DOUBT else Code.WRONG_STAGE)
+
+
+@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("group", [None, "a", "b"])
+def test_an_update_begins_paused_and_in_a_group_of_this_boot(
+    stage: Stage, group: str | None
+) -> None:
+    state = State(stage=stage, boot="b")
+    if stage is Stage.PAUSED and group == "b":
+        sent.demand_startable(state, group)
+        return
+    with pytest.raises(SidecarError) as error:
+        sent.demand_startable(state, group)
+    assert code_of(error) is (Code.ENGINE_IN_DOUBT if stage is Stage.DOUBT else Code.WRONG_STAGE)
+
+
+@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("is_session", [True, False])
+def test_a_part_belongs_to_an_update_that_was_begun(stage: Stage, *, is_session: bool) -> None:
+    if stage is Stage.LOADING and is_session:
+        sent.demand_started(State(stage=stage), is_session=is_session)
+        return
+    with pytest.raises(SidecarError) as error:
+        sent.demand_started(State(stage=stage), is_session=is_session)
+    assert code_of(error) is (Code.ENGINE_IN_DOUBT if stage is Stage.DOUBT else Code.WRONG_STAGE)
+
+
+def test_a_fleet_has_one_who_asks() -> None:
+    sent.demand_unowned(None)
+    with pytest.raises(SidecarError, match="asked for step-3"):
+        sent.demand_unowned("step-3")
+
+
+@pytest.mark.parametrize(("named", "version"), [("7", "sent-7"), (None, "sent-f"), ("", "sent-f")])
+def test_what_is_sent_has_a_name_of_its_own(named: str | None, version: str) -> None:
+    found = sent.version_of(named, "f")
+
+    assert found == version
+    assert re.fullmatch(VERSION_PATTERN, found)
+    assert sent.label_of(found) == (named or "f")
+    assert (sent.label_of("step-1"), sent.label_of(None)) == ("step-1", None)
+
+
+@pytest.mark.parametrize("named", ["../x", "a/b", "a ", "x" * 124, "a\n"])
+def test_a_name_that_is_no_name_is_refused(named: str) -> None:
+    with pytest.raises(SidecarError, match=r"^weight_version: ") as error:
+        sent.version_of(named, "f")
+
+    assert code_of(error) is Code.INVALID_REQUEST
