@@ -67,6 +67,14 @@ def demand_started(state: State, *, is_session: bool) -> None:
         )
 
 
+def demand_sent(parts: int) -> None:
+    """See that something has arrived: else a new name would stand for the old weights."""
+    if not parts:
+        raise SidecarError(
+            Code.WRONG_STAGE, "nothing has arrived since the start: send update_weights first"
+        )
+
+
 def demand_unowned(target: str | None) -> None:
     """See that nobody asks the fleet for a version: what is sent would be led back to it."""
     if target is not None:

@@ -22,7 +22,7 @@ from rlfleet_sidecar.flight import Key
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.lead import Leadership
 from rlfleet_sidecar.perform import Performer
-from rlfleet_sidecar.sent import demand_groupable, demand_startable, demand_started
+from rlfleet_sidecar.sent import demand_groupable, demand_sent, demand_startable, demand_started
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.swap import Event
 
@@ -63,6 +63,8 @@ class Transfer:
         self._leadership = leadership
         self._session: tuple[str | None, str] | None = None
         """Boot and operation of the update that has begun and has not ended."""
+        self._parts = 0
+        """How many parts of it have arrived."""
 
     async def init(self, operation: str, info: Mapping[str, Any]) -> None:
         """Form the group with the trainer; what the worker serves does not change by it."""
@@ -90,7 +92,7 @@ class Transfer:
                     raise EngineError("the engine runs though it was paused; pause it again")
             self._journal.move(Event.RELOADING, operation=operation)
             self._steps.forget_load()
-            self._session = (self._journal.state.boot, operation)
+            self._session, self._parts = (self._journal.state.boot, operation), 0
             await self._in_update(_START, {}, operation)
 
         await self._carry(operation, _Part(_START, "", demand, work))
@@ -100,6 +102,7 @@ class Transfer:
 
         async def work() -> None:
             await self._in_update(_UPDATE, {"update_info": info}, operation)
+            self._parts += 1
 
         demand = partial(self._demand_started, operation)
         await self._carry(operation, _Part(_UPDATE, _digest(info), demand, work))
@@ -107,12 +110,15 @@ class Transfer:
     async def finish(self, operation: str, version: str) -> None:
         """End the update; what the engine holds is called ``version``, and has to be proved."""
 
+        def demand() -> None:
+            self._demand_started(operation)
+            demand_sent(self._parts)
+
         async def work() -> None:
             await self._in_update(_FINISH, {}, operation)
             self._session = None
             self._journal.move(Event.RELOADED, version=version, operation=operation)
 
-        demand = partial(self._demand_started, operation)
         await self._carry(operation, _Part(_FINISH, version, demand, work))
 
     def _demand_started(self, operation: str) -> None:

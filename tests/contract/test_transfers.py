@@ -198,6 +198,11 @@ ORDERS: dict[str, tuple[tuple[Step, ...], Call, str]] = {
         posted("/finish_weight_update", 409),
         "start_weight_update first",
     ),
+    "finish before anything was sent": (
+        (INIT, PAUSE, START),
+        posted("/finish_weight_update", 409),
+        "send update_weights first",
+    ),
     "finish twice": (
         (INIT, PAUSE, START, SEND, finish("1")),
         posted("/finish_weight_update", 409),
