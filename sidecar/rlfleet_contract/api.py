@@ -20,6 +20,10 @@ It stays 200 during a change that began from a proved version, because requests
 wait at the gate; it turns 503 when the engine is down, was restarted or is in doubt.
 """
 
+LIVENESS_PATH = "/liveness"
+"""GET, for anybody: whether the engine answers at all, paused or not. The extension's is 503
+when its core hangs; the sidecar serves the same path and asks there."""
+
 # The admin routes. Each needs the fleet's bearer token.
 STATE_PATH = "/v1/rl/state"
 PREPARE_PATH = "/v1/rl/prepare"

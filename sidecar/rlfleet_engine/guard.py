@@ -13,6 +13,8 @@ from enum import Enum
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
+from rlfleet_contract import api
+
 
 class Route(Enum):
     """What kind of route a path is."""
@@ -27,7 +29,7 @@ class Route(Enum):
     """Reads the model: waits while the gate is closed."""
 
 
-_LIVENESS = "/liveness"
+_LIVENESS = api.LIVENESS_PATH
 _ALWAYS = frozenset({"/health", "/metrics", "/version", "/v1/models"})
 _GATED = frozenset({"/detokenize", "/inference/v1/generate", "/tokenize"})
 _DATA_PREFIX = "/v1/"

@@ -59,7 +59,7 @@ OPEN: dict[str, Callable[[Request], Awaitable[Response]]] = {
     api.LIVE_PATH: _live,
     api.READY_PATH: _ready,
     "/health": relays.health,
-    "/liveness": relays.liveness,
+    api.LIVENESS_PATH: relays.liveness,
 }
 """What needs no credentials."""
 ROUTERS = (

@@ -118,6 +118,17 @@ class Engine:
             raise EngineError(f"/get_world_size told {found!s:.{_TOLD_CHARACTERS}}")
         return found
 
+    async def is_alive(self, timeout_s: float) -> bool:
+        """Tell whether the extension says that the engine answers, paused or not; never raises.
+
+        It answers within a second, whatever the engine does, so silence is no sign of life.
+        """
+        try:
+            reply = await self._client.get(api.LIVENESS_PATH, timeout=timeout_s)
+        except httpx.HTTPError:
+            return False
+        return reply.is_success
+
     async def relayed(self, path: str) -> Relayed:
         """Ask one of the engine's own routes and return its answer byte for byte."""
         try:

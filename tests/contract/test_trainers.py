@@ -333,3 +333,29 @@ async def test_a_slash_at_the_end_of_a_directory_does_not_matter(paused: Subject
     reply = await updating(paused, "step-2/")
 
     assert reply.json()["weight_version"] == "step-2"
+
+
+async def test_a_worker_is_alive_while_its_engine_is_paused_or_reloads(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve("step-1")
+    await send(PAUSE, subject)
+    assert (await subject.admin.get("/liveness")).status_code == 200
+
+    fake.engine.behaviour = Behaviour(reload_s=0.5)
+    loading = asyncio.create_task(send(update("step-2"), subject))
+    await settled(fake, lambda report: report.stage is Stage.LOADING)
+    assert (await subject.admin.get("/liveness")).json() == {"status": "ok"}
+    await loading
+
+
+async def test_a_worker_whose_engine_hangs_is_not_alive(fake: Worker, subject: Subject) -> None:
+    await subject.serve("step-1")
+    assert (await subject.admin.get("/liveness")).status_code == 200
+
+    fake.engine.behaviour = Behaviour(core_dies=True)
+    hung = await subject.admin.get("/liveness")
+
+    # Its API server answers still, and /health tells nothing of it.
+    assert (hung.status_code, hung.json()) == (503, {"status": "engine_unresponsive"})
+    assert (await subject.admin.get("/health")).status_code == 200

@@ -64,6 +64,8 @@ class Behaviour:
     wobbles: bool = False
     """Answers the same greedy prompt differently each time."""
     dies_in_probe: bool = False
+    core_dies: bool = False
+    """Its API server answers, and its core no more."""
     adapter_s: float = 0
     """How long it takes to load an adapter."""
     adapters_off: bool = False
@@ -145,7 +147,7 @@ class FakeEngine:
         answers: dict[tuple[str, str], Callable[[], Awaitable[None]]] = {
             ("GET", "/health"): lambda: _json(send, 200, {}),
             ("GET", "/v1/models"): lambda: self._models(send),
-            ("GET", "/is_paused"): lambda: _json(send, 200, {"is_paused": self.paused is not None}),
+            ("GET", "/is_paused"): lambda: self._told_paused(send),
             ("GET", "/get_world_size"): lambda: _json(
                 send, 200, {"world_size": self.behaviour.ranks}
             ),
@@ -166,6 +168,10 @@ class FakeEngine:
             answers["POST", name] = partial(_transferred, act, body, send)
         unknown = partial(_json, send, 404, {"detail": "Not Found"})
         await answers.get((scope["method"], scope["path"]), unknown)()
+
+    async def _told_paused(self, send: Send) -> None:
+        is_gone = self.behaviour.core_dies
+        await _json(send, 500 if is_gone else 200, {"is_paused": self.paused is not None})
 
     async def _complete(self, route: Route, body: dict[str, Any], send: Send) -> None:
         refused = (

@@ -55,6 +55,7 @@ async def health(request: Request) -> Response:
 
 
 async def liveness(request: Request) -> Response:
-    """Tell the same in prime-rl's words, at once."""
-    is_up = (await trainer_of(request)).state.stage is not Stage.DOWN
-    return JSONResponse({"status": "ok" if is_up else "engine_unresponsive"}, 200 if is_up else 503)
+    """Tell whether the engine hangs, in prime-rl's words and within two seconds."""
+    is_alive = await (await trainer_of(request)).is_alive()
+    told = "ok" if is_alive else "engine_unresponsive"
+    return JSONResponse({"status": told}, 200 if is_alive else 503)

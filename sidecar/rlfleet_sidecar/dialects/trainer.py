@@ -22,6 +22,7 @@ from rlfleet_contract.models import (
     PauseRequest,
     PrepareRequest,
     ResumeRequest,
+    Stage,
     UpdateRequest,
     VerifyRequest,
     WorkerReport,
@@ -48,6 +49,8 @@ _PAUSE_S = 240.0
 _LOOK_S = 4.0
 """Shorter than prime-rl waits for /metrics, 5 s."""
 _FLUSH_S = 30.0
+_ALIVE_S = 2.0
+"""The extension answers within one."""
 
 
 class Trainer:
@@ -232,6 +235,10 @@ class Trainer:
         """Tell how many ranks the engine has."""
         async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
             return await self._engine.world_size(include_dp=include_dp)
+
+    async def is_alive(self) -> bool:
+        """Tell whether the engine answers at all; one that is paused or reloads does."""
+        return self.state.stage is not Stage.DOWN and await self._engine.is_alive(_ALIVE_S)
 
     async def relayed(self, path: str) -> Relayed:
         """Return the engine's own answer."""
