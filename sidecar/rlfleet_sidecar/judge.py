@@ -54,6 +54,11 @@ def judge_update(state: State, version: str, through: Verb = Verb.RESUME) -> tup
 
     What would be refused further on is refused at once, before anything is paused.
     """
+    if state.stage is Stage.LOADING:
+        # Of a transfer, between two calls: whoever led it by this would keep it for ever.
+        raise SidecarError(
+            Code.WRONG_STAGE, "a trainer sends weights to this worker: send it when that has ended"
+        )
     if state.stage is Stage.DOWN:
         raise SidecarError(
             Code.ENGINE_UNREACHABLE, "the engine does not answer; send it again when it does"

@@ -4,6 +4,7 @@ The fake engine answers as vLLM 0.32 does; the tensors themselves go from GPU to
 """
 
 import asyncio
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ SEND = posted("/update_weights", body={"update_info": PART}, message="Weights up
 
 def finish(named: str | None = None) -> Call:
     body = None if named is None else {"weight_version": named}
-    fields = {"verified_by": ["Probe"]} | ({} if named is None else {"weight_version": named})
+    fields: dict[str, Any] = {"verified_by": ["Probe"]} | ({} if named is None else {"weight_version": named})
     return posted("/finish_weight_update", body=body, **fields)
 
 
@@ -330,6 +331,29 @@ class TestWithLittlePatience:
             await settled(fake, lambda report: report.stage is Stage.DOWN)
 
         assert not fake.engine.gate.is_open
+
+    async def test_an_operator_that_wants_another_version_waits_for_its_end(
+        self, served: Subject, fake: Worker
+    ) -> None:
+        await play((INIT, PAUSE, START, SEND), served, fake)
+        command = {"operation": "rollout-1", "version": "step-2"}
+        assert (await served.admin.post(api.PREPARE_PATH, json=command)).status_code == 200
+
+        async def is_down() -> bool:
+            # It drives, as far as it knows: it commands, and gives signs of life.
+            fence = {"fleet": "f", "pod": "p", "epoch": 7, "sequence": next(numbers)}
+            sent = await served.admin.post(
+                api.UPDATE_WEIGHTS_PATH, json=command | {"fence": fence}
+            )
+            assert sent.status_code in {409, 503}
+            await served.admin.get(api.STATE_PATH, headers=_beats(7, "step-2"))
+            return (await served.report()).stage is Stage.DOWN
+
+        numbers = count()
+        async with asyncio.timeout(TTL_S + LATE_S):
+            while not await is_down():  # noqa: ASYNC110 - it is remote
+                await asyncio.sleep(TTL_S / 10)
+        assert fake.engine.transfer.calls.count("update") == 1
 
     async def test_calls_that_are_refused_do_not_put_off_its_end(
         self, served: Subject, fake: Worker

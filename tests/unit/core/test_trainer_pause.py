@@ -188,7 +188,7 @@ def test_a_pause_holds_until_its_time_is_over(
             rules.demand_held(fleet(**status), moment)
 
 
-RUNNING = {"running": {"verb": Verb.PAUSE, "operation": "o", "version": "step-1"}}
+RUNNING: dict[str, Any] = {"running": {"verb": Verb.PAUSE, "operation": "o", "version": "step-1"}}
 
 
 @pytest.mark.parametrize(

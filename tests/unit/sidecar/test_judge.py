@@ -66,5 +66,10 @@ def test_nothing_is_updated_while_the_engine_is_down() -> None:
     assert caught.value.code is Code.ENGINE_UNREACHABLE
 
 
+def test_an_update_does_not_cross_a_transfer() -> None:
+    with pytest.raises(SidecarError, match="sends weights"):
+        judge_update(STATES[Stage.LOADING], "v2")
+
+
 def test_a_prepared_version_leads_an_engine_out_of_doubt() -> None:
     assert judge_update(STATES[Stage.DOUBT], "v2") == tuple(Verb)[1:6]
