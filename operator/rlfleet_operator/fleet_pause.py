@@ -32,10 +32,14 @@ class FleetPauses:
         self._view = view
 
     async def pause(self, key: FleetKey, token: str, asked: Asked) -> Answer:
-        """Have every worker paused; if some do not pause, those that did are resumed."""
-        fleet = await asyncio.shield(self._paused(key, asked))
+        """Have every worker paused; if some do not pause, those that did are resumed.
+
+        A fleet that was held before stays so: its trainer may be in the midst of a change.
+        """
+        fresh = f"fleet-pause-{uuid4().hex[:12]}"
+        fleet = await asyncio.shield(self._paused(key, asked, fresh))
         known = fleet.pause_at(time.time())
-        operation = known.operation if known else ""
+        operation = known.operation if known else fresh
         limit_s = asked.timeout_s or fleet.spec.rollout.timeouts.pause_seconds + _MARGIN_S
 
         def is_over(seen: Fleet, workers: Sequence[Heard]) -> bool:
@@ -44,11 +48,11 @@ class FleetPauses:
             return failed or now is None or now.operation != operation
 
         fleet, workers, is_done = await self._seen(key, token, limit_s, _is_paused, is_over)
-        if not is_done:
-            # To its end, though the client may have gone: nobody else would.
-            await asyncio.shield(self._withdrawn(key, operation))
-            return _told(fleet, workers, _is_paused, "paused", "those that did are resumed")
-        return _told(fleet, workers, _is_paused, "are paused")
+        if is_done or operation != fresh:
+            return _told(fleet, workers, _is_paused, "are paused")
+        # To its end, though the client may have gone: nobody else would.
+        fleet = await asyncio.shield(self._withdrawn(key, operation))
+        return _told(fleet, workers, _is_paused, "paused", "those that did are resumed")
 
     async def resume(self, key: FleetKey, token: str, asked: Asked) -> Answer:
         """Have every worker serve what it proved; refused after an update that did not end well."""
@@ -91,9 +95,7 @@ class FleetPauses:
         fleet, workers, _ = await self._seen(key, token, limit_s, is_flushed, is_over)
         return _told(fleet, workers, is_flushed, "emptied their caches")
 
-    async def _paused(self, key: FleetKey, asked: Asked) -> Fleet:
-        fresh = f"fleet-pause-{uuid4().hex[:12]}"
-
+    async def _paused(self, key: FleetKey, asked: Asked, fresh: str) -> Fleet:
         def begun(fleet: Fleet, raw: Json) -> Json:
             rules.demand_quiet(fleet, raw, "pause")
             now = time.time()
@@ -101,7 +103,7 @@ class FleetPauses:
 
         return await self._view.record(key, begun)
 
-    async def _withdrawn(self, key: FleetKey, operation: str) -> None:
+    async def _withdrawn(self, key: FleetKey, operation: str) -> Fleet:
         """End the pause, unless it is another by now."""
 
         def ended(fleet: Fleet, raw: Json) -> Json | None:
@@ -110,7 +112,7 @@ class FleetPauses:
                 return None
             return rules.record_of_pause(raw, pause.model_copy(update={"ending": True}))
 
-        await self._view.record(key, ended)
+        return await self._view.record(key, ended)
 
     async def _seen(
         self,

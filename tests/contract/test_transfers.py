@@ -52,7 +52,9 @@ SEND = posted("/update_weights", body={"update_info": PART}, message="Weights up
 
 def finish(named: str | None = None) -> Call:
     body = None if named is None else {"weight_version": named}
-    fields: dict[str, Any] = {"verified_by": ["Probe"]} | ({} if named is None else {"weight_version": named})
+    fields: dict[str, Any] = {"verified_by": ["Probe"]} | (
+        {} if named is None else {"weight_version": named}
+    )
     return posted("/finish_weight_update", body=body, **fields)
 
 
@@ -342,9 +344,7 @@ class TestWithLittlePatience:
         async def is_down() -> bool:
             # It drives, as far as it knows: it commands, and gives signs of life.
             fence = {"fleet": "f", "pod": "p", "epoch": 7, "sequence": next(numbers)}
-            sent = await served.admin.post(
-                api.UPDATE_WEIGHTS_PATH, json=command | {"fence": fence}
-            )
+            sent = await served.admin.post(api.UPDATE_WEIGHTS_PATH, json=command | {"fence": fence})
             assert sent.status_code in {409, 503}
             await served.admin.get(api.STATE_PATH, headers=_beats(7, "step-2"))
             return (await served.report()).stage is Stage.DOWN

@@ -150,6 +150,7 @@ async def test_a_pause_that_fails_on_one_leaves_nobody_paused(
 
     assert (said.status, said.body["code"]) == (502, "Incomplete")
     assert "those that did are resumed" in said.body["message"]
+    assert said.body["paused"] is False
     assert [w["status"] for w in said.body["workers"]][1] == "error"
 
     async def is_undone() -> bool:
@@ -157,6 +158,22 @@ async def test_a_pause_that_fails_on_one_leaves_nobody_paused(
 
     await until(is_undone, 20)
     assert (await trainer.asks(replica, "GET", "state")).body["paused"] is False
+
+
+async def test_a_fleet_that_is_held_stays_so_when_a_second_pause_fails(
+    replica: Replica, node: HollowNode, trainer: Trainer
+) -> None:
+    await pauses(trainer, replica)
+    await node.worker("qwen-1").stop_sidecar()
+
+    said = await pauses(trainer, replica, timeout_s=3)
+
+    assert (said.status, said.body["code"], said.body["paused"]) == (502, "Incomplete", True)
+    await node.worker("qwen-1").start_sidecar()
+    assert gates(node) == [False, False]
+    assert (await pauses(trainer, replica)).status == 200
+    assert (await resumes(trainer, replica)).status == 200
+    assert gates(node) == [True, True]
 
 
 async def test_a_pause_ends_by_itself_when_its_trainer_is_gone(
