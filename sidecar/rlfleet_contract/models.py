@@ -243,7 +243,7 @@ class WorkerReport(Reply):
     """How long the sidecar still waits for a sign of the driver, in seconds, before it ends
     the change by itself; None while it is in none, or carries out a command."""
     flushed: str | None = None
-    """The operation whose flush emptied the caches last, by this start of the sidecar."""
+    """The operation whose flush emptied the caches last; None while no gate is closed for it."""
     epoch: int | None = None
     """The highest that this worker has seen; None if none."""
     refusal: Problem | None = None

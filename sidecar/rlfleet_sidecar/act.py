@@ -64,8 +64,12 @@ class Steps:
         """The boot that has answered a first time."""
         self.gate: GateState | None = None
         """The gate as it was seen last."""
-        self.flushed: str | None = None
-        """The operation of the last flush that ended well."""
+        self._flushed: str | None = None
+
+    @property
+    def flushed(self) -> str | None:
+        """The operation of the last flush that ended well, while the gate is closed for it."""
+        return None if self._journal.paused_s is None else self._flushed
 
     async def demand_held(self, version: str) -> Checkpoint:
         """See that a prepared version still is what was checked."""
@@ -82,7 +86,7 @@ class Steps:
         """Reset the caches of the paused engine."""
         async with within(Code.FLUSH_FAILED, request.timeout_s):
             await self._engine.flush()
-        self.flushed = request.operation
+        self._flushed = request.operation
 
     async def reload(self, request: ReloadRequest) -> None:
         """Install the prepared version; whatever goes wrong once it began is DOUBT."""
