@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from rlfleet_operator.core import manifests, simulate
+from rlfleet_operator.core import manifests, obey, simulate
 from rlfleet_operator.core.world import Fleet, Worker, World, fleet_from
 
 
@@ -38,7 +38,7 @@ def asking(seen: World, **spec: Any) -> World:
     return replace(seen, fleet=changed, template_hash=manifests.template_hash(changed))
 
 
-def at_rest(seen: World, fates: dict[str, simulate.Fate] | None = None) -> World:
+def at_rest(seen: World, fates: dict[str, obey.Fate] | None = None) -> World:
     """Return the world once nothing is left to do."""
     *_, last = simulate.run(seen, fates or {})
     return last.world

@@ -27,6 +27,7 @@ from rlfleet_sidecar.checkpoint import Checkpoints
 from rlfleet_sidecar.credentials import Credentials
 from rlfleet_sidecar.dialects import adapters as adapter_dialects
 from rlfleet_sidecar.dialects import dynamo, generation, relays, transfers, weights
+from rlfleet_sidecar.dialects.library import Library
 from rlfleet_sidecar.dialects.trainer import Trainer
 from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import SidecarError
@@ -89,7 +90,7 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
     hands = Hands(performer, adapters, journal)
     fencing = Fencing(settings.fleet_uid, settings.pod_uid, journal, hands, leadership)
     transfer = Transfer(settings, engine, steps, journal, performer, leadership)
-    trainer = Trainer(settings, engine, journal, fencing, adapters, transfer)
+    trainer = Trainer(settings, engine, journal, fencing, transfer)
     watch = Watch(settings, steps, journal, performer, leadership)
     credentials = Credentials(settings.token_file)
 
@@ -111,6 +112,7 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
     app.state.performer = performer
     app.state.fencing = fencing
     app.state.trainer = trainer
+    app.state.library = Library(settings, journal, fencing, adapters)
     _add_routes(app)
     return app
 

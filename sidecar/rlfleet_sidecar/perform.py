@@ -15,7 +15,6 @@ from typing import assert_never
 from rlfleet_contract.models import (
     Command,
     FlushRequest,
-    KVCache,
     PauseRequest,
     PrepareRequest,
     ReloadRequest,
@@ -37,11 +36,11 @@ from rlfleet_sidecar.judge import Verdict, judge, judge_update
 from rlfleet_sidecar.lead import Leadership
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.prepare import Preparation
+from rlfleet_sidecar.sequence import Step, steps_of
 from rlfleet_sidecar.stopwatch import Stopwatch
 from rlfleet_sidecar.store import Store
 from rlfleet_sidecar.swap import Rescue, State
 
-Step = PauseRequest | FlushRequest | ReloadRequest | VerifyRequest | ResumeRequest
 Request = PrepareRequest | Step | UpdateRequest
 _VERBS: dict[type[Command], Verb] = {
     PauseRequest: Verb.PAUSE,
@@ -273,29 +272,3 @@ def _word(request: Step | UpdateRequest) -> str:
 
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
-
-
-def steps_of(request: UpdateRequest, verbs: Sequence[Verb]) -> tuple[Step, ...]:
-    """Make the single commands that the sequence consists of."""
-    operation, version, limits = request.operation, request.version, request.timeouts
-    steps: dict[Verb, Step] = {
-        Verb.PAUSE: PauseRequest(
-            operation=operation,
-            version=version,
-            mode=request.mode,
-            kv_cache=request.kv_cache,
-            timeout_s=limits.pause_s,
-            ttl_s=request.ttl_s,
-        ),
-        Verb.FLUSH: FlushRequest(operation=operation, version=version, timeout_s=limits.flush_s),
-        Verb.RELOAD: ReloadRequest(operation=operation, version=version, timeout_s=limits.reload_s),
-        Verb.VERIFY: VerifyRequest(
-            operation=operation,
-            version=version,
-            expected=request.expected,
-            timeout_s=limits.verify_s,
-        ),
-        Verb.RESUME: ResumeRequest(operation=operation, version=version, timeout_s=limits.resume_s),
-    }
-    skipped = {Verb.FLUSH} if request.kv_cache is KVCache.PRESERVE else set()
-    return tuple(steps[verb] for verb in verbs if verb not in skipped)

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from rlfleet_contract.models import Stage
 from rlfleet_operator.core import budget
+from rlfleet_operator.core.obey import Fate
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.simulate import Fate, carried_out, recorded, settled
+from rlfleet_operator.core.simulate import carried_out, recorded, settled
 from rlfleet_operator.core.world import World
 from tests import fleets
 

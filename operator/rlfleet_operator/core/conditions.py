@@ -7,43 +7,25 @@ nothing is written at rest.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Problem
 from rlfleet_operator.core import adapters, order
 from rlfleet_operator.core.rollout import CANARY_HOLD, HELD, Reason, Rollout
 from rlfleet_operator.core.selection import canary_of, kept, selected
+from rlfleet_operator.core.verdict import READY, RECONCILING, STALLED, SYNCED, Verdict, sometimes
 from rlfleet_operator.core.worker import complaint_of
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_rollout import Promote
 from rlfleet_operator.resource_status import Condition
 
-READY = "Ready"
-RECONCILING = "Reconciling"
-STALLED = "Stalled"
-DEGRADED = "Degraded"
-PAUSED = "Paused"
-SYNCED = "WeightsSynced"
-
 MESSAGE_LIMIT = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One condition before it is dated."""
-
-    type: str
-    is_true: bool
-    reason: str
-    message: str
 
 
 def verdicts(world: World, rollout: Rollout | None) -> tuple[Verdict, ...]:
     """Return what is true of the fleet now."""
     synced, ready = _synced(world, rollout), _ready(world)
-    sometimes = (_paused(world), _degraded(world) or _adapters_failed(world))
-    always = (ready, synced, *(verdict for verdict in sometimes if verdict is not None))
+    always = (ready, synced, *sometimes(world))
     stalled = _stalled(world, rollout)
     if stalled is not None:
         return (*always, stalled)
@@ -159,43 +141,6 @@ def _why_behind(world: World, rollout: Rollout | None) -> str:
     if rollout is not None and rollout.reason is Reason.ROLLBACK:
         return "RolledBack"
     return "Partitioned" if kept(world) and _is_settled(world, rollout) else "Behind"
-
-
-def _paused(world: World) -> Verdict | None:
-    """Return until when the fleet is paused, and by whom."""
-    pause = world.pause
-    if pause is None:
-        return None
-    done = sum(w.is_kept for w in world.desired)
-    message = (
-        f"a trainer has paused the fleet at its address until {pause.until}, or until it resumes"
-        f" it: {done} of {len(world.desired)} workers are paused"
-    )
-    return Verdict(PAUSED, is_true=True, reason="PausedByTrainer", message=message)
-
-
-def _degraded(world: World) -> Verdict | None:
-    """Return which workers serve weights that are too old (spec.staleness)."""
-    whys = order.stale(world)
-    stale = [w for w in world.desired if w.name in whys]
-    if not stale:
-        return None
-    first = stale[0].name
-    message = f"{len(stale)} workers serve weights that are too old; {first}: {whys[first]}"
-    return Verdict(DEGRADED, is_true=True, reason="StaleServing", message=message)
-
-
-def _adapters_failed(world: World) -> Verdict | None:
-    """Return which adapters could not be loaded; the model is served without them."""
-    found = adapters.failed(world)
-    if not found:
-        return None
-    worker, one, problem = found[0]
-    message = (
-        f"{len(found)} adapters of workers are not as declared; {worker.name} does not serve"
-        f" {one.name} {one.version}: {problem.code}: {problem.message}"
-    )
-    return Verdict(DEGRADED, is_true=True, reason="AdaptersFailed", message=message)
 
 
 def _stalled(world: World, rollout: Rollout | None) -> Verdict | None:

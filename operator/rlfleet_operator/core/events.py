@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from rlfleet_operator.core.conditions import STALLED
 from rlfleet_operator.core.rollout import (
     CANARY_HOLD,
     COMPLETED,
@@ -12,6 +11,7 @@ from rlfleet_operator.core.rollout import (
     ROLLED_BACK,
     Reason,
 )
+from rlfleet_operator.core.verdict import STALLED
 from rlfleet_operator.core.worker import Phase
 from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
 

@@ -23,9 +23,8 @@ from rlfleet_operator.core.world import World
 from rlfleet_operator.resource_status import (
     PastRollout,
     RolloutStatus,
-    RolloutTimings,
-    Spread,
 )
+from rlfleet_operator.resource_timings import RolloutTimings, Spread
 
 _STEPS = ("prepare", "pause", "flush", "reload", "verify", "resume", "window")
 PREPARING, UPDATING, WAITING = "Preparing", "Updating", "Waiting"

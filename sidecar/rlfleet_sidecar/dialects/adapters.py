@@ -6,17 +6,18 @@ with.
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import PlainTextResponse, Response
 
 from rlfleet_contract.loaded import AdapterName, AdapterReport
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bodies import Parsed
+from rlfleet_sidecar.dialects.library import Library
 from rlfleet_sidecar.dialects.meaning import adapter_status_of
-from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, refusal, told
-from rlfleet_sidecar.dialects.trainer import Trainer
+from rlfleet_sidecar.dialects.replies import DialectRoute, refusal, told
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.parts import part_of
 
 router = APIRouter(route_class=DialectRoute)
 
@@ -40,46 +41,52 @@ class UnloadBody(_Body):
     """A name that shall be forgotten."""
 
 
+async def library_of(request: Request) -> Library:
+    """Find the adapters of the worker that this application is about."""
+    return part_of(request, Library)
+
+
+Shelf = Annotated[Library, Depends(library_of)]
 Load = Annotated[LoadBody, Depends(Parsed(LoadBody))]
 
 
 @router.post("/load_lora_adapter")
-async def load(worker: Worker, body: Load) -> Response:
+async def load(library: Shelf, body: Load) -> Response:
     """Load an adapter, over whatever has its name, as prime-rl does."""
     try:
-        adapter = await worker.load_adapter(body.lora_name, body.lora_path)
+        adapter = await library.load(body.lora_name, body.lora_path)
     except SidecarError as error:
         return refusal(error, adapter_status_of(error.code))
     return told(status="ok", **_shown(adapter))
 
 
 @router.post("/skyrl/v1/load_lora_adapter")
-async def load_skyrl(worker: Worker, body: Load) -> Response:
+async def load_skyrl(library: Shelf, body: Load) -> Response:
     """Load an adapter, over whatever has its name, as SkyRL does."""
-    adapter = await worker.load_adapter(body.lora_name, body.lora_path)
+    adapter = await library.load(body.lora_name, body.lora_path)
     return told(status="ok", lora_name=adapter.name, lora_int_id=adapter.number, **_shown(adapter))
 
 
 @router.post("/v1/load_lora_adapter")
-async def load_vllm(worker: Worker, body: Load) -> Response:
+async def load_vllm(library: Shelf, body: Load) -> Response:
     """Load an adapter; one of the same name is replaced if ``load_inplace`` says so."""
-    demand_new(worker, body)
-    adapter = await worker.load_adapter(body.lora_name, body.lora_path)
+    demand_new(library, body)
+    adapter = await library.load(body.lora_name, body.lora_path)
     return PlainTextResponse(f"Success: LoRA adapter '{adapter.name}' added successfully.")
 
 
 @router.post("/v1/unload_lora_adapter")
 async def unload(
-    worker: Worker, body: Annotated[UnloadBody, Depends(Parsed(UnloadBody))]
+    library: Shelf, body: Annotated[UnloadBody, Depends(Parsed(UnloadBody))]
 ) -> Response:
     """Forget a name; it is no error if nobody has it."""
-    await worker.unload_adapter(body.lora_name)
+    await library.unload(body.lora_name)
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
 
-def demand_new(worker: Trainer, body: LoadBody) -> None:
+def demand_new(library: Library, body: LoadBody) -> None:
     """See, as vLLM does, that a name is not taken by another adapter unawares."""
-    known = worker.adapter(body.lora_name)
+    known = library.known(body.lora_name)
     is_taken = known is not None and known.is_loaded and known.path != body.lora_path
     if is_taken and not body.load_inplace:
         raise SidecarError(

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from uuid import uuid4
 
-from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.api import BASE_VERSION
-from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.models import (
     FlushRequest,
     KVCache,
@@ -28,8 +26,6 @@ from rlfleet_contract.models import (
     WorkerReport,
 )
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.adapters.decide import demand_undeclared
-from rlfleet_sidecar.adapters.tend import Adapters
 from rlfleet_sidecar.bounds import within
 from rlfleet_sidecar.dialects import meaning
 from rlfleet_sidecar.engine import Engine, Relayed
@@ -62,10 +58,8 @@ class Trainer:
         engine: Engine,
         journal: Journal,
         fencing: Fencing,
-        adapters: Adapters,
         transfer: Transfer,
     ) -> None:
-        self._adapters = adapters
         self._settings = settings
         self._layout = Layout.of(settings.weights_path)
         self._engine = engine
@@ -201,35 +195,6 @@ class Trainer:
         self._fencing.demand_unled(meaning.PREFIX)
         async with within(Code.FLUSH_FAILED, _FLUSH_S):
             return await self._engine.reset_cache(reset_running=reset_running)
-
-    def adapter(self, name: str) -> AdapterReport | None:
-        """Tell what is known of an adapter; refuses if adapters are the spec's to change."""
-        known = self._adapters.reports(self.state.boot)
-        demand_undeclared(known)
-        return next((adapter for adapter in known if adapter.name == name), None)
-
-    async def load_adapter(self, name: str, directory: str) -> AdapterReport:
-        """Wait for an adapter, check it and serve it under a name, whatever had it before."""
-        self.adapter(name)
-        await self._fencing.unfenced(
-            LoadAdapterRequest(
-                operation=meaning.PREFIX + uuid4().hex[:12],
-                name=name,
-                version=meaning.adapter_version(directory),
-                path=directory,
-                wait_s=self._settings.trainer_adapter_wait_s,
-            )
-        )
-        return self.adapter(name) or AdapterReport(name=name)
-
-    async def unload_adapter(self, name: str) -> None:
-        """Serve a name no more; it is no error if it is not served."""
-        known = self.adapter(name)
-        version = (known and known.version) or meaning.UNNAMED
-        operation = meaning.PREFIX + uuid4().hex[:12]
-        await self._fencing.unfenced(
-            UnloadAdapterRequest(operation=operation, name=name, version=version)
-        )
 
     async def world_size(self, *, include_dp: bool = True) -> int:
         """Tell how many ranks the engine has."""

@@ -7,8 +7,9 @@ import pytest
 
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import CHECKPOINT_CODES, Code
-from rlfleet_operator.core.conditions import MESSAGE_LIMIT, Verdict, dated, verdicts
+from rlfleet_operator.core.conditions import MESSAGE_LIMIT, dated, verdicts
 from rlfleet_operator.core.current import current
+from rlfleet_operator.core.verdict import Verdict
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_status import Condition
 from tests.workers import MOMENT, pod, problem, recorded, worker, world

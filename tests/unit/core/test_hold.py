@@ -8,9 +8,9 @@ import pytest
 from rlfleet_contract.models import KVCache, PauseMode, Stage, Verb
 from rlfleet_contract.problems import Code
 from rlfleet_operator.core.actions import Command, Flush, Pause, Resume, Update
+from rlfleet_operator.core.obey import Fate
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout import served
-from rlfleet_operator.core.simulate import Fate
 from rlfleet_operator.core.status import status_of
 from rlfleet_operator.core.status_rollout import time_of
 from rlfleet_operator.core.world import World

@@ -8,8 +8,9 @@ import pytest
 from rlfleet_contract.models import Stage, Verb
 from rlfleet_contract.proof import Proof
 from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod, Prepare, Update
+from rlfleet_operator.core.obey import Fate
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.simulate import Fate, recorded, settled
+from rlfleet_operator.core.simulate import recorded, settled
 from rlfleet_operator.core.world import World
 from tests import fleets, workers
 from tests.proofs import proof

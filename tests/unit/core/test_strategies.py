@@ -8,8 +8,9 @@ import pytest
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from rlfleet_operator.core.actions import Update
+from rlfleet_operator.core.obey import Fate
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.simulate import Fate, carried_out, recorded, run, settled
+from rlfleet_operator.core.simulate import carried_out, recorded, run, settled
 from rlfleet_operator.core.world import World
 from rlfleet_operator.resource_rollout import RolloutSpec
 from tests import fleets

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from rlfleet_operator.core.current import is_wished
+from rlfleet_operator.core.obey import Fate
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout import Reason, of_record
-from rlfleet_operator.core.simulate import Fate, recorded
+from rlfleet_operator.core.simulate import recorded
 from rlfleet_operator.core.status import patch_of, status_of
 from rlfleet_operator.core.world import World
 from rlfleet_operator.resource_status import RolloutStatus, TrainerTarget

@@ -1,0 +1,160 @@
+"""How a worker of a simulation is once it has obeyed a command.
+
+A version is Good, is Refused by the checkpoint check, or Breaks the engine that loads it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+
+from rlfleet_contract.loaded import AdapterReport
+from rlfleet_contract.models import Change, Stage, Timings, Verb
+from rlfleet_contract.problems import Code, Problem
+from rlfleet_contract.proof import Evidence, Proof
+from rlfleet_operator.core.actions import (
+    AdapterCommand,
+    Command,
+    Flush,
+    LoadAdapter,
+    Pause,
+    Prepare,
+    Resume,
+    Update,
+)
+from rlfleet_operator.core.world import Worker
+
+
+class Fate(StrEnum):
+    """What becomes of a worker that is given a version."""
+
+    GOOD = "Good"
+    REFUSED = "Refused"
+    BREAKS = "Breaks"
+
+
+def adapted(worker: Worker, command: AdapterCommand) -> Worker:
+    """Carry out a command about an adapter; each can be loaded here."""
+    if worker.report is None:
+        return worker
+    kept = [one for one in worker.report.adapters if one.name != command.name]
+    if isinstance(command, LoadAdapter):
+        loaded = {"name": command.name, "version": command.version, "path": command.path}
+        kept.append(AdapterReport(**loaded, is_loaded=True, is_declared=True))
+    return replace(worker, report=worker.report.model_copy(update={"adapters": kept}))
+
+
+def obeyed(worker: Worker, command: Command, fates: Mapping[str, Fate]) -> Worker:
+    """Carry out a command about weights."""
+    match command:
+        case Prepare():
+            return _prepared(worker, command, fates)
+        case Update():
+            return _updated(worker, command, fates)
+        case Resume():
+            return _resumed(worker, command)
+        case Pause():
+            return _paused(worker)
+        case Flush():
+            return _told(worker, flushed=command.operation)
+
+
+def _prepared(worker: Worker, action: Prepare, fates: Mapping[str, Fate]) -> Worker:
+    if worker.report is None:
+        return worker
+    if fates.get(action.version, Fate.GOOD) is Fate.REFUSED:
+        refusal = Problem.of(
+            Code.CHECKPOINT_INVALID,
+            "model.safetensors is truncated",
+            version=action.version,
+            operation=action.operation,
+        )
+        return replace(worker, report=worker.report.model_copy(update={"refusal": refusal}))
+    change = {"prepared": action.version, "refusal": None}
+    return replace(worker, report=worker.report.model_copy(update=change))
+
+
+def _proof(worker: Worker, version: str) -> Proof:
+    return Proof(
+        version=version,
+        boot=(worker.report.boot if worker.report else None) or "",
+        verified_by=(Evidence.PROBE,),
+        tokens=f"answers of {version}"[:64],
+    )
+
+
+def _updated(worker: Worker, action: Update, fates: Mapping[str, Fate]) -> Worker:
+    report = worker.report
+    if report is None or report.prepared != action.version:
+        return worker
+    if report.proved == action.version and report.stage in {Stage.PROVED, Stage.OPEN}:
+        return _opened(worker, action) if action.through is Verb.RESUME else worker
+    if action.through is Verb.PAUSE:
+        is_paused = report.stage in {Stage.OPEN, Stage.PROVED}
+        change: dict[str, object] = {"stage": Stage.PAUSED, "paused_s": 0.0} if is_paused else {}
+        return replace(worker, report=report.model_copy(update=change))
+    if fates.get(action.version, Fate.GOOD) is Fate.BREAKS:
+        return _broken(worker, action)
+    loaded = {
+        "stage": Stage.PROVED,
+        "proved": action.version,
+        "proof": _proof(worker, action.version),
+        "installed": action.version,
+        "failure": None,
+    }
+    worker = replace(worker, report=report.model_copy(update=loaded))
+    return _opened(worker, action) if action.through is Verb.RESUME else worker
+
+
+def _broken(worker: Worker, action: Update) -> Worker:
+    failure = Problem.of(
+        Code.PROOF_FAILED,
+        "the probe differs",
+        version=action.version,
+        operation=action.operation,
+    )
+    change: dict[str, object] = {
+        "stage": Stage.DOUBT,
+        "proved": None,
+        "proof": None,
+        "installed": action.version,
+        "failure": failure,
+        "paused_s": None,
+    }
+    report = worker.report.model_copy(update=change) if worker.report else None
+    return replace(worker, report=report)
+
+
+def _opened(worker: Worker, action: Update) -> Worker:
+    if worker.report is None or worker.report.stage is Stage.OPEN:
+        return worker
+    change: dict[str, object] = {
+        "stage": Stage.OPEN,
+        "paused_s": None,
+        "last_change": Change(
+            operation=action.operation,
+            version=action.version,
+            finished_at=0.0,
+            timings=Timings(window_s=0.25),
+        ),
+    }
+    return replace(worker, report=worker.report.model_copy(update=change))
+
+
+def _paused(worker: Worker) -> Worker:
+    is_able = worker.report is not None and worker.report.stage in {Stage.OPEN, Stage.PROVED}
+    return _told(worker, stage=Stage.PAUSED, paused_s=0.0) if is_able else worker
+
+
+def _told(worker: Worker, **change: object) -> Worker:
+    report = worker.report.model_copy(update=change) if worker.report else None
+    return replace(worker, report=report)
+
+
+def _resumed(worker: Worker, action: Resume) -> Worker:
+    report = worker.report
+    if report is None or report.proved != action.version:
+        return worker
+    if report.stage not in {Stage.PAUSED, Stage.PROVED}:
+        return worker
+    change: dict[str, object] = {"stage": Stage.OPEN, "paused_s": None}
+    return replace(worker, report=report.model_copy(update=change))

@@ -1,0 +1,66 @@
+"""One condition before it is dated, and those that only sometimes are."""
+
+from dataclasses import dataclass
+
+from rlfleet_operator.core import adapters, order
+from rlfleet_operator.core.world import World
+
+READY = "Ready"
+RECONCILING = "Reconciling"
+STALLED = "Stalled"
+DEGRADED = "Degraded"
+PAUSED = "Paused"
+SYNCED = "WeightsSynced"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One condition before it is dated."""
+
+    type: str
+    is_true: bool
+    reason: str
+    message: str
+
+
+def sometimes(world: World) -> tuple[Verdict, ...]:
+    """Return what is worth a word of the fleet while it is so."""
+    found = (_paused(world), _degraded(world) or _adapters_failed(world))
+    return tuple(verdict for verdict in found if verdict is not None)
+
+
+def _paused(world: World) -> Verdict | None:
+    """Return until when the fleet is paused, and by whom."""
+    pause = world.pause
+    if pause is None:
+        return None
+    done = sum(w.is_kept for w in world.desired)
+    message = (
+        f"a trainer has paused the fleet at its address until {pause.until}, or until it resumes"
+        f" it: {done} of {len(world.desired)} workers are paused"
+    )
+    return Verdict(PAUSED, is_true=True, reason="PausedByTrainer", message=message)
+
+
+def _degraded(world: World) -> Verdict | None:
+    """Return which workers serve weights that are too old (spec.staleness)."""
+    whys = order.stale(world)
+    stale = [w for w in world.desired if w.name in whys]
+    if not stale:
+        return None
+    first = stale[0].name
+    message = f"{len(stale)} workers serve weights that are too old; {first}: {whys[first]}"
+    return Verdict(DEGRADED, is_true=True, reason="StaleServing", message=message)
+
+
+def _adapters_failed(world: World) -> Verdict | None:
+    """Return which adapters could not be loaded; the model is served without them."""
+    found = adapters.failed(world)
+    if not found:
+        return None
+    worker, one, problem = found[0]
+    message = (
+        f"{len(found)} adapters of workers are not as declared; {worker.name} does not serve"
+        f" {one.name} {one.version}: {problem.code}: {problem.message}"
+    )
+    return Verdict(DEGRADED, is_true=True, reason="AdaptersFailed", message=message)

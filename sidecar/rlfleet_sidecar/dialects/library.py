@@ -1,0 +1,56 @@
+"""A worker's adapters as trainers see them, who know neither operations nor versions."""
+
+from uuid import uuid4
+
+from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.loaded import AdapterReport
+from rlfleet_sidecar.adapters.decide import demand_undeclared
+from rlfleet_sidecar.adapters.tend import Adapters
+from rlfleet_sidecar.dialects import meaning
+from rlfleet_sidecar.fencing import Fencing
+from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.settings import Settings
+
+
+class Library:
+    """Loads and unloads by the same commands as anybody without a fence."""
+
+    def __init__(
+        self, settings: Settings, journal: Journal, fencing: Fencing, adapters: Adapters
+    ) -> None:
+        self._settings = settings
+        self._journal = journal
+        self._fencing = fencing
+        self._adapters = adapters
+
+    def known(self, name: str) -> AdapterReport | None:
+        """Tell what is known of an adapter; refuses if adapters are the spec's to change."""
+        known = self._adapters.reports(self._journal.state.boot)
+        demand_undeclared(known)
+        return next((adapter for adapter in known if adapter.name == name), None)
+
+    async def load(self, name: str, directory: str) -> AdapterReport:
+        """Wait for an adapter, check it and serve it under a name, whatever had it before."""
+        self.known(name)
+        await self._fencing.unfenced(
+            LoadAdapterRequest(
+                operation=_operation(),
+                name=name,
+                version=meaning.adapter_version(directory),
+                path=directory,
+                wait_s=self._settings.trainer_adapter_wait_s,
+            )
+        )
+        return self.known(name) or AdapterReport(name=name)
+
+    async def unload(self, name: str) -> None:
+        """Serve a name no more; it is no error if it is not served."""
+        known = self.known(name)
+        version = (known and known.version) or meaning.UNNAMED
+        await self._fencing.unfenced(
+            UnloadAdapterRequest(operation=_operation(), name=name, version=version)
+        )
+
+
+def _operation() -> str:
+    return meaning.PREFIX + uuid4().hex[:12]
