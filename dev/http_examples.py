@@ -190,6 +190,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"success": True, "new_version": "step-2"},
         new_version="step-2",
     ),
+    *adapter_examples.EXAMPLES,
     _dynamo(
         "update/init_weight_transfer_engine",
         {"message": "Weight transfer initialized"},
@@ -211,5 +212,4 @@ EXAMPLES: tuple[Example, ...] = (
         },
         weight_version="43",
     ),
-    *adapter_examples.EXAMPLES,
 )
