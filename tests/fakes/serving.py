@@ -58,6 +58,12 @@ class Listener:
         """End as a killed process does: connections break and work stops."""
         if self._server is None:
             return
+        for socket in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(socket.fileno())
+        # asyncio loses a connection whose server is closed between its acceptance and its
+        # transport; so nothing is accepted any more before the server is closed.
+        for _ in range(_ROUNDS):
+            await asyncio.sleep(0)
         self._server.close()
         for _ in range(_ROUNDS):
             self.hang_up()
