@@ -129,3 +129,26 @@ def test_a_trainer_with_one_url_changes_the_fleet_by_a_rollout(fleet: Fleet) -> 
     status, said = ask(fleet, "POST", update, '{"version": "nowhere", "timeout_s": 20}')
     assert (status, said["rollout"]["phase"]) == (502, "Refused"), said
     assert fleet.versions() == {"qwen-0": "step-1", "qwen-1": "step-1"}
+
+
+def test_a_trainer_pauses_changes_and_resumes_the_fleet_by_one_url(fleet: Fleet) -> None:
+    pods, update = fleet.identities(), api.UPDATE_WEIGHTS_PATH
+    fleet.patch(weightVersion=None)
+
+    with fleet.under_load() as tallies:
+        status, said = ask(fleet, "POST", "/v1/rl/pause", '{"mode": "keep"}')
+        assert status == 200, said
+        _, state = ask(fleet, "GET", api.STATE_PATH)
+        assert (state["paused"], state["paused_by"]) == (True, "trainer")
+        assert fleet.condition("Paused")["status"] == "True"
+        status, said = ask(fleet, "POST", update, '{"weight_dir": "/data/weights/step-2"}')
+        assert status == 200, said
+        _, state = ask(fleet, "GET", api.STATE_PATH)
+        assert (state["paused"], state["applied_version"]) == (True, "step-2")
+        status, said = ask(fleet, "POST", "/v1/rl/resume")
+        assert status == 200, said
+    seen = fleet.wait_serving("step-2")
+
+    assert tallies[0].lost == 0, tallies
+    assert (seen["readyReplicas"], fleet.identities()) == (2, pods)
+    assert ask(fleet, "POST", "/v1/rl/flush_cache")[0] == 409
