@@ -74,7 +74,7 @@ class Gate:
     @property
     def holding(self) -> Holding:
         """What the engine computes with, as the sidecar said last."""
-        (change,) = _CHANGES.unpack_from(self._map, _CHANGES_AT)
+        change = self._change
         at = _version_at(change)
         return Holding(self._map[at : at + _VERSION_BYTES].rstrip(b"\0"), change)
 
@@ -92,7 +92,7 @@ class Gate:
         """
         if self._is_on_trial:
             self.end_trial(is_proved=False)
-        change = self.holding.change + 1
+        change = self._change + 1
         at = _version_at(change)
         padded = version.encode().ljust(_VERSION_BYTES, b"\0")
         self._map[at : at + _VERSION_BYTES] = padded
@@ -100,7 +100,7 @@ class Gate:
 
     def end_trial(self, *, is_proved: bool) -> None:
         """Tell every process whether what the engine computes with was proved."""
-        change = self.holding.change
+        change = self._change
         proved, failed = _TRIALS.unpack_from(self._map, _TRIALS_AT)
         told = (change, failed) if is_proved else (proved, change)
         _TRIALS.pack_into(self._map, _TRIALS_AT, *told)
@@ -110,7 +110,7 @@ class Gate:
         proved, failed = _TRIALS.unpack_from(self._map, _TRIALS_AT)
         if 0 < failed >= began:
             return Standing.FAILED
-        return Standing.ON_TRIAL if self.holding.change > proved else Standing.PROVED
+        return Standing.ON_TRIAL if self._change > proved else Standing.PROVED
 
     async def settled(self, began: int) -> Standing:
         """Wait while something is on trial that an answer may come from; tell its end."""
@@ -119,9 +119,15 @@ class Gate:
         return standing
 
     @property
+    def _change(self) -> int:
+        """The count alone: it is asked for with each event of each stream."""
+        change: int = _CHANGES.unpack_from(self._map, _CHANGES_AT)[0]
+        return change
+
+    @property
     def _is_on_trial(self) -> bool:
         ended: int = max(_TRIALS.unpack_from(self._map, _TRIALS_AT))
-        return self.holding.change > ended
+        return self._change > ended
 
     def open(self) -> None:
         """Let requests pass, in every process."""
