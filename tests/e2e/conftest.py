@@ -11,7 +11,7 @@ from rlfleet_contract import api
 from rlfleet_contract.models import Stage
 from tests.contract.subject import Subject, Versions, client_of
 from tests.e2e.evidence import gathered
-from tests.e2e.scenario import FLEET, NAMESPACE, Fleet, Trainer, until
+from tests.e2e.scenario import FLEET, NAMESPACE, POD_S, Fleet, Trainer, until
 
 SOLO = "solo"
 
@@ -61,7 +61,7 @@ def fleet(made_fleet: Fleet) -> Fleet:
     made_fleet.reset("step-0", replicas=2)
     made_fleet.wait_synced()
     # A worker of an earlier test may still be draining.
-    until(lambda: len(made_fleet.pods()) == 2, 120, "two pods")
+    until(lambda: len(made_fleet.pods()) == 2, POD_S, "two pods")
     return made_fleet
 
 

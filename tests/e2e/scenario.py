@@ -23,6 +23,10 @@ TRAINER = Path(__file__).parent / "trainer.yaml"
 RECORD = Path(__file__).parent / "record.py"
 LONG = 700
 """Tokens of a request that takes several seconds: far longer than any pause of a test."""
+POD_S = 600
+"""How long a pod may take to go, and another in its place to begin. An engine that was killed
+gives its memory back at the kernel's pace: with two busy cores that took up to four minutes,
+and its container is not gone before."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +90,12 @@ class Fleet:
         patch = [{"op": "add", "path": path, "value": value} for path, value in spec.items()]
         self.shell.kubectl("patch", "rlf", self.name, "--type=json", "-p", json.dumps(patch))
 
-    def wait_synced(self, timeout_s: int = 300) -> dict[str, Any]:
+    def wait_synced(self, timeout_s: int = 2 * POD_S) -> dict[str, Any]:
         """Wait until every worker proved the declared version; return the status."""
         self.wait(self._is_synced, timeout_s, "WeightsSynced")
         return self.status()
 
-    def wait_phase(self, phase: str, timeout_s: int = 120) -> dict[str, Any]:
+    def wait_phase(self, phase: str, timeout_s: int = 300) -> dict[str, Any]:
         """Wait until the rollout is in a phase; return the status."""
         self.wait(lambda status: status["rollout"]["phase"] == phase, timeout_s, phase)
         return self.status()
@@ -100,7 +104,7 @@ class Fleet:
         """Wait until the rollout to a version is on record."""
         self.wait(lambda status: status["rollout"]["to"] == version, 60, f"{version} has begun")
 
-    def wait_serving(self, version: str, timeout_s: int = 120) -> dict[str, Any]:
+    def wait_serving(self, version: str, timeout_s: int = 300) -> dict[str, Any]:
         """Wait until every worker that takes traffic serves the version; return the status."""
         self.wait(lambda status: status["serving"] == version, timeout_s, f"serving {version}")
         return self.status()
@@ -127,7 +131,7 @@ class Fleet:
 
     def wait_stalled(self) -> dict[str, Any]:
         """Wait until the fleet says that it cannot go on; return the condition."""
-        self.shell.kubectl("wait", "--for=condition=Stalled", f"rlf/{self.name}", "--timeout=60s")
+        self.shell.kubectl("wait", "--for=condition=Stalled", f"rlf/{self.name}", "--timeout=180s")
         return self.condition("Stalled")
 
     # --- what there is to see -------------------------------------------------------------------

@@ -15,9 +15,9 @@ import pytest
 from dev import stage
 from dev.shell import Shell
 from tests.e2e.kills import kill_engine_core
-from tests.e2e.scenario import Fleet, Trainer, until
+from tests.e2e.scenario import POD_S, Fleet, Trainer, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 ADAPTER = Path(__file__).parent / "adapter.py"
 LORA, MODEL, POET = "lora", "qwen", "poet"
@@ -202,7 +202,7 @@ def test_a_late_joiner_and_a_restarted_engine_have_it_before_they_take_traffic(
     assert only(answers(lora, POET)) == before
 
     shell.kubectl("delete", "pod", "lora-1", "--wait=true")
-    until(lambda: lora.identities().get("lora-1", (uid, 0))[0] != uid, 120, "another lora-1")
+    until(lambda: lora.identities().get("lora-1", (uid, 0))[0] != uid, POD_S, "another lora-1")
     lora.wait(lambda status: status["readyReplicas"] == 2, 300, "the new lora-1 ready")
     assert only(answers(lora, POET)) == before
 

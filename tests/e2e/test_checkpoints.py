@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.scenario import Fleet, Trainer, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 HELP = """
 import hashlib, json, struct

@@ -38,4 +38,4 @@ from tests.contract.test_traffic import (  # noqa: F401
 from tests.contract.test_transcripts import test_a_client_is_answered_as_it_expects  # noqa: F401
 from tests.contract.test_verbs import *  # noqa: F403
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]

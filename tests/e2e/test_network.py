@@ -13,7 +13,7 @@ from rlfleet_contract import api
 from tests.e2e.scenario import Fleet
 from tests.tricks import HEADS, status, tricks_with
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 METHODS = ("GET", "POST", "PUT", "DELETE")
 DATA = re.compile(

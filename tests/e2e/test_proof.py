@@ -5,7 +5,7 @@ import pytest
 from tests.e2e.scenario import Fleet, Trainer
 from tests.e2e.test_checkpoints import HELP
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 NOISE = (
     HELP

@@ -4,7 +4,7 @@ import pytest
 
 from tests.e2e.scenario import Fleet, Trainer
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 
 @pytest.mark.parametrize("mode", ["Keep", "Wait"])

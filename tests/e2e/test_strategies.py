@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.history import History
 from tests.e2e.scenario import LONG, Fleet
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 OLD, NEW = "step-0", "step-1"
 STRATEGIES: dict[str, dict[str, Any]] = {

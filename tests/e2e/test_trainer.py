@@ -13,7 +13,7 @@ from rlfleet_contract import api
 from tests.e2e.kills import kill_engine_core
 from tests.e2e.scenario import NAMESPACE, Fleet, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 
 def drive(fleet: Fleet, worker: str, version: str) -> None:
