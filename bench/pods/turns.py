@@ -97,7 +97,8 @@ async def cell(
 
 
 def _session(url: str) -> aiohttp.ClientSession:
-    connector = aiohttp.TCPConnector(limit=0)
+    # vLLM's server closes what has been idle for 5 s, also while a request is on its way.
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)
     timeout = aiohttp.ClientTimeout(total=300)
     return aiohttp.ClientSession(url, connector=connector, timeout=timeout)
 
