@@ -4,14 +4,11 @@ vLLM's own marker is ``finish_reason: abort``: a client that knows it sends the 
 anew. The tokens stay, as vLLM leaves those of a request that it aborts.
 """
 
-import json
-from collections.abc import Mapping
+from typing import Any
 
 from rlfleet_engine.answers import compact
-
-_DATA = b"data: "
-_DONE = b"[DONE]"
-_BETWEEN = b"\n\n"
+from rlfleet_engine.events import BETWEEN, DONE, data_of, with_data
+from rlfleet_engine.fields import parsed
 
 
 class UnmarkableError(ValueError):
@@ -20,38 +17,28 @@ class UnmarkableError(ValueError):
 
 def marked(body: bytes) -> bytes:
     """Return a whole answer of which every choice ends with the marker."""
-    return compact(_ended(_parsed(body)))
+    answer = parsed(body)
+    choices = None if answer is None else answer.get("choices")
+    if answer is None or not isinstance(choices, list):
+        raise UnmarkableError("it has no choices")
+    return compact({**answer, "choices": [_ended(choice) for choice in choices]})
 
 
 def marked_events(events: bytes) -> bytes:
     """Return server-sent events in which every choice that ends does so with the marker."""
-    return _BETWEEN.join(_marked_event(event) for event in events.split(_BETWEEN))
+    return BETWEEN.join(_marked_event(event) for event in events.split(BETWEEN))
 
 
 def _marked_event(event: bytes) -> bytes:
-    data = event.strip().removeprefix(_DATA)
-    if not data or data == _DONE:
+    if not event.strip():
         return event
-    return _DATA + compact(_ended(_parsed(data)))
+    data = data_of(event)
+    if data is None:
+        raise UnmarkableError("it is an event of another kind")
+    return event if data == DONE else with_data(marked(data))
 
 
-def _parsed(body: bytes) -> Mapping[str, object]:
-    try:
-        parsed = json.loads(body)
-    except ValueError as error:
-        raise UnmarkableError("it is no JSON") from error
-    if not isinstance(parsed, dict) or not isinstance(parsed.get("choices"), list):
-        raise UnmarkableError("it has no choices")
-    return parsed
-
-
-def _ended(answer: Mapping[str, object]) -> Mapping[str, object]:
-    choices = answer["choices"]
-    assert isinstance(choices, list)  # noqa: S101 - _parsed saw to it
-    return {**answer, "choices": [_ended_choice(choice) for choice in choices]}
-
-
-def _ended_choice(choice: object) -> object:
+def _ended(choice: Any) -> Any:
     if not isinstance(choice, dict) or choice.get("finish_reason") is None:
         return choice
     return {**choice, "finish_reason": "abort"}

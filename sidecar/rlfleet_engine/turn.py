@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rlfleet_engine.answers import EVENT_STREAM, LENGTH, Header, Send, compact, error_of, resized
+from rlfleet_engine.events import BETWEEN, DONE, data_of, with_data
 from rlfleet_engine.vocabulary import Vocabulary
 
 
@@ -70,9 +71,6 @@ class Ask(Protocol):
 Turn = Callable[[bytes, Ask], Awaitable[Turned | Answered | None]]
 """Turns the body of one route's requests; None leaves it as it is. Raises FieldError."""
 
-_DONE = b"[DONE]"
-_DATA = b"data:"
-_BETWEEN = b"\n\n"
 _FAILED = 500
 _FAULTS = 400
 
@@ -119,7 +117,7 @@ class Returning:
         await self._send({**message, "body": body})
 
     async def _pass(self, message: Any) -> None:
-        *events, rest = (self._gathered + message.get("body", b"")).split(_BETWEEN)
+        *events, rest = (self._gathered + message.get("body", b"")).split(BETWEEN)
         more = message.get("more_body", False)
         self._gathered, rest = (rest, b"") if more else (b"", rest)
         body = b"".join(map(self._event, events)) + rest
@@ -128,9 +126,9 @@ class Returning:
 
     def _event(self, event: bytes) -> bytes:
         """Turn one event; after one that cannot be turned, nothing but the stream's end."""
-        data = event.removeprefix(_DATA).strip()
-        if not event.startswith(_DATA) or data == _DONE:
-            return event + _BETWEEN
+        data = data_of(event)
+        if data is None or data == DONE:
+            return event + BETWEEN
         if self._is_over:
             return b""
         try:
@@ -138,7 +136,7 @@ class Returning:
         except UnusableError as error:
             self._is_over = True
             turned = _unusable(error)
-        return _DATA + b" " + turned + _BETWEEN
+        return with_data(turned) + BETWEEN
 
 
 def _is_stream(headers: list[Header]) -> bool:

@@ -1,0 +1,16 @@
+"""Server-sent events as vLLM words them: one line of data each."""
+
+BETWEEN = b"\n\n"
+DONE = b"[DONE]"
+"""The data of a stream's last event."""
+_DATA = b"data:"
+
+
+def data_of(event: bytes) -> bytes | None:
+    """Return the data of an event; None if it is of another kind."""
+    return event.removeprefix(_DATA).strip() if event.startswith(_DATA) else None
+
+
+def with_data(data: bytes) -> bytes:
+    """Return an event with this data, without what lies between it and the next."""
+    return _DATA + b" " + data
