@@ -21,7 +21,10 @@ WITHIN_S = 30.0
 """How soon after the fault everything has to be as without it."""
 REST_S = 3.0
 """How long nothing may be written then."""
-TRIES = 3
+TRIES = 5
+"""How often a request that does not come each time is waited for."""
+REFERENCES = 3
+"""How many runs without faults tell which requests come, and what an end is."""
 _SETTLE_S = 1.5
 _QUIET_S = 0.7
 _START_S = 15.0
@@ -46,12 +49,12 @@ class Reference:
 
     workload: str
     places: list[Place]
-    """Requests that came in both runs."""
+    """Requests that came in each run."""
     end: dict[str, str]
     masked: set[str]
     reloads: dict[str, int]
     seconds: float
-    """From its first act to its end, in the slower run."""
+    """From its first act to its end, in the slowest run."""
 
 
 @dataclass(slots=True)
@@ -76,18 +79,20 @@ class Outcome:
 
 
 async def reference(stage: Stage, workload: str) -> Reference:
-    """Run a workload twice without faults; StepFailed when it does not end well by itself."""
-    first, second = [await run(stage, workload, None, None) for _ in range(2)]
-    for one in (first, second):
+    """Run a workload without faults; StepFailed when it does not end well by itself."""
+    runs = [await run(stage, workload, None, None) for _ in range(REFERENCES)]
+    for one in runs:
         if one.broken:
             raise StepFailed(f"{workload} without faults: {one.broken}\n{one.log}")
+    first, *others = runs
+    changing = set().union(*(endstate.unstable(first.end, one.end) for one in others))
     return Reference(
         workload,
-        [place for place in first.places if place in set(second.places)],
+        [place for place in first.places if all(place in set(one.places) for one in others)],
         first.end,
-        endstate.unstable(first.end, second.end) | _free(workload, first.end),
-        {n: max(r.reloads.get(n, 0) for r in (first, second)) for n in first.reloads},
-        max(first.act_seconds, second.act_seconds),
+        changing | _free(workload, first.end),
+        {name: max(one.reloads.get(name, 0) for one in runs) for name in first.reloads},
+        max(one.act_seconds for one in runs),
     )
 
 
