@@ -13,3 +13,19 @@ class Example(NamedTuple):
     status: int = 200
     has_more: bool = False
     """Whether the answer holds more than is shown."""
+
+    @property
+    def route(self) -> str:
+        """Method and path."""
+        return self.request.partition("?")[0]
+
+
+def agrees(example: Example, status: int, text: str, reply: Any) -> bool:
+    """Tell whether a reply, as text and as what its JSON says, is what the example shows."""
+    if status != example.status:
+        return False
+    if isinstance(example.answer, str):
+        return example.answer in text
+    if example.has_more:
+        return isinstance(reply, dict) and reply | example.answer == reply
+    return bool(reply == example.answer)

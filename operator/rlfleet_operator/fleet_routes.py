@@ -21,6 +21,7 @@ from rlfleet_operator.adapters.pods import FleetKey
 from rlfleet_operator.core import answers
 from rlfleet_operator.core.answers import Course, Heard
 from rlfleet_operator.core.trainer_pause import Asked, asked_from, record_of_pause, refused
+from rlfleet_operator.core.trainer_routes import OFFERS
 from rlfleet_operator.core.trainers import (
     MEANINGS,
     Fault,
@@ -86,15 +87,17 @@ class FleetRoutes:
     def _app(self) -> web.Application:
         app = web.Application(middlewares=[self._guarded], client_max_size=_BODY_LIMIT)
         base = "/fleets/{namespace}/{name}"
-        app.router.add_get(f"{base}/v1/rl/workers", self._workers, name="workers")
-        app.router.add_get(f"{base}/v1/rl/state", self._state, name="state")
-        for name, handler in (
-            ("update_weights", self._update),
-            ("pause", self._pause),
-            ("resume", self._resume),
-            ("flush_cache", self._flush),
-        ):
-            app.router.add_post(f"{base}/v1/rl/{name}", handler, name=name)
+        handlers: dict[str, Handler] = {
+            "workers": self._workers,
+            "state": self._state,
+            "update_weights": self._update,
+            "pause": self._pause,
+            "resume": self._resume,
+            "flush_cache": self._flush,
+        }
+        for name, offer in OFFERS.items():
+            path = f"{base}/v1/rl/{name}"
+            app.router.add_route(offer.method, path, handlers[name], name=name)
         app.router.add_route("*", base + "/{rest:.*}", _nowhere, name="none")
         return app
 

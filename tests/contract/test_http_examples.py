@@ -1,10 +1,16 @@
-"""What docs/reference/http.md shows is what a worker answers, from its first call to the last."""
+"""What docs/reference/http.md shows of sidecar and engine is what they answer, first to last."""
 
 from typing import Any
 
+import httpx
 from fastapi.routing import APIRoute
 
+from dev import engine_examples
+from dev.http_example import agrees
 from dev.http_examples import EXAMPLES
+from rlfleet_contract import api
+from rlfleet_engine.chat import TOKENS_PATH
+from rlfleet_engine.guard import ALWAYS, GATED, Route, route_of
 from rlfleet_sidecar.app import OPEN, ROUTERS
 from rlfleet_sidecar.dialects import dynamo
 from tests.contract.subject import Subject
@@ -24,17 +30,42 @@ def placed(value: Any, weights: str) -> Any:
 async def test_each_example_is_answered_as_it_is_shown(subject: Subject) -> None:
     for example in EXAMPLES:
         method, _, path = example.request.partition(" ")
-        reply = await subject.admin.request(
-            method, path, json=placed(example.body, subject.weights)
-        )
-        told = f"{example.request}: {reply.status_code} {reply.text}"
-        assert reply.status_code == example.status, told
-        if isinstance(example.answer, str):
-            assert example.answer in reply.text, told
-        elif example.has_more:
-            assert reply.json() | example.answer == reply.json(), told
-        else:
-            assert reply.json() == example.answer, told
+        sent = placed(example.body, subject.weights)
+        reply = await subject.admin.request(method, path, json=sent)
+        assert agrees(example, reply.status_code, reply.text, content_of(reply)), told(reply)
+
+
+async def test_an_engine_answers_as_it_is_shown(subject: Subject) -> None:
+    """On real vLLM too: what its clients send, and the telling part of what they hear."""
+    await subject.serve(subject.versions.first)
+
+    for example in engine_examples.EXAMPLES:
+        method, _, path = example.request.partition(" ")
+        reply = await subject.engine.request(method, path, json=named(example.body, subject))
+        shown = example._replace(answer=named(example.answer, subject))
+        assert agrees(shown, reply.status_code, reply.text, content_of(reply)), told(reply)
+
+
+def named(value: Any, subject: Subject) -> Any:
+    """Put the engine's own name for its model where the examples say qwen."""
+    is_named = isinstance(value, dict) and value.get("model") == "qwen"
+    return value | {"model": subject.model_name} if is_named else value
+
+
+def content_of(reply: httpx.Response) -> Any:
+    is_json = reply.headers.get("content-type", "").startswith("application/json")
+    return reply.json() if is_json else None
+
+
+def told(reply: httpx.Response) -> str:
+    return f"{reply.request.method} {reply.request.url}: {reply.status_code} {reply.text}"
+
+
+def test_each_data_route_has_an_example() -> None:
+    shown = {example.request.split()[1] for example in engine_examples.EXAMPLES}
+
+    assert {route_of(path.encode()) for path in shown} == set(Route) - {Route.CONTROL}
+    assert ALWAYS | GATED | {api.LIVENESS_PATH, TOKENS_PATH} <= shown
 
 
 def test_each_route_has_an_example_and_each_example_a_route() -> None:

@@ -6,6 +6,9 @@ on a quiet machine ends it first. test_rollout.py shows the same under a steady 
 
 import pytest
 
+from tests.contract.test_http_examples import (  # noqa: F401
+    test_an_engine_answers_as_it_is_shown,
+)
 from tests.contract.test_renderers import *  # noqa: F403
 from tests.contract.test_salts import (  # noqa: F401
     prompt,

@@ -147,6 +147,7 @@ class FakeEngine:
         query = parse_qs(scope.get("query_string", b"").decode())
         answers: dict[tuple[str, str], Callable[[], Awaitable[None]]] = {
             ("GET", "/health"): lambda: _json(send, 200, {}),
+            ("GET", "/version"): lambda: _json(send, 200, {"version": "0.32.0"}),
             ("GET", "/v1/models"): lambda: self._models(send),
             ("GET", "/is_paused"): lambda: self._told_paused(send),
             ("GET", "/get_world_size"): lambda: _json(
@@ -284,7 +285,7 @@ class FakeEngine:
         return made
 
     async def _models(self, send: Send) -> None:
-        await _json(send, 200, {"data": await cards(self.models)})
+        await _json(send, 200, {"object": "list", "data": await cards(self.models)})
 
     async def _metrics(self, send: Send) -> None:
         headers = [(b"content-type", b"text/plain; version=1.0.0; charset=utf-8")]
