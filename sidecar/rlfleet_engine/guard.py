@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from rlfleet_contract import api
 
@@ -30,12 +30,15 @@ class Route(Enum):
 
 
 _LIVENESS = api.LIVENESS_PATH
-_ALWAYS = frozenset({"/health", "/metrics", "/version", "/v1/models"})
-_GATED = frozenset({"/detokenize", "/inference/v1/generate", "/tokenize"})
+ALWAYS = frozenset({"/health", "/metrics", "/version", "/v1/models"})
+GATED = frozenset({"/detokenize", "/inference/v1/generate", "/tokenize"})
 _DATA_PREFIX = "/v1/"
 _NEVER = frozenset({"/v1/load_lora_adapter", "/v1/unload_lora_adapter"})
 _PLAIN = re.compile(r"(/[A-Za-z0-9._~:@+,=-]+)+")
-_FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
+_OWN = frozenset(map(ip_address, ("127.0.0.1", "::1")))
+_FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip", b"x-request-id"})
+_MESH = (b"x-envoy-", b"l5d-")
+"""What Envoy (Istio) and Linkerd put into requests that they hand on."""
 
 
 @lru_cache(maxsize=1024)
@@ -46,30 +49,42 @@ def route_of(raw_path: bytes, root_path: str = "") -> Route:
         return Route.CONTROL
     if path == _LIVENESS:
         return Route.LIVENESS
-    if path in _ALWAYS:
+    if path in ALWAYS:
         return Route.ALWAYS
-    if path in _GATED or (path.startswith(_DATA_PREFIX) and path.lower() not in _NEVER):
+    if path in GATED or (path.startswith(_DATA_PREFIX) and path.lower() not in _NEVER):
         return Route.GATED
     return Route.CONTROL
 
 
+def is_local(client: object, server: object, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Tell whether the peer is in this pod, by both ends of its connection.
+
+    A peer without an address (Unix socket) is not, nor is one that says it forwards:
+    uvicorn may have taken its address from a header, and a proxy in the pod is not who asks.
+    Not every loopback address is a peer's: a mesh's proxy speaks from 127.0.0.6 for others.
+    """
+    if _address(client) not in _OWN or not _is_loopback(server):
+        return False
+    return not any(name in _FORWARDED or name.startswith(_MESH) for name, _ in headers)
+
+
+def _is_loopback(end: object) -> bool:
+    address = _address(end)
+    return address is not None and address.is_loopback
+
+
+def _address(end: object) -> IPv4Address | IPv6Address | None:
+    """Return the address of one end of a connection, which ASGI has with its port."""
+    if not isinstance(end, tuple | list) or not end or not isinstance(end[0], str):
+        return None
+    return _parsed(end[0])
+
+
 @lru_cache(maxsize=1024)
-def _is_loopback_address(host: str) -> bool:
+def _parsed(host: str) -> IPv4Address | IPv6Address | None:
     try:
         address = ip_address(host)
     except ValueError:
-        return False
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped.is_loopback
-    return address.is_loopback
-
-
-def is_local(client: object, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Tell whether the peer is in this pod.
-
-    A peer without an address (Unix socket) is not, nor is one that says it forwards:
-    uvicorn may have taken its address from a header.
-    """
-    if not isinstance(client, tuple | list) or not client or not isinstance(client[0], str):
-        return False
-    return _is_loopback_address(client[0]) and not any(name in _FORWARDED for name, _ in headers)
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address

@@ -122,7 +122,7 @@ class Extension:
             await app(scope, receive, Reply(send, self._gate, holding, demand))
 
     async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not is_local(scope.get("client"), scope["headers"]):
+        if not _is_local(scope):
             await refuse(scope, send)
             return
         match (scope["type"], scope.get("method"), scope["path"]):
@@ -183,8 +183,11 @@ def _own_gate() -> Gate:
 
 
 def _is_probe(scope: Scope) -> bool:
-    headers = scope["headers"]
-    return any(name == _PROBE for name, _ in headers) and is_local(scope.get("client"), headers)
+    return any(name == _PROBE for name, _ in scope["headers"]) and _is_local(scope)
+
+
+def _is_local(scope: Scope) -> bool:
+    return is_local(scope.get("client"), scope.get("server"), scope["headers"])
 
 
 async def _too_large(send: Send, limit: int) -> None:

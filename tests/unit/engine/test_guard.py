@@ -111,7 +111,8 @@ def test_under_a_root_path_nothing_is_a_data_route(path: str) -> None:
 
 PEERS: dict[str, tuple[Any, bool]] = {
     "loopback": (("127.0.0.1", 4000), True),
-    "all of loopback": (("127.9.8.7", 4000), True),
+    "a mesh's proxy": (("127.0.0.6", 4000), False),
+    "another address of loopback": (("127.9.8.7", 4000), False),
     "IPv6 loopback": (("::1", 4000), True),
     "mapped loopback": (("::ffff:127.0.0.1", 4000), True),
     "a list": (["127.0.0.1", 4000], True),
@@ -127,11 +128,32 @@ PEERS: dict[str, tuple[Any, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("client", "expected"), PEERS.values(), ids=PEERS)
-def test_only_loopback_peers_are_in_this_pod(client: object, expected: bool) -> None:  # noqa: FBT001
-    assert is_local(client, [(b"host", b"x")]) is expected
+OWN = ("127.0.0.1", 8000)
 
 
-@pytest.mark.parametrize("header", [b"x-forwarded-for", b"forwarded", b"x-real-ip"])
+@pytest.mark.parametrize(("peer", "expected"), PEERS.values(), ids=PEERS)
+def test_only_loopback_peers_are_in_this_pod(peer: object, expected: bool) -> None:  # noqa: FBT001
+    assert is_local(peer, OWN, [(b"host", b"x")]) is expected
+
+
+@pytest.mark.parametrize(("end", "expected"), PEERS.values(), ids=PEERS)
+def test_only_at_loopback_this_pod_is_called_by_itself(end: object, expected: bool) -> None:  # noqa: FBT001
+    is_loopback = expected or end in (("127.0.0.6", 4000), ("127.9.8.7", 4000))
+
+    assert is_local(OWN, end, [(b"host", b"x")]) is is_loopback
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"x-forwarded-for",
+        b"forwarded",
+        b"x-real-ip",
+        b"via",
+        b"x-request-id",
+        b"x-envoy-attempt-count",
+        b"l5d-dst-canonical",
+    ],
+)
 def test_a_peer_that_forwards_is_not_in_this_pod(header: bytes) -> None:
-    assert not is_local(("127.0.0.1", 1), [(header, b"127.0.0.1")])
+    assert not is_local(OWN, OWN, [(header, b"127.0.0.1")])

@@ -51,7 +51,7 @@ class Probes:
             await liveness.tell(scope, send)
 
         transport = httpx.ASGITransport(application)
-        self.client = httpx.AsyncClient(transport=transport, base_url="http://engine")
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
     async def probe(self) -> tuple[int, bytes]:
         async with asyncio.timeout(1):
@@ -141,7 +141,7 @@ async def test_what_was_asked_before_a_change_does_not_count_after_it(
 async def test_from_the_network_it_is_the_extension_that_answers(engine: Engine) -> None:
     extension = Extension(engine.answer, engine.gate)
     transport = httpx.ASGITransport(extension, client=("10.244.0.1", 4000))
-    async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         reply = await client.get("/liveness")
 
     assert (reply.status_code, reply.content) == OK

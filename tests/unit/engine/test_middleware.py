@@ -51,7 +51,7 @@ class Engine:
 
     def client(self, peer: tuple[str, int]) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(self.extension, client=peer)
-        return httpx.AsyncClient(transport=transport, base_url="http://engine")
+        return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
 
 @pytest.fixture

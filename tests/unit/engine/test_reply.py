@@ -34,7 +34,7 @@ class Engine:
         app.add_api_route("/v1/{path}", self.answer, methods=["GET", "POST"])
         app.add_api_route("/tokenize", self.answer, methods=["POST"])
         self.client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(Extension(app, self.gate)), base_url="http://engine"
+            transport=httpx.ASGITransport(Extension(app, self.gate)), base_url="http://127.0.0.1"
         )
 
     async def answer(self, request: Request, path: str = "") -> Response:
@@ -94,7 +94,8 @@ async def test_while_nobody_has_named_a_version_none_is_told(tmp_path: Path) -> 
     engine.gate = Gate(tmp_path / "other", "boot-2")
     engine.gate.open()
     client = httpx.AsyncClient(
-        transport=httpx.ASGITransport(Extension(FastAPI(), engine.gate)), base_url="http://engine"
+        transport=httpx.ASGITransport(Extension(FastAPI(), engine.gate)),
+        base_url="http://127.0.0.1",
     )
 
     assert versions(await client.post("/v1/completions")) == (None, None)
@@ -228,7 +229,9 @@ async def test_a_gate_that_is_closed_while_a_body_comes_holds_its_request(engine
 
 async def test_a_body_beyond_all_bounds_is_refused(engine: Engine) -> None:
     extension = Extension(engine.app, engine.gate, max_body_bytes=len(b'{"cache_salt":""}'))
-    client = httpx.AsyncClient(transport=httpx.ASGITransport(extension), base_url="http://engine")
+    client = httpx.AsyncClient(
+        transport=httpx.ASGITransport(extension), base_url="http://127.0.0.1"
+    )
 
     replies = [
         await client.post("/v1/completions", json={"cache_salt": "a" * size}) for size in (0, 1)

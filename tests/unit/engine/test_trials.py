@@ -30,7 +30,7 @@ class Engine:
         self.app = app = FastAPI()
         app.add_api_route("/v1/{path}", self.answer, methods=["POST"])
         self.client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(Extension(app, self.gate)), base_url="http://engine"
+            transport=httpx.ASGITransport(Extension(app, self.gate)), base_url="http://127.0.0.1"
         )
 
     async def answer(self, path: str) -> Response:

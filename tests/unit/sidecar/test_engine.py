@@ -47,7 +47,7 @@ async def test_an_engine_is_alive_when_its_extension_says_so(
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    async with Engine("http://engine", httpx.ASGITransport(tell)) as engine:
+    async with Engine("http://127.0.0.1", httpx.ASGITransport(tell)) as engine:
         assert await engine.is_alive(SOON_S) is is_alive
 
 
