@@ -30,14 +30,23 @@ class FleetPauses:
     def __init__(self, view: FleetView) -> None:
         """Work by this view of the fleets."""
         self._view = view
+        self._begun: set[asyncio.Task[Answer]] = set()
 
     async def pause(self, key: FleetKey, token: str, asked: Asked) -> Answer:
         """Have every worker paused; if some do not pause, those that did are resumed.
 
         A fleet that was held before stays so: its trainer may be in the midst of a change.
+        Once begun it is brought to its end, though the client may have gone: nobody else would
+        resume those that paused.
         """
+        pausing = asyncio.create_task(self._pause(key, token, asked))
+        self._begun.add(pausing)
+        pausing.add_done_callback(self._begun.discard)
+        return await asyncio.shield(pausing)
+
+    async def _pause(self, key: FleetKey, token: str, asked: Asked) -> Answer:
         fresh = f"fleet-pause-{uuid4().hex[:12]}"
-        fleet = await asyncio.shield(self._paused(key, asked, fresh))
+        fleet = await self._paused(key, asked, fresh)
         known = fleet.pause_at(time.time())
         operation = known.operation if known else fresh
         limit_s = asked.timeout_s or fleet.spec.rollout.timeouts.pause_seconds + _MARGIN_S
@@ -50,8 +59,7 @@ class FleetPauses:
         fleet, workers, is_done = await self._seen(key, token, limit_s, _is_paused, is_over)
         if is_done or operation != fresh:
             return _told(fleet, workers, _is_paused, "are paused")
-        # To its end, though the client may have gone: nobody else would.
-        fleet = await asyncio.shield(self._withdrawn(key, operation))
+        fleet = await self._withdrawn(key, operation)
         return _told(fleet, workers, _is_paused, "paused", "those that did are resumed")
 
     async def resume(self, key: FleetKey, token: str, asked: Asked) -> Answer:

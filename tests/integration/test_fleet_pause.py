@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from dev import apiserver
@@ -158,6 +159,25 @@ async def test_a_pause_that_fails_on_one_leaves_nobody_paused(
 
     await until(is_undone, 20)
     assert (await trainer.asks(replica, "GET", "state")).body["paused"] is False
+
+
+async def test_a_pause_whose_client_went_away_is_withdrawn_all_the_same(
+    replica: Replica, node: HollowNode, fleet: Fleet, trainer: Trainer
+) -> None:
+    node.worker("qwen-1").engine.behaviour = Behaviour(pause_s=20)
+
+    with pytest.raises(httpx.ReadTimeout):
+        await trainer.asks(replica, "POST", "pause", json={"timeout_s": 3}, timeout=1)
+
+    async def is_undone() -> bool:
+        return gates(node)[0] and (await fleet.status()).get("trainerPause", {}).get("ending", True)
+
+    await until(lambda: _has_recorded(fleet), 5)
+    await until(is_undone, 15)
+
+
+async def _has_recorded(fleet: Fleet) -> bool:
+    return "trainerPause" in await fleet.status()
 
 
 async def test_a_fleet_that_is_held_stays_so_when_a_second_pause_fails(
