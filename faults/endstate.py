@@ -123,7 +123,8 @@ def _is_told(fleet: Json) -> bool:
     if any(c["observedGeneration"] != now for c in conditions):
         return False
     told = {c["type"] for c in conditions if c["status"] == "True"}
-    return "Stalled" in told or {"Ready", "WeightsSynced"} <= told
+    is_over = "Stalled" in told or {"Ready", "WeightsSynced"} <= told
+    return is_over and "Reconciling" not in told
 
 
 def differences(wanted: dict[str, str], found: dict[str, str], masked: set[str]) -> list[str]:

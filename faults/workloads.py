@@ -77,6 +77,11 @@ def _proves(cell: Cell, version: str) -> bool:
     return any(w is not None and w.state.get("proved") == version for w in written)
 
 
+async def _has_begun(cell: Cell, version: str) -> bool:
+    """Tell whether a worker has changed, or none will: an engine that fails stops a rollout."""
+    return _proves(cell, version) or _condition(await cell.get(FLEET), "Stalled")
+
+
 async def _nothing(_cell: Cell) -> None:
     return
 
@@ -109,10 +114,7 @@ async def _scale_up_in_rollout(cell: Cell) -> None:
 async def _scale_down_in_rollout(cell: Cell) -> None:
     await cell.patch(FLEET, weightVersion="step-2")
 
-    async def has_begun() -> bool:
-        return _proves(cell, "step-2")
-
-    await until(has_begun, "a worker has changed")
+    await until(lambda: _has_begun(cell, "step-2"), "a worker has changed")
     await cell.patch(FLEET, replicas=2)
 
 
@@ -135,10 +137,7 @@ async def _delete_in_rollout(cell: Cell) -> None:
 async def _supersede(cell: Cell) -> None:
     await cell.patch(FLEET, weightVersion="step-2")
 
-    async def has_begun() -> bool:
-        return _proves(cell, "step-2")
-
-    await until(has_begun, "a worker has changed")
+    await until(lambda: _has_begun(cell, "step-2"), "a worker has changed")
     await cell.patch(FLEET, weightVersion="step-3")
 
 
@@ -222,7 +221,14 @@ WORKLOADS = {
         Workload("barrier", _fleet(strategy="Barrier"), _change, _synced, is_barrier=True),
         Workload("canary", _fleet(strategy="Canary"), _change, _synced),
         Workload("held", _fleet(), _held, _synced),
-        Workload("rollback", _fleet(onFailure="Rollback"), _breaking, _is_rolled_back),
+        # Whichever worker loads it first is named, and goes there and back.
+        Workload(
+            "rollback",
+            _fleet(onFailure="Rollback"),
+            _breaking,
+            _is_rolled_back,
+            free=r"status\..*message$|journal\.failure",
+        ),
         Workload("two-fleets", _two_fleets, _two_change, _both_synced),
     )
 }
