@@ -71,13 +71,15 @@ class Contacts:
         token: Callable[[], Awaitable[str]],
         renew: Callable[[], Awaitable[str]],
         taken: Callable[[], Taken | None],
+        sign: Callable[[], int | None],
     ) -> None:
         """Share ``limit`` with other fleets; ``renew`` reads the admin token anew.
 
-        ``taken`` tells the fleet and its epoch while it is driven from here.
+        ``taken`` tells the fleet and its epoch while it is driven from here, ``sign`` the epoch
+        that keeps the workers' changes alive, None while none shall be.
         """
         self._limit, self._poll_s, self._wake = limit, poll_s, wake
-        self._token, self._renew, self._taken = token, renew, taken
+        self._token, self._renew, self._taken, self._sign = token, renew, taken, sign
         self._numbers = Numbers()
         self._by_name: dict[str, Contact] = {}
         self._restless: set[str] = set()
@@ -130,6 +132,11 @@ class Contacts:
             retry_at=contact.retry_at,
         )
 
+    @property
+    def heard_epoch(self) -> int:
+        """The highest epoch above ours that a worker has told of; 0 if none did."""
+        return max((contact.outrun_by for contact in self._by_name.values()), default=0)
+
     def have_all_answered(self) -> bool:
         """Tell whether every worker that can be asked was asked once."""
         return all(c.answered or c.pod.terminating for c in self._by_name.values())
@@ -155,9 +162,7 @@ class Contacts:
 
     async def _ask(self, contact: Contact) -> None:
         try:
-            taken = self._taken()
-            epoch = None if taken is None else taken.epoch
-            report = await contact.client.state(await self._token(), epoch, self._target)
+            report = await contact.client.state(await self._token(), self._sign(), self._target)
         except OperatorError as error:
             await self._unanswered(contact, error)
         else:
@@ -204,7 +209,8 @@ class Contacts:
         contact.outrun_by = epoch
         metrics.STALE_EPOCHS.inc()
         extra = {"worker": contact.pod.name, "epoch": taken.epoch, "seen": epoch}
-        _log.error("a worker has a later driver; nothing more is sent to it from here", extra=extra)
+        _log.error("a worker has heard of a later driver", extra=extra)
+        self._wake()
 
     # --- commands -------------------------------------------------------------------------------
 

@@ -14,16 +14,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from rlfleet_operator import execute
 from rlfleet_operator.adapters import metrics
-from rlfleet_operator.adapters.kube import Kube, fleet_path, is_newer
-from rlfleet_operator.adapters.lease import Term
-from rlfleet_operator.adapters.pods import FleetKey, Pods
+from rlfleet_operator.adapters.kube import fleet_path, is_newer
+from rlfleet_operator.adapters.pods import FleetKey
 from rlfleet_operator.contacts import Contacts
 from rlfleet_operator.core import events, manifests
 from rlfleet_operator.core.actions import Action, AnyCommand
@@ -34,8 +33,8 @@ from rlfleet_operator.core.status import patch_of, status_of
 from rlfleet_operator.core.world import Fleet, World, fleet_from, worker_name
 from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError
 from rlfleet_operator.resource_status import FleetStatus
-from rlfleet_operator.settings import Settings
-from rlfleet_operator.wire import Taken
+from rlfleet_operator.services import Services
+from rlfleet_operator.wire import Taken, epoch_for
 
 _log = logging.getLogger(__name__)
 
@@ -44,24 +43,14 @@ _WRITE_INTERVAL_S = 1.1
 _SURROUNDINGS_S = 60.0
 """How often Services, Secret and PodDisruptionBudget are looked after at rest."""
 _ERROR_PAUSE_S = 2.0
+_STUCK_S = 15.0
+"""Passes that have failed for so long are no sign of life any more."""
 _REST_SHARE = 3.0
 """How many times longer than it planned a loop rests: the largest fleet takes a quarter of it."""
 _POD_BATCH = 128
 """How many pods are written before it is looked again whether they still have to be."""
 _ACQUAINT_S = 3.0
 """How long a new driver waits for each worker's first answer before it tells how the fleet is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What all fleets share."""
-
-    kube: Kube
-    pods: Pods
-    settings: Settings
-    limit: asyncio.Semaphore
-    term: Term
-    """For which this process leads; ``kube`` writes under it."""
 
 
 class Driver:
@@ -84,6 +73,10 @@ class Driver:
         """Whether somebody wrote the object in between: it has to be read anew."""
         self._taken: Taken | None = None
         """UID of the fleet that was taken over, and its epoch then."""
+        self._is_asked = False
+        """Whether anybody asks anything of the workers."""
+        self._failing_since: float | None = None
+        """Since when no pass has come to its end, by the monotonic clock."""
         self._acquainted_by = time.monotonic() + _ACQUAINT_S
         self._surrounded: tuple[int, float] = (-1, 0.0)
         """Generation and time at which the surroundings were last seen to be right."""
@@ -100,6 +93,7 @@ class Driver:
             self._admin_token,
             self._renew_token,
             lambda: self._taken,
+            self._sign,
         )
 
     @property
@@ -152,7 +146,7 @@ class Driver:
         """Make one pass; whatever fails in it, the loop goes on."""
         try:
             with metrics.RECONCILE.time():
-                return await self._pass()
+                wait_s = await self._pass()
         except (Missing, NotLeading):
             raise
         except Conflict:
@@ -161,7 +155,20 @@ class Driver:
         except (OperatorError, ValidationError) as error:
             extra = {"namespace": self.key[0], "fleet": self.key[1], "error": str(error)}
             _log.warning("a pass over a fleet failed", extra=extra)
+            self._failing_since = self._failing_since or time.monotonic()
             return _ERROR_PAUSE_S
+        else:
+            self._failing_since = None
+            return wait_s
+
+    def _sign(self) -> int | None:
+        """Return the epoch that keeps workers' changes alive; None while nobody goes on with them.
+
+        A driver that cannot write its status sends no command, and must not have them wait for it.
+        """
+        since = self._failing_since
+        is_stuck = since is not None and time.monotonic() - since > _STUCK_S
+        return self._taken.epoch if self._taken and self._is_asked and not is_stuck else None
 
     async def _pass(self) -> float:
         if self._is_outrun:
@@ -169,10 +176,13 @@ class Driver:
             self._is_outrun = False
         fleet = fleet_from(self._raw)
         if fleet.deleting:
+            # Somebody else's finalizer may hold it for long: no sign of ours keeps a change alive.
+            await self._contacts.close()
             return _SURROUNDINGS_S
-        epoch = self._epoch_for(fleet)
+        epoch = epoch_for(fleet, self._taken, self._contacts.heard_epoch)
         await self._look_after_surroundings(fleet)
-        pods = self._own_pods(fleet)
+        pods = self._services.pods.owned(self.key, fleet.uid)
+        self._is_asked = fleet.target is not None or fleet.pause_at(time.time()) is not None
         await self._contacts.follow(pods, self._services.settings.admin_port, fleet.target)
         if self._taken is None and not self._is_acquainted():
             return self._acquainted_by - time.monotonic()
@@ -192,22 +202,9 @@ class Driver:
         self._thought_s = time.monotonic() - begun
         return world, step, status
 
-    def _epoch_for(self, fleet: Fleet) -> int:
-        """Return the epoch that our next status carries; NotLeading when a later driver is seen."""
-        seen = fleet.status.epoch
-        if self._taken is None or self._taken[0] != fleet.uid:
-            return seen + 1
-        if seen > self._taken[1]:
-            raise NotLeading(f"epoch {seen} is another's: ours is {self._taken[1]}")
-        return self._taken[1]
-
     def _is_acquainted(self) -> bool:
         """Tell whether each worker has answered, or had its time to: silence is no news."""
         return self._contacts.have_all_answered() or time.monotonic() >= self._acquainted_by
-
-    def _own_pods(self, fleet: Fleet) -> dict[str, Any]:
-        found = self._services.pods.of(self.key)
-        return {name: pod for name, pod in found.items() if pod.owner_uid == fleet.uid}
 
     def _observe(self, fleet: Fleet, pods: Mapping[str, Any]) -> World:
         ordinals = {pod.ordinal for pod in pods.values()} | set(range(fleet.spec.replicas))

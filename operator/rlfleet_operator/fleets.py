@@ -15,8 +15,9 @@ from rlfleet_operator.adapters.kube import Credentials, Json, Kube, fleets_path,
 from rlfleet_operator.adapters.lease import Election, LeaseElection, Term, Unopposed
 from rlfleet_operator.adapters.pods import FleetKey, Pods
 from rlfleet_operator.core.world import Pod
-from rlfleet_operator.driver import Driver, Services
+from rlfleet_operator.driver import Driver
 from rlfleet_operator.errors import OperatorError
+from rlfleet_operator.services import Services
 from rlfleet_operator.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -81,8 +82,7 @@ class Fleets:
     def pods_of(self, key: FleetKey) -> dict[str, Pod]:
         """Return the pods that belong to a fleet, by name."""
         raw = self._raws.get(key)
-        uid = raw["metadata"]["uid"] if raw else None
-        return {n: pod for n, pod in self._pods.of(key).items() if pod.owner_uid == uid}
+        return self._pods.owned(key, raw["metadata"]["uid"] if raw else None)
 
     async def news(self, key: FleetKey, within_s: float) -> None:
         """Return when there is something new of a fleet, or after ``within_s`` seconds."""

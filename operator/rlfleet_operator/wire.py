@@ -27,6 +27,8 @@ from rlfleet_operator.core.actions import (
     UnloadAdapter,
     Update,
 )
+from rlfleet_operator.core.world import Fleet
+from rlfleet_operator.errors import NotLeading
 from rlfleet_operator.resource_rollout import RolloutSpec
 
 AdapterBody = LoadAdapterRequest | UnloadAdapterRequest
@@ -39,6 +41,23 @@ class Taken(NamedTuple):
     fleet: str
     """Its UID."""
     epoch: int
+
+
+def epoch_for(fleet: Fleet, taken: Taken | None, heard: int) -> int:
+    """Return the epoch that a driver's next status carries.
+
+    ``heard`` is the highest above ours that its workers have told of. If status does not know
+    it, it is nobody's: status was restored from a backup, or a stranger gave a number. Whoever
+    drives had written it there before a worker heard it, and then our own write conflicts.
+
+    Raises NotLeading when a later driver is seen.
+    """
+    seen = fleet.status.epoch
+    if taken is None or taken.fleet != fleet.uid:
+        return max(seen, heard) + 1
+    if seen > taken.epoch:
+        raise NotLeading(f"epoch {seen} is another's: ours is {taken.epoch}")
+    return heard + 1 if heard > taken.epoch else taken.epoch
 
 
 @dataclass(slots=True)

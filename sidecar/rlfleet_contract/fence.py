@@ -6,6 +6,9 @@ from pydantic import Field, StringConstraints
 
 from rlfleet_contract.base import Request
 
+MAX_EPOCH = 2**53 - 1
+"""Any JSON reader keeps it; a worker that had heard of more could be led by nobody."""
+
 
 class Fence(Request):
     """Who sends a command, and to whom: a sidecar carries out nothing of an older driver.
@@ -18,7 +21,7 @@ class Fence(Request):
     """UID of the fleet, so that a namesake's driver is refused."""
     pod: Annotated[str, StringConstraints(max_length=64)]
     """UID of the pod that is meant: its successor at the same address is another worker."""
-    epoch: int = Field(ge=0)
+    epoch: int = Field(ge=0, le=MAX_EPOCH)
     """Raised by compare-and-swap in the fleet's status whenever a driver takes over."""
     sequence: int = Field(ge=0)
     """Counts the commands of one epoch to one worker; a repeat carries the same number."""

@@ -242,6 +242,8 @@ class WorkerReport(Reply):
     expires_s: float | None = None
     """How long the sidecar still waits for a sign of the driver, in seconds, before it ends
     the change by itself; None while it is in none, or carries out a command."""
+    operation: str | None = None
+    """Of the change that it is in, if a driver with an epoch leads that; else None."""
     flushed: str | None = None
     """The operation whose flush emptied the caches last; None while no gate is closed for it."""
     epoch: int | None = None

@@ -41,6 +41,13 @@ class Leadership:
             return 0.0
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
+    @property
+    def operation(self) -> str | None:
+        """Of the change that a driver with an epoch leads; None of anybody else's, or at rest."""
+        lead = self._journal.lead
+        is_led = lead is not None and lead.epoch is not None
+        return lead.operation if lead is not None and is_led else None
+
     def take(self, operation: str, epoch: int | None, ttl_s: float | None) -> None:
         """Begin a command of a change; the next write of the journal tells it.
 

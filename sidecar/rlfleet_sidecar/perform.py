@@ -111,6 +111,7 @@ class Performer:
             in_flight=0 if gate is None else gate.waiting + gate.in_flight,
             paused_s=_rounded(journal.paused_s),
             expires_s=_rounded(self._leadership.rest_s),
+            operation=self._leadership.operation,
             flushed=self._steps.flushed,
             epoch=journal.heard.epoch,
             refusal=journal.refusal,

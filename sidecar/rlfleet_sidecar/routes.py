@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response
 
 from rlfleet_contract import api
+from rlfleet_contract.fence import MAX_EPOCH
 from rlfleet_contract.models import (
     FlushRequest,
     PauseRequest,
@@ -47,7 +48,7 @@ def told(answer: Answer) -> Response:
 async def state(
     worker: Worker,
     performer: Annotated[Performer, Depends(performer_of)],
-    epoch: Annotated[int | None, Header(alias=api.EPOCH_HEADER, ge=0)] = None,
+    epoch: Annotated[int | None, Header(alias=api.EPOCH_HEADER, ge=0, le=MAX_EPOCH)] = None,
     target: Annotated[str | None, Header(alias=api.TARGET_HEADER, max_length=128)] = None,
 ) -> WorkerReport:
     """Tell all that the worker knows of itself; with an epoch it is a sign of its driver."""

@@ -27,7 +27,9 @@ async def token() -> str:
 
 @pytest.fixture
 async def contacts(fake: Worker) -> AsyncIterator[Contacts]:
-    kept = Contacts(asyncio.Semaphore(4), 0.05, lambda: None, token, token, lambda: DRIVER)
+    kept = Contacts(
+        asyncio.Semaphore(4), 0.05, lambda: None, token, token, lambda: DRIVER, lambda: DRIVER.epoch
+    )
     host, _, port = fake.admin_url.removeprefix("http://").partition(":")
     await kept.follow({NAME: workers.pod(0, address=host)}, int(port))
     yield kept

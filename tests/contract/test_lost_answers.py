@@ -87,7 +87,9 @@ async def driven(fake: Worker, subject: Subject, tmp_path: Path) -> AsyncIterato
     wire = Wire(fake)
     await wire.listener.start()
     taken = Taken("f-1", 3)
-    contacts = Contacts(asyncio.Semaphore(4), 0.1, lambda: None, token, token, lambda: taken)
+    contacts = Contacts(
+        asyncio.Semaphore(4), 0.1, lambda: None, token, token, lambda: taken, lambda: taken.epoch
+    )
     pod = workers.pod(0, address="127.0.0.1")
     await contacts.follow({NAME: pod}, wire.listener.port)
     yield Driven(contacts, wire, tmp_path / "pod" / "state" / "worker.json")

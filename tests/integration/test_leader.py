@@ -13,8 +13,10 @@ import httpx
 import pytest
 
 from dev import apiserver
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage
 from rlfleet_operator.adapters.kube import Kube, fleet_path, lease_path
-from rlfleet_operator.errors import Missing
+from rlfleet_operator.errors import Missing, Refused
 from tests.fakes.engine import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
@@ -23,6 +25,8 @@ pytestmark = pytest.mark.integration
 
 LEASE = "rlfleet"
 CLEAN_S, ABRUPT_S = 3.0, 15.0
+STUCK_S = 25.0
+"""Longer than a driver may fail before it gives no sign of life any more."""
 SLOW = {"behaviour": Behaviour(reload_s=1.0)}
 
 
@@ -195,6 +199,83 @@ async def test_a_higher_epoch_makes_a_driver_end_and_the_leader_stand_again(
 
     assert (await fleet.synced())["epoch"] == 8
     assert "epoch 7 is another's" in replicas[0].log() + replicas[1].log()
+
+
+async def test_a_number_that_workers_know_and_status_does_not_is_outdone(
+    replicas: tuple[Replica, Replica], node: HollowNode, fleet: Fleet
+) -> None:
+    """As after a backup of the cluster was restored."""
+    await fleet.create(weightVersion="step-1")
+    await fleet.synced()
+
+    async with node.worker("qwen-0").client() as admin:
+        await admin.get(api.STATE_PATH, headers={api.EPOCH_HEADER: "41"})
+    await fleet.patch(weightVersion="step-2")
+
+    assert (await fleet.synced())["epoch"] == 42
+
+
+async def test_a_driver_that_cannot_write_keeps_no_change_alive(
+    replicas: tuple[Replica, Replica], node: HollowNode, fleet: Fleet
+) -> None:
+    await fleet.create(weightVersion="step-1", rollout={"strategy": "Barrier"})
+    await fleet.synced()
+    node.worker("qwen-1").engine.behaviour = Behaviour(pause_s=50)
+    await fleet.patch(weightVersion="step-2")
+    await until(lambda: _is_paused(node, "qwen-0"))
+
+    async with no_status_written(fleet):
+        await fleet.patch(statusWorkerLimit=7)
+        await asyncio.sleep(STUCK_S)
+        left_s = (await node.worker("qwen-0").report()).expires_s
+
+    assert left_s is not None
+    assert left_s < api.DEFAULT_TTL_S - 5
+
+
+async def _is_paused(node: HollowNode, name: str) -> bool:
+    return (await node.worker(name).report()).stage is Stage.PAUSED
+
+
+@asynccontextmanager
+async def no_status_written(fleet: Fleet) -> AsyncIterator[None]:
+    """Have the API server refuse what is written to the fleet's status."""
+    group, name = "/apis/admissionregistration.k8s.io/v1", f"no-status-{fleet.namespace}"
+    policies = f"{group}/validatingadmissionpolicies"
+    bindings = f"{group}/validatingadmissionpolicybindings"
+    rule = {
+        "apiGroups": ["rlfleet.dev"],
+        "apiVersions": ["*"],
+        "operations": ["UPDATE"],
+        "resources": ["rlinferencefleets/status"],
+    }
+    policy = {
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": f"object.metadata.namespace != '{fleet.namespace}'"}],
+        },
+    }
+    binding = {
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+    made = [await fleet.kube.create(policies, policy), await fleet.kube.create(bindings, binding)]
+
+    async def is_refused() -> bool:
+        try:
+            path = fleet_path(fleet.namespace, fleet.name) + "/status"
+            await fleet.kube.patch(path, {"status": {"selector": "x"}})
+        except Refused:
+            return True
+        return False
+
+    await until(is_refused)
+    try:
+        yield
+    finally:
+        for path, one in zip((policies, bindings), made, strict=True):
+            await fleet.kube.delete(f"{path}/{name}", one["metadata"]["uid"])
 
 
 async def test_a_lease_that_somebody_deletes_changes_no_leader(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rlfleet_contract.models import Stage
+from rlfleet_operator.adapters.kube import fleet_path
 from tests.fakes.engine import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
@@ -118,6 +119,43 @@ async def test_a_barrier_that_lost_its_operator_between_pause_and_load_goes_thro
 
     assert status["serving"] == "step-2"
     assert status["rollout"]["id"] == 2
+
+
+async def test_a_barrier_whose_version_leaves_the_spec_leaves_nobody_paused(
+    operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await begun(fleet, strategy="Barrier")
+    node.worker("qwen-2").engine.behaviour = Behaviour(reload_s=2)
+    await fleet.patch(weightVersion="step-2")
+    await until(lambda: _is_in(node, "qwen-0", Stage.PROVED))
+
+    await fleet.patch(weightVersion=None)
+    # Long before their time to live is over.
+    await until(lambda: _all_open(node), 15, fleet.describe)
+
+    assert (await proved(node))["qwen-0"] == "step-2"
+
+
+async def test_a_fleet_that_somebody_keeps_from_going_keeps_no_change_alive(
+    operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await begun(fleet, strategy="Barrier")
+    node.worker("qwen-2").engine.behaviour = Behaviour(pause_s=30)
+    path = fleet_path(fleet.namespace, fleet.name)
+    await fleet.kube.patch(path, {"metadata": {"finalizers": ["example.com/kept"]}})
+    await fleet.patch(weightVersion="step-2")
+    await until(lambda: _is_in(node, "qwen-0", Stage.PAUSED))
+
+    await fleet.kube.delete(path, (await fleet.get())["metadata"]["uid"])
+    await asyncio.sleep(1)
+    first = (await node.worker("qwen-0").report()).expires_s
+    await asyncio.sleep(3)
+    later = (await node.worker("qwen-0").report()).expires_s
+    await fleet.kube.patch(path, {"metadata": {"finalizers": None}})
+
+    assert first is not None
+    assert later is not None
+    assert later < first - 1
 
 
 async def _is_in(node: HollowNode, name: str, stage: Stage) -> bool:

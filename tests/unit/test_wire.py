@@ -6,7 +6,8 @@ import pytest
 
 from rlfleet_contract.models import PrepareRequest, UpdateRequest, Verb
 from rlfleet_operator.core.actions import Prepare, Resume, Update
-from rlfleet_operator.wire import Numbers, Taken, body_of
+from rlfleet_operator.errors import NotLeading
+from rlfleet_operator.wire import Numbers, Taken, body_of, epoch_for
 from tests import fleets
 
 TAKEN = Taken("fleet-uid", 3)
@@ -15,6 +16,36 @@ ROLLOUT = fleets.fleet().spec.rollout
 
 def prepare(**fields: Any) -> PrepareRequest:
     return PrepareRequest(**({"operation": "rollout-1", "version": "step-1"} | fields))
+
+
+@pytest.mark.parametrize(
+    ("seen", "taken", "heard", "epoch"),
+    [
+        (2, None, 0, 3),
+        (2, None, 9, 10),
+        (2, Taken("another", 2), 0, 3),
+        (3, Taken("f-1", 3), 0, 3),
+        (2, Taken("f-1", 3), 0, 3),
+        (3, Taken("f-1", 3), 9, 10),
+    ],
+    ids=[
+        "a new driver",
+        "a new driver whose workers know more",
+        "another fleet of that name",
+        "at rest",
+        "an old look",
+        "workers know more than status",
+    ],
+)
+def test_an_epoch_is_above_all_that_came_before(
+    seen: int, taken: Taken | None, heard: int, epoch: int
+) -> None:
+    assert epoch_for(fleets.fleet(status={"epoch": seen}), taken, heard) == epoch
+
+
+def test_whoever_sees_a_later_driver_is_none_any_more() -> None:
+    with pytest.raises(NotLeading, match="epoch 4 is another's: ours is 3"):
+        epoch_for(fleets.fleet(status={"epoch": 4}), Taken("f-1", 3), 9)
 
 
 def test_a_fence_says_who_sends_what_to_whom() -> None:

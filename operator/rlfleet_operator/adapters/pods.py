@@ -48,6 +48,10 @@ class Pods:
             found |= records.get(key, {})
         return found
 
+    def owned(self, key: FleetKey, uid: str | None) -> dict[str, Pod]:
+        """Return those of them that belong to the fleet of this UID."""
+        return {name: pod for name, pod in self.of(key).items() if pod.owner_uid == uid}
+
     async def run(self) -> None:
         """List and watch until cancelled."""
         await asyncio.gather(*(self._follow(path) for path in self._paths))

@@ -15,7 +15,7 @@ from rlfleet_operator.core.calls import CATCH_UP, is_prepared, prepare, resume, 
 from rlfleet_operator.core.failure import is_blocked
 from rlfleet_operator.core.goals import goal_of
 from rlfleet_operator.core.hold import held
-from rlfleet_operator.core.rollout import Rollout
+from rlfleet_operator.core.rollout import Rollout, of_record
 from rlfleet_operator.core.selection import is_canary, is_held, is_promoted
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_rollout import Strategy
@@ -26,9 +26,8 @@ def weights(world: World, rollout: Rollout | None) -> list[Command]:
     if world.pause is not None:
         return held(world, rollout, world.pause)
     if rollout is None:
-        ended = world.fleet.status.trainer_pause
         busy = _rolling(world, None)
-        return [*busy, *(_releases(world, None, ended.operation, busy) if ended else ())]
+        return [*busy, *_let_go(world, busy)]
     if world.fleet.spec.rollout.strategy is Strategy.BARRIER and rollout.is_active:
         return barrier(world, rollout)
     actions = _rolling(world, rollout)
@@ -99,6 +98,22 @@ def _is_out(worker: Worker) -> bool:
     if pod is None or not pod.weights_ready:
         return False
     return worker.is_changing or (pod.ready and not worker.is_live)
+
+
+def _let_go(world: World, others: Sequence[Command]) -> list[Command]:
+    """Return the way out of what was asked for, and is no more: a trainer's pause, a version.
+
+    A version leaves the spec in the middle of a Barrier, and nobody goes on with it; whom a
+    trainer has paused at its sidecar is the trainer's.
+    """
+    ended, recorded = world.fleet.status.trainer_pause, world.fleet.status.rollout
+    if ended is not None:
+        return _releases(world, None, ended.operation, others)
+    if recorded is None:
+        return []
+    operation = of_record(recorded).operation
+    left = {w.name for w in world.desired if w.report and w.report.operation == operation}
+    return [c for c in _releases(world, None, operation, others) if c.worker in left]
 
 
 def _releases(

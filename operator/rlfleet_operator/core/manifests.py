@@ -97,6 +97,8 @@ def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
         },
     }
     manifest = merged(manifest, _allowed_overrides(fleet.spec.template))
+    # The engine's start is known by its process 1: another's would never change.
+    manifest["spec"] |= {"shareProcessNamespace": False, "hostPID": False}
     mine = {TEMPLATE_ANNOTATION: template_hash(fleet)}
     manifest["metadata"]["annotations"] = manifest["metadata"].get("annotations", {}) | mine
     return manifest

@@ -238,3 +238,32 @@ def test_a_late_joiner_of_a_barrier_that_is_through_comes_alone() -> None:
     seen = barrier(served, worker(1, Stage.CLOSED, **READY))
 
     assert updates(seen) == {"qwen-1": Verb.RESUME}
+
+
+# --- a version that nobody asks for any more ------------------------------------------------------
+
+
+def unasked(*workers: Worker) -> World:
+    rules = {"strategy": "Barrier"}
+    return world(
+        *workers, weightVersion=None, rollout=rules, status=recorded("step-2", "Reloading")
+    )
+
+
+def test_who_waits_for_a_version_that_left_the_spec_serves_what_it_proved() -> None:
+    ours = {"operation": "rollout-1"}
+    seen = unasked(
+        worker(0, Stage.PAUSED, **PAUSED, **ours), worker(1, Stage.PROVED, **PROVED, **ours)
+    )
+
+    assert commands(seen) == [
+        Resume("qwen-0", "step-1", "rollout-1"),
+        Resume("qwen-1", "step-2", "rollout-1"),
+    ]
+
+
+def test_whom_a_trainer_has_paused_at_its_sidecar_is_left_to_it() -> None:
+    others = {"operation": "rollout-0"}
+    seen = unasked(worker(0, Stage.PAUSED, **PAUSED), worker(1, Stage.PROVED, **PROVED, **others))
+
+    assert commands(seen) == []

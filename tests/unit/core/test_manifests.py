@@ -75,6 +75,14 @@ def test_the_sidecar_is_a_native_one() -> None:
     assert (sidecar["name"], sidecar["restartPolicy"]) == ("sidecar", "Always")
 
 
+def test_an_engine_s_process_1_is_its_own_whatever_the_template_says() -> None:
+    """Its start is known by that: another's would go on when the engine starts anew."""
+    made = pod(template={"spec": {"shareProcessNamespace": True, "hostPID": True}})
+
+    assert not made["spec"]["shareProcessNamespace"]
+    assert not made["spec"]["hostPID"]
+
+
 def test_the_sidecar_is_told_whose_commands_are_meant_for_it() -> None:
     (sidecar,) = pod()["spec"]["initContainers"]
     told = {one["name"]: one for one in sidecar["env"]}
