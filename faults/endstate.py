@@ -7,7 +7,8 @@ from typing import Any
 
 from faults.cell import Cell
 from faults.monitor import is_ready
-from faults.workers import Kept, Written
+from faults.workers import Kept
+from rlfleet_contract.problems import Code
 from rlfleet_operator.adapters.kube import Json, budget_path, core_path, fleet_path
 from rlfleet_operator.errors import Missing
 
@@ -101,20 +102,20 @@ async def has_stopped_safely(cell: Cell) -> bool:
     What an engine answers, and that nobody in doubt is ready, is looked at all the time.
     """
     listed = await _listed(cell, fleet_path(cell.namespace, "").rstrip("/"))
-    stages = [written.state["stage"] for written in map(_written, _kept(cell)) if written]
-    return (
-        all(_is_told(fleet) for fleet in listed)
-        and len(stages) == len(cell.hollow())
-        and set(stages) <= {"Open", "Doubt"}
-    )
+    return all(map(_is_told, listed)) and all(map(_is_at_an_end, _kept(cell)))
 
 
 def _kept(cell: Cell) -> list[Kept]:
     return [cell.worker(name) for name in cell.hollow()]
 
 
-def _written(worker: Kept) -> Written | None:
-    return worker.written()
+def _is_at_an_end(worker: Kept) -> bool:
+    """Tell whether it serves, or is in doubt for good: another failure on the way is tried anew."""
+    written = worker.written()
+    if written is None:
+        return False
+    is_failed = (written.failure or {}).get("code") in {Code.RELOAD_FAILED, Code.PROOF_FAILED}
+    return written.state["stage"] == "Open" or (written.state["stage"] == "Doubt" and is_failed)
 
 
 def _is_told(fleet: Json) -> bool:
@@ -127,9 +128,12 @@ def _is_told(fleet: Json) -> bool:
     return is_over and "Reconciling" not in told
 
 
-def differences(wanted: dict[str, str], found: dict[str, str], masked: set[str]) -> list[str]:
-    """Tell in what ``found`` differs, path by path."""
-    paths = sorted((wanted.keys() | found.keys()) - masked)
+def differences(
+    wanted: dict[str, str], found: dict[str, str], masked: set[str], free: str
+) -> list[str]:
+    """Tell in what ``found`` differs, path by path, but for those that match ``free``."""
+    is_free = re.compile(free).search
+    paths = [path for path in sorted((wanted.keys() | found.keys()) - masked) if not is_free(path)]
     return [
         f"{path}: {found.get(path, 'absent')}, wanted {wanted.get(path, 'absent')}"
         for path in paths

@@ -1,7 +1,6 @@
 """One run of one workload, with a fault or without, and what its oracles say."""
 
 import asyncio
-import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,15 +89,10 @@ async def reference(stage: Stage, workload: str) -> Reference:
         workload,
         [place for place in first.places if all(place in set(one.places) for one in others)],
         first.end,
-        changing | _free(workload, first.end),
+        changing,
         {name: max(one.reloads.get(name, 0) for one in runs) for name in first.reloads},
         max(one.act_seconds for one in runs),
     )
-
-
-def _free(workload: str, end: dict[str, str]) -> set[str]:
-    pattern = re.compile(WORKLOADS[workload].free)
-    return {path for path in end if pattern.search(path)}
 
 
 async def struck(stage: Stage, plan: Plan, wanted: Reference) -> Outcome:
@@ -184,7 +178,8 @@ async def _differences(cell: Cell, wanted: Reference) -> list[str]:
         and await endstate.has_stopped_safely(cell)
     ):
         return []
-    return endstate.differences(wanted.end, await endstate.seen(cell), wanted.masked)
+    free = WORKLOADS[wanted.workload].free
+    return endstate.differences(wanted.end, await endstate.seen(cell), wanted.masked, free)
 
 
 async def _at_rest(cell: Cell) -> None:

@@ -227,7 +227,7 @@ WORKLOADS = {
             _fleet(onFailure="Rollback"),
             _breaking,
             _is_rolled_back,
-            free=r"status\..*message$|journal\.failure",
+            free=r"status\..*message$|journal\.failure|journal\.state\.prepared$",
         ),
         Workload("two-fleets", _two_fleets, _two_change, _both_synced),
     )

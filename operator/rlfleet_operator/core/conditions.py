@@ -156,7 +156,7 @@ def _stalled(world: World, rollout: Rollout | None) -> Verdict | None:
     if refusal is not None and not any(map(_is_moved, world.desired)):
         _worker, problem = refusal
         return Verdict(STALLED, is_true=True, reason=problem.code, message=problem.message)
-    broken = _quarantined(world)
+    broken = [w for w in _quarantined(world) if _is_given_up(w, rollout)]
     if broken and not _others_move(world, rollout):
         names = ", ".join(w.name for w in broken[:5])
         message = (
@@ -189,6 +189,14 @@ def _ended_badly(rollout: Rollout | None) -> Verdict | None:
 
 def _quarantined(world: World) -> list[Worker]:
     return [w for w in world.desired if w.stage is Stage.DOUBT]
+
+
+def _is_given_up(worker: Worker, rollout: Rollout | None) -> bool:
+    """Tell whether nothing more is tried on it: the version failed there, not the way to it."""
+    if rollout is None:
+        return True
+    versions = {rollout.to, rollout.fallback} - {""}
+    return any(worker.failed(version, rollout.operation) for version in versions)
 
 
 def _others_move(world: World, rollout: Rollout | None) -> bool:

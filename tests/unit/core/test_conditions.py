@@ -87,6 +87,22 @@ CASES: dict[str, tuple[World, dict[str, str]]] = {
             "Stalled": "RolloutFailed",
         },
     ),
+    "a worker in doubt that is still led back": (
+        world(
+            broken(0, failure=problem(Code.PAUSE_FAILED, "step-1", "rollout-2")),
+            worker(1, proved="step-1"),
+            weightVersion="step-2",
+            status=recorded(
+                "step-1", "Updating", id=2, asked="step-2", reason="Rollback", **{"from": "step-2"}
+            )
+            | {"target": "step-2"},
+        ),
+        {
+            "Ready": "InsufficientWorkers",
+            "WeightsSynced": "Quarantined",
+            "Reconciling": "RollingBack",
+        },
+    ),
     "a worker failed alone": (
         world(broken(0, failure=problem(Code.PROOF_FAILED)), worker(1, proved="step-2"), **TO_2),
         {
