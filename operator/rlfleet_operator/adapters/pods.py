@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable
 
 from rlfleet_operator.adapters.kube import Json, Kube, WatchEnded
-from rlfleet_operator.core.world import FLEET_LABEL, Pod, pod_from
+from rlfleet_operator.core.pod import pod_from
+from rlfleet_operator.core.world import FLEET_LABEL, Pod
 from rlfleet_operator.errors import OperatorError
 
 _log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """What is observed of one fleet at one moment, as frozen values.
 
-Raw Kubernetes objects stop here: ``fleet_from`` and ``pod_from`` parse them
-once, and everything behind this file sees only valid, typed values.
+Raw Kubernetes objects stop at ``fleet_from`` here and at ``pod_from`` in pod.py: they are
+parsed once, and everything behind sees only valid, typed values.
 """
 
 from collections.abc import Mapping
@@ -243,58 +243,3 @@ def fleet_from(raw: Raw) -> Fleet:
         status=FleetStatus.model_validate(raw.get("status") or {}),
         deleting="deletionTimestamp" in metadata,
     )
-
-
-def pod_from(raw: Raw) -> Pod | None:
-    """Parse a worker's pod; None when it is not labelled as one."""
-    metadata, status = raw["metadata"], raw.get("status") or {}
-    labels = metadata.get("labels") or {}
-    ordinal = labels.get(ORDINAL_LABEL, "")
-    if FLEET_LABEL not in labels or not ordinal.isdecimal():
-        return None
-    conditions = {c["type"]: c for c in status.get("conditions") or ()}
-    gate = conditions.get(READINESS_GATE)
-    return Pod(
-        name=metadata["name"],
-        uid=metadata["uid"],
-        ordinal=int(ordinal),
-        owner_uid=next((o["uid"] for o in metadata.get("ownerReferences") or ()), ""),
-        template_hash=(metadata.get("annotations") or {}).get(TEMPLATE_ANNOTATION, ""),
-        address=status.get("podIP"),
-        phase=status.get("phase", "Pending"),
-        ready=conditions.get("Ready", {}).get("status") == "True",
-        weights_ready=None if gate is None else gate["status"] == "True",
-        version_label=labels.get(VERSION_LABEL),
-        terminating="deletionTimestamp" in metadata,
-        engine_restarts=_engine_restarts(status),
-        trouble=_trouble(status, conditions),
-    )
-
-
-def _container_statuses(status: Raw) -> list[Raw]:
-    return [
-        *(status.get("initContainerStatuses") or ()),
-        *(status.get("containerStatuses") or ()),
-    ]
-
-
-def _engine_restarts(status: Raw) -> int:
-    engine = (c for c in _container_statuses(status) if c["name"] == ENGINE_CONTAINER)
-    return next((int(c.get("restartCount", 0)) for c in engine), 0)
-
-
-_PATIENCE = {"ContainerCreating", "PodInitializing"}
-
-
-def _trouble(status: Raw, conditions: Mapping[str, Raw]) -> str | None:
-    scheduled = conditions.get("PodScheduled", {})
-    if scheduled.get("status") == "False":
-        return f"{scheduled.get('reason')}: {scheduled.get('message', '')}"
-    for container in _container_statuses(status):
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        reason = waiting.get("reason")
-        if reason and reason not in _PATIENCE:
-            return f"{container['name']}: {reason}: {waiting.get('message', '')}"
-    if status.get("phase") == "Failed":
-        return f"{status.get('reason', 'Failed')}: {status.get('message', '')}"
-    return None

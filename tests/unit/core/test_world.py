@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from rlfleet_contract.models import Running, Stage, Verb
 from rlfleet_contract.problems import Code
+from rlfleet_operator.core.pod import pod_from
 from rlfleet_operator.core.world import (
     FLEET_LABEL,
     ORDINAL_LABEL,
@@ -16,7 +17,6 @@ from rlfleet_operator.core.world import (
     VERSION_LABEL,
     Worker,
     fleet_from,
-    pod_from,
 )
 from tests.workers import pod, problem, worker, world
 
