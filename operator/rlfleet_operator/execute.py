@@ -18,6 +18,7 @@ from rlfleet_operator.core import manifests
 from rlfleet_operator.core import surroundings as around
 from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod
 from rlfleet_operator.core.events import Event
+from rlfleet_operator.core.label import label_of
 from rlfleet_operator.core.world import READINESS_GATE, VERSION_LABEL, Fleet
 from rlfleet_operator.errors import Conflict, Missing, OperatorError, Refused
 from rlfleet_operator.resource import API_VERSION, GROUP, KIND
@@ -74,7 +75,7 @@ async def _mark(kube: Kube, fleet: Fleet, mark: MarkPod) -> None:
         "lastTransitionTime": _now(),
     }
     identity = {"uid": mark.uid}
-    label = {"metadata": {**identity, "labels": {VERSION_LABEL: mark.version}}}
+    label = {"metadata": {**identity, "labels": {VERSION_LABEL: label_of(mark.version)}}}
     gate = {"metadata": identity, "status": {"conditions": [condition]}}
     # The label first: a ready pod must never carry the version it had before.
     if mark.relabels:

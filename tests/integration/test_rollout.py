@@ -1,9 +1,13 @@
 """Rollouts against a real API server, real sidecars and fake engines."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
+from rlfleet_operator.core.label import label_of
+from rlfleet_operator.core.world import VERSION_LABEL
+from tests.fakes import checkpoints
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
 
@@ -47,6 +51,23 @@ async def test_a_patch_changes_every_worker_and_restarts_none(
     reasons = [reason for reason, _ in await fleet.events()]
     assert reasons.count("RolloutStarted") == 2
     assert reasons.count("RolloutCompleted") == 2
+
+
+async def test_a_version_of_every_length_that_a_fleet_takes_is_rolled_out(
+    operator: Operator, node: HollowNode, fleet: Fleet, weights: Path
+) -> None:
+    longest = "run-" + "7" * 124
+    checkpoints.write_version(weights, longest, seed=4)
+    await fleet.create(weightVersion="step-1")
+    await fleet.synced()
+
+    await fleet.patch(weightVersion=longest)
+    status = await fleet.synced()
+
+    assert status["serving"] == longest
+    assert status["readyReplicas"] == 2
+    labels = {p["metadata"]["labels"][VERSION_LABEL] for p in (await fleet.pods()).values()}
+    assert labels == {label_of(longest)}
 
 
 async def test_a_version_that_does_not_exist_stalls_and_serving_goes_on(

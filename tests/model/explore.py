@@ -25,6 +25,7 @@ from rlfleet_operator.core.actions import (
     Update,
 )
 from rlfleet_operator.core.actions import Command as Sent
+from rlfleet_operator.core.label import label_of
 from rlfleet_operator.core.rollout import of_record
 from rlfleet_operator.resource_status import FleetStatus, RolloutStatus, TrainerTarget
 from tests.model.local import Command, Fate, Local, ViolationError
@@ -430,7 +431,7 @@ def _done(worker: Local, known: Known, action: Action, epoch: int) -> tuple[Loca
         case MarkPod():
             if not worker.exists or action.uid != str(worker.pod):
                 return worker, known
-            return worker._replace(gate=action.ready, label=action.version), known
+            return worker._replace(gate=action.ready, label=label_of(action.version)), known
         case Prepare() | Update() | Resume():
             if not worker.exists:
                 return worker, known

@@ -17,6 +17,7 @@ from rlfleet_operator.core import adapters, budget, order
 from rlfleet_operator.core.actions import Action, CreatePod, DeletePod, MarkPod
 from rlfleet_operator.core.commits import weights
 from rlfleet_operator.core.current import current
+from rlfleet_operator.core.label import label_of
 from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.world import Worker, World
 
@@ -112,7 +113,8 @@ def _mark(worker: Worker, rollout: Rollout | None, stale: str | None) -> MarkPod
         return None
     ready = worker.is_open and stale is None and _is_allowed(worker.proved, rollout)
     version = worker.proved if worker.is_open else None
-    relabels, regates = pod.version_label != version, pod.weights_ready != ready
+    relabels = pod.version_label != label_of(version)
+    regates = pod.weights_ready != ready
     if not relabels and not regates:
         return None
     message = stale or _mark_message(worker, ready=ready)

@@ -22,6 +22,7 @@ from rlfleet_operator.core.actions import (
     UnloadAdapter,
     Update,
 )
+from rlfleet_operator.core.label import label_of
 from rlfleet_operator.core.obey import Fate, adapted, obeyed
 from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.status import status_of
@@ -118,7 +119,7 @@ def _as_told(fleet: Fleet, ordinal: int, told: WorkerStatus, template_hash: str)
         update={"stage": stage, "proved": told.version, "installed": told.version}
     )
     pod = replace(_pod(name, ordinal, fleet.uid, template_hash), weights_ready=told.ready)
-    pod = replace(pod, ready=told.ready, version_label=told.version)
+    pod = replace(pod, ready=told.ready, version_label=label_of(told.version))
     return Worker(name, ordinal, pod, report=report, reachable=True)
 
 
@@ -140,7 +141,8 @@ def _after(world: World, worker: Worker, action: Action, fates: Mapping[str, Fat
         case DeletePod(name) if name == worker.name:
             return Worker(worker.name, worker.ordinal)
         case MarkPod(name) if name == worker.name and worker.pod is not None:
-            marked = replace(worker.pod, weights_ready=action.ready, version_label=action.version)
+            label = label_of(action.version)
+            marked = replace(worker.pod, weights_ready=action.ready, version_label=label)
             return replace(worker, pod=marked)
         case LoadAdapter(name) | UnloadAdapter(name) if name == worker.name:
             return adapted(worker, action)

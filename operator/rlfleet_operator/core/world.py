@@ -75,6 +75,7 @@ class Pod:
     weights_ready: bool | None
     """Our readiness gate; None while nobody has written it."""
     version_label: str | None
+    """What its label says of a version (label.py)."""
     terminating: bool
     engine_restarts: int
     trouble: str | None
