@@ -25,6 +25,7 @@ def pod(ordinal: int = 0, **fields: Any) -> Pod:
         "weights_ready": True,
         "version_label": "step-1",
         "terminating": False,
+        "ends_by": None,
         "engine_restarts": 0,
         "trouble": None,
     }

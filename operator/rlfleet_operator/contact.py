@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from rlfleet_contract.models import Stage, Verb, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_operator.adapters.worker import WorkerClient
-from rlfleet_operator.core.world import Pod
+from rlfleet_operator.core.world import RUNNING, Pod
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.wire import Body
 
@@ -15,6 +15,8 @@ _LAST_RETRY_S = 15.0
 _BUSY_RETRY_S = 0.3
 _LOST_S = 5.0
 """The answer of a command whose worker does nothing for so long is lost."""
+PATIENCE_S = 30.0
+"""A sidecar in a pod that runs and does not answer for so long is complained of."""
 _IDLE: dict[str, object] = {"in_flight": 0, "paused_s": None, "expires_s": None, "epoch": None}
 """What differs from one report to the next without being news."""
 
@@ -46,6 +48,14 @@ class Contact:
     """Whether a question has come to its end, with an answer or without."""
     idle_since: float = 0.0
     """Since when the worker does nothing although a command waits for its answer."""
+    patience_s: float = PATIENCE_S
+    error: str | None = None
+    """Why its last question was not answered, while its pod runs; None when it was."""
+    error_since: float = 0.0
+    silent_since: float = 0.0
+    """Since when nothing was answered; counts while there is an error."""
+    silence: str | None = None
+    """What is told of it once it has not answered for a while."""
 
     @property
     def is_at_rest(self) -> bool:
@@ -79,6 +89,27 @@ class Contact:
             return True
         # Nearly all are equal: the copies are made for the few that are not.
         return known != report and _lasting(known) != _lasting(report)
+
+    def miss(self, error: str, now: float) -> None:
+        """Note that a question was not answered.
+
+        What is told stays until another error has lasted as long: two that take turns are one.
+        """
+        if self.pod.phase != RUNNING:
+            # Its containers may not have begun: the pod's own state tells why.
+            self.hear()
+            return
+        if self.error is None:
+            self.silent_since = now
+        if error != self.error:
+            self.error, self.error_since = error, now
+        since = self.silent_since if self.silence is None else self.error_since
+        if now - since >= self.patience_s:
+            self.silence = f"its sidecar at {self.client.at} does not answer: {error}"
+
+    def hear(self) -> None:
+        """Note that there is no silence any more."""
+        self.error = self.silence = None
 
     def give_up_lost(self, now: float) -> None:
         """Wait no longer for the answer of a command that is not being carried out."""

@@ -18,7 +18,7 @@ from rlfleet_contract.models import (
 from rlfleet_contract.problems import Code
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.worker import WorkerClient, url_of
-from rlfleet_operator.contact import Contact
+from rlfleet_operator.contact import PATIENCE_S, Contact
 from rlfleet_operator.core.actions import (
     AnyCommand,
     Flush,
@@ -72,12 +72,14 @@ class Contacts:
         renew: Callable[[], Awaitable[str]],
         taken: Callable[[], Taken | None],
         sign: Callable[[], int | None],
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """Share ``limit`` with other fleets; ``renew`` reads the admin token anew.
 
         ``taken`` tells the fleet and its epoch while it is driven from here, ``sign`` the epoch
         that keeps the workers' changes alive, None while none shall be.
         """
+        self._patience_s = patience_s
         self._limit, self._poll_s, self._wake = limit, poll_s, wake
         self._token, self._renew, self._taken, self._sign = token, renew, taken, sign
         self._numbers = Numbers()
@@ -100,7 +102,7 @@ class Contacts:
         for name, pod in pods.items():
             if name not in self._by_name and pod.address is not None:
                 client = WorkerClient(url_of(pod.address, port), self._limit)
-                self._by_name[name] = contact = Contact(client, pod)
+                self._by_name[name] = contact = Contact(client, pod, patience_s=self._patience_s)
                 contact.asking = self._spawn(contact, self._keep_asking(contact))
 
     async def close(self) -> None:
@@ -130,6 +132,7 @@ class Contacts:
             calling=contact.calling,
             calling_for=contact.calling_for,
             retry_at=contact.retry_at,
+            silence=contact.silence,
         )
 
     @property
@@ -162,15 +165,24 @@ class Contacts:
 
     async def _ask(self, contact: Contact) -> None:
         try:
-            report = await contact.client.state(await self._token(), self._sign(), self._target)
-        except OperatorError as error:
-            await self._unanswered(contact, error)
+            token = await self._token()
+        except OperatorError:
+            # Then it was not asked.
+            self._lose(contact)
         else:
-            self._learn(contact, report)
+            await self._ask_with(contact, token)
         finally:
             if not contact.answered:
                 contact.answered = True
                 self._wake()
+
+    async def _ask_with(self, contact: Contact, token: str) -> None:
+        try:
+            report = await contact.client.state(token, self._sign(), self._target)
+        except OperatorError as error:
+            await self._unanswered(contact, error)
+        else:
+            self._learn(contact, report)
 
     def _interval(self, contact: Contact) -> float:
         """Return how long to wait for the next question."""
@@ -187,9 +199,18 @@ class Contacts:
         if isinstance(error, WorkerProblem) and error.problem.code is Code.UNAUTHORIZED:
             with contextlib.suppress(OperatorError):
                 await self._renew()
-        if contact.reachable:
+        known, told = contact.error, contact.silence
+        contact.miss(str(error), time.monotonic())
+        if contact.reachable or contact.error not in {None, known}:
             extra = {"worker": contact.pod.name, "error": str(error)}
-            _log.info("a sidecar stopped answering", extra=extra)
+            _log.info("a sidecar does not answer", extra=extra)
+        if contact.silence != told:
+            self._wake()
+        self._lose(contact)
+
+    def _lose(self, contact: Contact) -> None:
+        """Note that nobody can tell how the worker is now."""
+        if contact.reachable:
             contact.reachable = False
             self._wake()
 
@@ -197,6 +218,7 @@ class Contacts:
         self._heed(contact, report.epoch)
         is_news = contact.is_news(report)
         contact.report, contact.reachable = report, True
+        contact.hear()
         contact.settle()
         if is_news:
             self._wake()

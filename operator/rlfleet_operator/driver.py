@@ -30,6 +30,7 @@ from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.preview import with_preview
 from rlfleet_operator.core.selection import hold_left_s
 from rlfleet_operator.core.status import patch_of, status_of
+from rlfleet_operator.core.waits import due_in_s
 from rlfleet_operator.core.world import Fleet, World, fleet_from, worker_name
 from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError
 from rlfleet_operator.resource_status import FleetStatus
@@ -191,8 +192,8 @@ class Driver:
         write_in_s = await self._publish(world, status)
         if self._taken == (fleet.uid, epoch):
             self._act(fleet, step.actions)
-        held_s = hold_left_s(world)
-        return min(write_in_s, _next_retry(world), held_s or _SURROUNDINGS_S)
+        waits = (write_in_s, due_in_s(world), hold_left_s(world))
+        return min(wait or _SURROUNDINGS_S for wait in waits)
 
     def _decide(self, fleet: Fleet, pods: Mapping[str, Any]) -> tuple[World, Plan, FleetStatus]:
         begun = time.monotonic()
@@ -289,9 +290,3 @@ class Driver:
         self.wake()
         await execute.events(self._services.kube, fleet, events.between(fleet.status, status))
         return _SURROUNDINGS_S
-
-
-def _next_retry(world: World) -> float:
-    """Return the seconds until a command that failed may be sent again."""
-    waits = (w.retry_at - world.moment for w in world.workers)
-    return min((wait for wait in waits if wait > 0), default=_SURROUNDINGS_S)

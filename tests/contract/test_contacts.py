@@ -1,6 +1,7 @@
 """What the operator keeps of a worker's answers, against the real sidecar."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -9,7 +10,9 @@ import pytest
 from rlfleet_contract.models import Stage, Verb
 from rlfleet_operator.contacts import Contacts
 from rlfleet_operator.core.actions import Prepare, Update
+from rlfleet_operator.core.worker import Phase, complaint_of, phase_of
 from rlfleet_operator.core.world import Worker as Known
+from rlfleet_operator.errors import Unreachable
 from rlfleet_operator.resource_rollout import RolloutSpec
 from rlfleet_operator.wire import Taken
 from tests import workers
@@ -34,6 +37,20 @@ async def contacts(fake: Worker) -> AsyncIterator[Contacts]:
     await kept.follow({NAME: workers.pod(0, address=host)}, int(port))
     yield kept
     await kept.close()
+
+
+@pytest.fixture
+async def strangers(fake: Worker) -> AsyncIterator[Contacts]:
+    """Contacts that have another fleet's token."""
+    kept = Contacts(asyncio.Semaphore(4), 0.05, lambda: None, other, other, lambda: DRIVER, 1.0)
+    host, _, port = fake.admin_url.removeprefix("http://").partition(":")
+    await kept.follow({NAME: workers.pod(0, address=host)}, int(port))
+    yield kept
+    await kept.close()
+
+
+async def other() -> str:
+    return "another-fleet-s-token"
 
 
 async def until(contacts: Contacts, stage: Stage, *, reachable: bool = True) -> Known:
@@ -67,3 +84,39 @@ async def test_a_change_counts_as_under_way_until_the_worker_tells_how_it_ended(
 
     await fake.start_sidecar()
     assert (await until(contacts, Stage.OPEN)).calling is None
+
+
+async def test_a_sidecar_that_takes_another_token_is_complained_of_and_logged_once(
+    fake: Worker, strangers: Contacts, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rlfleet_operator.contacts")
+    pod = workers.pod(0)
+
+    assert complaint_of(strangers.worker(NAME, 0, pod), 0.0) is None
+    async with asyncio.timeout(5):
+        while True:
+            await asyncio.sleep(0.02)
+            known = strangers.worker(NAME, 0, pod)
+            if known.silence is not None:
+                break
+
+    where = fake.admin_url.removeprefix("http://")
+    complaint = complaint_of(known, 0.0)
+    assert complaint is not None
+    assert complaint.startswith(f"its sidecar at {where} does not answer: Unauthorized: ")
+    assert phase_of(known) is Phase.UNREACHABLE
+    assert len([r for r in caplog.records if r.message == "a sidecar does not answer"]) == 1
+
+
+async def test_a_sidecar_that_nobody_could_ask_is_not_complained_of(fake: Worker) -> None:
+    async def none() -> str:
+        raise Unreachable("the Secret could not be read")
+
+    kept = Contacts(asyncio.Semaphore(4), 0.05, lambda: None, none, none, lambda: DRIVER, 0.0)
+    host, _, port = fake.admin_url.removeprefix("http://").partition(":")
+    await kept.follow({NAME: workers.pod(0, address=host)}, int(port))
+    await asyncio.sleep(0.2)
+
+    assert kept.have_all_answered()
+    assert kept.worker(NAME, 0, workers.pod(0)).silence is None
+    await kept.close()

@@ -187,6 +187,7 @@ def pod_of(view: PodView, ordinal: int) -> Pod:
         weights_ready=view.gate,
         version_label=view.label,
         terminating=False,
+        ends_by=None,
         engine_restarts=0,
         trouble=None,
     )

@@ -51,3 +51,62 @@ async def test_silence_says_nothing_about_a_command(contact: Contact) -> None:
     contact.give_up_lost(600.0)
 
     assert not is_given_up(contact)
+
+
+# --- a sidecar that does not answer --------------------------------------------------------------
+
+
+REFUSED, LATE = "state: ConnectError: refused", "state: ConnectTimeout: "
+TOLD = "its sidecar at 127.0.0.1:1 does not answer: "
+
+
+async def test_a_silence_is_told_once_it_has_lasted(contact: Contact) -> None:
+    contact.miss(REFUSED, 100.0)
+    contact.miss(REFUSED, 129.0)
+    assert contact.silence is None
+
+    contact.miss(REFUSED, 130.0)
+    assert contact.silence == TOLD + REFUSED
+
+
+async def test_an_answer_ends_a_silence_and_the_next_begins_anew(contact: Contact) -> None:
+    contact.miss(REFUSED, 100.0)
+    contact.miss(REFUSED, 130.0)
+
+    contact.hear()
+    assert contact.silence is None
+
+    contact.miss(REFUSED, 140.0)
+    contact.miss(REFUSED, 169.0)
+    assert contact.silence is None
+
+
+async def test_a_silence_counts_from_when_the_containers_run(contact: Contact) -> None:
+    contact.pod = workers.pod(phase="Pending")
+    contact.miss(REFUSED, 0.0)
+    contact.miss(REFUSED, 100.0)
+    assert (contact.error, contact.silence) == (None, None)
+
+    contact.pod = workers.pod()
+    contact.miss(REFUSED, 101.0)
+    assert (contact.error, contact.silence) == (REFUSED, None)
+
+    contact.miss(REFUSED, 131.0)
+    assert contact.silence == TOLD + REFUSED
+
+
+async def test_errors_that_take_turns_are_one_silence_and_a_lasting_one_replaces_what_is_told(
+    contact: Contact,
+) -> None:
+    seen = set()
+    for second in range(90):
+        contact.miss((REFUSED, LATE)[second % 2], 100.0 + second)
+        seen.add(contact.silence)
+    assert seen == {None, TOLD + REFUSED}
+
+    contact.miss(LATE, 190.0)
+    contact.miss(LATE, 218.0)
+    assert contact.silence == TOLD + REFUSED
+
+    contact.miss(LATE, 220.0)
+    assert contact.silence == TOLD + LATE

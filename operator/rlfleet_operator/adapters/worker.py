@@ -61,6 +61,8 @@ class WorkerClient:
     ) -> None:
         """Talk to ``base_url``; short calls share ``limit`` with all other workers."""
         limits = httpx.Limits(max_connections=4, max_keepalive_connections=1)
+        self.at = base_url.removeprefix("http://")
+        """Address and port, for people."""
         self._limit = limit
         self._http = httpx.AsyncClient(
             base_url=base_url,

@@ -1,6 +1,7 @@
 """What is read of a worker's pod, as the API server tells it."""
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from rlfleet_operator.core.world import (
     ENGINE_CONTAINER,
@@ -35,9 +36,16 @@ def pod_from(raw: Raw) -> Pod | None:
         weights_ready=None if gate is None else gate["status"] == "True",
         version_label=labels.get(VERSION_LABEL),
         terminating="deletionTimestamp" in metadata,
+        ends_by=_ends_by(metadata),
         engine_restarts=_engine_restarts(status),
         trouble=_trouble(status, conditions),
     )
+
+
+def _ends_by(metadata: Raw) -> float | None:
+    """Return when the pod shall have ended: Kubernetes adds the grace to the time of deletion."""
+    told = metadata.get("deletionTimestamp")
+    return None if told is None else datetime.fromisoformat(told).timestamp()
 
 
 def _container_statuses(status: Raw) -> list[Raw]:

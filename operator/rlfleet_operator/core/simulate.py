@@ -173,6 +173,7 @@ def _pod(name: str, ordinal: int, owner_uid: str, template_hash: str) -> Pod:
         weights_ready=None,
         version_label=None,
         terminating=False,
+        ends_by=None,
         engine_restarts=0,
         trouble=None,
     )

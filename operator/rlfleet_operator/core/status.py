@@ -42,7 +42,7 @@ def status_of(world: World, rollout: Rollout | None) -> FleetStatus:
         skew=order.skew(world),
         rollout=status_rollout.rollout_status(world, rollout, now),
         history=status_rollout.history(world, rollout),
-        workers=[_worker(w) for w in listed],
+        workers=[_worker(w, world.moment) for w in listed],
         adapters=adapters.statuses(world),
         workers_truncated=len(world.workers) - len(listed),
         conditions=conditions.dated(
@@ -86,9 +86,9 @@ def _serving(world: World) -> str:
     return versions.pop() if len(versions) == 1 else ""
 
 
-def _worker(worker: Worker) -> WorkerStatus:
+def _worker(worker: Worker, moment: float) -> WorkerStatus:
     change = worker.report.last_change if worker.report else None
-    complaint = complaint_of(worker)
+    complaint = complaint_of(worker, moment)
     return WorkerStatus(
         name=worker.name,
         phase=phase_of(worker),

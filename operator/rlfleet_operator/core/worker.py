@@ -7,7 +7,7 @@ phase is stored anywhere.
 from enum import StrEnum
 
 from rlfleet_contract.models import Stage, Verb
-from rlfleet_operator.core.world import Worker
+from rlfleet_operator.core.world import RUNNING, Worker
 
 
 class Phase(StrEnum):
@@ -53,6 +53,8 @@ _BY_STAGE = {
     Stage.PROVED: Phase.RESUMING,
     Stage.DOUBT: Phase.QUARANTINED,
 }
+_OVERDUE_S = 60.0
+"""A pod that stands so long after its grace is not ended by its kubelet."""
 BADNESS = {phase: place for place, phase in enumerate(Phase)}
 CHANGING = (Phase.PAUSING, Phase.FLUSHING, Phase.RELOADING, Phase.VERIFYING, Phase.RESUMING)
 """The steps of a change, in the order in which a worker goes through them."""
@@ -77,19 +79,31 @@ def phase_of(worker: Worker) -> Phase:
 
 
 def _silent(worker: Worker) -> Phase:
-    if worker.pod is None or worker.pod.phase != "Running":
+    if worker.pod is None or worker.pod.phase != RUNNING:
         return Phase.PENDING
-    return Phase.UNREACHABLE if worker.report is not None else Phase.STARTING
+    is_lost = worker.report is not None or worker.silence is not None
+    return Phase.UNREACHABLE if is_lost else Phase.STARTING
 
 
-def complaint_of(worker: Worker) -> str | None:
+def complaint_of(worker: Worker, moment: float) -> str | None:
     """Return what is wrong with a worker, in one sentence; None when nothing is known to be."""
+    overdue = overdue_at(worker)
+    if overdue is not None and moment >= overdue:
+        return "its pod still ends; if its node is lost, delete the pod with --force"
     if worker.pod and worker.pod.trouble:
         return worker.pod.trouble
+    if worker.silence and phase_of(worker) is Phase.UNREACHABLE:
+        return worker.silence
     problem = None
     if worker.report and worker.reachable:
         problem = worker.report.failure or worker.report.refusal
     return f"{problem.code}: {problem.message}" if problem else awaited_by(worker)
+
+
+def overdue_at(worker: Worker) -> float | None:
+    """Return from when on a pod that ends is overdue; None for one that does not end."""
+    ends_by = worker.pod.ends_by if worker.pod else None
+    return None if ends_by is None else ends_by + _OVERDUE_S
 
 
 def awaited_by(worker: Worker, version: str | None = None) -> str | None:

@@ -24,6 +24,9 @@ READINESS_GATE = f"{GROUP}/WeightsReady"
 ENGINE_CONTAINER = "engine"
 SIDECAR_CONTAINER = "sidecar"
 
+RUNNING = "Running"
+"""The phase of a pod whose containers run."""
+
 Raw = Mapping[str, Any]
 _BESIDE = frozenset({Verb.PREPARE, Verb.ADAPT})
 """What goes on while a worker serves."""
@@ -77,6 +80,8 @@ class Pod:
     version_label: str | None
     """What its label says of a version (label.py)."""
     terminating: bool
+    ends_by: float | None
+    """When a pod that ends shall have ended, its grace included; None for one that does not."""
     engine_restarts: int
     trouble: str | None
     """Why a container or the scheduler does not get on, in Kubernetes' words."""
@@ -101,6 +106,8 @@ class Worker:
     """Not before this moment may that command be sent again, if it was refused or failed."""
     held: bool = False
     """Whether a trainer's pause of the fleet keeps it from serving."""
+    silence: str | None = None
+    """What is told of its sidecar once it has not answered for a while."""
 
     @property
     def is_live(self) -> bool:

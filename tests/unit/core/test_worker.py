@@ -8,7 +8,7 @@ from rlfleet_contract.models import Running, Stage, Verb
 from rlfleet_contract.problems import Code
 from rlfleet_operator.core.worker import BADNESS, CHANGING, Phase, complaint_of, phase_of
 from rlfleet_operator.core.world import Worker
-from tests.workers import pod, problem, worker
+from tests.workers import MOMENT, pod, problem, worker
 
 BY_STAGE = {
     Stage.DOWN: Phase.STARTING,
@@ -32,6 +32,9 @@ BY_VERB = {
 }
 NEW = Worker("qwen-0", 0)
 SILENT = replace(worker(), reachable=False)
+UNHEARD = replace(NEW, pod=pod(), silence="no answer")
+LOST = pod(terminating=True, ends_by=MOMENT - 60, trouble="no room")
+STILL_ENDS = "its pod still ends; if its node is lost, delete the pod with --force"
 
 
 def doing(verb: Verb, stage: Stage) -> Worker:
@@ -59,6 +62,8 @@ def test_a_prepare_tells_less_than_where_a_worker_stands_that_serves_nothing() -
         (NEW, Phase.PENDING),
         (replace(NEW, pod=pod(phase="Pending")), Phase.PENDING),
         (replace(NEW, pod=pod()), Phase.STARTING),
+        (UNHEARD, Phase.UNREACHABLE),
+        (replace(UNHEARD, pod=pod(phase="Failed")), Phase.PENDING),
         (SILENT, Phase.UNREACHABLE),
         (replace(SILENT, pod=pod(phase="Failed")), Phase.PENDING),
         (replace(worker(), pod=pod(terminating=True)), Phase.TERMINATING),
@@ -68,6 +73,8 @@ def test_a_prepare_tells_less_than_where_a_worker_stands_that_serves_nothing() -
         "no pod",
         "a pod that is not placed",
         "a sidecar that has not answered yet",
+        "a sidecar that has not answered for a while",
+        "a pod that ended before its sidecar answered",
         "a sidecar that stopped answering",
         "a pod that has ended",
         "a pod that ends",
@@ -101,6 +108,12 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
             "no room",
         ),
         (replace(worker(failure=problem(Code.RELOAD_FAILED)), reachable=False), None),
+        (UNHEARD, "no answer"),
+        (replace(SILENT, silence="no answer"), "no answer"),
+        (replace(UNHEARD, pod=pod(trouble="no room")), "no room"),
+        (replace(UNHEARD, pod=pod(terminating=True)), None),
+        (replace(SILENT, pod=LOST), STILL_ENDS),
+        (replace(SILENT, pod=replace(LOST, ends_by=MOMENT - 59)), "no room"),
     ],
     ids=[
         "nothing",
@@ -110,7 +123,13 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
         "a failure tells more than a refusal",
         "the pod's trouble tells most",
         "what a silent sidecar said is old",
+        "a sidecar that never answered",
+        "a sidecar that answers no more",
+        "why a container does not run tells more than its silence",
+        "who ends need not answer",
+        "a pod that outlives its grace",
+        "a pod that may still take its grace",
     ],
 )
 def test_what_is_wrong_with_a_worker(subject: Worker, expected: str | None) -> None:
-    assert complaint_of(subject) == expected
+    assert complaint_of(subject, MOMENT) == expected

@@ -93,6 +93,7 @@ def test_all_that_decisions_need_is_read_from_a_pod() -> None:
         address="fd00::1",
         weights_ready=False,
         terminating=True,
+        ends_by=1_767_225_600.0,
         engine_restarts=2,
     )
 

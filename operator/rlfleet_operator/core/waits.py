@@ -1,0 +1,18 @@
+"""When something comes due that only time brings: nobody wakes a fleet's loop for it."""
+
+from collections.abc import Iterator
+
+from rlfleet_operator.core.worker import overdue_at
+from rlfleet_operator.core.world import World
+
+
+def due_in_s(world: World) -> float | None:
+    """Return the seconds until the next such moment; None when none is to come."""
+    waits = (moment - world.moment for moment in _moments(world))
+    return min((wait for wait in waits if wait > 0), default=None)
+
+
+def _moments(world: World) -> Iterator[float]:
+    for worker in world.workers:
+        yield worker.retry_at
+        yield overdue_at(worker) or 0.0

@@ -1,0 +1,38 @@
+"""When the loop looks at a fleet again although nothing has happened."""
+
+from dataclasses import replace
+
+import pytest
+
+from rlfleet_operator.core.waits import due_in_s
+from rlfleet_operator.core.world import Worker
+from tests.workers import MOMENT, pod, worker, world
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (worker(), None),
+        (Worker("qwen-0", 0), None),
+        (replace(worker(), retry_at=MOMENT + 5), 5.0),
+        (replace(worker(), retry_at=MOMENT - 5), None),
+        (replace(worker(), pod=pod(terminating=True, ends_by=MOMENT + 90)), 150.0),
+        (replace(worker(), pod=pod(terminating=True, ends_by=MOMENT - 90)), None),
+    ],
+    ids=[
+        "nothing comes",
+        "no pod",
+        "a command that is tried again",
+        "a command that may be tried again",
+        "a pod that ends",
+        "a pod that is overdue",
+    ],
+)
+def test_what_time_brings_is_waited_for(subject: Worker, expected: float | None) -> None:
+    assert due_in_s(world(subject)) == expected
+
+
+def test_the_first_of_all_workers_moments_counts() -> None:
+    seen = world(*(replace(worker(n), retry_at=MOMENT + 9 - n) for n in range(3)))
+
+    assert due_in_s(seen) == 7.0
