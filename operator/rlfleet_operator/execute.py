@@ -19,7 +19,8 @@ from rlfleet_operator.core import surroundings as around
 from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod
 from rlfleet_operator.core.events import Event
 from rlfleet_operator.core.label import label_of
-from rlfleet_operator.core.world import READINESS_GATE, VERSION_LABEL, Fleet
+from rlfleet_operator.core.pod import lost_label
+from rlfleet_operator.core.world import READINESS_GATE, VERSION_LABEL, Fleet, worker_name
 from rlfleet_operator.errors import Conflict, Missing, OperatorError, Refused
 from rlfleet_operator.resource import API_VERSION, GROUP, KIND
 
@@ -87,15 +88,16 @@ async def _mark(kube: Kube, fleet: Fleet, mark: MarkPod) -> None:
 
 
 async def _namesake(kube: Kube, fleet: Fleet, action: PodAction) -> str | None:
-    """Return a complaint when a pod that is not ours has the name that we need."""
+    """Return a complaint when a pod that does not count as ours has the name that we need."""
     if not isinstance(action, CreatePod):
         return None
-    path = paths.core_path(fleet.namespace, "pods", f"{fleet.name}-{action.ordinal}")
+    name = worker_name(fleet.name, action.ordinal)
+    path = paths.core_path(fleet.namespace, "pods", name)
     try:
         taken = await kube.get(path)
     except OperatorError:
         return None
-    return _foreign(taken, fleet, "Pod")
+    return _foreign(taken, fleet, "Pod") or lost_label(taken, fleet, action.ordinal)
 
 
 def _foreign(found: Json, fleet: Fleet, kind: str) -> str | None:

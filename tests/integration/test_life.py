@@ -250,6 +250,46 @@ async def test_a_pod_that_is_not_ours_is_named(
     assert "Pod qwen-0 exists and does not belong to this fleet" in stalled["message"]
 
 
+@pytest.mark.parametrize(
+    ("change", "restored"),
+    [
+        ("rlfleet.dev/fleet-", "rlfleet.dev/fleet=qwen"),
+        ("rlfleet.dev/fleet=other", "rlfleet.dev/fleet=qwen"),
+        ("rlfleet.dev/ordinal-", "rlfleet.dev/ordinal=0"),
+    ],
+    ids=["lost", "another fleet's", "without its ordinal"],
+)
+async def test_a_pod_that_lost_a_label_is_named_until_it_has_it_again(
+    plane: apiserver.ControlPlane,
+    operator: Operator,
+    node: HollowNode,
+    fleet: Fleet,
+    change: str,
+    restored: str,
+) -> None:
+    label = ("-n", fleet.namespace, "label", "--overwrite", "pod", "qwen-0")
+    await fleet.create(weightVersion="step-1")
+    await fleet.synced()
+    uid = (await fleet.pods())["qwen-0"]["metadata"]["uid"]
+
+    kubectl(plane, *label, change)
+    stalled = await fleet.stalled()
+
+    assert stalled["reason"] == "ObjectRefused"
+    assert stalled["message"] == (
+        f"Pod qwen-0 lost its label {restored}: restore it, or delete the pod"
+    )
+
+    kubectl(plane, *label, restored)
+    await until(lambda: _is_unstalled(fleet), 30, fleet.describe)
+    await until(lambda: _counts(fleet, 2), 30, fleet.describe)
+    assert (await fleet.pods())["qwen-0"]["metadata"]["uid"] == uid
+
+
+async def _is_unstalled(fleet: Fleet) -> bool:
+    return await fleet.condition("Stalled") == {}
+
+
 async def test_a_fleet_is_deleted_with_the_operator_down(
     operator: Operator, node: HollowNode, fleet: Fleet, kube: Kube
 ) -> None:

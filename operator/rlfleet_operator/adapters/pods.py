@@ -76,7 +76,7 @@ class Pods:
         while True:
             page = await self._kube.get(path, **query)
             for raw in page["items"]:
-                self._note(found, raw)
+                _note(found, raw)
             if not page["metadata"].get("continue"):
                 break
             query["continue"] = page["metadata"]["continue"]
@@ -98,26 +98,34 @@ class Pods:
             version = raw["metadata"]["resourceVersion"]
             if kind == "BOOKMARK":
                 continue
-            if kind == "DELETED":
-                owner = _owner(raw)
-                if records.get(owner, {}).pop(raw["metadata"]["name"], None) is not None:
-                    self._on_change(owner)
-            else:
-                changed = self._note(records, raw)
-                if changed is not None:
-                    self._on_change(changed)
+            changed = _forget(records, raw) if kind == "DELETED" else _note(records, raw)
+            for key in changed:
+                self._on_change(key)
         return version
 
-    @staticmethod
-    def _note(records: Records, raw: Json) -> FleetKey | None:
-        """Keep a pod; return whose it is when it differs from what was known."""
-        pod = pod_from(raw)
-        if pod is None:
-            return None
-        mine = records.setdefault(_owner(raw), {})
-        known = mine.get(pod.name)
-        mine[pod.name] = pod
-        return _owner(raw) if known != pod else None
+
+def _note(records: Records, raw: Json) -> set[FleetKey]:
+    """Keep a pod; return whose pods are other than what was known."""
+    owner, pod = _owner(raw), pod_from(raw)
+    known = records.get(owner, {}).get(raw["metadata"]["name"])
+    if pod is not None and pod == known:
+        return set()
+    # Its labels may say that it is another's now, or nobody's.
+    changed = _forget(records, raw) if known is None or pod is None else set()
+    if pod is not None:
+        records.setdefault(owner, {})[pod.name] = pod
+        changed.add(owner)
+    return changed
+
+
+def _forget(records: Records, raw: Json) -> set[FleetKey]:
+    """Forget a pod, whoever's it was; return whose."""
+    namespace, name = raw["metadata"]["namespace"], raw["metadata"]["name"]
+    return {
+        key
+        for key, pods in records.items()
+        if key[0] == namespace and pods.pop(name, None) is not None
+    }
 
 
 def _owner(raw: Json) -> FleetKey:

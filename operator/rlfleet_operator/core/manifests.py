@@ -15,6 +15,7 @@ from typing import Any
 from rlfleet_contract import api
 from rlfleet_operator.core import quantity
 from rlfleet_operator.core.overrides import merged
+from rlfleet_operator.core.pod import identity_of
 from rlfleet_operator.core.surroundings import (
     Manifest,
     headless_name,
@@ -23,7 +24,6 @@ from rlfleet_operator.core.surroundings import (
 )
 from rlfleet_operator.core.world import (
     ENGINE_CONTAINER,
-    ORDINAL_LABEL,
     READINESS_GATE,
     SIDECAR_CONTAINER,
     TEMPLATE_ANNOTATION,
@@ -68,10 +68,7 @@ def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
     """Return the pod of one worker."""
     name = worker_name(fleet.name, ordinal)
     metadata = metadata_of(fleet, name)
-    metadata["labels"] |= {
-        "app.kubernetes.io/component": "worker",
-        ORDINAL_LABEL: str(ordinal),
-    }
+    metadata["labels"]["app.kubernetes.io/component"] = "worker"
     manifest: Manifest = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -99,8 +96,13 @@ def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
     manifest = merged(manifest, _allowed_overrides(fleet.spec.template))
     # The engine's start is known by its process 1: another's would never change.
     manifest["spec"] |= {"shareProcessNamespace": False, "hostPID": False}
-    mine = {TEMPLATE_ANNOTATION: template_hash(fleet)}
-    manifest["metadata"]["annotations"] = manifest["metadata"].get("annotations", {}) | mine
+    mine = {
+        "labels": identity_of(fleet, ordinal),
+        "annotations": {TEMPLATE_ANNOTATION: template_hash(fleet)},
+    }
+    # Last: what we find a pod by is not the template's to change or, with null, to remove.
+    for kind, own in mine.items():
+        manifest["metadata"][kind] = manifest["metadata"].get(kind, {}) | own
     return manifest
 
 

@@ -1,4 +1,4 @@
-"""What is read of a worker's pod, as the API server tells it."""
+"""What is read of a worker's pod, as the API server tells it, and what it is known by."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -10,17 +10,37 @@ from rlfleet_operator.core.world import (
     READINESS_GATE,
     TEMPLATE_ANNOTATION,
     VERSION_LABEL,
+    Fleet,
     Pod,
     Raw,
+    worker_name,
 )
 
 
+def identity_of(fleet: Fleet, ordinal: int) -> dict[str, str]:
+    """Return the labels by which a worker's pod is found."""
+    return {FLEET_LABEL: fleet.name, ORDINAL_LABEL: str(ordinal)}
+
+
+def lost_label(raw: Raw, fleet: Fleet, ordinal: int) -> str | None:
+    """Return a complaint about a pod of ours that is not found; None if it is, or ends."""
+    metadata = raw["metadata"]
+    labels = metadata.get("labels") or {}
+    for label, value in identity_of(fleet, ordinal).items():
+        if labels.get(label) != value and "deletionTimestamp" not in metadata:
+            return (
+                f"Pod {metadata['name']} lost its label {label}={value}:"
+                " restore it, or delete the pod"
+            )
+    return None
+
+
 def pod_from(raw: Raw) -> Pod | None:
-    """Parse a worker's pod; None when it is not labelled as one."""
+    """Parse a worker's pod; None when it is not labelled as the one that its name says."""
     metadata, status = raw["metadata"], raw.get("status") or {}
     labels = metadata.get("labels") or {}
-    ordinal = labels.get(ORDINAL_LABEL, "")
-    if FLEET_LABEL not in labels or not ordinal.isdecimal():
+    fleet, ordinal = labels.get(FLEET_LABEL, ""), labels.get(ORDINAL_LABEL, "")
+    if not ordinal.isdecimal() or metadata["name"] != worker_name(fleet, int(ordinal)):
         return None
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
     gate = conditions.get(READINESS_GATE)

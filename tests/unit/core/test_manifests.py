@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rlfleet_operator.core import manifests
-from rlfleet_operator.core.world import TEMPLATE_ANNOTATION
+from rlfleet_operator.core.world import FLEET_LABEL, ORDINAL_LABEL, TEMPLATE_ANNOTATION
 from tests import fleets
 
 DEFAULTS = manifests.Defaults(worker_image="worker:1")
@@ -120,6 +120,23 @@ def test_a_template_merges_named_things_and_renames_nothing() -> None:
     (engine,) = made["spec"]["containers"]
     assert [e["value"] for e in engine["env"] if e["name"] == "HOME"] == ["/mine"]
     assert len(engine["env"]) > 1
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        None,
+        {FLEET_LABEL: None, ORDINAL_LABEL: None},
+        {FLEET_LABEL: "other", ORDINAL_LABEL: "7", "team": "rl"},
+    ],
+    ids=["all are removed", "ours are removed", "ours are others"],
+)
+def test_no_template_takes_the_labels_by_which_a_pod_is_found(labels: Any) -> None:
+    made = pod(template={"metadata": {"labels": labels, "annotations": None}})
+
+    assert made["metadata"]["labels"].items() >= {FLEET_LABEL: "qwen", ORDINAL_LABEL: "0"}.items()
+    assert made["metadata"]["labels"].get("team") == (labels or {}).get("team")
+    assert TEMPLATE_ANNOTATION in made["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize(

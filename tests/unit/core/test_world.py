@@ -49,10 +49,12 @@ def waiting(name: str, reason: str, message: str = "told") -> dict[str, Any]:
         {FLEET_LABEL: "qwen", ORDINAL_LABEL: "three"},
         {FLEET_LABEL: "qwen", ORDINAL_LABEL: "-1"},
         {FLEET_LABEL: "qwen", ORDINAL_LABEL: ""},
+        {FLEET_LABEL: "qwen", ORDINAL_LABEL: "4"},
+        {FLEET_LABEL: "other", ORDINAL_LABEL: "3"},
     ],
     ids=str,
 )
-def test_a_pod_without_our_labels_is_no_worker_s(labels: dict[str, str]) -> None:
+def test_a_pod_without_the_labels_of_its_name_is_no_worker_s(labels: dict[str, str]) -> None:
     assert pod_from(raw(labels=labels)) is None
 
 
