@@ -66,6 +66,10 @@ class HollowNode:
         self._probe_s = probe_s
         self._make, self._addresses = make, addresses
         self.choose, self._is_mine = choose, is_mine
+        self.refuses: Callable[[str], str | None] = lambda _: None
+        """Why a pod of this name is not admitted; None if it is."""
+        self.refused: list[str] = []
+        """UIDs of the pods that were not admitted."""
         self.pods: dict[str, Hollow] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._farewells: list[asyncio.Future[None]] = []
@@ -118,8 +122,24 @@ class HollowNode:
             known = None
         if known is not None:
             known.see(raw)
-        elif kind != "DELETED":
+        elif kind != "DELETED" and uid not in self.refused:
+            self._admit(raw)
+
+    def _admit(self, raw: Json) -> None:
+        reason = self.refuses(raw["metadata"]["name"])
+        if reason is None:
             self._start(raw)
+        else:
+            self.refused.append(raw["metadata"]["uid"])
+            self._spawn(self._fail(raw, reason))
+
+    async def _fail(self, raw: Json, reason: str) -> None:
+        """Write what a kubelet writes on a pod that it does not admit."""
+        metadata = raw["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
+        status = {"phase": "Failed", "reason": reason, "message": "Pod was rejected"}
+        body = {"metadata": {"uid": metadata["uid"]}, "status": status}
+        await self._kube.patch(path, body, STRATEGIC_PATCH)
 
     def _start(self, raw: Json) -> None:
         metadata = raw["metadata"]

@@ -33,6 +33,7 @@ from rlfleet_operator.core.status import patch_of, status_of
 from rlfleet_operator.core.waits import due_in_s
 from rlfleet_operator.core.world import Fleet, World, fleet_from, worker_name
 from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError
+from rlfleet_operator.replacements import Replacements
 from rlfleet_operator.resource_status import FleetStatus
 from rlfleet_operator.services import Services
 from rlfleet_operator.wire import Taken, epoch_for
@@ -86,6 +87,7 @@ class Driver:
         """Writes pods for an earlier pass, beside the loop."""
         self._is_behind = False
         """Whether a pass since then has asked for more."""
+        self._replacements = Replacements()
         self._thought_s = 0.0  # For which the last pass observed and planned.
         self._contacts = Contacts(
             services.limit,
@@ -211,11 +213,12 @@ class Driver:
         ordinals = {pod.ordinal for pod in pods.values()} | set(range(fleet.spec.replicas))
         names = {ordinal: worker_name(fleet.name, ordinal) for ordinal in sorted(ordinals)}
         moment = time.time()
+        self._replacements.see(pods, names.values(), moment)
         is_held = fleet.pause_at(moment) is not None
         found = (self._contacts.worker(name, n, pods.get(name)) for n, name in names.items())
         return World(
             fleet=fleet,
-            workers=tuple(replace(worker, held=is_held) for worker in found),
+            workers=tuple(self._replacements.dated(replace(w, held=is_held)) for w in found),
             template_hash=manifests.template_hash(fleet),
             moment=moment,
             trouble=self._trouble or self._refused,

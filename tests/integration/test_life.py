@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +290,38 @@ async def test_a_pod_that_lost_a_label_is_named_until_it_has_it_again(
 
 async def _is_unstalled(fleet: Fleet) -> bool:
     return await fleet.condition("Stalled") == {}
+
+
+async def test_a_pod_that_fails_at_once_is_replaced_at_growing_intervals(
+    operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    node.refuses = lambda name: "OutOfcpu" if name == "qwen-0" else None
+    await fleet.create(weightVersion="step-1")
+
+    began = time.monotonic()
+    await until(lambda: _are_refused(node, 4))
+    took_s = time.monotonic() - began
+    # It waits for 8 s now, and at rest.
+    await asyncio.sleep(3)
+    before = (await fleet.get())["metadata"]["resourceVersion"]
+    message = (await fleet.status())["workers"][0]["message"]
+    ready = await fleet.condition("Ready")
+    await asyncio.sleep(3)
+
+    assert took_s >= 1 + 2 + 4
+    assert re.fullmatch(
+        r"its pod has failed and is replaced at [0-9T:-]+Z: OutOfcpu: Pod was rejected", message
+    )
+    assert message in ready["message"]
+    assert (await fleet.get())["metadata"]["resourceVersion"] == before
+    assert len(node.refused) == 4
+
+    node.refuses = lambda _: None
+    assert (await fleet.synced(20))["readyReplicas"] == 2
+
+
+async def _are_refused(node: HollowNode, count: int) -> bool:
+    return len(node.refused) >= count
 
 
 async def test_a_fleet_is_deleted_with_the_operator_down(

@@ -63,7 +63,9 @@ def _pods(world: World) -> list[Action]:
 def _replacements(world: World) -> list[Action]:
     """Return the pods to end because they are broken for good or outdated."""
     present = [w for w in world.desired if w.pod is not None and not w.pod.terminating]
-    ended = [w for w in present if w.pod is not None and w.pod.phase in {"Failed", "Succeeded"}]
+    ended = [
+        w for w in present if w.pod is not None and w.pod.has_ended and world.moment >= w.replace_at
+    ]
     outdated = [
         w
         for w in present

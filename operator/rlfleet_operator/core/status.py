@@ -5,7 +5,7 @@ from typing import Any
 from rlfleet_operator.core import adapters, conditions, order, status_rollout
 from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.worker import BADNESS, Phase, complaint_of, phase_of
-from rlfleet_operator.core.world import FLEET_LABEL, Worker, World
+from rlfleet_operator.core.world import FLEET_LABEL, Worker, World, time_of
 from rlfleet_operator.resource_status import (
     FleetStatus,
     RolloutStatus,
@@ -19,7 +19,7 @@ _WORKER_MESSAGE_LIMIT = 256
 
 def status_of(world: World, rollout: Rollout | None) -> FleetStatus:
     """Return what status shall say; equal worlds give equal statuses, time apart."""
-    now = status_rollout.time_of(world.moment)
+    now = time_of(world.moment)
     target = world.fleet.target or ""
     held = sum(_holds(w, target) for w in world.desired)
     limit = world.fleet.spec.status_worker_limit

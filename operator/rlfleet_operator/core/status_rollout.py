@@ -1,7 +1,6 @@
 """The rollout in status, and what is kept of those before it."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from statistics import median
 
 from rlfleet_contract.models import Timings
@@ -19,7 +18,7 @@ from rlfleet_operator.core.rollout import (
 )
 from rlfleet_operator.core.selection import canaries, is_promoted, selected
 from rlfleet_operator.core.worker import CHANGING, awaited_by, phase_of
-from rlfleet_operator.core.world import World
+from rlfleet_operator.core.world import World, time_of
 from rlfleet_operator.resource_status import (
     PastRollout,
     RolloutStatus,
@@ -36,11 +35,6 @@ _QUICK_S = 4.0
 """A rollout that begins within this time after another's start has to settle first."""
 _SETTLE_S = 3.0
 """How long its version must be the newest: twenty patches in a row cost a worker two changes."""
-
-
-def time_of(moment: float) -> str:
-    """Return a moment as Kubernetes writes it, in whole seconds."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutStatus | None:

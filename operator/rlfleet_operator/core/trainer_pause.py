@@ -13,7 +13,6 @@ from rlfleet_contract.api import MAX_TTL_S, TRAINER_TTL_S
 from rlfleet_contract.base import Reply, Request
 from rlfleet_contract.models import KVCache, PauseMode, Stage
 from rlfleet_operator.core.answers import Course, Heard, course, said
-from rlfleet_operator.core.status_rollout import time_of
 from rlfleet_operator.core.trainers import (
     MEANINGS,
     Fault,
@@ -21,7 +20,7 @@ from rlfleet_operator.core.trainers import (
     WorkerSaid,
     demand_unowned,
 )
-from rlfleet_operator.core.world import Fleet, Raw
+from rlfleet_operator.core.world import Fleet, Raw, time_of
 from rlfleet_operator.resource_status import TrainerPause
 
 _REASON_LIMIT = 1024

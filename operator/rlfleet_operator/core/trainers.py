@@ -13,8 +13,7 @@ from pydantic import Field, ValidationError
 from rlfleet_contract.api import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.base import Reply, Request
 from rlfleet_contract.problems import Meaning
-from rlfleet_operator.core.status_rollout import time_of
-from rlfleet_operator.core.world import Fleet, Raw
+from rlfleet_operator.core.world import Fleet, Raw, time_of
 from rlfleet_operator.resource_status import TrainerPause
 
 PROTOCOL_VERSION = 1

@@ -15,4 +15,5 @@ def due_in_s(world: World) -> float | None:
 def _moments(world: World) -> Iterator[float]:
     for worker in world.workers:
         yield worker.retry_at
+        yield worker.replace_at
         yield overdue_at(worker) or 0.0

@@ -7,7 +7,7 @@ phase is stored anywhere.
 from enum import StrEnum
 
 from rlfleet_contract.models import Stage, Verb
-from rlfleet_operator.core.world import RUNNING, Worker
+from rlfleet_operator.core.world import RUNNING, Pod, Worker, time_of
 
 
 class Phase(StrEnum):
@@ -90,6 +90,8 @@ def complaint_of(worker: Worker, moment: float) -> str | None:
     overdue = overdue_at(worker)
     if overdue is not None and moment >= overdue:
         return "its pod still ends; if its node is lost, delete the pod with --force"
+    if worker.pod and worker.pod.has_ended and not worker.pod.terminating:
+        return _ended(worker.pod, worker.replace_at)
     if worker.pod and worker.pod.trouble:
         return worker.pod.trouble
     if worker.silence and phase_of(worker) is Phase.UNREACHABLE:
@@ -98,6 +100,12 @@ def complaint_of(worker: Worker, moment: float) -> str | None:
     if worker.report and worker.reachable:
         problem = worker.report.failure or worker.report.refusal
     return f"{problem.code}: {problem.message}" if problem else awaited_by(worker)
+
+
+def _ended(pod: Pod, replace_at: float) -> str:
+    # The moment before the reason: a long reason is cut.
+    what = f"its pod has {pod.phase.lower()} and is replaced at {time_of(replace_at)}"
+    return f"{what}: {pod.trouble}" if pod.trouble else what
 
 
 def overdue_at(worker: Worker) -> float | None:

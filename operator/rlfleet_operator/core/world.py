@@ -6,6 +6,7 @@ parsed once, and everything behind sees only valid, typed values.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -86,6 +87,11 @@ class Pod:
     trouble: str | None
     """Why a container or the scheduler does not get on, in Kubernetes' words."""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its containers run no more, for good."""
+        return self.phase in {"Failed", "Succeeded"}
+
 
 @dataclass(frozen=True, slots=True)
 class Worker:
@@ -106,6 +112,8 @@ class Worker:
     """Not before this moment may that command be sent again, if it was refused or failed."""
     held: bool = False
     """Whether a trainer's pause of the fleet keeps it from serving."""
+    replace_at: float = 0.0
+    """Not before this moment is a pod of it that has ended replaced."""
     silence: str | None = None
     """What is told of its sidecar once it has not answered for a while."""
 
@@ -237,6 +245,11 @@ class World:
 def worker_name(fleet: str, ordinal: int) -> str:
     """Name the worker of one ordinal; its pod and its DNS name are called so."""
     return f"{fleet}-{ordinal}"
+
+
+def time_of(moment: float) -> str:
+    """Return a moment as Kubernetes writes it, in whole seconds."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def fleet_from(raw: Raw) -> Fleet:

@@ -12,8 +12,7 @@ from rlfleet_operator.core.obey import Fate
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout import served
 from rlfleet_operator.core.status import status_of
-from rlfleet_operator.core.status_rollout import time_of
-from rlfleet_operator.core.world import World
+from rlfleet_operator.core.world import World, time_of
 from rlfleet_operator.resource_rollout import OnFailure, Strategy
 from rlfleet_operator.resource_status import FleetStatus, TrainerPause, TrainerTarget
 from tests import fleets, workers

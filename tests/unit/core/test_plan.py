@@ -11,7 +11,7 @@ from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod, Prepare
 from rlfleet_operator.core.obey import Fate
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.simulate import recorded, settled
-from rlfleet_operator.core.world import World
+from rlfleet_operator.core.world import Worker, World
 from tests import fleets, workers
 from tests.proofs import proof
 
@@ -219,6 +219,39 @@ def test_a_changed_template_replaces_no_more_pods_than_may_be_unavailable() -> N
     outdated = replace(rolling(4, 2), template_hash="other")
 
     assert len(of(DeletePod, outdated)) == 2
+
+
+def ended(*, replace_at: float, phase: str = "Failed") -> World:
+    """Return two workers, the second with a pod that has ended."""
+    pod = workers.pod(1, phase=phase, ready=False, weights_ready=None)
+    return workers.world(workers.worker(0), Worker("qwen-1", 1, pod, replace_at=replace_at))
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+@pytest.mark.parametrize(
+    ("replace_at", "deleted"),
+    [
+        (0.0, ["qwen-1"]),
+        (workers.MOMENT, ["qwen-1"]),
+        (workers.MOMENT + 0.1, []),
+    ],
+)
+def test_a_pod_that_has_ended_is_replaced_when_its_time_has_come(
+    phase: str, replace_at: float, deleted: list[str]
+) -> None:
+    names = [a.name for a in of(DeletePod, ended(replace_at=replace_at, phase=phase))]  # type: ignore[attr-defined]
+
+    assert names == deleted
+
+
+def test_a_pod_that_has_ended_and_is_not_wanted_as_it_is_goes_at_once() -> None:
+    waiting = ended(replace_at=workers.MOMENT + 60)
+
+    outdated = of(DeletePod, replace(waiting, template_hash="other"))
+    scaled = of(DeletePod, fleets.asking(waiting, replicas=1))
+
+    assert DeletePod("qwen-1", "p-1", "the pod template has changed") in outdated
+    assert scaled == [DeletePod("qwen-1", "p-1", "scaled down")]
 
 
 def test_an_outdated_pod_that_serves_nobody_costs_nothing_to_replace() -> None:

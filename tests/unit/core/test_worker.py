@@ -33,6 +33,7 @@ BY_VERB = {
 NEW = Worker("qwen-0", 0)
 SILENT = replace(worker(), reachable=False)
 UNHEARD = replace(NEW, pod=pod(), silence="no answer")
+REFUSED = pod(phase="Failed", trouble="OutOfcpu: no room")
 LOST = pod(terminating=True, ends_by=MOMENT - 60, trouble="no room")
 STILL_ENDS = "its pod still ends; if its node is lost, delete the pod with --force"
 
@@ -112,6 +113,15 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
         (replace(SILENT, silence="no answer"), "no answer"),
         (replace(UNHEARD, pod=pod(trouble="no room")), "no room"),
         (replace(UNHEARD, pod=pod(terminating=True)), None),
+        (
+            replace(NEW, pod=REFUSED, replace_at=MOMENT + 4),
+            "its pod has failed and is replaced at 2023-11-14T22:13:24Z: OutOfcpu: no room",
+        ),
+        (
+            replace(NEW, pod=pod(phase="Succeeded"), replace_at=MOMENT + 4),
+            "its pod has succeeded and is replaced at 2023-11-14T22:13:24Z",
+        ),
+        (replace(NEW, pod=replace(REFUSED, terminating=True)), "OutOfcpu: no room"),
         (replace(SILENT, pod=LOST), STILL_ENDS),
         (replace(SILENT, pod=replace(LOST, ends_by=MOMENT - 59)), "no room"),
     ],
@@ -127,6 +137,9 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
         "a sidecar that answers no more",
         "why a container does not run tells more than its silence",
         "who ends need not answer",
+        "a pod that failed",
+        "a pod that ended well",
+        "a pod that failed and goes",
         "a pod that outlives its grace",
         "a pod that may still take its grace",
     ],
