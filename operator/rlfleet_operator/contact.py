@@ -12,6 +12,7 @@ from rlfleet_operator.wire import Body
 
 _FIRST_RETRY_S = 1.0
 _LAST_RETRY_S = 15.0
+_DOUBLINGS = 8
 _BUSY_RETRY_S = 0.3
 _LOST_S = 5.0
 """The answer of a command whose worker does nothing for so long is lost."""
@@ -132,7 +133,9 @@ class Contact:
         if isinstance(error, WorkerProblem) and error.problem.code is Code.BUSY:
             return _BUSY_RETRY_S
         self.failures += 1
-        return min(_LAST_RETRY_S, _FIRST_RETRY_S * 2.0 ** (self.failures - 1))
+        # A float has no room for the powers of a failure that lasts for hours.
+        doublings = min(self.failures - 1, _DOUBLINGS)
+        return min(_LAST_RETRY_S, _FIRST_RETRY_S * 2.0**doublings)
 
 
 def _lasting(report: WorkerReport) -> WorkerReport:

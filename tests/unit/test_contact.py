@@ -8,6 +8,7 @@ import pytest
 from rlfleet_contract.models import Running, Verb
 from rlfleet_operator.adapters.worker import WorkerClient
 from rlfleet_operator.contact import Contact
+from rlfleet_operator.errors import Unreachable
 from tests import workers
 
 
@@ -51,6 +52,15 @@ async def test_silence_says_nothing_about_a_command(contact: Contact) -> None:
     contact.give_up_lost(600.0)
 
     assert not is_given_up(contact)
+
+
+async def test_a_command_that_fails_for_hours_is_sent_again_at_the_longest_interval(
+    contact: Contact,
+) -> None:
+    waits = [contact.retry_after(Unreachable("nobody")) for _ in range(2000)]
+
+    assert waits[:5] == [1, 2, 4, 8, 15]
+    assert set(waits[5:]) == {15}
 
 
 # --- a sidecar that does not answer --------------------------------------------------------------
