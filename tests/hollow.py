@@ -70,6 +70,8 @@ class HollowNode:
         """Why a pod of this name is not admitted; None if it is."""
         self.refused: list[str] = []
         """UIDs of the pods that were not admitted."""
+        self.strangers: set[str] = set()
+        """Names of pods whose sidecars are given another token than the fleet's."""
         self.pods: dict[str, Hollow] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._farewells: list[asyncio.Future[None]] = []
@@ -167,7 +169,8 @@ class HollowNode:
                 break
             except OperatorError:
                 await asyncio.sleep(0.1)
-        pod.worker.give_token(base64.b64decode(secret["data"]["token"]).decode())
+        token = base64.b64decode(secret["data"]["token"]).decode()
+        pod.worker.give_token(token[::-1] if pod.name in self.strangers else token)
         await pod.worker.__aenter__()
         await self._write(pod)
         while self.pods.get(pod.name) is pod:

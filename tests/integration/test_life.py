@@ -324,6 +324,34 @@ async def _are_refused(node: HollowNode, count: int) -> bool:
     return len(node.refused) >= count
 
 
+async def test_a_sidecar_that_never_answers_is_named_and_nothing_more_is_written(
+    operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    node.strangers = {"qwen-1"}
+    await fleet.create(weightVersion="step-1")
+
+    # It is given 30 s.
+    await until(lambda: _is_unreachable(fleet, 1), 60, fleet.describe)
+    await until(lambda: _counts(fleet, 1), 30, fleet.describe)
+    silent = (await fleet.status())["workers"][1]
+    ready = await fleet.condition("Ready")
+
+    where = node.worker("qwen-1").admin_url.removeprefix("http://")
+    said = f"its sidecar at {where} does not answer: Unauthorized: "
+    assert silent["message"].startswith(said)
+    assert f"; qwen-1: {said}" in ready["message"]
+
+    await asyncio.sleep(2.5)
+    before = (await fleet.get())["metadata"]["resourceVersion"]
+    await asyncio.sleep(5)
+    assert (await fleet.get())["metadata"]["resourceVersion"] == before
+
+
+async def _is_unreachable(fleet: Fleet, place: int) -> bool:
+    workers = (await fleet.status()).get("workers", [])
+    return bool(workers) and workers[place]["phase"] == "Unreachable"
+
+
 async def test_a_fleet_is_deleted_with_the_operator_down(
     operator: Operator, node: HollowNode, fleet: Fleet, kube: Kube
 ) -> None:
