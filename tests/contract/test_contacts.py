@@ -107,6 +107,11 @@ async def test_a_sidecar_that_takes_another_token_is_complained_of_and_logged_on
     assert phase_of(known) is Phase.UNREACHABLE
     assert len([r for r in caplog.records if r.message == "a sidecar does not answer"]) == 1
 
+    fake.give_token(await other())
+    heard = await until(strangers, Stage.CLOSED)
+
+    assert heard.silence is None
+
 
 async def test_a_sidecar_that_nobody_could_ask_is_not_complained_of(fake: Worker) -> None:
     async def none() -> str:
