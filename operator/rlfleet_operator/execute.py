@@ -20,6 +20,7 @@ from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod
 from rlfleet_operator.core.events import Event
 from rlfleet_operator.core.label import label_of
 from rlfleet_operator.core.pod import lost_label
+from rlfleet_operator.core.surroundings import UnusableError
 from rlfleet_operator.core.world import READINESS_GATE, VERSION_LABEL, Fleet, worker_name
 from rlfleet_operator.errors import Conflict, Missing, OperatorError, Refused
 from rlfleet_operator.resource import API_VERSION, GROUP, KIND
@@ -54,7 +55,7 @@ async def pods(
 async def _pod(kube: Kube, fleet: Fleet, action: PodAction, defaults: manifests.Defaults) -> None:
     match action:
         case CreatePod(ordinal):
-            manifest = manifests.pod(fleet, ordinal, defaults)
+            manifest = _manifest(fleet, ordinal, defaults)
             await kube.create(paths.core_path(fleet.namespace, "pods"), manifest)
             _log.info("created a worker's pod", extra=_about(fleet, manifest["metadata"]["name"]))
         case DeletePod(name, uid, why):
@@ -64,6 +65,13 @@ async def _pod(kube: Kube, fleet: Fleet, action: PodAction, defaults: manifests.
             await _mark(kube, fleet, action)
         case _:
             assert_never(action)
+
+
+def _manifest(fleet: Fleet, ordinal: int, defaults: manifests.Defaults) -> Json:
+    try:
+        return manifests.pod(fleet, ordinal, defaults)
+    except UnusableError as error:
+        raise Refused(str(error)) from error
 
 
 async def _mark(kube: Kube, fleet: Fleet, mark: MarkPod) -> None:
@@ -166,13 +174,16 @@ async def admin_token(kube: Kube, fleet: Fleet) -> str:
 
 
 async def known_token(kube: Kube, fleet: Fleet) -> str:
-    """Return the fleet's admin token; raises Missing when there is none."""
+    """Return the fleet's admin token; raises Missing without one, Refused if it is no token."""
     name = around.secret_name(fleet.name)
     found = await kube.get(paths.core_path(fleet.namespace, "secrets", name))
     complaint = _foreign(found, fleet, "Secret")
     if complaint:
         raise Refused(complaint)
-    return around.token_in(found)
+    try:
+        return around.token_in(found)
+    except UnusableError as error:
+        raise Refused(str(error)) from error
 
 
 async def events(kube: Kube, fleet: Fleet, found: Iterable[Event]) -> None:

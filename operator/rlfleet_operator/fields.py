@@ -34,6 +34,7 @@ Quantity = Annotated[
     WithJsonSchema(
         {
             "x-kubernetes-int-or-string": True,
+            "minimum": 0,
             # As in apimachinery's resource.Quantity.
             "pattern": r"^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
             r"(([KMGTPE]i)|[numkMGTPE]|([eE][-+]?[0-9]+))?$",
@@ -72,9 +73,33 @@ Share = Annotated[
     ),
 ]
 """As IntOrPercent, and may be none at all."""
-Opaque = Annotated[
+
+
+def _opaque(description: str, **properties: Any) -> dict[str, Any]:
+    """Describe an object that may hold more than is told of it."""
+    told = {"properties": properties} if properties else {}
+    open_ended = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {**open_ended, "description": description, **told}
+
+
+def _strings(description: str) -> dict[str, Any]:
+    one = {"type": "string"}
+    return {"type": "object", "additionalProperties": one, "description": description}
+
+
+PodOverrides = Annotated[
     dict[str, Any],
-    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+    WithJsonSchema(
+        _opaque(
+            "",
+            metadata=_opaque(
+                "Of a pod's metadata only these two count.",
+                labels=_strings("Labels beside rlfleet's own."),
+                annotations=_strings("Annotations beside rlfleet's own."),
+            ),
+            spec=_opaque("Fields of a Pod's spec, laid over rlfleet's."),
+        )
+    ),
 ]
 VersionName = Annotated[
     str,

@@ -14,7 +14,7 @@ from rlfleet_operator.fields import (
     AbsolutePath,
     ManifestDigest,
     Model,
-    Opaque,
+    PodOverrides,
     Quantity,
     VersionName,
     VolumeSource,
@@ -262,7 +262,7 @@ class FleetSpec(Model):
     )
     engine: EngineSpec = Field(default_factory=EngineSpec)
     sidecar: SidecarSpec = Field(default_factory=SidecarSpec)
-    template: Opaque = Field(
+    template: PodOverrides = Field(
         default_factory=dict,
         description="Overrides of the worker pods, as in a Pod template: metadata.labels,"
         " metadata.annotations and spec (nodeSelector, tolerations, affinity, volumes, ...);"

@@ -78,6 +78,14 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "no cache": {"weights": LEAST["weights"] | {"cache": {"enabled": False}}},
     "bounds of staleness": {"staleness": {"maxSkew": 2, "minVersion": "step-3"}},
     "any pod template": {"template": {"spec": {"nodeSelector": {"gpu": "h200"}}}},
+    "labels and annotations of a pod": {
+        "template": {"metadata": {"labels": {"team": "rl"}, "annotations": {"a/b": "c"}}}
+    },
+    "a pod template of nulls": {"template": {"metadata": {"labels": None}, "spec": None}},
+    "more of a pod's metadata": {
+        "template": {"metadata": {"creationTimestamp": None, "name": "x"}}
+    },
+    "a size of nothing": {"engine": {"sharedMemory": 0}},
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "negative replicas": ({"replicas": -1}, "spec.replicas"),
@@ -160,6 +168,32 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a negative partition": ({"rollout": {"partition": -1}}, "from '0%' to '100%'"),
     "a step below none": ({"weights": LEAST["weights"] | {"step": -1}}, "spec.weights.step"),
+    "a cache smaller than nothing": (
+        {"weights": LEAST["weights"] | {"cache": {"size": -1}}},
+        "spec.weights.cache.size",
+    ),
+    "a cache smaller than nothing, as text": (
+        {"weights": LEAST["weights"] | {"cache": {"size": "-1Gi"}}},
+        "spec.weights.cache.size",
+    ),
+    "less memory than none": ({"engine": {"sharedMemory": -1}}, "spec.engine.sharedMemory"),
+    "fewer GPUs than none": (
+        {"engine": {"resources": {"limits": {"nvidia.com/gpu": -1}}}},
+        "spec.engine.resources.limits",
+    ),
+    "a template's metadata that is none": (
+        {"template": {"metadata": "x"}},
+        "spec.template.metadata",
+    ),
+    "a list of annotations": (
+        {"template": {"metadata": {"annotations": []}}},
+        "spec.template.metadata.annotations",
+    ),
+    "a label that is a number": (
+        {"template": {"metadata": {"labels": {"step": 1}}}},
+        "spec.template.metadata.labels",
+    ),
+    "a template's spec that is a list": ({"template": {"spec": []}}, "spec.template.spec"),
     "half a GPU group": ({"engine": {"tensorParallelSize": 0}}, "tensorParallelSize"),
 }
 

@@ -7,17 +7,16 @@ worker.
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
 
 from rlfleet_contract import api
 from rlfleet_operator.core import quantity
-from rlfleet_operator.core.overrides import merged
+from rlfleet_operator.core.overrides import allowed, merged
 from rlfleet_operator.core.pod import identity_of
 from rlfleet_operator.core.surroundings import (
     Manifest,
+    UnusableError,
     headless_name,
     metadata_of,
     secret_name,
@@ -65,7 +64,7 @@ def template_hash(fleet: Fleet) -> str:
 
 
 def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
-    """Return the pod of one worker."""
+    """Return the pod of one worker; raises UnusableError, which names the field."""
     name = worker_name(fleet.name, ordinal)
     metadata = metadata_of(fleet, name)
     metadata["labels"]["app.kubernetes.io/component"] = "worker"
@@ -93,7 +92,7 @@ def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
             "volumes": _volumes(fleet),
         },
     }
-    manifest = merged(manifest, _allowed_overrides(fleet.spec.template))
+    manifest = merged(manifest, allowed(fleet.spec.template))
     # The engine's start is known by its process 1: another's would never change.
     manifest["spec"] |= {"shareProcessNamespace": False, "hostPID": False}
     mine = {
@@ -104,15 +103,6 @@ def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
     for kind, own in mine.items():
         manifest["metadata"][kind] = manifest["metadata"].get(kind, {}) | own
     return manifest
-
-
-def _allowed_overrides(template: Mapping[str, Any]) -> Manifest:
-    """Identity is ours: a template adds labels and annotations, it renames nothing."""
-    metadata = template.get("metadata") or {}
-    return {
-        "metadata": {k: v for k, v in metadata.items() if k in {"labels", "annotations"}},
-        "spec": template.get("spec") or {},
-    }
 
 
 def image_of(fleet: Fleet, defaults: Defaults) -> str:
@@ -257,10 +247,19 @@ def _cache_env(cache: CacheSpec) -> dict[str, str]:
         return {}
     env = {
         "RLFLEET_CACHE_DIR": _CACHE_DIR,
-        "RLFLEET_CACHE_BYTES": str(quantity.in_bytes(cache.size or _CACHE_SIZE)),
+        "RLFLEET_CACHE_BYTES": str(_cache_bytes(cache)),
     }
     # A tmpfs is as large as its limit and nobody else's.
     return env | ({"RLFLEET_CACHE_SPARE": "0"} if cache.medium == "Memory" else {})
+
+
+def _cache_bytes(cache: CacheSpec) -> int:
+    try:
+        return quantity.in_bytes(cache.size or _CACHE_SIZE)
+    except ValueError as error:
+        raise UnusableError(
+            f"spec.weights.cache.size: {error}; write a size such as 100Gi, or leave it out"
+        ) from error
 
 
 def _data_mounts(fleet: Fleet) -> list[Manifest]:

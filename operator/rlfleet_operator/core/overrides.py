@@ -7,6 +7,32 @@ things are merged by name, other lists and scalars are replaced, null removes.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlfleet_operator.core.surroundings import Manifest, UnusableError
+
+_ADDED = ("labels", "annotations")
+
+
+def allowed(template: Mapping[str, Any]) -> Manifest:
+    """Return what a template may change: it adds labels and annotations, and renames nothing.
+
+    Raises UnusableError where it holds no map.
+    """
+    metadata = _map_in(template, "metadata", "template")
+    return {
+        "metadata": {key: _map_in(metadata, key, "template.metadata") for key in _ADDED},
+        "spec": _map_in(template, "spec", "template"),
+    }
+
+
+def _map_in(holder: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:
+    """Return a map that the user wrote, empty when it is null or left out."""
+    found = holder.get(key)
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
+        raise UnusableError(f"spec.{path}.{key} is {found!r:.100}: write a map, or leave it out")
+    return found
+
 
 def merged(base: Any, override: Any) -> Any:
     """Return ``base`` with ``override`` laid over it; neither is changed."""
@@ -25,7 +51,7 @@ def _is_named(value: Any) -> bool:
     return (
         isinstance(value, Sequence)
         and not isinstance(value, str)
-        and all(isinstance(item, Mapping) and "name" in item for item in value)
+        and all(isinstance(item, Mapping) and isinstance(item.get("name"), str) for item in value)
     )
 
 

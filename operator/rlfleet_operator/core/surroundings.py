@@ -10,6 +10,11 @@ from rlfleet_operator.core.world import FLEET_LABEL, Fleet
 from rlfleet_operator.resource import API_VERSION, GROUP, KIND
 
 Manifest = dict[str, Any]
+_PRINTABLE = range(0x21, 0x7F)
+
+
+class UnusableError(ValueError):
+    """A user's object from which nothing can be made: names the field and the way out."""
 
 
 def headless_name(fleet: str) -> str:
@@ -107,5 +112,16 @@ def secret(fleet: Fleet, token: str) -> Manifest:
 
 
 def token_in(found: Mapping[str, Any]) -> str:
-    """Return the token that a Secret holds; empty when it holds none."""
-    return base64.b64decode((found.get("data") or {}).get("token", "")).decode()
+    """Return the token that a Secret holds, as its sidecars read it; raises UnusableError.
+
+    White space around it does not count. Nothing else is let through that a header could not
+    carry, and no empty token, which lets nobody in anywhere.
+    """
+    token = base64.b64decode((found.get("data") or {}).get("token") or "").strip()
+    if not token or any(byte not in _PRINTABLE for byte in token):
+        what = "holds bytes that no HTTP header carries" if token else "is empty"
+        raise UnusableError(
+            f"Secret {found['metadata']['name']}: data.token {what}; expected printable ASCII"
+            " without spaces. Put such a token there, or delete the Secret and a new one is made"
+        )
+    return token.decode("ascii")

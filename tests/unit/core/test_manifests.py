@@ -1,11 +1,13 @@
 """The objects of a fleet."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from rlfleet_operator.core import manifests
+from rlfleet_operator.core.surroundings import UnusableError
 from rlfleet_operator.core.world import FLEET_LABEL, ORDINAL_LABEL, TEMPLATE_ANNOTATION
 from tests import fleets
 
@@ -137,6 +139,44 @@ def test_no_template_takes_the_labels_by_which_a_pod_is_found(labels: Any) -> No
     assert made["metadata"]["labels"].items() >= {FLEET_LABEL: "qwen", ORDINAL_LABEL: "0"}.items()
     assert made["metadata"]["labels"].get("team") == (labels or {}).get("team")
     assert TEMPLATE_ANNOTATION in made["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"template": {"metadata": "x"}}, "spec.template.metadata is 'x'"),
+        ({"template": {"metadata": {"labels": []}}}, "spec.template.metadata.labels is []"),
+        ({"template": {"metadata": {"annotations": []}}}, "spec.template.metadata.annotations"),
+        ({"template": {"spec": "x"}}, "spec.template.spec is 'x'"),
+        ({"weights": {"path": "/w/{version}", "cache": {"size": -1}}}, "spec.weights.cache.size"),
+        (
+            {"weights": {"path": "/w/{version}", "cache": {"size": "1e999999"}}},
+            "spec.weights.cache.size",
+        ),
+    ],
+    ids=str,
+)
+def test_what_no_pod_can_be_made_of_is_refused_by_the_field_s_name(
+    spec: dict[str, Any], field: str
+) -> None:
+    """The API server refuses most of it, but not in a fleet that was there before the rule."""
+    with pytest.raises(UnusableError, match=re.escape(field)):
+        pod(**spec)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"metadata": None, "spec": None},
+        {"metadata": {"labels": None, "annotations": None}},
+    ],
+    ids=str,
+)
+def test_null_in_a_template_is_nothing(template: dict[str, Any]) -> None:
+    made, least = pod(template=template), pod()
+    del made["metadata"]["annotations"], least["metadata"]["annotations"]
+
+    assert made == least
 
 
 @pytest.mark.parametrize(

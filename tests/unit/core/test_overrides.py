@@ -32,6 +32,7 @@ ENGINE = {"name": "engine", "image": "a", "env": [{"name": "HOME", "value": "/tm
             {"a": [{"name": "engine", "env": [{"name": "LANG", "value": "C"}]}]},
             {"a": [ENGINE | {"env": [*ENGINE["env"], {"name": "LANG", "value": "C"}]}]},
         ),
+        ({"a": [ENGINE]}, {"a": [{"name": []}]}, {"a": [{"name": []}]}),
     ],
     ids=[
         "nothing",
@@ -45,6 +46,7 @@ ENGINE = {"name": "engine", "image": "a", "env": [{"name": "HOME", "value": "/tm
         "all are new",
         "named things merge by name, new ones come last",
         "inside of named things too",
+        "a name that is none is not merged by",
     ],
 )
 def test_an_override_is_laid_over(base: Any, override: Any, expected: Any) -> None:

@@ -1,12 +1,16 @@
 """What stands around a fleet's pods."""
 
+import base64
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlfleet_contract import api
 from rlfleet_operator.core import surroundings
+from rlfleet_operator.core.surroundings import UnusableError
 from rlfleet_operator.core.world import FLEET_LABEL
+from rlfleet_sidecar.credentials import Credentials
 from tests import fleets
 
 FLEET = fleets.fleet({"replicas": 8, "rollout": {"maxUnavailable": "25%"}})
@@ -56,16 +60,64 @@ def test_a_drain_takes_no_more_workers_than_a_rollout_and_none_that_is_broken_bl
     assert BUDGET["spec"]["selector"] == {"matchLabels": {FLEET_LABEL: "qwen"}}
 
 
-@pytest.mark.parametrize(
-    ("found", "token"),
-    [
-        ({"data": {"token": "dGhlLXRva2Vu"}}, "the-token"),
-        ({"data": {}}, ""),
-        ({"data": None}, ""),
-        ({}, ""),
-    ],
-    ids=["a token", "another key", "null", "nothing"],
-)
-def test_a_secret_s_token_is_read(found: dict[str, Any], token: str) -> None:
+def secret_with(**members: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "qwen-admin"}, **members}
+
+
+def holding(token: bytes) -> dict[str, Any]:
+    return secret_with(data={"token": base64.b64encode(token).decode()})
+
+
+@pytest.mark.parametrize("around", ["", "\n", "\r\n", " ", "\t"], ids=repr)
+def test_a_secret_s_token_is_read_as_a_sidecar_reads_it(around: str, tmp_path: Path) -> None:
+    written = f"{around}the-token{around}".encode()
+    (tmp_path / "token").write_bytes(written)
+    sidecar = Credentials(tmp_path / "token")
+
     assert SECRET["stringData"] == {"token": "the-token"}
-    assert surroundings.token_in(found) == token
+    token = surroundings.token_in(holding(written))
+    assert token == "the-token"
+    sidecar.demand(f"Bearer {token}")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        holding(b"\xff\xfe"),
+        holding("gehe\N{LATIN SMALL LETTER I WITH DIAERESIS}m".encode()),
+        holding(b"two words"),
+        holding(b"two\nlines"),
+        holding(b"a\x00b"),
+        holding(b"\x7f"),
+        holding(b""),
+        holding(b" \n"),
+        secret_with(data={}),
+        secret_with(data={"token": None}),
+        secret_with(data=None),
+        secret_with(),
+    ],
+    ids=[
+        "no text",
+        "no ASCII",
+        "a space",
+        "a line break",
+        "a zero byte",
+        "a control byte",
+        "empty",
+        "blank",
+        "another key",
+        "null",
+        "no data",
+        "nothing",
+    ],
+)
+def test_what_no_header_carries_is_refused_by_the_secret_s_name(found: dict[str, Any]) -> None:
+    with pytest.raises(UnusableError, match=r"Secret qwen-admin: data\.token .*delete the Secret"):
+        surroundings.token_in(found)
+
+
+def test_a_token_that_is_refused_is_not_told() -> None:
+    with pytest.raises(UnusableError) as refused:
+        surroundings.token_in(holding(b"my secret"))
+
+    assert "my" not in str(refused.value)
