@@ -6,6 +6,7 @@
     │   ├── Conflict       somebody wrote in between: observe again
     │   └── Unreachable    nobody answered
     └── Refused            the same call will fail again
+        ├── Forbidden      nobody has let us do this, here
         └── Missing        the object is not there
 
 Library errors become these at two places: adapters/kube.py and adapters/worker.py.
@@ -36,6 +37,10 @@ class Unreachable(Retryable):
 
 class Refused(OperatorError):  # noqa: N818 - the same
     """The same call will fail again."""
+
+
+class Forbidden(Refused):
+    """No role lets us do this, or not in this namespace."""
 
 
 class Missing(Refused):

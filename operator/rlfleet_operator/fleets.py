@@ -13,10 +13,10 @@ from typing import Any
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.kube import Credentials, Json, Kube, fleets_path, is_newer
 from rlfleet_operator.adapters.lease import Election, LeaseElection, Term, Unopposed
-from rlfleet_operator.adapters.pods import FleetKey, Pods
+from rlfleet_operator.adapters.pods import REFUSALS, FleetKey, Pods
 from rlfleet_operator.core.world import Pod
 from rlfleet_operator.driver import Driver
-from rlfleet_operator.errors import OperatorError
+from rlfleet_operator.errors import Forbidden, OperatorError
 from rlfleet_operator.services import Services
 from rlfleet_operator.settings import Settings
 
@@ -96,11 +96,17 @@ class Fleets:
                 self.deliver(None, raw)
 
     async def _listed(self, namespace: str) -> Json:
+        refusals = 0
         while True:
             try:
                 return await self.kube.get(fleets_path(namespace))
             except OperatorError as error:
-                _log.warning("listing fleets failed", extra={"error": str(error)})
+                extra = {"of": namespace, "error": str(error)}
+                _log.warning("listing fleets failed", extra=extra)
+                refusals += isinstance(error, Forbidden)
+                if namespace and refusals >= REFUSALS:
+                    # It may have been deleted with our role in it; kopf goes on trying.
+                    return {"items": []}
                 await asyncio.sleep(_BEAT_S)
 
     def deliver(self, kind: str | None, raw: Json) -> None:

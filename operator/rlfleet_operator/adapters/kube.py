@@ -18,6 +18,7 @@ from kubernetes.aio import client, config
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.errors import (
     Conflict,
+    Forbidden,
     Missing,
     OperatorError,
     Refused,
@@ -212,12 +213,18 @@ async def _lines(response: aiohttp.ClientResponse, silence_s: float) -> AsyncIte
 
 
 def _watch_error(status: Json) -> Exception:
-    if status.get("code") == _GONE:
+    if _ERRORS.get(status.get("code", 0)) is WatchEnded:
         return WatchEnded()
     return Unreachable(f"watch: {status.get('code')}: {status.get('message')}")
 
 
-_NOT_FOUND, _CONFLICT, _GONE, _TOO_MANY, _SERVER_ERROR = 404, 409, 410, 429, 500
+_TOO_MANY, _SERVER_ERROR = 429, 500
+_ERRORS: dict[int, type[OperatorError] | type[WatchEnded]] = {
+    403: Forbidden,
+    404: Missing,
+    409: Conflict,
+    410: WatchEnded,
+}
 
 
 async def _raise_for(response: aiohttp.ClientResponse) -> None:
@@ -232,15 +239,8 @@ async def _raise_for(response: aiohttp.ClientResponse) -> None:
 
 
 def _error_for(status: int) -> type[OperatorError] | type[WatchEnded]:
-    if status == _NOT_FOUND:
-        return Missing
-    if status == _CONFLICT:
-        return Conflict
-    if status == _GONE:
-        return WatchEnded
-    if status == _TOO_MANY or status >= _SERVER_ERROR:
-        return Retryable
-    return Refused
+    may_pass = status == _TOO_MANY or status >= _SERVER_ERROR
+    return _ERRORS.get(status, Retryable if may_pass else Refused)
 
 
 def is_newer(raw: Mapping[str, Any], than: Mapping[str, Any]) -> bool:

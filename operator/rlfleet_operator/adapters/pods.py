@@ -2,6 +2,9 @@
 
 kopf's index is quadratic and keeps ghosts (docs/decisions); this one forgets
 what a new list no longer names. Only small records are kept, no JSON.
+
+A namespace that is refused, because it was deleted with the role in it, keeps no
+other from being driven: it counts as one without pods until it can be listed.
 """
 
 import asyncio
@@ -11,11 +14,13 @@ from collections.abc import Callable
 from rlfleet_operator.adapters.kube import Json, Kube, WatchEnded
 from rlfleet_operator.core.pod import pod_from
 from rlfleet_operator.core.world import FLEET_LABEL, Pod
-from rlfleet_operator.errors import OperatorError
+from rlfleet_operator.errors import Forbidden, Missing, OperatorError
 
 _log = logging.getLogger(__name__)
 _PAGE = "500"
-_PAUSE_S = 1.0
+_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+REFUSALS = 4
+"""How often in a row a namespace is refused before it is done without: a new role takes a while."""
 
 FleetKey = tuple[str, str]
 """(namespace, fleet)."""
@@ -35,12 +40,13 @@ class Pods:
     ) -> None:
         """Watch these namespaces (none means all); tell ``on_change`` whose pods changed."""
         self._kube, self._silence_s = kube, silence_s
+        self._is_everywhere = not namespaces
         self._paths = [f"/api/v1/namespaces/{n}/pods" for n in namespaces] or ["/api/v1/pods"]
         self._on_change = on_change
         self._records: dict[str, Records] = {}
         self._synced: set[str] = set()
         self.synced = asyncio.Event()
-        """Set once every namespace was listed: before that, a missing pod means nothing."""
+        """Set once every namespace was listed or refused: before, a missing pod means nothing."""
 
     def of(self, key: FleetKey) -> dict[str, Pod]:
         """Return a fleet's pods by name."""
@@ -58,16 +64,36 @@ class Pods:
         await asyncio.gather(*(self._follow(path) for path in self._paths))
 
     async def _follow(self, path: str) -> None:
+        refusals = 0
         while True:
             try:
                 version = await self._list(path)
+                refusals = 0
                 while True:
                     version = await self._watch(path, version)
             except WatchEnded:
                 _log.info("pods are listed anew")
+            except (Forbidden, Missing) as error:
+                refusals += 1
+                await self._do_without(path, refusals, error)
             except OperatorError as error:
                 _log.warning("watching pods failed", extra={"error": str(error)})
                 await asyncio.sleep(_PAUSE_S)
+
+    async def _do_without(self, path: str, refusals: int, error: OperatorError) -> None:
+        """Keep what is known of a namespace that is refused, and wait before it is tried again."""
+        # Who may see no pods at all was installed badly, and is not ready.
+        if refusals >= REFUSALS and not self._is_everywhere:
+            self._count_in(path)
+        pause_s = min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** (refusals - 1))
+        extra = {"path": path, "error": str(error), "again_in_s": pause_s}
+        _log.warning("pods may not be listed", extra=extra)
+        await asyncio.sleep(pause_s)
+
+    def _count_in(self, path: str) -> None:
+        self._synced.add(path)
+        if len(self._synced) == len(self._paths):
+            self.synced.set()
 
     async def _list(self, path: str) -> str:
         found: Records = {}
@@ -84,9 +110,7 @@ class Pods:
         self._records[path] = found
         for key in before.keys() | found.keys():
             self._on_change(key)
-        self._synced.add(path)
-        if len(self._synced) == len(self._paths):
-            self.synced.set()
+        self._count_in(path)
         return str(page["metadata"]["resourceVersion"])
 
     async def _watch(self, path: str, version: str) -> str:
