@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rlfleet_operator import execute
+from rlfleet_operator import execute, trouble
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.kube import fleet_path, is_newer
 from rlfleet_operator.adapters.pods import FleetKey
@@ -36,17 +36,19 @@ from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError
 from rlfleet_operator.replacements import Replacements
 from rlfleet_operator.resource_status import FleetStatus
 from rlfleet_operator.services import Services
+from rlfleet_operator.trouble import Trouble
+from rlfleet_operator.upkeep import INTERVAL_S, Upkeep
 from rlfleet_operator.wire import Taken, epoch_for
 
 _log = logging.getLogger(__name__)
 
 _WRITE_INTERVAL_S = 1.1
 """A fleet's status is written once in this time at most: once a second, however replies jitter."""
-_SURROUNDINGS_S = 60.0
-"""How often Services, Secret and PodDisruptionBudget are looked after at rest."""
 _ERROR_PAUSE_S = 2.0
 _STUCK_S = 15.0
 """Passes that have failed for so long are no sign of life any more."""
+_POD_RETRY_S = 5.0
+"""When pods are written again after what may pass by itself."""
 _REST_SHARE = 3.0
 """How many times longer than it planned a loop rests: the largest fleet takes a quarter of it."""
 _POD_BATCH = 128
@@ -65,11 +67,9 @@ class Driver:
         self._services = services
         self._wake = asyncio.Event()
         self._defaults = manifests.Defaults(services.settings.worker_image)
-        self._token = ""
-        self._trouble: str | None = None
-        """Why the surroundings were refused the last time."""
-        self._refused: str | None = None
-        """Why an action of the last pass on pods was refused; None when none was."""
+        self._upkeep = Upkeep(services.kube, services.term, lambda: fleet_from(self._raw))
+        self._trouble: Trouble | None = None
+        """Why an action of the last pass on pods failed; None when none did."""
         self._written_at = 0.0
         self._is_outrun = False
         """Whether somebody wrote the object in between: it has to be read anew."""
@@ -80,9 +80,6 @@ class Driver:
         self._failing_since: float | None = None
         """Since when no pass has come to its end, by the monotonic clock."""
         self._acquainted_by = time.monotonic() + _ACQUAINT_S
-        self._surrounded: tuple[int, float] = (-1, 0.0)
-        """Generation and time at which the surroundings were last seen to be right."""
-        settings = services.settings
         self._acting: asyncio.Task[None] | None = None
         """Writes pods for an earlier pass, beside the loop."""
         self._is_behind = False
@@ -91,10 +88,10 @@ class Driver:
         self._thought_s = 0.0  # For which the last pass observed and planned.
         self._contacts = Contacts(
             services.limit,
-            settings.poll_seconds,
+            services.settings.poll_seconds,
             self.wake,
-            self._admin_token,
-            self._renew_token,
+            self._upkeep.token,
+            self._upkeep.renew,
             lambda: self._taken,
             self._sign,
         )
@@ -181,9 +178,9 @@ class Driver:
         if fleet.deleting:
             # Somebody else's finalizer may hold it for long: no sign of ours keeps a change alive.
             await self._contacts.close()
-            return _SURROUNDINGS_S
+            return INTERVAL_S
         epoch = epoch_for(fleet, self._taken, self._contacts.heard_epoch)
-        await self._look_after_surroundings(fleet)
+        await self._upkeep.look(fleet)
         pods = self._services.pods.owned(self.key, fleet.uid)
         self._is_asked = fleet.target is not None or fleet.pause_at(time.time()) is not None
         await self._contacts.follow(pods, self._services.settings.admin_port, fleet.target)
@@ -195,7 +192,12 @@ class Driver:
         if self._taken == (fleet.uid, epoch):
             self._act(fleet, step.actions)
         waits = (write_in_s, due_in_s(world), hold_left_s(world))
-        return min(wait or _SURROUNDINGS_S for wait in waits)
+        return min(self._retry_in_s(), *(wait or INTERVAL_S for wait in waits))
+
+    def _retry_in_s(self) -> float:
+        """Return the seconds until what failed around the pods or with them is tried again."""
+        is_soon = self._trouble is not None and self._trouble.may_pass
+        return min(self._upkeep.again_in_s(), _POD_RETRY_S if is_soon else INTERVAL_S)
 
     def _decide(self, fleet: Fleet, pods: Mapping[str, Any]) -> tuple[World, Plan, FleetStatus]:
         begun = time.monotonic()
@@ -221,34 +223,12 @@ class Driver:
             workers=tuple(self._replacements.dated(replace(w, held=is_held)) for w in found),
             template_hash=manifests.template_hash(fleet),
             moment=moment,
-            trouble=self._trouble or self._refused,
+            trouble=self._told_trouble(),
         )
 
-    async def _look_after_surroundings(self, fleet: Fleet) -> None:
-        generation, seen_at = self._surrounded
-        now = time.monotonic()
-        if generation == fleet.generation and now - seen_at < _SURROUNDINGS_S:
-            return
-        try:
-            await execute.surroundings(self._services.kube, fleet)
-            self._token = await execute.admin_token(self._services.kube, fleet)
-        except Conflict:
-            raise
-        except OperatorError as error:
-            self._trouble = str(error)
-            return
-        self._trouble = None
-        self._surrounded = (fleet.generation, now)
-
-    async def _admin_token(self) -> str:
-        """Return what every call to a sidecar needs; raises NotLeading if none may be made now."""
-        token = self._token or await self._renew_token()
-        self._services.term.demand()
-        return token
-
-    async def _renew_token(self) -> str:
-        self._token = await execute.admin_token(self._services.kube, fleet_from(self._raw))
-        return self._token
+    def _told_trouble(self) -> str | None:
+        now, found = time.monotonic(), (self._upkeep.trouble, self._trouble)
+        return next((told for one in found if one and (told := one.told(now))), None)
 
     def _act(self, fleet: Fleet, actions: tuple[Action, ...]) -> None:
         """Send the commands, and write pods beside the loop, one pass's at a time."""
@@ -266,24 +246,23 @@ class Driver:
         self._acting = asyncio.create_task(writing)
 
     async def _write_pods(self, fleet: Fleet, actions: Sequence[execute.PodAction]) -> None:
-        refused = await execute.pods(self._services.kube, fleet, actions, self._defaults)
-        if self._is_behind or (refused is None) != (self._refused is None):
+        errors = await execute.pods(self._services.kube, fleet, actions, self._defaults)
+        before = self._trouble
+        self._trouble = trouble.after(errors, before, time.monotonic())
+        if self._is_behind or (self._trouble is None) != (before is None):
             # Status has to tell it, and what failed once may succeed at once.
             self.wake()
-        self._refused = refused
 
     async def _publish(self, world: World, status: FleetStatus) -> float:
         """Write the status if it says something new; return the seconds until it may be written."""
         fleet = world.fleet
         if status == fleet.status:
-            return _SURROUNDINGS_S
+            return INTERVAL_S
         since = time.monotonic() - self._written_at
         if since < _WRITE_INTERVAL_S:
             return _WRITE_INTERVAL_S - since
-        version = self._raw["metadata"]["resourceVersion"]
-        body = {"metadata": {"resourceVersion": version}, "status": patch_of(status)}
         try:
-            written = await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
+            written = await self._write(status)
         finally:
             # Not from its beginning: a slow write would stand close before the next.
             self._written_at = time.monotonic()
@@ -292,4 +271,9 @@ class Driver:
         self.deliver(written)
         self.wake()
         await execute.events(self._services.kube, fleet, events.between(fleet.status, status))
-        return _SURROUNDINGS_S
+        return INTERVAL_S
+
+    async def _write(self, status: FleetStatus) -> dict[str, Any]:
+        version = self._raw["metadata"]["resourceVersion"]
+        body = {"metadata": {"resourceVersion": version}, "status": patch_of(status)}
+        return await self._services.kube.patch(fleet_path(*self.key) + "/status", body)

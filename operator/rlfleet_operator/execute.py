@@ -1,8 +1,9 @@
 """Carries out what a plan asks of Kubernetes; decides nothing.
 
 A conflict is no failure: somebody was faster, and the next observation shows
-what is there now. Whatever the API server refuses for good is told in its own
-words, so that it reaches the fleet's status.
+what is there now. Whatever the API server refuses for good keeps its own words,
+so that it reaches the fleet's status, and what a user wrote and nothing can be
+made of is refused in ours.
 """
 
 import asyncio
@@ -33,23 +34,32 @@ PodAction = CreatePod | DeletePod | MarkPod
 
 async def pods(
     kube: Kube, fleet: Fleet, actions: Iterable[PodAction], defaults: manifests.Defaults
-) -> str | None:
-    """Carry out actions on pods, some at once; return what was refused, None if nothing."""
+) -> list[BaseException]:
+    """Carry out actions on pods, some at once; return what went wrong, a defect of ours too."""
     limit = asyncio.Semaphore(_PARALLEL)
 
-    async def one(action: PodAction) -> str | None:
+    async def one(action: PodAction) -> None:
         async with limit:
             try:
                 await _pod(kube, fleet, action, defaults)
-            except (Conflict, Missing) as error:
-                return await _namesake(kube, fleet, action) if isinstance(error, Conflict) else None
-            except OperatorError as error:
-                _log.warning("an action on a pod failed", extra={"error": str(error)})
-                return str(error)
-        return None
+            except Missing:
+                return
+            except Conflict:
+                await _demand_own(kube, fleet, action)
 
-    refusals = await asyncio.gather(*(one(action) for action in actions))
-    return next((refusal for refusal in refusals if refusal), None)
+    ends = await asyncio.gather(*(one(action) for action in actions), return_exceptions=True)
+    errors = [end for end in ends if end is not None]
+    for error in errors:
+        _tell(fleet, error)
+    return errors
+
+
+def _tell(fleet: Fleet, error: BaseException) -> None:
+    extra = {"namespace": fleet.namespace, "fleet": fleet.name, "error": str(error)}
+    if isinstance(error, OperatorError):
+        _log.warning("an action on a pod failed", extra=extra)
+    else:
+        _log.critical("an action on a pod failed by a defect", exc_info=error, extra=extra)
 
 
 async def _pod(kube: Kube, fleet: Fleet, action: PodAction, defaults: manifests.Defaults) -> None:
@@ -95,17 +105,19 @@ async def _mark(kube: Kube, fleet: Fleet, mark: MarkPod) -> None:
     _log.info("marked a worker's pod", extra=extra)
 
 
-async def _namesake(kube: Kube, fleet: Fleet, action: PodAction) -> str | None:
-    """Return a complaint when a pod that does not count as ours has the name that we need."""
+async def _demand_own(kube: Kube, fleet: Fleet, action: PodAction) -> None:
+    """Raise Refused when a pod that does not count as ours has the name that we need."""
     if not isinstance(action, CreatePod):
-        return None
+        return
     name = worker_name(fleet.name, action.ordinal)
     path = paths.core_path(fleet.namespace, "pods", name)
     try:
         taken = await kube.get(path)
     except OperatorError:
-        return None
-    return _foreign(taken, fleet, "Pod") or lost_label(taken, fleet, action.ordinal)
+        return
+    complaint = _foreign(taken, fleet, "Pod") or lost_label(taken, fleet, action.ordinal)
+    if complaint:
+        raise Refused(complaint)
 
 
 def _foreign(found: Json, fleet: Fleet, kind: str) -> str | None:

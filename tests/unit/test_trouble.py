@@ -1,0 +1,71 @@
+"""What status tells of what could not be written, and when."""
+
+import pytest
+
+from rlfleet_operator import trouble
+from rlfleet_operator.errors import (
+    Conflict,
+    Missing,
+    NotLeading,
+    OperatorError,
+    Refused,
+    Retryable,
+    Unreachable,
+)
+
+TRANSIENT: list[OperatorError] = [
+    Retryable("500"),
+    Unreachable("timeout"),
+    Conflict("409"),
+    NotLeading("over"),
+]
+
+
+@pytest.mark.parametrize("error", TRANSIENT, ids=lambda error: type(error).__name__)
+def test_what_may_pass_is_told_only_when_it_lasts(error: OperatorError) -> None:
+    """kstatus takes Stalled for a failure, and Flux gives up."""
+    found = None
+    for now in range(100, 160, 5):
+        found = trouble.after([error], found, now)
+        assert found is not None
+        assert found.may_pass
+        assert found.told(now) is None
+    found = trouble.after([error], found, 160)
+
+    assert found is not None
+    assert found.told(160) == str(error)
+
+
+def test_a_success_ends_it_and_what_comes_then_is_new() -> None:
+    first = trouble.after([Unreachable("timeout")], None, 100)
+    assert trouble.after([], first, 150) is None
+
+    second = trouble.after([Unreachable("timeout")], None, 155)
+
+    assert second is not None
+    assert second.told(165) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Refused("quota"), "quota"),
+        (Missing("no namespace"), "no namespace"),
+        (TypeError("x"), "internal error: TypeError: x; see the operator's log"),
+    ],
+    ids=["refused", "missing", "a defect"],
+)
+def test_what_somebody_has_to_mend_is_told_at_once_whatever_else_failed(
+    error: Exception, told: str
+) -> None:
+    found = trouble.after([Unreachable("timeout"), error], None, 100)
+
+    assert found is not None
+    assert found.told(100) == told
+
+
+def test_a_disturbance_takes_back_nothing_that_was_refused() -> None:
+    refused = trouble.after([Refused("quota")], None, 100)
+
+    assert trouble.after([Unreachable("timeout")], refused, 105) == refused
+    assert trouble.after([], refused, 105) is None
