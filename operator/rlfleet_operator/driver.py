@@ -8,9 +8,12 @@ is remembered, so a restarted operator goes on where the last one stopped.
 A driver takes its fleet over with its first write, which raises status.epoch by
 compare-and-swap; before that it commands nobody. Whoever finds a higher epoch
 than its own is not the driver any more, and ends (docs/decisions/0010).
+
+What fails here by a defect of ours ends this driver alone; status says so first.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -29,7 +32,7 @@ from rlfleet_operator.core.actions import Action, AnyCommand
 from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.preview import with_preview
 from rlfleet_operator.core.selection import hold_left_s
-from rlfleet_operator.core.status import patch_of, status_of
+from rlfleet_operator.core.status import abandoned, patch_of, status_of
 from rlfleet_operator.core.waits import due_in_s
 from rlfleet_operator.core.world import Fleet, World, fleet_from, worker_name
 from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError
@@ -136,6 +139,9 @@ class Driver:
             _log.warning("a fleet is not driven from here any more", extra=extra)
             # If it was a higher epoch, another process leads, whatever our clock says.
             self._services.term.end()
+        except Exception as error:
+            await self._abandon(error)
+            raise
         finally:
             if self._acting is not None:
                 self._acting.cancel()
@@ -277,3 +283,10 @@ class Driver:
         version = self._raw["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "status": patch_of(status)}
         return await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
+
+    async def _abandon(self, error: Exception) -> None:
+        """Tell in status, if it can be told there, why nobody drives the fleet for a while."""
+        with contextlib.suppress(OperatorError, ValidationError):
+            fleet = fleet_from(self._raw)
+            status = abandoned(fleet, trouble.said_of(error), time.time())
+            await self._write(status.model_copy(update={"epoch": epoch_for(fleet, self._taken, self._contacts.heard_epoch)}))

@@ -2,11 +2,15 @@
 
 A process that stands by watches fleets and pods as the leader does, so that it
 can begin in the moment in which it wins.
+
+It must stay true that a driver which fails stops its own fleet alone: it is replaced
+after a pause, and only the end of a loop that all fleets share ends the process.
 """
 
 import asyncio
 import contextlib
 import logging
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +18,8 @@ from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.kube import Credentials, Json, Kube, fleets_path, is_newer
 from rlfleet_operator.adapters.lease import Election, LeaseElection, Term, Unopposed
 from rlfleet_operator.adapters.pods import REFUSALS, FleetKey, Pods
+from rlfleet_operator.core import setback
+from rlfleet_operator.core.setback import Setback
 from rlfleet_operator.core.world import Pod
 from rlfleet_operator.driver import Driver
 from rlfleet_operator.errors import Forbidden, OperatorError
@@ -34,6 +40,8 @@ class Fleets:
         self._awaited: dict[FleetKey, asyncio.Event] = {}
         """Set, and forgotten, when there is something new of a fleet."""
         self._drivers: dict[FleetKey, tuple[Driver, asyncio.Task[None]]] = {}
+        self._setbacks: dict[FleetKey, Setback] = {}
+        """Of fleets whose driver failed, since their spec was written."""
         self._leading: Services | None = None
         """What drivers work with, under the present term; None while this process stands by."""
         self.kube: Kube
@@ -116,14 +124,22 @@ class Fleets:
         if awaited is not None:
             awaited.set()
         if kind == "DELETED":
-            self._raws.pop(key, None)
-            known = self._drivers.pop(key, None)
-            if known is not None:
-                known[1].cancel()
+            self._forget(key)
             return
-        if key not in self._raws or is_newer(raw, self._raws[key]):
+        known = self._raws.get(key)
+        if known is None or is_newer(raw, known):
             self._raws[key] = raw
+        if known is not None and _generation(self._raws[key]) != _generation(known):
+            # What failed with the spec before may go well with this one.
+            self._setbacks.pop(key, None)
         self._drive(key)
+
+    def _forget(self, key: FleetKey) -> None:
+        self._raws.pop(key, None)
+        self._setbacks.pop(key, None)
+        known = self._drivers.pop(key, None)
+        if known is not None:
+            known[1].cancel()
 
     def _drive(self, key: FleetKey) -> None:
         """Hand a fleet's newest state to its driver, if this process leads."""
@@ -132,6 +148,11 @@ class Fleets:
         known = self._drivers.get(key)
         if known is not None and not known[1].done():
             known[0].deliver(self._raws[key])
+            return
+        if known is not None and _defect_of(known[1]) is not None:
+            return  # Its failure is dealt with first.
+        pausing = self._setbacks.get(key)
+        if pausing is not None and time.monotonic() < pausing.over_at:
             return
         driver = Driver(key, self._raws[key], self._leading)
         self._drivers[key] = (driver, asyncio.create_task(driver.run()))
@@ -167,12 +188,36 @@ class Fleets:
     async def _beat(self) -> None:
         while True:
             self._health.beat()
-            for task in [*self._tasks, *(task for _, task in self._drivers.values())]:
-                if task.done() and not task.cancelled() and task.exception() is not None:
-                    # A defect of ours: say it loudly, and let the pod's restart mend it.
-                    _log.critical("a loop died", exc_info=task.exception())
+            for task in self._tasks:
+                if (defect := _defect_of(task)) is not None:
+                    # All fleets need it: say it loudly, and let the pod's restart mend it.
+                    _log.critical("a loop died", exc_info=defect)
                     raise SystemExit(1)
+            self._replace_failed()
             await asyncio.sleep(_BEAT_S)
+
+    def _replace_failed(self) -> None:
+        """Forget each driver that has failed, and give its fleet another after a pause."""
+        for key, (_, task) in list(self._drivers.items()):
+            if (defect := _defect_of(task)) is None:
+                continue
+            del self._drivers[key]
+            self._setbacks[key] = back = setback.after(self._setbacks.get(key), time.monotonic())
+            metrics.DRIVER_FAILURES.labels(namespace=key[0], fleet=key[1]).inc()
+            extra = {"namespace": key[0], "fleet": key[1], "again_in_s": back.pause_s}
+            _log.critical("a fleet's driver died", exc_info=defect, extra=extra)
+        for key in self._setbacks:
+            if key not in self._drivers:
+                self._drive(key)
+
+
+def _defect_of(task: asyncio.Task[Any]) -> BaseException | None:
+    """Return what a task died of; None if it runs, was cancelled or has ended well."""
+    return task.exception() if task.done() and not task.cancelled() else None
+
+
+def _generation(raw: Json) -> int:
+    return int(raw["metadata"]["generation"])
 
 
 async def _election(settings: Settings) -> Election:

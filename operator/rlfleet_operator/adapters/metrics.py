@@ -32,6 +32,11 @@ WORKERS = Gauge(
     "Workers by phase, of those that status lists.",
     ["namespace", "fleet", "phase"],
 )
+DRIVER_FAILURES = Counter(
+    "rlfleet_driver_failures",
+    "Drivers that failed by a defect, each replaced after a pause.",
+    ["namespace", "fleet"],
+)
 LEADER = Gauge("rlfleet_leader", "1 while this process leads, 0 while it stands by.")
 RECONCILE = Histogram("rlfleet_reconcile_seconds", "One pass over a fleet, without waiting.")
 

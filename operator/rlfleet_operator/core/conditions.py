@@ -41,6 +41,12 @@ def _is_settled(world: World, rollout: Rollout | None) -> bool:
     return all(is_synced(w, to) for w in selected(world))
 
 
+def abandoned(why: str) -> Verdict:
+    """Return what is said of a fleet that nobody drives for a while, by a defect of ours."""
+    message = f"{why}. The fleet is tried again within minutes, and at once when its spec changes"
+    return Verdict(STALLED, is_true=True, reason="InternalError", message=message)
+
+
 def dated(
     found: Iterable[Verdict], before: Iterable[Condition], *, generation: int, now: str
 ) -> list[Condition]:

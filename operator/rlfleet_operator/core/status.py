@@ -4,8 +4,9 @@ from typing import Any
 
 from rlfleet_operator.core import adapters, conditions, order, status_rollout
 from rlfleet_operator.core.rollout import Rollout
+from rlfleet_operator.core.verdict import RECONCILING, STALLED
 from rlfleet_operator.core.worker import BADNESS, Phase, complaint_of, phase_of
-from rlfleet_operator.core.world import FLEET_LABEL, Worker, World, time_of
+from rlfleet_operator.core.world import FLEET_LABEL, Fleet, Worker, World, time_of
 from rlfleet_operator.resource_status import (
     FleetStatus,
     RolloutStatus,
@@ -52,6 +53,21 @@ def status_of(world: World, rollout: Rollout | None) -> FleetStatus:
             now=now,
         ),
     )
+
+
+def abandoned(fleet: Fleet, why: str, moment: float) -> FleetStatus:
+    """Return the last status with the news that nobody drives the fleet for a while."""
+    verdict = conditions.abandoned(why)
+    (told,) = conditions.dated(
+        [verdict],
+        fleet.status.conditions,
+        generation=fleet.generation,
+        now=status_rollout.time_of(moment),
+    )
+    # What else is known of the fleet keeps the generation that it was said about.
+    others = [c for c in fleet.status.conditions if c.type not in {STALLED, RECONCILING}]
+    update = {"observed_generation": fleet.generation, "conditions": [*others, told]}
+    return fleet.status.model_copy(update=update)
 
 
 def _trainer_target(world: World) -> TrainerTarget | None:

@@ -10,9 +10,9 @@ from rlfleet_contract.models import Change, Stage, Timings, Verb
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_contract.proof import Evidence
 from rlfleet_operator.core.current import current
-from rlfleet_operator.core.status import status_of
+from rlfleet_operator.core.status import abandoned, status_of
 from rlfleet_operator.core.world import Worker, World
-from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
+from rlfleet_operator.resource_status import Condition, FleetStatus, RolloutStatus
 from tests import fleets
 from tests.proofs import proof
 from tests.workers import MOMENT, pod, problem, recorded, worker, world
@@ -279,3 +279,38 @@ def test_timings_are_those_of_this_rollout_s_changes() -> None:
     window = timings.window
     assert (window.min_ms, window.median_ms, window.max_ms) == (100, 200, 400)
     assert timings.reload.max_ms == 200
+
+
+def test_a_fleet_that_nobody_drives_says_so_and_leaves_the_rest_as_it_was() -> None:
+    before = FleetStatus(
+        observed_generation=6,
+        serving="step-1",
+        conditions=[
+            condition("Ready", generation=6),
+            condition("Reconciling", generation=6),
+            condition("Stalled", generation=6, reason="ObjectRefused"),
+        ],
+    )
+    fleet = replace(fleets.fleet(), generation=7, status=before)
+
+    told = abandoned(fleet, "internal error: TypeError: x", 100.0)
+
+    assert (told.serving, told.observed_generation) == ("step-1", 7)
+    ready, stalled = told.conditions
+    assert ready == before.conditions[0]
+    assert (stalled.type, stalled.status, stalled.reason) == ("Stalled", "True", "InternalError")
+    assert stalled.observed_generation == 7
+    assert stalled.message.startswith("internal error: TypeError: x. ")
+    # Only a change of a condition's status has a time.
+    assert stalled.last_transition_time == "2026-01-01T00:00:00Z"
+
+
+def condition(kind: str, *, generation: int, reason: str = "X") -> Condition:
+    return Condition(
+        type=kind,
+        status="True",
+        reason=reason,
+        message="",
+        last_transition_time="2026-01-01T00:00:00Z",
+        observed_generation=generation,
+    )
