@@ -137,6 +137,7 @@ class Fleets:
     def _forget(self, key: FleetKey) -> None:
         self._raws.pop(key, None)
         self._setbacks.pop(key, None)
+        metrics.forget(*key)
         known = self._drivers.pop(key, None)
         if known is not None:
             known[1].cancel()
@@ -180,6 +181,8 @@ class Fleets:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # Whoever leads next tells them: two that told would be added up.
+        metrics.WORKERS.clear()
 
     def _pods_changed(self, key: FleetKey) -> None:
         if key in self._drivers:

@@ -173,10 +173,29 @@ async def test_a_leader_that_was_frozen_past_its_lease_sends_nothing(
     assert not await _leads(leader)
     assert await fleet.is_at_epoch(2)
     assert await _leads(other)
+    # Two that told of the same workers would be added up.
+    assert [await replica.counted("rlfleet_workers{") for replica in replicas] == [0, 2]
 
 
 async def _is_reloading(fleet: Fleet) -> bool:
     return bool((await fleet.status()).get("rollout", {}).get("phase") == "Reloading")
+
+
+async def test_a_fleet_that_is_gone_is_counted_no_more(
+    replicas: tuple[Replica, Replica], node: HollowNode, fleet: Fleet, kube: Kube
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    await fleet.synced()
+    assert await replicas[0].counted("rlfleet_workers{") == 2
+
+    uid = (await fleet.get())["metadata"]["uid"]
+    await kube.delete(fleet_path(fleet.namespace, fleet.name), uid)
+
+    await until(lambda: _tells_of_no_workers(replicas[0]))
+
+
+async def _tells_of_no_workers(replica: Replica) -> bool:
+    return await replica.counted("rlfleet_workers{") == 0
 
 
 async def test_one_that_stands_by_is_live_and_ready(replicas: tuple[Replica, Replica]) -> None:

@@ -55,6 +55,12 @@ def count_status(fleet: Fleet, status: FleetStatus) -> None:
         ROLLOUTS.labels(**about, result=new.phase).inc()
 
 
+def forget(namespace: str, fleet: str) -> None:
+    """Tell no more of a fleet that is gone how it stands."""
+    for phase in Phase:
+        WORKERS.remove(namespace, fleet, phase)
+
+
 class Health:
     """The beat of the operator's loop, and whether it could lead at once."""
 
