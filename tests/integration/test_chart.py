@@ -48,6 +48,13 @@ def test_the_fleets_address_leads_to_each_replica_s_port() -> None:
     assert found["Service"]["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
 
 
+def test_no_service_of_the_namespace_is_taken_for_a_setting() -> None:
+    """A Service rlfleet-admin would set RLFLEET_ADMIN_PORT to an address."""
+    pod = objects(rendered())["Deployment"]["spec"]["template"]["spec"]
+
+    assert pod["enableServiceLinks"] is False
+
+
 def test_without_a_port_there_is_no_address() -> None:
     found = objects(rendered("--set", "operator.fleetsPort=0"))
     (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
