@@ -289,4 +289,5 @@ class Driver:
         with contextlib.suppress(OperatorError, ValidationError):
             fleet = fleet_from(self._raw)
             status = abandoned(fleet, trouble.said_of(error), time.time())
-            await self._write(status.model_copy(update={"epoch": epoch_for(fleet, self._taken, self._contacts.heard_epoch)}))
+            epoch = epoch_for(fleet, self._taken, self._contacts.heard_epoch)
+            await self._write(status.model_copy(update={"epoch": epoch}))

@@ -62,7 +62,7 @@ def abandoned(fleet: Fleet, why: str, moment: float) -> FleetStatus:
         [verdict],
         fleet.status.conditions,
         generation=fleet.generation,
-        now=status_rollout.time_of(moment),
+        now=time_of(moment),
     )
     # What else is known of the fleet keeps the generation that it was said about.
     others = [c for c in fleet.status.conditions if c.type not in {STALLED, RECONCILING}]
