@@ -114,6 +114,17 @@ def demand_alike(expected: Proof | None, found: Proof | None) -> tuple[Evidence,
     return (Evidence.PEERS,)
 
 
+def demand_as_proved(proof: Proof | None, held: str | None) -> None:
+    """See that the checkpoint which is held under a proved version's name is the proved one."""
+    if proof is None or None in {proof.checkpoint, held} or proof.checkpoint == held:
+        return
+    raise SidecarError(
+        Code.CHECKPOINT_INVALID,
+        f"{proof.version} was written again since it was proved: its tensors' digest is {held}, and"
+        f" the engine holds {proof.checkpoint}; give it another name",
+    )
+
+
 def difference(expected: Proof, found: Proof) -> str | None:
     """Tell how two proofs of equal weights and equal engines differ; None if they do not."""
     if expected.version != found.version:

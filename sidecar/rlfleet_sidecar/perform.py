@@ -29,7 +29,7 @@ from rlfleet_contract.models import (
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.act import Steps
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.evidence import demand_alike
+from rlfleet_sidecar.evidence import demand_alike, demand_as_proved
 from rlfleet_sidecar.flight import Flight, Key
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.judge import Verdict, judge, judge_update
@@ -166,6 +166,7 @@ class Performer:
             return (request,)
         self._repeat_failure(request)
         if state.proved == request.version:
+            self._refuse_rewritten(request)
             demand_alike(request.expected, state.proof)
         return steps_of(request, judge_update(state, request.version, request.through))
 
@@ -176,6 +177,20 @@ class Performer:
             return
         if (failure.operation, failure.version) == (request.operation, request.version):
             raise SidecarError(failure.code, failure.message)
+
+    def _refuse_rewritten(self, request: UpdateRequest) -> None:
+        """Refuse a version of which other bytes were copied than those that are proved.
+
+        There is nothing to load for a name that is proved already: the old weights would
+        pass for the new ones.
+        """
+        held = self._store.held(request.version)
+        try:
+            demand_as_proved(self._journal.state.proof, None if held is None else held.digest)
+        except SidecarError as error:
+            error.operation, error.version = request.operation, request.version
+            self._journal.refused(error.problem())
+            raise
 
     def _state(self, version: str) -> State:
         """Tell how the worker stands to a version that a command names.

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from rlfleet_contract import api
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.room import footprint
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject, Versions, client_of
+from tests.contract.transcripts import PAUSE, resume_refused, send, update
 from tests.fakes.checkpoints import write_manifest, write_version
 from tests.fakes.worker import Worker
 
@@ -239,6 +242,51 @@ async def test_a_version_that_was_written_again_is_staged_again(
     assert first.proof is not None
     assert again.proof is not None
     assert again.proof.tokens != first.proof.tokens
+
+
+@pytest.mark.parametrize("asker", ["operator", "trainer", "paused trainer"])
+async def test_a_version_that_was_written_again_under_the_served_name_is_no_good_answer(
+    fake: Worker, subject: Subject, weights: Path, asker: str
+) -> None:
+    version = subject.versions.first
+    before = await subject.serve(version)
+    write_version(weights, version, seed=99)
+    reloads, flushes = fake.engine.reloads, fake.engine.flushes
+
+    if asker == "operator":
+        await subject.ok(api.PREPARE_PATH, version)
+        problem = await subject.refused(Code.CHECKPOINT_INVALID, api.UPDATE_WEIGHTS_PATH, version)
+        message = problem.message
+    else:
+        if asker == "paused trainer":
+            await send(PAUSE, subject)
+        reply = await send(update(version, 422, code="CheckpointInvalid"), subject)
+        message = reply.json()["message"]
+        await send(resume_refused(message="CheckpointInvalid"), subject)
+
+    assert "was written again since it was proved" in message
+    assert "give it another name" in message
+    report = await subject.report()
+    assert report.stage is (Stage.PAUSED if asker == "paused trainer" else Stage.OPEN)
+    assert (report.proved, report.proof) == (version, before.proof)
+    assert report.refusal is not None
+    assert report.refusal.message == message
+    assert (fake.engine.reloads, fake.engine.flushes) == (reloads, flushes)
+    assert (await subject.serve(subject.versions.second)).stage is Stage.OPEN
+    again = await subject.serve(version)
+    assert again.proof is not None
+    assert again.proof.checkpoint != (before.proof and before.proof.checkpoint)
+
+
+async def test_the_same_bytes_written_again_under_the_served_name_are_those_that_are_served(
+    subject: Subject, weights: Path
+) -> None:
+    before = await subject.serve(subject.versions.first)
+    write_version(weights, subject.versions.first, seed=1)
+
+    report = await subject.serve(subject.versions.first)
+
+    assert (report.stage, report.proof) == (Stage.OPEN, before.proof)
 
 
 async def test_current_previous_and_next_are_kept(subject: Subject, weights: Path) -> None:
