@@ -349,9 +349,14 @@ async def test_a_worker_is_alive_while_its_engine_is_paused_or_reloads(
     await loading
 
 
+PROBES = {"/engine/liveness_probe": {}, "/collective_rpc": {"method": "liveness_probe"}}
+
+
 async def test_a_worker_whose_engine_hangs_is_not_alive(fake: Worker, subject: Subject) -> None:
     await subject.serve("step-1")
     assert (await subject.admin.get("/liveness")).status_code == 200
+    for path, body in PROBES.items():
+        assert (await subject.admin.post(path, json=body)).status_code == 200
 
     fake.engine.behaviour = Behaviour(core_dies=True)
     hung = await subject.admin.get("/liveness")
@@ -359,3 +364,7 @@ async def test_a_worker_whose_engine_hangs_is_not_alive(fake: Worker, subject: S
     # Its API server answers still, and /health tells nothing of it.
     assert (hung.status_code, hung.json()) == (503, {"status": "engine_unresponsive"})
     assert (await subject.admin.get("/health")).status_code == 200
+    for path, body in PROBES.items():
+        probed = await subject.admin.post(path, json=body)
+        assert (probed.status_code, probed.json()["status"]) == (503, "error"), path
+        assert probed.json()["code"] == Code.ENGINE_UNREACHABLE

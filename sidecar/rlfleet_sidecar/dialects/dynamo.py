@@ -92,7 +92,7 @@ async def _agree(worker: Trainer, body: Body) -> Fields:
 
 
 async def _alive(worker: Trainer, _body: Body) -> Fields:
-    meaning.demand_up(worker.state)
+    await worker.questions.demand_alive()
     return {"alive": True}
 
 

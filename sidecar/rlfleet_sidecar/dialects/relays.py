@@ -37,14 +37,14 @@ async def reset_prefix_cache(
 @router.get("/get_world_size")
 async def get_world_size(worker: Worker, *, include_dp: bool = True) -> Response:
     """Tell how many ranks the engine has."""
-    return told(world_size=await worker.world_size(include_dp=include_dp))
+    return told(world_size=await worker.questions.world_size(include_dp=include_dp))
 
 
 @router.get("/v1/models")
 @router.get("/metrics")
 async def relay(worker: Worker, request: Request) -> Response:
     """Pass on the engine's answer, byte for byte."""
-    found = await worker.relayed(request.url.path)
+    found = await worker.questions.relayed(request.url.path)
     return Response(found.body, found.status, media_type=found.content_type)
 
 
@@ -56,6 +56,6 @@ async def health(request: Request) -> Response:
 
 async def liveness(request: Request) -> Response:
     """Tell whether the engine hangs, in prime-rl's words and within two seconds."""
-    is_alive = await (await trainer_of(request)).is_alive()
+    is_alive = await (await trainer_of(request)).questions.is_alive()
     told = "ok" if is_alive else "engine_unresponsive"
     return JSONResponse({"status": told}, 200 if is_alive else 503)

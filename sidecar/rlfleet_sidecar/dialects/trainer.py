@@ -20,7 +20,6 @@ from rlfleet_contract.models import (
     PauseRequest,
     PrepareRequest,
     ResumeRequest,
-    Stage,
     UpdateRequest,
     VerifyRequest,
     WorkerReport,
@@ -28,7 +27,8 @@ from rlfleet_contract.models import (
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bounds import within
 from rlfleet_sidecar.dialects import meaning
-from rlfleet_sidecar.engine import Engine, Relayed
+from rlfleet_sidecar.dialects.questions import Questions
+from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.journal import Journal
@@ -42,11 +42,7 @@ from rlfleet_sidecar.transfer import Info, Transfer
 _log = logging.getLogger(__name__)
 _PAUSE_S = 240.0
 """Shorter than prime-rl waits for one pause, 300 s, so that it is told why."""
-_LOOK_S = 4.0
-"""Shorter than prime-rl waits for /metrics, 5 s."""
 _FLUSH_S = 30.0
-_ALIVE_S = 2.0
-"""The extension answers within one."""
 
 
 class Trainer:
@@ -63,6 +59,7 @@ class Trainer:
         self._settings = settings
         self._layout = Layout.of(settings.weights_path)
         self._engine = engine
+        self.questions = Questions(engine, journal)
         self._journal = journal
         self._fencing = fencing
         self._transfer = transfer
@@ -195,20 +192,6 @@ class Trainer:
         self._fencing.demand_unled(meaning.PREFIX)
         async with within(Code.FLUSH_FAILED, _FLUSH_S):
             return await self._engine.reset_cache(reset_running=reset_running)
-
-    async def world_size(self, *, include_dp: bool = True) -> int:
-        """Tell how many ranks the engine has."""
-        async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
-            return await self._engine.world_size(include_dp=include_dp)
-
-    async def is_alive(self) -> bool:
-        """Tell whether the engine answers at all; one that is paused or reloads does."""
-        return self.state.stage is not Stage.DOWN and await self._engine.is_alive(_ALIVE_S)
-
-    async def relayed(self, path: str) -> Relayed:
-        """Return the engine's own answer."""
-        async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
-            return await self._engine.relayed(path)
 
     async def landed(self) -> None:
         """Wait until no update is under way."""

@@ -98,7 +98,9 @@ async def collective_rpc(
     """Carry out one of a few methods that prime-rl and vLLM's clients call."""
     if body.method not in METHODS:
         worker.refuse_update(f"method: {body.method:.100} is none of {', '.join(METHODS)}")
-    ranks = await worker.world_size()
+    if body.method == _LIVENESS_RPC:
+        await worker.questions.demand_alive()
+    ranks = await worker.questions.world_size()
     if body.method != _LIVENESS_RPC:
         await worker.update(_directory(worker, body))
     return told(results=[None] * ranks)
