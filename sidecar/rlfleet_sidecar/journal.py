@@ -58,6 +58,7 @@ class _Record(BaseModel):
     last_change: Change | None = None
     gauge: Gauge | None = None
     trainer_failure: Problem | None = None
+    broadcasting: bool = False
     group: str | None = None
     closed_at: float | None = None
     """When the gate was closed for a change, by the wall's clock: it outlives the process."""
@@ -102,6 +103,18 @@ class Journal:
         meanwhile is not what that trainer means to resume.
         """
         return self._record.trainer_failure
+
+    @property
+    def broadcasting(self) -> bool:
+        """Whether a trainer means to send by an engine of its own, which is not served.
+
+        It was told so, and may not have heard; ends when it has a directory loaded.
+        """
+        return self._record.broadcasting
+
+    def broadcast(self, *, is_meant: bool) -> None:
+        """Note that a trainer asked for that, or had a directory loaded."""
+        self._write(broadcasting=is_meant)
 
     @property
     def group(self) -> str | None:

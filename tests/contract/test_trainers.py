@@ -170,6 +170,22 @@ async def test_a_restarted_sidecar_still_refuses_the_resume_after_a_failed_updat
     await send(resume_refused(), paused)
 
 
+async def test_a_restarted_sidecar_still_knows_that_a_trainer_means_to_broadcast(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve("step-1")
+    await send(Call("POST /init_broadcaster", 400), subject)
+    await fake.stop_sidecar()
+    await fake.start_sidecar()
+    await settled(fake, lambda report: report.stage is Stage.OPEN)
+
+    await send(PAUSE, subject)
+    reply = await subject.admin.post("/update_weights", json={"weight_dir": None})
+
+    assert (reply.status_code, reply.json()["code"]) == (400, Code.INVALID_REQUEST)
+    await send(resume_refused(), subject)
+
+
 async def test_an_update_that_a_killed_sidecar_had_begun_counts_as_failed(
     fake: Worker, paused: Subject, tmp_path: Path
 ) -> None:

@@ -1,5 +1,7 @@
 """Clients of trainers as they are, played against a worker: each right turn and each wrong one."""
 
+from typing import Any
+
 import pytest
 
 from tests.contract.subject import Subject
@@ -26,6 +28,26 @@ from tests.fakes.worker import Worker
 DISK = {"model_path": "{weights}/step-2", "engine_rpc": "update_weights_from_path"}
 KEEP = {"mode": "keep", "clear_cache": False}
 
+GROUP = {"host": "h", "port": 29501, "rank_offset": 0, "inference_world_size": 2}
+
+
+def nothing(directory: str | None, status: int = 200, **fields: Any) -> Call:
+    """Make prime-rl's update after a broadcast: it names no directory."""
+    good = {"status": "ok"} if status == 200 else {"status": "error"}
+    body = {"weight_dir": directory, "version_uid": "v3"}
+    return Call("POST /update_weights", status, good | fields, body)
+
+
+BROADCASTS = tuple(
+    Call(request, 400, {"status": "error", "message": "prime-rl's own"}, body)
+    for request, body in (
+        ("POST /init_broadcaster", GROUP),
+        ("POST /collective_rpc", {"method": "init_broadcaster", "kwargs": GROUP}),
+        ("POST /engine/init_weights_update_group", {"engine_rpc": "init_broadcaster"} | GROUP),
+        ("POST /engine/init_weights_update_group", GROUP),
+    )
+)
+"""Each way to ask for prime-rl's own engine; its client passes over the refusal."""
 HONEST: dict[str, tuple[Step, ...]] = {
     "prime-rl: start-up and one step": (
         Call("GET /health"),
@@ -47,12 +69,8 @@ HONEST: dict[str, tuple[Step, ...]] = {
     "prime-rl: nothing to load": (
         PAUSE,
         *(
-            Call(
-                "POST /update_weights",
-                fields={"status": "ok", "message": "nothing was loaded", "weight_version": ANY},
-                body={"weight_dir": nothing, "version_uid": "v3"},
-            )
-            for nothing in (None, "")
+            nothing(directory, message="nothing was loaded", weight_version=ANY)
+            for directory in (None, "")
         ),
         RESUME,
         serves("step-1"),
@@ -64,17 +82,24 @@ HONEST: dict[str, tuple[Step, ...]] = {
         *[RESUME] * 3,
         RUNS,
     ),
-    "prime-rl: its broadcaster is not served, and it does not repeat that": (
-        Call(
-            "POST /init_broadcaster",
-            400,
-            {"status": "error", "message": "prime-rl's own"},
-            {"host": "h", "port": 29501, "rank_offset": 0, "inference_world_size": 2},
-        ),
-        PAUSE,
-        update("step-2"),
-        RESUME,
-    ),
+    **{
+        f"prime-rl: broadcast {place} is refused, it goes on, and nothing is no new policy": (
+            call,
+            RUNS,
+            *[PAUSE, nothing(None, 400, message="prime-rl's own"), resume_refused(), HELD] * 2,
+            PAUSE,
+            nothing("", 400, message="prime-rl's own"),
+            dynamo("update_weights_from_disk", 400, message="prime-rl's own"),
+            resume_refused(),
+            serves("step-1"),
+            PAUSE,
+            update("step-2"),
+            nothing(None),
+            RESUME,
+            RUNS,
+        )
+        for place, call in enumerate(BROADCASTS)
+    },
     "prime-rl: a directory outside, and the resume after it": (
         PAUSE,
         Call(

@@ -17,7 +17,7 @@ from rlfleet_sidecar.dialects import meaning
 from rlfleet_sidecar.dialects.generation import demand_level
 from rlfleet_sidecar.dialects.replies import DialectRoute, Fields, Worker, refusal, shown
 from rlfleet_sidecar.dialects.trainer import Trainer
-from rlfleet_sidecar.dialects.transfers import DRAFT, OTHER_ENGINE, SENT_BODY_BYTES
+from rlfleet_sidecar.dialects.transfers import DRAFT, SENT_BODY_BYTES
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.sent import label_of
 from rlfleet_sidecar.transfer import Info
@@ -63,7 +63,7 @@ async def _update(worker: Trainer, body: Body) -> Fields:
     if not body.model_path:
         return {
             "message": "nothing was loaded: model_path names no directory",
-            "version": label_of(worker.state.proved),
+            "version": worker.load_nothing(),
         }
     report = await worker.update(
         body.model_path, named=body.weight_version, must_be_paused=True, preserve=False
@@ -150,20 +150,22 @@ async def _draft(worker: Trainer, _body: Body) -> Fields:
 
 
 async def _group(worker: Trainer, body: Body) -> Fields:
+    if body.engine_rpc in {None, meaning.BROADCASTER}:
+        worker.refuse_broadcast()
     if body.engine_rpc != "init_weight_transfer_engine":
-        raise SidecarError(Code.INVALID_REQUEST, OTHER_ENGINE)
+        raise SidecarError(Code.INVALID_REQUEST, meaning.OTHER_ENGINE)
     return await _init(worker, body)
 
 
 async def _distributed(worker: Trainer, body: Body) -> Fields:
     act = _SENDING.get(body.engine_rpc or "")
     if act is None:
-        worker.refuse_update(OTHER_ENGINE)
+        worker.refuse_update(meaning.OTHER_ENGINE)
     return await act(worker, body)
 
 
 async def _tensor(worker: Trainer, _body: Body) -> Fields:
-    worker.refuse_update(OTHER_ENGINE)
+    worker.refuse_update(meaning.OTHER_ENGINE)
 
 
 _SENDING: dict[str, Act] = {

@@ -27,6 +27,13 @@ _FINAL = frozenset(
 )
 _PASSING = frozenset({Code.BUSY, Code.ENGINE_RESTARTED, Code.NOT_PREPARED})
 _ABSENT, _UNPROCESSABLE, _FAILED, _UNAVAILABLE = 404, 422, 500, 503
+OTHER_ENGINE = (
+    "this is a worker extension of prime-rl's own, which this engine does not run: send weights"
+    " by vLLM's /init_weight_transfer_engine, or write them to a directory and send"
+    ' {"weight_dir": DIRECTORY}'
+)
+BROADCASTER = "init_broadcaster"
+"""What prime-rl's own engine calls the forming of its group."""
 UNNAMED = "unnamed"
 """The version of an adapter whose directory has no name that could be one."""
 

@@ -34,7 +34,7 @@ from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.place import Layout
-from rlfleet_sidecar.sent import demand_unowned, version_of
+from rlfleet_sidecar.sent import demand_unowned, label_of, version_of
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.swap import State
 from rlfleet_sidecar.transfer import Info, Transfer
@@ -123,6 +123,24 @@ class Trainer:
             self._failed(error)
             raise
         return await self._joined(version, preserve=preserve)
+
+    def load_nothing(self) -> str | None:
+        """Take an update that names no directory; tells the version that stays.
+
+        It is refused to a trainer that asked for a broadcast: it would take the weights
+        that were there before for those that it sent.
+        """
+        if self._journal.broadcasting:
+            self.refuse_update(meaning.OTHER_ENGINE)
+        return label_of(self.state.proved)
+
+    def refuse_broadcast(self) -> NoReturn:
+        """Refuse a broadcast by an engine of the trainer's own, and what it sends by it later.
+
+        prime-rl passes over this refusal, and goes on as if its group had formed.
+        """
+        self._journal.broadcast(is_meant=True)
+        raise SidecarError(Code.INVALID_REQUEST, meaning.OTHER_ENGINE)
 
     def refuse_update(self, why: str) -> NoReturn:
         """Refuse an update of a kind that is not served; a resume after it is refused too."""
@@ -241,6 +259,7 @@ class Trainer:
             )
         )
         self._journal.trainer_failed(None)
+        self._journal.broadcast(is_meant=False)
         return report
 
     def _version_of(self, directory: str, named: str | None) -> str:

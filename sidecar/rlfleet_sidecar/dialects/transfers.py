@@ -9,18 +9,11 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
-from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bodies import Parsed
 from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, shown, told
-from rlfleet_sidecar.errors import SidecarError
 
 SENT_BODY_BYTES = 64 * 1024 * 1024
 """The names, types and shapes of a large model's tensors; its bytes go another way."""
-OTHER_ENGINE = (
-    "this is a worker extension of prime-rl's own, which this engine does not run: send weights"
-    " by vLLM's /init_weight_transfer_engine, or write them to a directory and send"
-    ' {"weight_dir": DIRECTORY}'
-)
 DRAFT = "weights of a draft model are not served: send those of the model itself"
 router = APIRouter(route_class=DialectRoute)
 
@@ -87,6 +80,6 @@ async def start_draft_weight_update(worker: Worker) -> Response:
 
 
 @router.post("/init_broadcaster")
-async def init_broadcaster() -> Response:
+async def init_broadcaster(worker: Worker) -> Response:
     """Refuse: prime-rl's own engine would have to receive."""
-    raise SidecarError(Code.INVALID_REQUEST, OTHER_ENGINE)
+    worker.refuse_broadcast()

@@ -71,7 +71,7 @@ async def update_weights(
         return told(
             status="ok",
             message="nothing was loaded: weight_dir names no directory",
-            weight_version=label_of(worker.state.proved),
+            weight_version=worker.load_nothing(),
         )
     return told(status="ok", **shown(await worker.update(body.weight_dir)))
 
@@ -96,6 +96,8 @@ async def collective_rpc(
     worker: Worker, body: Annotated[RpcBody, Depends(Parsed(RpcBody))]
 ) -> Response:
     """Carry out one of a few methods that prime-rl and vLLM's clients call."""
+    if body.method == meaning.BROADCASTER:
+        worker.refuse_broadcast()
     if body.method not in METHODS:
         worker.refuse_update(f"method: {body.method:.100} is none of {', '.join(METHODS)}")
     if body.method == _LIVENESS_RPC:
