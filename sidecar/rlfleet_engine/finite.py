@@ -12,8 +12,10 @@ from rlfleet_engine.fields import may_name, parsed
 from rlfleet_engine.turn import Ask, Turned, UnusableError
 
 UNKNOWN = -9999.0
-_TOLD = (str(UNKNOWN).encode(), b'"logprob":null')
-_ASKED = (b'"return_token_ids"',)
+_TOLD = (str(UNKNOWN).encode(), b'"logprob":null', b"[null", b",null")
+"""What any of them looks like in vLLM's compact JSON; a null of a completion stands in a list."""
+_ASKED = (b'"return_token_ids"', b'"return_tokens_as_token_ids"')
+_ECHO = b'"echo"'
 COMPLETIONS_PATH = "/v1/completions"
 
 
@@ -22,29 +24,35 @@ def is_finite(value: object) -> bool:
     return isinstance(value, float | int) and math.isfinite(value) and value != UNKNOWN
 
 
-def check(body: bytes) -> None:
-    """Raise UnusableError if a token that was made has no finite log probability."""
+def check(body: bytes, *, echoes: bool = False) -> None:
+    """Raise UnusableError if a token that was made has no finite log probability.
+
+    A completion that echoes its prompt rightly has none of the prompt's first token.
+    """
     if not any(told in body for told in _TOLD):
         return
     for choice in (parsed(body) or {}).get("choices") or []:
         for place, value in enumerate(_made(choice.get("logprobs") or {})):
-            if not is_finite(value):
+            is_first = echoes and place == 0 and value is None
+            if not is_first and not is_finite(value):
                 raise UnusableError(f"the engine has no finite log probability of token {place}")
 
 
 def _made(logprobs: dict[str, Any]) -> list[object]:
-    # A completion that echoes its prompt rightly has none of the prompt's first token.
-    echoed = [value for value in logprobs.get("token_logprobs") or [] if value is not None]
-    return echoed + [entry.get("logprob") for entry in logprobs.get("content") or []]
+    entries = logprobs.get("content") or []
+    return [*(logprobs.get("token_logprobs") or []), *(entry.get("logprob") for entry in entries)]
 
 
 @dataclass(frozen=True, slots=True)
 class FiniteBack:
     """Lets a reply pass as it is, if each of its tokens has a log probability."""
 
+    echoes: bool = False
+    """Whether it begins with its prompt."""
+
     def whole(self, body: bytes) -> bytes:
         """Look whether anything is missing. Raises UnusableError."""
-        check(body)
+        check(body, echoes=self.echoes)
         return body
 
     def event(self, data: bytes) -> bytes:
@@ -58,7 +66,10 @@ class FiniteBack:
 
 def watched(path: str, body: bytes) -> Turned | None:
     """Leave a request as it is and watch its reply, if token ids may have been asked for."""
-    return Turned(path, body, FiniteBack()) if may_name(body, _ASKED) else None
+    if not may_name(body, _ASKED):
+        return None
+    echoes = may_name(body, (_ECHO,)) and bool((parsed(body) or {}).get("echo"))
+    return Turned(path, body, FiniteBack(echoes))
 
 
 async def turn_completion(body: bytes, _ask: Ask) -> Turned | None:

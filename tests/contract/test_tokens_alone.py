@@ -103,6 +103,9 @@ async def test_a_token_without_log_probability_makes_the_reply_an_error(
         await serving.chat(logprobs=True, nvext={"extra_fields": ["engine_data"]}),
         await serving.chat(logprobs=True, tokens=TOKENS),
         await serving.chat(logprobs=True, return_token_ids=True),
+        await serving.chat(logprobs=True, top_logprobs=0, return_tokens_as_token_ids=True),
+        await serving.complete(max_tokens=2, logprobs=0, return_token_ids=True),
+        await serving.complete(max_tokens=2, logprobs=0, return_tokens_as_token_ids=True),
     ):
         assert reply.status_code == 500
         assert "log probability" in reply.json()["error"]["message"]
@@ -115,9 +118,14 @@ async def test_a_token_without_log_probability_ends_a_stream_with_an_error(
 ) -> None:
     fake.engine.behaviour = Behaviour(nan_logprobs=True)
 
-    events = [*events_of(await serving.continue_from(TOKENS, {"logprobs": 1}, stream=True))]
-
-    assert [event["error"]["code"] for event in events] == [500]
+    for reply in (
+        await serving.continue_from(TOKENS, {"logprobs": 1}, stream=True),
+        await serving.complete(max_tokens=2, stream=True, logprobs=0, return_token_ids=True),
+        await serving.complete(
+            max_tokens=2, stream=True, logprobs=0, return_tokens_as_token_ids=True
+        ),
+    ):
+        assert [event["error"]["code"] for event in events_of(reply)] == [500], reply.text
 
 
 async def test_without_log_probabilities_nobody_misses_them(

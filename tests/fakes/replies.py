@@ -6,6 +6,7 @@ tells in which event.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Any, Protocol
 
 from tests.fakes.experts import encoded
@@ -211,7 +212,10 @@ class Completion:
             "token_ids": said.ids,
             "prompt_token_ids": asked.prompt if asked.body.get("return_token_ids") else None,
             "weight_versions": said.spans,
-            "logprobs": {"token_logprobs": [said.logprob] * len(said.ids), "tokens": texts},
+            "logprobs": {
+                "token_logprobs": [_clamped(said.logprob)] * len(said.ids),
+                "tokens": texts,
+            },
         }
 
     def first(self, asked: Asked, choices: int) -> Iterator[dict[str, Any]]:
@@ -220,6 +224,9 @@ class Completion:
 
     def event(self, asked: Asked, said: Said, *, is_first: bool) -> dict[str, Any]:
         choice = self._choice(asked, said)
+        if isnan(said.logprob):
+            # A stream is not clamped: vLLM's JSON says null there.
+            choice["logprobs"]["token_logprobs"] = [None] * len(said.ids)
         # Each choice tells the prompt once.
         told = choice["prompt_token_ids"] if is_first else None
         return {"object": "text_completion", "choices": [choice | {"prompt_token_ids": told}]}

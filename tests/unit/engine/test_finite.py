@@ -28,6 +28,7 @@ def entry(value: object, *others: object) -> dict[str, Any]:
         {"content": [entry(-1.0), entry(-9999.0)]},
         {"content": [entry(-1.0), entry(None)]},
         {"token_logprobs": [-1.0, -9999.0]},
+        {"token_logprobs": [-1.0, None, -1.0], "top_logprobs": [None, None, None]},
     ],
 )
 def test_a_token_without_log_probability_is_seen(logprobs: dict[str, Any]) -> None:
@@ -41,7 +42,7 @@ def test_a_token_without_log_probability_is_seen(logprobs: dict[str, Any]) -> No
         None,
         {"content": None},
         {"content": [entry(-1.0, -9999.0, None)]},
-        {"token_logprobs": [None, -1.0], "top_logprobs": [None, {"a": -9999.0}]},
+        {"token_logprobs": [-1.0, -2.0], "top_logprobs": [None, {"a": -9999.0}]},
         {"content": [{"token": "-9999.0", "logprob": -1.0}]},
     ],
 )
@@ -49,13 +50,48 @@ def test_others_that_could_have_been_made_need_none(logprobs: dict[str, Any] | N
     check(reply_of(logprobs))
 
 
+def streamed(*values: object) -> bytes:
+    return reply_of({"text_offset": [0], "token_logprobs": [*values], "tokens": ["a"]})
+
+
+@pytest.mark.parametrize("value", [None, -9999.0])
+def test_one_that_is_missing_in_an_event_of_a_completion_is_seen(value: object) -> None:
+    with pytest.raises(UnusableError, match="token 0"):
+        check(streamed(value))
+
+
+def test_a_prompt_that_is_echoed_has_none_of_its_first_token_and_of_that_alone() -> None:
+    check(streamed(None, -1.0), echoes=True)
+    for values in ((None, None), (-1.0, None), (-9999.0,)):
+        with pytest.raises(UnusableError):
+            check(streamed(*values), echoes=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_good"), [({"echo": True}, True), ({"echo": False}, False), ({}, False)]
+)
+def test_whether_the_prompt_was_echoed_is_the_request_s_word(
+    asked: dict[str, bool], *, is_good: bool
+) -> None:
+    found = watched(PATH, json.dumps({"prompt": "x", "return_token_ids": True} | asked).encode())
+    assert found is not None
+    assert found.back is not None
+
+    if is_good:
+        assert found.back.event(streamed(None)) == streamed(None)
+    else:
+        with pytest.raises(UnusableError):
+            found.back.event(streamed(None))
+
+
 def test_what_is_no_reply_is_nobody_s_fault() -> None:
     check(b'-9999.0 "logprob":null')
     check(b'{"error":{"message":"-9999.0"}}')
 
 
-def test_only_replies_with_ids_are_watched_and_their_requests_stay_the_same() -> None:
-    body = json.dumps({"prompt": "x", "return_token_ids": True}).encode()
+@pytest.mark.parametrize("asked", ["return_token_ids", "return_tokens_as_token_ids"])
+def test_only_replies_with_ids_are_watched_and_their_requests_stay_the_same(asked: str) -> None:
+    body = json.dumps({"prompt": "x", asked: True}).encode()
 
     found = watched(PATH, body)
 
