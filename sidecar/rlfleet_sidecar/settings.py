@@ -103,6 +103,15 @@ class Settings(BaseModel):
     trainer_wait_s: float = Field(default=120.0, ge=0)
     """How long of that a trainer's update waits for a version that is not complete: its
     engine is paused meanwhile."""
+    trainer_busy_s: float = Field(default=240.0, ge=0)
+    """How long a trainer's pause waits for a change that somebody else leads, such as a late
+    joiner's: prime-rl takes ten quick answers of 503 for the end, after 65 s, and waits 300 s
+    for one."""
+    trainer_drain_s: float = Field(default=1200.0, gt=0)
+    """How long a trainer's pause in mode wait may take until every generation has ended; the
+    time to live at most."""
+    trainer_up_s: float = Field(default=60.0, ge=0)
+    """How long a trainer that asks for the models waits for an engine that is down."""
     trainer_adapter_wait_s: float = Field(default=20.0, ge=0, le=600)
     """How long a trainer's request waits for an adapter that is not complete: prime-rl waits
     30 s for an answer, and asks again."""

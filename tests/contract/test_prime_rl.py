@@ -144,7 +144,8 @@ async def test_a_worker_that_an_operator_brings_along_is_waited_for(
 ) -> None:
     """A worker that was replaced catches up while the others serve; no trainer dies of that."""
     fence = {"fleet": "f", "pod": "p", "epoch": 1, "sequence": 1}
-    workers[0].engine.behaviour = Behaviour(reload_s=0.3)
+    # Longer than it goes on asking one that tells it to come again.
+    workers[0].engine.behaviour = Behaviour(reload_s=ATTEMPTS * WAIT_S + ATTEMPT_S / 2)
     command = {"operation": "catch-up", "version": "step-2"}
     async with workers[0].client() as operator:
         await operator.post(api.PREPARE_PATH, json=command)
@@ -156,5 +157,5 @@ async def test_a_worker_that_an_operator_brings_along_is_waited_for(
         await trainer.update(weights / "step-1")
 
         assert (await bringing).is_success
-    assert ("/pause?mode=keep&clear_cache=false", 503) in trainer.statuses
+    assert {status for _, status in trainer.statuses} <= {200, "ReadTimeout"}
     assert await told(workers) == [(Stage.OPEN, "step-1")] * 2

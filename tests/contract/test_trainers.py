@@ -18,6 +18,12 @@ from tests.fakes.worker import Worker
 
 
 @pytest.fixture
+def identity() -> dict[str, object]:
+    """How little these workers wait for what passes by itself."""
+    return {"trainer_busy_s": 0.2, "trainer_up_s": 0.2}
+
+
+@pytest.fixture
 async def paused(subject: Subject) -> Subject:
     """A worker that serves the first version and was paused by a trainer."""
     await subject.serve("step-1")

@@ -300,10 +300,12 @@ class TestWithLittlePatience:
             send(posted("/init_weight_transfer_engine", 422, {"init_info": GROUP}), served)
         )
         await asyncio.sleep(SHORT_S / 3)
-        busy = await served.admin.post("/pause")
+        meanwhile = await served.admin.post("/resume")
+        waited = await served.admin.post("/pause")
         reply = await asking
 
-        assert busy.status_code == 503
+        assert (meanwhile.status_code, waited.status_code) == (503, 200)
+        await send(RESUME, served)
         assert f"not done after {SHORT_S:g} s" in reply.json()["message"]
         report = await served.report()
         assert (report.stage, report.proved) == (Stage.OPEN, "step-1")

@@ -122,26 +122,26 @@ async def _wake_up(worker: Trainer, body: Body) -> Fields:
 async def _init(worker: Trainer, body: Body) -> Fields:
     if body.init_info is None:
         raise SidecarError(Code.INVALID_REQUEST, "init_info: is missing")
-    await worker.init_transfer(body.init_info)
+    await worker.sender.init(body.init_info)
     return {"message": "Weight transfer initialized"}
 
 
 async def _start(worker: Trainer, body: Body) -> Fields:
     if not body.is_checkpoint_format:
         worker.refuse_update("is_checkpoint_format: only tensors as a checkpoint has them")
-    await worker.start_transfer()
+    await worker.sender.start()
     return {"message": "Weight update started"}
 
 
 async def _send(worker: Trainer, body: Body) -> Fields:
     if body.update_info is None:
         worker.refuse_update("update_info: is missing")
-    await worker.send(body.update_info)
+    await worker.sender.send(body.update_info)
     return {"message": "Weights updated"}
 
 
 async def _finish(worker: Trainer, body: Body) -> Fields:
-    report = await worker.finish_transfer(body.weight_version)
+    report = await worker.sender.finish(body.weight_version)
     return {"message": "Weight update finished", **shown(report)}
 
 

@@ -6,42 +6,39 @@ resume which such trainers send in any case must find it.
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
-from uuid import uuid4
+from typing import NoReturn
 
 from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import (
-    FlushRequest,
     KVCache,
     PauseMode,
     PauseRequest,
     PrepareRequest,
     ResumeRequest,
     UpdateRequest,
-    VerifyRequest,
     WorkerReport,
 )
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bounds import within
 from rlfleet_sidecar.dialects import meaning
+from rlfleet_sidecar.dialects.change import TrainerChange
+from rlfleet_sidecar.dialects.patience import patiently
 from rlfleet_sidecar.dialects.questions import Questions
+from rlfleet_sidecar.dialects.sender import Sender
 from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.journal import Journal
-from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.place import Layout
-from rlfleet_sidecar.sent import demand_unowned, label_of, version_of
+from rlfleet_sidecar.sent import label_of
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.swap import State
-from rlfleet_sidecar.transfer import Info, Transfer
+from rlfleet_sidecar.transfer import Transfer
 
-_log = logging.getLogger(__name__)
 _PAUSE_S = 240.0
-"""Shorter than prime-rl waits for one pause, 300 s, so that it is told why."""
+"""Of requests that freeze or end at once; shorter than prime-rl waits, 300 s, so that it is
+told why."""
 _FLUSH_S = 30.0
 
 
@@ -62,12 +59,12 @@ class Trainer:
         self.questions = Questions(engine, journal)
         self._journal = journal
         self._fencing = fencing
-        self._transfer = transfer
+        self._change = TrainerChange(journal)
+        self.sender = Sender(self._change, fencing, transfer)
         self._updates: dict[str, asyncio.Task[WorkerReport]] = {}
         """Those under way, by version."""
-        self._preserving: str | None = None
-        """The operation whose pause asked for the caches to be kept; forgotten, they are
-        emptied."""
+        self._pauses: dict[tuple[PauseMode, bool], asyncio.Task[WorkerReport]] = {}
+        """Those that wait or are under way, by what they ask for."""
 
     @property
     def state(self) -> State:
@@ -75,19 +72,47 @@ class Trainer:
         return self._journal.state
 
     async def pause(self, mode: PauseMode, *, clear_cache: bool) -> WorkerReport:
+        """Pause, when whatever changes the worker has ended; the same pause joins this one.
+
+        A trainer that gave up one that waits, and asks again, must not be paused twice: the
+        first would come when it has resumed.
+        """
+        key = (mode, clear_cache)
+        task = self._pauses.get(key)
+        if task is None:
+            task = asyncio.create_task(self._paused(mode, clear_cache=clear_cache))
+            self._pauses[key] = task
+            task.add_done_callback(lambda done: self._pause_ended(key, done))
+        return await asyncio.shield(task)
+
+    async def _paused(self, mode: PauseMode, *, clear_cache: bool) -> WorkerReport:
+        return await patiently(
+            lambda: self._pause(mode, clear_cache=clear_cache),
+            {Code.BUSY},
+            self._settings.trainer_busy_s,
+        )
+
+    def _pause_ended(self, key: tuple[PauseMode, bool], task: asyncio.Task[WorkerReport]) -> None:
+        self._pauses.pop(key)
+        # Whoever waited has the error.
+        if not task.cancelled():
+            task.exception()
+
+    async def _pause(self, mode: PauseMode, *, clear_cache: bool) -> WorkerReport:
         """Pause, and begin a change: how the one before ended does not matter any more."""
-        operation = self._operation()
+        settings, operation = self._settings, self._change.operation()
+        drain_s = min(settings.trainer_drain_s, settings.trainer_ttl_s)
         request = PauseRequest(
             operation=operation,
             version=meaning.held(self.state),
             mode=mode,
             kv_cache=KVCache.RESET if clear_cache else KVCache.PRESERVE,
-            timeout_s=_PAUSE_S,
-            ttl_s=self._settings.trainer_ttl_s,
+            timeout_s=drain_s if mode is PauseMode.WAIT else _PAUSE_S,
+            ttl_s=settings.trainer_ttl_s,
         )
         report = await self._fencing.unfenced(request)
-        self._preserving = None if clear_cache else operation
-        self._journal.trainer_failed(None)
+        self._change.preserving = None if clear_cache else operation
+        self._change.ended_well()
         return report
 
     async def resume(self) -> WorkerReport:
@@ -95,7 +120,7 @@ class Trainer:
         updating = next(iter(self._updates), None)
         meaning.demand_resumable(self.state, self._journal.trainer_failure, updating)
         return await self._fencing.unfenced(
-            ResumeRequest(operation=self._operation(), version=meaning.held(self.state))
+            ResumeRequest(operation=self._change.operation(), version=meaning.held(self.state))
         )
 
     async def update(
@@ -120,7 +145,7 @@ class Trainer:
             if must_be_paused:
                 meaning.demand_paused(self.state)
         except SidecarError as error:
-            self._failed(error)
+            self._change.failed(error)
             raise
         return await self._joined(version, preserve=preserve)
 
@@ -131,7 +156,7 @@ class Trainer:
         that were there before for those that it sent.
         """
         if self._journal.broadcasting:
-            self.refuse_update(meaning.OTHER_ENGINE)
+            self._change.refuse(meaning.OTHER_ENGINE)
         return label_of(self.state.proved)
 
     def refuse_broadcast(self) -> NoReturn:
@@ -144,65 +169,7 @@ class Trainer:
 
     def refuse_update(self, why: str) -> NoReturn:
         """Refuse an update of a kind that is not served; a resume after it is refused too."""
-        error = SidecarError(Code.INVALID_REQUEST, why)
-        self._failed(error)
-        raise error
-
-    # --- weights that the trainer sends ---------------------------------------------------------
-
-    async def init_transfer(self, info: Mapping[str, Any]) -> None:
-        """Form a group with the trainer; if it does not form, the worker goes on as before."""
-        meaning.demand_up(self.state)
-        operation = self._sending()
-        await self._transfer.init(operation, info)
-
-    async def start_transfer(self) -> None:
-        """Begin an update of the paused engine with what its trainer will send."""
-        await self._sent(self._transfer.start)
-
-    async def send(self, info: Info) -> None:
-        """Have the engine receive a part of it."""
-        await self._sent(lambda operation: self._transfer.update(operation, info))
-
-    async def finish_transfer(self, named: str | None) -> WorkerReport:
-        """End the update, and prove what can be: that the engine answers, always the same."""
-        try:
-            version = version_of(named, uuid4().hex[:12])
-        except SidecarError as error:
-            self._failed(error)
-            raise
-        operation = self._operation()
-        await self._sent(lambda _: self._transfer.finish(operation, version))
-        try:
-            if self._preserving != operation:
-                await self._fencing.unfenced(FlushRequest(operation=operation, version=version))
-            report = await self._fencing.unfenced(
-                VerifyRequest(operation=operation, version=version)
-            )
-        except SidecarError as error:
-            self._failed(error)
-            raise
-        self._journal.trainer_failed(None)
-        return report
-
-    async def _sent(self, act: Callable[[str], Awaitable[None]]) -> None:
-        """Carry out a part of an update; a resume is refused from here to its end."""
-        try:
-            meaning.demand_up(self.state)
-            operation = self._sending()
-            # Before anything is done: a sidecar that dies in the midst of it must find it.
-            self._journal.trainer_failed(meaning.not_ended("weights that are sent"))
-            await act(operation)
-        except SidecarError as error:
-            self._failed(error)
-            raise
-
-    def _sending(self) -> str:
-        """Tell the operation, and see that these weights would not be led back at once."""
-        demand_unowned(self._fencing.target)
-        operation = self._operation()
-        self._fencing.demand_unled(operation)
-        return operation
+        self._change.refuse(why)
 
     async def reset_cache(self, *, reset_running: bool) -> bool:
         """Empty the KV and prefix cache; tells whether vLLM did."""
@@ -212,7 +179,9 @@ class Trainer:
             return await self._engine.reset_cache(reset_running=reset_running)
 
     async def landed(self) -> None:
-        """Wait until no update is under way."""
+        """Wait until no update is under way; a pause that waits comes to nothing."""
+        for task in self._pauses.values():
+            task.cancel()
         if self._updates:
             await asyncio.wait(self._updates.values())
 
@@ -228,17 +197,12 @@ class Trainer:
         self._updates.pop(version)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, SidecarError):
-            self._failed(error)
-
-    def _failed(self, error: SidecarError) -> None:
-        problem = error.problem()
-        self._journal.trainer_failed(problem)
-        _log.info("A trainer's update did not end well", extra=fields(**problem.model_dump()))
+            self._change.failed(error)
 
     async def _update(self, version: str, *, preserve: bool) -> WorkerReport:
-        state, settings, operation = self.state, self._settings, self._operation()
+        state, settings, operation = self.state, self._settings, self._change.operation()
         # Before anything is done: a sidecar that dies in the midst of it must find it.
-        self._journal.trainer_failed(meaning.not_ended(version))
+        self._change.begun(version)
         meaning.demand_up(state)
         await self._fencing.unfenced(
             PrepareRequest(
@@ -248,7 +212,7 @@ class Trainer:
                 wait_s=settings.trainer_wait_s,
             )
         )
-        is_kept = preserve and self._preserving == operation
+        is_kept = preserve and self._change.preserving == operation
         report = await self._fencing.unfenced(
             UpdateRequest(
                 operation=operation,
@@ -258,7 +222,7 @@ class Trainer:
                 ttl_s=settings.trainer_ttl_s,
             )
         )
-        self._journal.trainer_failed(None)
+        self._change.ended_well()
         self._journal.broadcast(is_meant=False)
         return report
 
@@ -272,8 +236,3 @@ class Trainer:
                 " version is the name of its directory",
             )
         return version
-
-    def _operation(self) -> str:
-        lead = self._journal.lead
-        led_by = None if lead is None else (lead.operation, lead.epoch)
-        return meaning.operation_of(led_by, meaning.PREFIX + uuid4().hex[:12])

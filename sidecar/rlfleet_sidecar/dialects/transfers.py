@@ -47,7 +47,7 @@ async def init_weight_transfer_engine(
     worker: Worker, body: Annotated[InitBody, Depends(Parsed(InitBody))]
 ) -> Response:
     """Form the group with the trainer; the worker serves on, whether it forms or not."""
-    await worker.init_transfer(body.init_info)
+    await worker.sender.init(body.init_info)
     return told(message="Weight transfer initialized")
 
 
@@ -60,7 +60,7 @@ async def start_weight_update(
         worker.refuse_update(
             "is_checkpoint_format: only tensors as a checkpoint has them are taken"
         )
-    await worker.start_transfer()
+    await worker.sender.start()
     return told(message="Weight update started")
 
 
@@ -69,7 +69,7 @@ async def finish_weight_update(
     worker: Worker, body: Annotated[FinishBody, Depends(Parsed(FinishBody, empty=b"{}"))]
 ) -> Response:
     """End the update and prove that the engine answers; it opens at the resume."""
-    report = await worker.finish_transfer(body.weight_version)
+    report = await worker.sender.finish(body.weight_version)
     return told(message="Weight update finished", **shown(report))
 
 

@@ -65,7 +65,7 @@ async def update_weights(
     if "update_info" in body.model_fields_set:
         if body.update_info is None:
             worker.refuse_update("update_info: is null")
-        await worker.send(body.update_info)
+        await worker.sender.send(body.update_info)
         return told(message="Weights updated")
     if not body.weight_dir:
         return told(

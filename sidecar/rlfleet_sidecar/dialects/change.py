@@ -1,0 +1,59 @@
+"""The change that a trainer leads: whose operation a call belongs to, and how its update ended.
+
+It must stay true that an update which did not end well is written down: the resume which
+such trainers send in any case must find it.
+"""
+
+import logging
+from typing import NoReturn
+from uuid import uuid4
+
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.dialects import meaning
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.logs import fields
+from rlfleet_sidecar.swap import State
+
+_log = logging.getLogger(__name__)
+
+
+class TrainerChange:
+    """What is known of it between one call and the next."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.preserving: str | None = None
+        """The operation whose pause asked for the caches to be kept; forgotten, they are
+        emptied."""
+
+    @property
+    def state(self) -> State:
+        """How the worker stands."""
+        return self._journal.state
+
+    def operation(self) -> str:
+        """Tell whose operation a call belongs to: the change under way, or a new one."""
+        lead = self._journal.lead
+        led_by = None if lead is None else (lead.operation, lead.epoch)
+        return meaning.operation_of(led_by, meaning.PREFIX + uuid4().hex[:12])
+
+    def begun(self, what: str) -> None:
+        """Note that an update begins; a sidecar that dies in the midst of it must find it."""
+        self._journal.trainer_failed(meaning.not_ended(what))
+
+    def ended_well(self) -> None:
+        """Note that nothing stands against a resume."""
+        self._journal.trainer_failed(None)
+
+    def failed(self, error: SidecarError) -> None:
+        """Note why an update did not end well."""
+        problem = error.problem()
+        self._journal.trainer_failed(problem)
+        _log.info("A trainer's update did not end well", extra=fields(**problem.model_dump()))
+
+    def refuse(self, why: str) -> NoReturn:
+        """Refuse an update of a kind that is not served; a resume after it is refused too."""
+        error = SidecarError(Code.INVALID_REQUEST, why)
+        self.failed(error)
+        raise error

@@ -1,0 +1,77 @@
+"""Weights that a trainer sends, call by call, as parts of the change that it leads."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from uuid import uuid4
+
+from rlfleet_contract.models import FlushRequest, VerifyRequest, WorkerReport
+from rlfleet_sidecar.dialects import meaning
+from rlfleet_sidecar.dialects.change import TrainerChange
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.fencing import Fencing
+from rlfleet_sidecar.sent import demand_unowned, version_of
+from rlfleet_sidecar.transfer import Info, Transfer
+
+
+class Sender:
+    """Passes them on to the engine; a resume is refused from the first to the proof."""
+
+    def __init__(self, change: TrainerChange, fencing: Fencing, transfer: Transfer) -> None:
+        self._change = change
+        self._fencing = fencing
+        self._transfer = transfer
+
+    async def init(self, info: Mapping[str, Any]) -> None:
+        """Form a group with the trainer; if it does not form, the worker goes on as before."""
+        meaning.demand_up(self._change.state)
+        operation = self._operation()
+        await self._transfer.init(operation, info)
+
+    async def start(self) -> None:
+        """Begin an update of the paused engine with what its trainer will send."""
+        await self._sent(self._transfer.start)
+
+    async def send(self, info: Info) -> None:
+        """Have the engine receive a part of it."""
+        await self._sent(lambda operation: self._transfer.update(operation, info))
+
+    async def finish(self, named: str | None) -> WorkerReport:
+        """End the update, and prove what can be: that the engine answers, always the same."""
+        change = self._change
+        try:
+            version = version_of(named, uuid4().hex[:12])
+        except SidecarError as error:
+            change.failed(error)
+            raise
+        operation = change.operation()
+        await self._sent(lambda _: self._transfer.finish(operation, version))
+        try:
+            if change.preserving != operation:
+                await self._fencing.unfenced(FlushRequest(operation=operation, version=version))
+            report = await self._fencing.unfenced(
+                VerifyRequest(operation=operation, version=version)
+            )
+        except SidecarError as error:
+            change.failed(error)
+            raise
+        change.ended_well()
+        return report
+
+    async def _sent(self, act: Callable[[str], Awaitable[None]]) -> None:
+        """Carry out a part of an update; a resume is refused from here to its end."""
+        change = self._change
+        try:
+            meaning.demand_up(change.state)
+            operation = self._operation()
+            change.begun("weights that are sent")
+            await act(operation)
+        except SidecarError as error:
+            change.failed(error)
+            raise
+
+    def _operation(self) -> str:
+        """Tell the operation, and see that these weights would not be led back at once."""
+        demand_unowned(self._fencing.target)
+        operation = self._change.operation()
+        self._fencing.demand_unled(operation)
+        return operation

@@ -1,0 +1,132 @@
+"""What a trainer asks too early: it waits, because a trainer that is told to come again dies."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Code
+from tests.contract.conftest import settled
+from tests.contract.subject import Subject
+from tests.contract.transcripts import PAUSE, RESUME, RUNS, play, send, serves
+from tests.fakes.engine import Behaviour
+from tests.fakes.worker import Worker
+
+PAUSES = ("/pause?mode=keep", "/sleep?level=0", "/engine/pause_generation", "/pause?mode=wait")
+SHORT_S = 0.3
+LOOK_S = 0.5
+COMMAND: dict[str, Any] = {"operation": "catch-up"}
+
+
+def fence(sequence: int) -> dict[str, Any]:
+    return {"fleet": "f", "pod": "p", "epoch": 3, "sequence": sequence}
+
+
+async def pausing(subject: Subject, path: str) -> asyncio.Task[httpx.Response]:
+    """Ask for a pause, and see that it waits."""
+    asked = asyncio.create_task(subject.admin.post(path, json={}))
+    await asyncio.sleep(LOOK_S)
+    assert not asked.done()
+    return asked
+
+
+@pytest.fixture
+async def led(subject: Subject) -> Subject:
+    """A worker that an operator has paused on its way to the second version."""
+    await subject.serve("step-1")
+    await subject.ok(api.PREPARE_PATH, "step-2", **COMMAND)
+    await subject.ok(api.PAUSE_PATH, "step-2", **COMMAND, fence=fence(1), ttl_s=60)
+    return subject
+
+
+async def lead_on(subject: Subject) -> None:
+    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, "step-2", **COMMAND, fence=fence(2))
+    assert report.proved == "step-2"
+
+
+@pytest.mark.parametrize("path", PAUSES)
+async def test_a_pause_waits_for_the_end_of_a_change_that_an_operator_leads(
+    fake: Worker, led: Subject, path: str
+) -> None:
+    asked = await pausing(led, path)
+
+    await lead_on(led)
+
+    assert (await asked).status_code == 200
+    assert not fake.engine.gate.is_open
+    await play((RESUME, RUNS, serves("step-2")), led)
+
+
+async def test_a_pause_that_is_asked_for_again_while_it_waits_is_one(
+    fake: Worker, led: Subject
+) -> None:
+    given_up = await pausing(led, "/pause?mode=keep&clear_cache=false")
+    given_up.cancel()
+    asked = await pausing(led, "/pause?mode=keep&clear_cache=false")
+
+    await lead_on(led)
+
+    assert (await asked).status_code == 200
+    await send(RESUME, led)
+    await asyncio.sleep(LOOK_S)
+    assert fake.engine.gate.is_open
+
+
+async def test_a_pause_waits_for_a_command_that_is_under_way(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve("step-1")
+    await subject.ok(api.PREPARE_PATH, "step-2")
+    fake.engine.behaviour = Behaviour(reload_s=LOOK_S * 2)
+    changing = asyncio.create_task(subject.send(api.UPDATE_WEIGHTS_PATH, "step-2"))
+    await settled(fake, lambda report: report.stage is Stage.LOADING)
+
+    asked = await pausing(subject, "/pause?mode=keep")
+
+    assert ((await changing).status_code, (await asked).status_code) == (200, 200)
+    assert ((await subject.report()).stage, fake.engine.gate.is_open) == (Stage.PAUSED, False)
+
+
+async def test_a_sidecar_that_ends_does_not_pause_for_one_that_waits(
+    fake: Worker, led: Subject
+) -> None:
+    asked = await pausing(led, "/pause?mode=keep")
+
+    async with asyncio.timeout(3):
+        await fake.stop_sidecar()
+
+    await asyncio.gather(asked, return_exceptions=True)
+
+
+class TestWithLittlePatience:
+    @pytest.fixture
+    def identity(self) -> dict[str, object]:
+        return {"trainer_busy_s": SHORT_S, "trainer_drain_s": SHORT_S}
+
+    async def test_a_change_that_does_not_end_is_told_when_the_time_is_over(
+        self, led: Subject
+    ) -> None:
+        begun = asyncio.get_running_loop().time()
+
+        reply = await led.admin.post("/pause?mode=keep")
+
+        assert (reply.status_code, reply.json()["code"]) == (503, Code.BUSY)
+        assert asyncio.get_running_loop().time() - begun >= SHORT_S
+
+    async def test_how_long_generations_may_go_on_in_mode_wait_is_a_setting_of_its_own(
+        self, fake: Worker, subject: Subject
+    ) -> None:
+        await subject.serve("step-1")
+        fake.engine.behaviour = Behaviour(token_s=0.01)
+        asked = asyncio.create_task(subject.complete(max_tokens=200))
+        await subject.until(lambda report: report.in_flight > 0)
+
+        reply = await subject.admin.post("/pause?mode=wait")
+
+        assert (reply.status_code, reply.json()["code"]) == (502, Code.PAUSE_FAILED)
+        assert f"not done after {SHORT_S:g} s" in reply.json()["message"]
+        assert (await asked).status_code == 200
+        await send(PAUSE, subject)
