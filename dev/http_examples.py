@@ -8,6 +8,11 @@ from typing import Any
 
 from dev import adapter_examples
 from dev.http_example import Example
+from rlfleet_contract.discovery import instance_of
+
+POD_UID = "0f0e0d0c-0b0a-4908-8706-050403020100"
+"""Of the worker that answers."""
+_HOST = "qwen-0.qwen-workers.NAMESPACE.svc"
 
 
 def _command(
@@ -68,6 +73,27 @@ EXAMPLES: tuple[Example, ...] = (
     Example("GET /v1/models", {"data": [{"id": "fake"}]}, has_more=True),
     Example("GET /metrics", 'vllm:num_requests_running{engine="0",model_name="fake"} 0'),
     Example("GET /get_world_size", {"world_size": 1}),
+    Example(
+        "GET /v1/rl/workers",
+        {
+            "protocol_version": 1,
+            "namespace": "rlfleet",
+            "workers": [
+                {
+                    "namespace": "rlfleet",
+                    "component": "worker",
+                    "endpoint": "rl",
+                    "instance_id": instance_of(POD_UID),
+                    "transport": "http",
+                    "request_plane_url": f"http://{_HOST}:8000",
+                    "routes": [],
+                    "admin_base_url": f"http://{_HOST}:8090",
+                    "model": "fake",
+                    "world_size": 1,
+                }
+            ],
+        },
+    ),
     _command("prepare", "step-1", {"prepared": "step-1"}, "back"),
     _command("update_weights", "step-1", {"proved": "step-1"}, "back"),
     _post(

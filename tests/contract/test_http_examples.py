@@ -1,13 +1,15 @@
 """What docs/reference/http.md shows of sidecar and engine is what they answer, first to last."""
 
+import json
 from typing import Any
 
 import httpx
+import pytest
 from fastapi.routing import APIRoute
 
 from dev import engine_examples
 from dev.http_example import agrees
-from dev.http_examples import EXAMPLES
+from dev.http_examples import EXAMPLES, POD_UID
 from rlfleet_contract import api
 from rlfleet_engine.chat import TOKENS_PATH
 from rlfleet_engine.guard import ALWAYS, GATED, Route, route_of
@@ -27,12 +29,29 @@ def placed(value: Any, weights: str) -> Any:
     return value
 
 
+@pytest.fixture
+def identity() -> dict[str, str]:
+    return {"pod_uid": POD_UID}
+
+
+def addressed(answer: dict[str, Any], subject: Subject) -> Any:
+    """Put the worker's own addresses where the examples name one of a fleet."""
+    text = json.dumps(answer)
+    for port, client in ((8000, subject.engine), (8090, subject.admin)):
+        own = f"{client.base_url.host}:{client.base_url.port}"
+        text = text.replace(f"qwen-0.qwen-workers.NAMESPACE.svc:{port}", own)
+    return json.loads(text)
+
+
 async def test_each_example_is_answered_as_it_is_shown(subject: Subject) -> None:
     for example in EXAMPLES:
         method, _, path = example.request.partition(" ")
         sent = placed(example.body, subject.weights)
         reply = await subject.admin.request(method, path, json=sent)
-        assert agrees(example, reply.status_code, reply.text, content_of(reply)), told(reply)
+        shown = example
+        if isinstance(example.answer, dict):
+            shown = example._replace(answer=addressed(example.answer, subject))
+        assert agrees(shown, reply.status_code, reply.text, content_of(reply)), told(reply)
 
 
 async def test_an_engine_answers_as_it_is_shown(subject: Subject) -> None:

@@ -6,16 +6,14 @@ A worker is judged by its own report of this moment, never by what status says o
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from uuid import UUID
 
 from rlfleet_contract import api
+from rlfleet_contract.discovery import Discovered, Discovery, instance_of
 from rlfleet_contract.models import Stage, Verb, WorkerReport
 from rlfleet_operator.core.rollout import COMPLETED, ENDED, PARTITIONED, REFUSED
 from rlfleet_operator.core.surroundings import headless_name
 from rlfleet_operator.core.trainers import (
     MEANINGS,
-    Discovered,
-    Discovery,
     Fault,
     FleetSaid,
     RolloutSaid,
@@ -24,9 +22,6 @@ from rlfleet_operator.core.trainers import (
 )
 from rlfleet_operator.core.world import Fleet, Pod, worker_name
 from rlfleet_operator.resource_status import TrainerPause
-
-_INSTANCE_DIGITS = 13
-"""Hexadecimal digits of a pod's UID in an instance's number: 52 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +247,7 @@ def _discovered(fleet: Fleet, worker: Heard, pod: Pod, admin_port: int) -> Disco
     return Discovered(
         namespace=fleet.namespace,
         component=fleet.name,
-        instance_id=int(UUID(pod.uid).hex[:_INSTANCE_DIGITS], 16),
+        instance_id=instance_of(pod.uid),
         request_plane_url=f"http://{host}:{api.ENGINE_PORT}",
         admin_base_url=f"http://{host}:{admin_port}",
         model=fleet.spec.model.name,

@@ -16,8 +16,6 @@ from rlfleet_contract.problems import Meaning
 from rlfleet_operator.core.world import Fleet, Raw, time_of
 from rlfleet_operator.resource_status import TrainerPause
 
-PROTOCOL_VERSION = 1
-"""Dynamo's, of GET /v1/rl/workers."""
 _DAY_S = 86_400.0
 
 
@@ -159,38 +157,6 @@ class FleetSaid(Reply):
     """The version that every worker proved; None while they differ or one did not answer."""
     rollout: RolloutSaid | None
     workers: list[WorkerSaid]
-
-
-class Discovered(Reply):
-    """One worker as Dynamo's discovery lists it."""
-
-    namespace: str
-    component: str
-    """The fleet's name."""
-    endpoint: str = "rl"
-    instance_id: int
-    """Another one after the worker's pod was replaced; below 2^53, so that any JSON reader
-    keeps it."""
-    transport: str = "http"
-    request_plane_url: str
-    """Where its engine answers."""
-    routes: list[str] = Field(default_factory=list)
-    """Dynamo's engine routes, of which a fleet's workers have none under a system_url."""
-    admin_base_url: str
-    """Where its sidecar answers; the same token."""
-    model: str
-    world_size: int
-    """How many ranks its engine has."""
-    error: str | None = None
-    """Why it cannot be asked."""
-
-
-class Discovery(Reply):
-    """The reply to GET workers."""
-
-    protocol_version: int = PROTOCOL_VERSION
-    namespace: str
-    workers: list[Discovered]
 
 
 # --- what a request asks for ----------------------------------------------------------------------

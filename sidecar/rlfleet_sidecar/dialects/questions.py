@@ -1,22 +1,30 @@
 """What trainers ask about the engine beside a worker; nothing changes by an answer."""
 
+from urllib.parse import urlsplit
+
+from rlfleet_contract import api
+from rlfleet_contract.discovery import Discovered, Discovery, instance_of
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bounds import within
 from rlfleet_sidecar.engine import Engine, Relayed
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.settings import Settings
 
 _LOOK_S = 4.0
 """Shorter than prime-rl waits for /metrics, 5 s."""
 _ALIVE_S = 2.0
 """The extension answers within one."""
+_NAMESPACE, _COMPONENT = "rlfleet", "worker"
+"""A worker knows neither its namespace nor its fleet's name."""
 
 
 class Questions:
     """Asks the engine itself: what its API server says of a core that hangs is no answer."""
 
-    def __init__(self, engine: Engine, journal: Journal) -> None:
+    def __init__(self, settings: Settings, engine: Engine, journal: Journal) -> None:
+        self._settings = settings
         self._engine = engine
         self._journal = journal
 
@@ -40,3 +48,32 @@ class Questions:
         """Return the engine's own answer."""
         async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
             return await self._engine.relayed(path)
+
+    async def discovered(self, host: str) -> Discovery:
+        """Tell of this one worker, at the host by which it was asked."""
+        try:
+            ranks, why = await self.world_size(), None
+        except SidecarError as error:
+            ranks, why = None, error.message
+        settings = self._settings
+        found = Discovered(
+            namespace=_NAMESPACE,
+            component=_COMPONENT,
+            instance_id=instance_of(settings.pod_uid),
+            request_plane_url=f"http://{_name_in(host)}:{_port_of(settings.engine_url)}",
+            admin_base_url=f"http://{host}",
+            model=settings.model_name,
+            world_size=ranks,
+            error=why,
+        )
+        return Discovery(namespace=_NAMESPACE, workers=[found])
+
+
+def _name_in(host: str) -> str:
+    """Return a host without its port, in the form that a URL wants."""
+    name = urlsplit(f"//{host}").hostname or ""
+    return f"[{name}]" if ":" in name else name
+
+
+def _port_of(url: str) -> int:
+    return urlsplit(url).port or api.ENGINE_PORT

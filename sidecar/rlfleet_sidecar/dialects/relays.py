@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rlfleet_contract.discovery import PATH
 from rlfleet_contract.models import Stage
 from rlfleet_sidecar.bodies import Parsed
 from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, told, trainer_of
@@ -38,6 +39,13 @@ async def reset_prefix_cache(
 async def get_world_size(worker: Worker, *, include_dp: bool = True) -> Response:
     """Tell how many ranks the engine has."""
     return told(world_size=await worker.questions.world_size(include_dp=include_dp))
+
+
+@router.get(PATH)
+async def workers(worker: Worker, request: Request) -> Response:
+    """List this one worker as Dynamo's discovery does, at the host that was asked."""
+    found = await worker.questions.discovered(request.url.netloc)
+    return JSONResponse(found.model_dump(mode="json", exclude_none=True))
 
 
 @router.get("/v1/models")

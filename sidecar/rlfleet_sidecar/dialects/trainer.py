@@ -56,7 +56,7 @@ class Trainer:
         self._settings = settings
         self._layout = Layout.of(settings.weights_path)
         self._engine = engine
-        self.questions = Questions(engine, journal)
+        self.questions = Questions(settings, engine, journal)
         self._journal = journal
         self._fencing = fencing
         self._change = TrainerChange(journal)

@@ -1,0 +1,50 @@
+"""Workers as Dynamo's discovery lists them, at the fleets' address and at each sidecar's own."""
+
+from uuid import UUID
+
+from pydantic import Field
+
+from rlfleet_contract.base import Reply
+
+PATH = "/v1/rl/workers"
+PROTOCOL_VERSION = 1
+"""Dynamo's."""
+_INSTANCE_DIGITS = 13
+"""Hexadecimal digits of a pod's UID in an instance's number: 52 bits."""
+
+
+class Discovered(Reply):
+    """One worker."""
+
+    namespace: str
+    component: str
+    """The fleet's name; at a sidecar's own address, which knows none, `worker`."""
+    endpoint: str = "rl"
+    instance_id: int
+    """Another one after the worker's pod was replaced; below 2^53, so that any JSON reader
+    keeps it."""
+    transport: str = "http"
+    request_plane_url: str
+    """Where its engine answers."""
+    routes: list[str] = Field(default_factory=list)
+    """Dynamo's engine routes, of which a fleet's workers have none under a system_url."""
+    admin_base_url: str
+    """Where its sidecar answers; the same token."""
+    model: str
+    world_size: int | None = None
+    """How many ranks its engine has; left out by a sidecar whose engine does not tell."""
+    error: str | None = None
+    """Why it cannot be asked."""
+
+
+class Discovery(Reply):
+    """The reply to GET workers."""
+
+    protocol_version: int = PROTOCOL_VERSION
+    namespace: str
+    workers: list[Discovered]
+
+
+def instance_of(uid: str) -> int:
+    """Make an instance's number of its pod's UID; 0 if it has none."""
+    return int(UUID(uid).hex[:_INSTANCE_DIGITS], 16) if uid else 0
