@@ -50,6 +50,11 @@ def demand_startable(state: State, group: str | None) -> None:
         raise SidecarError(
             Code.WRONG_STAGE, f"this worker is {state.stage}: send pause before start_weight_update"
         )
+    demand_grouped(state, group)
+
+
+def demand_grouped(state: State, group: str | None) -> None:
+    """See that this start of the engine is in a group."""
     if group is None or group != state.boot:
         raise SidecarError(
             Code.WRONG_STAGE,

@@ -22,7 +22,13 @@ from rlfleet_sidecar.flight import Key
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.lead import Leadership
 from rlfleet_sidecar.perform import Performer
-from rlfleet_sidecar.sent import demand_groupable, demand_sent, demand_startable, demand_started
+from rlfleet_sidecar.sent import (
+    demand_groupable,
+    demand_grouped,
+    demand_sent,
+    demand_startable,
+    demand_started,
+)
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.swap import Event
 
@@ -79,6 +85,10 @@ class Transfer:
             self._journal.grouped(boot)
 
         await self._carry(operation, _Part(_INIT, _digest(info), demand, work))
+
+    def demand_group(self) -> None:
+        """See that the engine is in a group with its trainer."""
+        demand_grouped(self._journal.state, self._journal.group)
 
     async def start(self, operation: str) -> None:
         """Begin an update of the paused engine; from here on nobody knows what it holds."""

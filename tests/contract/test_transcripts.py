@@ -155,7 +155,7 @@ HONEST: dict[str, tuple[Step, ...]] = {
         Call("POST /wake_up?tags=weights&tags=kv_cache", fields={"tags": ["weights", "kv_cache"]}),
         RUNS,
     ),
-    "SkyRL: a group that does not form changes nothing, and nothing is sent without one": (
+    "vLLM: a group that does not form changes nothing, and nothing is sent without one": (
         Call(
             "POST /init_weight_transfer_engine",
             422,
@@ -167,7 +167,9 @@ HONEST: dict[str, tuple[Step, ...]] = {
         Call("POST /update_weights", 409, {"message": "start_weight"}, {"update_info": {}}),
         resume_refused(),
         PAUSE,
-        Call("POST /collective_rpc", 400, {"message": "is none of"}, {"method": "skyrl_update"}),
+        Call(
+            "POST /collective_rpc", 400, {"message": "is none of"}, {"method": "update_weights_ipc"}
+        ),
         resume_refused(),
     ),
     "TRL: its own way to vLLM": (

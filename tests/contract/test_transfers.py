@@ -16,6 +16,7 @@ from rlfleet_contract.proof import Evidence
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.contract.transcripts import (
+    ANY,
     HELD,
     PAUSE,
     RESUME,
@@ -58,6 +59,33 @@ def finish(named: str | None = None) -> Call:
     return posted("/finish_weight_update", body=body, **fields)
 
 
+def rpc(method: str, kwargs: dict[str, Any] | None = None, status: int = 200) -> Call:
+    """Make a call of a method of the engine's workers, as SkyRL does."""
+    fields = {"results": [None]} if status == 200 else {}
+    body = {"method": method} | ({} if kwargs is None else {"kwargs": kwargs})
+    return posted("/collective_rpc", status, body, **fields)
+
+
+DYNAMO_INIT = dynamo(
+    "init_weights_update_group",
+    body={"engine_rpc": "init_weight_transfer_engine", "init_info": GROUP},
+)
+UNPAUSED = {"allow_unpaused": True, "reset_prefix_cache": False}
+"""What NeMo-RL sends with each of its three posts."""
+
+
+def refit(**also: Any) -> tuple[Call, ...]:
+    """Make Dynamo's three posts of an update."""
+    return tuple(
+        dynamo("update_weights_from_distributed", body={"engine_rpc": name, **more, **also})
+        for name, more in (
+            ("start_weight_update", {"is_checkpoint_format": True}),
+            ("update_weights", {"update_info": PART | {"packed": True}}),
+            ("finish_weight_update", {}),
+        )
+    )
+
+
 @pytest.fixture
 async def served(subject: Subject, fake: Worker, weights: Path) -> Subject:
     """A worker that serves the first version, and a trainer that sends the second."""
@@ -68,6 +96,18 @@ async def served(subject: Subject, fake: Worker, weights: Path) -> Subject:
 
 GOOD: dict[str, tuple[Step, ...]] = {
     "TRL: group, pause, start, update, finish, resume": (
+        Call("GET /health"),
+        Call("GET /v1/models", fields={"data": ANY}),
+        Call("GET /get_world_size", fields={"world_size": 1}),
+        INIT,
+        Call("POST /pause?mode=keep"),
+        START,
+        SEND,
+        finish(),
+        RESUME,
+        RUNS,
+    ),
+    "vLLM's own clients: the weights have a name": (
         INIT,
         PAUSE,
         START,
@@ -78,7 +118,7 @@ GOOD: dict[str, tuple[Step, ...]] = {
         RUNS,
         serves("12"),
     ),
-    "SkyRL: several parts, and no name of its own": (
+    "several parts, and no name of their own": (
         INIT,
         PAUSE,
         START,
@@ -86,6 +126,19 @@ GOOD: dict[str, tuple[Step, ...]] = {
         SEND,
         SEND,
         finish(),
+        RESUME,
+        RUNS,
+    ),
+    "SkyRL: its worker extension's methods": (
+        Call("GET /get_world_size", fields={"world_size": 1}, body={}),
+        INIT,
+        PAUSE,
+        rpc("skyrl_start_weight_update", {"is_checkpoint_format": True}),
+        rpc("update_weights_nccl", {"update_info": PART}),
+        rpc("update_weights_nccl", {"update_info": PART}),
+        HELD,
+        rpc("skyrl_finish_weight_update"),
+        HELD,
         RESUME,
         RUNS,
     ),
@@ -112,22 +165,20 @@ GOOD: dict[str, tuple[Step, ...]] = {
         RESUME,
         dynamo("get_weight_version", version="7", version_declared=True),
     ),
-    "NeMo-RL: the engine's methods by name": (
-        dynamo(
-            "init_weights_update_group",
-            body={"engine_rpc": "init_weight_transfer_engine", "init_info": GROUP},
-        ),
+    "Dynamo's Python worker: the engine's methods by name": (
+        DYNAMO_INIT,
         PAUSE,
-        *(
-            dynamo("update_weights_from_distributed", body={"engine_rpc": rpc, **more})
-            for rpc, more in (
-                ("start_weight_update", {"is_checkpoint_format": True}),
-                ("update_weights", {"update_info": PART}),
-                ("finish_weight_update", {"weight_version": "7"}),
-            )
-        ),
+        *refit(),
+        HELD,
         RESUME,
-        serves("7"),
+        RUNS,
+    ),
+    "NeMo-RL: it does not pause for its refit, and empties the caches after it": (
+        DYNAMO_INIT,
+        *[*refit(**UNPAUSED), RUNS] * 2,
+        dynamo("pause_generation", body={"mode": "wait", "clear_cache": True}),
+        dynamo("resume_generation"),
+        RUNS,
     ),
 }
 
@@ -211,6 +262,26 @@ ORDERS: dict[str, tuple[tuple[Step, ...], Call, str]] = {
         posted("/finish_weight_update", 409),
         "first",
     ),
+    "SkyRL's methods before the group": (
+        (PAUSE,),
+        rpc("skyrl_start_weight_update", status=409),
+        "init_weight_transfer_engine first",
+    ),
+    "SkyRL's part without what it is": (
+        (INIT, PAUSE),
+        rpc("update_weights_nccl", {}, status=400),
+        "update_info",
+    ),
+    "SkyRL's tensors in its kernels' form": (
+        (INIT, PAUSE),
+        rpc("skyrl_start_weight_update", {"is_checkpoint_format": False}, status=400),
+        "is_checkpoint_format",
+    ),
+    "SkyRL's chunks by IPC": (
+        (INIT, PAUSE),
+        rpc("update_weights_ipc", {"update_info": {}}, status=400),
+        "is none of",
+    ),
     "another form of tensors": (
         (INIT, PAUSE),
         posted("/start_weight_update", 400, {"is_checkpoint_format": False}),
@@ -242,6 +313,50 @@ async def test_what_comes_out_of_order_reaches_no_engine_and_no_resume_opens_it(
     assert fake.engine.transfer.calls == calls
     assert (await served.report()).stage is stage
     await send(resume_refused(), served)
+
+
+async def test_requests_freeze_during_a_refit_that_nobody_paused_for(
+    served: Subject, fake: Worker
+) -> None:
+    start, part, finish = refit(**UNPAUSED)
+    flushes = fake.engine.flushes
+    await play((DYNAMO_INIT, start), served, fake)
+    assert not fake.engine.gate.is_open
+    asked = asyncio.create_task(served.complete(max_tokens=2))
+    await play((HELD, part, HELD), served, fake)
+    assert not asked.done()
+
+    await send(finish, served)
+
+    assert (await asked).status_code == 200
+    assert (await served.report()).stage is Stage.OPEN
+    assert fake.engine.flushes == flushes, "its trainer empties the caches itself"
+
+
+async def test_a_refit_that_cannot_begin_leaves_its_worker_serving(
+    served: Subject, fake: Worker
+) -> None:
+    start, _part, finish = refit(**UNPAUSED)
+    for first in (start, finish):
+        body = first.body
+        refused = dynamo("update_weights_from_distributed", 409, body, message="first")
+        await send(refused, served)
+    assert fake.engine.gate.is_open
+    assert (await served.report()).stage is Stage.OPEN
+
+
+async def test_a_refit_whose_part_fails_is_doubt_and_does_not_open(
+    served: Subject, fake: Worker
+) -> None:
+    start, part, finish = refit(**UNPAUSED)
+    await play((DYNAMO_INIT, start), served, fake)
+    fake.engine.behaviour = Behaviour(receive_fails=True)
+
+    for call, status in ((part, 422), (finish, 409)):
+        await send(dynamo("update_weights_from_distributed", status, call.body), served)
+
+    assert (await served.report()).stage is Stage.DOUBT
+    assert not fake.engine.gate.is_open
 
 
 @pytest.mark.parametrize("named", ["../x", "a b", "x" * 130])

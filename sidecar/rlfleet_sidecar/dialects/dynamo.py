@@ -17,7 +17,7 @@ from rlfleet_sidecar.dialects import meaning
 from rlfleet_sidecar.dialects.generation import demand_level
 from rlfleet_sidecar.dialects.replies import DialectRoute, Fields, Worker, refusal, shown
 from rlfleet_sidecar.dialects.trainer import Trainer
-from rlfleet_sidecar.dialects.transfers import DRAFT, SENT_BODY_BYTES
+from rlfleet_sidecar.dialects.transfers import DRAFT, FORM, SENT_BODY_BYTES
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.sent import label_of
 from rlfleet_sidecar.transfer import Info
@@ -42,6 +42,8 @@ class Body(BaseModel):
     init_info: dict[str, Any] | None = None
     update_info: Info | None = None
     is_checkpoint_format: bool = True
+    allow_unpaused: bool = False
+    reset_prefix_cache: bool = True
 
 
 Act = Callable[[Trainer, Body], Awaitable[Fields]]
@@ -128,8 +130,11 @@ async def _init(worker: Trainer, body: Body) -> Fields:
 
 async def _start(worker: Trainer, body: Body) -> Fields:
     if not body.is_checkpoint_format:
-        worker.refuse_update("is_checkpoint_format: only tensors as a checkpoint has them")
-    await worker.sender.start()
+        worker.refuse_update(FORM)
+    if body.allow_unpaused:
+        await worker.start_unpaused(clear_cache=body.reset_prefix_cache)
+    else:
+        await worker.sender.start()
     return {"message": "Weight update started"}
 
 
@@ -141,7 +146,7 @@ async def _send(worker: Trainer, body: Body) -> Fields:
 
 
 async def _finish(worker: Trainer, body: Body) -> Fields:
-    report = await worker.sender.finish(body.weight_version)
+    report = await worker.finish_sending(body.weight_version)
     return {"message": "Weight update finished", **shown(report)}
 
 

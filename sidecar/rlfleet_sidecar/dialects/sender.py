@@ -27,6 +27,16 @@ class Sender:
         operation = self._operation()
         await self._transfer.init(operation, info)
 
+    def demand_group(self) -> None:
+        """See, before anybody is paused for it, that an update of this worker could begin."""
+        try:
+            meaning.demand_up(self._change.state)
+            self._operation()
+            self._transfer.demand_group()
+        except SidecarError as error:
+            self._change.failed(error)
+            raise
+
     async def start(self) -> None:
         """Begin an update of the paused engine with what its trainer will send."""
         await self._sent(self._transfer.start)

@@ -16,6 +16,7 @@ from rlfleet_contract.models import (
     PauseRequest,
     PrepareRequest,
     ResumeRequest,
+    Stage,
     UpdateRequest,
     WorkerReport,
 )
@@ -65,6 +66,8 @@ class Trainer:
         """Those under way, by version."""
         self._pauses: dict[tuple[PauseMode, bool], asyncio.Task[WorkerReport]] = {}
         """Those that wait or are under way, by what they ask for."""
+        self._opens: str | None = None
+        """The operation whose pause nobody asked for: it is resumed at its end."""
 
     @property
     def state(self) -> State:
@@ -119,6 +122,9 @@ class Trainer:
         """Open the gate over what is proved, unless the last update did not end well."""
         updating = next(iter(self._updates), None)
         meaning.demand_resumable(self.state, self._journal.trainer_failure, updating)
+        return await self._resume()
+
+    async def _resume(self) -> WorkerReport:
         return await self._fencing.unfenced(
             ResumeRequest(operation=self._change.operation(), version=meaning.held(self.state))
         )
@@ -170,6 +176,30 @@ class Trainer:
     def refuse_update(self, why: str) -> NoReturn:
         """Refuse an update of a kind that is not served; a resume after it is refused too."""
         self._change.refuse(why)
+
+    async def start_unpaused(self, *, clear_cache: bool) -> None:
+        """Begin to send to a worker that its trainer has not paused; it opens at the end.
+
+        Nothing may arrive while an engine computes: requests freeze, and go on with what came.
+        """
+        if meaning.is_paused(self.state):
+            await self.sender.start()
+            return
+        self.sender.demand_group()
+        await self.pause(PauseMode.KEEP, clear_cache=clear_cache)
+        self._opens = self._change.operation()
+        try:
+            await self.sender.start()
+        except SidecarError:
+            if self.state.stage is Stage.PAUSED:
+                await self._resume()
+            raise
+
+    async def finish_sending(self, named: str | None) -> WorkerReport:
+        """End such an update, and open a worker that was paused for it alone."""
+        opens = self._opens == self._change.operation()
+        report = await self.sender.finish(named)
+        return await self._resume() if opens else report
 
     async def reset_cache(self, *, reset_running: bool) -> bool:
         """Empty the KV and prefix cache; tells whether vLLM did."""

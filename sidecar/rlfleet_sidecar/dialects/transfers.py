@@ -15,6 +15,7 @@ from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, shown, told
 SENT_BODY_BYTES = 64 * 1024 * 1024
 """The names, types and shapes of a large model's tensors; its bytes go another way."""
 DRAFT = "weights of a draft model are not served: send those of the model itself"
+FORM = "is_checkpoint_format: only tensors as a checkpoint has them are taken"
 router = APIRouter(route_class=DialectRoute)
 
 
@@ -57,9 +58,7 @@ async def start_weight_update(
 ) -> Response:
     """Begin an update of a paused worker that is in a group."""
     if not body.is_checkpoint_format:
-        worker.refuse_update(
-            "is_checkpoint_format: only tensors as a checkpoint has them are taken"
-        )
+        worker.refuse_update(FORM)
     await worker.sender.start()
     return told(message="Weight update started")
 

@@ -3,6 +3,7 @@
 Those that are sent have routes of their own before and after this one (transfers.py).
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
@@ -13,17 +14,11 @@ from rlfleet_sidecar.bodies import Parsed
 from rlfleet_sidecar.dialects import meaning
 from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, shown, told
 from rlfleet_sidecar.dialects.trainer import Trainer
-from rlfleet_sidecar.dialects.transfers import SENT_BODY_BYTES
+from rlfleet_sidecar.dialects.transfers import FORM, SENT_BODY_BYTES
 from rlfleet_sidecar.sent import label_of
 from rlfleet_sidecar.transfer import Info
 
-_UPDATE_RPC, _RELOAD_RPC, _LIVENESS_RPC = (
-    "update_weights_from_path",
-    "reload_weights",
-    "liveness_probe",
-)
-METHODS = (_UPDATE_RPC, _RELOAD_RPC, _LIVENESS_RPC)
-"""What /collective_rpc carries out."""
+_UPDATE_RPC = "update_weights_from_path"
 router = APIRouter(route_class=DialectRoute)
 
 
@@ -93,25 +88,55 @@ async def update_weight_version(
 
 @router.post("/collective_rpc")
 async def collective_rpc(
-    worker: Worker, body: Annotated[RpcBody, Depends(Parsed(RpcBody))]
+    worker: Worker, body: Annotated[RpcBody, Depends(Parsed(RpcBody, limit=SENT_BODY_BYTES))]
 ) -> Response:
-    """Carry out one of a few methods that prime-rl and vLLM's clients call."""
+    """Carry out one of a few methods that prime-rl, SkyRL and vLLM's clients call."""
     if body.method == meaning.BROADCASTER:
         worker.refuse_broadcast()
-    if body.method not in METHODS:
-        worker.refuse_update(f"method: {body.method:.100} is none of {', '.join(METHODS)}")
-    if body.method == _LIVENESS_RPC:
-        await worker.questions.demand_alive()
+    act = _ACTS.get(body.method)
+    if act is None:
+        worker.refuse_update(f"method: {body.method:.100} is none of {', '.join(_ACTS)}")
     ranks = await worker.questions.world_size()
-    if body.method != _LIVENESS_RPC:
-        await worker.update(_directory(worker, body))
+    await act(worker, body)
     return told(results=[None] * ranks)
 
 
-def _directory(worker: Trainer, body: RpcBody) -> str:
-    """Find the directory: an argument, for there is no place to say that none was loaded."""
+async def _load(worker: Trainer, body: RpcBody) -> None:
+    """Load a directory: an argument, for there is no place to say that none was loaded."""
     name = "weight_dir" if body.method == _UPDATE_RPC else "weights_path"
     found = [*body.args, *(body.named[key] for key in body.named if key == name)]
     if len(found) != 1 or not isinstance(found[0], str) or not found[0]:
         worker.refuse_update(f"args: {body.method} takes one directory, as {name}")
-    return found[0]
+    await worker.update(found[0])
+
+
+async def _probe(worker: Trainer, _body: RpcBody) -> None:
+    await worker.questions.demand_alive()
+
+
+async def _start(worker: Trainer, body: RpcBody) -> None:
+    if body.named.get("is_checkpoint_format") is False:
+        worker.refuse_update(FORM)
+    await worker.sender.start()
+
+
+async def _send(worker: Trainer, body: RpcBody) -> None:
+    info = body.named.get("update_info")
+    if not isinstance(info, dict):
+        worker.refuse_update("kwargs: update_info is missing")
+    await worker.sender.send(info)
+
+
+async def _finish(worker: Trainer, _body: RpcBody) -> None:
+    await worker.sender.finish(None)
+
+
+_ACTS: dict[str, Callable[[Trainer, RpcBody], Awaitable[None]]] = {
+    _UPDATE_RPC: _load,
+    "reload_weights": _load,
+    "liveness_probe": _probe,
+    # Of SkyRL's worker extension, which has vLLM's transfer engine receive, as vLLM's routes do.
+    "skyrl_start_weight_update": _start,
+    "update_weights_nccl": _send,
+    "skyrl_finish_weight_update": _finish,
+}
