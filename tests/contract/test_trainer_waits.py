@@ -90,6 +90,22 @@ async def test_a_pause_waits_for_a_command_that_is_under_way(
     assert ((await subject.report()).stage, fake.engine.gate.is_open) == (Stage.PAUSED, False)
 
 
+async def test_the_models_of_an_engine_that_comes_up_are_told_when_it_is(
+    fake: Worker, subject: Subject
+) -> None:
+    await fake.kill_engine()
+    await settled(fake, lambda report: report.stage is Stage.DOWN)
+    asked = asyncio.create_task(subject.admin.get("/v1/models"))
+    await asyncio.sleep(LOOK_S)
+    assert not asked.done()
+
+    await fake.restart_engine()
+
+    reply = await asked
+    assert reply.status_code == 200
+    assert [card["id"] for card in reply.json()["data"]] == [subject.model_name]
+
+
 async def test_a_sidecar_that_ends_does_not_pause_for_one_that_waits(
     fake: Worker, led: Subject
 ) -> None:

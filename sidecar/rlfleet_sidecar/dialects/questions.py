@@ -7,6 +7,7 @@ from rlfleet_contract.discovery import Discovered, Discovery, instance_of
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bounds import within
+from rlfleet_sidecar.dialects.patience import patiently
 from rlfleet_sidecar.engine import Engine, Relayed
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.journal import Journal
@@ -16,6 +17,7 @@ _LOOK_S = 4.0
 """Shorter than prime-rl waits for /metrics, 5 s."""
 _ALIVE_S = 2.0
 """The extension answers within one."""
+MODELS_PATH = "/v1/models"
 _NAMESPACE, _COMPONENT = "rlfleet", "worker"
 """A worker knows neither its namespace nor its fleet's name."""
 
@@ -48,6 +50,17 @@ class Questions:
         """Return the engine's own answer."""
         async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
             return await self._engine.relayed(path)
+
+    async def models(self) -> Relayed:
+        """Return the engine's answer about its models; waits for one that is down.
+
+        Some clients ask once, and take any answer for a good one.
+        """
+        return await patiently(
+            lambda: self.relayed(MODELS_PATH),
+            {Code.ENGINE_UNREACHABLE},
+            self._settings.trainer_up_s,
+        )
 
     async def discovered(self, host: str) -> Discovery:
         """Tell of this one worker, at the host by which it was asked."""

@@ -10,7 +10,9 @@ from starlette.responses import JSONResponse, Response
 from rlfleet_contract.discovery import PATH
 from rlfleet_contract.models import Stage
 from rlfleet_sidecar.bodies import Parsed
+from rlfleet_sidecar.dialects.questions import MODELS_PATH
 from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, told, trainer_of
+from rlfleet_sidecar.engine import Relayed
 
 router = APIRouter(route_class=DialectRoute)
 
@@ -48,11 +50,19 @@ async def workers(worker: Worker, request: Request) -> Response:
     return JSONResponse(found.model_dump(mode="json", exclude_none=True))
 
 
-@router.get("/v1/models")
+@router.get(MODELS_PATH)
+async def models(worker: Worker) -> Response:
+    """Pass on the engine's answer, byte for byte; one that is down is waited for."""
+    return _passed(await worker.questions.models())
+
+
 @router.get("/metrics")
-async def relay(worker: Worker, request: Request) -> Response:
+async def metrics(worker: Worker) -> Response:
     """Pass on the engine's answer, byte for byte."""
-    found = await worker.questions.relayed(request.url.path)
+    return _passed(await worker.questions.relayed("/metrics"))
+
+
+def _passed(found: Relayed) -> Response:
     return Response(found.body, found.status, media_type=found.content_type)
 
 
