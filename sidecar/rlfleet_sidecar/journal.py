@@ -1,6 +1,10 @@
 """What this worker knows of itself, on disk before anybody acts on it.
 
 Each change of State goes through here: it is written, then it holds, then it is logged.
+On a disk that takes no more, nothing is begun: what has to be written ahead of an act is
+refused. What has been seen or done holds though it cannot be written, and is written as soon
+as it can be: what stands on disk meanwhile is an earlier stage, and never a better one.
+
 A sidecar that starts reads it as if it had lost the engine: what is still true shows when
 the engine answers. A journal that cannot be read counts as none, and then nothing is
 proved.
@@ -12,7 +16,6 @@ fsyncs a step would lengthen every pause by their time.
 """
 
 import logging
-import os
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,12 +26,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rlfleet_contract.fence import Fence
 from rlfleet_contract.models import Change, Stage
-from rlfleet_contract.problems import CHECKPOINT_CODES, Problem
+from rlfleet_contract.problems import CHECKPOINT_CODES, Code, Problem
 from rlfleet_contract.proof import Proof
+from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fence import Answer, Heard
 from rlfleet_sidecar.gauge import Gauge
 from rlfleet_sidecar.logs import fields
-from rlfleet_sidecar.swap import Event, State, step
+from rlfleet_sidecar.swap import AHEAD, Event, State, step
+from rlfleet_sidecar.whole import write_whole
 
 _FILE = "worker.json"
 _log = logging.getLogger(__name__)
@@ -77,6 +82,8 @@ class Journal:
         self._closed_at = _monotonic(record.closed_at)
         self.lead = record.lead
         """Who leads the change; written down with the next change of the stage."""
+        self._is_behind = False
+        """Whether the file lacks something that holds."""
         self.window_s = 0.0
         """How long the gate was closed for the last change that opened it again."""
 
@@ -123,7 +130,7 @@ class Journal:
 
     def grouped(self, boot: str | None) -> None:
         """Note that this boot is in a group; None: no more, or not yet."""
-        self._write(group=boot)
+        self._write(is_ahead=boot is None, group=boot)
 
     @property
     def last_change(self) -> Change | None:
@@ -151,8 +158,15 @@ class Journal:
         return self._record.heard
 
     def hear_of(self, epoch: int) -> bool:
-        """Note an epoch; tells whether it is the highest that was seen."""
-        self._note(self.heard.at(epoch))
+        """Note an epoch; tells whether it is the highest that was seen.
+
+        No sign of life counts while none can be noted: nothing could be asked for either, and
+        the change that is under way has to end.
+        """
+        try:
+            self._note(self.heard.at(epoch))
+        except SidecarError:
+            return False
         return epoch == self.heard.epoch
 
     def hear(self, fence: Fence, digest: str) -> None:
@@ -161,7 +175,7 @@ class Journal:
 
     def answer(self, fence: Fence, answer: Answer) -> None:
         """Note what a command was answered."""
-        self._note(self.heard.answering(fence, answer))
+        self._note(self.heard.answering(fence, answer), is_ahead=False)
 
     def led(self, lead: Lead) -> None:
         """Note who leads the change, and until when without another sign."""
@@ -181,7 +195,10 @@ class Journal:
         before = self.state
         after = step(before, event, boot=boot, version=version, proof=proof)
         booted = {"failure": None} if event is Event.BOOTED else {}
-        self._write(state=after, **booted, **self._clocked(event, after.stage))
+        clocked = self._clocked(event, after.stage)
+        self._write(is_ahead=event in AHEAD, state=after, **booted, **clocked)
+        if clocked.get("closed_at") is not None:
+            self._closed_at = time.monotonic()
         _log.info(
             "The worker's stage changed",
             extra=fields(
@@ -224,6 +241,10 @@ class Journal:
         self._write(failure=None, last_change=change)
         _log.info("A change ended well", extra=fields(**change.model_dump()))
 
+    def catch_up(self) -> None:
+        """Write what could not be written before."""
+        self._put(self._record, is_ahead=False)
+
     def _clocked(self, event: Event, stage: Stage) -> dict[str, float | None]:
         """Time the window: it begins with the first pause and ends where no change is left."""
         if stage in {Stage.OPEN, Stage.CLOSED}:
@@ -231,42 +252,41 @@ class Journal:
             self._closed_at = self.lead = None
             return {"closed_at": None}
         if event is Event.PAUSING and self._closed_at is None:
-            self._closed_at = time.monotonic()
             return {"closed_at": time.time()}
         return {}
 
-    def _note(self, heard: Heard) -> None:
+    def _note(self, heard: Heard, *, is_ahead: bool = True) -> None:
         """Write down what was heard; a new epoch so that it outlives the machine too."""
         is_new = heard.epoch != self.heard.epoch
         record = self._record.model_copy(update={"lead": self.lead, "heard": heard})
-        self._put(record, lasting=is_new)
+        self._put(record, is_ahead=is_ahead, lasting=is_new)
         if is_new:
             _log.info("A higher epoch was seen", extra=fields(epoch=heard.epoch))
 
-    def _write(self, **update: Any) -> None:
-        self._put(self._record.model_copy(update={"lead": self.lead} | update))
+    def _write(self, *, is_ahead: bool = False, **update: Any) -> None:
+        self._put(self._record.model_copy(update={"lead": self.lead} | update), is_ahead=is_ahead)
 
-    def _put(self, record: _Record, *, lasting: bool = False) -> None:
-        if record == self._record:
+    def _put(self, record: _Record, *, is_ahead: bool, lasting: bool = False) -> None:
+        if record == self._record and not self._is_behind:
             return
-        draft = self._path.with_suffix(".new")
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(record.model_dump_json())
-            if lasting:
-                file.flush()
-                os.fsync(file.fileno())
-        draft.replace(self._path)
-        if lasting:
-            _sync_directory(self._path.parent)
+        try:
+            write_whole(self._path, record.model_dump_json(), lasting=lasting)
+        except OSError as error:
+            self._fall_behind(error)
+            if is_ahead:
+                raise SidecarError(
+                    Code.INTERNAL,
+                    f"the sidecar's journal {self._path} cannot be written"
+                    f" ({error.strerror or error}), so nothing is begun: free the node's disk",
+                ) from error
+        else:
+            self._is_behind = False
         self._record = record
 
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    def _fall_behind(self, error: OSError) -> None:
+        if not self._is_behind:
+            _log.error("The journal cannot be written", extra=fields(path=self._path, why=error))
+        self._is_behind = True
 
 
 def _monotonic(moment: float | None) -> float | None:

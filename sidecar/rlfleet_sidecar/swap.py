@@ -45,6 +45,9 @@ class Event(StrEnum):
     PROOF_FAILED = "ProofFailed"
 
 
+AHEAD = frozenset({Event.PAUSING, Event.RELOADING})
+"""What is written down before it is done, or not done; everything else has been seen."""
+
 _ANYWHERE = {Event.BOOTED: Stage.CLOSED, Event.LOST: Stage.DOWN}
 
 TABLE: dict[Stage, dict[Event, Stage]] = {

@@ -65,6 +65,7 @@ class Watch:
             # nothing: whoever repeats such a one must not keep the sidecar from acting.
             return
         self._steps.heed(gate)
+        self._journal.catch_up()
         if gate is None:
             return
         if self._steps.is_cold(gate):

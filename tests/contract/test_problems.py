@@ -6,7 +6,6 @@ from pathlib import Path
 from rlfleet_contract.problems import MEANINGS, Code
 
 UNSEEN = {
-    Code.INTERNAL: "a bug of the sidecar's own; no request leads there",
     Code.RESUME_FAILED: "an engine that dies between the proof and the open gate",
 }
 SUITES = ("tests/contract", "tests/unit/sidecar", "tests/fakes")

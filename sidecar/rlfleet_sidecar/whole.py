@@ -1,0 +1,25 @@
+"""Writes a small file whole or not at all: beside its place first, and then over it."""
+
+import os
+from pathlib import Path
+
+
+def write_whole(path: Path, text: str, *, lasting: bool = False) -> None:
+    """Write a file; ``lasting``: so that it outlives the machine too. Raises OSError."""
+    draft = path.with_suffix(".new")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        if lasting:
+            file.flush()
+            os.fsync(file.fileno())
+    draft.replace(path)
+    if lasting:
+        _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

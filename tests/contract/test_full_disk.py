@@ -1,0 +1,163 @@
+"""A disk that takes no more in the midst of a change: nothing is begun, and nobody waits for ever.
+
+The journal is written beside its place; a directory that stands there lets no write through.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Code
+from tests.contract.conftest import settled
+from tests.contract.subject import Subject
+from tests.contract.test_lies_alone import bring
+from tests.contract.test_time_to_live import FENCE, LATE_S, TTL_S, beat, ended, lead
+from tests.fakes.worker import Worker
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "pod" / "state"
+
+
+@pytest.fixture
+def full(state: Path) -> Callable[[], None]:
+    return (state / "worker.new").mkdir
+
+
+def freed(state: Path) -> None:
+    (state / "worker.new").rmdir()
+
+
+def written(state: Path) -> dict[str, Any]:
+    found = json.loads((state / "worker.json").read_text())["state"]
+    assert isinstance(found, dict)
+    return found
+
+
+async def demand_open(fake: Worker, subject: Subject) -> None:
+    """See that it stays so: a sidecar that cannot note it must not close the gate again."""
+    looks = 10
+    for _look in range(looks):
+        report = await fake.report()
+        assert (report.stage, fake.engine.gate.is_open) == (Stage.OPEN, True)
+        await asyncio.sleep(0.03)
+    assert (await subject.complete(max_tokens=1)).status_code == 200
+
+
+@pytest.mark.parametrize("path", [api.RELOAD_PATH, api.UPDATE_WEIGHTS_PATH])
+async def test_a_reload_that_cannot_be_noted_is_not_begun_and_the_pause_is_undone(
+    fake: Worker, subject: Subject, full: Callable[[], None], path: str
+) -> None:
+    await bring(subject, Stage.PAUSED)
+    reloads = fake.engine.reloads
+    full()
+
+    problem = await subject.refused(Code.INTERNAL, path, subject.versions.second)
+
+    assert "worker.json cannot be written" in problem.message
+    report = await fake.report()
+    assert (report.failure, report.proved) == (problem, subject.versions.first)
+    assert (report.paused_s, fake.engine.reloads) == (None, reloads)
+    await demand_open(fake, subject)
+
+
+async def test_a_pause_that_cannot_be_noted_closes_nothing(
+    fake: Worker, subject: Subject, full: Callable[[], None], state: Path
+) -> None:
+    await bring(subject, Stage.OPEN)
+    full()
+
+    await subject.refused(Code.INTERNAL, api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+
+    report = await fake.report()
+    assert (report.paused_s, report.proved) == (None, subject.versions.first)
+    await demand_open(fake, subject)
+    freed(state)
+    healed = await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+    assert (healed.proved, healed.failure) == (subject.versions.second, None)
+
+
+async def test_a_pause_that_nobody_leads_ends_though_it_cannot_be_noted(
+    fake: Worker, subject: Subject, full: Callable[[], None]
+) -> None:
+    await lead(subject, Stage.PAUSED)
+    full()
+
+    _, took_s = await ended(fake, Stage.OPEN)
+
+    assert took_s < TTL_S + LATE_S
+    await demand_open(fake, subject)
+
+
+async def test_a_heartbeat_that_cannot_be_noted_keeps_no_change(
+    fake: Worker, subject: Subject, full: Callable[[], None]
+) -> None:
+    """No command could be noted either, and so nobody could end it."""
+    await lead(subject, Stage.PAUSED)
+    pause = {"ttl_s": TTL_S, "operation": "led", "fence": FENCE | {"sequence": 1}}
+    await subject.ok(api.PAUSE_PATH, subject.versions.second, **pause)
+    full()
+
+    async with asyncio.timeout(TTL_S + LATE_S):
+        while (await beat(subject)).stage is Stage.PAUSED:  # noqa: ASYNC110 - it is remote
+            await asyncio.sleep(0.05)
+
+    await demand_open(fake, subject)
+
+
+async def test_a_change_that_has_begun_to_load_ends_as_it_would(
+    fake: Worker, subject: Subject, full: Callable[[], None], state: Path
+) -> None:
+    await bring(subject, Stage.OPEN)
+    fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.2)
+    update = asyncio.create_task(subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second))
+    await settled(fake, lambda report: report.stage is Stage.LOADING)
+    full()
+
+    assert (await update).status_code == 200
+
+    assert (await fake.report()).proved == subject.versions.second
+    await demand_open(fake, subject)
+    assert written(state)["stage"] == Stage.LOADING
+
+
+async def test_an_engine_that_restarts_is_out_of_service_though_it_cannot_be_noted(
+    fake: Worker, subject: Subject, full: Callable[[], None], state: Path
+) -> None:
+    await bring(subject, Stage.OPEN)
+    full()
+
+    await fake.restart_engine()
+
+    report = await settled(fake, lambda report: report.stage is Stage.CLOSED)
+    assert report.proved is None
+    assert not await subject.is_ready()
+    freed(state)
+    assert (await subject.serve(subject.versions.first)).stage is Stage.OPEN
+
+
+async def test_what_could_not_be_noted_is_written_when_there_is_room_again(
+    fake: Worker, subject: Subject, full: Callable[[], None], state: Path
+) -> None:
+    await lead(subject, Stage.PAUSED)
+    full()
+    await ended(fake, Stage.OPEN)
+    assert written(state)["stage"] == Stage.PAUSED
+
+    freed(state)
+
+    async with asyncio.timeout(LATE_S):
+        while written(state)["stage"] != Stage.OPEN:  # noqa: ASYNC110 - the sidecar writes it
+            await asyncio.sleep(0.02)
+    await fake.stop_sidecar()
+    await fake.start_sidecar()
+    await settled(fake, lambda report: report.stage is Stage.OPEN)
+    await demand_open(fake, subject)
