@@ -164,6 +164,14 @@ class Steps:
             )
             return None
 
+    async def is_halted(self) -> bool:
+        """Tell whether the engine is paused; not if nobody knows."""
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                return await self._engine.is_paused()
+        except (TimeoutError, EngineError, EngineLostError):
+            return False
+
     def forget_load(self) -> None:
         """See that what is proved next is not taken for the last checkpoint."""
         self._prover.loaded(None)
@@ -197,11 +205,12 @@ class Steps:
             self._journal.move(event, boot=boot)
 
     async def align(self) -> None:
-        """Bring the gate where the stage says it is."""
+        """Bring the gate where the stage says it is, and have an engine run that is open."""
         state = self._journal.state
         async with within(Code.INTERNAL, _LOOK_S):
             if state.stage is Stage.OPEN:
                 await self._engine.open_gate(self._boot, state.proved)
+                await self._engine.resume()
             else:
                 await self._engine.close_gate(self._boot)
 

@@ -176,7 +176,7 @@ class Rescue(StrEnum):
     """What a sidecar does of itself, mostly when nobody leads the change that it is in."""
 
     ALIGN = "Align"
-    """Bring the gate where the stage says it is: somebody else has moved it."""
+    """Bring gate and engine where the stage says they are: somebody else has moved them."""
 
     UNDO = "Undo"
     """Run on with what the engine held before the pause."""

@@ -1,7 +1,8 @@
 """Looks at the engine every second and ends changes that nobody leads.
 
 It sees deaths and restarts of the engine, and it is the dead-man switch: a paused vLLM
-alone stays paused for ever. It must stay true that it never acts beside a command.
+alone stays paused for ever, and a pause that nobody waits for any more may land after it was
+undone. It must stay true that it never acts beside a command.
 """
 
 import asyncio
@@ -20,6 +21,8 @@ from rlfleet_sidecar.swap import Rescue, rescue
 
 _SILENT_LOOKS = 3
 """An engine that is only slow is not lost; this many silent looks in a row are a loss."""
+_ASKED_EVERY = 3
+"""Whether an open engine runs is asked of its core, and not with each look."""
 _log = logging.getLogger(__name__)
 
 
@@ -40,6 +43,8 @@ class Watch:
         self._performer = performer
         self._leadership = leadership
         self._silent = 0
+        self._open = 0
+        """Looks at an open engine since it was asked whether it runs."""
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -90,5 +95,14 @@ class Watch:
         if way is not None and self._leadership.rest_s == 0:
             self._leadership.postpone()
             await self._performer.rescue(way)
-        elif gate.is_open != (stage is Stage.OPEN):
+        elif gate.is_open != (stage is Stage.OPEN) or await self._is_halted():
             await self._performer.rescue(Rescue.ALIGN)
+
+    async def _is_halted(self) -> bool:
+        """Tell whether an engine is paused that should serve; asks at every few looks."""
+        self._open = self._open + 1 if self._journal.state.stage is Stage.OPEN else 0
+        if self._open < _ASKED_EVERY:
+            return False
+        self._open = 0
+        # By the time of the answer a command may have paused it.
+        return await self._steps.is_halted() and self._performer.flight.key is None

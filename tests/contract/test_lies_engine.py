@@ -69,6 +69,36 @@ async def test_a_failure_before_the_reload_is_undone(
     assert (await subject.serve(subject.versions.second)).failure is None
 
 
+async def test_a_pause_that_lands_after_it_was_undone_is_ended(
+    fake: Worker, subject: Subject
+) -> None:
+    """vLLM carries a pause out though its caller has hung up, and the undoing overtakes it."""
+    await subject.serve(subject.versions.first)
+    fake.engine.behaviour = replace(fake.engine.behaviour, pause_s=0.6)
+    await update(subject, Code.PAUSE_FAILED)
+    assert ((await subject.report()).stage, fake.engine.paused) == (Stage.OPEN, None)
+    honest(fake)
+
+    async with asyncio.timeout(2):
+        while fake.engine.paused is None:  # noqa: ASYNC110 - the engine does it by and by
+            await asyncio.sleep(0.01)
+    async with asyncio.timeout(2):
+        assert (await subject.complete(max_tokens=1)).status_code == 200
+
+    report = await subject.report()
+    assert (report.stage, report.proved) == (Stage.OPEN, subject.versions.first)
+    assert (fake.engine.paused, fake.engine.gate.is_open) == (None, True)
+
+
+async def test_a_pause_that_is_meant_is_not_ended(fake: Worker, subject: Subject) -> None:
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PAUSE_PATH, subject.versions.first)
+
+    await asyncio.sleep(0.5)
+
+    assert ((await subject.report()).stage, fake.engine.paused) == (Stage.PAUSED, "keep")
+
+
 @pytest.mark.parametrize(("lie", "code"), GRAVE.values(), ids=GRAVE)
 async def test_a_failure_from_the_reload_on_is_doubt_and_a_good_version_leads_out(
     fake: Worker, subject: Subject, lie: dict[str, float], code: Code

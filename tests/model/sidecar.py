@@ -306,7 +306,8 @@ def looked(worker: Local) -> Local:
 
 
 def _tended(worker: Local) -> Local:
-    if worker.engine.is_open != (worker.state.stage is Stage.OPEN):
+    is_open = worker.state.stage is Stage.OPEN
+    if worker.engine.is_open != is_open or (is_open and worker.engine.is_paused):
         return _led(worker, Rescue.ALIGN)
     return worker
 
@@ -339,7 +340,9 @@ def _rescued(worker: Local, way: Rescue) -> Local:
             after = dead(after)
         case Rescue.ALIGN:
             is_open = worker.state.stage is Stage.OPEN
-            after = after._replace(engine=engine._replace(is_open=is_open))
+            is_paused = engine.is_paused and not is_open
+            engine = engine._replace(is_open=is_open, is_paused=is_paused)
+            after = after._replace(engine=engine)
     return after
 
 
