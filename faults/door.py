@@ -19,6 +19,7 @@ _STEPS = {
     "/is_paused": "is_paused",
     "/resume": "resume",
 }
+_OF_GATE = frozenset({"open", "close", "try"})
 _RPCS = {api.RELOAD_RPC: "reload", api.READ_BACK_RPC: "read"}
 
 
@@ -49,6 +50,8 @@ class Door:
         self._breaking = breaking
         self._inner, self._name, self._ledger, self._crash = inner, name, ledger, crash
         self._last = ""
+        self._is_open = False
+        """Whether the gate was opened last, as its sidecar asked."""
         self.worker: Struck
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,7 +82,14 @@ class Door:
         return self._breaking in json.loads(body)["kwargs"]["directory"].split("/")
 
     def _told(self, step: str) -> str | None:
-        """Tell the ledger of a step; a probe of many questions is one."""
+        """Tell the ledger of a step; a probe of many questions is one.
+
+        Whether an engine runs that is open is asked ever so often, and by no change.
+        """
+        if step in _OF_GATE:
+            self._is_open = step == "open"
+        if step == "is_paused" and self._is_open:
+            return None
         is_more_of_it = step == self._last
         self._last = step or self._last
         if not step or is_more_of_it:
