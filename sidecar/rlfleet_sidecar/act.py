@@ -7,6 +7,7 @@ proof that did not end well leads through DOUBT.
 
 import asyncio
 import logging
+from functools import partial
 
 from rlfleet_contract.gate import GateState
 from rlfleet_contract.models import (
@@ -21,7 +22,7 @@ from rlfleet_contract.models import (
 )
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.adapters.tend import Adapters
-from rlfleet_sidecar.bounds import within
+from rlfleet_sidecar.bounds import in_thread, within
 from rlfleet_sidecar.checkpoint import Checkpoint
 from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import (
@@ -40,6 +41,7 @@ from rlfleet_sidecar.swap import Event, observe
 
 _LOOK_S = 2.0
 _UNDO_S = 30.0
+_HELD_S = 30.0
 _log = logging.getLogger(__name__)
 
 
@@ -71,9 +73,21 @@ class Steps:
         """The operation of the last flush that ended well, while the gate is closed for it."""
         return None if self._journal.paused_s is None else self._flushed
 
-    async def demand_held(self, version: str) -> Checkpoint:
-        """See that a prepared version still is what was checked."""
-        return await asyncio.to_thread(self._store.demand, version)
+    async def demand_held(self, version: str, timeout_s: float) -> Checkpoint:
+        """See that a prepared version still is what was checked.
+
+        Clients may wait meanwhile, and a mount whose server is gone answers nothing for ever.
+        """
+        bound_s = min(timeout_s, _HELD_S)
+        try:
+            async with asyncio.timeout(bound_s):
+                return await in_thread(partial(self._store.demand, version))
+        except TimeoutError as error:
+            raise SidecarError(
+                Code.CHECKPOINT_UNREADABLE,
+                f"the files of {version} could not be looked at within {bound_s:g} s: look at the"
+                " volume",
+            ) from error
 
     async def pause(self, request: PauseRequest) -> None:
         """Close the gate, then pause the engine."""
@@ -90,7 +104,7 @@ class Steps:
 
     async def reload(self, request: ReloadRequest) -> None:
         """Install the prepared version; whatever goes wrong once it began is DOUBT."""
-        checkpoint = await self.demand_held(request.version)
+        checkpoint = await self.demand_held(request.version, request.timeout_s)
         before = self._journal.state.proof
         async with within(Code.PAUSE_FAILED, request.timeout_s):
             if not await self._engine.is_paused():

@@ -1,8 +1,11 @@
-"""Bounds a step against the engine, and words what goes wrong in it."""
+"""Bounds a step against the engine or the disk, and words what goes wrong in it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import (
@@ -12,6 +15,8 @@ from rlfleet_sidecar.errors import (
     SidecarError,
 )
 from rlfleet_sidecar.probe import BadAnswerError
+
+_Result = TypeVar("_Result")
 
 
 @asynccontextmanager
@@ -32,3 +37,24 @@ async def within(
         raise SidecarError(
             Code.ENGINE_RESTARTED, "the engine was restarted meanwhile: all that was proved is void"
         ) from error
+
+
+async def in_thread(work: Callable[[], _Result]) -> _Result:
+    """Do what may block in a thread of its own, which may be left behind.
+
+    On a mount whose server is gone it blocks for ever. Such a thread must not take a place in
+    a pool that others wait for, and the process must end without it.
+    """
+    ended: Future[_Result] = Future()
+    ended.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            ended.set_exception(error)
+        else:
+            ended.set_result(result)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await asyncio.wrap_future(ended)

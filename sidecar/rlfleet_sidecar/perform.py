@@ -132,7 +132,7 @@ class Performer:
             isinstance(c, PauseRequest) for c in commands
         ):
             # What the reload would refuse is refused before anybody is paused for it.
-            await self._steps.demand_held(request.version)
+            await self._steps.demand_held(request.version, request.timeouts.pause_s)
         self._commanded = request.version
         current: Step | None = None
         epoch = None if request.fence is None else request.fence.epoch

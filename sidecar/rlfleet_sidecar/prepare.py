@@ -9,10 +9,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from rlfleet_contract.models import PrepareRequest, Progress, Running, Verb
 from rlfleet_contract.problems import Code
+from rlfleet_sidecar.bounds import in_thread
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.store import Store
@@ -128,9 +130,8 @@ class Preparation:
         while True:
             begun = time.monotonic()
             try:
-                is_new = await asyncio.to_thread(
-                    self._store.prepare, work, request.digest, self._needed()
-                )
+                prepare = partial(self._store.prepare, work, request.digest, self._needed())
+                is_new = await in_thread(prepare)
             except SidecarError as error:
                 if error.code not in _AWAITED or time.monotonic() > end:
                     raise

@@ -4,12 +4,12 @@ Each start of an engine is measured once, before it proves anything (gauge.py). 
 probe said last is remembered, so that after a reload it can be told whether it changed.
 """
 
-import asyncio
 import time
 from uuid import uuid4
 
 from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_sidecar import evidence, probe
+from rlfleet_sidecar.bounds import in_thread
 from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import EngineError
 from rlfleet_sidecar.evidence import Load
@@ -93,7 +93,7 @@ class Prover:
     async def _ask(self, length: int, company: int = 0) -> Answer:
         """Ask one prompt, beside others if there shall be company."""
         settings = self._settings
-        vocabulary = await asyncio.to_thread(self._store.vocabulary)
+        vocabulary = await in_thread(self._store.vocabulary)
         prompts = [probe.prompt(vocabulary, length, place) for place in range(company + 1)]
         salt = f"rlfleet-probe-{uuid4().hex}"
         body = probe.request(settings.model_name, prompts, settings.probe_tokens, salt)

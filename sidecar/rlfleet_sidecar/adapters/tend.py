@@ -8,6 +8,7 @@ the model itself from serving.
 import asyncio
 import logging
 import time
+from functools import partial
 
 from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.loaded import AdapterReport, EngineAdapters
@@ -16,7 +17,7 @@ from rlfleet_contract.problems import Code
 from rlfleet_sidecar.adapters.book import Book, Copy, Entry
 from rlfleet_sidecar.adapters.copies import Copies, is_whole
 from rlfleet_sidecar.adapters.decide import Step, step_to
-from rlfleet_sidecar.bounds import within
+from rlfleet_sidecar.bounds import in_thread, within
 from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.logs import fields
@@ -83,7 +84,7 @@ class Adapters:
         end = time.monotonic() + min(request.wait_s, request.timeout_s)
         while True:
             try:
-                return await asyncio.to_thread(self._copies.take, request, work, self._store.free)
+                return await in_thread(partial(self._copies.take, request, work, self._store.free))
             except SidecarError as error:
                 if error.code not in _AWAITED or time.monotonic() > end:
                     raise

@@ -1,0 +1,165 @@
+"""A volume whose server is gone: whoever looks at a file there waits for ever."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rlfleet_contract.models import (
+    PauseRequest,
+    PrepareRequest,
+    ReloadRequest,
+    Stage,
+    Timeouts,
+    UpdateRequest,
+)
+from rlfleet_contract.problems import Code
+from rlfleet_contract.tensors import FileStamp
+from rlfleet_sidecar.act import Steps
+from rlfleet_sidecar.adapters.book import Book
+from rlfleet_sidecar.adapters.copies import Copies
+from rlfleet_sidecar.adapters.tend import Adapters
+from rlfleet_sidecar.checkpoint import Checkpoints
+from rlfleet_sidecar.engine import Engine
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.lead import Leadership
+from rlfleet_sidecar.perform import Performer
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.store import Store
+from tests.contract.subject import Versions
+from tests.fakes.worker import Worker
+
+FIRST, SECOND = Versions().first, Versions().second
+BOUND_S = 0.3
+LEAVES_A_THREAD = """
+import asyncio, threading
+from rlfleet_sidecar.bounds import in_thread
+
+async def main():
+    async with asyncio.timeout(0.1):
+        await in_thread(threading.Event().wait)
+
+try:
+    asyncio.run(main())
+except TimeoutError:
+    print("ended")
+"""
+
+
+@dataclass
+class Mount:
+    """Answers as long as it lives."""
+
+    alive: threading.Event = field(default_factory=threading.Event)
+    looks: int = 0
+
+
+class Mounted(Checkpoints):
+    """Checkpoints on such a mount."""
+
+    def __init__(self, settings: Settings, mount: Mount) -> None:
+        super().__init__(settings)
+        self._mount = mount
+
+    def demand_unchanged(self, version: str, files: Sequence[FileStamp]) -> None:
+        self._mount.looks += 1
+        self._mount.alive.wait()
+        super().demand_unchanged(version, files)
+
+
+@pytest.fixture
+async def mount() -> AsyncIterator[Mount]:
+    found = Mount()
+    found.alive.set()
+    yield found
+    found.alive.set()
+
+
+@pytest.fixture
+async def performer(
+    fake: Worker, model: Path, weights: Path, tmp_path: Path, mount: Mount
+) -> AsyncIterator[Performer]:
+    """A sidecar without a cache, in the place of the worker's own; it serves the first version."""
+    await fake.stop_sidecar()
+    settings = Settings(
+        model_name="fake",
+        model_path=model,
+        engine_url=fake.engine_url,
+        weights_path=f"{weights}/{{version}}",
+    )
+    checkpoints, journal = Mounted(settings, mount), Journal(tmp_path)
+    store, copies = Store(settings, checkpoints), Copies(settings, checkpoints)
+    async with Engine(settings.engine_url) as engine:
+        adapters = Adapters(engine, store, copies, Book(tmp_path))
+        steps = Steps(settings, engine, store, journal, adapters)
+        found = Performer(steps, store, journal, Leadership(journal))
+        gate = await steps.look()
+        assert gate is not None
+        await steps.warm_up(gate)
+        steps.heed(gate)
+        for version in (FIRST, SECOND):
+            await found.carry_out(PrepareRequest(operation="o", version=version))
+            if version == FIRST:
+                await found.carry_out(UpdateRequest(operation="o", version=version))
+        yield found
+
+
+async def refusal(performer: Performer, request: ReloadRequest | UpdateRequest) -> SidecarError:
+    with pytest.raises(SidecarError, match="look at the volume") as caught:
+        async with asyncio.timeout(BOUND_S * 10):
+            await performer.carry_out(request)
+    assert caught.value.code is Code.CHECKPOINT_UNREADABLE
+    return caught.value
+
+
+async def test_nobody_is_paused_for_files_that_do_not_answer(
+    fake: Worker, performer: Performer, mount: Mount
+) -> None:
+    mount.alive.clear()
+
+    timeouts = Timeouts(pause_s=BOUND_S)
+    await refusal(performer, UpdateRequest(operation="p", version=SECOND, timeouts=timeouts))
+
+    report = performer.report()
+    assert (report.stage, report.proved, report.running) == (Stage.OPEN, FIRST, None)
+    assert fake.engine.gate.is_open
+    mount.alive.set()
+    served = await performer.carry_out(UpdateRequest(operation="p", version=SECOND))
+    assert served.proved == SECOND
+
+
+async def test_files_that_stop_answering_within_a_pause_keep_nobody_paused(
+    fake: Worker, performer: Performer, mount: Mount
+) -> None:
+    await performer.carry_out(PauseRequest(operation="p", version=SECOND))
+    looks = mount.looks
+    mount.alive.clear()
+
+    await refusal(performer, ReloadRequest(operation="p", version=SECOND, timeout_s=BOUND_S))
+
+    report = performer.report()
+    assert (report.stage, report.proved, mount.looks) == (Stage.OPEN, FIRST, looks + 1)
+    assert (fake.engine.gate.is_open, fake.engine.paused) == (True, None)
+    assert performer.flight.key is None
+
+
+async def test_a_process_ends_though_a_thread_of_it_waits_for_a_mount() -> None:
+    command = (sys.executable, "-c", LEAVES_A_THREAD)
+    process = await asyncio.create_subprocess_exec(
+        *command, env={"PYTHONPATH": "sidecar"}, stdout=subprocess.PIPE
+    )
+
+    try:
+        async with asyncio.timeout(10):
+            told, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+    assert (process.returncode, told) == (0, b"ended\n")
