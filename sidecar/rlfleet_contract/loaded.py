@@ -46,6 +46,8 @@ class EngineAdapters(Reply):
     """The directory from which each was loaded, by name."""
     numbers: dict[str, int] = Field(default_factory=dict)
     """vLLM's own number of each (lora_int_id): a new one with each load."""
+    under_way: frozenset[str] = frozenset()
+    """Names for which a load has begun and has not ended, though its caller may be gone."""
 
 
 class EngineAdapterCommand(Request):

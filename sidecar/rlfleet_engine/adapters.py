@@ -8,13 +8,15 @@ comes after begins with the new one, and one that cannot be loaded has changed n
 
 It must stay true that no two loads ever have the same name in the engine: vLLM's batches
 know an adapter by its name, and one with two of the same name ends the engine; and its
-prefix cache knows one by its name and its directory.
+prefix cache knows one by its name and its directory. And that a load which its caller gave
+up takes no name from a command that came after it.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
 
@@ -48,6 +50,19 @@ class _Unload:
     lora_int_id: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Commands:
+    """Which commands one vLLM was given for each name."""
+
+    newest: dict[str, int] = field(default_factory=dict)
+    """The turn of the last one that has begun."""
+    under_way: set[tuple[str, int]] = field(default_factory=set)
+    """Loads that have not ended."""
+
+
+_COMMANDS: WeakKeyDictionary[Any, _Commands] = WeakKeyDictionary()
+
+
 class AdapterError(Exception):
     """The engine did not do it; all is as it was."""
 
@@ -69,11 +84,13 @@ async def answered(scope: Scope, receive: Receive, gate: Gate) -> tuple[int, byt
 
 def listed(scope: Scope, gate: Gate) -> EngineAdapters:
     """Tell which adapters are served."""
-    requests = _models(scope).lora_requests
+    models = _models(scope)
+    requests = models.lora_requests
     return EngineAdapters(
         boot=gate.boot,
         adapters={name: request.lora_path for name, request in requests.items()},
         numbers={name: request.lora_int_id for name, request in requests.items()},
+        under_way=frozenset(name for name, _ in _commands(models).under_way),
     )
 
 
@@ -97,21 +114,33 @@ async def _serve(models: Any, name: str, directory: str) -> None:
     if models.is_base_model(name):
         raise AdapterError(f"{name} is the base model's name")
     _dress(models)
-    inner = f"{name}{_MARK}{next(_TURN)}"
+    commands, turn = _commands(models), next(_TURN)
+    commands.newest[name] = turn
+    commands.under_way.add((name, turn))
+    inner = f"{name}{_MARK}{turn}"
     try:
         told = await models.load_lora_adapter(_Load(inner, directory))
     finally:
+        commands.under_way.discard((name, turn))
         models.lora_resolver_lock.pop(inner, None)
     if not isinstance(told, str):
         raise AdapterError(f"vLLM does not load {directory}: {told.error.message}")
     # From its return to here nothing else has run.
-    models.lora_requests[name] = models.lora_requests.pop(inner)
+    loaded = models.lora_requests.pop(inner)
+    if commands.newest[name] != turn:
+        raise AdapterError(f"another command for {name} came after the load of {directory}")
+    models.lora_requests[name] = loaded
 
 
 async def _forget(models: Any, name: str) -> None:
+    _commands(models).newest[name] = next(_TURN)
     if name in models.lora_requests:
         await models.unload_lora_adapter(_Unload(name))
     models.lora_resolver_lock.pop(name, None)
+
+
+def _commands(models: Any) -> _Commands:
+    return _COMMANDS.setdefault(models, _Commands())
 
 
 def _dress(models: Any) -> None:

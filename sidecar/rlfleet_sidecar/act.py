@@ -142,11 +142,12 @@ class Steps:
         self._journal.move(Event.PROVED, proof=proof, operation=request.operation)
 
     async def resume(self, request: ResumeRequest) -> None:
-        """Open the gate over what is proved."""
-        async with within(Code.RESUME_FAILED, request.timeout_s):
-            if self._journal.state.stage is Stage.PAUSED:
+        """Open the gate over what is proved; the adapters have as much time again."""
+        if self._journal.state.stage is Stage.PAUSED:
+            async with within(Code.RESUME_FAILED, request.timeout_s):
                 await self._engine.resume()
-            await self.adapters.restore(self._boot)
+        await self.adapters.restore(self._boot, request.timeout_s)
+        async with within(Code.RESUME_FAILED, request.timeout_s):
             await self._engine.open_gate(self._boot, self._journal.state.proved)
         self._journal.move(Event.OPENED, operation=request.operation)
 

@@ -257,6 +257,83 @@ async def test_a_copy_that_was_damaged_is_not_loaded_and_the_model_serves(
     assert problem.code is Code.CHECKPOINT_INVALID
 
 
+async def test_an_adapter_that_takes_too_long_to_come_back_keeps_no_model_from_serving(
+    fake: Worker, serving: Subject, adapters: Path
+) -> None:
+    await load(serving, adapters / "step-1", "step-1")
+    await fake.restart_engine()
+    await settled(fake, lambda found: found.stage is Stage.CLOSED)
+    fake.engine.behaviour = replace(fake.engine.behaviour, adapter_s=1.5)
+
+    await serving.ok(api.PREPARE_PATH, api.BASE_VERSION)
+    report = await serving.ok(api.UPDATE_WEIGHTS_PATH, api.BASE_VERSION, timeouts={"resume_s": 0.3})
+
+    assert (report.stage, report.failure) == (Stage.OPEN, None)
+    (adapter,) = report.adapters
+    assert not adapter.is_loaded
+    assert adapter.problem is not None
+    assert adapter.problem.code is Code.ADAPTER_FAILED
+    # The engine ends what it began, and that is seen.
+    await settled(fake, lambda found: found.adapters[0].is_loaded)
+    assert fake.engine.models.loads == 1
+
+
+async def test_all_adapters_together_take_no_longer_than_one_may(
+    fake: Worker, serving: Subject, adapters: Path
+) -> None:
+    for name in ("a", "b", "c"):
+        await load(serving, adapters / "step-1", "step-1", name=name)
+    await fake.restart_engine()
+    await settled(fake, lambda found: found.stage is Stage.CLOSED)
+    fake.engine.behaviour = replace(fake.engine.behaviour, adapter_s=30)
+    await serving.ok(api.PREPARE_PATH, api.BASE_VERSION)
+
+    async with asyncio.timeout(2):
+        report = await serving.ok(
+            api.UPDATE_WEIGHTS_PATH, api.BASE_VERSION, timeouts={"resume_s": 0.5}
+        )
+
+    assert report.stage is Stage.OPEN
+    assert [one.problem is not None for one in report.adapters] == [True] * 3
+    assert fake.engine.models.loads == 1
+
+
+async def test_a_load_that_was_given_up_takes_no_name_from_what_was_asked_for_after_it(
+    fake: Worker, serving: Subject, adapters: Path
+) -> None:
+    await load(serving, adapters / "step-1", "step-1")
+    before = await tokens(serving, NAME)
+    fake.engine.behaviour = replace(fake.engine.behaviour, adapter_s=1.2)
+    await refused(serving, Code.ADAPTER_FAILED, adapters / "step-2", "step-2", timeout_s=0.6)
+    fake.engine.behaviour = replace(fake.engine.behaviour, adapter_s=0)
+
+    await load(serving, adapters / "step-1", "step-1")
+
+    await asyncio.sleep(1.0)
+    assert await tokens(serving, NAME) == before
+    adapter = (await told(serving))[NAME]
+    assert (adapter.version, adapter.is_loaded) == ("step-1", True)
+
+
+async def test_a_load_that_was_given_up_and_ends_is_not_told_as_what_was_there_before(
+    fake: Worker, serving: Subject, adapters: Path
+) -> None:
+    await load(serving, adapters / "step-1", "step-1")
+    before = await tokens(serving, NAME)
+    fake.engine.behaviour = replace(fake.engine.behaviour, adapter_s=1.2)
+    await refused(serving, Code.ADAPTER_FAILED, adapters / "step-2", "step-2", timeout_s=0.6)
+    await settled(fake, lambda found: found.adapters[0].is_loaded)
+
+    report = await settled(fake, lambda found: not found.adapters[0].is_loaded)
+
+    assert report.adapters[0].version == "step-1"
+    assert await tokens(serving, NAME) != before
+    # Asked for again, nothing has to be loaded.
+    loads = fake.engine.models.loads
+    report = await load(serving, adapters / "step-2", "step-2")
+    assert (report.adapters[0].is_loaded, fake.engine.models.loads) == (True, loads)
+
+
 async def test_none_is_touched_within_a_change_of_weights(serving: Subject, adapters: Path) -> None:
     await serving.ok(api.PAUSE_PATH, api.BASE_VERSION)
 

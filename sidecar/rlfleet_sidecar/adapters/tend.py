@@ -19,15 +19,15 @@ from rlfleet_sidecar.adapters.copies import Copies, is_whole
 from rlfleet_sidecar.adapters.decide import Step, step_to
 from rlfleet_sidecar.bounds import in_thread, within
 from rlfleet_sidecar.engine import Engine
-from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.errors import EngineError, SidecarError
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.store import Store
 from rlfleet_sidecar.work import Work
 
 _LOOK_S = 2.0
 _REST_S = 0.5
-_RESTORE_S = 60.0
 _AWAITED = frozenset({Code.VERSION_NOT_FOUND, Code.CHECKPOINT_INCOMPLETE})
+_NOTHING = EngineAdapters(boot="", adapters={})
 _log = logging.getLogger(__name__)
 
 
@@ -39,44 +39,74 @@ class Adapters:
         self._store = store
         self._copies = copies
         self._book = book
-        self._told = EngineAdapters(boot="", adapters={})
+        self._told = _NOTHING
         """What the engine serves, as it said last; of no other start of it."""
         self.running: Running | None = None
         """The command that is being carried out."""
 
     def reports(self, boot: str | None) -> list[AdapterReport]:
         """Tell each adapter that this start of the engine serves, or shall serve."""
-        told = self._told if boot == self._told.boot else EngineAdapters(boot="", adapters={})
+        told = self._told if boot == self._told.boot else _NOTHING
         return [_report(name, entry, told) for name, entry in self._entries()]
 
     def _entries(self) -> list[tuple[str, Entry]]:
         return sorted(self._book.entries.items())
 
     async def look(self, boot: str) -> None:
-        """Ask a start of the engine what it serves, once."""
-        if boot != self._told.boot:
-            async with within(Code.ADAPTER_FAILED, _LOOK_S):
-                self._told = await self._engine.adapters()
+        """Ask a start of the engine what it serves, until that is known."""
+        if boot != self._told.boot or self._told.under_way:
+            await self._ask()
 
-    async def restore(self, boot: str) -> None:
+    async def _ask(self) -> None:
+        async with within(Code.ADAPTER_FAILED, _LOOK_S):
+            self._told = await self._engine.adapters()
+
+    async def restore(self, boot: str, timeout_s: float) -> None:
         """Have an engine that is about to serve the model serve the adapters too.
 
-        What cannot be loaded is noted, and the model is served without it.
+        What cannot be loaded in the time for all of them is noted, and the model is served
+        without it: clients wait.
         """
+        end = time.monotonic() + timeout_s
         try:
-            await self.look(boot)
+            await self._ask()
         except SidecarError as error:
             _log.warning("The engine's adapters are not known", extra=fields(why=error))
             return
         for name, entry in self._entries():
-            copy = entry.wanted
-            if copy is None or self._told.adapters.get(name) == str(copy.directory):
+            if entry.wanted is None:
                 continue
             try:
-                await self._load(boot, copy, _RESTORE_S)
+                await self._bring_back(boot, entry.wanted, end - time.monotonic())
             except SidecarError as error:
-                error.version = copy.version
-                self.failed(name, error)
+                error.version = entry.wanted.version
+                self._note(name, error)
+
+    async def _bring_back(self, boot: str, copy: Copy, left_s: float) -> None:
+        if self._is_served(copy):
+            return
+        if left_s <= 0:
+            raise SidecarError(
+                Code.ADAPTER_FAILED, "the others took the time for all adapters: load it anew"
+            )
+        async with within(Code.ADAPTER_FAILED, left_s):
+            # What the engine serves is not known any more after a load that did not end.
+            await self.look(boot)
+            if not self._is_served(copy):
+                await self._load(boot, copy)
+
+    def _is_served(self, copy: Copy) -> bool:
+        """Tell whether a copy is served under its name, and nothing else is on its way there."""
+        served = self._told.adapters.get(copy.name)
+        is_settled = copy.name not in self._told.under_way
+        return is_settled and step_to(str(copy.directory), served) is Step.NOTHING
+
+    def _note(self, name: str, error: SidecarError) -> None:
+        """Note what could not be brought back, even where that cannot be written down."""
+        try:
+            self.failed(name, error)
+        except OSError as unwritten:
+            _log.warning("An adapter's failure cannot be noted", extra=fields(why=unwritten))
 
     async def copied(self, request: LoadAdapterRequest) -> Copy:
         """Wait until an adapter is complete, check it and copy it."""
@@ -96,19 +126,20 @@ class Adapters:
 
     async def load(self, boot: str, request: LoadAdapterRequest, copy: Copy) -> None:
         """Serve a copy under its name; what was served under it stays if that fails."""
-        await self.look(boot)
-        served = self._told.adapters.get(copy.name)
-        if step_to(str(copy.directory), served) is not Step.NOTHING:
-            await self._load(boot, copy, request.timeout_s)
+        await self._ask()
+        if not self._is_served(copy):
+            async with within(Code.ADAPTER_FAILED, request.timeout_s):
+                await self._load(boot, copy)
         is_declared = request.fence is not None
         self._book.put(copy.name, Entry(wanted=copy, is_declared=is_declared))
 
     async def unload(self, boot: str, request: UnloadAdapterRequest) -> None:
         """Serve a name no more."""
-        await self.look(boot)
-        if step_to(None, self._told.adapters.get(request.name)) is not Step.NOTHING:
+        await self._ask()
+        is_there = step_to(None, self._told.adapters.get(request.name)) is not Step.NOTHING
+        if is_there or request.name in self._told.under_way:
             async with within(Code.ADAPTER_FAILED, request.timeout_s):
-                self._told = await self._engine.adapt(boot, request.name, None)
+                await self._adapt(boot, request.name, None)
         self._book.drop(request.name)
         _log.info("An adapter was unloaded", extra=fields(adapter=request.name))
 
@@ -135,16 +166,13 @@ class Adapters:
         """Note that nothing is any more."""
         self.running = None
 
-    async def _load(self, boot: str, copy: Copy, timeout_s: float) -> None:
-        if not await asyncio.to_thread(is_whole, copy):
+    async def _load(self, boot: str, copy: Copy) -> None:
+        if not await in_thread(partial(is_whole, copy)):
             raise SidecarError(
                 Code.CHECKPOINT_INVALID,
                 f"{copy.directory} is not what was checked any more: load it anew",
             )
-        async with within(Code.ADAPTER_FAILED, timeout_s):
-            self._told = await self._engine.adapt(
-                boot, copy.name, str(copy.directory), str(copy.source)
-            )
+        await self._adapt(boot, copy.name, str(copy.directory), str(copy.source))
         if self._told.adapters.get(copy.name) != str(copy.directory):
             raise SidecarError(
                 Code.ADAPTER_FAILED, f"the engine does not list {copy.name} after loading it"
@@ -153,6 +181,19 @@ class Adapters:
             "An adapter was loaded",
             extra=fields(adapter=copy.name, version=copy.version, digest=copy.digest),
         )
+
+    async def _adapt(
+        self, boot: str, name: str, directory: str | None, root: str | None = None
+    ) -> None:
+        try:
+            self._told = await self._engine.adapt(boot, name, directory, root)
+        except EngineError:
+            # It has answered: all is as it was.
+            raise
+        except BaseException:
+            # It may go on with it, though nobody waits for it any more.
+            self._told = _NOTHING
+            raise
 
 
 def _report(name: str, entry: Entry, told: EngineAdapters) -> AdapterReport:

@@ -119,3 +119,48 @@ async def test_a_malformed_command_is_refused(
 
 async def test_an_engine_that_is_not_up_yet_says_so(gate: Gate) -> None:
     assert (await ask(None, gate, directory="/x"))[0] == 400
+
+
+async def test_a_load_that_ends_late_takes_no_name_from_a_later_command(
+    gate: Gate, tmp_path: Path
+) -> None:
+    times = iter((0.2, 0.0))
+    models = ServingModels(lambda: next(times), lambda: True)
+    first = str(write_adapter(tmp_path / "first", seed=1))
+    second = str(write_adapter(tmp_path / "second", seed=2))
+    late = asyncio.create_task(ask(models, gate, directory=first))
+    await asyncio.sleep(0)
+    assert (await ask(models, gate))[1]["under_way"] == ["poet"]
+
+    assert (await ask(models, gate, directory=second))[0] == 200
+
+    status, told = await late
+    assert (status, "another command" in told["error"]) == (400, True)
+    listed = (await ask(models, gate))[1]
+    assert (listed["adapters"], listed["under_way"]) == ({"poet": second}, [])
+    assert list(models.lora_requests) == ["poet"]
+
+
+async def test_a_load_that_ends_late_brings_back_no_name_that_was_unloaded(
+    gate: Gate, tmp_path: Path
+) -> None:
+    models = ServingModels(lambda: 0.1, lambda: True)
+    late = asyncio.create_task(
+        ask(models, gate, directory=str(write_adapter(tmp_path / "first", seed=1)))
+    )
+    await asyncio.sleep(0)
+
+    assert (await ask(models, gate, directory=None))[0] == 200
+
+    assert (await late)[0] == 400
+    assert models.lora_requests == {}
+
+
+async def test_loads_of_two_names_do_not_meet(gate: Gate, tmp_path: Path) -> None:
+    models = ServingModels(lambda: 0.05, lambda: True)
+    directory = str(write_adapter(tmp_path / "one", seed=1))
+
+    both = [ask(models, gate, name=name, directory=directory) for name in ("poet", "critic")]
+    await asyncio.gather(*both)
+
+    assert set(models.lora_requests) == {"poet", "critic"}
