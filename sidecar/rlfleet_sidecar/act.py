@@ -217,7 +217,8 @@ class Steps:
         boot = None if gate is None or self.is_cold(gate) else gate.boot
         event = observe(self._journal.state, boot)
         if event is not None:
-            self._journal.move(event, boot=boot)
+            version = None if gate is None else gate.version
+            self._journal.move(event, boot=boot, version=version)
 
     async def align(self) -> None:
         """Bring the gate where the stage says it is, and have an engine run that is open."""

@@ -122,11 +122,16 @@ def step(
     version: str | None = None,
     proof: Proof | None = None,
 ) -> State:
-    """Tell the state after the event (tests/property/test_swap.py holds its invariants)."""
+    """Tell the state after the event (tests/property/test_swap.py holds its invariants).
+
+    ``version`` is what was reloaded; of a new boot, what it was told since that it computes with.
+    """
     target = _target(state, event)
     match event:
         case Event.BOOTED:
-            after = State(boot=boot, installed=BASE_VERSION, prepared=state.prepared)
+            # A start that was told of another version holds no boot weights any more.
+            installed = BASE_VERSION if version in {None, BASE_VERSION} else None
+            after = State(boot=boot, installed=installed, prepared=state.prepared)
         case Event.LOST:
             after = state if state.stage is Stage.DOWN else replace(state, lost_in=state.stage)
         case Event.BACK:
@@ -150,6 +155,8 @@ def _target(state: State, event: Event) -> Stage:
         raise IllegalEventError(f"{event} cannot happen in {state.stage}")
     if event is Event.OPENED and state.proved is None:
         raise IllegalEventError(f"{event} cannot happen in {state.stage} with nothing proved")
+    if event is Event.PROVED and state.installed is None:
+        raise IllegalEventError(f"{event} cannot happen with nobody knowing what is installed")
     if event is Event.RELEASED and state.proved is not None:
         raise IllegalEventError(f"{event} would forget that {state.proved} is proved")
     return target

@@ -12,6 +12,7 @@ import pytest
 
 from rlfleet_contract import api
 from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Code
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject, Versions, client_of
 from tests.fakes.engine import Behaviour
@@ -80,10 +81,37 @@ async def test_a_journal_that_cannot_be_read_proves_nothing(
 
     await fake.start_sidecar()
 
-    await settled(fake, lambda report: report.stage is Stage.CLOSED)
+    report = await settled(fake, lambda report: report.stage is Stage.CLOSED)
+    assert (report.proved, report.installed) == (None, None)
     async with asyncio.timeout(2):
         while fake.engine.gate.is_open:  # noqa: ASYNC110 - the sidecar's watch closes it
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("lost", ["unreadable", "gone"])
+async def test_without_a_journal_what_an_engine_holds_is_not_taken_for_the_base_model(
+    fake: Worker, subject: Subject, tmp_path: Path, lost: str
+) -> None:
+    """The engine was not restarted: it holds the version, and the probe finds nothing wrong."""
+    await subject.serve(subject.versions.first)
+    held = fake.engine.weights
+    await fake.stop_sidecar()
+    journal = tmp_path / "pod" / "state" / "worker.json"
+    if lost == "gone":
+        journal.unlink()
+    else:
+        journal.write_text("{")
+    await fake.start_sidecar()
+    await settled(fake, lambda report: report.stage is Stage.CLOSED)
+
+    await subject.refused(Code.NOT_PREPARED, api.UPDATE_WEIGHTS_PATH, api.BASE_VERSION)
+    await subject.refused(Code.WRONG_STAGE, api.VERIFY_PATH, api.BASE_VERSION)
+
+    assert fake.engine.weights == held
+    reloads = fake.engine.reloads
+    report = await subject.serve(api.BASE_VERSION)
+    assert (report.stage, report.proved) == (Stage.OPEN, api.BASE_VERSION)
+    assert (fake.engine.weights != held, fake.engine.reloads) == (True, reloads + 1)
 
 
 async def spawn(worker: Worker, scratch: Path, model: Path, weights: Path) -> Process:

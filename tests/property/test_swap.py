@@ -44,7 +44,9 @@ def truly_held(held: str | None, happening: Happening) -> str | None:
     """Tell what the engine holds after an event, proved or not."""
     if happening.event in {Event.RELOADING, Event.RELOAD_FAILED}:
         return None
-    return {Event.BOOTED: "base", Event.RELOADED: happening.version}.get(happening.event, held)
+    # A boot that is new to the sidecar may have been led to a version before.
+    is_told = happening.event in {Event.BOOTED, Event.RELOADED}
+    return happening.version if is_told else held
 
 
 def demand_sound(state: State, held: str | None) -> None:

@@ -70,6 +70,23 @@ def test_a_new_boot_voids_everything_but_what_is_on_disk(stage: Stage) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("told", "installed"), [(None, BASE_VERSION), (BASE_VERSION, BASE_VERSION), ("v1", None)]
+)
+def test_a_boot_that_was_told_of_a_version_holds_no_boot_weights(
+    told: str | None, installed: str | None
+) -> None:
+    after = step(State(), Event.BOOTED, boot="b2", version=told)
+
+    assert (after.stage, after.installed) == (Stage.CLOSED, installed)
+    is_known = installed is not None
+    way = (Verb.VERIFY, Verb.RESUME) if is_known else tuple(Verb)[1:6]
+    assert steps_to(after, BASE_VERSION) == way
+    if not is_known:
+        with pytest.raises(IllegalEventError):
+            step(after, Event.PROVED, proof=F1)
+
+
 @pytest.mark.parametrize("stage", BACK_TO)
 def test_an_engine_that_was_only_silent_comes_back_where_it_was(stage: Stage) -> None:
     lost = step(step(STATES[stage], Event.LOST), Event.LOST)
