@@ -22,7 +22,7 @@ def barrier(world: World, rollout: Rollout) -> list[Command]:
 
 def _falls_back(worker: Worker, world: World, rollout: Rollout) -> bool:
     """Tell whether a worker that serves nothing shall not wait for what it cannot have."""
-    is_out = worker.stage in {Stage.CLOSED, Stage.DOUBT}
+    is_out = worker.stage in {Stage.CLOSED, Stage.DOUBT, Stage.PAUSED} and worker.proved is None
     return is_out and goal_of(worker, world, rollout) != rollout.to
 
 

@@ -27,11 +27,13 @@ def prepare(
 ) -> list[Prepare]:
     """Return the command to prepare a version; none while it is under way or has to wait.
 
-    Nobody prepares who is paused, unless it is by a trainer that asks for a version then: that
-    would take as long as the disk takes.
+    Nobody prepares who is paused, because that would take as long as the disk takes: it serves
+    meanwhile what it has proved. One that has proved nothing cannot, and one that a trainer
+    has paused shall not.
     """
+    may_serve = worker.stage is Stage.PAUSED and worker.proved is not None and not worker.is_kept
     is_due = (
-        (worker.is_kept or worker.stage is not Stage.PAUSED)
+        not may_serve
         and not worker.is_preparing(version, operation)
         and may_call(worker, version, operation, world)
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from rlfleet_operator.core import barrier_state, budget
+from rlfleet_operator.core.calls import is_prepared
 from rlfleet_operator.core.rollout import Reason, Rollout
 from rlfleet_operator.core.selection import canaries, is_promoted
 from rlfleet_operator.core.worker import complaint_of
@@ -64,7 +65,7 @@ def stop(world: World, rollout: Rollout) -> Stop | None:
     overdue = _pause_overdue(world, rollout)
     if overdue is not None:
         return overdue
-    if any(map(_is_trying, world.desired)) or not is_blocked(world, rollout):
+    if any(_is_trying(w, rollout) for w in world.desired) or not is_blocked(world, rollout):
         return None
     failed = failures(world, rollout.to, rollout.operation)
     first = f"{failed[0].name}: {complaint_of(failed[0], world.moment)}"
@@ -73,10 +74,13 @@ def stop(world: World, rollout: Rollout) -> Stop | None:
     return Stop(f"{rollout.to} failed on {count}; {first}", is_of_version=True)
 
 
-def _is_trying(worker: Worker) -> bool:
+def _is_trying(worker: Worker, rollout: Rollout) -> bool:
     """Tell whether a worker may still prove the version; one that has is only to be opened."""
     if worker.is_kept:
         return False
+    if worker.stage is Stage.PAUSED and not worker.is_busy:
+        # It was left on the way to another version, or what it had prepared is gone.
+        return is_prepared(worker, rollout.to)
     return worker.is_changing and (worker.stage is not Stage.PROVED or worker.is_busy)
 
 
