@@ -3,7 +3,7 @@
 from rlfleet_contract.models import Stage, Verb
 from rlfleet_operator.core.actions import Command
 from rlfleet_operator.core.barrier_state import has_begun, is_loading, is_through, team
-from rlfleet_operator.core.calls import is_prepared, prepare, resume, update
+from rlfleet_operator.core.calls import is_able, prepare, resume, update
 from rlfleet_operator.core.failure import is_blocked
 from rlfleet_operator.core.goals import goal_of
 from rlfleet_operator.core.rollout import Reason, Rollout
@@ -37,7 +37,7 @@ def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[Com
 
 def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
     """Prepare all, then pause all, then let all load."""
-    unprepared = [w for w in members if not is_prepared(w, rollout.to)]
+    unprepared = [w for w in members if not is_able(w, rollout.to)]
     if unprepared or is_held(world) or is_blocked(world, rollout):
         # Nobody waits behind a closed gate for a checkpoint or for a person.
         waiting = [w for w in members if _may_go_back(w, rollout)]
@@ -45,6 +45,10 @@ def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[Comma
             *(c for w in unprepared for c in prepare(w, rollout.to, rollout.operation, world)),
             *(c for w in waiting for c in resume(w, rollout.operation, world)),
         ]
+    there = [w for w in members if w.proved == rollout.to]
+    if there:
+        # They were paused for another version: their gates are all that is left to do.
+        return [c for w in there for c in _alone(w, world, rollout, rollout.to)]
     # Paused is written down before the engine has paused: who is still at it does not count.
     unpaused = [w for w in members if w.is_busy or w.stage in {Stage.OPEN, Stage.PROVED}]
     through = Verb.PAUSE if unpaused else Verb.VERIFY
@@ -75,12 +79,13 @@ def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[Comman
 
 
 def _forward(worker: Worker, world: World, rollout: Rollout) -> list[Command]:
-    if not is_prepared(worker, rollout.to):
-        return [*prepare(worker, rollout.to, rollout.operation, world)]
+    if not is_able(worker, rollout.to):
+        # Without a cache a sidecar that was restarted has to read it again.
+        return [*prepare(worker, rollout.to, rollout.operation, world, is_bound=True)]
     return [*update(worker, rollout.to, rollout.operation, world, Verb.VERIFY)]
 
 
 def _alone(worker: Worker, world: World, rollout: Rollout, version: str) -> list[Command]:
-    if not is_prepared(worker, version):
-        return [*prepare(worker, version, rollout.operation, world)]
+    if not is_able(worker, version):
+        return [*prepare(worker, version, rollout.operation, world, is_bound=True)]
     return [*update(worker, version, rollout.operation, world)]

@@ -9,8 +9,16 @@ CATCH_UP = "catch-up"
 
 
 def is_prepared(worker: Worker, version: str) -> bool:
-    """Tell whether a worker has checked a version and can load it at once."""
+    """Tell whether a worker has checked a version and can load it at once, or has proved it."""
+    if worker.stage is Stage.PROVED and worker.proved == version:
+        # It is only to be opened: without a cache it may have forgotten what it prepared.
+        return True
     return worker.report is not None and worker.report.prepared == version
+
+
+def is_able(worker: Worker, version: str) -> bool:
+    """Tell whether a worker can serve a version at once, with or without loading it."""
+    return worker.proved == version or is_prepared(worker, version)
 
 
 def may_call(worker: Worker, version: str, operation: str, world: World) -> bool:
@@ -23,17 +31,23 @@ def may_call(worker: Worker, version: str, operation: str, world: World) -> bool
 
 
 def prepare(
-    worker: Worker, version: str, operation: str, world: World, *, waits: bool = True
+    worker: Worker,
+    version: str,
+    operation: str,
+    world: World,
+    *,
+    waits: bool = True,
+    is_bound: bool = False,
 ) -> list[Prepare]:
     """Return the command to prepare a version; none while it is under way or has to wait.
 
     Nobody prepares who is paused, because that would take as long as the disk takes: it serves
-    meanwhile what it has proved. One that has proved nothing cannot, and one that a trainer
-    has paused shall not.
+    meanwhile what it has proved. One that has proved nothing cannot; one that a trainer has
+    paused, or that is bound for the version as the others are, shall not.
     """
-    may_serve = worker.stage is Stage.PAUSED and worker.proved is not None and not worker.is_kept
+    is_stuck = worker.is_kept or worker.proved is None or is_bound
     is_due = (
-        not may_serve
+        (is_stuck or worker.stage is not Stage.PAUSED)
         and not worker.is_preparing(version, operation)
         and may_call(worker, version, operation, world)
     )

@@ -240,6 +240,53 @@ def test_a_late_joiner_of_a_barrier_that_is_through_comes_alone() -> None:
     assert updates(seen) == {"qwen-1": Verb.RESUME}
 
 
+FORGOT: dict[str, Any] = {"proved": "step-1", "paused_s": 1.0}
+"""Paused, and its sidecar was restarted: what is read in place is no longer prepared."""
+
+
+def test_one_that_forgot_what_it_prepared_prepares_it_again_behind_its_gate() -> None:
+    seen = barrier(worker(0, Stage.PAUSED, **FORGOT), worker(1, Stage.PROVED, **PROVED))
+
+    assert commands(seen) == [Prepare("qwen-0", "step-2", "rollout-1")]
+
+
+def test_one_that_comes_late_prepares_behind_its_gate_when_the_others_are_through() -> None:
+    seen = barrier(worker(0, Stage.PAUSED, **FORGOT), worker(1, **PROVED))
+
+    assert commands(seen) == [Prepare("qwen-0", "step-2", "rollout-1")]
+
+
+def test_before_anybody_loads_one_that_forgot_serves_while_it_prepares() -> None:
+    seen = barrier(worker(0, Stage.PAUSED, **FORGOT), worker(1, Stage.PAUSED, **PAUSED))
+
+    assert commands(seen) == [Resume(f"qwen-{i}", "step-1", "rollout-1") for i in range(2)]
+
+
+def test_who_has_proved_the_version_needs_not_have_it_prepared_to_open() -> None:
+    proved = {"installed": "step-2", "proved": "step-2"}
+    seen = barrier(*(worker(i, Stage.PROVED, **proved) for i in range(2)))
+
+    assert updates(seen) == {"qwen-0": Verb.RESUME, "qwen-1": Verb.RESUME}
+    assert len(commands(seen)) == 2
+
+
+def test_one_that_was_paused_for_a_version_that_is_taken_back_opens_at_once() -> None:
+    status = recorded("step-1", "Preparing")
+    rules = {"strategy": "Barrier"}
+    seen = world(
+        worker(0, Stage.PAUSED, **PAUSED), worker(1, **READY), rollout=rules, status=status
+    )
+
+    assert updates(seen) == {"qwen-0": Verb.RESUME}
+
+
+def test_one_that_has_only_to_open_is_not_led_with_those_that_load() -> None:
+    there = worker(0, Stage.PAUSED, **(PAUSED | {"proved": "step-2"}))
+    seen = barrier(there, worker(1, Stage.CLOSED, **READY))
+
+    assert updates(seen) == {"qwen-0": Verb.RESUME}
+
+
 # --- a version that nobody asks for any more ------------------------------------------------------
 
 
