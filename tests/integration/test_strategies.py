@@ -162,6 +162,32 @@ async def _is_in(node: HollowNode, name: str, stage: Stage) -> bool:
     return (await node.worker(name).report()).stage is stage
 
 
+async def test_a_barrier_waits_for_one_that_fell_back_to_the_old_version_on_the_way(
+    operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await begun(fleet, strategy="Barrier")
+    node.worker("qwen-1").engine.behaviour = Behaviour(reload_s=0.3)
+    node.worker("qwen-2").engine.behaviour = Behaviour(pause_s=1.5)
+
+    async with watched(node) as seen:
+        await fleet.patch(weightVersion="step-2")
+        await until(lambda: _has_paused(node, "qwen-0"))
+        node.worker("qwen-0").engine.behaviour = Behaviour(pause_s=0.5, flush_fails=True)
+        await until(lambda: _is_in(node, "qwen-1", Stage.PROVED))
+        await until(lambda: _is_in(node, "qwen-0", Stage.OPEN))
+        await asyncio.sleep(2)
+        node.worker("qwen-0").engine.behaviour = Behaviour()
+        status = await fleet.synced(60)
+
+    assert status["rollout"]["id"] == 2
+    assert {len(one) for one in seen} == {0, 1}
+
+
+async def _has_paused(node: HollowNode, name: str) -> bool:
+    report = await node.worker(name).report()
+    return report.stage is Stage.PAUSED and report.running is None
+
+
 # --- Canary --------------------------------------------------------------------------------------
 
 

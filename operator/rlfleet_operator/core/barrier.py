@@ -2,12 +2,12 @@
 
 from rlfleet_contract.models import Stage, Verb
 from rlfleet_operator.core.actions import Command
-from rlfleet_operator.core.barrier_state import has_begun, is_loading, is_through, team
+from rlfleet_operator.core.barrier_state import awaited, has_begun, is_through_with_some, team
 from rlfleet_operator.core.calls import is_able, prepare, resume, update
 from rlfleet_operator.core.failure import is_blocked
 from rlfleet_operator.core.goals import goal_of
 from rlfleet_operator.core.rollout import Reason, Rollout
-from rlfleet_operator.core.selection import is_held, selected
+from rlfleet_operator.core.selection import is_held
 from rlfleet_operator.core.world import Worker, World
 
 
@@ -29,8 +29,8 @@ def _falls_back(worker: Worker, world: World, rollout: Rollout) -> bool:
 def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
     if has_begun(world, rollout):
         return _go_on(world, rollout, members)
-    if any(is_through(w, rollout) for w in selected(world)):
-        # The others are through: whoever is left has come late, and comes alone.
+    if is_through_with_some(world, rollout):
+        # Whoever is left has come late.
         return [a for w in members for a in _alone(w, world, rollout, rollout.to)]
     return _gather(world, rollout, members)
 
@@ -72,9 +72,10 @@ def _may_go_back(worker: Worker, rollout: Rollout) -> bool:
 
 def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
     """Load the rest of those that paused, and open no gate before all have proved."""
-    loading = [w for w in members if is_loading(w)]
-    if loading:
-        return [a for w in loading for a in _forward(w, world, rollout)]
+    waits_for = awaited(world, rollout)
+    if waits_for:
+        led = [w for w in members if w in waits_for or w.stage is Stage.PAUSED]
+        return [a for w in led for a in _forward(w, world, rollout)]
     return [a for w in members for a in _alone(w, world, rollout, rollout.to)]
 
 

@@ -10,6 +10,8 @@ from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.selection import selected
 from rlfleet_operator.core.world import Worker, World
 
+_LOADING = frozenset({Stage.LOADING, Stage.LOADED})
+
 
 def team(world: World, rollout: Rollout) -> list[Worker]:
     """Return the workers that change together: those that answer and have not failed."""
@@ -44,10 +46,45 @@ def _has_begun(worker: Worker, rollout: Rollout) -> bool:
     return report.stage in {Stage.LOADED, Stage.PROVED} and report.installed == rollout.to
 
 
-def is_loading(worker: Worker) -> bool:
-    """Tell whether the others wait for this worker behind their closed gates."""
-    return worker.calling in {Verb.RELOAD, Verb.RESUME} or worker.stage in {
-        Stage.PAUSED,
-        Stage.LOADING,
-        Stage.LOADED,
-    }
+def is_through_with_some(world: World, rollout: Rollout) -> bool:
+    """Tell whether a worker serves the rollout's version: whoever is left comes alone."""
+    return any(is_through(w, rollout) for w in selected(world))
+
+
+def awaited(world: World, rollout: Rollout) -> list[Worker]:
+    """Return whom the others wait for behind their closed gates, once one has begun to load.
+
+    Also for one that serves the old version again, because its pause did not last: no two
+    versions shall be served. But nobody is waited for longer than a whole change may take.
+    """
+    is_late = _longest_s(world) > _change_s(world)
+    return [w for w in team(world, rollout) if _is_awaited(w, rollout, is_late=is_late)]
+
+
+def _is_awaited(worker: Worker, rollout: Rollout, *, is_late: bool) -> bool:
+    if worker.calling in {Verb.RELOAD, Verb.RESUME} or worker.stage in _LOADING:
+        return True
+    if is_late or worker.refused(rollout.to, rollout.operation):
+        return False
+    if worker.stage is Stage.PAUSED:
+        # Behind its closed gate it mixes with nobody.
+        return worker.proved != rollout.to and (worker.is_busy or not has_stuck(worker, rollout))
+    return worker.stage is Stage.OPEN
+
+
+def has_stuck(worker: Worker, rollout: Rollout) -> bool:
+    """Tell whether a paused worker failed on its way: its engine may answer no more."""
+    failure = worker.report.failure if worker.report else None
+    is_its = failure is not None and failure.operation == rollout.operation
+    return worker.stage is Stage.PAUSED and is_its
+
+
+def _longest_s(world: World) -> float:
+    reports = (w.report for w in selected(world) if w.is_live)
+    return max((r.paused_s or 0.0 for r in reports if r), default=0.0)
+
+
+def _change_s(world: World) -> int:
+    allowed = world.fleet.spec.rollout.timeouts
+    load_s = allowed.reload_seconds + allowed.verify_seconds
+    return allowed.pause_seconds + allowed.flush_seconds + load_s

@@ -58,9 +58,9 @@ def is_awaited(world: World) -> bool:
     # a command on its way may be the one that loads.
     rollout = of_record(recorded)
     members = barrier_state.team(world, rollout)
-    is_loading = any(map(barrier_state.is_loading, members))
     is_asked = any(w.is_busy for w in members)
-    goes_through = is_asked or (is_loading and barrier_state.has_begun(world, rollout))
+    has_begun = barrier_state.has_begun(world, rollout)
+    goes_through = is_asked or (has_begun and bool(barrier_state.awaited(world, rollout)))
     return not (rollout.is_active and goes_through)
 
 

@@ -79,8 +79,8 @@ def _is_trying(worker: Worker, rollout: Rollout) -> bool:
     if worker.is_kept:
         return False
     if worker.stage is Stage.PAUSED and not worker.is_busy:
-        # It was left on the way to another version, or what it had prepared is gone.
-        return is_prepared(worker, rollout.to)
+        # It may be stuck, or left on the way to another version, or have lost what it prepared.
+        return is_prepared(worker, rollout.to) and not barrier_state.has_stuck(worker, rollout)
     return worker.is_changing and (worker.stage is not Stage.PROVED or worker.is_busy)
 
 
@@ -88,6 +88,8 @@ def _pause_overdue(world: World, rollout: Rollout) -> Stop | None:
     """Return why a Barrier cannot be had: not all workers pause in time."""
     rules = world.fleet.spec.rollout
     if rules.strategy is not Strategy.BARRIER or barrier_state.has_begun(world, rollout):
+        return None
+    if barrier_state.is_through_with_some(world, rollout):
         return None
     if world.fleet.status.trainer_pause is not None:
         # Its trainer paused them, for as long as it likes.

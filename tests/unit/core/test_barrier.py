@@ -287,6 +287,73 @@ def test_one_that_has_only_to_open_is_not_led_with_those_that_load() -> None:
     assert updates(seen) == {"qwen-0": Verb.RESUME}
 
 
+# --- once somebody has begun to load -------------------------------------------------------------
+
+STUCK: dict[str, Any] = PAUSED | {"failure": problem(Code.PAUSE_FAILED)}
+
+
+def test_who_serves_again_is_brought_along_before_a_gate_opens() -> None:
+    again = worker(0, **READY, failure=problem(Code.FLUSH_FAILED))
+    seen = barrier(again, worker(1, Stage.PROVED, **PROVED))
+
+    assert updates(seen) == {"qwen-0": Verb.VERIFY}
+
+
+def test_who_cannot_be_brought_along_is_not_waited_for_longer_than_a_change_may_take() -> None:
+    again = worker(0, **READY, failure=problem(Code.FLUSH_FAILED))
+    late = worker(1, Stage.PROVED, **PROVED, paused_s=751.0)
+
+    assert updates(barrier(again, late)) == {"qwen-0": Verb.RESUME, "qwen-1": Verb.RESUME}
+
+
+def test_who_is_stuck_behind_its_gate_is_not_waited_for_and_is_tried_again() -> None:
+    seen = barrier(worker(0, Stage.PAUSED, **STUCK), worker(1, Stage.PROVED, **PROVED))
+    busy = replace(seen.workers[0], calling=Verb.RELOAD)
+    loading = worker(1, Stage.LOADED, prepared="step-2", installed="step-2")
+
+    assert updates(seen) == {"qwen-0": Verb.RESUME, "qwen-1": Verb.RESUME}
+    assert updates(barrier(busy, worker(1, Stage.PROVED, **PROVED))) == {}
+    assert updates(barrier(seen.workers[0], loading)) == {
+        "qwen-0": Verb.VERIFY,
+        "qwen-1": Verb.VERIFY,
+    }
+
+
+def test_who_is_refused_the_version_meanwhile_is_not_waited_for() -> None:
+    refused = FORGOT | {"refusal": problem(Code.CHECKPOINT_INVALID)}
+    seen = barrier(worker(0, Stage.PAUSED, **refused), worker(1, Stage.PROVED, **PROVED))
+
+    assert updates(seen) == {"qwen-1": Verb.RESUME}
+
+
+def test_who_is_stuck_when_the_others_are_through_does_not_end_it_for_them() -> None:
+    seen = barrier(worker(0, Stage.PAUSED, **STUCK), worker(1, **PROVED))
+    step = plan(seen)
+
+    assert step.rollout is not None
+    assert step.rollout.is_active
+    assert updates(seen) == {"qwen-0": Verb.RESUME}
+
+
+def test_who_is_stuck_keeps_no_version_up_that_failed_on_all_others() -> None:
+    failed = worker(1, Stage.DOUBT, **READY, failure=problem(Code.PROOF_FAILED))
+    seen = barrier(worker(0, Stage.PAUSED, **STUCK), failed, onFailure="Rollback")
+    step = plan(seen)
+
+    assert step.rollout is not None
+    assert (step.rollout.to, step.rollout.is_new) == ("step-1", True)
+
+
+def test_a_newer_version_waits_until_who_serves_again_is_brought_along() -> None:
+    proved = worker(1, Stage.PROVED, **PROVED)
+    again = worker(0, **READY, failure=problem(Code.FLUSH_FAILED))
+    stuck = worker(0, Stage.PAUSED, **STUCK)
+
+    told = [plan(superseded(one, proved)).rollout for one in (again, stuck)]
+
+    assert [r.to for r in told if r] == ["step-2", "step-3"]
+
+
 # --- a version that nobody asks for any more ------------------------------------------------------
 
 
