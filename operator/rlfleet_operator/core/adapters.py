@@ -10,6 +10,7 @@ from hashlib import sha256
 from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.models import Verb
 from rlfleet_contract.problems import CHECKPOINT_CODES, Problem
+from rlfleet_operator.core import barrier
 from rlfleet_operator.core.actions import AdapterCommand, LoadAdapter, UnloadAdapter
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_adapters import AdapterSpec, AdapterStatus
@@ -18,7 +19,12 @@ _MESSAGE_LIMIT = 512
 
 
 def calls(world: World, busy: set[str]) -> list[AdapterCommand]:
-    """Return at most one command for each worker that nobody asks for anything else."""
+    """Return at most one command for each worker that nobody asks for anything else.
+
+    None while a trainer or a Barrier closes all gates: the others would wait for an adapter.
+    """
+    if world.pause is not None or barrier.closes(world):
+        return []
     wanted = world.fleet.spec.adapters
     return [
         call

@@ -6,18 +6,35 @@ from rlfleet_operator.core.barrier_state import awaited, has_begun, is_through_w
 from rlfleet_operator.core.calls import is_able, prepare, resume, update
 from rlfleet_operator.core.failure import is_blocked
 from rlfleet_operator.core.goals import goal_of
-from rlfleet_operator.core.rollout import Reason, Rollout
+from rlfleet_operator.core.rollout import Reason, Rollout, of_record
 from rlfleet_operator.core.selection import is_held
 from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.resource_rollout import Strategy
 
 
 def barrier(world: World, rollout: Rollout) -> list[Command]:
     """Return the next commands of a rollout that changes all workers together."""
-    members = team(world, rollout)
-    fallen = [w for w in members if _falls_back(w, world, rollout)]
-    members = [w for w in members if w not in fallen]
+    members = _members(world, rollout)
+    fallen = [w for w in team(world, rollout) if w not in members]
     backwards = [a for w in fallen for a in _alone(w, world, rollout, rollout.fallback)]
     return [*backwards, *_together(world, rollout, members)]
+
+
+def closes(world: World) -> bool:
+    """Tell whether a Barrier closes gates, or would but for an adapter that is being loaded."""
+    recorded, rules = world.fleet.status.rollout, world.fleet.spec.rollout
+    if recorded is None or world.fleet.target is None or rules.strategy is not Strategy.BARRIER:
+        return False
+    rollout = of_record(recorded)
+    if not rollout.is_active or is_through_with_some(world, rollout):
+        return False
+    members = _members(world, rollout)
+    may_close = bool(members) and _may_close(world, rollout, members)
+    return may_close or has_begun(world, rollout)
+
+
+def _members(world: World, rollout: Rollout) -> list[Worker]:
+    return [w for w in team(world, rollout) if not _falls_back(w, world, rollout)]
 
 
 def _falls_back(worker: Worker, world: World, rollout: Rollout) -> bool:
@@ -37,9 +54,9 @@ def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[Com
 
 def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
     """Prepare all, then pause all, then let all load."""
-    unprepared = [w for w in members if not is_able(w, rollout.to)]
-    if unprepared or is_held(world) or is_blocked(world, rollout):
-        # Nobody waits behind a closed gate for a checkpoint or for a person.
+    if not _may_close(world, rollout, members) or any(w.is_adapting for w in members):
+        # Nobody waits behind a closed gate for a checkpoint, an adapter or a person.
+        unprepared = [w for w in members if not is_able(w, rollout.to)]
         waiting = [w for w in members if _may_go_back(w, rollout)]
         return [
             *(c for w in unprepared for c in prepare(w, rollout.to, rollout.operation, world)),
@@ -57,6 +74,11 @@ def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[Comma
         for w in unpaused or members
         for call in update(w, rollout.to, rollout.operation, world, through)
     ]
+
+
+def _may_close(world: World, rollout: Rollout, members: list[Worker]) -> bool:
+    is_each_able = all(is_able(w, rollout.to) for w in members)
+    return is_each_able and not is_held(world) and not is_blocked(world, rollout)
 
 
 def _may_go_back(worker: Worker, rollout: Rollout) -> bool:

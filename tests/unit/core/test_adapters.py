@@ -14,6 +14,7 @@ from rlfleet_operator.core.actions import (
     LoadAdapter,
     MarkPod,
     Prepare,
+    Resume,
     UnloadAdapter,
     Update,
 )
@@ -26,6 +27,7 @@ from tests import fleets, workers
 
 POET: dict[str, Any] = {"name": "poet", "path": "/weights/poet/{version}", "version": "v1"}
 CRITIC: dict[str, Any] = {"name": "critic", "path": "/weights/critic", "version": "v7"}
+TARGET: dict[str, Any] = {"version": "step-1", "askedAt": "2023-11-14T22:13:20Z"}
 SETTLED = workers.recorded("step-1", "Completed")
 OPERATION = adapters.operation_of(AdapterSpec.model_validate(POET))
 
@@ -134,6 +136,60 @@ def test_weights_wait_for_an_adapter_s_command_alone() -> None:
 
     assert any(isinstance(command, Update) for command in plan(world).actions)
     assert not any(isinstance(command, Update) for command in plan(adapting).actions)
+
+
+READY = workers.worker(0, prepared="step-2")
+ADAPTING = replace(workers.worker(1, prepared="step-2"), calling=Verb.ADAPT)
+
+
+def barrier(*known: Worker, **rollout: Any) -> World:
+    return workers.world(
+        *known,
+        status=workers.recorded("step-2", "Preparing"),
+        weightVersion="step-2",
+        rollout={"strategy": "Barrier"} | rollout,
+        adapters=[POET],
+    )
+
+
+def test_nobody_pauses_for_a_barrier_while_one_loads_an_adapter() -> None:
+    waiting = workers.worker(0, Stage.PAUSED, prepared="step-2", proved="step-1", paused_s=1.0)
+
+    assert [type(c) for c in plan(barrier(READY, ADAPTING)).actions] == []
+    assert [c for c in plan(barrier(waiting, ADAPTING)).actions if isinstance(c, Resume)] == [
+        Resume("qwen-0", "step-1", "rollout-1")
+    ]
+
+
+def test_no_adapter_is_loaded_once_a_barrier_may_close_gates() -> None:
+    proved = workers.worker(0, Stage.PROVED, installed="step-2", proved="step-2")
+    through = workers.worker(0, prepared="step-2", proved="step-2")
+    late = replace(READY, retry_at=workers.MOMENT + 1, calling_for=("step-2", "rollout-1"))
+    late = replace(late, name="qwen-1", ordinal=1)
+    preparing = barrier(READY, workers.worker(1))
+    held = barrier(READY, workers.worker(1, prepared="step-2"), paused=True)
+
+    assert asked(barrier(READY, ADAPTING)) == []
+    assert asked(barrier(proved, late)) == []
+    assert [call.worker for call in asked(preparing)] == ["qwen-0"]
+    assert [call.worker for call in asked(held)] == ["qwen-0", "qwen-1"]
+    assert [call.worker for call in asked(barrier(through, workers.worker(1)))] == ["qwen-0"]
+
+
+def test_no_adapter_is_loaded_once_a_trainer_pauses_the_fleet() -> None:
+    pause = {
+        "operation": "fleet-pause-1",
+        "askedAt": "2023-11-14T22:13:20Z",
+        "until": "2099-01-01T00:00:00Z",
+        "ttlSeconds": 1500,
+    }
+    known = replace(workers.worker(0), retry_at=workers.MOMENT + 1)
+    held = replace(known, calling_for=("step-1", "fleet-pause-1"))
+    status = SETTLED | {"trainerPause": pause, "trainerTarget": TARGET}
+    world = workers.world(held, status=status, weightVersion=None, adapters=[POET])
+    free = workers.world(held, status=SETTLED, adapters=[POET])
+
+    assert (asked(world), len(asked(free))) == ([], 1)
 
 
 def test_an_adapter_s_command_is_no_change_of_weights() -> None:
