@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 _MAGIC: Final = b"rlfgate3"
 _BOOT_BYTES: Final = 64
 _FLAG: Final = len(_MAGIC) + _BOOT_BYTES
+_DRAINING: Final = _FLAG + 1
 _CHANGES: Final = struct.Struct("<I")
 _CHANGES_AT: Final = 76
 _TRIALS: Final = struct.Struct("<II")
@@ -136,6 +137,15 @@ class Gate:
     def close(self) -> None:
         """Hold requests from now on, in every process."""
         self._map[_FLAG] = 0
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the engine is to end."""
+        return self._map[_DRAINING] == 1
+
+    def drain(self) -> None:
+        """Remember that the engine is to end; a gate that is made anew forgets it."""
+        self._map[_DRAINING] = 1
 
     def totals(self) -> tuple[int, int]:
         """Count the requests waiting and in flight, over all processes."""

@@ -153,6 +153,9 @@ class Extension:
 
     def _obey(self, command: GateCommand) -> None:
         gate, version = self._gate, command.version
+        if command.action == "drain":
+            gate.drain()
+            return
         if command.action == "try":
             gate.begin_trial(version or gate.holding.version.decode())
         elif version is not None:
@@ -173,6 +176,7 @@ class Extension:
             waiting=waiting,
             in_flight=in_flight,
             version=gate.holding.version.decode() or None,
+            is_draining=gate.is_draining,
         )
         return state.model_dump_json().encode()
 

@@ -92,7 +92,9 @@ class Watch:
     async def _tend(self, gate: GateState) -> None:
         stage = self._journal.state.stage
         way = rescue(stage)
-        if way is not None and self._leadership.rest_s == 0:
+        # A pod that ends gets no command more, and whoever is held at its gate would be lost.
+        is_left = self._leadership.rest_s == 0 or (gate.is_draining and way is not Rescue.END)
+        if way is not None and is_left:
             self._leadership.postpone()
             await self._performer.rescue(way)
         elif gate.is_open != (stage is Stage.OPEN) or await self._is_halted():

@@ -3,12 +3,14 @@
 import asyncio
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from rlfleet_contract import api
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code
+from rlfleet_engine import drain
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.contract.test_lies_alone import UNTIL
@@ -58,6 +60,24 @@ async def test_a_change_that_nobody_leads_ends_safely_within_its_time_to_live(
         assert report.last_change is not None
         assert report.last_change.operation == "the-change"
         assert report.last_change.timings.window_s >= took_s
+
+
+@pytest.mark.parametrize(("stage", "which"), [(Stage.PAUSED, "first"), (Stage.PROVED, "second")])
+async def test_a_pod_that_ends_answers_whom_it_holds_without_waiting_for_its_time_to_live(
+    fake: Worker, subject: Subject, stage: Stage, which: str
+) -> None:
+    await lead(subject, stage, ttl_s=60)
+    waiting = asyncio.create_task(subject.complete(max_tokens=2))
+
+    address = urlsplit(fake.engine_url)
+    idle = await asyncio.to_thread(
+        drain.drain, str(address.hostname), address.port or 0, LATE_S, withdrawn_s=0.2
+    )
+
+    assert idle
+    assert (await waiting).status_code == 200
+    report = await fake.report()
+    assert (report.stage, report.proved) == (Stage.OPEN, getattr(subject.versions, which))
 
 
 async def test_an_engine_with_unproved_weights_that_nobody_leads_is_ended(

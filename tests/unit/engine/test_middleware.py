@@ -302,4 +302,5 @@ async def test_a_gate_s_state_is_plain_json(local: httpx.AsyncClient) -> None:
         "waiting",
         "in_flight",
         "version",
+        "is_draining",
     }
