@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from rlfleet_contract.fence import Fence
 from rlfleet_contract.models import Change, Stage
 from rlfleet_contract.problems import CHECKPOINT_CODES, Code, Problem
@@ -32,43 +30,12 @@ from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fence import Answer, Heard
 from rlfleet_sidecar.gauge import Gauge
 from rlfleet_sidecar.logs import fields
+from rlfleet_sidecar.record import Lead, Record, read
 from rlfleet_sidecar.swap import AHEAD, Event, State, step
 from rlfleet_sidecar.whole import write_whole
 
 _FILE = "worker.json"
 _log = logging.getLogger(__name__)
-
-
-class Lead(BaseModel):
-    """Who leads the change that the worker is in."""
-
-    model_config = ConfigDict(frozen=True)
-
-    operation: str
-    epoch: int | None
-    """None for whoever sends no fence."""
-    ttl_s: float
-    until: float | None = None
-    """When it runs out, by the wall's clock; None while a command is being carried out."""
-
-
-class _Record(BaseModel):
-    """The file's content."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    state: State
-    refusal: Problem | None = None
-    failure: Problem | None = None
-    last_change: Change | None = None
-    gauge: Gauge | None = None
-    trainer_failure: Problem | None = None
-    broadcasting: bool = False
-    group: str | None = None
-    closed_at: float | None = None
-    """When the gate was closed for a change, by the wall's clock: it outlives the process."""
-    lead: Lead | None = None
-    heard: Heard = Heard()
 
 
 class Journal:
@@ -77,7 +44,7 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self.session = uuid4().hex[:16]
         self._path = directory / _FILE
-        record = _read(self._path)
+        record = read(self._path)
         self._record = record.model_copy(update={"state": step(record.state, Event.LOST)})
         self._closed_at = _monotonic(record.closed_at)
         self.lead = record.lead
@@ -266,7 +233,7 @@ class Journal:
     def _write(self, *, is_ahead: bool = False, **update: Any) -> None:
         self._put(self._record.model_copy(update={"lead": self.lead} | update), is_ahead=is_ahead)
 
-    def _put(self, record: _Record, *, is_ahead: bool, lasting: bool = False) -> None:
+    def _put(self, record: Record, *, is_ahead: bool, lasting: bool = False) -> None:
         if record == self._record and not self._is_behind:
             return
         try:
@@ -292,14 +259,3 @@ class Journal:
 def _monotonic(moment: float | None) -> float | None:
     """Tell a past moment of the wall's clock by the monotonic one."""
     return None if moment is None else time.monotonic() - max(0.0, time.time() - moment)
-
-
-def _read(path: Path) -> _Record:
-    nothing = _Record(state=State(stage=Stage.DOWN))
-    try:
-        return _Record.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return nothing
-    except ValidationError:
-        _log.warning("The journal cannot be read and counts as none", extra=fields(path=path))
-        return nothing

@@ -9,7 +9,8 @@ import time
 
 from rlfleet_contract.api import DEFAULT_TTL_S
 from rlfleet_contract.models import Stage
-from rlfleet_sidecar.journal import Journal, Lead
+from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.record import Lead
 
 _WRITTEN_EVERY = 4
 """A heartbeat is written down when what is written is this part of the TTL behind."""

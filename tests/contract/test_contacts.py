@@ -24,15 +24,17 @@ NAME = "qwen-0"
 DRIVER = Taken("f-1", 1)
 
 
+def sign() -> int:
+    return DRIVER.epoch
+
+
 async def token() -> str:
     return TOKEN
 
 
 @pytest.fixture
 async def contacts(fake: Worker) -> AsyncIterator[Contacts]:
-    kept = Contacts(
-        asyncio.Semaphore(4), 0.05, lambda: None, token, token, lambda: DRIVER, lambda: DRIVER.epoch
-    )
+    kept = Contacts(asyncio.Semaphore(4), 0.05, lambda: None, token, token, lambda: DRIVER, sign)
     host, _, port = fake.admin_url.removeprefix("http://").partition(":")
     await kept.follow({NAME: workers.pod(0, address=host)}, int(port))
     yield kept
@@ -42,7 +44,9 @@ async def contacts(fake: Worker) -> AsyncIterator[Contacts]:
 @pytest.fixture
 async def strangers(fake: Worker) -> AsyncIterator[Contacts]:
     """Contacts that have another fleet's token."""
-    kept = Contacts(asyncio.Semaphore(4), 0.05, lambda: None, other, other, lambda: DRIVER, 1.0)
+    kept = Contacts(
+        asyncio.Semaphore(4), 0.05, lambda: None, other, other, lambda: DRIVER, sign, 1.0
+    )
     host, _, port = fake.admin_url.removeprefix("http://").partition(":")
     await kept.follow({NAME: workers.pod(0, address=host)}, int(port))
     yield kept
@@ -117,7 +121,7 @@ async def test_a_sidecar_that_nobody_could_ask_is_not_complained_of(fake: Worker
     async def none() -> str:
         raise Unreachable("the Secret could not be read")
 
-    kept = Contacts(asyncio.Semaphore(4), 0.05, lambda: None, none, none, lambda: DRIVER, 0.0)
+    kept = Contacts(asyncio.Semaphore(4), 0.05, lambda: None, none, none, lambda: DRIVER, sign, 0.0)
     host, _, port = fake.admin_url.removeprefix("http://").partition(":")
     await kept.follow({NAME: workers.pod(0, address=host)}, int(port))
     await asyncio.sleep(0.2)
