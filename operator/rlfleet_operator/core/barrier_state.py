@@ -64,12 +64,14 @@ def awaited(world: World, rollout: Rollout) -> list[Worker]:
 def _is_awaited(worker: Worker, rollout: Rollout, *, is_late: bool) -> bool:
     if worker.calling in {Verb.RELOAD, Verb.RESUME} or worker.stage in _LOADING:
         return True
-    if is_late or worker.refused(rollout.to, rollout.operation):
+    if is_late:
         return False
-    if worker.stage is Stage.PAUSED:
-        # Behind its closed gate it mixes with nobody.
-        return worker.proved != rollout.to and (worker.is_busy or not has_stuck(worker, rollout))
-    return worker.stage is Stage.OPEN
+    if worker.stage is not Stage.PAUSED:
+        return worker.stage is Stage.OPEN
+    if worker.proved == rollout.to or worker.refused(rollout.to, rollout.operation):
+        return False
+    # Behind its closed gate it mixes with nobody.
+    return worker.is_busy or not has_stuck(worker, rollout)
 
 
 def has_stuck(worker: Worker, rollout: Rollout) -> bool:

@@ -319,11 +319,13 @@ def test_who_is_stuck_behind_its_gate_is_not_waited_for_and_is_tried_again() -> 
     }
 
 
-def test_who_is_refused_the_version_meanwhile_is_not_waited_for() -> None:
-    refused = FORGOT | {"refusal": problem(Code.CHECKPOINT_INVALID)}
-    seen = barrier(worker(0, Stage.PAUSED, **refused), worker(1, Stage.PROVED, **PROVED))
+def test_who_is_refused_the_version_meanwhile_is_waited_for_only_if_it_serves_the_old_one() -> None:
+    refusal = problem(Code.CHECKPOINT_INVALID)
+    proved = worker(1, Stage.PROVED, **PROVED)
+    paused = worker(0, Stage.PAUSED, **FORGOT, refusal=refusal)
 
-    assert updates(seen) == {"qwen-1": Verb.RESUME}
+    assert updates(barrier(paused, proved)) == {"qwen-1": Verb.RESUME}
+    assert updates(barrier(worker(0, refusal=refusal), proved)) == {}
 
 
 def test_who_is_stuck_when_the_others_are_through_does_not_end_it_for_them() -> None:
