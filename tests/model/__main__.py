@@ -25,7 +25,7 @@ def main() -> int:
     """Search one set; returns 1 if a promise is broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("which", choices=SETS)
-    parser.add_argument("--states", type=int, default=100_000, help="of one search at most")
+    parser.add_argument("--states", type=int, default=200_000, help="of one search at most")
     parser.add_argument("--seconds", type=float, default=1200, help="of all searches at most")
     chosen = parser.parse_args()
     results = run(SETS[chosen.which](), chosen.states, chosen.seconds, _tell)

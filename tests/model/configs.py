@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import combinations, zip_longest
 from typing import Any
 
@@ -37,11 +38,14 @@ def config(
     serving: str = "a",
     out: int = 1,
     is_trainers: bool = False,
+    has_cache: bool = True,
 ) -> Config:
     """Name a search by what is in it."""
     rollout = {"maxUnavailable": out, "onFailure": policy, **rules}
     what = " and ".join(faults) or "no fault"
     whose = ", asked by a trainer" if is_trainers else ""
+    whose += "" if has_cache else ", without a cache"
+    whose += "" if serving else ", being created"
     return Config(
         name=f"{rules['strategy']}, {policy}, {replicas} workers, {target}, {what}{whose}",
         replicas=replicas,
@@ -49,6 +53,7 @@ def config(
         fates=VERSIONS,
         serving=serving,
         target=target,
+        has_cache=has_cache,
         is_trainers=is_trainers,
         faults=dict.fromkeys(faults, at_most),
         at_once=max(1, len([fault for fault in faults if fault is not Fault.PATCH])),
@@ -66,6 +71,9 @@ def quick() -> Iterator[Config]:
     yield config(ROLLING, "x", Fault.LOST)
     yield config(ROLLING, "b", is_trainers=True)
     yield config(BARRIER, "x", policy="Rollback", is_trainers=True)
+    for rules in (ROLLING, BARRIER):
+        # A late joiner is left paused, with nothing proved and nothing prepared.
+        yield config(rules, "b", Fault.SIDECAR, replicas=1, serving="", has_cache=False)
 
 
 def bounded() -> Iterator[Config]:
@@ -82,11 +90,13 @@ def bounded() -> Iterator[Config]:
             yield config(BARRIER, target, policy=policy)
     for fault in (Fault.PATCH, Fault.CRASH):
         yield config(ROLLING, "b", fault, is_trainers=True)
+    yield config(BARRIER, "b", Fault.FAILURE)
 
 
 def full() -> Iterator[Config]:
     """Yield all, in turns: each fault with each strategy, three workers, pairs of faults."""
-    kinds = (_singly(ROLLING), _singly(CANARY), _singly(BARRIER), _three(), _pairs())
+    singly = (_singly(ROLLING), _singly(CANARY), _singly(BARRIER))
+    kinds = (*singly, _created(), _without_cache(), _three(), _pairs())
     for turn in zip_longest(*kinds):
         yield from filter(None, turn)
 
@@ -96,6 +106,18 @@ def _singly(rules: Mapping[str, Any]) -> Iterator[Config]:
         for fault in Fault:
             yield config(rules, target, fault, policy=policy)
             yield config(rules, target, fault, policy=policy, is_trainers=True)
+
+
+def _created() -> Iterator[Config]:
+    """Yield a fleet that is asked for another version before it has served any."""
+    for fault in (Fault.SIDECAR, Fault.FAILURE, Fault.CRASH):
+        made = config(ROLLING, "b", fault, Fault.PATCH, replicas=1, serving="")
+        yield replace(made, fates={name: VERSIONS[name] for name in ("base", "a", "b")})
+
+
+def _without_cache() -> Iterator[Config]:
+    for rules in STRATEGIES:
+        yield config(rules, "b", Fault.SIDECAR, has_cache=False)
 
 
 def _three() -> Iterator[Config]:

@@ -34,6 +34,8 @@ from tests.model.pair import Change, Fault, changes, created, demand_sound, gone
 
 PartT = TypeVar("PartT", bound=Hashable)
 _WALK = 2000
+_UNLED = frozenset(set(Fault) - {Fault.FAILURE})
+"""What may part a worker from the others: nobody waits for one that does not answer."""
 State = tuple[int, ...]
 """Declared, budget, and for each worker the worker and what is known of it, as numbers."""
 
@@ -67,6 +69,8 @@ class Config:
     """The version that the fleet serves when the search begins; empty: it is being created."""
     target: str
     """What is asked for at first."""
+    has_cache: bool = True
+    """Whether workers keep what they prepared when their sidecar dies."""
     is_trainers: bool = False
     """Whether it stands in status, where a trainer's request puts it, and not in the spec."""
     faults: Mapping[Fault, int] = field(default_factory=dict)
@@ -74,6 +78,12 @@ class Config:
     """How many faults of all kinds there may be, patches left out."""
     allowed: int | None = None
     """How many workers may be out for all that is checked; None: as many as the spec says."""
+
+    @property
+    def is_one_version(self) -> bool:
+        """Whether no two versions may be served: a Barrier in which everybody can be led."""
+        is_led = not any(self.faults.get(fault, 0) for fault in _UNLED)
+        return self.rollout.get("strategy") == "Barrier" and is_led
 
     @property
     def limit(self) -> int:
@@ -157,9 +167,10 @@ class Fleet:
         config = self.config
         none = Budget((0,) * len(Fault), 0)
         first = config.serving or config.target
+        worker = Local(has_cache=config.has_cache), Known(epoch=1)
         trainers = TrainerTarget(version=first, asked_at="") if config.is_trainers else None
         nothing = Declared(first, 1, FleetStatus(trainer_target=trainers))
-        state = self.packed(nothing, none, [(Local(), Known(epoch=1))] * config.replicas)
+        state = self.packed(nothing, none, [worker] * config.replicas)
         if config.serving:
             state = self._rested(state)
             nothing = self.declared(state).asking(config.target)
@@ -348,6 +359,9 @@ class Fleet:
             raise ViolationError(
                 f"{out} workers in service are being changed, maxUnavailable is {self.config.limit}"
             )
+        served = {w.engine.holds for w in workers if w.engine.is_up and w.engine.is_open}
+        if self.config.is_one_version and len(served) > 1:
+            raise ViolationError(f"a Barrier serves {' and '.join(sorted(served))} at once")
         harmed = [worker.harmed_by for worker in workers if worker.harmed_by]
         for operation in set(harmed):
             if harmed.count(operation) > self.config.limit:

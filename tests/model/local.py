@@ -110,6 +110,8 @@ class Local(NamedTuple):
     label: str | None = None
     engine: Engine = Engine()
     state: State = State()
+    has_cache: bool = True
+    """Whether what it prepared outlives its sidecar."""
     refusal: Mark | None = None
     failure: Mark | None = None
     running: Running | None = None

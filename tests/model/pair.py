@@ -218,12 +218,12 @@ def _dying(worker: Local, known: Known) -> Iterator[Change]:
 
 def gone(worker: Local) -> Local:
     """Let the pod vanish, with all that it knew."""
-    return Local(pod=worker.pod, exists=False, mail=worker.mail)
+    return Local(pod=worker.pod, exists=False, has_cache=worker.has_cache, mail=worker.mail)
 
 
 def created(worker: Local) -> Local:
     """Let a pod come in place of the one that is gone."""
-    return Local(pod=worker.pod + 1, mail=worker.mail)
+    return Local(pod=worker.pod + 1, has_cache=worker.has_cache, mail=worker.mail)
 
 
 # --- what must be true of one worker --------------------------------------------------------------

@@ -366,8 +366,14 @@ def risen(worker: Local) -> Local:
 
 
 def restarted(worker: Local) -> Local:
-    """Let the sidecar die and come back; a command under way is gone."""
-    return moved(worker, Event.LOST)._replace(running=None, at_risk="")
+    """Let the sidecar die and come back; a command under way is gone.
+
+    What is read in place was known to it alone.
+    """
+    after = moved(worker, Event.LOST)._replace(running=None, at_risk="")
+    if worker.has_cache:
+        return after
+    return after._replace(state=replace(after.state, prepared=None))
 
 
 def silenced(worker: Local) -> Local:

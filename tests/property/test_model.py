@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from rlfleet_contract.models import Stage
 from tests.model import configs
 from tests.model.explore import Config, Fleet, State
+from tests.model.mind import Decision
 from tests.model.pair import Fault
 from tests.model.search import Result, Search
 
@@ -42,6 +44,26 @@ def test_a_broken_promise_is_told_event_by_event() -> None:
     assert "2 workers in service are being changed, maxUnavailable is 1" in told
     assert told.count("Pause goes on") == 2
     assert "Update b (rollout-2, epoch 1) arrives" in told
+
+
+class Mute(Fleet):
+    """A fleet whose operator asks nothing of a worker that has proved nothing and is paused."""
+
+    def decision(self, state: State) -> Decision:
+        """Leave it to its time to live."""
+        found = super().decision(state)
+        known = [known.report for _, known in self.pairs(state)]
+        left = [seen and seen.state.stage is Stage.PAUSED and not seen.running for seen in known]
+        return found if not any(left) else found._replace(actions=())
+
+
+def test_an_end_that_only_the_time_to_live_leads_to_is_no_end() -> None:
+    """A driver that lives counts it anew for ever: nothing may wait for it."""
+    faults = (Fault.SIDECAR, Fault.EXPIRY)
+    search = Search(configs.config(configs.ROLLING, "b", *faults, replicas=1), 100_000, 100)
+    search.fleet = Mute(search.fleet.config)
+
+    assert "the goal is never reached" in search.run().violations[0]
 
 
 class Insatiable(Fleet):
