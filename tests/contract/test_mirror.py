@@ -68,6 +68,11 @@ HISTORIES: dict[str, tuple[dict[str, Any], tuple[Act, ...]]] = {
 }
 """What the engine is made to do wrong, and what happens after the worker served step-1."""
 
+AMID_A_PAUSE = (
+    (PREPARE, PARTS[0], RESTART, CHANGE, PREPARE, CHANGE),
+    (PREPARE, PARTS[1], RESTART, CHANGE),
+)
+
 
 async def really(fake: Worker, subject: Subject, act: Act) -> WorkerReport:
     """Let it happen to the real sidecar."""
@@ -144,8 +149,33 @@ def told_of(worker: Local) -> dict[str, object]:
 async def test_the_model_s_sidecar_ends_where_the_real_one_does(
     fake: Worker, subject: Subject, lie: dict[str, Any], history: tuple[Act, ...]
 ) -> None:
+    await demand_same(fake, subject, lie, history, has_cache=True)
+
+
+class TestWithoutCache:
+    """What is read in place is forgotten with the sidecar that read it."""
+
+    @pytest.fixture
+    def identity(self) -> dict[str, Any]:
+        return {"cache_dir": None}
+
+    @pytest.mark.parametrize("history", AMID_A_PAUSE)
+    async def test_the_model_s_sidecar_forgets_what_the_real_one_does(
+        self, fake: Worker, subject: Subject, history: tuple[Act, ...]
+    ) -> None:
+        await demand_same(fake, subject, {}, history, has_cache=False)
+
+
+async def demand_same(
+    fake: Worker,
+    subject: Subject,
+    lie: dict[str, Any],
+    history: tuple[Act, ...],
+    *,
+    has_cache: bool,
+) -> None:
     fates = dict.fromkeys(("base", FIRST, SECOND), Fate.GOOD) | {BROKEN: Fate.REFUSED}
-    worker = sidecar.looked(sidecar.risen(Local()))
+    worker = sidecar.looked(sidecar.risen(Local(has_cache=has_cache)))
     for act in (Act(Verb.PREPARE, FIRST), Act(UPDATE, FIRST)):
         await really(fake, subject, act)
         worker = modelled(worker, act, fates, {})
