@@ -47,14 +47,26 @@ def routes(model: str) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 async def ask(http: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> float:
-    """Send one request; return how long it took until its last byte, in seconds."""
+    """Send one request; return how long it took until its last byte, in seconds.
+
+    It is sent again if the server closed the idle connection while it was on its way.
+    """
     begun = time.perf_counter()
-    async with http.post(path, json=body) as reply:
-        content = await reply.read()
+    try:
+        status, content = await _answer(http, path, body)
+    except aiohttp.ServerDisconnectedError:
+        status, content = await _answer(http, path, body)
     took = time.perf_counter() - begun
-    if reply.status != 200 or (body.get("stream") and _DONE not in content):
-        raise RuntimeError(f"{path} answered {reply.status} {content[-500:]!r}")
+    if status != 200 or (body.get("stream") and _DONE not in content):
+        raise RuntimeError(f"{path} answered {status} {content[-500:]!r}")
     return took
+
+
+async def _answer(
+    http: aiohttp.ClientSession, path: str, body: dict[str, Any]
+) -> tuple[int, bytes]:
+    async with http.post(path, json=body) as reply:
+        return reply.status, await reply.read()
 
 
 async def block(
