@@ -23,6 +23,7 @@ _PROMPT = list(range(300, 364))
 _TEXT = "the quick brown fox jumps over the lazy dog while the learning rate decides the stride"
 _MESSAGES = [{"role": "user", "content": _TEXT}]
 _DONE = b"data: [DONE]"
+_CLOSED_S = 0.2
 
 
 def routes(model: str) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -55,6 +56,8 @@ async def ask(http: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> f
     try:
         status, content = await _answer(http, path, body)
     except aiohttp.ServerDisconnectedError:
+        # A machine that stood still for long has all of them closed: see that first.
+        await asyncio.sleep(_CLOSED_S)
         status, content = await _answer(http, path, body)
     took = time.perf_counter() - begun
     if status != 200 or (body.get("stream") and _DONE not in content):
