@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from rlfleet_contract.models import Stage, Verb, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_operator.adapters.worker import WorkerClient
+from rlfleet_operator.core.backoff import pause_s
 from rlfleet_operator.core.world import RUNNING, Pod
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.wire import Body
 
 _FIRST_RETRY_S = 1.0
 _LAST_RETRY_S = 15.0
-_DOUBLINGS = 8
 _BUSY_RETRY_S = 0.3
 _LOST_S = 5.0
 """The answer of a command whose worker does nothing for so long is lost."""
@@ -133,9 +133,7 @@ class Contact:
         if isinstance(error, WorkerProblem) and error.problem.code is Code.BUSY:
             return _BUSY_RETRY_S
         self.failures += 1
-        # A float has no room for the powers of a failure that lasts for hours.
-        doublings = min(self.failures - 1, _DOUBLINGS)
-        return min(_LAST_RETRY_S, _FIRST_RETRY_S * 2.0**doublings)
+        return pause_s(self.failures, _FIRST_RETRY_S, _LAST_RETRY_S)
 
 
 def _lasting(report: WorkerReport) -> WorkerReport:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from rlfleet_operator.adapters.kube import Json, Kube, WatchEnded
+from rlfleet_operator.core.backoff import pause_s
 from rlfleet_operator.core.pod import pod_from
 from rlfleet_operator.core.world import FLEET_LABEL, Pod
 from rlfleet_operator.errors import Forbidden, Missing, OperatorError
@@ -85,10 +86,10 @@ class Pods:
         # Who may see no pods at all was installed badly, and is not ready.
         if refusals >= REFUSALS and not self._is_everywhere:
             self._count_in(path)
-        pause_s = min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** (refusals - 1))
-        extra = {"path": path, "error": str(error), "again_in_s": pause_s}
+        rest_s = pause_s(refusals, _PAUSE_S, _LONGEST_PAUSE_S)
+        extra = {"path": path, "error": str(error), "again_in_s": rest_s}
         _log.warning("pods may not be listed", extra=extra)
-        await asyncio.sleep(pause_s)
+        await asyncio.sleep(rest_s)
 
     def _count_in(self, path: str) -> None:
         self._synced.add(path)
