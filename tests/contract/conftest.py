@@ -74,7 +74,7 @@ async def fake(
 
 async def settled(worker: Worker, is_so: Callable[[WorkerReport], bool]) -> WorkerReport:
     """Wait until the worker's report is so."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not is_so(report := await worker.report()):  # noqa: ASYNC110 - it is remote
             await asyncio.sleep(0.01)
     return report

@@ -67,7 +67,7 @@ class Subject:
 
     async def until(self, is_so: Callable[[WorkerReport], bool]) -> WorkerReport:
         """Wait until the worker's report is so."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not is_so(report := await self.report()):  # noqa: ASYNC110 - it is remote
                 await asyncio.sleep(0.02)
         return report

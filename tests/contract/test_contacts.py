@@ -59,7 +59,7 @@ async def other() -> str:
 
 async def until(contacts: Contacts, stage: Stage, *, reachable: bool = True) -> Known:
     """Wait until the worker is known to stand there, with nothing under way."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while True:
             await asyncio.sleep(0.02)
             known = contacts.worker(NAME, 0, None)
@@ -97,7 +97,7 @@ async def test_a_sidecar_that_takes_another_token_is_complained_of_and_logged_on
     pod = workers.pod(0)
 
     assert complaint_of(strangers.worker(NAME, 0, pod), 0.0) is None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while True:
             await asyncio.sleep(0.02)
             known = strangers.worker(NAME, 0, pod)

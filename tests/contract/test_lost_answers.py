@@ -71,7 +71,7 @@ class Driven:
         return json.loads(self.journal.read_text())["heard"]
 
     async def until(self, is_so: Callable[[Known], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not is_so(self.known):  # noqa: ASYNC110 - it is remote
                 await asyncio.sleep(0.02)
 
@@ -203,6 +203,6 @@ async def test_a_drivers_questions_are_the_heartbeat_that_keeps_its_change(
     assert driven.known.report.stage is Stage.PAUSED
 
     await driven.contacts.close()
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(30):
         while (await subject.report()).stage is Stage.PAUSED:  # noqa: ASYNC110 - it is remote
             await asyncio.sleep(0.05)

@@ -63,7 +63,7 @@ class Pair:
         return await self.client.update(TOKEN, request)
 
     async def until(self, is_so: Callable[[WorkerReport], bool]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not is_so(await self.client.state(TOKEN)):  # noqa: ASYNC110 - it is remote
                 await asyncio.sleep(0.01)
 

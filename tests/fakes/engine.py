@@ -123,6 +123,7 @@ class FakeEngine:
         self.weights = consume(str(self._model), stamps_of(self._model)).weights
         self._record = Record(self.weights.memory)
         self.paused: str | None = None
+        self.pauses = 0
         self.flushes = 0
         self._prefixes = Prefixes()
         self._batch = Batch()
@@ -297,6 +298,7 @@ class FakeEngine:
         mode = query.get("mode", ["abort"])[0]
         await asyncio.sleep(self.behaviour.pause_s)
         self.paused = mode
+        self.pauses += 1
         self._running.clear()
         if mode == "abort":
             for generation in self._active:

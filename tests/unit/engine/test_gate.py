@@ -112,7 +112,7 @@ async def test_all_who_wait_pass_when_it_opens(file: Path) -> None:
 
     gate.open()
 
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await asyncio.gather(*waiting)
     assert gate.totals() == (0, 0)
 
@@ -127,7 +127,7 @@ async def test_one_who_leaves_does_not_take_the_others_wake_up_along(file: Path)
     assert gate.totals() == (1, 0)
     gate.open()
 
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await other
 
 
