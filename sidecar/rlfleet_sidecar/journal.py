@@ -162,7 +162,7 @@ class Journal:
         before = self.state
         after = step(before, event, boot=boot, version=version, proof=proof)
         booted = {"failure": None} if event is Event.BOOTED else {}
-        clocked = self._clocked(event, after.stage)
+        clocked = self._clocked(event, before.stage, after.stage)
         self._write(is_ahead=event in AHEAD, state=after, **booted, **clocked)
         if clocked.get("closed_at") is not None:
             self._closed_at = time.monotonic()
@@ -212,13 +212,17 @@ class Journal:
         """Write what could not be written before."""
         self._put(self._record, is_ahead=False)
 
-    def _clocked(self, event: Event, stage: Stage) -> dict[str, float | None]:
-        """Time the window: it begins with the first pause and ends where no change is left."""
-        if stage in {Stage.OPEN, Stage.CLOSED}:
+    def _clocked(self, event: Event, before: Stage, after: Stage) -> dict[str, float | None]:
+        """Time the window: it begins with the first pause and ends where no change is left.
+
+        The way out of doubt is a change of its own: nobody has waited for it all the while.
+        """
+        if after in {Stage.OPEN, Stage.CLOSED}:
             self.window_s = self.paused_s or 0.0
             self._closed_at = self.lead = None
             return {"closed_at": None}
-        if event is Event.PAUSING and self._closed_at is None:
+        is_first = event is Event.PAUSING and self._closed_at is None
+        if is_first or (event is Event.RELOADING and before is Stage.DOUBT):
             return {"closed_at": time.time()}
         return {}
 

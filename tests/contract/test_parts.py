@@ -1,6 +1,7 @@
 """A change in parts, as a driver asks for it that leads many workers at once."""
 
 import asyncio
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -10,6 +11,8 @@ from rlfleet_contract import api
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code
 from tests.contract.subject import Subject
+from tests.fakes.engine import Behaviour
+from tests.fakes.worker import Worker
 
 
 class Parts:
@@ -96,6 +99,21 @@ async def test_the_window_spans_all_parts_and_the_steps_are_theirs(subject: Subj
     assert timings.window_s >= 0.5 + timings.reload_s + timings.verify_s
     assert min(timings.prepare_s, timings.reload_s, timings.verify_s, timings.resume_s) > 0
     assert timings.pause_s + timings.resume_s < 0.5, "the wait between parts is no step's"
+
+
+async def test_the_way_out_of_doubt_is_a_window_of_its_own(subject: Subject, fake: Worker) -> None:
+    parts = Parts(subject)
+    await parts.begin()
+    begun = time.monotonic()
+    fake.engine.behaviour = Behaviour(nan_logprobs=True)
+    await subject.refused(Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, parts.new)
+    await asyncio.sleep(0.6)
+    fake.engine.behaviour = Behaviour()
+
+    change = (await subject.serve(parts.old)).last_change
+
+    assert change is not None
+    assert 0 < change.timings.window_s < time.monotonic() - begun - 0.6
 
 
 async def test_a_window_that_was_undone_counts_for_no_later_one(subject: Subject) -> None:

@@ -82,8 +82,9 @@ def has_stuck(worker: Worker, rollout: Rollout) -> bool:
 
 
 def _longest_s(world: World) -> float:
-    reports = (w.report for w in selected(world) if w.is_live)
-    return max((r.paused_s or 0.0 for r in reports if r), default=0.0)
+    """Return for how long workers have been closed for this change; one in doubt was before."""
+    changed = (w for w in selected(world) if w.is_live and w.stage is not Stage.DOUBT)
+    return max((w.report.paused_s or 0.0 for w in changed if w.report), default=0.0)
 
 
 def _change_s(world: World) -> int:

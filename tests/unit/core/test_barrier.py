@@ -306,6 +306,14 @@ def test_who_cannot_be_brought_along_is_not_waited_for_longer_than_a_change_may_
     assert updates(barrier(again, late)) == {"qwen-0": Verb.RESUME, "qwen-1": Verb.RESUME}
 
 
+def test_how_long_one_has_been_in_doubt_says_nothing_of_those_that_wait_now() -> None:
+    again = worker(0, **READY, failure=problem(Code.FLUSH_FAILED))
+    proved = worker(1, Stage.PROVED, **PROVED, paused_s=1.0)
+    doubted = worker(2, Stage.DOUBT, **READY, paused_s=3600.0)
+
+    assert updates(barrier(again, proved, doubted))["qwen-0"] is Verb.VERIFY
+
+
 def test_who_is_stuck_behind_its_gate_is_not_waited_for_and_is_tried_again() -> None:
     seen = barrier(worker(0, Stage.PAUSED, **STUCK), worker(1, Stage.PROVED, **PROVED))
     busy = replace(seen.workers[0], calling=Verb.RELOAD)
