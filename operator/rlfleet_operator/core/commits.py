@@ -15,7 +15,7 @@ from rlfleet_operator.core.calls import CATCH_UP, is_prepared, prepare, resume, 
 from rlfleet_operator.core.failure import is_blocked
 from rlfleet_operator.core.goals import goal_of
 from rlfleet_operator.core.hold import held
-from rlfleet_operator.core.rollout import Rollout, of_record
+from rlfleet_operator.core.rollout import Rollout, is_of_rollout, of_record
 from rlfleet_operator.core.selection import is_canary, is_held, is_promoted
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_rollout import Strategy
@@ -112,7 +112,8 @@ def _let_go(world: World, others: Sequence[Command]) -> list[Command]:
     if recorded is None:
         return []
     operation = of_record(recorded).operation
-    left = {w.name for w in world.desired if w.report and w.report.operation == operation}
+    # Also of an earlier one: the last may have had no time to command anybody.
+    left = {w.name for w in world.desired if w.report and is_of_rollout(w.report.operation)}
     return [c for c in _releases(world, None, operation, others) if c.worker in left]
 
 

@@ -44,6 +44,9 @@ class Reason(StrEnum):
         """Read what a newer operator has recorded, and this one has no word for."""
         return cls.SPEC
 
+_OPERATION = "rollout-"
+
+
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
@@ -67,7 +70,7 @@ class Rollout:
     @property
     def operation(self) -> str:
         """The name that its commands carry."""
-        return f"rollout-{self.id}"
+        return f"{_OPERATION}{self.id}"
 
     @property
     def fallback(self) -> str:
@@ -108,6 +111,11 @@ def of_record(recorded: RolloutStatus) -> Rollout:
         phase=recorded.phase if is_stopped else "",
         why=recorded.message if is_stopped or reason is Reason.ROLLBACK else "",
     )
+
+def is_of_rollout(operation: str | None) -> bool:
+    """Tell whether a command was given for a rollout, whichever."""
+    return operation is not None and operation.startswith(_OPERATION)
+
 
 
 def served(world: World) -> str:

@@ -386,8 +386,14 @@ def test_who_waits_for_a_version_that_left_the_spec_serves_what_it_proved() -> N
     ]
 
 
+def test_who_waits_for_a_version_that_gave_way_before_is_let_go_as_well() -> None:
+    seen = unasked(worker(0, Stage.PAUSED, **PAUSED, operation="rollout-0"))
+
+    assert commands(seen) == [Resume("qwen-0", "step-1", "rollout-1")]
+
+
 def test_whom_a_trainer_has_paused_at_its_sidecar_is_left_to_it() -> None:
-    others = {"operation": "rollout-0"}
+    others = {"operation": "catch-up"}
     seen = unasked(worker(0, Stage.PAUSED, **PAUSED), worker(1, Stage.PROVED, **PROVED, **others))
 
     assert commands(seen) == []
