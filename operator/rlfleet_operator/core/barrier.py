@@ -15,7 +15,8 @@ from rlfleet_operator.resource_rollout import Strategy
 def barrier(world: World, rollout: Rollout) -> list[Command]:
     """Return the next commands of a rollout that changes all workers together."""
     members = _members(world, rollout)
-    fallen = [w for w in team(world, rollout) if w not in members]
+    names = {w.name for w in members}
+    fallen = [w for w in team(world, rollout) if w.name not in names]
     backwards = [a for w in fallen for a in _alone(w, world, rollout, rollout.fallback)]
     return [*backwards, *_together(world, rollout, members)]
 
@@ -94,9 +95,9 @@ def _may_go_back(worker: Worker, rollout: Rollout) -> bool:
 
 def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
     """Load the rest of those that paused, and open no gate before all have proved."""
-    waits_for = awaited(world, rollout)
+    waits_for = {w.name for w in awaited(world, rollout)}
     if waits_for:
-        led = [w for w in members if w in waits_for or w.stage is Stage.PAUSED]
+        led = [w for w in members if w.name in waits_for or w.stage is Stage.PAUSED]
         return [a for w in led for a in _forward(w, world, rollout)]
     return [a for w in members for a in _alone(w, world, rollout, rollout.to)]
 

@@ -6,7 +6,6 @@ id is the operation under which every command to a worker runs: a restarted oper
 repeats the same commands under the same operation.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -44,8 +43,8 @@ class Reason(StrEnum):
         """Read what a newer operator has recorded, and this one has no word for."""
         return cls.SPEC
 
-_OPERATION = "rollout-"
 
+_OPERATION = "rollout-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +111,15 @@ def of_record(recorded: RolloutStatus) -> Rollout:
         why=recorded.message if is_stopped or reason is Reason.ROLLBACK else "",
     )
 
+
 def is_of_rollout(operation: str | None) -> bool:
     """Tell whether a command was given for a rollout, whichever."""
     return operation is not None and operation.startswith(_OPERATION)
 
 
-
 def served(world: World) -> str:
     """Return the version that most workers serve; what was recorded when none does."""
-    votes = Counter(w.proved for w in world.desired if w.is_settled and w.proved)
-    recorded = world.fleet.status.rollout
+    votes, recorded = world.votes, world.fleet.status.rollout
     if votes:
         # Ties go to the version that was recorded as served, then to the name.
         serving = world.fleet.status.serving

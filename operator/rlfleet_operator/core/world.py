@@ -4,6 +4,7 @@ Raw Kubernetes objects stop at ``fleet_from`` here and at ``pod_from`` in pod.py
 parsed once, and everything behind sees only valid, typed values.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -231,6 +232,11 @@ class World:
     def desired(self) -> tuple[Worker, ...]:
         """The workers that the spec asks for."""
         return tuple(w for w in self.workers if w.ordinal < self.fleet.spec.replicas)
+
+    @cached_property
+    def votes(self) -> Mapping[str, int]:
+        """How many workers serve each version."""
+        return Counter(w.proved for w in self.desired if w.is_settled and w.proved)
 
     @cached_property
     def proofs(self) -> Mapping[peers.Kind, Proof]:
