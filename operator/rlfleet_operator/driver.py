@@ -28,7 +28,7 @@ from rlfleet_operator.adapters.kube import fleet_path, is_newer
 from rlfleet_operator.adapters.pods import FleetKey
 from rlfleet_operator.contacts import Contacts
 from rlfleet_operator.core import events, manifests
-from rlfleet_operator.core.actions import Action, AnyCommand
+from rlfleet_operator.core.actions import Action, AnyCommand, PodAction, first_of_each
 from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.preview import with_preview
 from rlfleet_operator.core.selection import hold_left_s
@@ -55,7 +55,7 @@ _POD_RETRY_S = 5.0
 _REST_SHARE = 3.0
 """How many times longer than it planned a loop rests: the largest fleet takes a quarter of it."""
 _POD_BATCH = 128
-"""How many pods are written before it is looked again whether they still have to be."""
+"""How many pods are made, ended or marked before it is looked again whether they have to be."""
 _ACQUAINT_S = 3.0
 """How long a new driver waits for each worker's first answer before it tells how the fleet is."""
 
@@ -202,7 +202,7 @@ class Driver:
 
     def _retry_in_s(self) -> float:
         """Return the seconds until what failed around the pods or with them is tried again."""
-        is_soon = self._trouble is not None and self._trouble.may_pass
+        is_soon = self._is_behind or (self._trouble is not None and self._trouble.may_pass)
         return min(self._upkeep.again_in_s(), _POD_RETRY_S if is_soon else INTERVAL_S)
 
     def _decide(self, fleet: Fleet, pods: Mapping[str, Any]) -> tuple[World, Plan, FleetStatus]:
@@ -247,15 +247,16 @@ class Driver:
             return
         if self._acting is not None:
             self._acting.result()
-        self._is_behind = len(on_pods) > _POD_BATCH
-        writing = self._write_pods(fleet, on_pods[:_POD_BATCH])
-        self._acting = asyncio.create_task(writing)
+        batch = first_of_each(on_pods, _POD_BATCH)
+        self._is_behind = len(on_pods) > len(batch)
+        self._acting = asyncio.create_task(self._write_pods(fleet, batch))
 
-    async def _write_pods(self, fleet: Fleet, actions: Sequence[execute.PodAction]) -> None:
+    async def _write_pods(self, fleet: Fleet, actions: Sequence[PodAction]) -> None:
         errors = await execute.pods(self._services.kube, fleet, actions, self._defaults)
         before = self._trouble
         self._trouble = trouble.after(errors, before, time.monotonic())
-        if self._is_behind or (self._trouble is None) != (before is None):
+        gets_on = self._is_behind and len(errors) < len(actions)
+        if gets_on or (self._trouble is None) != (before is None):
             # Status has to tell it, and what failed once may succeed at once.
             self.wake()
 

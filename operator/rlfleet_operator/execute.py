@@ -17,7 +17,7 @@ from rlfleet_operator.adapters import kube as paths
 from rlfleet_operator.adapters.kube import STRATEGIC_PATCH, Json, Kube
 from rlfleet_operator.core import manifests
 from rlfleet_operator.core import surroundings as around
-from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod
+from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod, PodAction
 from rlfleet_operator.core.events import Event
 from rlfleet_operator.core.label import label_of
 from rlfleet_operator.core.pod import lost_label
@@ -28,8 +28,6 @@ from rlfleet_operator.resource import API_VERSION, GROUP, KIND
 
 _log = logging.getLogger(__name__)
 _PARALLEL = 16
-
-PodAction = CreatePod | DeletePod | MarkPod
 
 
 async def pods(

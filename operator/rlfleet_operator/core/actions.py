@@ -1,5 +1,7 @@
 """What a plan may ask for, as data; execute.py carries it out."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlfleet_contract.models import KVCache, PauseMode, Verb
@@ -119,4 +121,13 @@ Command = Prepare | Update | Resume | Pause | Flush
 """What is asked of a worker's sidecar about weights."""
 AdapterCommand = LoadAdapter | UnloadAdapter
 AnyCommand = Command | AdapterCommand
-Action = CreatePod | DeletePod | MarkPod | AnyCommand
+PodAction = CreatePod | DeletePod | MarkPod
+Action = PodAction | AnyCommand
+
+
+def first_of_each(actions: Sequence[PodAction], count: int) -> list[PodAction]:
+    """Return so many of each kind: none waits behind what is refused of another."""
+    kinds: defaultdict[type[PodAction], list[PodAction]] = defaultdict(list)
+    for action in actions:
+        kinds[type(action)].append(action)
+    return [action for kind in kinds.values() for action in kind[:count]]
