@@ -81,7 +81,7 @@ class Driver:
         self._is_asked = False
         """Whether anybody asks anything of the workers."""
         self._failing_since: float | None = None
-        """Since when no pass has come to its end, by the monotonic clock."""
+        """Since when status could not be brought up to date, by the monotonic clock."""
         self._acquainted_by = time.monotonic() + _ACQUAINT_S
         self._acting: asyncio.Task[None] | None = None
         """Writes pods for an earlier pass, beside the loop."""
@@ -163,9 +163,7 @@ class Driver:
             _log.warning("a pass over a fleet failed", extra=extra)
             self._failing_since = self._failing_since or time.monotonic()
             return _ERROR_PAUSE_S
-        else:
-            self._failing_since = None
-            return wait_s
+        return wait_s
 
     def _sign(self) -> int | None:
         """Return the epoch that keeps workers' changes alive; None while nobody goes on with them.
@@ -264,6 +262,7 @@ class Driver:
         """Write the status if it says something new; return the seconds until it may be written."""
         fleet = world.fleet
         if status == fleet.status:
+            self._failing_since = None
             return INTERVAL_S
         since = time.monotonic() - self._written_at
         if since < _WRITE_INTERVAL_S:
@@ -277,6 +276,7 @@ class Driver:
         metrics.count_status(fleet, status)
         self.deliver(written)
         self.wake()
+        self._failing_since = None
         await execute.events(self._services.kube, fleet, events.between(fleet.status, status))
         return INTERVAL_S
 
