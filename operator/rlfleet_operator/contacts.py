@@ -32,7 +32,7 @@ from rlfleet_operator.core.actions import (
 from rlfleet_operator.core.world import Pod, Worker
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.resource_rollout import RolloutSpec
-from rlfleet_operator.wire import Numbers, Taken, body_of
+from rlfleet_operator.wire import HIGHEST_EPOCH, Numbers, Taken, body_of
 
 _log = logging.getLogger(__name__)
 
@@ -227,6 +227,9 @@ class Contacts:
         """See whether a later driver than this one has spoken to the worker."""
         taken = self._taken()
         if epoch is None or taken is None or epoch <= max(taken.epoch, contact.outrun_by):
+            return
+        if epoch > HIGHEST_EPOCH:
+            # That worker is lost to every driver; the others shall not be.
             return
         contact.outrun_by = epoch
         metrics.STALE_EPOCHS.inc()

@@ -267,16 +267,19 @@ class Driver:
         since = time.monotonic() - self._written_at
         if since < _WRITE_INTERVAL_S:
             return _WRITE_INTERVAL_S - since
+        if self._taken is not None and status.epoch > self._taken.epoch:
+            # If the answer is lost, nobody can tell our number from another's: we take it anew.
+            self._taken = None
         try:
             written = await self._write(status)
         finally:
             # Not from its beginning: a slow write would stand close before the next.
             self._written_at = time.monotonic()
         self._taken = Taken(fleet.uid, status.epoch)
+        self._failing_since = None
         metrics.count_status(fleet, status)
         self.deliver(written)
         self.wake()
-        self._failing_since = None
         await execute.events(self._services.kube, fleet, events.between(fleet.status, status))
         return INTERVAL_S
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
-from rlfleet_contract.fence import Fence
+from rlfleet_contract.fence import MAX_EPOCH, Fence
 from rlfleet_contract.models import (
     FlushRequest,
     PauseRequest,
@@ -31,6 +31,9 @@ from rlfleet_operator.core.world import Fleet
 from rlfleet_operator.errors import NotLeading
 from rlfleet_operator.resource_rollout import RolloutSpec
 
+HIGHEST_EPOCH = MAX_EPOCH // 2
+"""No driver counts so far: a number above it was made up, and is nobody's to outdo."""
+
 AdapterBody = LoadAdapterRequest | UnloadAdapterRequest
 Body = PrepareRequest | UpdateRequest | ResumeRequest | PauseRequest | FlushRequest | AdapterBody
 
@@ -52,7 +55,7 @@ def epoch_for(fleet: Fleet, taken: Taken | None, heard: int) -> int:
 
     Raises NotLeading when a later driver is seen.
     """
-    seen = fleet.status.epoch
+    seen = fleet.status.epoch if fleet.status.epoch <= HIGHEST_EPOCH else 0
     if taken is None or taken.fleet != fleet.uid:
         return max(seen, heard) + 1
     if seen > taken.epoch:

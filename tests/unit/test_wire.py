@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rlfleet_contract.fence import MAX_EPOCH
 from rlfleet_contract.models import PrepareRequest, UpdateRequest, Verb
 from rlfleet_operator.core.actions import Prepare, Resume, Update
 from rlfleet_operator.errors import NotLeading
@@ -27,6 +28,9 @@ def prepare(**fields: Any) -> PrepareRequest:
         (3, Taken("f-1", 3), 0, 3),
         (2, Taken("f-1", 3), 0, 3),
         (3, Taken("f-1", 3), 9, 10),
+        (MAX_EPOCH, None, 0, 1),
+        (MAX_EPOCH, None, 9, 10),
+        (MAX_EPOCH, Taken("f-1", 3), 0, 3),
     ],
     ids=[
         "a new driver",
@@ -35,6 +39,9 @@ def prepare(**fields: Any) -> PrepareRequest:
         "at rest",
         "an old look",
         "workers know more than status",
+        "somebody wrote a number that leaves no room",
+        "such a number, and workers that know the last",
+        "such a number under a driver",
     ],
 )
 def test_an_epoch_is_above_all_that_came_before(
