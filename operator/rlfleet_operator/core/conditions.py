@@ -16,7 +16,7 @@ from rlfleet_operator.core.selection import canary_of, kept, selected
 from rlfleet_operator.core.verdict import READY, RECONCILING, STALLED, SYNCED, Verdict, sometimes
 from rlfleet_operator.core.worker import complaint_of
 from rlfleet_operator.core.world import Worker, World
-from rlfleet_operator.resource_rollout import Promote
+from rlfleet_operator.resource_rollout import Promote, Strategy
 from rlfleet_operator.resource_status import Condition
 
 MESSAGE_LIMIT = 1024
@@ -272,4 +272,7 @@ def _pace(world: World, rollout: Rollout) -> tuple[str, str]:
             else "they are held for rollout.canary.holdSeconds"
         )
         return "CanaryHold", f"; the canaries serve: {way}"
+    adapting = next((w.name for w in selected(world) if w.is_adapting), None)
+    if adapting is not None and world.fleet.spec.rollout.strategy is Strategy.BARRIER:
+        return "RollingOut", f"; nobody is paused before {adapting} has loaded its adapter"
     return "RollingOut", ""

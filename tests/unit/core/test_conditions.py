@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.models import Stage
+from rlfleet_contract.models import Stage, Verb
 from rlfleet_contract.problems import CHECKPOINT_CODES, Code
 from rlfleet_operator.core.conditions import MESSAGE_LIMIT, dated, verdicts
 from rlfleet_operator.core.current import current
@@ -32,6 +32,15 @@ def starting(ordinal: int = 0) -> Worker:
 
 def broken(ordinal: int = 0, **fields: Any) -> Worker:
     return worker(ordinal, Stage.DOUBT, **fields)
+
+
+def test_a_barrier_says_whose_adapter_it_waits_for() -> None:
+    adapting = replace(worker(1, prepared="step-2"), calling=Verb.ADAPT)
+    seen = world(worker(0, prepared="step-2"), adapting, rollout={"strategy": "Barrier"}, **TO_2)
+
+    assert told(seen)["Reconciling"].message.endswith(
+        "; nobody is paused before qwen-1 has loaded its adapter"
+    )
 
 
 CASES: dict[str, tuple[World, dict[str, str]]] = {
