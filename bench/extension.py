@@ -7,7 +7,7 @@ way. Beside it is the same image with the same flags and weights without them.
 import json
 from typing import Any
 
-from bench import baseline, cluster
+from bench import baseline, cluster, cores
 from bench.comparison import Block, Cell, cells, latency_ratio, throughput_ratio
 from bench.findings import Part, paragraphs, rounded, summary
 from bench.fleet import Fleet
@@ -18,8 +18,10 @@ _NOTES = """
 A fleet of one worker and a Deployment of one pod with the same image, flags and weights (tiny
 model, real vLLM on CPU), without --middleware, --worker-extension-cls and sidecar. Both run all
 the time and are asked by turns, ABBABAAB, through their Services, by clients that send the
-next request when the last is answered; engines and clients share the machine's cores. What
-sidecar and operator cost at rest falls on both.
+next request when the last is answered. What sidecar and operator cost at rest falls on both.
+
+vLLM binds both engines' workers to one core; their API servers, their engine cores and the
+clients are bound to the others (bench/cores.py says why).
 
 Each block sends the same number of requests, 0.8 s of them or one round, after a round that is
 not counted; a route with a number of clients has 25 s, or eight blocks. A request asks for
@@ -51,9 +53,12 @@ def measure(*, flags: tuple[str, ...], as_it_is: bool) -> Part:
 
 
 def _asked(shell: Shell, model: cluster.Model, flags: tuple[str, ...]) -> list[Cell]:
-    say("asking both engines by turns")
+    left = ",".join(map(str, sorted(cores.part())))
+    say(f"asking both engines by turns; all but their workers on core {left or 'any'}")
     urls = [f"http://{service}:8000" for service in (baseline.NAME, model.name)]
     words = ("exec", "client", "--", "python3", "/demo/turns.py", *urls, model.name, *flags)
+    if left:
+        words += ("--cores", left)
     return cells(blocks(shell.kubectl(*words)))
 
 

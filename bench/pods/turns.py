@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import gc
 import json
+import os
 import time
 from collections.abc import AsyncIterator
 from itertools import chain
@@ -127,7 +128,10 @@ async def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--cell-s", type=float, default=25, help="for a route and clients")
     parser.add_argument("--block-s", type=float, default=0.8)
+    parser.add_argument("--cores", default="", help="to run on, with commas; empty: any")
     options = parser.parse_args()
+    if options.cores:
+        os.sched_setaffinity(0, set(map(int, options.cores.split(","))))
     for name, asked in routes(options.model).items():
         for clients in options.clients:
             async for found in cell(asked, clients, options):
