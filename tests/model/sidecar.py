@@ -60,7 +60,9 @@ def moved(worker: Local, event: Event, version: str | None = None) -> Local:
     if event is Event.BOOTED:
         # What is told of a failure is void with the engine that it happened to.
         worker = worker._replace(failure=None, harmed_by="")
-    is_overdue = worker.is_overdue and state.stage not in {Stage.OPEN, Stage.CLOSED}
+    begins_anew = event is Event.RELOADING and worker.state.stage is Stage.DOUBT
+    is_over = begins_anew or state.stage in {Stage.OPEN, Stage.CLOSED}
+    is_overdue = worker.is_overdue and not is_over
     return worker._replace(state=state, is_overdue=is_overdue)
 
 
