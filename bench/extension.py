@@ -23,8 +23,9 @@ next request when the last is answered. What sidecar and operator cost at rest f
 vLLM binds both engines' workers to one core; their API servers, their engine cores and the
 clients are bound to the others (bench/cores.py says why).
 
-Each block sends the same number of requests, 0.8 s of them or one round, after a round that is
-not counted; a route with a number of clients has 25 s, or eight blocks. A request asks for
+Each block sends the same number of requests, 1.5 s of them or one round, after a rest of 1.2 s,
+in which the other engine's worker stops to spin, and a round that is not counted; a route with
+a number of clients has 25 s, or eight blocks. A request asks for
 16 tokens with their log probabilities and, on chat, their ids; /inference/v1/generate has a
 cache_salt, as prime-rl sends it; /tokenize has messages.
 

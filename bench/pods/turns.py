@@ -25,6 +25,8 @@ _TEXT = "the quick brown fox jumps over the lazy dog while the learning rate dec
 _MESSAGES = [{"role": "user", "content": _TEXT}]
 _DONE = b"data: [DONE]"
 _CLOSED_S = 0.2
+_SPIN_S = 1.2
+"""The worker that was asked before spins for a second, on the core that both have."""
 
 
 def routes(model: str) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -83,6 +85,7 @@ async def block(
         return [await ask(http, path, body) for _ in range(rounds)]
 
     everybody = range(clients)
+    await asyncio.sleep(_SPIN_S)
     # One that lay idle meanwhile, the server may close at any moment.
     async with _session(url) as http:
         # A round before it opens the connections and wakes the engine.
@@ -100,7 +103,8 @@ async def cell(
     tried = [(await block(url, asked, clients, rounds=2))[0] for url in urls.values()]
     round_s = sum(tried) / 4
     rounds = max(1, round(options.block_s / round_s))
-    repeats = max(1, round(options.cell_s / (len(TURNS) * (1 + rounds) * round_s)))
+    block_s = _SPIN_S + (1 + rounds) * round_s
+    repeats = max(1, round(options.cell_s / (len(TURNS) * block_s)))
     gc.collect()
     for turn in TURNS * repeats:
         seconds, latencies = await block(urls[turn], asked, clients, rounds)
@@ -127,7 +131,7 @@ async def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--cell-s", type=float, default=25, help="for a route and clients")
-    parser.add_argument("--block-s", type=float, default=0.8)
+    parser.add_argument("--block-s", type=float, default=1.5)
     parser.add_argument("--cores", default="", help="to run on, with commas; empty: any")
     options = parser.parse_args()
     if options.cores:
