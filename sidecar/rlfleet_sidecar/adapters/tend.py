@@ -58,21 +58,23 @@ class Adapters:
             await self._ask()
 
     async def _ask(self) -> None:
-        async with within(Code.ADAPTER_FAILED, _LOOK_S):
+        # An API server that is slow for a moment is no fault of any adapter's.
+        async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
             self._told = await self._engine.adapters()
 
     async def restore(self, boot: str, timeout_s: float) -> None:
         """Have an engine that is about to serve the model serve the adapters too.
 
         What cannot be loaded in the time for all of them is noted, and the model is served
-        without it: clients wait.
+        without it: clients wait. What this start was heard to serve holds if it does not answer.
         """
         end = time.monotonic() + timeout_s
         try:
             await self._ask()
         except SidecarError as error:
-            _log.warning("The engine's adapters are not known", extra=fields(why=error))
-            return
+            _log.warning("The engine does not tell its adapters", extra=fields(why=error))
+            if self._told.boot != boot:
+                return
         for name, entry in self._entries():
             if entry.wanted is None:
                 continue
