@@ -14,16 +14,12 @@ from typing import NamedTuple
 
 from rlfleet_contract.models import PrepareRequest, Progress, Running, Verb
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.bounds import in_thread
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.store import Store
-from rlfleet_sidecar.work import SupersededError, Work
+from rlfleet_sidecar.work import LEAVE_S, SupersededError, Work
 
 _LOOK_S = 0.5
-_LEAVE_S = 5.0
-"""How long a prepare that was superseded may take to notice: a hanging read must not hold
-up the next one."""
 _REMEMBERED = 8
 _AWAITED = frozenset({Code.VERSION_NOT_FOUND, Code.CHECKPOINT_INCOMPLETE})
 _log = logging.getLogger(__name__)
@@ -95,8 +91,11 @@ class Preparation:
     async def stop(self) -> None:
         """End the prepare under way."""
         if self._current is not None:
+            task = self._current.task
             self._current.work.supersede("the sidecar ends")
-            await asyncio.wait({self._current.task}, timeout=_LEAVE_S)
+            await asyncio.wait({task}, timeout=LEAVE_S)
+            # Whoever waits for one that hangs would keep the process from ending.
+            task.cancel()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         if self._current is not None and self._current.task is task:
@@ -107,7 +106,7 @@ class Preparation:
 
     async def _prepare(self, request: PrepareRequest, work: Work, before: _Current | None) -> None:
         if before is not None:
-            await asyncio.wait({before.task}, timeout=_LEAVE_S)
+            await asyncio.wait({before.task}, timeout=LEAVE_S)
         try:
             work.demand_wanted()
             await self._until_held(request, work)
@@ -131,7 +130,7 @@ class Preparation:
             begun = time.monotonic()
             try:
                 prepare = partial(self._store.prepare, work, request.digest, self._needed())
-                is_new = await in_thread(prepare)
+                is_new = await work.carried_out(prepare)
             except SidecarError as error:
                 if error.code not in _AWAITED or time.monotonic() > end:
                     raise

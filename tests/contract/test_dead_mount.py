@@ -4,12 +4,13 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from rlfleet_contract.adapters import LoadAdapterRequest
 from rlfleet_contract.models import (
     PauseRequest,
     PrepareRequest,
@@ -17,11 +18,13 @@ from rlfleet_contract.models import (
     Stage,
     Timeouts,
     UpdateRequest,
+    WorkerReport,
 )
 from rlfleet_contract.problems import Code
 from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar.act import Steps
-from rlfleet_sidecar.adapters.book import Book
+from rlfleet_sidecar.adapters.book import Book, Copy
+from rlfleet_sidecar.adapters.commands import Hands
 from rlfleet_sidecar.adapters.copies import Copies
 from rlfleet_sidecar.adapters.tend import Adapters
 from rlfleet_sidecar.checkpoint import Checkpoints
@@ -32,11 +35,15 @@ from rlfleet_sidecar.lead import Leadership
 from rlfleet_sidecar.perform import Performer
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.store import Store
+from rlfleet_sidecar.work import SupersededError, Work
 from tests.contract.subject import Versions
 from tests.fakes.worker import Worker
 
 FIRST, SECOND = Versions().first, Versions().second
 BOUND_S = 0.3
+LONG_S = 600
+WAITED_S = 30
+"""For what takes the time that a hanging read is given to notice its end."""
 LEAVES_A_THREAD = """
 import asyncio, threading
 from rlfleet_sidecar.bounds import in_thread
@@ -73,6 +80,19 @@ class Mounted(Checkpoints):
         super().demand_unchanged(version, files)
 
 
+class MountedCopies(Copies):
+    """Adapters on such a mount."""
+
+    def __init__(self, settings: Settings, checkpoints: Checkpoints, mount: Mount) -> None:
+        super().__init__(settings, checkpoints)
+        self._mount = mount
+
+    def take(self, request: LoadAdapterRequest, work: Work, free: Callable[[], int]) -> Copy:
+        self._mount.looks += 1
+        self._mount.alive.wait()
+        return super().take(request, work, free)
+
+
 @pytest.fixture
 async def mount() -> AsyncIterator[Mount]:
     found = Mount()
@@ -81,10 +101,18 @@ async def mount() -> AsyncIterator[Mount]:
     found.alive.set()
 
 
+@dataclass(frozen=True)
+class Sidecar:
+    """What carries commands out."""
+
+    performer: Performer
+    hands: Hands
+
+
 @pytest.fixture
-async def performer(
+async def sidecar(
     fake: Worker, model: Path, weights: Path, tmp_path: Path, mount: Mount
-) -> AsyncIterator[Performer]:
+) -> AsyncIterator[Sidecar]:
     """A sidecar without a cache, in the place of the worker's own; it serves the first version."""
     await fake.stop_sidecar()
     settings = Settings(
@@ -94,7 +122,8 @@ async def performer(
         weights_path=f"{weights}/{{version}}",
     )
     checkpoints, journal = Mounted(settings, mount), Journal(tmp_path)
-    store, copies = Store(settings, checkpoints), Copies(settings, checkpoints)
+    store = Store(settings, checkpoints)
+    copies = MountedCopies(settings, checkpoints, mount)
     async with Engine(settings.engine_url) as engine:
         adapters = Adapters(engine, store, copies, Book(tmp_path))
         steps = Steps(settings, engine, store, journal, adapters)
@@ -107,7 +136,24 @@ async def performer(
             await found.carry_out(PrepareRequest(operation="o", version=version))
             if version == FIRST:
                 await found.carry_out(UpdateRequest(operation="o", version=version))
-        yield found
+        yield Sidecar(found, Hands(found, adapters, journal))
+
+
+@pytest.fixture
+def performer(sidecar: Sidecar) -> Performer:
+    return sidecar.performer
+
+
+async def hanging(performer: Performer, mount: Mount) -> "asyncio.Task[WorkerReport]":
+    """Begin a prepare that has all the time, and never comes to its first byte."""
+    looks = mount.looks
+    mount.alive.clear()
+    request = PrepareRequest(operation="p", version=SECOND, timeout_s=LONG_S)
+    call = asyncio.create_task(performer.carry_out(request))
+    async with asyncio.timeout(WAITED_S):
+        while mount.looks == looks:  # noqa: ASYNC110 - it is a thread's
+            await asyncio.sleep(0.01)
+    return call
 
 
 async def refusal(performer: Performer, request: ReloadRequest | UpdateRequest) -> SidecarError:
@@ -147,6 +193,73 @@ async def test_files_that_stop_answering_within_a_pause_keep_nobody_paused(
     assert (report.stage, report.proved, mount.looks) == (Stage.OPEN, FIRST, looks + 1)
     assert (fake.engine.gate.is_open, fake.engine.paused) == (True, None)
     assert performer.flight.key is None
+
+
+async def test_a_prepare_whose_files_do_not_answer_ends_by_its_time(
+    performer: Performer, mount: Mount
+) -> None:
+    mount.alive.clear()
+
+    with pytest.raises(SidecarError, match="look at the volume") as caught:
+        async with asyncio.timeout(WAITED_S):
+            await performer.carry_out(
+                PrepareRequest(operation="p", version=SECOND, timeout_s=BOUND_S)
+            )
+
+    assert caught.value.code is Code.CHECKPOINT_UNREADABLE
+    report = performer.report()
+    assert (report.running, report.refusal) == (None, caught.value.problem())
+    mount.alive.set()
+    again = await performer.carry_out(PrepareRequest(operation="q", version=SECOND))
+    assert again.prepared == SECOND
+
+
+async def test_a_prepare_that_hangs_and_is_not_wanted_any_more_keeps_nobody_waiting(
+    performer: Performer, mount: Mount
+) -> None:
+    older = await hanging(performer, mount)
+    newer = asyncio.create_task(
+        performer.carry_out(PrepareRequest(operation="q", version=FIRST, timeout_s=LONG_S))
+    )
+
+    with pytest.raises(SupersededError, match="took its place"):
+        async with asyncio.timeout(WAITED_S):
+            await older
+
+    mount.alive.set()
+    assert (await newer).prepared == FIRST
+
+
+async def test_a_sidecar_that_ends_waits_for_no_prepare_that_hangs(
+    performer: Performer, mount: Mount
+) -> None:
+    call = await hanging(performer, mount)
+
+    await performer.preparation.stop()
+
+    async with asyncio.timeout(WAITED_S):
+        await asyncio.gather(call, return_exceptions=True)
+    assert performer.report().running is None
+
+
+async def test_an_adapter_whose_files_do_not_answer_ends_by_its_time(
+    sidecar: Sidecar, mount: Mount, weights: Path
+) -> None:
+    path = str(weights / "adapters" / "step-1")
+    request = LoadAdapterRequest(
+        operation="a", name="poet", version="step-1", path=path, timeout_s=BOUND_S
+    )
+    mount.alive.clear()
+
+    with pytest.raises(SidecarError, match="look at the volume") as caught:
+        async with asyncio.timeout(WAITED_S):
+            await sidecar.hands.carry_out(request)
+
+    assert caught.value.code is Code.CHECKPOINT_UNREADABLE
+    assert sidecar.performer.report().running is None
+    mount.alive.set()
+    again = request.model_copy(update={"timeout_s": LONG_S})
+    assert (await sidecar.hands.carry_out(again)).adapters[0].is_loaded
 
 
 async def test_a_process_ends_though_a_thread_of_it_waits_for_a_mount() -> None:

@@ -122,7 +122,7 @@ class Copies:
         staging = Staging(folder, content, manifest_of(folder, content, None), work)
         if self._directory is None:
             digest = _digest(staging.run(None), data)
-            demand_same(folder, stamp, folder.stamp(fit.CONFIG) or tensors)
+            _demand_still(folder, stamp, tensors, work)
             return self._in_place(request, digest, sources)
         nbytes = room.footprint([source.size for source in sources])
         self._make_room(request, nbytes, free)
@@ -131,7 +131,7 @@ class Copies:
         try:
             digest = _digest(staging.run(draft), data)
             (draft / fit.CONFIG).write_bytes(data)
-            demand_same(folder, stamp, folder.stamp(fit.CONFIG) or tensors)
+            _demand_still(folder, stamp, tensors, work)
             return self._admit(draft, request, digest, sources, nbytes)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -222,6 +222,12 @@ def is_whole(copy: Copy) -> bool:
         )
     except OSError:
         return False
+
+
+def _demand_still(folder: Folder, config: FileStamp, tensors: FileStamp, work: Work) -> None:
+    """See that the configuration is the one that was read, and that somebody waits for it."""
+    demand_same(folder, config, folder.stamp(fit.CONFIG) or tensors)
+    work.demand_wanted()
 
 
 def _digest(tensors: str, config: bytes) -> str:

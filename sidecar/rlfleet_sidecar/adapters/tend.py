@@ -113,10 +113,11 @@ class Adapters:
     async def copied(self, request: LoadAdapterRequest) -> Copy:
         """Wait until an adapter is complete, check it and copy it."""
         work = Work(request.version, request.timeout_s)
+        take = partial(self._copies.take, request, work, self._store.free)
         end = time.monotonic() + min(request.wait_s, request.timeout_s)
         while True:
             try:
-                return await in_thread(partial(self._copies.take, request, work, self._store.free))
+                return await work.carried_out(take)
             except SidecarError as error:
                 if error.code not in _AWAITED or time.monotonic() > end:
                     raise
