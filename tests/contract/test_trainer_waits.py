@@ -18,6 +18,8 @@ from tests.fakes.worker import Worker
 PAUSES = ("/pause?mode=keep", "/sleep?level=0", "/engine/pause_generation", "/pause?mode=wait")
 SHORT_S = 0.3
 LOOK_S = 0.5
+SEEN_S = 2.0
+"""By then a sidecar has looked several times whether its client is there."""
 COMMAND: dict[str, Any] = {"operation": "catch-up"}
 
 
@@ -72,6 +74,48 @@ async def test_a_pause_that_is_asked_for_again_while_it_waits_is_one(
     assert (await asked).status_code == 200
     await send(RESUME, led)
     await asyncio.sleep(LOOK_S)
+    assert fake.engine.gate.is_open
+
+
+async def test_a_pause_that_two_wait_for_comes_once(fake: Worker, led: Subject) -> None:
+    """As when a proxy holds the connection of a client that gave up and asks again."""
+    pauses = fake.engine.pauses
+    both = [await pausing(led, "/pause?mode=keep") for _ in range(2)]
+
+    await lead_on(led)
+
+    assert [(await asked).status_code for asked in both] == [200, 200]
+    assert fake.engine.pauses == pauses + 2, "the operator's own, and theirs"
+
+
+async def test_a_resume_ends_the_pause_that_waits(fake: Worker, led: Subject) -> None:
+    asked = await pausing(led, "/pause?mode=keep")
+    refused = await led.admin.post("/resume")
+    assert (refused.status_code, refused.json()["code"]) == (503, Code.BUSY)
+
+    await lead_on(led)
+
+    reply = await asked
+    assert (reply.status_code, reply.json()["code"]) == (409, Code.WRONG_STAGE)
+    assert "resume" in reply.json()["message"]
+    await play((RUNS, serves("step-2")), led)
+    assert fake.engine.gate.is_open
+    # The next one is not meant by it.
+    await send(PAUSE, led)
+
+
+@pytest.mark.parametrize("path", PAUSES[1:3])
+async def test_a_pause_whose_client_has_hung_up_does_not_come(
+    fake: Worker, led: Subject, path: str
+) -> None:
+    given_up = await pausing(led, path)
+    given_up.cancel()
+    await asyncio.sleep(SEEN_S)
+
+    await lead_on(led)
+
+    await asyncio.sleep(LOOK_S)
+    await play((RUNS, serves("step-2")), led)
     assert fake.engine.gate.is_open
 
 

@@ -16,6 +16,7 @@ from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bodies import complaint
 from rlfleet_sidecar.dialects.meaning import status_of
+from rlfleet_sidecar.dialects.pauses import IS_GONE
 from rlfleet_sidecar.dialects.trainer import Trainer
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.parts import part_of
@@ -34,6 +35,7 @@ class DialectRoute(APIRoute):
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
+            IS_GONE.set(request.is_disconnected)
             try:
                 return await handler(request)
             except SidecarError as error:

@@ -24,7 +24,7 @@ from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bounds import within
 from rlfleet_sidecar.dialects import meaning
 from rlfleet_sidecar.dialects.change import TrainerChange
-from rlfleet_sidecar.dialects.patience import patiently
+from rlfleet_sidecar.dialects.pauses import ENDED, RESUMED, Pauses
 from rlfleet_sidecar.dialects.questions import Questions
 from rlfleet_sidecar.dialects.sender import Sender
 from rlfleet_sidecar.engine import Engine
@@ -64,8 +64,7 @@ class Trainer:
         self.sender = Sender(self._change, fencing, transfer)
         self._updates: dict[str, asyncio.Task[WorkerReport]] = {}
         """Those under way, by version."""
-        self._pauses: dict[tuple[PauseMode, bool], asyncio.Task[WorkerReport]] = {}
-        """Those that wait or are under way, by what they ask for."""
+        self._pauses = Pauses(settings.trainer_busy_s)
         self._opens: str | None = None
         """The operation whose pause nobody asked for: it is resumed at its end."""
 
@@ -75,31 +74,10 @@ class Trainer:
         return self._journal.state
 
     async def pause(self, mode: PauseMode, *, clear_cache: bool) -> WorkerReport:
-        """Pause, when whatever changes the worker has ended; the same pause joins this one.
-
-        A trainer that gave up one that waits, and asks again, must not be paused twice: the
-        first would come when it has resumed.
-        """
-        key = (mode, clear_cache)
-        task = self._pauses.get(key)
-        if task is None:
-            task = asyncio.create_task(self._paused(mode, clear_cache=clear_cache))
-            self._pauses[key] = task
-            task.add_done_callback(lambda done: self._pause_ended(key, done))
-        return await asyncio.shield(task)
-
-    async def _paused(self, mode: PauseMode, *, clear_cache: bool) -> WorkerReport:
-        return await patiently(
-            lambda: self._pause(mode, clear_cache=clear_cache),
-            {Code.BUSY},
-            self._settings.trainer_busy_s,
+        """Pause, when whatever changes the worker has ended; the same pause joins this one."""
+        return await self._pauses.join(
+            (mode, clear_cache), lambda: self._pause(mode, clear_cache=clear_cache)
         )
-
-    def _pause_ended(self, key: tuple[PauseMode, bool], task: asyncio.Task[WorkerReport]) -> None:
-        self._pauses.pop(key)
-        # Whoever waited has the error.
-        if not task.cancelled():
-            task.exception()
 
     async def _pause(self, mode: PauseMode, *, clear_cache: bool) -> WorkerReport:
         """Pause, and begin a change: how the one before ended does not matter any more."""
@@ -120,6 +98,7 @@ class Trainer:
 
     async def resume(self) -> WorkerReport:
         """Open the gate over what is proved, unless the last update did not end well."""
+        self._pauses.withdraw(RESUMED)
         updating = next(iter(self._updates), None)
         meaning.demand_resumable(self.state, self._journal.trainer_failure, updating)
         return await self._resume()
@@ -210,8 +189,7 @@ class Trainer:
 
     async def landed(self) -> None:
         """Wait until no update is under way; a pause that waits comes to nothing."""
-        for task in self._pauses.values():
-            task.cancel()
+        self._pauses.withdraw(ENDED)
         if self._updates:
             await asyncio.wait(self._updates.values())
 

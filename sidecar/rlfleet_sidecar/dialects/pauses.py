@@ -1,0 +1,89 @@
+"""The pauses that trainers ask for, which wait while somebody else changes the worker.
+
+It must stay true that one comes once, never after a resume that came while it waited, and
+not for a trainer that has hung up: nobody would resume what it has paused.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+
+from rlfleet_contract.models import PauseMode, WorkerReport
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.dialects.patience import patiently
+from rlfleet_sidecar.errors import SidecarError
+
+_LOOK_S = 0.2
+_HUNG_UP = "whoever asked for this pause has hung up"
+RESUMED = "a resume came while this pause waited"
+ENDED = "the sidecar ended while this pause waited"
+Key = tuple[PauseMode, bool]
+"""What a pause asks for: how, and whether the caches shall be emptied."""
+
+
+async def _stays() -> bool:
+    return False
+
+
+IS_GONE: ContextVar[Callable[[], Awaitable[bool]]] = ContextVar("is_gone", default=_stays)
+"""Tells whether the client whose request is being answered has hung up."""
+
+
+class _Pause:
+    """One that waits or is under way."""
+
+    def __init__(self, act: Callable[[], Awaitable[WorkerReport]], patience_s: float) -> None:
+        self._act = act
+        self.callers = 0
+        self.withdrawn: str | None = None
+        """Why it must not come any more, if it has not yet."""
+        self.task = asyncio.create_task(patiently(self._try, {Code.BUSY}, patience_s))
+
+    async def _try(self) -> WorkerReport:
+        # From here until it is refused or under way nothing else runs.
+        why = self.withdrawn if self.callers else _HUNG_UP
+        if why is not None:
+            raise SidecarError(Code.WRONG_STAGE, why)
+        return await self._act()
+
+
+class Pauses:
+    """Those that wait or are under way; the same pause joins one."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._pauses: dict[Key, _Pause] = {}
+
+    async def join(self, key: Key, act: Callable[[], Awaitable[WorkerReport]]) -> WorkerReport:
+        """Pause when nobody else is in the way, for as long as the client waits for that."""
+        pause = self._pauses.get(key)
+        if pause is None or pause.task.done():
+            pause = self._begun(key, _Pause(act, self._patience_s))
+        is_gone = IS_GONE.get()
+        pause.callers += 1
+        try:
+            while not pause.task.done() and not await is_gone():
+                await asyncio.wait({pause.task}, timeout=_LOOK_S)
+        finally:
+            pause.callers -= 1
+        # Nobody is left, and it ends at its next try; or it is under way and lands.
+        await asyncio.wait({pause.task})
+        return pause.task.result()
+
+    def withdraw(self, why: str) -> None:
+        """See that none comes that only waits; one that is under way goes on."""
+        for pause in self._pauses.values():
+            pause.withdrawn = why
+        self._pauses.clear()
+
+    def _begun(self, key: Key, pause: _Pause) -> _Pause:
+        self._pauses[key] = pause
+        pause.task.add_done_callback(lambda _: self._ended(key, pause))
+        return pause
+
+    def _ended(self, key: Key, pause: _Pause) -> None:
+        if self._pauses.get(key) is pause:
+            del self._pauses[key]
+        # Whoever waited has the error.
+        if not pause.task.cancelled():
+            pause.task.exception()
