@@ -7,6 +7,7 @@ proof that did not end well leads through DOUBT.
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 
 from rlfleet_contract.gate import GateState
@@ -125,6 +126,7 @@ class Steps:
 
     async def verify(self, request: VerifyRequest) -> None:
         """Let the engine run behind the closed gate and prove what it holds."""
+        was_proved = self._journal.state.proved is not None
         is_new = self._journal.state.stage is Stage.LOADED
         lost = Code.PROOF_FAILED if is_new else Code.ENGINE_UNREACHABLE
         try:
@@ -138,6 +140,10 @@ class Steps:
         except Exception:
             self._journal.move(Event.PROOF_FAILED, operation=request.operation)
             await self._silence()
+            if was_proved and self._journal.is_behind:
+                # On disk it still is: a sidecar that starts then would have it serve again.
+                with suppress(SidecarError):
+                    await self.end()
             raise
         self._journal.move(Event.PROVED, proof=proof, operation=request.operation)
 

@@ -49,8 +49,8 @@ class Journal:
         self._closed_at = _monotonic(record.closed_at)
         self.lead = record.lead
         """Who leads the change; written down with the next change of the stage."""
-        self._is_behind = False
-        """Whether the file lacks something that holds."""
+        self._unwritten: OSError | None = None
+        """Why the file lacks something that holds; None if it lacks nothing."""
         self.window_s = 0.0
         """How long the gate was closed for the last change that opened it again."""
 
@@ -58,6 +58,11 @@ class Journal:
     def state(self) -> State:
         """Where the worker stands."""
         return self._record.state
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the file lacks something that holds."""
+        return self._unwritten is not None
 
     @property
     def refusal(self) -> Problem | None:
@@ -87,8 +92,14 @@ class Journal:
         return self._record.broadcasting
 
     def broadcast(self, *, is_meant: bool) -> None:
-        """Note that a trainer asked for that, or had a directory loaded."""
+        """Note that a trainer asked for that, or had a directory loaded.
+
+        The first holds even where it is refused because it cannot be written: such a trainer
+        may pass over that too.
+        """
         self._write(broadcasting=is_meant)
+        if is_meant:
+            self._demand_written()
 
     @property
     def group(self) -> str | None:
@@ -199,8 +210,13 @@ class Journal:
         if problem.code in CHECKPOINT_CODES:
             self.refused(problem)
 
+    def trainer_begins(self, problem: Problem) -> None:
+        """Note, before anything is done, what stands of a trainer's update until it has ended."""
+        self._write(trainer_failure=problem)
+        self._demand_written()
+
     def trainer_failed(self, problem: Problem | None) -> None:
-        """Note why a trainer's update did not end well, or has not yet; None: it did."""
+        """Note why a trainer's update did not end well; None: it did."""
         self._write(trainer_failure=problem)
 
     def changed(self, change: Change) -> None:
@@ -238,26 +254,31 @@ class Journal:
         self._put(self._record.model_copy(update={"lead": self.lead} | update), is_ahead=is_ahead)
 
     def _put(self, record: Record, *, is_ahead: bool, lasting: bool = False) -> None:
-        if record == self._record and not self._is_behind:
+        if record == self._record and not self.is_behind:
             return
         try:
             write_whole(self._path, record.model_dump_json(), lasting=lasting)
         except OSError as error:
             self._fall_behind(error)
             if is_ahead:
-                raise SidecarError(
-                    Code.INTERNAL,
-                    f"the sidecar's journal {self._path} cannot be written"
-                    f" ({error.strerror or error}), so nothing is begun: free the node's disk",
-                ) from error
+                self._demand_written()
         else:
-            self._is_behind = False
+            self._unwritten = None
         self._record = record
 
     def _fall_behind(self, error: OSError) -> None:
-        if not self._is_behind:
+        if not self.is_behind:
             _log.error("The journal cannot be written", extra=fields(path=self._path, why=error))
-        self._is_behind = True
+        self._unwritten = error
+
+    def _demand_written(self) -> None:
+        error = self._unwritten
+        if error is not None:
+            raise SidecarError(
+                Code.INTERNAL,
+                f"the sidecar's journal {self._path} cannot be written"
+                f" ({error.strerror or error}), so nothing is begun: free the node's disk",
+            ) from error
 
 
 def _monotonic(moment: float | None) -> float | None:

@@ -19,6 +19,7 @@ from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.contract.test_lies_alone import bring
 from tests.contract.test_time_to_live import FENCE, LATE_S, TTL_S, beat, ended, lead
+from tests.contract.transcripts import PAUSE, RESUME, resume_refused, send, update
 from tests.fakes.worker import Worker
 
 
@@ -127,6 +128,67 @@ async def test_a_change_that_has_begun_to_load_ends_as_it_would(
     assert (await fake.report()).proved == subject.versions.second
     await demand_open(fake, subject)
     assert written(state)["stage"] == Stage.LOADING
+
+
+async def test_an_engine_whose_failed_proof_cannot_be_noted_is_ended(
+    fake: Worker, subject: Subject, full: Callable[[], None], state: Path
+) -> None:
+    """On disk it is paused over what was proved, and that would be undone."""
+    await bring(subject, Stage.PAUSED)
+    full()
+    fake.engine.behaviour = replace(fake.engine.behaviour, wobbles=True)
+
+    await subject.refused(Code.PROOF_FAILED, api.VERIFY_PATH, subject.versions.first)
+
+    # Nobody starts it anew here.
+    await settled(fake, lambda report: report.stage is Stage.DOWN)
+    on_disk = written(state)
+    assert (on_disk["stage"], on_disk["proved"]) == (Stage.PAUSED, subject.versions.first)
+    await fake.stop_sidecar()
+    await fake.restart_engine()
+    await fake.start_sidecar()
+    report = await settled(fake, lambda report: report.stage is Stage.CLOSED)
+    assert (report.proved, fake.engine.gate.is_open) == (None, False)
+
+
+async def test_a_trainer_s_update_that_cannot_be_noted_is_not_begun(
+    fake: Worker, subject: Subject, full: Callable[[], None], state: Path
+) -> None:
+    await subject.serve(subject.versions.first)
+    await send(PAUSE, subject)
+    full()
+
+    refused = update(subject.versions.second, 500, code=Code.INTERNAL)
+    reply = await send(refused, subject)
+
+    assert "worker.json cannot be written" in reply.json()["message"]
+    report = await fake.report()
+    assert (report.stage, report.prepared) == (Stage.PAUSED, subject.versions.first)
+    await send(resume_refused(message="cannot be written"), subject)
+    freed(state)
+    await send(update(subject.versions.second), subject)
+    await send(RESUME, subject)
+    await demand_open(fake, subject)
+
+
+async def test_a_refused_broadcast_that_cannot_be_noted_is_told_and_holds(
+    fake: Worker, subject: Subject, full: Callable[[], None], state: Path
+) -> None:
+    await subject.serve(subject.versions.first)
+    await send(PAUSE, subject)
+    full()
+
+    reply = await subject.admin.post("/init_broadcaster", json={})
+
+    assert (reply.status_code, reply.json()["code"]) == (500, Code.INTERNAL)
+    nothing = {"weight_dir": None}
+    assert (await subject.admin.post("/update_weights", json=nothing)).status_code == 400
+    freed(state)
+    assert (await subject.admin.post("/init_broadcaster", json={})).status_code == 400
+    await fake.stop_sidecar()
+    await fake.start_sidecar()
+    await settled(fake, lambda report: report.stage is Stage.PAUSED)
+    assert (await subject.admin.post("/update_weights", json=nothing)).status_code == 400
 
 
 async def test_an_engine_that_restarts_is_out_of_service_though_it_cannot_be_noted(

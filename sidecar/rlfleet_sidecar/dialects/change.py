@@ -39,8 +39,11 @@ class TrainerChange:
         return meaning.operation_of(led_by, meaning.PREFIX + uuid4().hex[:12])
 
     def begun(self, what: str) -> None:
-        """Note that an update begins; a sidecar that dies in the midst of it must find it."""
-        self._journal.trainer_failed(meaning.not_ended(what))
+        """Note that an update begins; a sidecar that dies in the midst of it must find it.
+
+        Raises if that cannot be written: then it is not begun.
+        """
+        self._journal.trainer_begins(meaning.not_ended(what))
 
     def ended_well(self) -> None:
         """Note that nothing stands against a resume."""
