@@ -17,6 +17,7 @@ from tests.fakes.adapters import write_adapter
 from tests.fakes.checkpoints import spoil, write_model, write_version
 from tests.fakes.engine import Behaviour
 from tests.fakes.worker import Worker
+from tests.patience import seconds_until
 
 TOKEN = "the-fleet-token"
 
@@ -78,6 +79,16 @@ async def settled(worker: Worker, is_so: Callable[[WorkerReport], bool]) -> Work
         while not is_so(report := await worker.report()):  # noqa: ASYNC110 - it is remote
             await asyncio.sleep(0.01)
     return report
+
+
+async def ended(worker: Worker, stage: Stage) -> tuple[WorkerReport, float]:
+    """Wait, giving no sign of life, until the worker stands there; return how long it took."""
+
+    async def is_there() -> bool:
+        return (await worker.report()).stage is stage
+
+    took_s = await seconds_until(is_there)
+    return await worker.report(), took_s
 
 
 @pytest.fixture

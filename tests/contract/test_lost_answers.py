@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.contract.subject import Subject
 from tests.fakes.engine import Behaviour
 from tests.fakes.serving import Listener
 from tests.fakes.worker import Worker
+from tests.patience import Signs, undisturbed
 
 NAME = "qwen-0"
 ROLLOUT = fleets.fleet().spec.rollout
@@ -34,15 +36,18 @@ class Wire:
         self._worker = worker
         self.loses: str | None = None
         """The path whose answers are lost."""
+        self.signs = Signs()
+        """What was carried."""
         self.listener = Listener(self._carry, "127.0.0.1", 0)
 
     async def _carry(self, scope: Any, receive: Any, send: Any) -> None:
         message = await receive()
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         async with self._worker.client() as client:
-            answer = await client.request(
+            request = client.request(
                 scope["method"], scope["path"], content=message["body"], headers=headers
             )
+            answer = await self.signs.give(request)
         is_lost = self.loses == scope["path"]
         status, body = (
             (504, b"gateway timeout") if is_lost else (answer.status_code, answer.content)
@@ -193,14 +198,20 @@ async def test_a_drivers_questions_are_the_heartbeat_that_keeps_its_change(
     subject: Subject, driven: Driven
 ) -> None:
     await prepared(driven, "step-2")
-    fence = {"fleet": "f-1", "pod": "p-0", "epoch": 3, "sequence": 99}
-    pause = {"ttl_s": 0.6, "operation": "rollout-1", "fence": fence}
-    await subject.ok(api.PAUSE_PATH, subject.versions.second, **pause)
+    # A worker in a change is asked twice a second.
+    ttl_s, numbers = 1.0, count(99)
 
-    paused_until = asyncio.get_running_loop().time() + 1.8
-    await driven.until(lambda _: asyncio.get_running_loop().time() > paused_until)
-    assert driven.known.report is not None
-    assert driven.known.report.stage is Stage.PAUSED
+    async def known() -> Stage | None:
+        fence = {"fleet": "f-1", "pod": "p-0", "epoch": 3, "sequence": next(numbers)}
+        pause = {"ttl_s": ttl_s, "operation": "rollout-1", "fence": fence}
+        signs = driven.wire.signs = Signs()
+        await signs.give(subject.ok(api.PAUSE_PATH, subject.versions.second, **pause))
+        paused_until = asyncio.get_running_loop().time() + ttl_s * 2.5
+        await driven.until(lambda _: asyncio.get_running_loop().time() > paused_until)
+        assert driven.known.report is not None
+        return driven.known.report.stage if signs.longest_s < ttl_s else None
+
+    assert await undisturbed(known) is Stage.PAUSED
 
     await driven.contacts.close()
     async with asyncio.timeout(30):

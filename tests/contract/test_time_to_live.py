@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,15 +12,19 @@ from rlfleet_contract import api
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_engine import drain
-from tests.contract.conftest import settled
+from tests.contract.conftest import ended, settled
 from tests.contract.subject import Subject
 from tests.contract.test_lies_alone import UNTIL
 from tests.fakes.engine import Behaviour
 from tests.fakes.worker import Worker
+from tests.patience import Signs, seconds_until, undisturbed
 
 TTL_S = 0.5
 LATE_S = 2.0
-FENCE = {"fleet": "f", "pod": "p", "epoch": 3}
+FENCE = {"fleet": "f", "pod": "p"}
+EPOCH = 3
+LATER = 10
+"""How far the epoch of another try is from the one before."""
 
 
 async def lead(subject: Subject, stage: Stage, ttl_s: float = TTL_S, **fields: Any) -> None:
@@ -32,11 +37,10 @@ async def lead(subject: Subject, stage: Stage, ttl_s: float = TTL_S, **fields: A
         await subject.ok(path, subject.versions.second, **common, **ttl)
 
 
-async def ended(fake: Worker, stage: Stage) -> tuple[WorkerReport, float]:
-    """Wait, unheard by nobody, until the worker stands there; return how long it took."""
-    begun = time.monotonic()
-    report = await settled(fake, lambda report: report.stage is stage)
-    return report, time.monotonic() - begun
+async def pause_led(subject: Subject, epoch: int, ttl_s: float = TTL_S) -> None:
+    """Pause on the way to the second version, as a driver with this epoch."""
+    fields = {"ttl_s": ttl_s, "operation": "led", "fence": FENCE | {"epoch": epoch, "sequence": 1}}
+    await subject.ok(api.PAUSE_PATH, subject.versions.second, **fields)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +75,7 @@ async def test_a_pod_that_ends_answers_whom_it_holds_without_waiting_for_its_tim
 
     address = urlsplit(fake.engine_url)
     idle = await asyncio.to_thread(
-        drain.drain, str(address.hostname), address.port or 0, LATE_S, withdrawn_s=0.2
+        drain.drain, str(address.hostname), address.port or 0, 30, withdrawn_s=0.2
     )
 
     assert idle
@@ -114,11 +118,22 @@ async def test_an_engine_in_doubt_that_nobody_leads_is_ended_and_never_resumed(
 async def test_every_accepted_command_renews_and_a_refused_one_does_not(
     fake: Worker, subject: Subject
 ) -> None:
-    await lead(subject, Stage.PAUSED)
-    for _time in range(4):
-        await asyncio.sleep(TTL_S * 0.6)
-        await subject.ok(api.FLUSH_PATH, subject.versions.second, operation="the-change")
-    assert (await fake.report()).stage is Stage.PAUSED
+    change = {"operation": "the-change"}
+
+    async def renewed() -> tuple[set[int], Stage] | None:
+        await lead(subject, Stage.PAUSED, ttl_s=60)
+        signs = Signs()
+        again = subject.send(api.PAUSE_PATH, subject.versions.second, ttl_s=TTL_S, **change)
+        replies = [await signs.give(again)]
+        for _time in range(4):
+            await asyncio.sleep(TTL_S * 0.6)
+            flush = subject.send(api.FLUSH_PATH, subject.versions.second, **change)
+            replies.append(await signs.give(flush))
+        report = await signs.give(fake.report())
+        found = {reply.status_code for reply in replies}, report.stage
+        return found if signs.longest_s < TTL_S else None
+
+    assert await undisturbed(renewed) == ({200}, Stage.PAUSED)
 
     refused = asyncio.create_task(_keep_asking(subject))
     _, took_s = await ended(fake, Stage.OPEN)
@@ -134,25 +149,31 @@ async def _keep_asking(subject: Subject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "stage"),
-    [("3", Stage.PAUSED), ("4", Stage.PAUSED), ("2", Stage.OPEN), (None, Stage.OPEN)],
+    ("later", "stage"),
+    [(0, Stage.PAUSED), (1, Stage.PAUSED), (-1, Stage.OPEN), (None, Stage.OPEN)],
     ids=["the driver's", "a later one", "one that is over", "none"],
 )
 async def test_a_heartbeat_of_the_highest_epoch_keeps_a_change_and_nothing_else_does(
-    fake: Worker, subject: Subject, epoch: str | None, stage: Stage
+    fake: Worker, subject: Subject, later: int | None, stage: Stage
 ) -> None:
-    await lead(subject, Stage.PAUSED)
-    pause = {"ttl_s": TTL_S, "operation": "led", "fence": FENCE | {"sequence": 1}}
-    await subject.ok(api.PAUSE_PATH, subject.versions.second, **pause)
-    headers = {} if epoch is None else {api.EPOCH_HEADER: epoch}
+    epochs = count(EPOCH, LATER)
 
-    begun = time.monotonic()
-    while time.monotonic() < begun + TTL_S * 3 and not fake.engine.gate.is_open:
-        await subject.admin.get(api.STATE_PATH, headers=headers)
-        await asyncio.sleep(0.05)
+    async def kept() -> tuple[Stage, int] | None:
+        epoch, signs = next(epochs), Signs()
+        await lead(subject, Stage.PAUSED)
+        await signs.give(pause_led(subject, epoch))
+        headers = {} if later is None else {api.EPOCH_HEADER: str(epoch + later)}
+        begun = time.monotonic()
+        while time.monotonic() < begun + TTL_S * 3 and not fake.engine.gate.is_open:
+            await signs.give(subject.admin.get(api.STATE_PATH, headers=headers))
+            await asyncio.sleep(0.05)
+        report = await signs.give(fake.report())
+        if signs.longest_s < TTL_S:
+            return report.stage, (report.epoch or 0) - epoch
+        await ended(fake, Stage.OPEN)
+        return None
 
-    report = await fake.report()
-    assert (report.stage, report.epoch) == (stage, max(3, int(epoch or 0)))
+    assert await undisturbed(kept) == (stage, max(0, later or 0))
 
 
 async def test_a_heartbeat_does_not_keep_what_a_caller_without_epochs_began(
@@ -160,14 +181,20 @@ async def test_a_heartbeat_does_not_keep_what_a_caller_without_epochs_began(
 ) -> None:
     await lead(subject, Stage.PAUSED)
 
-    begun = time.monotonic()
-    while (await beat(subject)).stage is Stage.PAUSED:
-        await asyncio.sleep(0.05)
-        assert time.monotonic() < begun + TTL_S + LATE_S
+    assert await beaten_s(subject) < TTL_S + LATE_S
 
 
-async def beat(subject: Subject) -> WorkerReport:
-    reply = await subject.admin.get(api.STATE_PATH, headers={api.EPOCH_HEADER: "3"})
+async def beaten_s(subject: Subject) -> float:
+    """Give signs of life until the pause is over; return how long it took."""
+
+    async def is_over() -> bool:
+        return (await beat(subject, EPOCH)).stage is not Stage.PAUSED
+
+    return await seconds_until(is_over)
+
+
+async def beat(subject: Subject, epoch: int) -> WorkerReport:
+    reply = await subject.admin.get(api.STATE_PATH, headers={api.EPOCH_HEADER: str(epoch)})
     return WorkerReport.model_validate_json(reply.content)
 
 
@@ -184,43 +211,63 @@ async def test_nothing_runs_out_while_a_command_is_carried_out(
 
 
 async def test_a_restarted_sidecar_goes_on_counting(fake: Worker, subject: Subject) -> None:
-    await lead(subject, Stage.PAUSED, ttl_s=1.5)
-    await asyncio.sleep(0.6)
-    await fake.stop_sidecar()
-    await fake.start_sidecar()
+    ttl_s = 1.5
 
-    restarted = await settled(fake, lambda report: report.stage is Stage.PAUSED)
-    assert restarted.expires_s is not None
-    assert restarted.paused_s is not None
-    assert restarted.expires_s < 1.0 < restarted.paused_s + restarted.expires_s < 2.0
+    async def found() -> WorkerReport | None:
+        signs = Signs()
+        await signs.give(lead(subject, Stage.PAUSED, ttl_s=ttl_s))
+        await asyncio.sleep(0.6)
+        report = await signs.give(restarted(fake))
+        return report if signs.longest_s < ttl_s else None
+
+    report = await undisturbed(found)
+    assert report.stage is Stage.PAUSED
+    assert report.expires_s is not None
+    assert report.paused_s is not None
+    assert report.expires_s < 1.0 < report.paused_s + report.expires_s < 2.0
     _, took_s = await ended(fake, Stage.OPEN)
     assert took_s < 1.0 + LATE_S
+
+
+async def restarted(fake: Worker) -> WorkerReport:
+    """Restart the sidecar; return what it says first of an engine that it has seen."""
+    await fake.stop_sidecar()
+    await fake.start_sidecar()
+    return await settled(fake, lambda report: report.stage is not Stage.DOWN)
 
 
 @pytest.mark.parametrize("stage", [Stage.PAUSED, Stage.PROVED])
 async def test_a_sidecar_that_starts_after_the_time_to_live_ends_the_change_at_once(
     fake: Worker, subject: Subject, stage: Stage
 ) -> None:
-    await lead(subject, stage, ttl_s=0.2)
+    await lead(subject, stage)
     await fake.stop_sidecar()
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(TTL_S + 0.1)
     await fake.start_sidecar()
 
     _, took_s = await ended(fake, Stage.OPEN)
-    assert took_s < 1.0
+    assert took_s < LATE_S
 
 
 async def test_a_heartbeat_outlives_a_restart(fake: Worker, subject: Subject) -> None:
     """What is written down is at most a quarter of the time to live behind."""
-    await lead(subject, Stage.PAUSED)
-    pause = {"ttl_s": 2, "operation": "led", "fence": FENCE | {"sequence": 1}}
-    await subject.ok(api.PAUSE_PATH, subject.versions.second, **pause)
-    await asyncio.sleep(1)
-    await beat(subject)
-    await fake.stop_sidecar()
-    await fake.start_sidecar()
+    ttl_s, epochs = 2.0, count(EPOCH, LATER)
 
-    report = await settled(fake, lambda report: report.stage is Stage.PAUSED)
+    async def found() -> WorkerReport | None:
+        epoch, signs = next(epochs), Signs()
+        await lead(subject, Stage.PAUSED)
+        await signs.give(pause_led(subject, epoch, ttl_s))
+        await asyncio.sleep(ttl_s / 2)
+        await signs.give(beat(subject, epoch))
+        report = await signs.give(restarted(fake))
+        heard_s, restarted_s = signs.gaps
+        if heard_s < ttl_s and restarted_s < ttl_s * 0.3:
+            return report
+        await ended(fake, Stage.OPEN)
+        return None
+
+    report = await undisturbed(found)
+    assert report.stage is Stage.PAUSED
     assert report.expires_s is not None
     assert report.expires_s > 1.3
 

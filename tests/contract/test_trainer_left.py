@@ -1,11 +1,9 @@
 """A trainer that is gone: its change ends as any other that nobody leads."""
 
-import asyncio
-
 import pytest
 
 from rlfleet_contract.models import Stage
-from tests.contract.conftest import settled
+from tests.contract.conftest import ended
 from tests.contract.subject import Subject
 from tests.contract.transcripts import PAUSE, Call, send, update
 from tests.fakes.engine import Behaviour
@@ -39,9 +37,9 @@ async def test_a_trainer_that_dies_leaves_no_worker_paused(
     for call in calls:
         await send(call, paused)
 
-    async with asyncio.timeout(TTL_S + LATE_S):
-        report = await settled(fake, lambda report: report.stage is Stage.OPEN)
+    report, took_s = await ended(fake, Stage.OPEN)
 
+    assert took_s < TTL_S + LATE_S
     assert report.proved == expected
 
 
@@ -51,6 +49,7 @@ async def test_an_engine_in_doubt_whose_trainer_died_is_ended(
     fake.engine.behaviour = Behaviour(reload_fails=True)
     await send(update("step-2", 422), paused)
 
-    async with asyncio.timeout(TTL_S + LATE_S):
-        await settled(fake, lambda report: report.stage is Stage.DOWN)
+    _, took_s = await ended(fake, Stage.DOWN)
+
+    assert took_s < TTL_S + LATE_S
     assert not fake.engine.gate.is_open

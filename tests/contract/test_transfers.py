@@ -13,7 +13,7 @@ import pytest
 from rlfleet_contract import api
 from rlfleet_contract.models import Stage
 from rlfleet_contract.proof import Evidence
-from tests.contract.conftest import settled
+from tests.contract.conftest import ended, settled
 from tests.contract.subject import Subject
 from tests.contract.transcripts import (
     ANY,
@@ -33,6 +33,7 @@ from tests.contract.transcripts import (
 )
 from tests.fakes.engine import Behaviour
 from tests.fakes.worker import Worker
+from tests.patience import Signs, seconds_until, undisturbed
 
 GROUP = {"master_address": "10.0.0.9", "master_port": 29500, "rank_offset": 1, "world_size": 2}
 PART = {"names": ["lm_head.weight"], "dtype_names": ["bfloat16"], "shapes": [[32, 16]]}
@@ -410,18 +411,22 @@ class TestWithLittlePatience:
         self, served: Subject, fake: Worker
     ) -> None:
         fake.engine.behaviour = Behaviour(group_s=LATE_S)
+        forming = posted("/init_weight_transfer_engine", 422, {"init_info": GROUP})
 
-        asking = asyncio.create_task(
-            send(posted("/init_weight_transfer_engine", 422, {"init_info": GROUP}), served)
-        )
-        await asyncio.sleep(SHORT_S / 3)
-        meanwhile = await served.admin.post("/resume")
-        waited = await served.admin.post("/pause")
-        reply = await asking
+        async def asked() -> tuple[int, int, str] | None:
+            signs = Signs()
+            asking = asyncio.create_task(send(forming, served))
+            await signs.give(asyncio.sleep(SHORT_S / 3))
+            meanwhile = await signs.give(served.admin.post("/resume"))
+            waited = await served.admin.post("/pause")
+            told = (await asking).json()["message"]
+            await send(RESUME, served)
+            found = meanwhile.status_code, waited.status_code, told
+            return found if signs.longest_s < SHORT_S else None
 
-        assert (meanwhile.status_code, waited.status_code) == (503, 200)
-        await send(RESUME, served)
-        assert f"not done after {SHORT_S:g} s" in reply.json()["message"]
+        resumed, paused, told = await undisturbed(asked)
+        assert (resumed, paused) == (503, 200)
+        assert f"not done after {SHORT_S:g} s" in told
         report = await served.report()
         assert (report.stage, report.proved) == (Stage.OPEN, "step-1")
         assert fake.engine.gate.is_open
@@ -437,8 +442,8 @@ class TestWithLittlePatience:
 
         assert (await served.report()).stage is Stage.DOUBT
         await send(resume_refused("EngineInDoubt"), served)
-        async with asyncio.timeout(TTL_S + LATE_S):
-            await settled(fake, lambda report: report.stage is Stage.DOWN)
+        _, took_s = await ended(fake, Stage.DOWN)
+        assert took_s < TTL_S + LATE_S
 
     async def test_a_trainer_that_dies_in_its_update_leaves_no_worker_behind(
         self, served: Subject, fake: Worker
@@ -446,9 +451,9 @@ class TestWithLittlePatience:
         await play((INIT, PAUSE, START, SEND), served, fake)
         assert (await served.report()).stage is Stage.LOADING
 
-        async with asyncio.timeout(TTL_S + LATE_S):
-            await settled(fake, lambda report: report.stage is Stage.DOWN)
+        _, took_s = await ended(fake, Stage.DOWN)
 
+        assert took_s < TTL_S + LATE_S
         assert not fake.engine.gate.is_open
 
     async def test_an_operator_that_wants_another_version_waits_for_its_end(
@@ -467,9 +472,7 @@ class TestWithLittlePatience:
             return (await served.report()).stage is Stage.DOWN
 
         numbers = count()
-        async with asyncio.timeout(TTL_S + LATE_S):
-            while not await is_down():  # noqa: ASYNC110 - it is remote
-                await asyncio.sleep(TTL_S / 10)
+        assert await seconds_until(is_down) < TTL_S + LATE_S
         assert fake.engine.transfer.calls.count("update") == 1
 
     async def test_calls_that_are_refused_do_not_put_off_its_end(
@@ -481,9 +484,7 @@ class TestWithLittlePatience:
             await served.admin.post("/update_weights", json={"update_info": PART})
             return (await served.report()).stage is Stage.OPEN
 
-        async with asyncio.timeout(TTL_S + LATE_S):
-            while not await is_open():  # noqa: ASYNC110 - it is remote
-                await asyncio.sleep(TTL_S / 10)
+        assert await seconds_until(is_open) < TTL_S + LATE_S
 
 
 async def test_a_part_that_fails_is_doubt_which_only_a_checkpoint_ends(
