@@ -221,8 +221,8 @@ class Fleet:
         return await self.condition("Stalled")
 
     async def is_at_epoch(self, epoch: int) -> bool:
-        """Tell whether a driver of this epoch has taken it over."""
-        return int((await self.status()).get("epoch", 0)) == epoch
+        """Tell whether a driver of this epoch, or of a later one, has taken it over."""
+        return int((await self.status()).get("epoch", 0)) >= epoch
 
     @asynccontextmanager
     async def writes(self) -> AsyncIterator[list[Json]]:

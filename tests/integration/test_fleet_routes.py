@@ -225,7 +225,8 @@ async def test_a_target_outlives_the_process_that_took_it_and_the_one_that_leads
 
     assert again.status == 200
     status = await fleet.status()
-    assert (status["epoch"], status["trainerTarget"]["version"]) == (2, "step-2")
+    assert status["epoch"] >= 2
+    assert status["trainerTarget"]["version"] == "step-2"
     assert (status["serving"], status["rollout"]["id"]) == ("step-2", 2)
 
 

@@ -4,7 +4,6 @@ import asyncio
 import re
 import signal
 import socket
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from rlfleet_operator.errors import Missing, Refused
 from tests.fakes.engine import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
+from tests.patience import seconds_until
 
 pytestmark = pytest.mark.integration
 
@@ -71,6 +71,9 @@ class Replica(Operator):
     def log(self) -> str:
         return self._replica_log.read_text()
 
+    async def has_resigned(self) -> bool:
+        return "leading no more" in self.log()
+
 
 @pytest.fixture
 async def replicas(
@@ -116,9 +119,7 @@ async def _one_is_at(node: HollowNode, version: str) -> bool:
 
 
 async def _seconds_until_epoch(fleet: Fleet, epoch: int, limit_s: float) -> float:
-    begun = time.monotonic()
-    await until(lambda: fleet.is_at_epoch(epoch), limit_s, fleet.describe)
-    return time.monotonic() - begun
+    return await seconds_until(lambda: fleet.is_at_epoch(epoch), limit_s, turn_s=0.5)
 
 
 @pytest.mark.parametrize(
@@ -135,12 +136,13 @@ async def test_the_other_takes_over_in_mid_rollout(
 ) -> None:
     leader, other = replicas
     async with in_mid_rollout(fleet, node) as epochs:
+        first = (await fleet.status())["epoch"]
         leader.send(how)
-        took_s = await _seconds_until_epoch(fleet, 2, limit_s + 5)
+        took_s = await _seconds_until_epoch(fleet, first + 1, limit_s + 5)
     print(f"taken over {took_s:.2f} s after {how.name}")  # noqa: T201 - a figure, with -s
 
     assert took_s <= limit_s
-    assert set(epochs) == {1, 2}
+    assert {first, first + 1} <= set(epochs)
     assert await _leads(other)
 
 
@@ -156,11 +158,13 @@ async def test_a_leader_that_was_frozen_past_its_lease_sends_nothing(
     await until(lambda: _is_reloading(fleet))
 
     # The answer to its update comes while it sleeps: it wakes to a rollout to go on with.
+    epoch = (await fleet.status())["epoch"]
     before = await leader.sent()
     leader.send(signal.SIGSTOP)
-    took_s = await _seconds_until_epoch(fleet, 2, ABRUPT_S + 5)
-    await fleet.synced(60)
+    took_s = await _seconds_until_epoch(fleet, epoch + 1, ABRUPT_S + 5)
+    await fleet.synced()
     leader.send(signal.SIGCONT)
+    await until(leader.has_resigned)
     await asyncio.sleep(3)
     after = await leader.sent()
     print(f"taken over {took_s:.2f} s after SIGSTOP")  # noqa: T201 - the same
@@ -169,9 +173,7 @@ async def test_a_leader_that_was_frozen_past_its_lease_sends_nothing(
     assert after["writes"] == before["writes"]
     # A command counts when its answer comes: the one that was under way.
     assert after["commands"] - before["commands"] <= 1
-    assert "leading no more" in leader.log()
     assert not await _leads(leader)
-    assert await fleet.is_at_epoch(2)
     assert await _leads(other)
     # Two that told of the same workers would be added up.
     assert [await replica.counted("rlfleet_workers{") for replica in replicas] == [0, 2]
@@ -216,7 +218,7 @@ async def test_a_higher_epoch_makes_a_driver_end_and_the_leader_stand_again(
     await until(lambda: fleet.is_at_epoch(8))
     await fleet.patch(weightVersion="step-2")
 
-    assert (await fleet.synced())["epoch"] == 8
+    assert (await fleet.synced())["epoch"] >= 8
     assert "epoch 7 is another's" in replicas[0].log() + replicas[1].log()
 
 
@@ -231,7 +233,7 @@ async def test_a_number_that_workers_know_and_status_does_not_is_outdone(
         await admin.get(api.STATE_PATH, headers={api.EPOCH_HEADER: "41"})
     await fleet.patch(weightVersion="step-2")
 
-    assert (await fleet.synced())["epoch"] == 42
+    assert (await fleet.synced())["epoch"] >= 42
 
 
 async def test_a_driver_that_cannot_write_keeps_no_change_alive(
