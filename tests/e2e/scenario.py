@@ -197,6 +197,10 @@ class Fleet:
         found = json.loads(self.shell.kubectl("get", "events", field, "-o", "json"))
         return [event["reason"] for event in found["items"]]
 
+    def wait_told(self, *reasons: str) -> None:
+        """Wait until Events told all this: they are written after the status."""
+        until(lambda: set(reasons) <= set(self.reasons()), 60, f"Events: {reasons}")
+
     @contextmanager
     def under_load(self, tokens: int = 64) -> Iterator[list[Tally]]:
         """Keep requests in flight; the list holds their tally afterwards."""

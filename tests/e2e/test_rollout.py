@@ -104,7 +104,7 @@ def test_a_version_that_fails_its_proof_is_rolled_back(fleet: Fleet, trainer: Tr
     assert not histories[0].unfinished
     assert {r.versions[-1] for r in histories[0].replies if r.finish == "length"} == {"step-0"}
     assert fleet.answers() == answers
-    assert {"RollbackStarted", "RolledBack"} <= set(fleet.reasons())
+    fleet.wait_told("RollbackStarted", "RolledBack")
 
 
 BAD = {
@@ -138,7 +138,7 @@ def test_a_bad_checkpoint_is_named_and_serving_goes_on(
     assert after["serving"] == "step-0"
     assert fleet.answers() == answers
     assert [w["windowMs"] for w in after["workers"]] == [w["windowMs"] for w in before["workers"]]
-    assert reason in fleet.reasons()
+    fleet.wait_told(reason)
 
 
 def test_a_version_that_does_not_exist_is_said_to_be_missing(fleet: Fleet) -> None:

@@ -105,7 +105,7 @@ def test_a_canary_is_held_until_a_patch_promotes_its_version(fleet: Fleet) -> No
     status = fleet.wait_synced()
 
     assert status["rollout"]["id"] == held["rollout"]["id"]
-    assert "CanaryReady" in fleet.reasons()
+    fleet.wait_told("CanaryReady")
 
 
 def test_a_partition_keeps_its_workers_until_it_is_moved(fleet: Fleet) -> None:

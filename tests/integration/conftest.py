@@ -260,6 +260,18 @@ class Fleet:
         found = await self.kube.get(f"/api/v1/namespaces/{self.namespace}/events")
         return [(e["reason"], e["message"]) for e in found["items"]]
 
+    async def reasons(self) -> list[str]:
+        """Return the reasons of the fleet's Events."""
+        return [reason for reason, _ in await self.events()]
+
+    async def told(self, reason: str, times: int = 1) -> None:
+        """Wait until Events told this: they are written after the status."""
+
+        async def is_told() -> bool:
+            return (await self.reasons()).count(reason) >= times
+
+        await until(is_told, describe=self.describe)
+
 
 @pytest.fixture
 def fleet(kube: Kube, namespace: str) -> Fleet:

@@ -48,7 +48,8 @@ async def test_a_patch_changes_every_worker_and_restarts_none(
     assert {p["metadata"]["labels"]["rlfleet.dev/weight-version"] for p in after.values()} == {
         "step-2"
     }
-    reasons = [reason for reason, _ in await fleet.events()]
+    await fleet.told("RolloutCompleted", times=2)
+    reasons = await fleet.reasons()
     assert reasons.count("RolloutStarted") == 2
     assert reasons.count("RolloutCompleted") == 2
 

@@ -41,10 +41,6 @@ async def stages(node: HollowNode) -> set[Stage]:
     return {(await pod.worker.report()).stage for pod in node.pods.values()}
 
 
-async def events(fleet: Fleet) -> set[str]:
-    return {reason for reason, _ in await fleet.events()}
-
-
 @asynccontextmanager
 async def watched(node: HollowNode) -> AsyncIterator[list[set[str]]]:
     """Collect, all the while, which versions are served behind open gates."""
@@ -208,7 +204,7 @@ async def test_a_manual_canary_waits_for_the_patch_that_names_its_version(
     status = await fleet.synced()
 
     assert status["rollout"]["heldSeconds"] >= 1
-    assert "CanaryReady" in await events(fleet)
+    await fleet.told("CanaryReady")
 
 
 async def test_a_canary_is_held_for_its_time(
@@ -230,16 +226,12 @@ async def test_a_canary_that_fails_pauses_nobody_else(
     node.worker("qwen-0").engine.behaviour = Behaviour(nan_logprobs=True)
 
     await fleet.patch(weightVersion="step-2")
-    await until(lambda: _has_event(fleet, "RollbackStarted"), 30, fleet.describe)
+    await fleet.told("RollbackStarted")
     status = await fleet.status()
 
     assert (await proved(node))["qwen-1"] == (await proved(node))["qwen-2"] == "step-1"
     assert [node.worker(f"qwen-{i}").engine.reloads for i in (1, 2)] == [1, 1]
     assert (status["rollout"]["from"], status["rollout"]["to"]) == ("step-2", "step-1")
-
-
-async def _has_event(fleet: Fleet, reason: str) -> bool:
-    return reason in await events(fleet)
 
 
 # --- partition and paused ------------------------------------------------------------------------
@@ -293,7 +285,7 @@ async def test_rollback_takes_every_worker_back_while_the_failed_one_is_still_do
     node.worker("qwen-1").engine.behaviour = Behaviour(dies_in_reload=True)
 
     await fleet.patch(weightVersion="step-2")
-    await until(lambda: _has_event(fleet, "RollbackStarted"), 30, fleet.describe)
+    await fleet.told("RollbackStarted")
     await until(lambda: _are_at(node, {"qwen-0": "step-1", "qwen-2": "step-1"}))
     node.worker("qwen-1").engine.behaviour = Behaviour()
     await node.worker("qwen-1").restart_engine()
