@@ -190,11 +190,13 @@ async def test_sigterm_lets_the_command_end_first(
             await reachable(subject)
             await bring(subject, Stage.OPEN)
             worker.engine.behaviour = Behaviour(reload_s=0.5)
+            reloads = worker.engine.reloads
             call = asyncio.create_task(
                 subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
             )
-            while (await subject.report()).stage is not Stage.LOADING:  # noqa: ASYNC110 - remote
-                await asyncio.sleep(0.02)
+            async with asyncio.timeout(60):
+                while worker.engine.reloads == reloads:  # noqa: ASYNC110 - it is another's
+                    await asyncio.sleep(0.02)
             process.send_signal(signal.SIGTERM)
 
             assert (await call).status_code == 200

@@ -16,13 +16,13 @@ from tests.fakes.worker import Worker
 
 HARMLESS = {
     "pause fails after it paused": ({"pause_fails": True}, Code.PAUSE_FAILED),
-    "pause takes too long": ({"pause_s": 5.0}, Code.PAUSE_FAILED),
+    "pause takes too long": ({"pause_s": 60.0}, Code.PAUSE_FAILED),
     "flush does not succeed": ({"flush_fails": True}, Code.FLUSH_FAILED),
 }
 """Lies before the reload: the worker goes on with what it had."""
 GRAVE = {
     "reload fails": ({"reload_fails": True}, Code.RELOAD_FAILED),
-    "reload takes too long": ({"reload_s": 5.0}, Code.RELOAD_FAILED),
+    "reload takes too long": ({"reload_s": 60.0}, Code.RELOAD_FAILED),
     "reload leaves tensors out": ({"reload_drops_tensor": True}, Code.RELOAD_FAILED),
     "no rank tells what it installed": ({"ranks": 0}, Code.RELOAD_FAILED),
     "engine hangs when it shall run again": ({"resume_hangs": True}, Code.PROOF_FAILED),
@@ -34,13 +34,19 @@ DEADLY = {
     "dies in the reload": ({"dies_in_reload": True}, Code.RELOAD_FAILED),
     "dies in the probe": ({"dies_in_probe": True}, Code.PROOF_FAILED),
 }
-TIMEOUTS = {"pause_s": 0.3, "reload_s": 0.3, "verify_s": 0.5}
+TIMEOUTS = {
+    Code.PAUSE_FAILED: {"pause_s": 0.3},
+    Code.RELOAD_FAILED: {"reload_s": 0.3},
+    Code.PROOF_FAILED: {"verify_s": 0.5},
+}
+"""By what a lie leads to: the steps before it are honest, and have their time."""
 
 
 async def update(subject: Subject, code: Code) -> None:
     await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    timeouts = TIMEOUTS.get(code, {})
     problem = await subject.refused(
-        code, api.UPDATE_WEIGHTS_PATH, subject.versions.second, timeouts=TIMEOUTS
+        code, api.UPDATE_WEIGHTS_PATH, subject.versions.second, timeouts=timeouts
     )
     assert problem.message
 

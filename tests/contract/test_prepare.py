@@ -181,12 +181,12 @@ async def test_a_newer_prepare_leaves_nothing_of_one_that_copies(
 ) -> None:
     await subject.serve(subject.versions.first)
     await subject.ok(api.PREPARE_PATH, subject.versions.second)
-    # A copy stands still during a change.
-    fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.6)
-    change = asyncio.create_task(subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second))
-    await settled(fake, lambda report: report.stage is Stage.LOADING)
     for version in ("step-7", "step-8"):
         write_version(weights, version, seed=7)
+    # A copy stands still during a change.
+    fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=2)
+    change = asyncio.create_task(subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second))
+    await settled(fake, lambda report: report.stage is Stage.LOADING)
     older = prepare(subject, "step-7")
     await settled(fake, lambda r: bool(r.progress and r.progress.bytes_done))
     assert [path for path in cache_of(tmp_path).iterdir() if path.name.startswith(".draft")]

@@ -16,7 +16,7 @@ from tests.fakes.worker import Worker
 
 ATTEMPTS = 10
 ATTEMPT_S = 1.0
-"""Its 720 s, so that what takes longer is seen to."""
+"""Its 720 s, where something shall take longer."""
 WAIT_S = 0.05
 
 
@@ -25,6 +25,7 @@ class PrimeRL:
 
     def __init__(self, clients: list[httpx.AsyncClient]) -> None:
         self._clients = clients
+        self.attempt_s = 30.0
         self.statuses: list[tuple[str, int | str]] = []
 
     async def update(self, directory: Path) -> None:
@@ -42,7 +43,7 @@ class PrimeRL:
     async def _post(self, client: httpx.AsyncClient, path: str, body: object) -> None:
         for attempt in range(ATTEMPTS):
             try:
-                reply = await client.post(path, json=body, timeout=ATTEMPT_S)
+                reply = await client.post(path, json=body, timeout=self.attempt_s)
             except httpx.TransportError as error:
                 self.statuses.append((path, type(error).__name__))
             else:
@@ -101,6 +102,7 @@ async def test_it_updates_all(trainer: PrimeRL, workers: list[Worker], weights: 
 async def test_a_load_that_outlasts_its_timeout_is_joined_and_happens_once(
     trainer: PrimeRL, workers: list[Worker], weights: Path
 ) -> None:
+    trainer.attempt_s = ATTEMPT_S
     workers[0].engine.behaviour = Behaviour(reload_s=ATTEMPT_S * 1.5)
     reloads = workers[0].engine.reloads
 
@@ -144,6 +146,7 @@ async def test_a_worker_that_an_operator_brings_along_is_waited_for(
 ) -> None:
     """A worker that was replaced catches up while the others serve; no trainer dies of that."""
     fence = {"fleet": "f", "pod": "p", "epoch": 1, "sequence": 1}
+    trainer.attempt_s = ATTEMPT_S
     # Longer than it goes on asking one that tells it to come again.
     workers[0].engine.behaviour = Behaviour(reload_s=ATTEMPTS * WAIT_S + ATTEMPT_S / 2)
     command = {"operation": "catch-up", "version": "step-2"}

@@ -61,21 +61,27 @@ class Fleet:
         body = json.dumps({"spec": spec})
         self.shell.kubectl("patch", "rlf", self.name, "--type=merge", "-p", body)
 
-    def patch_quickly(self, versions: Sequence[str], within_s: float) -> None:
-        """Declare one version after the other, evenly within this time: kubectl is too slow."""
+    def patch_quickly(self, versions: Sequence[str], within_s: float) -> list[float]:
+        """Declare one version after the other, evenly within this time: kubectl is too slow.
 
-        async def declare_all() -> None:
+        Returns the moments at which they were declared.
+        """
+
+        async def declare_all() -> list[float]:
             settings = client.Configuration()
             await config.load_kube_config(str(self.shell.kubeconfig), client_configuration=settings)
             kube, path = Kube(client.ApiClient(settings)), fleet_path(NAMESPACE, self.name)
+            moments = []
             try:
                 for version in versions:
                     await kube.patch(path, {"spec": {"weightVersion": version}})
+                    moments.append(time.monotonic())
                     await asyncio.sleep(within_s / len(versions))
             finally:
                 await kube.close()
+            return moments
 
-        asyncio.run(declare_all())
+        return asyncio.run(declare_all())
 
     def reset(self, version: str, replicas: int) -> None:
         """Declare the version, and no word of any earlier test about how it gets there."""

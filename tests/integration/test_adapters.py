@@ -94,21 +94,17 @@ async def test_a_late_joiner_takes_traffic_only_with_the_adapter(
     await fleet.create(replicas=1, weightVersion="step-1", engine=ARGS, adapters=poet(poets, "v1"))
     await until(lambda: is_loaded(fleet, "v1", 1))
 
-    node.choose = lambda _: {"behaviour": Behaviour(adapter_s=1.5)}
+    node.choose = lambda _: {"behaviour": Behaviour(adapter_s=10)}
     await fleet.patch(replicas=2)
-    await until(lambda: _serve_the_model(fleet, 2))
-    assert (await fleet.status())["readyReplicas"] == 1
-    await until(lambda: _are_ready(fleet, 2))
+    await until(lambda: _are(fleet, proved=2, ready=1))
+    await until(lambda: _are(fleet, proved=2, ready=2))
 
     assert await answer(node, "qwen-1") == await answer(node, "qwen-0") != 404
 
 
-async def _serve_the_model(fleet: Fleet, workers: int) -> bool:
-    return bool((await fleet.status())["provedReplicas"] == workers)
-
-
-async def _are_ready(fleet: Fleet, workers: int) -> bool:
-    return bool((await fleet.status())["readyReplicas"] == workers)
+async def _are(fleet: Fleet, *, proved: int, ready: int) -> bool:
+    status = await fleet.status()
+    return (status["provedReplicas"], status["readyReplicas"]) == (proved, ready)
 
 
 async def test_a_broken_adapter_is_named_and_serving_goes_on_until_it_is_mended(

@@ -180,8 +180,9 @@ async def test_a_second_identical_call_joins_and_another_version_supersedes(
 
     calls = [asyncio.create_task(trainer.updates(r, version="step-2")) for r in replicas]
     await until(lambda: _is_recorded(trainer, "step-2"))
+    gives_up = httpx.Timeout(60, read=0.5)
     gone = asyncio.create_task(
-        trainer.asks(other, "POST", "update_weights", json={"version": "step-2"}, timeout=0.5)
+        trainer.asks(other, "POST", "update_weights", json={"version": "step-2"}, timeout=gives_up)
     )
     joined = await asyncio.gather(*calls)
     with pytest.raises(httpx.ReadTimeout):
@@ -261,8 +262,14 @@ async def test_a_worker_that_was_replaced_since_is_waited_for(
     _, other = replicas
     await trainer.updates(other, version="step-1")
     old = (await fleet.pods())["qwen-1"]["metadata"]["uid"]
+    node.choose = lambda _: {"behaviour": Behaviour(reload_s=10)}
+
+    async def is_missed() -> bool:
+        state = await trainer.asks(other, "GET", "state")
+        return bool(state.body["applied_version"] != "step-1")
 
     await fleet.kube.delete(f"/api/v1/namespaces/{fleet.namespace}/pods/qwen-1", old)
+    await until(is_missed)
     impatient = await trainer.updates(other, version="step-1", timeout_s=0.1)
     patient = await trainer.updates(other, version="step-1")
 

@@ -132,9 +132,10 @@ async def is_healthy(node: HollowNode, name: str) -> bool:
     if name not in node.pods:
         return False
     try:
-        async with httpx.AsyncClient(trust_env=False) as http:
-            reply = await http.get(f"{node.worker(name).engine_url}/health")
-            return reply.status_code == httpx.codes.OK
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
+            engine = await http.get(f"{node.worker(name).engine_url}/health")
+            sidecar = await http.get(node.worker(name).admin_url + api.LIVE_PATH)
+            return engine.is_success and sidecar.is_success
     except httpx.HTTPError:
         return False
 

@@ -299,22 +299,22 @@ async def test_a_pod_that_fails_at_once_is_replaced_at_growing_intervals(
     await fleet.create(weightVersion="step-1")
 
     began = time.monotonic()
-    await until(lambda: _are_refused(node, 4))
+    await until(lambda: _are_refused(node, 5))
     took_s = time.monotonic() - began
-    # It waits for 8 s now, and at rest.
+    # It waits for 16 s now, and at rest.
     await asyncio.sleep(3)
     before = (await fleet.get())["metadata"]["resourceVersion"]
     message = (await fleet.status())["workers"][0]["message"]
     ready = await fleet.condition("Ready")
     await asyncio.sleep(3)
 
-    assert took_s >= 1 + 2 + 4
+    assert took_s >= 1 + 2 + 4 + 8
     assert re.fullmatch(
         r"its pod has failed and is replaced at [0-9T:-]+Z: OutOfcpu: Pod was rejected", message
     )
     assert message in ready["message"]
     assert (await fleet.get())["metadata"]["resourceVersion"] == before
-    assert len(node.refused) == 4
+    assert len(node.refused) == 5
 
     node.refuses = lambda _: None
     assert (await fleet.synced(20))["readyReplicas"] == 2

@@ -74,7 +74,7 @@ async def test_a_version_of_every_length_that_a_fleet_takes_is_rolled_out(
 async def test_a_version_that_does_not_exist_stalls_and_serving_goes_on(
     operator: Operator, node: HollowNode, fleet: Fleet
 ) -> None:
-    await fleet.create(weightVersion="step-1", rollout={"timeouts": {"prepareSeconds": 3}})
+    await fleet.create(weightVersion="step-1", rollout={"timeouts": {"prepareSeconds": 15}})
     await fleet.synced()
 
     await fleet.patch(weightVersion="step-9")

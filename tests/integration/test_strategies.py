@@ -1,6 +1,7 @@
 """Strategies and failure policies against a real API server, sidecars and fake engines."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from rlfleet_operator.adapters.kube import fleet_path
 from tests.fakes.engine import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
+from tests.patience import standstills
 
 pytestmark = pytest.mark.integration
 
@@ -329,15 +331,19 @@ async def test_twenty_patches_in_five_seconds_end_at_the_last_with_two_commits_a
     for pod in node.pods.values():
         pod.worker.engine.behaviour = Behaviour(reload_s=1.5)
 
+    moments = []
     for patch in range(20):
         await fleet.patch(weightVersion=f"step-{1 + (patch + 2) % 3}")
+        moments.append(time.monotonic())
         await asyncio.sleep(0.25)
     await fleet.patch(weightVersion="step-2")
-    status = await fleet.synced(60)
+    moments.append(time.monotonic())
+    status = await fleet.synced()
 
     assert status["serving"] == "step-2"
     commits = [pod.worker.engine.reloads - 1 for pod in node.pods.values()]
-    assert max(commits) <= 2, commits
+    # What nobody supersedes for so long may be committed.
+    assert max(commits) <= 2 + standstills(moments, longer_than_s=1.5), commits
 
 
 async def test_going_there_and_back_are_three_rollouts(
