@@ -25,7 +25,7 @@ from typing import Self
 
 from dev import binaries, controlplane, packages, steps
 
-START_S = 30.0
+START_S = 120.0
 # The API answers a moment before its first namespace is there.
 FIRST_PATHS = ("/readyz", "/api/v1/namespaces/default")
 GARBAGE_COLLECTION = ("garbage-collector-controller", "namespace-controller")

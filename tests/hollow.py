@@ -185,7 +185,7 @@ class HollowNode:
         at = httpx.URL(pod.worker.admin_url)
         asked = f"GET {api.READY_PATH} HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n"
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 reader, writer = await asyncio.open_connection(at.host, at.port)
                 try:
                     writer.write(asked.encode())

@@ -133,7 +133,7 @@ async def spawn(worker: Worker, scratch: Path, model: Path, weights: Path) -> Pr
 
 
 async def reachable(subject: Subject) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 if (await subject.report()).stage is Stage.CLOSED:

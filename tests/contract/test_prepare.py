@@ -81,7 +81,7 @@ async def test_waiting_ends_with_what_was_missing(subject: Subject) -> None:
         Code.VERSION_NOT_FOUND, api.PREPARE_PATH, subject.versions.absent, timeout_s=0.7
     )
 
-    assert 0.6 < asyncio.get_running_loop().time() - began < 3
+    assert 0.6 < asyncio.get_running_loop().time() - began < 30
     assert (await subject.report()).refusal == problem
 
 
@@ -381,7 +381,7 @@ async def test_a_sidecar_that_ends_does_not_wait_for_a_version(
     call = prepare(subject, subject.versions.absent, timeout_s=60)
     await settled(fake, waits)
 
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(30):
         await fake.stop_sidecar()
 
     await asyncio.gather(call, return_exceptions=True)

@@ -193,7 +193,7 @@ async def test_a_paused_engine_is_alive(subject: Subject, first: str) -> None:
         if step is not None:
             await subject.ok(step, subject.versions.second)
 
-        reply = await subject.engine.get("/liveness", timeout=5)
+        reply = await subject.engine.get("/liveness", timeout=30)
 
         assert (reply.status_code, reply.json()) == (200, {"status": "ok"})
     await subject.ok(api.RESUME_PATH, first)

@@ -155,7 +155,7 @@ async def test_a_sidecar_that_ends_does_not_pause_for_one_that_waits(
 ) -> None:
     asked = await pausing(led, "/pause?mode=keep")
 
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(30):
         await fake.stop_sidecar()
 
     await asyncio.gather(asked, return_exceptions=True)

@@ -33,7 +33,7 @@ def test_the_leader_deleted_in_mid_rollout_hands_over(fleet: Fleet, shell: Shell
         fleet.wait_begun("step-2")
         words = ("kubectl", "-n", stage.OPERATOR_NAMESPACE, "delete", "pod", first, "--wait=false")
         shell.run(*words)
-        until(lambda: leader(shell) not in {"", first}, 15, "another leader")
+        until(lambda: leader(shell) not in {"", first}, 60, "another leader")
         status = fleet.wait_synced()
 
     assert status["serving"] == "step-2"
@@ -97,7 +97,7 @@ def test_an_engine_killed_in_mid_rollout_comes_back_at_the_target(
         fleet.declare("step-3", rollout={"pauseMode": "Wait"})
         fleet.wait_begun("step-3")
         kill_engine_core(shell, "qwen-0")
-        status = fleet.wait_synced(600)
+        status = fleet.wait_synced()
 
     assert status["serving"] == "step-3"
     assert restarts(fleet.pods()["qwen-0"]) >= 1
@@ -111,7 +111,7 @@ def test_a_scale_up_during_a_rollout(fleet: Fleet) -> None:
     fleet.declare("step-2")
     fleet.scale(3)
 
-    status = fleet.wait_synced(600)
+    status = fleet.wait_synced()
 
     assert status["proved"] == "3/3"
     assert len({tuple(tokens) for tokens in fleet.answers().values()}) == 1

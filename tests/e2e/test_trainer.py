@@ -33,7 +33,7 @@ def test_a_trainer_is_not_fought_and_a_late_joiner_follows_it(fleet: Fleet, shel
     fleet.wait(lambda status: status["target"] == "", 30, "no target")
 
     drive(fleet, "qwen-0", "step-2")
-    fleet.wait(lambda _: fleet.versions() == {"qwen-0": "step-2", "qwen-1": "step-0"}, 30, "seen")
+    fleet.wait(lambda _: fleet.versions() == {"qwen-0": "step-2", "qwen-1": "step-0"}, 120, "seen")
     # The operator passes over the fleet each few seconds; whoever fights does it at once.
     drive(fleet, "qwen-1", "step-2")
     status = fleet.wait_serving("step-2")

@@ -23,6 +23,8 @@ from tests.hollow import HollowNode
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTROLLERS = apiserver.GARBAGE_COLLECTION + apiserver.SERVICE_ACCOUNTS
+WAIT_S = 90.0
+"""For what is only waited for: far more than it takes on a machine that others use too."""
 
 
 @pytest.fixture(scope="session")
@@ -202,7 +204,7 @@ class Fleet:
                 return dict(condition)
         return {}
 
-    async def synced(self, timeout_s: float = 30) -> Json:
+    async def synced(self, timeout_s: float = WAIT_S) -> Json:
         """Wait until every worker proved the declared version; return the status."""
 
         async def is_synced() -> bool:
@@ -211,7 +213,7 @@ class Fleet:
         await until(is_synced, timeout_s, self.describe)
         return await self.status()
 
-    async def stalled(self, timeout_s: float = 30) -> Json:
+    async def stalled(self, timeout_s: float = WAIT_S) -> Json:
         """Wait until the fleet is stalled; return the condition."""
 
         async def is_stalled() -> bool:
@@ -280,7 +282,7 @@ def fleet(kube: Kube, namespace: str) -> Fleet:
 
 async def until(
     is_done: Callable[[], Awaitable[bool]],
-    timeout_s: float = 30,
+    timeout_s: float = WAIT_S,
     describe: Callable[[], Awaitable[str]] | None = None,
 ) -> None:
     """Wait for something to become true."""

@@ -37,7 +37,7 @@ async def is_loaded(fleet: Fleet, version: str, workers: int = 2) -> bool:
 
 async def answer(node: HollowNode, name: str) -> str | int:
     body = {"model": "poet", "prompt": [1, 2, 3], "max_tokens": 4}
-    async with httpx.AsyncClient(base_url=node.worker(name).engine_url, timeout=10) as engine:
+    async with httpx.AsyncClient(base_url=node.worker(name).engine_url, timeout=60) as engine:
         reply = await engine.post("/v1/completions", json=body)
     if reply.status_code != httpx.codes.OK:
         return reply.status_code

@@ -71,7 +71,7 @@ async def test_a_token_that_no_header_carries_is_told_and_mended(pair: Pair) -> 
     path = core_path(pair.bad.namespace, "secrets", "bad-admin")
     secret = await pair.bad.kube.get(path)
     await pair.bad.kube.delete(path, secret["metadata"]["uid"])
-    await until(lambda: _is_not_stalled(pair.bad), 30, pair.bad.describe)
+    await until(lambda: _is_not_stalled(pair.bad), describe=pair.bad.describe)
 
 
 async def _is_not_stalled(fleet: Fleet) -> bool:
@@ -103,7 +103,7 @@ async def test_a_driver_that_fails_is_told_and_replaced_until_it_gets_on(
     assert stalled["reason"] == "InternalError"
     assert "internal error: ValueError" in stalled["message"]
     await until(lambda: _has_died_again(tmp_path))
-    first, second = _deaths(tmp_path)
+    first, second, *_ = _deaths(tmp_path)
     assert (first["again_in_s"], second["again_in_s"]) == (5, 10)
     assert _moment(second) - _moment(first) >= timedelta(seconds=5)
 

@@ -22,7 +22,7 @@ async def test_each_example_is_answered_as_it_is_shown(
     try:
         await until(operator.is_listening)
         await fleet.create(**SPEC)
-        await until(lambda: fleet.is_at_epoch(1), 30, fleet.describe)
+        await until(lambda: fleet.is_at_epoch(1), describe=fleet.describe)
         for example in EXAMPLES:
             method, _, path = example.request.partition(" /v1/rl/")
             said = await trainer.asks(operator, method, path, json=example.body)

@@ -28,7 +28,7 @@ async def replica(
     one.start()
     await until(one.is_listening)
     await fleet.create(**SPEC)
-    await until(lambda: fleet.is_at_epoch(1), 30, fleet.describe)
+    await until(lambda: fleet.is_at_epoch(1), describe=fleet.describe)
     said = await Trainer(fleet).updates(one, version="step-1")
     assert said.status == 200, said.body
     yield one
@@ -160,7 +160,7 @@ async def test_a_pause_that_fails_on_one_leaves_nobody_paused(
     async def is_undone() -> bool:
         return gates(node) == [True, True] and "trainerPause" not in await fleet.status()
 
-    await until(is_undone, 20)
+    await until(is_undone, 60)
     assert (await trainer.asks(replica, "GET", "state")).body["paused"] is False
 
 
@@ -209,7 +209,7 @@ async def test_a_pause_ends_by_itself_when_its_trainer_is_gone(
     async def is_over() -> bool:
         return gates(node) == [True, True]
 
-    await until(is_over, 20)
+    await until(is_over, 60)
     state = await trainer.asks(replica, "GET", "state")
     assert (state.body["paused_by"], state.body["applied_version"]) == (None, "step-1")
     flush = await trainer.asks(replica, "POST", "flush_cache", json={})
@@ -231,7 +231,7 @@ async def test_a_pause_outlives_the_process_that_leads(
     await until(other.is_listening)
 
     await asyncio.to_thread(replica.stop)
-    await until(lambda: fleet.is_at_epoch(2), 30, fleet.describe)
+    await until(lambda: fleet.is_at_epoch(2), describe=fleet.describe)
     assert gates(node) == [False, False]
     resume = await resumes(trainer, other)
     other.kill()
@@ -267,7 +267,7 @@ async def test_a_worker_that_is_replaced_underneath_waits_too(
         state = await trainer.asks(replica, "GET", "state")
         return stages(state) == ["Paused", "Proved"]
 
-    await until(has_joined, 60)
+    await until(has_joined)
     assert gates(node) == [False, False]
     assert (await trainer.updates(replica, version="step-2")).status == 200
     assert gates(node) == [False, False]

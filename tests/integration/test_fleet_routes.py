@@ -31,7 +31,7 @@ async def replicas(
     first.start()
     await until(first.is_listening)
     await fleet.create(**SPEC)
-    await until(lambda: fleet.is_at_epoch(1), 30, fleet.describe)
+    await until(lambda: fleet.is_at_epoch(1), describe=fleet.describe)
     second.start()
     await until(second.is_listening)
     yield first, second
@@ -112,7 +112,7 @@ async def test_nobody_gets_in_without_the_fleet_s_token(
             said = await trainer.asks(leader, method, route, says=says)
             assert (said.status, said.body["code"]) == (401, "Unauthorized"), (route, says)
             assert said.headers["www-authenticate"] == "Bearer"
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         for path in ("", "/fleets/x/y/v1/rl/state", f"/fleets/{fleet.namespace}/qwen/v1/rl/state"):
             assert (await client.get(leader.url + path)).status_code == 401
     assert await trainer.target() == ""
@@ -133,7 +133,7 @@ async def test_an_empty_token_lets_nobody_in(
     async def is_out() -> bool:
         return (await trainer.asks(leader, "GET", "state", says=own)).status == 401
 
-    await until(is_out, 15)
+    await until(is_out)
     for says in (b"Bearer", b"Bearer x", b""):
         assert (await trainer.asks(leader, "GET", "state", says=says)).status == 401
 

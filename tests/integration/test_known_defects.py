@@ -21,7 +21,7 @@ async def begun(fleet: Fleet, **rollout: object) -> None:
     """Create a fleet of three that serves the old version, all workers together."""
     rules = {"strategy": "Barrier"} | rollout
     await fleet.create(weightVersion=OLD, replicas=3, rollout=rules)
-    await fleet.synced(60)
+    await fleet.synced()
 
 
 async def are(node: HollowNode, stage: Stage, version: str | None, *names: str) -> bool:
@@ -63,7 +63,7 @@ async def test_an_update_error_on_some_does_not_resume_all(
     answered = len(engine.served)
 
     await fleet.patch(weightVersion=NEW)
-    await until(lambda: are(node, Stage.OPEN, NEW, "qwen-0", "qwen-2"), 30, fleet.describe)
+    await until(lambda: are(node, Stage.OPEN, NEW, "qwen-0", "qwen-2"), describe=fleet.describe)
     await until(lambda: shows(fleet, readyReplicas=2, serving=NEW, quarantinedReplicas=1))
 
     assert (await fleet.stalled())["reason"] == "WorkersQuarantined"
@@ -141,7 +141,7 @@ async def is_healthy(node: HollowNode, name: str) -> bool:
 
 
 async def ready_of(url: str) -> int:
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         return (await http.get(url + api.READY_PATH)).status_code
 
 

@@ -43,7 +43,7 @@ class Replica(Operator):
 
     async def asked(self, path: str) -> int:
         """Return the status of its answer; 0 while there is none."""
-        async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             try:
                 return (await client.get(self._url + path)).status_code
             except httpx.HTTPError:
@@ -54,7 +54,7 @@ class Replica(Operator):
 
     async def counted(self, pattern: str) -> float:
         """Return the sum of the metrics whose line begins so."""
-        async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             text = (await client.get(self._url + "/metrics")).text
         lines = [line for line in text.splitlines() if re.match(pattern, line)]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
@@ -100,13 +100,13 @@ async def in_mid_rollout(fleet: Fleet, node: HollowNode) -> AsyncIterator[list[i
     """Enter with one of three workers changed; on leaving all are, under strictly rising epochs."""
     node.choose = lambda _: SLOW
     await fleet.create(weightVersion="step-1", replicas=3, rollout={"maxUnavailable": 1})
-    await fleet.synced(60)
+    await fleet.synced()
     epochs: list[int] = []
     async with fleet.writes() as writes:
         await fleet.patch(weightVersion="step-2")
         await until(lambda: _one_is_at(node, "step-2"))
         yield epochs
-        status = await fleet.synced(60)
+        status = await fleet.synced()
     epochs += [written["status"]["epoch"] for written in writes]
     assert status["serving"] == "step-2"
     assert status["rollout"]["id"] == 2
@@ -151,7 +151,7 @@ async def test_a_leader_that_was_frozen_past_its_lease_sends_nothing(
 ) -> None:
     leader, other = replicas
     await fleet.create(weightVersion="step-1", rollout={"maxUnavailable": 1})
-    await fleet.synced(60)
+    await fleet.synced()
     for pod in node.pods.values():
         pod.worker.engine.behaviour = Behaviour(reload_s=2.0)
     await fleet.patch(weightVersion="step-2")

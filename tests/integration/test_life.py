@@ -68,14 +68,14 @@ async def test_an_operator_killed_in_mid_rollout_is_taken_over_from_by_the_next(
 ) -> None:
     node.choose = lambda _: {"behaviour": Behaviour(reload_s=1.0)}
     await fleet.create(weightVersion="step-1", replicas=3, rollout={"maxUnavailable": 1})
-    await fleet.synced(60)
+    await fleet.synced()
     await fleet.patch(weightVersion="step-2")
     await until(lambda: _some_worker_is_at(node, "step-2"))
 
     operator.kill()
     await asyncio.sleep(0.5)
     operator.start()
-    status = await fleet.synced(60)
+    status = await fleet.synced()
 
     assert status["serving"] == "step-2"
     assert status["rollout"]["id"] == 2
@@ -146,12 +146,12 @@ async def test_a_newer_version_supersedes_the_one_under_way(
 ) -> None:
     node.choose = lambda _: {"behaviour": Behaviour(reload_s=1.5)}
     await fleet.create(weightVersion="step-1", replicas=3, rollout={"maxUnavailable": 1})
-    await fleet.synced(60)
+    await fleet.synced()
 
     await fleet.patch(weightVersion="step-2")
     await until(lambda: _is_changing(fleet))
     await fleet.patch(weightVersion="step-3")
-    status = await fleet.synced(60)
+    status = await fleet.synced()
 
     assert status["serving"] == "step-3"
     await fleet.told("RolloutSuperseded")
@@ -175,7 +175,7 @@ async def test_a_checkpoint_that_becomes_complete_is_taken_up(
     assert await fleet.condition("Stalled") == {}
 
     marker.touch()
-    assert (await fleet.synced(20))["serving"] == "step-4"
+    assert (await fleet.synced())["serving"] == "step-4"
 
 
 async def _is_awaited(fleet: Fleet) -> bool:
@@ -283,8 +283,8 @@ async def test_a_pod_that_lost_a_label_is_named_until_it_has_it_again(
     )
 
     kubectl(plane, *label, restored)
-    await until(lambda: _is_unstalled(fleet), 30, fleet.describe)
-    await until(lambda: _counts(fleet, 2), 30, fleet.describe)
+    await until(lambda: _is_unstalled(fleet), describe=fleet.describe)
+    await until(lambda: _counts(fleet, 2), describe=fleet.describe)
     assert (await fleet.pods())["qwen-0"]["metadata"]["uid"] == uid
 
 
@@ -317,7 +317,7 @@ async def test_a_pod_that_fails_at_once_is_replaced_at_growing_intervals(
     assert len(node.refused) == 5
 
     node.refuses = lambda _: None
-    assert (await fleet.synced(20))["readyReplicas"] == 2
+    assert (await fleet.synced())["readyReplicas"] == 2
 
 
 async def _are_refused(node: HollowNode, count: int) -> bool:
@@ -331,8 +331,8 @@ async def test_a_sidecar_that_never_answers_is_named_and_nothing_more_is_written
     await fleet.create(weightVersion="step-1")
 
     # It is given 30 s.
-    await until(lambda: _is_unreachable(fleet, 1), 60, fleet.describe)
-    await until(lambda: _counts(fleet, 1), 30, fleet.describe)
+    await until(lambda: _is_unreachable(fleet, 1), describe=fleet.describe)
+    await until(lambda: _counts(fleet, 1), describe=fleet.describe)
     silent = (await fleet.status())["workers"][1]
     ready = await fleet.condition("Ready")
 

@@ -6,7 +6,6 @@ from tests.model import configs
 from tests.model.__main__ import run
 
 
-@pytest.mark.timeout(300)
 def test_no_fault_breaks_a_promise_or_keeps_a_fleet_from_its_goal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -81,12 +81,12 @@ async def test_a_namespace_that_was_deleted_keeps_no_other_from_being_driven(
     bound.start()
 
     await fleet.create(weightVersion="step-1", replicas=1)
-    await fleet.synced(40)
+    await fleet.synced()
 
     # It comes back, and with it the role: nobody has to restart the operator.
     kubectl(plane, "create", "namespace", other)
     kubectl(plane, "apply", "-f", "-", stdin=roles)
     there = Fleet(kube, other)
     await there.create(replicas=0)
-    await there.synced(40)
+    await there.synced()
     assert not await bound.has_ended()

@@ -21,17 +21,17 @@ pytestmark = pytest.mark.integration
 async def begun(fleet: Fleet, *, replicas: int = 3, **rollout: Any) -> None:
     """Create a fleet that serves step-1."""
     await fleet.create(weightVersion="step-1", replicas=replicas, rollout=rollout)
-    await fleet.synced(60)
+    await fleet.synced()
 
 
-async def phase(fleet: Fleet, wanted: str, timeout_s: float = 30) -> dict[str, Any]:
+async def phase(fleet: Fleet, wanted: str) -> dict[str, Any]:
     """Wait until the newest rollout is in a phase; return the status."""
 
     async def is_there() -> bool:
         status = await fleet.status()
         return str((status.get("rollout") or {}).get("phase")) == wanted
 
-    await until(is_there, timeout_s, fleet.describe)
+    await until(is_there, describe=fleet.describe)
     return await fleet.status()
 
 
@@ -113,7 +113,7 @@ async def test_a_barrier_that_lost_its_operator_between_pause_and_load_goes_thro
 
     operator.kill()
     operator.start()
-    status = await fleet.synced(60)
+    status = await fleet.synced()
 
     assert status["serving"] == "step-2"
     assert status["rollout"]["id"] == 2
@@ -129,7 +129,7 @@ async def test_a_barrier_whose_version_leaves_the_spec_leaves_nobody_paused(
 
     await fleet.patch(weightVersion=None)
     # Long before their time to live is over.
-    await until(lambda: _all_open(node), 15, fleet.describe)
+    await until(lambda: _all_open(node), 60, fleet.describe)
 
     assert (await proved(node))["qwen-0"] == "step-2"
 
@@ -175,7 +175,7 @@ async def test_a_barrier_waits_for_one_that_fell_back_to_the_old_version_on_the_
         await until(lambda: _is_in(node, "qwen-0", Stage.OPEN))
         await asyncio.sleep(2)
         node.worker("qwen-0").engine.behaviour = Behaviour()
-        status = await fleet.synced(60)
+        status = await fleet.synced()
 
     assert status["rollout"]["id"] == 2
     assert {len(one) for one in seen} == {0, 1}
@@ -218,7 +218,7 @@ async def test_a_canary_is_held_for_its_time(
     await phase(fleet, "CanaryHold")
     status = await fleet.synced()
 
-    assert 2 <= status["rollout"]["heldSeconds"] <= 8
+    assert 2 <= status["rollout"]["heldSeconds"] <= 30
 
 
 async def test_a_canary_that_fails_pauses_nobody_else(

@@ -25,7 +25,7 @@ class Replica(Operator):
         super().__init__(plane, log, namespace, RLFLEET_FLEETS_PORT=str(port), **names)
 
     async def is_listening(self) -> bool:
-        async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             try:
                 return (await client.get(self.url)).status_code == 401
             except httpx.HTTPError:

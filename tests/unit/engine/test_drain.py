@@ -22,7 +22,7 @@ async def test_it_waits_until_nobody_is_answered_any_more(engine: FakeEngine) ->
     await listener.start()
     with engine.gate.passing():
         waiting = asyncio.create_task(
-            asyncio.to_thread(drain.drain, "127.0.0.1", listener.port, 5, withdrawn_s=0)
+            asyncio.to_thread(drain.drain, "127.0.0.1", listener.port, 60, withdrawn_s=0)
         )
         done, _ = await asyncio.wait([waiting], timeout=0.1)
         assert not done

@@ -54,7 +54,7 @@ class Probes:
         self.client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
     async def probe(self) -> tuple[int, bytes]:
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(30):
             reply = await self.client.get("/liveness")
         return reply.status_code, reply.content
 

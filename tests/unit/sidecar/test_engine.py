@@ -62,7 +62,7 @@ async def test_an_engine_that_says_nothing_is_not_alive_and_is_not_waited_for() 
     async with Engine(url) as engine:
         begun = time.monotonic()
         assert not await engine.is_alive(SOON_S)
-        assert time.monotonic() - begun < SOON_S * 5
+        assert time.monotonic() - begun < 10
         server.close()
         for writer in held:
             writer.close()
