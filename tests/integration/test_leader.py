@@ -4,6 +4,7 @@ import asyncio
 import re
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
