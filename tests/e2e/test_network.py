@@ -1,8 +1,11 @@
 """What the network can reach of a worker: of every route that the running engine has."""
 
 import asyncio
+import contextlib
+import http.client
 import json
 import re
+import time
 from collections.abc import Iterable
 
 import httpx
@@ -65,19 +68,19 @@ def test_every_route_of_the_engine_is_a_data_route_or_not_there(
 ) -> None:
     hidden = {path for path in table if DATA.fullmatch(path) is None} | set(NOT_IN_THE_TABLE)
 
-    with httpx.Client(base_url=f"http://{address(fleet)}:8000", timeout=30) as http:
+    with httpx.Client(base_url=f"http://{address(fleet)}:8000", timeout=30) as client:
         shown = {
             (method, path): reply.status_code
             for path in sorted(hidden)
             for method in table.get(path, set()) | set(METHODS)
-            if not is_unknown(reply := http.request(method, path))
+            if not is_unknown(reply := client.request(method, path))
         }
         missing = {
-            (method, path): http.request(method, path).text
+            (method, path): client.request(method, path).text
             for path in sorted(set(table) - hidden)
             for method in table[path]
             # With no body: vLLM refuses it, and nothing is computed.
-            if is_unknown(http.request(method, path))
+            if is_unknown(client.request(method, path))
         }
 
     assert shown == {}
@@ -118,6 +121,17 @@ def test_data_routes_are_there(fleet: Fleet) -> None:
     body = {"model": "qwen", "messages": [{"role": "user", "content": "one"}], "max_tokens": 4}
     reply = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
     assert (reply.status_code, reply.headers[api.VERSION_HEADER]) == (200, "step-0")
+
+
+def test_a_connection_that_lay_idle_for_long_is_still_there(fleet: Fleet) -> None:
+    connection = http.client.HTTPConnection(address(fleet), 8000, timeout=60)
+    with contextlib.closing(connection):
+        for idle_s in (7, 0):
+            connection.request("GET", "/v1/models")
+            assert connection.getresponse().read()
+            used = connection.sock
+            time.sleep(idle_s)
+        assert connection.sock is used
 
 
 @pytest.mark.parametrize("path", [api.STATE_PATH, api.RESUME_PATH, "/", "/nowhere"])

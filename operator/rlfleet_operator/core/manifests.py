@@ -145,6 +145,9 @@ def _engine(fleet: Fleet, defaults: Defaults) -> Manifest:
             {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
             # Opens vLLM's control routes; the extension shows them to loopback only.
             {"name": "VLLM_SERVER_DEV_MODE", "value": "1"},
+            # After vLLM's 5 s a busy server closes connections whose next request it has not read
+            # yet, and an idle one those on which it is on its way: clients close theirs earlier.
+            {"name": "VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "value": "3600"},
             *({"name": e.name, "value": e.value} for e in engine.extra_env),
         ],
         "ports": [{"name": "http", "containerPort": api.ENGINE_PORT, "protocol": "TCP"}],
