@@ -176,7 +176,9 @@ class HollowNode:
         while self.pods.get(pod.name) is pod:
             await asyncio.sleep(self._probe_s)
             is_ready = await self._is_ready(pod)
-            if is_ready != pod.is_ready or self._gate_changed(pod):
+            # One that left meanwhile must not write its address over its successor's.
+            is_here = self.pods.get(pod.name) is pod
+            if is_here and (is_ready != pod.is_ready or self._gate_changed(pod)):
                 pod.is_ready = is_ready
                 await self._write(pod)
 
