@@ -76,6 +76,9 @@ def _batch(
         return []
     if is_held(world) or is_blocked(world, rollout):
         return []
+    if any(w.stage is Stage.DOUBT and w.is_busy for w in world.desired):
+        # It takes no traffic any more, and what it will say may speak against the version.
+        return []
     spec, out = world.fleet.spec, sum(map(_is_out, world.desired))
     room = budget.left(budget.resolve(spec.rollout.max_unavailable, spec.replicas), out)
     is_open_to_all = is_promoted(world)

@@ -7,9 +7,11 @@ import pytest
 
 from rlfleet_contract.models import Running, Stage, Verb
 from rlfleet_contract.problems import Code
+from rlfleet_operator.core.actions import Update
 from rlfleet_operator.core.current import current
 from rlfleet_operator.core.failure import stop
 from rlfleet_operator.core.goals import goal_of
+from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout import Outcome, Rollout, served
 from rlfleet_operator.core.world import Worker, World
 from tests.workers import problem, recorded, worker, world
@@ -237,3 +239,21 @@ def test_while_a_trainer_drives_only_late_joiners_are_brought_along(
     workers: list[Worker], expected: str | None
 ) -> None:
     assert joining(world(*workers, weightVersion=None)) == expected
+
+
+# --- who is taken out next ----------------------------------------------------------------------
+
+
+def test_nobody_is_taken_out_while_one_that_failed_has_not_told_why() -> None:
+    """Its stage says so up to seconds before its failure does, and its mark is gone by then."""
+    running = Running(verb=Verb.RELOAD, operation="rollout-1", version="step-2")
+    asked = {"weightVersion": "step-2", "status": recorded("step-2", "Reloading")}
+    ready = worker(1, prepared="step-2")
+    silent = worker(0, Stage.DOUBT, prepared="step-2", running=running)
+
+    assert _updated(world(silent, ready, **asked)) == []
+    assert _updated(world(worker(0, proved="step-2"), ready, **asked)) == ["qwen-1"]
+
+
+def _updated(seen: World) -> list[str]:
+    return [a.worker for a in plan(seen).actions if isinstance(a, Update)]
