@@ -247,7 +247,10 @@ def test_while_a_trainer_drives_only_late_joiners_are_brought_along(
 def test_nobody_is_taken_out_while_one_that_failed_has_not_told_why() -> None:
     """Its stage says so up to seconds before its failure does, and its mark is gone by then."""
     running = Running(verb=Verb.RELOAD, operation="rollout-1", version="step-2")
-    asked = {"weightVersion": "step-2", "status": recorded("step-2", "Reloading")}
+    asked: dict[str, Any] = {
+        "weightVersion": "step-2",
+        "status": recorded("step-2", "Reloading"),
+    }
     ready = worker(1, prepared="step-2")
     silent = worker(0, Stage.DOUBT, prepared="step-2", running=running)
 
