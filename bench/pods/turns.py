@@ -24,7 +24,6 @@ _PROMPT = list(range(300, 364))
 _TEXT = "the quick brown fox jumps over the lazy dog while the learning rate decides the stride"
 _MESSAGES = [{"role": "user", "content": _TEXT}]
 _DONE = b"data: [DONE]"
-_CLOSED_S = 0.2
 _SPIN_S = 1.2
 """The worker that was asked before spins for a second, on the core that both have."""
 
@@ -51,28 +50,14 @@ def routes(model: str) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 async def ask(http: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> float:
-    """Send one request; return how long it took until its last byte, in seconds.
-
-    It is sent again if the server closed the idle connection while it was on its way.
-    """
+    """Send one request; return how long it took until its last byte, in seconds."""
     begun = time.perf_counter()
-    try:
-        status, content = await _answer(http, path, body)
-    except aiohttp.ServerDisconnectedError:
-        # A machine that stood still for long has all of them closed: see that first.
-        await asyncio.sleep(_CLOSED_S)
-        status, content = await _answer(http, path, body)
-    took = time.perf_counter() - begun
-    if status != 200 or (body.get("stream") and _DONE not in content):
-        raise RuntimeError(f"{path} answered {status} {content[-500:]!r}")
-    return took
-
-
-async def _answer(
-    http: aiohttp.ClientSession, path: str, body: dict[str, Any]
-) -> tuple[int, bytes]:
     async with http.post(path, json=body) as reply:
-        return reply.status, await reply.read()
+        content = await reply.read()
+    took = time.perf_counter() - begun
+    if reply.status != 200 or (body.get("stream") and _DONE not in content):
+        raise RuntimeError(f"{path} answered {reply.status} {content[-500:]!r}")
+    return took
 
 
 async def block(
