@@ -95,3 +95,11 @@ async def ended(worker: Worker, stage: Stage) -> tuple[WorkerReport, float]:
 async def subject(fake: Worker, weights: Path) -> AsyncIterator[Subject]:
     async with fake.client() as admin, client_of(fake.engine_url) as engine:
         yield Subject(admin, engine, "fake", Versions(), str(weights))
+
+
+@pytest.fixture
+async def served(subject: Subject, fake: Worker, weights: Path) -> Subject:
+    """A worker that serves the first version, and a trainer that would send the second."""
+    await subject.serve(subject.versions.first)
+    fake.engine.transfer.arriving = weights / subject.versions.second
+    return subject
