@@ -1,7 +1,7 @@
 """Chat completions whose conversation keeps the ids that it was made with.
 
-vLLM renders the messages by its own route, which answers where --enable-scale-out is
-given, and the repaired prompt goes on as one that is given in ids.
+vLLM renders the messages by its own route, which --no-enable-scale-out closes, and the
+repaired prompt goes on as one that is given in ids.
 """
 
 from rlfleet_engine import chat, prefix, prompt_ids

@@ -74,9 +74,7 @@ async def subject(shell: Shell, trainer: Trainer) -> AsyncIterator[Subject]:
         "replicas: 2", "replicas: 1"
     )
     # Replies say then how much of a prompt the cache had.
-    text = text.replace(
-        "--enable-scale-out]", "--enable-scale-out, --enable-prompt-tokens-details]"
-    )
+    text = text.replace("bfloat16]", "bfloat16, --enable-prompt-tokens-details]")
     assert "details" in text
     shell.kubectl("apply", "-f", "-", stdin=text.replace("  weightVersion: step-0\n", ""))
     trainer.write(versions.incomplete, "step-1", "(d / 'STABLE').unlink()")

@@ -133,6 +133,9 @@ def _engine(fleet: Fleet, defaults: Defaults) -> Manifest:
             f"--tensor-parallel-size={engine.tensor_parallel_size}",
             "--middleware=rlfleet_engine.middleware.Extension",
             "--worker-extension-cls=rlfleet_engine.worker.ReloadExtension",
+            # Samplers that send and get token ids ask /inference/v1/generate. Whoever does not
+            # want it gives --no-enable-scale-out.
+            "--enable-scale-out",
             # The sidecar looks at its engine every second.
             "--disable-uvicorn-access-log",
             *engine.args,
