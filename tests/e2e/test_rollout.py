@@ -27,15 +27,21 @@ def test_a_change_under_load_loses_no_request_and_restarts_no_pod(fleet: Fleet, 
 
 def test_abort_ends_requests_with_a_marker_and_loses_none_silently(fleet: Fleet) -> None:
     # All go to one worker, so that it has some whenever it pauses: beside another they end
-    # together, and may all be with that one then.
-    with fleet.recorded(400, worker="qwen-0") as histories:
-        fleet.declare("step-1", rollout={"pauseMode": "Abort"})
-        fleet.wait_synced()
-    history = histories[0]
+    # together, and may all be with that one then. An engine that comes to its pause late may
+    # have answered them all: such a change shows nothing, and is made again.
+    aborted = False
+    for version in ("step-1", "step-0", "step-1"):
+        with fleet.recorded(700, worker="qwen-0") as histories:
+            fleet.declare(version, rollout={"pauseMode": "Abort"})
+            fleet.wait_synced()
+        history = histories[0]
 
-    assert not history.lost, history.lost[:3]
-    assert history.aborted
-    assert {reply.finish for reply in history.replies} <= {"length", "abort"}
+        assert not history.lost, history.lost[:3]
+        assert {reply.finish for reply in history.replies} <= {"length", "abort"}
+        aborted = bool(history.aborted)
+        if aborted:
+            break
+    assert aborted
 
 
 def test_going_back_gives_the_old_answers_again(fleet: Fleet) -> None:

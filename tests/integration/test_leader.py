@@ -96,6 +96,18 @@ async def _leads(replica: Replica) -> bool:
     return await replica.counted("rlfleet_leader ") == 1
 
 
+async def _looks(standby: Replica) -> None:
+    """Wait until it has seen the Lease: whoever comes to none at all takes it."""
+    # It looks once a second, and reads nothing else for long.
+    gets = 'rlfleet_api_requests_total{method="GET"'
+    before = await standby.counted(gets)
+
+    async def has_looked() -> bool:
+        return await standby.counted(gets) >= before + 3
+
+    await until(has_looked)
+
+
 @asynccontextmanager
 async def in_mid_rollout(fleet: Fleet, node: HollowNode) -> AsyncIterator[list[int]]:
     """Enter with one of three workers changed; on leaving all are, under strictly rising epochs."""
@@ -307,6 +319,7 @@ async def test_a_lease_that_somebody_deletes_changes_no_leader(
     replicas: tuple[Replica, Replica], kube: Kube, namespace: str
 ) -> None:
     path = lease_path(namespace, LEASE)
+    await _looks(replicas[1])
     before = await kube.get(path)
 
     await kube.delete(path, before["metadata"]["uid"])
