@@ -1,6 +1,7 @@
 """The version that each worker shall serve next."""
 
 from rlfleet_contract.api import BASE_VERSION
+from rlfleet_contract.models import Stage
 from rlfleet_operator.core.rollout import REFUSED, Rollout, served
 from rlfleet_operator.core.selection import is_canary, is_promoted, kept
 from rlfleet_operator.core.world import Worker, World
@@ -10,11 +11,20 @@ def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None
     """Return the version that this worker shall serve next; None: leave it as it is."""
     if rollout is None:
         # A trainer drives: only a worker that serves nothing is brought along.
-        return None if worker.is_open or worker.is_changing else served(world) or BASE_VERSION
+        is_left = worker.is_open or worker.is_changing
+        return None if is_left else served(world) or _first(worker)
     if rollout.is_stopped:
         is_left = worker.is_settled or worker.failed(rollout.to, rollout.operation)
         return None if is_left else rollout.fallback or None
     return _goal_in(worker, world, rollout)
+
+
+def _first(worker: Worker) -> str | None:
+    """Return what a worker shall serve when none serves anything: what its engine began with.
+
+    Not when it failed at what its trainer asked of it: nobody asked for older weights.
+    """
+    return None if worker.stage is Stage.DOUBT else BASE_VERSION
 
 
 def _goal_in(worker: Worker, world: World, rollout: Rollout) -> str | None:

@@ -214,6 +214,8 @@ def joining(seen: World) -> str | None:
     [
         ([worker(0, Stage.CLOSED), of("step-5", 1)], "step-5"),
         ([worker(0, Stage.CLOSED)], "base"),
+        ([worker(0, Stage.DOUBT), of("step-5", 1)], "step-5"),
+        ([worker(0, Stage.DOUBT), worker(1, Stage.DOUBT)], None),
         ([of("step-4"), of("step-5", 1), of("step-5", 2)], None),
         ([worker(0, Stage.LOADING), of("step-5", 1)], None),
         (
@@ -230,6 +232,8 @@ def joining(seen: World) -> str | None:
     ids=[
         "a late joiner follows most",
         "the first serves the base model",
+        "one in doubt follows most",
+        "all in doubt are their trainer's, and get no older weights",
         "who serves is left alone",
         "who changes is left alone",
         "so is who is about to",
