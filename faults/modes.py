@@ -47,6 +47,7 @@ SIDECAR = (
     Mode("reply-lost", Side.SIDECAR, "reply lost", always=True),
     Mode("duplicate", Side.SIDECAR, "request repeated"),
     Mode("delayed", Side.SIDECAR, "request delayed"),
+    Mode("late", Side.SIDECAR, "request late"),
     Mode("hang-done", Side.SIDECAR, "timeout, done"),
     Mode("hang-not-done", Side.SIDECAR, "timeout, not done"),
     Mode("malformed", Side.SIDECAR, "malformed reply"),

@@ -17,10 +17,13 @@ from rlfleet_contract import api
 from rlfleet_contract.problems import Code, Problem
 
 _DELAY_S = 1.0
+_LATE_S = 2.0
+"""After its sender gave up: it has asked by then how the worker is, and acted on that."""
 _GARBAGE_S = 1.0
 _OVERSIZE_BYTES = 64 * 2**20
 _HANGS_S = 600.0
 _JSON = {"Content-Type": "application/json"}
+_PASSED = frozenset({"authorization", "content-type"})
 
 
 class SidecarProxy:
@@ -32,6 +35,7 @@ class SidecarProxy:
         self.name_of: Callable[[str], str] = str
         self.kill: Callable[[str], Awaitable[None]]
         self._garbage_until = 0.0
+        self._late: list[asyncio.Task[None]] = []
         self._http: aiohttp.ClientSession
         self._server: asyncio.Server
         self._web: web.Server
@@ -51,6 +55,9 @@ class SidecarProxy:
     async def stop(self) -> None:
         """Listen no more."""
         self._server.close()
+        for late in self._late:
+            late.cancel()
+        await asyncio.gather(*self._late, return_exceptions=True)
         await self._web.shutdown(0.05)
         await self._http.close()
 
@@ -68,6 +75,9 @@ class SidecarProxy:
     async def _struck(
         self, mode: str | None, request: web.BaseRequest, address: str, body: bytes
     ) -> web.StreamResponse:
+        if mode == "late":
+            self._late.append(asyncio.create_task(self._bring_late(request, address, body)))
+            return _cut(request)
         instead = await self._before(mode, request, address)
         if instead is not None:
             return instead
@@ -75,6 +85,10 @@ class SidecarProxy:
         if mode == "duplicate":
             response = await self._forwarded(request, address, body)
         return await self._after(mode, request, address, response)
+
+    async def _bring_late(self, request: web.BaseRequest, address: str, body: bytes) -> None:
+        await asyncio.sleep(_LATE_S)
+        await self._forwarded(request, address, body)
 
     async def _before(
         self, mode: str | None, request: web.BaseRequest, address: str
@@ -117,7 +131,7 @@ class SidecarProxy:
         headers = {
             name: text
             for name, text in request.headers.items()
-            if name.lower() in {"authorization", "content-type"}
+            if name.lower() in _PASSED or name.lower().startswith("x-rlfleet-")
         }
         try:
             async with self._http.request(

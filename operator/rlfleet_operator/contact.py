@@ -3,7 +3,8 @@
 import asyncio
 from dataclasses import dataclass, field, replace
 
-from rlfleet_contract.models import Stage, Verb, WorkerReport
+from rlfleet_contract.fence import Place
+from rlfleet_contract.models import BESIDE, PrepareRequest, Stage, Verb, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_operator.adapters.worker import WorkerClient
 from rlfleet_operator.core.backoff import pause_s
@@ -18,6 +19,7 @@ _LOST_S = 5.0
 """The answer of a command whose worker does nothing for so long is lost."""
 PATIENCE_S = 30.0
 """A sidecar in a pod that runs and does not answer for so long is complained of."""
+_NONE = Place(0, 0)
 _IDLE: dict[str, object] = {"in_flight": 0, "paused_s": None, "expires_s": None, "epoch": None}
 """What differs from one report to the next without being news."""
 
@@ -41,8 +43,10 @@ class Contact:
     hurried: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when it shall not wait as long for the next question as it was told to."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    unanswered: Body | None = None
-    """The last command while its answer is not known."""
+    over: Place = _NONE
+    """Up to where no command may be carried out any more: it was given up, or its driver was."""
+    told: Place = _NONE
+    """Up to where the sidecar knows so."""
     outrun_by: int = 0
     """The highest epoch that the sidecar told: nothing of a lower one is sent to it."""
     answered: bool = False
@@ -59,12 +63,30 @@ class Contact:
     """What is told of it once it has not answered for a while."""
 
     @property
+    def is_fenced(self) -> bool:
+        """Whether no command that came late could make what it reported untrue."""
+        return self.told >= self.over
+
+    @property
+    def is_acquainted(self) -> bool:
+        """Whether whoever drives has its answer, or will have none."""
+        return self.answered and (self.is_fenced or not self.reachable)
+
+    @property
+    def busy_with(self) -> Verb | None:
+        """What it has been asked, or may have been asked, without an answer that counts."""
+        can_be_told = self.reachable and not self.pod.terminating
+        if self.calling in {None, *BESIDE} and can_be_told and not self.is_fenced:
+            return Verb.RELOAD
+        return self.calling
+
+    @property
     def is_at_rest(self) -> bool:
         """Whether nothing is under way that would be worth watching."""
         report = self.report
         return (
             self.reachable
-            and self.calling is None
+            and self.busy_with is None
             and report is not None
             and report.running is None
             and report.stage in {Stage.OPEN, Stage.DOUBT}
@@ -127,6 +149,16 @@ class Contact:
         """
         if self.command is None and (self.reachable or self.calling is Verb.PREPARE):
             self.calling = None
+
+    def give_up(self, command: Body) -> None:
+        """Wait for a command's answer no longer; a prepare that comes late takes nobody out."""
+        if command.fence is not None and not isinstance(command, PrepareRequest):
+            self.over = max(self.over, command.fence.place)
+
+    def tell(self, over: Place) -> bool:
+        """Note that the sidecar knows up to where commands are over; tell whether that is news."""
+        was_fenced, self.told = self.is_fenced, max(self.told, over)
+        return self.is_fenced and not was_fenced
 
     def retry_after(self, error: OperatorError) -> float:
         """Return the seconds until a command that failed may be sent again."""

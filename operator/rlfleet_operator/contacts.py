@@ -11,49 +11,20 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from rlfleet_contract.models import (
-    Verb,
-    WorkerReport,
-)
+from rlfleet_contract.fence import Place
+from rlfleet_contract.models import Verb, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.worker import WorkerClient, url_of
 from rlfleet_operator.contact import PATIENCE_S, Contact
-from rlfleet_operator.core.actions import (
-    AnyCommand,
-    Flush,
-    LoadAdapter,
-    Pause,
-    Prepare,
-    Resume,
-    UnloadAdapter,
-    Update,
-)
+from rlfleet_operator.core.actions import AnyCommand, Prepare
 from rlfleet_operator.core.world import Pod, Worker
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.resource_rollout import RolloutSpec
-from rlfleet_operator.wire import HIGHEST_EPOCH, Numbers, Taken, body_of
+from rlfleet_operator.wire import DONE, HIGHEST_EPOCH, VERBS, Body, Numbers, Taken, body_of
 
 _log = logging.getLogger(__name__)
 
-_VERBS = {
-    Prepare: Verb.PREPARE,
-    Update: Verb.RELOAD,
-    Resume: Verb.RESUME,
-    Pause: Verb.PAUSE,
-    Flush: Verb.FLUSH,
-    LoadAdapter: Verb.ADAPT,
-    UnloadAdapter: Verb.ADAPT,
-}
-_DONE = {
-    Prepare: "a worker prepared a version",
-    Update: "a worker changed its version",
-    Resume: "a worker serves what it had",
-    Pause: "a worker paused for its trainer",
-    Flush: "a worker emptied its caches",
-    LoadAdapter: "a worker loaded an adapter",
-    UnloadAdapter: "a worker unloaded an adapter",
-}
 _RESTLESS_S = 0.5
 _ASKED_PER_S = 100
 """How many of a fleet's workers that are not at rest are asked in a second: a command's answer
@@ -102,7 +73,8 @@ class Contacts:
         for name, pod in pods.items():
             if name not in self._by_name and pod.address is not None:
                 client = WorkerClient(url_of(pod.address, port), self._limit)
-                self._by_name[name] = contact = Contact(client, pod, patience_s=self._patience_s)
+                contact = Contact(client, pod, patience_s=self._patience_s, over=self._place())
+                self._by_name[name] = contact
                 contact.asking = self._spawn(contact, self._keep_asking(contact))
 
     async def close(self) -> None:
@@ -129,7 +101,7 @@ class Contacts:
             pod,
             report=contact.report,
             reachable=contact.reachable,
-            calling=contact.calling,
+            calling=contact.busy_with,
             calling_for=contact.calling_for,
             retry_at=contact.retry_at,
             silence=contact.silence,
@@ -140,9 +112,20 @@ class Contacts:
         """The highest epoch above ours that a worker has told of; 0 if none did."""
         return max((contact.outrun_by for contact in self._by_name.values()), default=0)
 
+    def lead(self, epoch: int) -> None:
+        """Begin to drive: what earlier drivers asked of a worker is over once it knows of us."""
+        for contact in self._by_name.values():
+            contact.over = Place(epoch, 0)
+            contact.hurried.set()
+
+    def _place(self) -> Place:
+        """Return up to where commands are over for whoever is met anew."""
+        taken = self._taken()
+        return Place(0, 0) if taken is None else Place(taken.epoch, self._numbers.last)
+
     def have_all_answered(self) -> bool:
-        """Tell whether every worker that can be asked was asked once."""
-        return all(c.answered or c.pod.terminating for c in self._by_name.values())
+        """Tell whether every worker that can be asked has answered whoever drives."""
+        return all(c.is_acquainted or c.pod.terminating for c in self._by_name.values())
 
     # --- questions ------------------------------------------------------------------------------
 
@@ -177,11 +160,20 @@ class Contacts:
                 self._wake()
 
     async def _ask_with(self, contact: Contact, token: str) -> None:
+        over = contact.over
         try:
-            report = await contact.client.state(token, self._sign(), self._target)
+            report = await contact.client.state(
+                token, self._sign(), self._target, None if contact.is_fenced else over
+            )
         except OperatorError as error:
-            await self._unanswered(contact, error)
+            # Where a later question was answered meanwhile, this one is no news.
+            if over >= contact.told:
+                await self._unanswered(contact, error)
         else:
+            if over < contact.told:
+                return
+            if contact.tell(over):
+                self._wake()
             self._learn(contact, report)
 
     def _interval(self, contact: Contact) -> float:
@@ -243,7 +235,7 @@ class Contacts:
         """Send a command; its answer wakes the fleet. It overtakes a prepare for something else."""
         contact, about = self._by_name.get(action.worker), (action.version, action.operation)
         taken = self._taken()
-        if contact is None or contact.calling not in {None, Verb.PREPARE}:
+        if contact is None or contact.busy_with not in {None, Verb.PREPARE}:
             return
         if taken is None or contact.outrun_by > taken.epoch:
             return
@@ -253,7 +245,7 @@ class Contacts:
             contact.command.cancel()
         if contact.calling_for != about:
             contact.calling_for, contact.failures = about, 0
-        contact.calling, contact.idle_since = _VERBS[type(action)], time.monotonic()
+        contact.calling, contact.idle_since = VERBS[type(action)], time.monotonic()
         contact.command = self._spawn(contact, self._send(contact, action, rollout, taken))
         # Of a change that takes longer the steps are worth watching.
         asyncio.get_running_loop().call_later(
@@ -264,23 +256,14 @@ class Contacts:
         self, contact: Contact, action: AnyCommand, rollout: RolloutSpec, taken: Taken
     ) -> None:
         extra = {"worker": action.worker, "version": action.version, "operation": action.operation}
-        body = self._numbers.fenced(
-            body_of(action, rollout), taken, contact.pod.uid, contact.unanswered
-        )
+        body = self._numbers.fenced(body_of(action, rollout), taken, contact.pod.uid)
         try:
-            lost, contact.unanswered = contact.unanswered, body
-            report = await contact.client.command(await self._token(), body)
-            _log.info(_DONE[type(action)], extra=extra)
+            report = await self._answer_of(contact, body)
+            _log.info(DONE[type(action)], extra=extra)
             contact.failures, contact.retry_at = 0, 0.0
-            contact.unanswered = None
-            if body is lost:
-                # The answer may be the one that was lost, and old.
-                await self._ask(contact)
-            else:
-                self._learn(contact, report)
+            self._learn(contact, report)
         except OperatorError as error:
             if isinstance(error, WorkerProblem):
-                contact.unanswered = None
                 self._heed(contact, error.problem.epoch)
             _log.warning("a command failed", extra={**extra, "error": str(error)})
             contact.retry_at = time.time() + contact.retry_after(error)
@@ -292,3 +275,13 @@ class Contacts:
                 contact.settle()
             self._count(contact)
             self._wake()
+
+    async def _answer_of(self, contact: Contact, body: Body) -> WorkerReport:
+        try:
+            return await contact.client.command(await self._token(), body)
+        except WorkerProblem:
+            raise
+        except BaseException:
+            # Lost, or waited for no longer: it may arrive, and may be under way.
+            contact.give_up(body)
+            raise

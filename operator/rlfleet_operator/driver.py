@@ -57,7 +57,7 @@ _REST_SHARE = 3.0
 _POD_BATCH = 128
 """How many pods are made, ended or marked before it is looked again whether they have to be."""
 _ACQUAINT_S = 3.0
-"""How long a new driver waits for each worker's first answer before it tells how the fleet is."""
+"""How long a new driver waits for each worker's answer, before it takes over and after."""
 
 
 class Driver:
@@ -78,15 +78,13 @@ class Driver:
         """Whether somebody wrote the object in between: it has to be read anew."""
         self._taken: Taken | None = None
         """UID of the fleet that was taken over, and its epoch then."""
-        self._is_asked = False
-        """Whether anybody asks anything of the workers."""
+        self._is_asked = False  # Whether anybody asks anything of the workers.
         self._failing_since: float | None = None
         """Since when status could not be brought up to date, by the monotonic clock."""
         self._acquainted_by = time.monotonic() + _ACQUAINT_S
         self._acting: asyncio.Task[None] | None = None
         """Writes pods for an earlier pass, beside the loop."""
-        self._is_behind = False
-        """Whether a pass since then has asked for more."""
+        self._is_behind = False  # Whether a pass since then has asked for more.
         self._replacements = Replacements()
         self._thought_s = 0.0  # For which the last pass observed and planned.
         self._contacts = Contacts(
@@ -137,7 +135,7 @@ class Driver:
         except NotLeading as error:
             extra = {"namespace": self.key[0], "fleet": self.key[1], "why": str(error)}
             _log.warning("a fleet is not driven from here any more", extra=extra)
-            # If it was a higher epoch, another process leads, whatever our clock says.
+            # By a higher epoch another process leads, whatever our clock says.
             self._services.term.end()
         except Exception as error:
             await self._abandon(error)
@@ -188,12 +186,13 @@ class Driver:
         pods = self._services.pods.owned(self.key, fleet.uid)
         self._is_asked = fleet.target is not None or fleet.pause_at(time.time()) is not None
         await self._contacts.follow(pods, self._services.settings.admin_port, fleet.target)
-        if self._taken is None and not self._is_acquainted():
+        if not self._is_acquainted():
             return self._acquainted_by - time.monotonic()
         world, step, status = self._decide(fleet, pods)
-        status = status.model_copy(update={"epoch": epoch})
+        status, taken = status.model_copy(update={"epoch": epoch}), self._taken
         write_in_s = await self._publish(world, status)
-        if self._taken == (fleet.uid, epoch):
+        # What was planned before the workers knew of this driver may be overtaken.
+        if taken == self._taken == (fleet.uid, epoch):
             self._act(fleet, step.actions)
         waits = (write_in_s, due_in_s(world), hold_left_s(world))
         return min(self._retry_in_s(), *(wait or INTERVAL_S for wait in waits))
@@ -275,7 +274,10 @@ class Driver:
         finally:
             # Not from its beginning: a slow write would stand close before the next.
             self._written_at = time.monotonic()
-        self._taken = Taken(fleet.uid, status.epoch)
+        taken = Taken(fleet.uid, status.epoch)
+        if taken != self._taken:
+            self._taken, self._acquainted_by = taken, time.monotonic() + _ACQUAINT_S
+            self._contacts.lead(taken.epoch)
         self._failing_since = None
         metrics.count_status(fleet, status)
         self.deliver(written)

@@ -1,7 +1,7 @@
 """Commands as they go to a sidecar: what is asked, by whom, and under which number. Pure.
 
-It must stay true that a number stands for one command: a new command gets a new one, and
-one whose answer was lost is sent again as it was, so that it has one effect.
+It must stay true that a number stands for one command, sent once: one whose answer was lost
+is over, and whoever asks for the same again takes a new number.
 """
 
 from dataclasses import dataclass
@@ -16,11 +16,13 @@ from rlfleet_contract.models import (
     ResumeRequest,
     Timeouts,
     UpdateRequest,
+    Verb,
 )
 from rlfleet_operator.core.actions import (
     AdapterCommand,
     AnyCommand,
     Flush,
+    LoadAdapter,
     Pause,
     Prepare,
     Resume,
@@ -33,6 +35,27 @@ from rlfleet_operator.resource_rollout import RolloutSpec
 
 HIGHEST_EPOCH = MAX_EPOCH // 2
 """No driver counts so far: a number above it was made up, and is nobody's to outdo."""
+
+VERBS = {
+    Prepare: Verb.PREPARE,
+    Update: Verb.RELOAD,
+    Resume: Verb.RESUME,
+    Pause: Verb.PAUSE,
+    Flush: Verb.FLUSH,
+    LoadAdapter: Verb.ADAPT,
+    UnloadAdapter: Verb.ADAPT,
+}
+"""What a command counts as while it is under way."""
+DONE = {
+    Prepare: "a worker prepared a version",
+    Update: "a worker changed its version",
+    Resume: "a worker serves what it had",
+    Pause: "a worker paused for its trainer",
+    Flush: "a worker emptied its caches",
+    LoadAdapter: "a worker loaded an adapter",
+    UnloadAdapter: "a worker unloaded an adapter",
+}
+"""What is logged of one that was carried out."""
 
 AdapterBody = LoadAdapterRequest | UnloadAdapterRequest
 Body = PrepareRequest | UpdateRequest | ResumeRequest | PauseRequest | FlushRequest | AdapterBody
@@ -69,18 +92,11 @@ class Numbers:
 
     last: int = 0
 
-    def fenced(self, body: Body, taken: Taken, pod: str, lost: Body | None) -> Body:
-        """Return the command with its fence; ``lost`` is the last one if its answer was lost."""
-        if lost is not None and _is_repeat(body, lost, taken):
-            return lost
+    def fenced(self, body: Body, taken: Taken, pod: str) -> Body:
+        """Return the command with its fence."""
         self.last += 1
         fence = Fence(fleet=taken.fleet, pod=pod, epoch=taken.epoch, sequence=self.last)
         return body.model_copy(update={"fence": fence})
-
-
-def _is_repeat(body: Body, lost: Body, taken: Taken) -> bool:
-    same_epoch = lost.fence is not None and lost.fence.epoch == taken.epoch
-    return same_epoch and lost.model_copy(update={"fence": None}) == body
 
 
 def body_of(action: AnyCommand, rollout: RolloutSpec) -> Body:

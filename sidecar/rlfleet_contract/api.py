@@ -62,6 +62,9 @@ driver keeps a pause from running out; one of an epoch that is over keeps nothin
 TARGET_HEADER = "x-rlfleet-target"
 """With GET state and an epoch: the version that the fleet is asked for. A worker takes no
 weights from a trainer meanwhile."""
+OVER_HEADER = "x-rlfleet-over"
+"""With GET state: EPOCH.SEQUENCE of the caller's last command that it has given up. That one
+and all before it are over: what has not arrived by then is refused, however late it comes."""
 DEFAULT_TTL_S = 120.0
 """How long a change stands still without a sign of its driver before the sidecar ends it."""
 MAX_TTL_S = 3600.0

@@ -79,6 +79,10 @@ class Verb(StrEnum):
     """Load, replace or unload an adapter; no step of a change of weights."""
 
 
+BESIDE = frozenset({Verb.PREPARE, Verb.ADAPT})
+"""What goes on while the worker serves."""
+
+
 class Timeouts(Request):
     """How long each step may take, in seconds."""
 

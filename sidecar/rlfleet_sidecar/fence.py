@@ -10,7 +10,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from rlfleet_contract.fence import Fence
+from rlfleet_contract.fence import Fence, Place
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
@@ -49,6 +49,8 @@ class Heard(BaseModel):
     epoch: int | None = None
     sequence: int = -1
     """The highest of this epoch."""
+    over: int = -1
+    """Of this epoch: up to here its driver waits for no command any more."""
     orders: tuple[Order, ...] = ()
 
     def at(self, epoch: int) -> Self:
@@ -56,6 +58,13 @@ class Heard(BaseModel):
         if self.epoch is not None and epoch <= self.epoch:
             return self
         return type(self)(epoch=epoch)
+
+    def ending(self, place: Place) -> Self:
+        """Hear that commands are over up to a place: those that have not come are too late."""
+        heard = self.at(place.epoch)
+        if place.epoch != heard.epoch or place.sequence <= heard.over:
+            return heard
+        return heard.model_copy(update={"over": place.sequence})
 
     def hearing(self, fence: Fence, digest: str) -> Self:
         """Note a command, before anything is done for it."""
@@ -65,6 +74,7 @@ class Heard(BaseModel):
         return type(self)(
             epoch=heard.epoch,
             sequence=max(heard.sequence, fence.sequence),
+            over=heard.over,
             orders=tuple(orders[-KEPT:]),
         )
 
@@ -87,7 +97,8 @@ def judge_fence(
     """Return the answer that this command had, or None if it is to be carried out or joined.
 
     One that was heard and never answered was cut off by this sidecar's death. It is carried
-    out if nothing newer was heard: the state machine goes on from where it stands.
+    out if nothing newer was heard: the state machine goes on from where it stands. One that its
+    driver has given up is carried out no more: that has acted on how this worker stood then.
 
     Raises StaleEpoch for whatever is too old, and InvalidRequest for a number twice given.
     """
@@ -106,14 +117,14 @@ def judge_fence(
         )
     if known is not None and known.answer is not None:
         return known.answer
-    if is_under_way or fence.sequence > heard.sequence:
-        return None
-    if known is not None and fence.sequence == heard.sequence:
+    is_new = fence.sequence > heard.sequence
+    is_cut_off = known is not None and fence.sequence == heard.sequence
+    if is_under_way or ((is_new or is_cut_off) and fence.sequence > heard.over):
         return None
     raise _stale(
         heard,
-        f"command {fence.sequence} of epoch {fence.epoch} came late:"
-        f" {heard.sequence} was heard already",
+        f"command {fence.sequence} of epoch {fence.epoch} came late: {heard.sequence} was heard"
+        f" already, and all are over up to {heard.over}",
     )
 
 

@@ -6,17 +6,25 @@ An answer belongs to the command, not to the caller: it is kept though nobody wa
 
 import asyncio
 from hashlib import sha256
+from typing import NamedTuple
 
-from rlfleet_contract.fence import Fence
-from rlfleet_contract.models import WorkerReport
+from rlfleet_contract.fence import Fence, Place
+from rlfleet_contract.models import BESIDE, Running, UpdateRequest, Verb, WorkerReport
 from rlfleet_contract.problems import MEANINGS
 from rlfleet_sidecar.adapters.commands import Hands, Request
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fence import Answer, demand_addressee, demand_unled, judge_fence
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.lead import Leadership
+from rlfleet_sidecar.perform import VERBS
 
 _OK = 200
+
+
+class _UnderWay(NamedTuple):
+    task: asyncio.Task[Answer]
+    change: Running | None
+    """What it counts as before it has begun; None if it leaves the worker to its clients."""
 
 
 class Fencing:
@@ -31,7 +39,7 @@ class Fencing:
         self._leadership = leadership
         self.target: str | None = None
         """The version that the fleet is asked for, as its driver said last."""
-        self._under_way: dict[tuple[int, int], asyncio.Task[Answer]] = {}
+        self._under_way: dict[Place, _UnderWay] = {}
 
     async def carry_out(self, request: Request) -> Answer:
         """Answer a command, after carrying it out if it was not answered before."""
@@ -64,26 +72,41 @@ class Fencing:
             self.target = target
             self._leadership.beat()
 
+    def end(self, place: Place) -> None:
+        """Take the word of a driver that it waits for no command up to this place any more."""
+        self._journal.over(place)
+
+    def counting(self, report: WorkerReport) -> WorkerReport:
+        """Have a report tell of a change that was heard and has not begun, too.
+
+        Before it begins it looks at its files, which may take a while; whoever took the worker
+        for one at rest meanwhile would go on to the next.
+        """
+        is_told = report.running is not None and report.running.verb not in BESIDE
+        changes = (one.change for one in self._under_way.values() if one.change is not None)
+        heard = None if is_told else next(changes, None)
+        return report if heard is None else report.model_copy(update={"running": heard})
+
     async def landed(self) -> None:
         """Wait until the answer of every command under way is written down."""
         if self._under_way:
-            await asyncio.wait(self._under_way.values())
+            await asyncio.wait([one.task for one in self._under_way.values()])
 
     async def _fenced(self, request: Request, fence: Fence) -> Answer:
         demand_addressee(fence, self._fleet, self._pod)
-        place = (fence.epoch, fence.sequence)
+        place = fence.place
         digest = sha256(request.model_dump_json().encode()).hexdigest()
-        task = self._under_way.get(place)
+        known = self._under_way.get(place)
         heard = self._journal.heard
-        answer = judge_fence(heard, fence, digest, is_under_way=task is not None)
+        answer = judge_fence(heard, fence, digest, is_under_way=known is not None)
         if answer is not None:
             return answer
-        if task is None:
+        if known is None:
             self._journal.hear(fence, digest)
             task = asyncio.create_task(self._remembered(request, fence))
-            self._under_way[place] = task
+            self._under_way[place] = known = _UnderWay(task, _change(request))
             task.add_done_callback(lambda _: self._under_way.pop(place))
-        return await asyncio.shield(task)
+        return await asyncio.shield(known.task)
 
     async def _remembered(self, request: Request, fence: Fence) -> Answer:
         answer = await self._answer(request)
@@ -100,3 +123,11 @@ class Fencing:
             status = MEANINGS[error.code].status
             return Answer(status=status, body=error.problem().model_dump_json())
         return Answer(status=_OK, body=report.model_dump_json())
+
+
+def _change(request: Request) -> Running | None:
+    """Tell what a command about weights counts as; Reload stands for an update."""
+    verb = Verb.RELOAD if isinstance(request, UpdateRequest) else VERBS.get(type(request))
+    if verb is None:
+        return None
+    return Running(verb=verb, operation=request.operation, version=request.version)

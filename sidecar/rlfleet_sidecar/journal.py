@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from rlfleet_contract.fence import Fence
+from rlfleet_contract.fence import Fence, Place
 from rlfleet_contract.models import Change, Stage
 from rlfleet_contract.problems import CHECKPOINT_CODES, Code, Problem
 from rlfleet_contract.proof import Proof
@@ -147,6 +147,10 @@ class Journal:
             return False
         return epoch == self.heard.epoch
 
+    def over(self, place: Place) -> None:
+        """Note up to where commands are over; while nothing can be written none is heard anyway."""
+        self._note(self.heard.ending(place), is_ahead=False)
+
     def hear(self, fence: Fence, digest: str) -> None:
         """Note a command before anything is done for it."""
         self._note(self.heard.hearing(fence, digest))
@@ -257,7 +261,9 @@ class Journal:
         if record == self._record and not self.is_behind:
             return
         try:
-            write_whole(self._path, record.model_dump_json(), lasting=lasting)
+            # What could not be written before may hold a new epoch.
+            is_lasting = lasting or self.is_behind
+            write_whole(self._path, record.model_dump_json(), lasting=is_lasting)
         except OSError as error:
             self._fall_behind(error)
             if is_ahead:

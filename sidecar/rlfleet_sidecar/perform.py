@@ -42,13 +42,14 @@ from rlfleet_sidecar.store import Store
 from rlfleet_sidecar.swap import Rescue, State
 
 Request = PrepareRequest | Step | UpdateRequest
-_VERBS: dict[type[Command], Verb] = {
+VERBS: dict[type[Command], Verb] = {
     PauseRequest: Verb.PAUSE,
     FlushRequest: Verb.FLUSH,
     ReloadRequest: Verb.RELOAD,
     VerifyRequest: Verb.VERIFY,
     ResumeRequest: Verb.RESUME,
 }
+"""What a command's one step counts as."""
 _CHANGING = frozenset({Stage.PAUSED, Stage.LOADING, Stage.LOADED, Stage.PROVED})
 _UPDATE = "Update"
 _RESCUE = "Rescue"
@@ -160,7 +161,7 @@ class Performer:
         """Tell the steps of a command; raises its refusal, and then nothing has happened."""
         state = self._state(request.version)
         if not isinstance(request, UpdateRequest):
-            judge(state, _VERBS[type(request)], request.version)
+            judge(state, VERBS[type(request)], request.version)
             if isinstance(request, VerifyRequest) and state.proved == request.version:
                 demand_alike(request.expected, state.proof)
             return (request,)
@@ -213,11 +214,11 @@ class Performer:
         return self.flight.key is not None
 
     def _is_due(self, command: Step) -> bool:
-        verdict = judge(self._state(command.version), _VERBS[type(command)], command.version)
+        verdict = judge(self._state(command.version), VERBS[type(command)], command.version)
         return verdict is Verdict.DO
 
     async def _do(self, command: Step) -> None:
-        verb = _VERBS[type(command)]
+        verb = VERBS[type(command)]
         self._running = Running(verb=verb, operation=command.operation, version=command.version)
         before = self._journal.state.stage
         if verb is Verb.PAUSE and self._journal.paused_s is None:
@@ -283,7 +284,7 @@ class Performer:
 def _word(request: Step | UpdateRequest) -> str:
     if isinstance(request, UpdateRequest):
         return f"{_UPDATE} through {request.through}"
-    return _VERBS[type(request)]
+    return VERBS[type(request)]
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response
 
 from rlfleet_contract import api
-from rlfleet_contract.fence import MAX_EPOCH
+from rlfleet_contract.fence import MAX_EPOCH, Place
 from rlfleet_contract.models import (
     FlushRequest,
     PauseRequest,
@@ -17,7 +17,9 @@ from rlfleet_contract.models import (
     VerifyRequest,
     WorkerReport,
 )
+from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bodies import Parsed
+from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fence import Answer
 from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.parts import part_of
@@ -39,6 +41,14 @@ async def fencing_of(request: Request) -> Fencing:
 Worker = Annotated[Fencing, Depends(fencing_of)]
 
 
+def place_of(text: str) -> Place:
+    """Read up to where commands are over. Raises InvalidRequest."""
+    try:
+        return Place.parse(text)
+    except ValueError as error:
+        raise SidecarError(Code.INVALID_REQUEST, f"{api.OVER_HEADER}: {error}") from error
+
+
 def told(answer: Answer) -> Response:
     """Give the answer that a command got."""
     return Response(answer.body, answer.status, media_type="application/json")
@@ -50,11 +60,17 @@ async def state(
     performer: Annotated[Performer, Depends(performer_of)],
     epoch: Annotated[int | None, Header(alias=api.EPOCH_HEADER, ge=0, le=MAX_EPOCH)] = None,
     target: Annotated[str | None, Header(alias=api.TARGET_HEADER, max_length=128)] = None,
+    over: Annotated[str | None, Header(alias=api.OVER_HEADER)] = None,
 ) -> WorkerReport:
-    """Tell all that the worker knows of itself; with an epoch it is a sign of its driver."""
+    """Tell all that the worker knows of itself; with an epoch it is a sign of its driver.
+
+    With ``x-rlfleet-over``, EPOCH.SEQUENCE, that driver's commands are over up to there.
+    """
+    if over is not None:
+        worker.end(place_of(over))
     if epoch is not None:
         worker.heartbeat(epoch, target)
-    return performer.report()
+    return worker.counting(performer.report())
 
 
 @router.post(api.PREPARE_PATH)

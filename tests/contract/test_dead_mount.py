@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from rlfleet_contract.adapters import LoadAdapterRequest
+from rlfleet_contract.fence import Fence
 from rlfleet_contract.models import (
     PauseRequest,
     PrepareRequest,
     ReloadRequest,
+    Running,
     Stage,
     Timeouts,
     UpdateRequest,
+    Verb,
     WorkerReport,
 )
 from rlfleet_contract.problems import Code
@@ -30,6 +33,7 @@ from rlfleet_sidecar.adapters.tend import Adapters
 from rlfleet_sidecar.checkpoint import Checkpoints
 from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.lead import Leadership
 from rlfleet_sidecar.perform import Performer
@@ -107,6 +111,7 @@ class Sidecar:
 
     performer: Performer
     hands: Hands
+    fencing: Fencing
 
 
 @pytest.fixture
@@ -127,7 +132,8 @@ async def sidecar(
     async with Engine(settings.engine_url) as engine:
         adapters = Adapters(engine, store, copies, Book(tmp_path))
         steps = Steps(settings, engine, store, journal, adapters)
-        found = Performer(steps, store, journal, Leadership(journal))
+        leadership = Leadership(journal)
+        found = Performer(steps, store, journal, leadership)
         gate = await steps.look()
         assert gate is not None
         await steps.warm_up(gate)
@@ -136,7 +142,8 @@ async def sidecar(
             await found.carry_out(PrepareRequest(operation="o", version=version))
             if version == FIRST:
                 await found.carry_out(UpdateRequest(operation="o", version=version))
-        yield Sidecar(found, Hands(found, adapters, journal))
+        hands = Hands(found, adapters, journal)
+        yield Sidecar(found, hands, Fencing("f", "p", journal, hands, leadership))
 
 
 @pytest.fixture
@@ -178,6 +185,27 @@ async def test_nobody_is_paused_for_files_that_do_not_answer(
     mount.alive.set()
     served = await performer.carry_out(UpdateRequest(operation="p", version=SECOND))
     assert served.proved == SECOND
+
+
+async def test_a_change_that_still_looks_at_its_files_is_told_as_under_way(
+    sidecar: Sidecar, performer: Performer, mount: Mount
+) -> None:
+    looks = mount.looks
+    mount.alive.clear()
+    fence = Fence(fleet="f", pod="p", epoch=1, sequence=1)
+    update = UpdateRequest(operation="p", version=SECOND, fence=fence)
+    call = asyncio.create_task(sidecar.fencing.carry_out(update))
+    async with asyncio.timeout(WAITED_S):
+        while mount.looks == looks:  # noqa: ASYNC110 - it is a thread's
+            await asyncio.sleep(0.01)
+
+    told = sidecar.fencing.counting(performer.report())
+
+    assert (told.stage, performer.report().running) == (Stage.OPEN, None)
+    assert told.running == Running(verb=Verb.RELOAD, operation="p", version=SECOND)
+    mount.alive.set()
+    assert (await call).status == 200
+    assert sidecar.fencing.counting(performer.report()).running is None
 
 
 async def test_files_that_stop_answering_within_a_pause_keep_nobody_paused(

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from rlfleet_contract import api
-from rlfleet_contract.models import Stage
+from rlfleet_contract.models import Stage, Verb
 from rlfleet_operator.contacts import Contacts
 from rlfleet_operator.core.actions import Command, Prepare, Update
 from rlfleet_operator.core.world import Worker as Known
@@ -26,16 +26,24 @@ from tests.fakes.worker import Worker
 from tests.patience import Signs, undisturbed
 
 NAME = "qwen-0"
+EARLIER = Taken("f-1", 3)
+POD = workers.pod(0, address="127.0.0.1")
 ROLLOUT = fleets.fleet().spec.rollout
 
 
 class Wire:
-    """A gateway before the sidecar that can lose its answers."""
+    """A gateway before the sidecar that can lose its answers, or bring requests late."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self.loses: str | None = None
         """The path whose answers are lost."""
+        self.deaf_to: set[str] = set()
+        """The methods of what does not arrive."""
+        self.held: asyncio.Event | None = None
+        """Until when the answers of questions that tell of nothing over are kept back."""
+        self.is_holding = False
+        self._late: list[tuple[str, bytes, dict[str, str]]] = []
         self.signs = Signs()
         """What was carried."""
         self.listener = Listener(self._carry, "127.0.0.1", 0)
@@ -43,6 +51,10 @@ class Wire:
     async def _carry(self, scope: Any, receive: Any, send: Any) -> None:
         message = await receive()
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        if scope["method"] in self.deaf_to:
+            self._late.append((scope["path"], message["body"], headers))
+            await _answer(send, 504, b"gateway timeout")
+            return
         async with self._worker.client() as client:
             request = client.request(
                 scope["method"], scope["path"], content=message["body"], headers=headers
@@ -52,8 +64,24 @@ class Wire:
         status, body = (
             (504, b"gateway timeout") if is_lost else (answer.status_code, answer.content)
         )
-        await send({"type": "http.response.start", "status": status, "headers": []})
-        await send({"type": "http.response.body", "body": body})
+        if self.held is not None and scope["method"] == "GET" and api.OVER_HEADER not in headers:
+            self.is_holding = True
+            await self.held.wait()
+        await _answer(send, status, body)
+
+    async def bring_late(self) -> list[int]:
+        """Bring the commands that did not arrive; tell what each was answered."""
+        commands = [one for one in self._late if one[0] == api.UPDATE_WEIGHTS_PATH]
+        async with self._worker.client() as client:
+            return [
+                (await client.post(path, content=body, headers=headers)).status_code
+                for path, body, headers in commands
+            ]
+
+
+async def _answer(send: Any, status: int, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": []})
+    await send({"type": "http.response.body", "body": body})
 
 
 @dataclass
@@ -63,6 +91,7 @@ class Driven:
     contacts: Contacts
     wire: Wire
     journal: Path
+    taken: Taken = EARLIER
 
     def command(self, action: Command) -> None:
         self.contacts.command(action, ROLLOUT)
@@ -91,13 +120,18 @@ async def driven(fake: Worker, subject: Subject, tmp_path: Path) -> AsyncIterato
     await subject.serve(subject.versions.first)
     wire = Wire(fake)
     await wire.listener.start()
-    taken = Taken("f-1", 3)
     contacts = Contacts(
-        asyncio.Semaphore(4), 0.1, lambda: None, token, token, lambda: taken, lambda: taken.epoch
+        asyncio.Semaphore(4),
+        0.1,
+        lambda: None,
+        token,
+        token,
+        lambda: made.taken,
+        lambda: made.taken.epoch,
     )
-    pod = workers.pod(0, address="127.0.0.1")
-    await contacts.follow({NAME: pod}, wire.listener.port)
-    yield Driven(contacts, wire, tmp_path / "pod" / "state" / "worker.json")
+    made = Driven(contacts, wire, tmp_path / "pod" / "state" / "worker.json")
+    await contacts.follow({NAME: POD}, wire.listener.port)
+    yield made
     await contacts.close()
     await wire.listener.stop()
 
@@ -115,46 +149,103 @@ async def prepared(driven: Driven, version: str) -> None:
     )
 
 
-async def test_a_command_whose_answer_was_lost_is_repeated_and_has_one_effect(
+async def test_a_command_whose_answer_was_lost_is_over_and_has_one_effect(
     fake: Worker, driven: Driven
 ) -> None:
     await prepared(driven, "step-2")
     driven.wire.loses = api.UPDATE_WEIGHTS_PATH
     driven.command(to("step-2"))
     await driven.until(lambda known: known.calling is None)
-    numbers, flushes = driven.heard, fake.engine.flushes
-    assert numbers["sequence"] == 2
+    flushes = fake.engine.flushes
+    assert (driven.heard["sequence"], driven.heard["over"]) == (2, 2)
     driven.wire.loses = None
 
     driven.command(to("step-2"))
     await driven.until(lambda known: known.calling is None)
 
-    assert driven.heard == numbers
+    assert driven.heard["sequence"] == 3
     assert fake.engine.flushes == flushes == 2
     assert driven.known.report is not None
     assert driven.known.report.proved == "step-2"
 
 
-async def test_an_old_answer_is_not_taken_for_how_the_worker_is_now(
-    fake: Worker, driven: Driven
+async def test_a_worker_counts_as_free_once_a_command_that_was_given_up_comes_too_late(
+    driven: Driven, subject: Subject
 ) -> None:
     await prepared(driven, "step-2")
-    driven.wire.loses = api.UPDATE_WEIGHTS_PATH
+    driven.wire.deaf_to = {"GET", "POST"}
+    driven.command(to("step-2"))
+    await driven.until(lambda known: not known.reachable)
+    driven.wire.deaf_to = set()
+    seen: list[Known] = []
+
+    def is_free(known: Known) -> bool:
+        seen.append(known)
+        return known.reachable and known.calling is None
+
+    await driven.until(is_free)
+
+    assert {known.calling for known in seen[:-1]} == {Verb.RELOAD}
+    assert driven.heard["over"] == 2
+    assert await driven.wire.bring_late() == [409]
+    assert (await subject.report()).proved == subject.versions.first
+
+
+async def test_whoever_is_met_anew_is_told_what_is_over(driven: Driven, subject: Subject) -> None:
+    await prepared(driven, "step-2")
+    driven.wire.deaf_to = {"GET", "POST"}
+    driven.command(to("step-2"))
+    await driven.until(lambda known: not known.reachable)
+    driven.wire.deaf_to = set()
+
+    await driven.contacts.follow({}, driven.wire.listener.port)
+    await driven.contacts.follow({NAME: POD}, driven.wire.listener.port)
+    await driven.until(lambda known: known.reachable)
+
+    assert await driven.wire.bring_late() == [409]
+    assert (await subject.report()).proved == subject.versions.first
+
+
+async def test_an_older_answer_is_not_taken_for_how_the_worker_stands_now(
+    driven: Driven, subject: Subject
+) -> None:
+    await prepared(driven, "step-2")
+    driven.wire.held = asyncio.Event()
+    await driven.until(lambda _: driven.wire.is_holding)
+    await subject.ok(api.PREPARE_PATH, subject.versions.first)
+    driven.wire.deaf_to = {"POST"}
     driven.command(to("step-2"))
     await driven.until(lambda known: known.calling is None)
-    driven.wire.loses = None
-    await fake.restart_engine()
-    await driven.until(lambda known: known.report is not None and known.report.proved is None)
-    seen: set[str | None] = set()
+    seen: list[str | None] = []
+    looked_until = asyncio.get_running_loop().time() + 1
 
-    def is_answered(known: Known) -> bool:
-        seen.add(None if known.report is None else known.report.proved)
-        return known.calling is None
+    def is_over(known: Known) -> bool:
+        seen.append(None if known.report is None else known.report.prepared)
+        return asyncio.get_running_loop().time() > looked_until
 
+    driven.wire.held.set()
+    await driven.until(is_over)
+
+    assert set(seen) == {subject.versions.first}
+
+
+async def test_an_earlier_drivers_worker_counts_as_free_once_it_knows_the_later_one(
+    driven: Driven, subject: Subject
+) -> None:
+    await prepared(driven, "step-2")
+    driven.taken = Taken("f-1", 4)
+
+    driven.contacts.lead(4)
+
+    assert driven.known.calling is Verb.RELOAD
+    assert not driven.contacts.have_all_answered()
     driven.command(to("step-2"))
-    await driven.until(is_answered)
-
-    assert seen == {None}
+    await driven.until(lambda known: known.calling is None)
+    assert driven.contacts.have_all_answered()
+    assert (driven.heard["epoch"], driven.heard["sequence"]) == (4, -1)
+    fence = {"fleet": "f-1", "pod": "p-0", "epoch": 3, "sequence": 9}
+    late = {"operation": "rollout-1", "version": "step-2", "fence": fence}
+    assert (await subject.admin.post(api.UPDATE_WEIGHTS_PATH, json=late)).status_code == 409
 
 
 async def test_a_failure_that_was_told_is_followed_by_a_new_number(

@@ -278,7 +278,7 @@ class Fleet:
         is_heard = all(known.report or not worker.exists for worker, known in pairs)
         left = self._spend(state[1], None if is_heard else Fault.SILENCE)
         if left is not None:
-            pairs = [(worker, known._replace(epoch=epoch)) for worker, known in pairs]
+            pairs = [(worker, known.led(epoch)) for worker, known in pairs]
             numbers = self.packed(declared, self._budgets.values[left], pairs)[2:]
             after = self._carried_out(numbers, decision.actions, epoch)
             what = "the new operator takes over and passes"
@@ -354,7 +354,7 @@ class Fleet:
     def demand_promises(self, state: State) -> None:
         """See that not too many clients wait, and that a bad version is kept to few."""
         workers = [self._workers.values[w] for w in state[2::2]]
-        out = sum(worker.is_out and not worker.is_stray for worker in workers)
+        out = sum(worker.is_out for worker in workers)
         if out > self.config.limit:
             raise ViolationError(
                 f"{out} workers in service are being changed, maxUnavailable is {self.config.limit}"

@@ -7,6 +7,7 @@ Sequences grow for ever, so only how a command stands to the last one is kept of
 from enum import Enum
 
 from rlfleet_contract.fence import Fence
+from rlfleet_contract.models import Verb
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fence import Answer, Heard, Order, demand_addressee, judge_fence
 from tests.model.local import Command, Local
@@ -30,7 +31,10 @@ def judged(worker: Local, command: Command) -> Verdict:
     is_under_way = is_last and worker.running is not None and not worker.is_answered
     try:
         demand_addressee(fence, _FLEET, str(worker.pod))
-        answer = judge_fence(_heard(worker), fence, _DIGEST, is_under_way=is_under_way)
+        heard = _heard(worker)
+        if command.is_over:
+            heard = heard.ending(fence.place)
+        answer = judge_fence(heard, fence, _DIGEST, is_under_way=is_under_way)
     except SidecarError:
         return Verdict.REFUSED
     return Verdict.ADMITTED if answer is None else Verdict.REPEATED
@@ -44,10 +48,21 @@ def _heard(worker: Local) -> Heard:
     return Heard(epoch=worker.epoch, sequence=LAST, orders=(last,))
 
 
+def ended(worker: Local, epoch: int) -> Local:
+    """Tell it that this driver's changes are over: what is on its way still comes too late."""
+    mail = tuple(
+        m._replace(is_over=m.place > 0) if m.epoch == epoch and m.what != Verb.PREPARE else m
+        for m in worker.mail
+    )
+    return worker._replace(mail=mail, epoch=max(worker.epoch, epoch))
+
+
 def noted(worker: Local, command: Command) -> Local:
     """Note a command that is taken, and how what is on its way stands to it."""
     mail = tuple(
-        m._replace(place=0) if m.epoch == command.epoch and m.place < LATER else m
+        m._replace(place=0, is_over=False)
+        if m.epoch == command.epoch and (m.place < LATER or m.is_over)
+        else m
         for m in worker.mail
     )
     epoch = max(worker.epoch, command.epoch)

@@ -66,6 +66,8 @@ class Command(NamedTuple):
     """UID of the pod that is meant."""
     place: int = 2
     """Its sequence next to the worker's last: 2 later, 1 that very one, 0 an earlier one."""
+    is_over: bool = False
+    """Whether the worker knows that its driver waits for it no more."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -123,8 +125,6 @@ class Local(NamedTuple):
     """Commands that arrive a second time, or of a driver that is gone."""
     is_overdue: bool = False
     """Whether its gate has been closed for a change for longer than a pause may take."""
-    is_stray: bool = False
-    """Whether the command under way was no longer its sender's will when it arrived."""
     at_risk: str = ""
     """The operation under which it was taken out of service for a version that is bad."""
     harmed_by: str = ""

@@ -82,14 +82,20 @@ class Known(NamedTuple):
     """No answer will come, and nobody could be asked how the worker stands."""
     epoch: int = 0
     """The epoch under which the operator drives; 0 before it has taken the fleet over."""
+    is_strange: bool = False
+    """Whether it has not answered since then: an earlier driver's command may come first."""
     answer: tuple[bool, View] | None = None
     """The answer on its way: whether it is good, and the report in it."""
+
+    def led(self, epoch: int) -> "Known":
+        """Tell what is known once the operator drives under this epoch."""
+        return self._replace(epoch=epoch, is_strange=self.report is not None)
 
     @property
     def verb(self) -> Verb | None:
         """What it is asking, in the words of the planner."""
         if self.calling is None:
-            return None
+            return Verb.RELOAD if self.is_strange and self.is_reachable else None
         return Verb.RELOAD if self.calling.what == UPDATE else Verb(self.calling.what)
 
     def __str__(self) -> str:

@@ -52,17 +52,10 @@ class Change(NamedTuple):
 
 def changes(worker: Local, known: Known, fates: Fates) -> Iterator[Change]:
     """Tell all that can happen next between the operator and this worker."""
-    for change in map(_unstrayed, _every(worker, known, fates)):
+    for change in _every(worker, known, fates):
         if (change.worker, change.known) != (worker, known):
             demand_sound(change.worker, fates)
             yield change
-
-
-def _unstrayed(change: Change) -> Change:
-    """Forget that a command was a stray one once it has ended."""
-    if change.worker.running is not None or not change.worker.is_stray:
-        return change
-    return change._replace(worker=change.worker._replace(is_stray=False))
 
 
 def _every(worker: Local, known: Known, fates: Fates) -> Iterator[Change]:
@@ -79,9 +72,11 @@ def _every(worker: Local, known: Known, fates: Fates) -> Iterator[Change]:
 
 
 def _hearing(worker: Local, known: Known) -> Iterator[Change]:
-    # A question is a sign of life of its driver, and tells the worker its epoch.
+    # A question tells the worker its driver's epoch, and which commands that has given up.
     worker = worker._replace(epoch=max(worker.epoch, known.epoch))
-    heard = known._replace(report=view_of(worker), is_reachable=True)
+    if known.calling is None or known.is_in_vain:
+        worker = fence.ended(worker, known.epoch)
+    heard = known._replace(report=view_of(worker), is_reachable=True, is_strange=False)
     if known.is_in_vain:
         heard = heard._replace(calling=None, is_in_vain=False)
     yield Change("its report is read", None, worker, heard)
@@ -106,7 +101,8 @@ def _calling(worker: Local, known: Known) -> Iterator[Change]:
         is_good, report = known.answer
         if is_good:
             asked = asked._replace(report=report, waits=False)
-        yield Change("the answer arrives", None, worker, asked)
+        after = worker if is_good else fence.ended(worker, known.epoch)
+        yield Change("the answer arrives", None, after, asked)
     elif not known.is_delivered:
         after, answer = delivered(worker, command)
         told = known._replace(is_delivered=True)
@@ -116,11 +112,13 @@ def _calling(worker: Local, known: Known) -> Iterator[Change]:
         again = after._replace(mail=_sorted(*after.mail, command._replace(place=1)))
         yield Change(f"{command} arrives and is kept for later", Fault.TWICE, again, told)
         late = worker._replace(mail=_sorted(*worker.mail, command))
-        yield Change(f"{command} is late, the caller asks", Fault.LOST, late, asked)
+        ended = fence.ended(late, known.epoch)
+        yield Change(f"{command} is late, the caller asks", Fault.LOST, ended, asked)
         yield Change(f"{command} is late, the caller asks in vain", Fault.LOST, late, deaf)
     if known.is_delivered:
         asked = given_up._replace(report=view_of(worker), is_reachable=True)
-        yield Change("the answer is lost, the caller asks", Fault.LOST, worker, asked)
+        ended = fence.ended(worker, known.epoch)
+        yield Change("the answer is lost, the caller asks", Fault.LOST, ended, asked)
         yield Change("the answer is lost, the caller asks in vain", Fault.LOST, worker, deaf)
 
 
@@ -147,8 +145,6 @@ def _mail(worker: Local, known: Known) -> Iterator[Change]:
     for place, command in enumerate(worker.mail):
         rest = worker.mail[:place] + worker.mail[place + 1 :]
         after, _ = delivered(worker._replace(mail=rest), command)
-        if after.running is not None and worker.running is None:
-            after = after._replace(is_stray=True)
         yield Change(f"{command} arrives late or again", None, after, known, is_free=False)
 
 

@@ -146,7 +146,7 @@ def _risked(worker: Local, command: Command, fates: Fates) -> Local:
     fate = fates[command.version]
     if fate is Fate.REFUSED:
         raise ViolationError(f"a worker is paused for {command.version}, which is refused")
-    if fate is Fate.GOOD or not worker.is_ready or worker.is_stray:
+    if fate is Fate.GOOD or not worker.is_ready:
         return worker
     return worker._replace(at_risk=command.operation)
 

@@ -1,11 +1,11 @@
-"""Which number a command gets, and when it is the one before."""
+"""Which number a command gets, and which epoch a driver."""
 
 from typing import Any
 
 import pytest
 
 from rlfleet_contract.fence import MAX_EPOCH
-from rlfleet_contract.models import PrepareRequest, UpdateRequest, Verb
+from rlfleet_contract.models import PrepareRequest, Verb
 from rlfleet_operator.core.actions import Prepare, Resume, Update
 from rlfleet_operator.errors import NotLeading
 from rlfleet_operator.wire import Numbers, Taken, body_of, epoch_for
@@ -56,7 +56,7 @@ def test_whoever_sees_a_later_driver_is_none_any_more() -> None:
 
 
 def test_a_fence_says_who_sends_what_to_whom() -> None:
-    made = Numbers().fenced(prepare(), TAKEN, "pod-uid", None)
+    made = Numbers().fenced(prepare(), TAKEN, "pod-uid")
 
     assert made.fence is not None
     assert made.fence.model_dump() == {
@@ -70,36 +70,9 @@ def test_a_fence_says_who_sends_what_to_whom() -> None:
 
 def test_each_command_gets_a_number_of_its_own_whichever_worker_it_goes_to() -> None:
     numbers = Numbers()
-    made = [numbers.fenced(prepare(), TAKEN, pod, None) for pod in ("p", "q", "p")]
+    made = [numbers.fenced(prepare(), TAKEN, pod) for pod in ("p", "q", "p")]
 
     assert [one.fence and one.fence.sequence for one in made] == [1, 2, 3]
-
-
-def test_a_command_whose_answer_was_lost_is_sent_as_it_was() -> None:
-    numbers = Numbers()
-    lost = numbers.fenced(prepare(), TAKEN, "p", None)
-
-    assert numbers.fenced(prepare(), TAKEN, "p", lost) is lost
-
-
-@pytest.mark.parametrize(
-    ("body", "taken"),
-    [
-        (prepare(version="step-2"), TAKEN),
-        (prepare(timeout_s=7), TAKEN),
-        (UpdateRequest(operation="rollout-1", version="step-1"), TAKEN),
-        (prepare(), Taken("fleet-uid", 4)),
-    ],
-    ids=["another version", "other words", "another verb", "another epoch"],
-)
-def test_anything_else_is_a_new_command(body: Any, taken: Taken) -> None:
-    numbers = Numbers()
-    lost = numbers.fenced(prepare(), TAKEN, "p", None)
-
-    made = numbers.fenced(body, taken, "p", lost)
-
-    assert made.fence is not None
-    assert (made.fence.epoch, made.fence.sequence) == (taken.epoch, 2)
 
 
 def test_each_action_has_its_body() -> None:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from rlfleet_contract import api
 from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.fence import Place
 from rlfleet_contract.models import (
     Command,
     FlushRequest,
@@ -76,15 +77,22 @@ class WorkerClient:
         await self._http.aclose()
 
     async def state(
-        self, token: str, epoch: int | None = None, target: str | None = None
+        self,
+        token: str,
+        epoch: int | None = None,
+        target: str | None = None,
+        over: Place | None = None,
     ) -> WorkerReport:
         """Ask how the worker is; with an epoch it is a sign of life of whoever drives it.
 
-        Such a sign tells the version that the fleet is asked for, too.
+        Such a sign tells the version that the fleet is asked for, too. Commands up to the place
+        ``over`` that have not arrived are refused from then on: what is told is not overtaken.
         """
         headers = {} if epoch is None else {api.EPOCH_HEADER: str(epoch)}
         if target is not None:
             headers[api.TARGET_HEADER] = target
+        if over is not None:
+            headers[api.OVER_HEADER] = str(over)
         async with self._limit:
             return await self._send("state", "GET", api.STATE_PATH, token, _STATE_S, **headers)
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from rlfleet_contract.models import Stage, Verb, WorkerReport
+from rlfleet_contract.models import BESIDE, Stage, Verb, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Proof
 from rlfleet_operator.core import peers
@@ -30,8 +30,6 @@ RUNNING = "Running"
 """The phase of a pod whose containers run."""
 
 Raw = Mapping[str, Any]
-_BESIDE = frozenset({Verb.PREPARE, Verb.ADAPT})
-"""What goes on while a worker serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +150,10 @@ class Worker:
     @property
     def is_changing(self) -> bool:
         """Whether a change of weights has begun and not ended, whoever asked for it."""
-        if self.calling not in {None, *_BESIDE}:
+        if self.calling not in {None, *BESIDE}:
             return True
         running = self.report.running if self.is_live and self.report else None
-        return (running is not None and running.verb not in _BESIDE) or self.stage in {
+        return (running is not None and running.verb not in BESIDE) or self.stage in {
             Stage.PAUSED,
             Stage.LOADING,
             Stage.LOADED,
@@ -166,8 +164,8 @@ class Worker:
     def is_busy(self) -> bool:
         """Whether a command is under way, ours or another's, that no newer one may overtake."""
         running = self.report.running if self.report else None
-        return self.calling not in {None, *_BESIDE} or (
-            running is not None and running.verb not in _BESIDE
+        return self.calling not in {None, *BESIDE} or (
+            running is not None and running.verb not in BESIDE
         )
 
     @property

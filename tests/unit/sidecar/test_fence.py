@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.fence import Fence
+from rlfleet_contract.fence import Fence, Place
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
@@ -38,6 +38,7 @@ HEARD = (
     .hearing(fence(3, 6), "d")
     .hearing(fence(3, 7), "d")
 )
+OVER = HEARD.ending(Place(3, 8))
 CASES = {
     "a first command": (Heard(), fence(0, 0), None),
     "a higher epoch": (HEARD, fence(4, 0), None),
@@ -48,6 +49,13 @@ CASES = {
     "an older one, cut off": (HEARD, fence(3, 6), Code.STALE_EPOCH),
     "one that was overtaken": (HEARD, fence(3, 5), Code.STALE_EPOCH),
     "one from before what is kept": (HEARD, fence(3, 1), Code.STALE_EPOCH),
+    "one that was given up and never came": (OVER, fence(3, 8), Code.STALE_EPOCH),
+    "the newest, cut off and given up": (OVER, fence(3, 7), Code.STALE_EPOCH),
+    "one that was answered and given up": (OVER, fence(3, 4), OK),
+    "the next after those that were given up": (OVER, fence(3, 9), None),
+    "one after a later driver spoke": (HEARD.ending(Place(4, 0)), fence(3, 8), Code.STALE_EPOCH),
+    "one of a later driver that spoke": (HEARD.ending(Place(4, 0)), fence(4, 1), None),
+    "an earlier driver's word is none": (HEARD.ending(Place(2, 99)), fence(3, 8), None),
 }
 
 
@@ -67,6 +75,12 @@ def test_what_is_too_old_is_told_the_highest_epoch() -> None:
 def test_a_command_under_way_is_joined_though_a_newer_one_was_heard() -> None:
     assert told(HEARD, fence(3, 6), is_under_way=True) is None
     assert told(HEARD, fence(2, 6), is_under_way=True) is Code.STALE_EPOCH
+    assert told(OVER, fence(3, 6), is_under_way=True) is None
+
+
+def test_what_is_over_stays_so_when_the_next_command_is_heard() -> None:
+    assert told(OVER.hearing(fence(3, 12), "d"), fence(3, 8)) is Code.STALE_EPOCH
+    assert OVER.ending(Place(3, 2)) == OVER
 
 
 def test_a_number_that_stands_for_two_commands_is_an_error() -> None:
