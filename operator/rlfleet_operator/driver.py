@@ -176,7 +176,7 @@ class Driver:
         if self._is_outrun:
             self.deliver(await self._services.kube.get(fleet_path(*self.key)))
             self._is_outrun = False
-        fleet = fleet_from(self._raw)
+        fleet = fleet_from(raw := self._raw)
         if fleet.deleting:
             # Somebody else's finalizer may hold it for long: no sign of ours keeps a change alive.
             await self._contacts.close()
@@ -190,7 +190,7 @@ class Driver:
             return self._acquainted_by - time.monotonic()
         world, step, status = self._decide(fleet, pods)
         status, taken = status.model_copy(update={"epoch": epoch}), self._taken
-        write_in_s = await self._publish(world, status)
+        write_in_s = await self._publish(world, status, raw)
         # What was planned before the workers knew of this driver may be overtaken.
         if taken == self._taken == (fleet.uid, epoch):
             self._act(fleet, step.actions)
@@ -257,7 +257,7 @@ class Driver:
             # Status has to tell it, and what failed once may succeed at once.
             self.wake()
 
-    async def _publish(self, world: World, status: FleetStatus) -> float:
+    async def _publish(self, world: World, status: FleetStatus, raw: Mapping[str, Any]) -> float:
         """Write the status if it says something new; return the seconds until it may be written."""
         fleet = world.fleet
         if status == fleet.status:
@@ -270,7 +270,7 @@ class Driver:
             # If the answer is lost, nobody can tell our number from another's: we take it anew.
             self._taken = None
         try:
-            written = await self._write(status)
+            written = await self._write(status, raw)
         finally:
             # Not from its beginning: a slow write would stand close before the next.
             self._written_at = time.monotonic()
@@ -285,8 +285,9 @@ class Driver:
         await execute.events(self._services.kube, fleet, events.between(fleet.status, status))
         return INTERVAL_S
 
-    async def _write(self, status: FleetStatus) -> dict[str, Any]:
-        version = self._raw["metadata"]["resourceVersion"]
+    async def _write(self, status: FleetStatus, raw: Mapping[str, Any]) -> dict[str, Any]:
+        # Over what was planned from: a newer one may have been delivered meanwhile.
+        version = raw["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "status": patch_of(status)}
         return await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
 
@@ -296,4 +297,4 @@ class Driver:
             fleet = fleet_from(self._raw)
             status = abandoned(fleet, trouble.said_of(error), time.time())
             epoch = epoch_for(fleet, self._taken, self._contacts.heard_epoch)
-            await self._write(status.model_copy(update={"epoch": epoch}))
+            await self._write(status.model_copy(update={"epoch": epoch}), self._raw)
