@@ -24,7 +24,7 @@ from rlfleet_contract import api
 from rlfleet_operator.adapters.kube import Json, Kube, core_path, fleet_path
 from rlfleet_operator.errors import Missing, OperatorError
 from tests.fakes import checkpoints
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.memory import digest_of
 from tests.hollow import Hollow, HollowNode
 

@@ -14,8 +14,8 @@ import pytest
 from rlfleet_contract.models import Stage, WorkerReport
 from tests.contract.subject import Subject, Versions, client_of
 from tests.fakes.adapters import write_adapter
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.checkpoints import spoil, write_model, write_version
-from tests.fakes.engine import Behaviour
 from tests.fakes.worker import Worker
 from tests.patience import seconds_until
 

@@ -13,7 +13,7 @@ from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code, Problem
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject, Versions, client_of
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 
 FLEET, POD = "fleet-uid", "pod-uid"

@@ -20,7 +20,7 @@ from rlfleet_operator.wire import Taken
 from tests import fleets, workers
 from tests.contract.conftest import TOKEN
 from tests.contract.subject import Subject
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.serving import Listener
 from tests.fakes.worker import Worker
 from tests.patience import Signs, undisturbed

@@ -14,7 +14,7 @@ from rlfleet_contract import api
 from rlfleet_contract.models import Stage, Verb, WorkerReport
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 from tests.model import sidecar
 from tests.model.local import UPDATE, Command, Fate, Local

@@ -24,8 +24,9 @@ from rlfleet_operator.adapters.worker import WorkerClient
 from rlfleet_operator.errors import Unreachable, WorkerProblem
 from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.settings import Settings
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.checkpoints import spoil, write_version
-from tests.fakes.engine import Behaviour, FakeEngine
+from tests.fakes.engine import FakeEngine
 
 TOKEN = "the-fleet-token"
 ENGINE_USER = 4711

@@ -11,7 +11,7 @@ import pytest
 from rlfleet_contract import api
 from rlfleet_contract.models import Stage
 from tests.contract.conftest import TOKEN, settled
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 
 ATTEMPTS = 10

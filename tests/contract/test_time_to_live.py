@@ -15,7 +15,7 @@ from rlfleet_engine import drain
 from tests.contract.conftest import ended, settled
 from tests.contract.subject import Subject
 from tests.contract.test_lies_alone import UNTIL
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 from tests.patience import Signs, seconds_until, undisturbed
 

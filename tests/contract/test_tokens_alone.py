@@ -12,7 +12,7 @@ from rlfleet_contract import api
 from tests.contract.subject import Subject
 from tests.contract.test_tokens import TOKENS, events_of, told
 from tests.contract.test_traffic import until_in_flight
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.experts import CHOSEN, LAYERS, routed
 from tests.fakes.worker import Worker
 

@@ -6,7 +6,7 @@ from rlfleet_contract.models import Stage
 from tests.contract.conftest import ended
 from tests.contract.subject import Subject
 from tests.contract.transcripts import PAUSE, Call, send, update
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 
 TTL_S = 0.6

@@ -12,7 +12,7 @@ from rlfleet_contract.problems import Code
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.contract.transcripts import PAUSE, RESUME, RUNS, play, send, serves
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 
 PAUSES = ("/pause?mode=keep", "/sleep?level=0", "/engine/pause_generation", "/pause?mode=wait")

@@ -12,8 +12,8 @@ from rlfleet_contract.problems import Code
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.contract.transcripts import PAUSE, RESUME, Call, resume_refused, send, update
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.checkpoints import write_version
-from tests.fakes.engine import Behaviour
 from tests.fakes.worker import Worker
 
 

@@ -22,7 +22,7 @@ from tests.contract.transcripts import (
     serves,
     update,
 )
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 
 DISK = {"model_path": "{weights}/step-2", "engine_rpc": "update_weights_from_path"}

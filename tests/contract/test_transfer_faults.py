@@ -20,7 +20,7 @@ from tests.contract.transcripts import (
     update,
 )
 from tests.contract.transfers import GROUP, INIT, PART, SEND, START, posted
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 from tests.patience import Signs, seconds_until, undisturbed
 

@@ -6,7 +6,7 @@ from rlfleet_contract.models import Stage
 from tests.contract.subject import Subject
 from tests.contract.transcripts import HELD, dynamo, play, send
 from tests.contract.transfers import DYNAMO_INIT, UNPAUSED, refit
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 
 from tests.contract.subject import Subject
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.checkpoints import write_version
-from tests.fakes.engine import Behaviour
 from tests.fakes.worker import Worker
 
 ANY = object()

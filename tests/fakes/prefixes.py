@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
+from tests.fakes.adapters import LoRARequest
+
 BLOCK = 16
 MAX_MODEL_LEN = 1024
 """As the engines of the end-to-end tests have it."""
@@ -85,3 +87,9 @@ def refused(message: str, param: str | None) -> dict[str, Any]:
     """Word an error as vLLM does."""
     told = {"message": message, "type": "BadRequestError", "param": param, "code": 400}
     return {"error": told}
+
+
+def salt_of(body: dict[str, Any], adapter: LoRARequest | None) -> str | None:
+    """Make one of all that vLLM's prefix cache keeps apart."""
+    salt: str | None = body.get("cache_salt")
+    return salt if adapter is None else f"{salt}/{adapter.lora_name}/{adapter.lora_path}"

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlfleet_engine.answers import Send
+from tests.fakes.asgi import send_json
 from tests.fakes.memory import SPOILT, consume, stamps_of
 
 if TYPE_CHECKING:
@@ -78,3 +80,14 @@ class Receiver:
 
 class WorkerError(Exception):
     """What a worker of the engine raises, as the API server words it."""
+
+
+async def transferred(
+    act: Callable[[dict[str, Any]], Awaitable[str]], body: dict[str, Any], send: Send
+) -> None:
+    """Answer a call of a transfer in vLLM's words."""
+    try:
+        await send_json(send, 200, {"message": await act(body)})
+    except WorkerError as error:
+        told = f"Call to collective_rpc method failed: Worker failed with error '{error}'"
+        await send_json(send, 500, {"error": {"message": told, "code": 500}})

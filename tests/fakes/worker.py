@@ -20,7 +20,8 @@ from rlfleet_contract import api
 from rlfleet_contract.models import WorkerReport
 from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.settings import Settings
-from tests.fakes.engine import Behaviour, FakeEngine
+from tests.fakes.behaviour import Behaviour
+from tests.fakes.engine import FakeEngine
 from tests.fakes.serving import Listener
 
 

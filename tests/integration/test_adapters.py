@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.fakes.adapters import write_adapter
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
 

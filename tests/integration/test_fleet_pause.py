@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from dev import apiserver
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, until
 from tests.integration.trainers import SPEC, Replica, Reply, Trainer

@@ -12,7 +12,7 @@ from dev import apiserver
 from rlfleet_operator.adapters.kube import Json, Kube, fleet_path
 from rlfleet_operator.core.trainers import record_of
 from rlfleet_operator.errors import Conflict
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, kubectl, until
 from tests.integration.trainers import SPEC, Replica, Trainer

@@ -7,7 +7,7 @@ import pytest
 
 from rlfleet_contract import api
 from rlfleet_contract.models import Stage
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
 

@@ -17,7 +17,7 @@ from rlfleet_contract import api
 from rlfleet_contract.models import Stage
 from rlfleet_operator.adapters.kube import Kube, fleet_path, lease_path
 from rlfleet_operator.errors import Missing, Refused
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
 from tests.patience import seconds_until

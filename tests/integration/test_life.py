@@ -13,7 +13,7 @@ from dev import apiserver
 from rlfleet_operator.adapters.kube import Kube, budget_path, core_path, fleet_path
 from rlfleet_operator.errors import Missing
 from tests.fakes import checkpoints
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, kubectl, until
 

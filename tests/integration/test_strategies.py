@@ -10,7 +10,7 @@ import pytest
 
 from rlfleet_contract.models import Stage
 from rlfleet_operator.adapters.kube import fleet_path
-from tests.fakes.engine import Behaviour
+from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
 from tests.patience import standstills

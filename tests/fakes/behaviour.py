@@ -1,0 +1,55 @@
+"""How a fake engine departs from an honest one."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """How an engine departs from an honest one; settable at any time."""
+
+    token_s: float = 0
+    """How long a token takes."""
+    ranks: int = 1
+    pause_s: float = 0
+    pause_fails: bool = False
+    """Answers 500 although it has paused."""
+    flush_fails: bool = False
+    """Answers 200 with success: false."""
+    reload_s: float = 0
+    reload_fails: bool = False
+    reload_keeps_old: bool = False
+    """Tells that all was installed and keeps the old weights."""
+    reload_drops_tensor: bool = False
+    """Consumes one tensor and tells so."""
+    reload_spoils_bytes: bool = False
+    """Consumes other bytes than the checkpoint's."""
+    memory_unread: bool = False
+    """Tells nothing of what stands in memory, as with a quantised model."""
+    noise: float = 0
+    """By how much the log probabilities of two equal prompts lie apart at most."""
+    dies_in_reload: bool = False
+    resume_hangs: bool = False
+    nan_logprobs: bool = False
+    routed_experts: bool = False
+    """Has experts, and was started to tell of them."""
+    wobbles: bool = False
+    """Answers the same greedy prompt differently each time."""
+    dies_in_probe: bool = False
+    core_dies: bool = False
+    """Its API server answers, and its core no more."""
+    adapter_s: float = 0
+    """How long it takes to load an adapter."""
+    adapters_off: bool = False
+    """Runs without --enable-lora."""
+    group_s: float = 0
+    """How long the forming of a group takes."""
+    group_fails: bool = False
+    """The group does not form; the engine goes on."""
+    receive_s: float = 0
+    receive_fails: bool = False
+    """A part that is sent arrives broken, in the midst of the load."""
+
+    @property
+    def logprob(self) -> float:
+        """What it tells of every token that it makes."""
+        return float("nan") if self.nan_logprobs else -0.5
