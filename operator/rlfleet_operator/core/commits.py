@@ -79,7 +79,8 @@ def _batch(
     if any(w.stage is Stage.DOUBT and w.is_busy for w in world.desired):
         # It takes no traffic any more, and what it will say may speak against the version.
         return []
-    spec, out = world.fleet.spec, sum(map(_is_out, world.desired))
+    spec = world.fleet.spec
+    out = sum(_is_out(w) or _is_being_replaced(w, world) for w in world.desired)
     room = budget.left(budget.resolve(spec.rollout.max_unavailable, spec.replicas), out)
     is_open_to_all = is_promoted(world)
     # Whoever failed to pause before comes last, so that it does not hold up the others.
@@ -101,6 +102,19 @@ def _is_out(worker: Worker) -> bool:
     if pod is None or not pod.weights_ready:
         return False
     return worker.is_changing or (pod.ready and not worker.is_live)
+
+
+def _is_being_replaced(worker: Worker, world: World) -> bool:
+    """Tell whether a worker is out because the pod template has changed, and others follow.
+
+    One that does not get on is not waited for: the next weights may be what it lacks.
+    """
+    pod = worker.pod
+    if not world.has_outdated:
+        return False
+    if pod is None or pod.terminating:
+        return True
+    return not pod.ready and pod.trouble is None and pod.engine_restarts == 0
 
 
 def _let_go(world: World, others: Sequence[Command]) -> list[Command]:

@@ -230,8 +230,7 @@ def _overdue(world: World, rollout: Rollout | None) -> Verdict | None:
 
 def _is_moving(world: World) -> bool:
     extra = len(world.workers) != len(world.desired)
-    outdated = any(w.pod and w.pod.template_hash != world.template_hash for w in world.desired)
-    return extra or outdated or any(map(_is_moved, world.desired))
+    return extra or world.has_outdated or any(map(_is_moved, world.desired))
 
 
 def _is_moved(worker: Worker) -> bool:

@@ -234,6 +234,11 @@ class World:
     @cached_property
     def votes(self) -> Mapping[str, int]:
         """How many workers serve each version."""
+    @cached_property
+    def has_outdated(self) -> bool:
+        """Whether a pod is left of a template that has changed."""
+        return any(w.pod and w.pod.template_hash != self.template_hash for w in self.desired)
+
         return Counter(w.proved for w in self.desired if w.is_settled and w.proved)
 
     @cached_property

@@ -121,6 +121,44 @@ def test_a_worker_that_may_be_in_a_change_is_charged_to_the_batch(
     assert of(Update, workers.world(unsure, serving[1], status=status, **asked)) == []
 
 
+def test_a_worker_whose_pod_ends_is_charged_to_no_batch() -> None:
+    """It may stand so for as long as its node is lost."""
+    seen = [workers.worker(n, prepared="step-2") for n in range(2)]
+    assert seen[0].pod is not None
+    ending = replace(seen[0].pod, terminating=True, ready=False)
+    lost = replace(seen[0], pod=ending, reachable=False, calling=Verb.RELOAD)
+    asked = {"weightVersion": "step-2", "rollout": {"maxUnavailable": 1}}
+
+    status = workers.recorded("step-2", "Preparing")
+    assert len(of(Update, workers.world(lost, seen[1], status=status, **asked))) == 1
+
+
+BEING_REPLACED: dict[str, tuple[dict[str, Any], int]] = {
+    "its pod is gone": ({}, 0),
+    "its pod ends": ({"terminating": True, "ready": False}, 0),
+    "its successor starts": ({"ready": False, "weights_ready": None}, 0),
+    "its successor does not get on": ({"ready": False, "weights_ready": None, "trouble": "x"}, 1),
+    "its successor restarts": ({"ready": False, "weights_ready": None, "engine_restarts": 1}, 1),
+}
+
+
+@pytest.mark.parametrize(("pod", "expected"), BEING_REPLACED.values(), ids=BEING_REPLACED)
+def test_a_worker_whose_pod_is_being_replaced_is_charged_to_the_batch(
+    pod: dict[str, Any], expected: int
+) -> None:
+    status = workers.recorded("step-2", "Preparing")
+    asked = {"weightVersion": "step-2", "rollout": {"maxUnavailable": 1}}
+    made = workers.pod(0, **pod) if pod else None
+    first = replace(workers.worker(0, Stage.DOWN), pod=made, reachable=False, report=None)
+    outdated = replace(
+        workers.worker(1, prepared="step-2"), pod=workers.pod(1, template_hash="old")
+    )
+
+    seen = workers.world(first, outdated, status=status, **asked)
+
+    assert len(of(Update, seen)) == expected
+
+
 def test_a_refused_checkpoint_pauses_nobody() -> None:
     asked = fleets.asking(rolling(), weight_version="step-2")
     seen = fleets.at_rest(asked, {"step-2": Fate.REFUSED})
