@@ -100,13 +100,25 @@ def refusal_of(world: World, rollout: Rollout | None) -> tuple[Worker, Problem] 
 
 
 def _ready(world: World) -> Verdict:
+def served_by(worker: Worker) -> str | None:
+    """Return the version that a ready worker answers with; empty if nobody knows.
+
+    One that does not answer us goes on with what it told last. None is for one in a change:
+    it answers nobody meanwhile.
+    """
+    if worker.is_live:
+        return worker.proved
+    told = worker.report.proved if worker.report else None
+    return told or ""
+
+
     wanted = world.fleet.spec.replicas
     ready = [w for w in world.desired if w.pod and w.pod.ready and not w.pod.terminating]
     if wanted == 0:
         return Verdict(READY, is_true=True, reason="ScaledToZero", message="no worker is asked for")
-    versions = sorted({w.proved for w in ready if w.proved})
+    versions = sorted({version for w in ready if (version := served_by(w)) is not None})
     if len(ready) == wanted:
-        what = " and ".join(versions) if versions else "what they have"
+        what = " and ".join(v or "an unknown version" for v in versions) or "what they have"
         return Verdict(
             READY,
             is_true=True,

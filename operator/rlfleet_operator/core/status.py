@@ -98,8 +98,8 @@ def _worst_first(worker: Worker) -> tuple[int, int]:
 
 
 def _serving(world: World) -> str:
-    versions = {w.proved for w in world.workers if _is_ready(w) and w.proved}
-    return versions.pop() if len(versions) == 1 else ""
+    versions = {conditions.served_by(w) for w in world.workers if _is_ready(w)} - {None}
+    return versions.pop() or "" if len(versions) == 1 else ""
 
 
 def _worker(worker: Worker, moment: float) -> WorkerStatus:

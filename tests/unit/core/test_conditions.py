@@ -52,6 +52,10 @@ CASES: dict[str, tuple[World, dict[str, str]]] = {
         world(worker(0), worker(1, proved="step-9"), weightVersion=None),
         {"Ready": "MixedVersions", "WeightsSynced": "Proved"},
     ),
+    "one that serves cannot be asked what": (
+        world(worker(0), replace(worker(1), reachable=False, report=None), status=DONE),
+        {"Ready": "MixedVersions", "WeightsSynced": "Behind", "Reconciling": "CatchingUp"},
+    ),
     "scaled to zero": (
         world(replicas=0, status=DONE),
         {"Ready": "ScaledToZero", "WeightsSynced": "Proved"},

@@ -80,7 +80,18 @@ GONE = Worker("qwen-2", 2)
         ([worker(0), worker(1), GONE], ("2/3", 2, 2, 0, "step-1")),
         ([], ("0/0", 0, 0, 0, "")),
     ],
-    ids=["all", "mixed", "one in doubt", "one on its way", "one ends", "one is missing", "none"],
+    ids=[
+        "all",
+        "mixed",
+        "one in doubt",
+        "one on its way",
+        "one ends",
+        "one is missing",
+        "one missed a question",
+        "one cannot be asked and serves another",
+        "one was never asked",
+        "none",
+    ],
 )
 def test_what_is_counted(workers: list[Worker], expected: tuple[Any, ...]) -> None:
     found = of(world(*workers, status=recorded("step-1", "Completed")))
