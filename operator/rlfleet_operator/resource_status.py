@@ -30,7 +30,7 @@ class RolloutStatus(Model):
     phase: str = Field(
         description="Waiting (for pods), Preparing, Pausing, Flushing, Reloading, Verifying,"
         " Resuming, Updating (between two batches), Paused, CanaryHold, Partitioned, Refused,"
-        " Completed, RolledBack, Failed or Held."
+        " Completed, RolledBack, Failed, Held or Superseded (its version left the spec)."
     )
     message: str = Field(default="", max_length=1024)
     """The first refusal or failure of `to`, in the worker's words, or why it was rolled back."""
@@ -49,7 +49,7 @@ class RolloutStatus(Model):
     held_seconds: int = 0
     """How long it was held before; does not count for the progress deadline."""
     canary_since: str | None = None
-    """Since when its canaries serve."""
+    """Since when its canaries serve without a break."""
     restart_id: str = ""
     """The rollout.restartId that it answers."""
     run_id: str = ""

@@ -276,7 +276,11 @@ def _pace(world: World, rollout: Rollout) -> tuple[str, str]:
         return "Paused", "; rollout.paused holds the next batch"
     if recorded is not None and recorded.phase == CANARY_HOLD:
         canary = canary_of(world)
-        is_manual = canary is not None and canary.promote is Promote.MANUAL
+        is_manual = (
+            canary is not None
+            and canary.promote is Promote.MANUAL
+            and canary.promoted_version != rollout.to
+        )
         way = (
             f"set rollout.canary.promotedVersion to {rollout.to}"
             if is_manual

@@ -57,8 +57,7 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
             else recorded.seconds,
             "held_since": recorded.held_since or now if is_idle else None,
             "held_seconds": recorded.held_seconds if is_idle else round(held_s),
-            "canary_since": recorded.canary_since
-            or (now if _canaries_serve(world, rollout) else None),
+            "canary_since": _canary_since(world, rollout, recorded, now),
             "timings": _timings(world, rollout) or recorded.timings,
         }
     )
@@ -66,6 +65,31 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
 
 def _begun(world: World, rollout: Rollout, now: str) -> RolloutStatus:
     # The spec's run and step are about weightVersion alone.
+def _left(world: World, known: RolloutStatus | None, now: str) -> RolloutStatus | None:
+    """Return the rollout on record; one whose version has left the spec ends with that."""
+    if known is None or known.phase in ENDED or world.fleet.target is not None:
+        return known
+    return known.model_copy(
+        update={
+            "phase": SUPERSEDED,
+            "message": "nobody asks for its version any more",
+            "finished_at": now,
+            "seconds": round(world.moment - known.started_epoch, 1),
+            "held_since": None,
+            "held_seconds": round(known.held_s(world.moment)),
+        }
+    )
+
+
+def _canary_since(world: World, rollout: Rollout, recorded: RolloutStatus, now: str) -> str | None:
+    """Return since when the canaries serve without a break; what was promoted stays so."""
+    if _canaries_serve(world, rollout):
+        return recorded.canary_since or now
+    is_promotion = is_promoted(world)
+    # One that misses a question serves for all that is known.
+    return recorded.canary_since if is_promotion or not _is_canary_lost(world, rollout) else None
+
+
     weights = world.fleet.spec.weights if world.fleet.spec.weight_version else None
     return RolloutStatus(
         id=rollout.id,
@@ -135,6 +159,17 @@ def _canaries_serve(world: World, rollout: Rollout) -> bool:
 
 def _message(world: World, rollout: Rollout) -> str:
     refusal = conditions.refusal_of(world, rollout)
+def _is_canary_lost(world: World, rollout: Rollout) -> bool:
+    """Tell whether a canary is known not to serve the version, or not to be ready."""
+    return any(
+        w.pod is None
+        or w.pod.terminating
+        or not w.pod.ready
+        or (w.is_live and not conditions.is_synced(w, rollout.to))
+        for w in canaries(world)
+    )
+
+
     if rollout.why:
         return rollout.why[: conditions.MESSAGE_LIMIT]
     if refusal is not None:
