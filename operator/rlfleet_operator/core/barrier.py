@@ -49,7 +49,8 @@ def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[Com
         return _go_on(world, rollout, members)
     if is_through_with_some(world, rollout):
         # Whoever is left has come late.
-        return [a for w in members for a in _alone(w, world, rollout, rollout.to)]
+        late = [w for w in members if not (w.is_open and is_held(world))]
+        return [a for w in late for a in _alone(w, world, rollout, rollout.to)]
     return _gather(world, rollout, members)
 
 
@@ -99,6 +100,9 @@ def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[Comman
     if waits_for:
         led = [w for w in members if w.name in waits_for or w.stage is Stage.PAUSED]
         return [a for w in led for a in _forward(w, world, rollout)]
+    if is_blocked(world, rollout):
+        # A try that nobody can be asked about may be the last that is waited for.
+        return []
     return [a for w in members for a in _alone(w, world, rollout, rollout.to)]
 
 

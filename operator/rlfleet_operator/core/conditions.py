@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Problem
 from rlfleet_operator.core import adapters, order
+from rlfleet_operator.core.current import is_wished
 from rlfleet_operator.core.rollout import CANARY_HOLD, HELD, Reason, Rollout
 from rlfleet_operator.core.selection import canary_of, kept, selected
 from rlfleet_operator.core.verdict import READY, RECONCILING, STALLED, SYNCED, Verdict, sometimes
@@ -99,7 +100,6 @@ def refusal_of(world: World, rollout: Rollout | None) -> tuple[Worker, Problem] 
     return None
 
 
-def _ready(world: World) -> Verdict:
 def served_by(worker: Worker) -> str | None:
     """Return the version that a ready worker answers with; empty if nobody knows.
 
@@ -112,6 +112,7 @@ def served_by(worker: Worker) -> str | None:
     return told or ""
 
 
+def _ready(world: World) -> Verdict:
     wanted = world.fleet.spec.replicas
     ready = [w for w in world.desired if w.pod and w.pod.ready and not w.pod.terminating]
     if wanted == 0:
@@ -152,7 +153,7 @@ def _synced(world: World, rollout: Rollout | None) -> Verdict:
 
 
 def _why_behind(world: World, rollout: Rollout | None) -> str:
-    if world.fleet.spec.rollout.dry_run and (rollout is None or rollout.is_completed):
+    if world.fleet.spec.rollout.dry_run and is_wished(world):
         return "DryRun"
     if _quarantined(world):
         return "Quarantined"

@@ -33,9 +33,10 @@ def failures(world: World, version: str, operation: str) -> list[Worker]:
 def is_doubted(world: World, version: str, operation: str) -> bool:
     """Tell whether a version failed on a worker and held on none.
 
-    One proof of the version anywhere acquits it: then a failure is the worker's own.
+    One proof of the version anywhere acquits it, also if its worker does not answer any more:
+    then a failure is the worker's own.
     """
-    held = any(w.proved == version for w in world.desired)
+    held = any(w.report is not None and w.report.proved == version for w in world.desired)
     return not held and bool(failures(world, version, operation))
 
 
@@ -76,7 +77,8 @@ def stop(world: World, rollout: Rollout) -> Stop | None:
 
 def _is_trying(worker: Worker, rollout: Rollout) -> bool:
     """Tell whether a worker may still prove the version; one that has is only to be opened."""
-    if worker.is_kept:
+    if worker.is_kept or worker.silence:
+        # One that has not answered for a while keeps no version up.
         return False
     if worker.stage is Stage.PAUSED and not worker.is_busy:
         # It may be stuck, or left on the way to another version, or have lost what it prepared.

@@ -9,6 +9,9 @@ from rlfleet_operator.core.world import Worker, World
 
 def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
     """Return the version that this worker shall serve next; None: leave it as it is."""
+    if rollout is None and world.fleet.target is not None:
+        # It is not to be rolled out yet (dryRun), and nothing was ever served.
+        return None
     if rollout is None:
         # A trainer drives: only a worker that serves nothing is brought along.
         is_left = worker.is_open or worker.is_changing

@@ -14,9 +14,11 @@ from rlfleet_operator.resource_status import RolloutStatus
 
 COMPLETED, ROLLED_BACK = "Completed", "RolledBack"
 FAILED, HELD = "Failed", "Held"
+SUPERSEDED = "Superseded"
+"""Its version left the spec, or another took its place."""
 REFUSED = "Refused"
 PAUSED, CANARY_HOLD, PARTITIONED = "Paused", "CanaryHold", "Partitioned"
-ENDED = frozenset({COMPLETED, ROLLED_BACK, FAILED, HELD})
+ENDED = frozenset({COMPLETED, ROLLED_BACK, FAILED, HELD, SUPERSEDED})
 """The phases in which a rollout asks for no further change."""
 
 
@@ -97,7 +99,7 @@ def of_record(recorded: RolloutStatus) -> Rollout:
     outcome = Outcome.ACTIVE
     if recorded.phase in {COMPLETED, ROLLED_BACK}:
         outcome = Outcome.COMPLETED
-    elif recorded.phase in {FAILED, HELD}:
+    elif recorded.phase in ENDED:
         outcome = Outcome.STOPPED
     reason, is_stopped = Reason(recorded.reason), outcome is Outcome.STOPPED
     return Rollout(

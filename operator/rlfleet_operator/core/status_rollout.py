@@ -13,6 +13,7 @@ from rlfleet_operator.core.rollout import (
     PAUSED,
     REFUSED,
     ROLLED_BACK,
+    SUPERSEDED,
     Reason,
     Rollout,
 )
@@ -29,7 +30,6 @@ _STEPS = ("prepare", "pause", "flush", "reload", "verify", "resume", "window")
 PREPARING, UPDATING, WAITING = "Preparing", "Updating", "Waiting"
 _IDLE = frozenset({PAUSED, CANARY_HOLD, PARTITIONED})
 """The phases in which somebody else's word is waited for: that time does not count."""
-SUPERSEDED = "Superseded"
 _PAST_MESSAGE_LIMIT = 256
 _QUICK_S = 4.0
 """A rollout that begins within this time after another's start has to settle first."""
@@ -40,7 +40,9 @@ _SETTLE_S = 3.0
 def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutStatus | None:
     """Return what status shall say of the rollout."""
     known = world.fleet.status.rollout
-    if rollout is None or rollout.is_completed:
+    if rollout is None:
+        return _left(world, known, now)
+    if rollout.is_completed:
         return known
     recorded = known if known and known.id == rollout.id else _begun(world, rollout, now)
     phase = _phase(world, rollout)
@@ -63,8 +65,6 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
     )
 
 
-def _begun(world: World, rollout: Rollout, now: str) -> RolloutStatus:
-    # The spec's run and step are about weightVersion alone.
 def _left(world: World, known: RolloutStatus | None, now: str) -> RolloutStatus | None:
     """Return the rollout on record; one whose version has left the spec ends with that."""
     if known is None or known.phase in ENDED or world.fleet.target is not None:
@@ -90,6 +90,8 @@ def _canary_since(world: World, rollout: Rollout, recorded: RolloutStatus, now: 
     return recorded.canary_since if is_promotion or not _is_canary_lost(world, rollout) else None
 
 
+def _begun(world: World, rollout: Rollout, now: str) -> RolloutStatus:
+    # The spec's run and step are about weightVersion alone.
     weights = world.fleet.spec.weights if world.fleet.spec.weight_version else None
     return RolloutStatus(
         id=rollout.id,
@@ -157,8 +159,6 @@ def _canaries_serve(world: World, rollout: Rollout) -> bool:
     )
 
 
-def _message(world: World, rollout: Rollout) -> str:
-    refusal = conditions.refusal_of(world, rollout)
 def _is_canary_lost(world: World, rollout: Rollout) -> bool:
     """Tell whether a canary is known not to serve the version, or not to be ready."""
     return any(
@@ -170,6 +170,8 @@ def _is_canary_lost(world: World, rollout: Rollout) -> bool:
     )
 
 
+def _message(world: World, rollout: Rollout) -> str:
+    refusal = conditions.refusal_of(world, rollout)
     if rollout.why:
         return rollout.why[: conditions.MESSAGE_LIMIT]
     if refusal is not None:

@@ -150,6 +150,9 @@ class Worker:
     @property
     def is_changing(self) -> bool:
         """Whether a change of weights has begun and not ended, whoever asked for it."""
+        if self.pod is not None and self.pod.terminating:
+            # It is led no more, and may stand so for as long as its node is lost.
+            return False
         if self.calling not in {None, *BESIDE}:
             return True
         running = self.report.running if self.is_live and self.report else None
@@ -232,13 +235,13 @@ class World:
         return tuple(w for w in self.workers if w.ordinal < self.fleet.spec.replicas)
 
     @cached_property
-    def votes(self) -> Mapping[str, int]:
-        """How many workers serve each version."""
-    @cached_property
     def has_outdated(self) -> bool:
         """Whether a pod is left of a template that has changed."""
         return any(w.pod and w.pod.template_hash != self.template_hash for w in self.desired)
 
+    @cached_property
+    def votes(self) -> Mapping[str, int]:
+        """How many workers serve each version."""
         return Counter(w.proved for w in self.desired if w.is_settled and w.proved)
 
     @cached_property

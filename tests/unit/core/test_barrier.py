@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from rlfleet_contract.models import Running, Stage, Verb
 from rlfleet_contract.problems import Code
 from rlfleet_operator.core.actions import Action, Prepare, Resume, Update
@@ -147,6 +149,33 @@ def test_with_rollback_no_gate_opens_on_a_version_that_failed() -> None:
     assert step.rollout is not None
     assert (step.rollout.id, step.rollout.to, step.rollout.is_new) == (2, "step-1", True)
     assert not any(isinstance(a, Update | Resume) for a in step.actions)
+
+
+@pytest.mark.parametrize("silence", [None, "its sidecar does not answer"])
+def test_with_rollback_one_that_cannot_be_asked_opens_no_gate_and_keeps_nothing_up_for_long(
+    silence: str | None,
+) -> None:
+    """The one that is waited for may prove the version, or may never be heard of again."""
+    failed = worker(1, Stage.DOUBT, **READY, failure=problem(Code.PROOF_FAILED))
+    loading = replace(
+        worker(2, Stage.LOADING, prepared="step-2"),
+        calling=Verb.RELOAD,
+        reachable=False,
+        silence=silence,
+    )
+    step = plan(barrier(worker(0, Stage.PROVED, **PROVED), failed, loading, onFailure="Rollback"))
+
+    assert step.rollout is not None
+    assert step.rollout.to == ("step-2" if silence is None else "step-1")
+    assert not any(isinstance(a, Update | Resume) for a in step.actions)
+
+
+def test_who_comes_late_waits_while_the_rollout_is_paused() -> None:
+    through = {"proved": "step-2", **READY}
+    late = worker(1, **READY)
+
+    assert updates(barrier(worker(0, **through), late)) == {"qwen-1": Verb.RESUME}
+    assert updates(barrier(worker(0, **through), late, paused=True)) == {}
 
 
 def test_a_newer_version_waits_for_a_barrier_that_has_begun_to_load() -> None:

@@ -10,6 +10,7 @@ from rlfleet_contract.models import Change, Stage, Timings, Verb
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_contract.proof import Evidence
 from rlfleet_operator.core.current import current
+from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.status import abandoned, status_of
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_status import Condition, FleetStatus, RolloutStatus
@@ -78,6 +79,9 @@ GONE = Worker("qwen-2", 2)
         ([worker(0), worker(1, Stage.CLOSED)], ("1/2", 2, 1, 0, "step-1")),
         ([worker(0), worker(1), ENDING], ("2/3", 3, 2, 0, "step-1")),
         ([worker(0), worker(1), GONE], ("2/3", 2, 2, 0, "step-1")),
+        ([worker(0), replace(worker(1), reachable=False)], ("1/2", 2, 2, 0, "step-1")),
+        ([worker(0), replace(worker(1, proved="step-0"), reachable=False)], ("1/2", 2, 2, 0, "")),
+        ([worker(0), replace(worker(1), reachable=False, report=None)], ("1/2", 2, 2, 0, "")),
         ([], ("0/0", 0, 0, 0, "")),
     ],
     ids=[
@@ -268,6 +272,26 @@ def test_what_was_recorded_stays_when_the_version_is_taken_out_of_the_spec() -> 
 
     assert of(seen).rollout == seen.fleet.status.rollout
     assert of(seen).target == ""
+
+
+def test_a_rollout_whose_version_leaves_the_spec_is_over() -> None:
+    status = recorded("step-2", "Refused", message="step-2 is incomplete")
+    found = of(seen := world(worker(0), weightVersion=None, status=status)).rollout
+
+    assert found is not None
+    assert (found.phase, found.message) == ("Superseded", "nobody asks for its version any more")
+    assert (found.finished_at, found.seconds) == ("2023-11-14T22:13:20Z", 0.0)
+    assert rollout_of(recorded_as(seen, found)) == found, "it is told once"
+    assert plan(asked_again(recorded_as(seen, found))).rollout is not None
+
+
+def recorded_as(seen: World, rollout: RolloutStatus) -> World:
+    status = seen.fleet.status.model_copy(update={"rollout": rollout, "target": ""})
+    return replace(seen, fleet=replace(seen.fleet, status=status), moment=seen.moment + 60)
+
+
+def asked_again(seen: World) -> World:
+    return fleets.asking(seen, weight_version="step-2")
 
 
 def test_timings_are_those_of_this_rollout_s_changes() -> None:

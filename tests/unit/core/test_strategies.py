@@ -1,5 +1,6 @@
 """Canary, partition, pause, failure policies: who may change, and what a failure does."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,10 @@ from rlfleet_operator.core.actions import Update
 from rlfleet_operator.core.obey import Fate
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.simulate import carried_out, recorded, run, settled
-from rlfleet_operator.core.world import World
+from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_rollout import RolloutSpec
 from tests import fleets
-from tests.workers import problem
+from tests.workers import problem, report
 
 BREAKS = {"bad": Fate.BREAKS}
 
@@ -164,6 +165,56 @@ def test_canaries_are_held_for_the_time_asked() -> None:
     assert versions(at_rest(later)) == ["step-2"] * 4
 
 
+LOST: dict[str, Callable[[Worker], Worker]] = {
+    "its pod is gone": lambda w: replace(w, pod=None, report=None),
+    "its pod ends": lambda w: replace(w, pod=w.pod and replace(w.pod, terminating=True)),
+    "its engine crashed": lambda w: replace(
+        w, pod=w.pod and replace(w.pod, ready=False), report=report(Stage.DOWN)
+    ),
+}
+
+
+@pytest.mark.parametrize("lose", LOST.values(), ids=LOST)
+def test_a_canary_that_is_lost_in_its_hold_promotes_nothing(
+    lose: Callable[[Worker], Worker],
+) -> None:
+    canary = {"count": 1, "holdSeconds": 10_000}
+    held = at_rest(asking(fleet(), "step-2", strategy="Canary", canary=canary))
+    lost = replace(held, workers=(lose(held.workers[0]), *held.workers[1:]))
+
+    told = recorded(lost, plan(lost))
+    later = replace(told, moment=told.moment + 10_000)
+
+    assert told.fleet.status.rollout is not None
+    assert told.fleet.status.rollout.canary_since is None
+    assert plans_updates(later) == set()
+
+
+def test_a_canary_that_misses_a_question_is_held_no_longer() -> None:
+    canary = {"count": 1, "holdSeconds": 10_000}
+    held = at_rest(asking(fleet(), "step-2", strategy="Canary", canary=canary))
+    silent = replace(held.workers[0], reachable=False)
+
+    told = recorded(missed := replace(held, workers=(silent, *held.workers[1:])), plan(missed))
+
+    assert told.fleet.status.rollout is not None
+    assert held.fleet.status.rollout is not None
+    assert told.fleet.status.rollout.canary_since == held.fleet.status.rollout.canary_since
+
+
+def test_a_canary_that_was_named_is_told_to_wait_for_its_time_alone() -> None:
+    canary = {"count": 1, "holdSeconds": 10_000, "promote": "Manual"}
+    held = at_rest(asking(fleet(), "step-2", strategy="Canary", canary=canary))
+    named = at_rest(asking(held, "step-2", canary=canary | {"promotedVersion": "step-2"}))
+
+    assert told(held).endswith("set rollout.canary.promotedVersion to step-2")
+    assert told(named).endswith("they are held for rollout.canary.holdSeconds")
+
+
+def told(seen: World) -> str:
+    return next(c.message for c in seen.fleet.status.conditions if c.type == "Reconciling")
+
+
 @pytest.mark.parametrize("policy", ["Quarantine", "Hold", "Rollback"])
 def test_a_canary_that_fails_takes_nobody_with_it(policy: str) -> None:
     rules: dict[str, Any] = {"strategy": "Canary", "onFailure": policy, "maxFailed": 3}
@@ -267,6 +318,19 @@ def test_one_failure_of_a_version_that_others_hold(
     assert versions(seen) == expected
 
 
+def test_a_version_that_held_is_acquitted_though_its_worker_misses_a_question() -> None:
+    seen = asking(fleet(maxUnavailable=1), "step-2")
+    while versions(seen).count("step-2") == 0:
+        seen = after_one_pass(seen)
+    silent = replace(seen.workers[0], reachable=False)
+    failed = one_fails(replace(seen, workers=(silent, *seen.workers[1:])), 1, "step-2")
+
+    rollout = plan(failed).rollout
+
+    assert rollout is not None
+    assert not rollout.is_stopped
+
+
 # --- order ---------------------------------------------------------------------------------------
 
 
@@ -351,3 +415,22 @@ def test_a_dry_run_changes_nothing() -> None:
     assert seen.fleet.status.rollout is not None
     assert seen.fleet.status.rollout.id == 1
     assert versions(at_rest(asking(seen, "step-2", dryRun=False))) == ["step-2"] * 4
+
+
+def test_a_dry_run_of_a_first_version_serves_nothing() -> None:
+    seen = at_rest(
+        fleets.world({"replicas": 2, "weightVersion": "step-1", "rollout": {"dryRun": True}})
+    )
+
+    assert versions(seen) == [None] * 2
+    assert not any(w.pod and w.pod.ready for w in seen.workers)
+    assert reasons(seen)["WeightsSynced"] == "DryRun"
+    assert versions(at_rest(asking(seen, "step-1", dryRun=False))) == ["step-1"] * 2
+
+
+def test_a_dry_run_of_what_is_served_hides_nothing() -> None:
+    seen = fleets.asking(fleet(), rollout=RolloutSpec.model_validate({"dryRun": True}))
+    broken = replace(seen.workers[0], report=report(Stage.DOUBT))
+    found = replace(seen, workers=(broken, *seen.workers[1:]))
+
+    assert reasons(recorded(found, plan(found)))["WeightsSynced"] == "Quarantined"
