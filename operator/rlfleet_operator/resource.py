@@ -272,8 +272,9 @@ class FleetSpec(Model):
     rollout: RolloutSpec = Field(default_factory=RolloutSpec, json_schema_extra={"default": {}})
     staleness: StalenessSpec | None = Field(
         default=None,
-        description="Bounds on how old the served weights may be. Steps are compared by"
-        " weights.step, else by the number at the end of a version's name.",
+        description="Bounds on how old the served weights may be. Steps are those of weights.step"
+        " where it was declared with every version of the run that is served (status remembers"
+        " it), else the numbers at the ends of the versions' names.",
     )
     history_limit: int = Field(
         default=10, ge=0, le=50, description="How many ended rollouts status.history keeps."

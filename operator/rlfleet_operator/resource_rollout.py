@@ -167,10 +167,14 @@ class StalenessSpec(Model):
     max_skew: int | None = Field(
         default=None,
         ge=0,
-        description="How many steps a worker may be behind the newest one that takes traffic.",
+        description="How many steps a worker may be behind the newest one that takes traffic."
+        " Only versions of the same run are compared, and nobody is behind a version that is newer"
+        " than the one that the fleet goes to.",
     )
     min_version: VersionName | None = Field(
-        default=None, description="The oldest version that may take traffic."
+        default=None,
+        description="The oldest version that may take traffic. Compared by the numbers at the ends"
+        " of the names, whatever weights.step says; a name without one is not too old.",
     )
     on_violation: Literal["Warn", "Unready"] = Field(
         default="Warn",

@@ -104,6 +104,10 @@ class PastRollout(Model):
     )
     message: str = Field(default="", max_length=256)
     """Why it did not complete."""
+    run_id: str = ""
+    """The weights.runId that was declared with it."""
+    step: int | None = None
+    """The weights.step that was declared with it."""
 
 
 class WorkerStatus(Model):
@@ -244,7 +248,7 @@ class FleetStatus(Model):
     proved: str = Field(default="", description="Workers that proved the target, of all.")
     skew: int | None = Field(
         default=None,
-        description="Steps between the newest and the oldest version that takes traffic.",
+        description="Steps between the newest and the oldest version of a run that takes traffic.",
     )
     rollout: RolloutStatus | None = None
     history: list[PastRollout] = Field(

@@ -1,10 +1,28 @@
 """The order of versions: steps within a run, and how old what is served may be."""
 
 import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.core.rollout import Reason
+from rlfleet_operator.core.world import World
 
 _NUMBER_AT_THE_END = re.compile(r"(\d{1,15})$")
+
+
+class _Declared(NamedTuple):
+    """What a spec said of a version: weights.runId and weights.step."""
+
+    run: str = ""
+    step: int | None = None
+
+
+class _Place(NamedTuple):
+    """Where a version stands in its run."""
+
+    run: str
+    number: int
 
 
 def objection(world: World) -> str | None:
@@ -25,26 +43,13 @@ def objection(world: World) -> str | None:
     )
 
 
-def step_of(version: str, world: World) -> int | None:
-    """Return the step of a version: the spec's or the record's, else the number at its end."""
-    spec, recorded = world.fleet.spec, world.fleet.status.rollout
-    if spec.weights and spec.weights.step is not None and version == spec.weight_version:
-        return spec.weights.step
-    if recorded and recorded.step is not None and version == recorded.asked:
-        return recorded.step
-    found = _NUMBER_AT_THE_END.search(version)
-    return int(found.group()) if found else None
-
-
 def skew(world: World) -> int | None:
     """Return the steps between the newest and the oldest version that takes traffic."""
-    steps = [
-        step
-        for w in world.workers
-        if w.is_open and w.pod and w.pod.ready and w.proved
-        if (step := step_of(w.proved, world)) is not None
-    ]
-    return max(steps) - min(steps) if steps else None
+    served = {w.proved for w in world.workers if w.is_open and w.pod and w.pod.ready and w.proved}
+    runs: dict[str, list[int]] = defaultdict(list)
+    for place in _places(served, world).values():
+        runs[place.run].append(place.number)
+    return max((max(numbers) - min(numbers) for numbers in runs.values()), default=None)
 
 
 def stale(world: World) -> dict[str, str]:
@@ -52,25 +57,96 @@ def stale(world: World) -> dict[str, str]:
     bounds = world.fleet.spec.staleness
     if bounds is None:
         return {}
-    lowest = step_of(bounds.min_version, world) if bounds.min_version else None
-    newest = max((_served_step(w, world) for w in world.desired), default=-1)
-    found: dict[str, str] = {}
-    for worker in world.workers:
-        own = _served_step(worker, world)
-        if own < 0:
-            continue
-        if lowest is not None and own < lowest:
-            why = f"is older than staleness.minVersion {bounds.min_version}"
-            found[worker.name] = f"{worker.proved} {why}"
-        elif bounds.max_skew is not None and newest - own > bounds.max_skew:
-            why = f"is {newest - own} steps behind the newest version served"
-            found[worker.name] = f"{worker.proved} {why} (staleness.maxSkew {bounds.max_skew})"
+    served = {w.proved for w in world.workers if w.is_open and w.proved}
+    too_old = _older(served, bounds.min_version)
+    behind = {} if bounds.max_skew is None else _behind(served, world)
+    whys: dict[str, str] = {}
+    for version in served:
+        if version in too_old:
+            whys[version] = f"is older than staleness.minVersion {bounds.min_version}"
+        elif bounds.max_skew is not None and behind.get(version, 0) > bounds.max_skew:
+            steps = f"is {behind[version]} steps behind the newest version served"
+            whys[version] = f"{steps} (staleness.maxSkew {bounds.max_skew})"
+    return {
+        w.name: f"{w.proved} {why}"
+        for w in world.workers
+        if w.is_open and w.proved and (why := whys.get(w.proved))
+    }
+
+
+def _older(served: Iterable[str], lowest: str | None) -> set[str]:
+    """Return the versions that are older than one by their names, which is all that it says."""
+    bound = _number_of(lowest) if lowest else None
+    if bound is None:
+        return set()
+    return {v for v in served if (number := _number_of(v)) is not None and number < bound}
+
+
+def _behind(served: set[str], world: World) -> dict[str, int]:
+    """Return the steps by which each version is behind the newest of its run.
+
+    What is newer than the version that the fleet goes to is being left: nobody is behind it,
+    and a worker that has arrived is never behind.
+    """
+    goal = _goal(world)
+    places = _places(served if goal is None else {*served, goal}, world)
+    end = places.get(goal) if goal is not None else None
+    newest: dict[str, int] = {}
+    for version in {w.proved for w in world.desired if w.is_open and w.proved} & places.keys():
+        run, number = places[version]
+        if end is None or run != end.run or number <= end.number:
+            newest[run] = max(newest.get(run, number), number)
+    return {v: newest.get(run, number) - number for v, (run, number) in places.items()}
+
+
+def _goal(world: World) -> str | None:
+    """Return the version that the workers are led to; None where nobody asks the fleet."""
+    recorded = world.fleet.status.rollout
+    return recorded.to if recorded and world.fleet.target is not None else world.fleet.target
+
+
+def _places(versions: set[str], world: World) -> dict[str, _Place]:
+    """Return where each version stands that has a number.
+
+    Within a run all numbers are declared steps, or all are those at the names' ends: the two
+    are of different scales. What is not on record any more counts for the run that is.
+    """
+    declared, recorded = _declared(world), world.fleet.status.rollout
+    unknown = _Declared(recorded.run_id if recorded else "")
+    runs: dict[str, list[str]] = defaultdict(list)
+    for version in versions:
+        runs[declared.get(version, unknown).run].append(version)
+    return {
+        version: _Place(run, number)
+        for run, members in runs.items()
+        for version, number in _numbers(members, declared).items()
+    }
+
+
+def _numbers(versions: Iterable[str], declared: Mapping[str, _Declared]) -> dict[str, int]:
+    steps = {v: declared.get(v, _Declared()).step for v in versions}
+    names = {v: _number_of(v) for v in versions}
+    has_all = all(step is not None or names[v] is None for v, step in steps.items())
+    return {v: n for v, n in (steps if has_all else names).items() if n is not None}
+
+
+def _declared(world: World) -> dict[str, _Declared]:
+    """Return what was declared of the versions that the spec or the record names."""
+    spec, status = world.fleet.spec, world.fleet.status
+    found = {
+        past.to: _Declared(past.run_id, past.step)
+        for past in reversed(status.history)
+        # The declaration of a rollback is about the version that it leads away from.
+        if past.reason != Reason.ROLLBACK
+    }
+    recorded = status.rollout
+    if recorded is not None:
+        found[recorded.asked or recorded.to] = _Declared(recorded.run_id, recorded.step)
+    if spec.weights is not None and spec.weight_version is not None:
+        found[spec.weight_version] = _Declared(spec.weights.run_id, spec.weights.step)
     return found
 
 
-def _served_step(worker: Worker, world: World) -> int:
-    """Return the step of the version that a worker serves; -1 if there is none."""
-    if not worker.is_open or worker.proved is None:
-        return -1
-    step = step_of(worker.proved, world)
-    return -1 if step is None else step
+def _number_of(version: str) -> int | None:
+    found = _NUMBER_AT_THE_END.search(version)
+    return int(found.group()) if found else None

@@ -243,4 +243,6 @@ def _past(recorded: RolloutStatus, following: Rollout, moment: float) -> PastRol
         else round(moment - recorded.started_epoch, 1),
         window_ms=window.median_ms if window else None,
         message=message[:_PAST_MESSAGE_LIMIT] if ended != COMPLETED else "",
+        run_id=recorded.run_id,
+        step=recorded.step,
     )

@@ -334,7 +334,7 @@ def test_a_version_that_held_is_acquitted_though_its_worker_misses_a_question() 
 # --- order ---------------------------------------------------------------------------------------
 
 
-def stepped(seen: World, version: str, step: int, run: str = "a") -> World:
+def stepped(seen: World, version: str, step: int | None, run: str = "a") -> World:
     weights = seen.fleet.spec.weights
     assert weights is not None
     made = weights.model_copy(update={"run_id": run, "step": step})
