@@ -164,6 +164,18 @@ class RolloutSpec(Model):
 class StalenessSpec(Model):
     """How old the weights of a worker that takes traffic may be."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "!has(self.minVersion) || self.minVersion.matches('[0-9]$')",
+                (
+                    "staleness.minVersion must end with a number, such as step-100: versions are"
+                    " compared with it by the numbers at the ends of their names"
+                ),
+            ),
+        )
+    )
+
     max_skew: int | None = Field(
         default=None,
         ge=0,

@@ -167,6 +167,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "cannot be had with strategy Barrier",
     ),
     "a negative partition": ({"rollout": {"partition": -1}}, "from '0%' to '100%'"),
+    "a lowest version without a number": (
+        {"staleness": {"minVersion": "final"}},
+        "minVersion must end with a number",
+    ),
     "a step below none": ({"weights": LEAST["weights"] | {"step": -1}}, "spec.weights.step"),
     "a cache smaller than nothing": (
         {"weights": LEAST["weights"] | {"cache": {"size": -1}}},
