@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """What every pod with a ServiceAccount finds there."""
 
 
@@ -83,7 +83,7 @@ def _lease_namespace(env: Mapping[str, str]) -> str:
     if named or not env.get("RLFLEET_LEASE_NAME"):
         return named
     try:
-        return _OWN_NAMESPACE.read_text().strip()
+        return OWN_NAMESPACE.read_text().strip()
     except OSError:
         raise ValueError(
             "RLFLEET_LEASE_NAMESPACE is not set and this is no pod: name the namespace of the Lease"

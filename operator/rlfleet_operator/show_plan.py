@@ -8,11 +8,12 @@ import asyncio
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
-from kubernetes.config import ConfigException, list_kube_config_contexts
+from kubernetes.aio.config import ConfigException, list_kube_config_contexts
 from pydantic import ValidationError
 
 from rlfleet_operator.adapters.kube import Json, Kube, fleet_path
@@ -22,6 +23,7 @@ from rlfleet_operator.core.simulate import as_told
 from rlfleet_operator.core.world import World, fleet_from
 from rlfleet_operator.errors import Missing, OperatorError
 from rlfleet_operator.resource import KIND
+from rlfleet_operator.settings import OWN_NAMESPACE
 
 _WAY_OUT = "--offline plans without a cluster, from the status that the file holds"
 
@@ -38,7 +40,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-n",
         "--namespace",
-        help="namespace of fleets whose manifest names none (default: the kubeconfig's)",
+        help="namespace of fleets whose manifest names none (default: the kubeconfig's, in a pod"
+        " the pod's own)",
     )
     parser.add_argument(
         "--offline",
@@ -54,7 +57,7 @@ def main(chosen: Namespace) -> int:
         for wanted in _fleets_in(chosen.file):
             if chosen.namespace:
                 wanted["metadata"].setdefault("namespace", chosen.namespace)
-            live = wanted if chosen.offline else asyncio.run(_live(wanted))
+            live = wanted if chosen.offline else asyncio.run(live_of(wanted))
             _print(wanted, live)
     except (_BadFile, OperatorError) as error:
         sys.stderr.write(f"{chosen.file}: {error}\n")
@@ -74,12 +77,17 @@ def _fleets_in(name: str) -> list[Json]:
     return fleets
 
 
-async def _live(wanted: Json) -> Json | None:
-    """Return the object in the cluster; None if it does not exist yet."""
+async def live_of(
+    wanted: Json,
+    connect: Callable[[], Awaitable[Kube]] = Kube.connect,
+    own_namespace: Path = OWN_NAMESPACE,
+) -> Json | None:
+    """Return the object in the cluster, None if it does not exist yet; say where in ``wanted``."""
     metadata = wanted["metadata"]
     try:
-        metadata.setdefault("namespace", _namespace())
-        kube = await Kube.connect()
+        # A pod has no kubeconfig: it is read only for one who needs it.
+        metadata["namespace"] = metadata.get("namespace") or _namespace(own_namespace)
+        kube = await connect()
     except ConfigException as error:
         raise _BadFile(f"{error}\n{_WAY_OUT}") from error
     try:
@@ -92,9 +100,13 @@ async def _live(wanted: Json) -> Json | None:
         await kube.close()
 
 
-def _namespace() -> str:
-    _, active = list_kube_config_contexts()
-    return str(active["context"].get("namespace") or "default")
+def _namespace(own: Path) -> str:
+    """Return the namespace that goes with the connection: a pod's ServiceAccount comes first."""
+    try:
+        return own.read_text().strip()
+    except OSError:
+        _, active = list_kube_config_contexts()
+        return str(active["context"].get("namespace") or "default")
 
 
 def _print(wanted: Json, live: Json | None) -> None:

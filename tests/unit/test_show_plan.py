@@ -5,8 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dev import environment
+from rlfleet_operator.adapters.kube import Kube, fleet_path
+from rlfleet_operator.show_plan import live_of
+from tests.fakes.kube import FakeApi, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 FLEET = """\
@@ -83,3 +87,31 @@ def test_what_it_cannot_plan_is_told_in_one_sentence(
     assert told in done.stderr
     assert "Traceback" not in done.stderr
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("named", "own", "looked"),
+    [
+        ("rl", None, "rl"),
+        ("rl", "rlfleet-system\n", "rl"),
+        (None, "rlfleet-system\n", "rlfleet-system"),
+    ],
+    ids=["the manifest names one", "it does in a pod too", "a pod's own"],
+)
+async def test_a_pod_needs_no_kubeconfig_to_find_the_fleet(
+    tmp_path: Path, named: str | None, own: str | None, looked: str
+) -> None:
+    wanted = yaml.safe_load(FLEET)
+    wanted["metadata"]["namespace"] = named
+    if own:
+        (tmp_path / "namespace").write_text(own)
+    api = FakeApi()
+    api.objects[fleet_path(looked, "qwen")] = {"spec": {}}
+
+    async with serving(api) as kube:
+
+        async def connect() -> Kube:
+            return kube
+
+        assert await live_of(wanted, connect, tmp_path / "namespace") == {"spec": {}}
+    assert wanted["metadata"]["namespace"] == looked
