@@ -4,6 +4,7 @@ A cluster, current images, a volume with checkpoints, the operator installed by 
 chart, and a pod to send requests from.
 """
 
+import json
 import os
 import string
 from pathlib import Path
@@ -17,6 +18,10 @@ ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "dev" / "demo"
 OPERATOR_NAMESPACE = "rlfleet-system"
 RELEASE = "rlfleet"
+_OURS = "demo"
+MARK = f"--set=podAnnotations.installed-by={_OURS}"
+"""With what we install. A value: whoever upgrades the release by values of their own takes it off,
+and a first installation that failed bears it too."""
 
 
 def cluster_and_images() -> Path:
@@ -78,7 +83,10 @@ def client(shell: Shell) -> None:
 
 
 def operator(shell: Shell, *more: str) -> None:
-    """Install or upgrade the operator by its chart."""
+    """Install or upgrade the operator by its chart; one that a user has installed is left."""
+    if target.is_existing() and _installer(shell) not in {None, _OURS}:
+        say("The operator is installed here already, and is used as it is.")
+        return
     repository, _, tag = names.recorded()["operator"].rpartition(":")
     shell.run(
         "helm",
@@ -91,10 +99,26 @@ def operator(shell: Shell, *more: str) -> None:
         f"--set=image.repository={repository}",
         f"--set=image.tag={tag}",
         f"--set=worker.image={names.recorded()['worker']}",
+        MARK,
         *more,
         "--wait",
         "--timeout=180s",
     )
+
+
+def remove_operator(shell: Shell) -> None:
+    """Uninstall the operator, if it was installed here."""
+    if _installer(shell) == _OURS:
+        shell.run("helm", "uninstall", RELEASE, f"--namespace={OPERATOR_NAMESPACE}")
+
+
+def _installer(shell: Shell) -> str | None:
+    """Return who installed our release: None if there is none, nothing if that is not said."""
+    how = (f"--namespace={OPERATOR_NAMESPACE}", "--output=json")
+    if not json.loads(shell.run("helm", "list", "--all", f"--filter=^{RELEASE}$", *how)):
+        return None
+    values = json.loads(shell.run("helm", "get", "values", RELEASE, *how)) or {}
+    return str((values.get("podAnnotations") or {}).get("installed-by", ""))
 
 
 def everything(shell: Shell) -> None:

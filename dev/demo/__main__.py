@@ -51,14 +51,13 @@ def up() -> None:
 
 
 def down() -> None:
-    """Leave nothing behind."""
+    """Take away what the demo has made; on a cluster of yours see docs/how-to/install.md."""
     if not target.is_existing():
         cluster.down()
         return
     shell = Shell(target.kubeconfig(), NAMESPACE)
     shell.run("kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found")
-    words = ("helm", "uninstall", stage.RELEASE, f"--namespace={stage.OPERATOR_NAMESPACE}")
-    shell.run(*words, "--ignore-not-found")
+    stage.remove_operator(shell)
 
 
 @dataclass(frozen=True)

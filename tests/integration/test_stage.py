@@ -1,0 +1,61 @@
+"""What the demo does with an operator on a cluster of the user's, by a real helm."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from dev import apiserver, stage
+from dev.shell import Shell
+from tests.integration.conftest import ROOT
+
+pytestmark = pytest.mark.integration
+WHERE = f"--namespace={stage.OPERATOR_NAMESPACE}"
+TAG_OF_THE_USERS = "--set=image.tag=of-the-user"
+
+
+@pytest.fixture
+def shell(plane: apiserver.ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    monkeypatch.setenv("CLUSTER", "existing")
+    made = Shell(plane.kubeconfig, "rlfleet-demo", is_quiet=True)
+    yield made
+    made.run("helm", "uninstall", stage.RELEASE, WHERE, "--ignore-not-found")
+
+
+def install(shell: Shell, *values: str) -> None:
+    chart = str(ROOT / "charts" / "rlfleet")
+    words = ("helm", "upgrade", "--install", stage.RELEASE, chart, WHERE, "--create-namespace")
+    shell.run(*words, "--set=crds.enabled=false", *values)
+
+
+def releases(shell: Shell) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = yaml.safe_load(shell.run("helm", "list", WHERE, "--output=json"))
+    return found
+
+
+@pytest.mark.parametrize(
+    "was_the_demo_s", [False, True], ids=["from the start", "since an upgrade"]
+)
+def test_an_operator_of_the_users_is_neither_upgraded_nor_uninstalled(
+    shell: Shell,
+    was_the_demo_s: bool,  # noqa: FBT001 - pytest hands it over
+) -> None:
+    if was_the_demo_s:
+        install(shell, stage.MARK)
+    install(shell, TAG_OF_THE_USERS)
+    before = releases(shell)
+
+    stage.operator(shell)
+    stage.remove_operator(shell)
+
+    assert releases(shell) == before != []
+
+
+def test_an_operator_that_the_demo_installed_is_uninstalled(shell: Shell) -> None:
+    install(shell, stage.MARK)
+
+    stage.remove_operator(shell)
+    stage.remove_operator(shell)
+
+    assert releases(shell) == []
