@@ -15,7 +15,7 @@ from typing import Any, assert_never
 
 from rlfleet_operator.adapters import kube as paths
 from rlfleet_operator.adapters.kube import STRATEGIC_PATCH, Json, Kube
-from rlfleet_operator.core import manifests
+from rlfleet_operator.core import manifests, ownership
 from rlfleet_operator.core import surroundings as around
 from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod, PodAction
 from rlfleet_operator.core.events import Event
@@ -23,7 +23,7 @@ from rlfleet_operator.core.label import label_of
 from rlfleet_operator.core.pod import lost_label
 from rlfleet_operator.core.surroundings import UnusableError
 from rlfleet_operator.core.world import READINESS_GATE, VERSION_LABEL, Fleet, worker_name
-from rlfleet_operator.errors import Conflict, Missing, OperatorError, Refused
+from rlfleet_operator.errors import Conflict, Missing, OperatorError, Refused, Retryable
 from rlfleet_operator.resource import API_VERSION, GROUP, KIND
 
 _log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ async def _mark(kube: Kube, fleet: Fleet, mark: MarkPod) -> None:
 
 
 async def _demand_own(kube: Kube, fleet: Fleet, action: PodAction) -> None:
-    """Raise Refused when a pod that does not count as ours has the name that we need."""
+    """Raise Retryable or Refused when a pod that does not count as ours has the name we need."""
     if not isinstance(action, CreatePod):
         return
     name = worker_name(fleet.name, action.ordinal)
@@ -113,20 +113,16 @@ async def _demand_own(kube: Kube, fleet: Fleet, action: PodAction) -> None:
         taken = await kube.get(path)
     except OperatorError:
         return
-    complaint = _foreign(taken, fleet, "Pod") or lost_label(taken, fleet, action.ordinal)
-    if complaint:
+    _demand_ours(taken, fleet, "Pod")
+    if complaint := lost_label(taken, fleet, action.ordinal):
         raise Refused(complaint)
 
 
-def _foreign(found: Json, fleet: Fleet, kind: str) -> str | None:
-    metadata = found["metadata"]
-    owners = {owner["uid"] for owner in metadata.get("ownerReferences") or ()}
-    if fleet.uid in owners or "deletionTimestamp" in metadata:
-        return None
-    return (
-        f"{kind} {metadata['name']} exists and does not belong to this fleet:"
-        " delete it, or give the fleet another name"
-    )
+def _demand_ours(found: Json, fleet: Fleet, kind: str) -> None:
+    """Raise Retryable or Refused when an object is not this fleet's."""
+    complaint = ownership.complaint(found, fleet, kind)
+    if complaint is not None:
+        raise (Retryable if complaint.may_pass else Refused)(complaint.message)
 
 
 # --- what stands around the pods ----------------------------------------------------------------
@@ -147,9 +143,7 @@ async def _ensure(kube: Kube, fleet: Fleet, collection: str, wanted: Json) -> No
     except Missing:
         await kube.create(collection, wanted)
         return
-    complaint = _foreign(found, fleet, wanted["kind"])
-    if complaint:
-        raise Refused(complaint)
+    _demand_ours(found, fleet, wanted["kind"])
     changes = {
         "metadata": {"labels": wanted["metadata"]["labels"]},
         "spec": wanted["spec"],
@@ -184,12 +178,13 @@ async def admin_token(kube: Kube, fleet: Fleet) -> str:
 
 
 async def known_token(kube: Kube, fleet: Fleet) -> str:
-    """Return the fleet's admin token; raises Missing without one, Refused if it is no token."""
+    """Return the fleet's admin token; raises Missing without one, Refused if it is no token.
+
+    An earlier fleet's Secret, which goes, is Retryable.
+    """
     name = around.secret_name(fleet.name)
     found = await kube.get(paths.core_path(fleet.namespace, "secrets", name))
-    complaint = _foreign(found, fleet, "Secret")
-    if complaint:
-        raise Refused(complaint)
+    _demand_ours(found, fleet, "Secret")
     try:
         return around.token_in(found)
     except UnusableError as error:

@@ -134,3 +134,35 @@ async def test_a_pod_that_cannot_be_made_is_refused_and_the_others_are_made(
     assert "spec.template.metadata" in str(refused[0])
     assert made == []
     assert len(api.objects) == 2
+
+
+def left_by_an_earlier_fleet(api: FakeApi) -> None:
+    for found in api.objects.values():
+        found["metadata"]["ownerReferences"][0]["uid"] = "f-0"
+
+
+async def test_what_an_earlier_fleet_left_is_waited_for_before_it_is_told(
+    kept: Upkeep, api: FakeApi
+) -> None:
+    """After kubectl replace --force the garbage collector has not come by yet."""
+    await kept.look(FLEET)
+    left_by_an_earlier_fleet(api)
+
+    await kept.look(FLEET)
+    assert told(kept, after_s=59) is None
+    assert "an earlier fleet of this name" in str(told(kept, after_s=60))
+    with pytest.raises(Retryable):
+        await kept.renew()
+
+    api.objects.clear()
+    await kept.look(FLEET)
+    assert kept.trouble is None
+
+
+async def test_a_pod_that_an_earlier_fleet_left_is_waited_for(kube: Kube, api: FakeApi) -> None:
+    await execute.pods(kube, FLEET, [CreatePod(0)], DEFAULTS)
+    left_by_an_earlier_fleet(api)
+
+    (error,) = await execute.pods(kube, FLEET, [CreatePod(0)], DEFAULTS)
+
+    assert type(error) is Retryable

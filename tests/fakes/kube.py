@@ -38,8 +38,10 @@ class FakeApi:
 
     def _created(self, path: str, body: Json) -> web.Response:
         told = {k: base64.b64encode(v.encode()).decode() for k, v in _texts(body).items()}
-        made = {**body, "data": told}
-        self.objects[f"{path}/{body['metadata']['name']}"] = made
+        made, name = {**body, "data": told}, f"{path}/{body['metadata']['name']}"
+        if name in self.objects:
+            return _refused(409)
+        self.objects[name] = made
         return web.json_response(made, status=201)
 
 
