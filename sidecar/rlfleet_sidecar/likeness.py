@@ -5,6 +5,9 @@ not. So names must be the boot checkpoint's: then the same parameters are covere
 must be equal. Dtypes must be equal but among the three floating types that vLLM casts
 into the serving dtype when it copies (a trainer may keep float32 where the Hub had
 bfloat16); casting an integer or a quantised type would change its meaning.
+
+A head that is tied to the embeddings is one tensor under two names: the Hub's files list
+one, and the state_dict of a trainer both. vLLM keeps one storage for the two.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +16,7 @@ from rlfleet_contract.tensors import Tensor
 
 _CAST = frozenset({"BF16", "F16", "F32"})
 _TIED = "lm_head.weight"
+_EMBEDDINGS = "embed_tokens.weight"
 _NAMED_DIFFERENCES = 3
 
 _ARCHITECTURE = (
@@ -51,7 +55,7 @@ def differences(
     model: Mapping[str, Tensor], found: Mapping[str, Tensor], *, tied: bool
 ) -> str | None:
     """Tell the first differences of a checkpoint from the boot model; None if there are none."""
-    optional = {_TIED} if tied else set()
+    model, optional = (_with_head(model), {_TIED}) if tied else (model, set())
     missing = model.keys() - found.keys() - optional
     unknown = found.keys() - model.keys()
     wrong = [
@@ -77,6 +81,12 @@ def config_differences(model: Mapping[str, object], found: Mapping[str, object])
         if key in found and key in model and found[key] != model[key]
     ]
     return "; ".join(wrong[:_NAMED_DIFFERENCES]) or None
+
+
+def _with_head(model: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Describe the head of a model that is tied by its embeddings, if nothing else does."""
+    embeddings = [tensor for name, tensor in model.items() if name.endswith(_EMBEDDINGS)]
+    return {_TIED: embeddings[0], **model} if embeddings else model
 
 
 def _difference(model: Tensor, found: Tensor) -> str | None:

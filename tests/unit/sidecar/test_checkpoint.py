@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,51 @@ def test_a_tied_head_may_be_absent(model: Path, root: Path) -> None:
     (model / "config.json").write_text(json.dumps(CONFIG | {"tie_word_embeddings": True}))
 
     assert checkpoints(model, root).check(VERSION).tensors == len(shapes)
+
+
+TIED = CONFIG | {"tie_word_embeddings": True}
+HEADLESS = {name: shape for name, shape in SHAPES.items() if name != "lm_head.weight"}
+
+
+def tied(model: Path, shapes: Mapping[str, Sequence[int]]) -> Path:
+    """Make of a model one whose embeddings are its head."""
+    (model / "config.json").write_text(json.dumps(TIED))
+    write_file(model / "model.safetensors", shapes, 0)
+    return model
+
+
+@pytest.mark.parametrize("boot", [SHAPES, HEADLESS], ids=["boot has it", "boot has none"])
+@pytest.mark.parametrize("version", [SHAPES, HEADLESS], ids=["version has it", "version has none"])
+def test_a_tied_head_may_be_listed_or_not_on_either_side(
+    model: Path, root: Path, boot: Mapping[str, Sequence[int]], version: Mapping[str, Sequence[int]]
+) -> None:
+    """A trainer's state_dict lists both names, and the Hub's file only one."""
+    directory = write_version(root, VERSION, 1)
+    write_file(directory / "model.safetensors", version, 1)
+
+    held = checkpoints(tied(model, boot), root).check(VERSION)
+
+    assert held.tensors == len(version)
+    assert held.digest == digest_of(directory)
+
+
+def test_a_listed_head_has_the_shape_of_the_embeddings_that_it_is_tied_to(
+    model: Path, root: Path
+) -> None:
+    shapes = SHAPES | {"lm_head.weight": (8, 512)}
+    write_file(write_version(root, VERSION, 1) / "model.safetensors", shapes, 1)
+
+    error = refusal(checkpoints(tied(model, HEADLESS), root))
+
+    assert error.code is Code.CHECKPOINT_INVALID
+    assert "lm_head.weight has shape [8, 512], not [512, 8]" in error.message
+
+
+def test_a_head_is_unknown_to_a_model_that_ties_none(model: Path, root: Path) -> None:
+    write_version(root, VERSION, 1)
+    write_file(model / "model.safetensors", HEADLESS, 0)
+
+    assert "unknown to the model (lm_head.weight)" in refusal(checkpoints(model, root)).message
 
 
 def test_floating_types_that_vllm_casts_may_differ(model: Path, root: Path) -> None:
