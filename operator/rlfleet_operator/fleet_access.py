@@ -1,4 +1,4 @@
-"""Who may speak for a fleet at its address: whoever has its bearer token.
+"""Who may speak for a fleet at its address: whoever has its token.
 
 It must stay true that a token which is missing, empty or cannot be read lets nobody in,
 that it is compared in constant time, and that a fleet which does not exist is answered as
@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 
+from rlfleet_contract.authorization import token_of
 from rlfleet_operator.adapters.kube import Json
 from rlfleet_operator.core.trainers import Fault, Refusal
 from rlfleet_operator.errors import Refused
@@ -18,7 +19,6 @@ from rlfleet_operator.errors import Refused
 _KNOWN_S = 5.0
 """How long a token is taken for the present one: strangers must not make us read Secrets."""
 _ABSENT_S = 1.0
-_SCHEME = "bearer"
 
 
 class Access:
@@ -39,11 +39,10 @@ class Access:
 
         Raises OperatorError when nobody can tell.
         """
-        scheme, _, given = (authorization or "").partition(" ")
         expected = "" if fleet is None else await self._token(fleet)
         # Compared even when it cannot match, so that the time tells nothing.
-        matches = hmac.compare_digest(_digest(given.strip()), _digest(expected))
-        if not expected or not matches or scheme.lower() != _SCHEME:
+        matches = hmac.compare_digest(_digest(token_of(authorization)), _digest(expected))
+        if not expected or not matches:
             raise Refusal(
                 Fault.UNAUTHORIZED, "this needs the fleet's token: Authorization: Bearer <token>"
             )

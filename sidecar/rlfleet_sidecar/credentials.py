@@ -1,4 +1,4 @@
-"""Who may command: whoever has the fleet's bearer token, compared in constant time.
+"""Who may command: whoever has the fleet's token, compared in constant time.
 
 The token is a mounted Secret's file and is read again when it changes. It must stay true
 that a missing, unreadable or empty file lets nobody in.
@@ -8,10 +8,9 @@ import hmac
 from hashlib import sha256
 from pathlib import Path
 
+from rlfleet_contract.authorization import token_of
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
-
-_SCHEME = "bearer"
 
 
 class Credentials:
@@ -24,12 +23,11 @@ class Credentials:
 
     def demand(self, authorization: str | None) -> None:
         """Let through a request with the token; raises for any other."""
-        scheme, _, token = (authorization or "").partition(" ")
-        given = sha256(token.strip().encode()).digest()
+        given = sha256(token_of(authorization).encode()).digest()
         expected = self._expected()
         # Compared even when it cannot match, so that the time tells nothing.
         matches = hmac.compare_digest(given, expected or b"\0" * len(given))
-        if expected is None or not matches or scheme.lower() != _SCHEME:
+        if expected is None or not matches:
             raise SidecarError(
                 Code.UNAUTHORIZED, "this needs the fleet's token: Authorization: Bearer <token>"
             )

@@ -1,12 +1,18 @@
 """Every route for everybody: generated from the application's own table of routes."""
 
-from collections.abc import Iterator
+import asyncio
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
+import aiohttp
+import httpx
 import pytest
+import requests
 from starlette.routing import Route
 
 from rlfleet_contract import api
+from rlfleet_contract.models import Stage
 from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.settings import Settings
 from tests.contract.conftest import TOKEN
@@ -22,6 +28,9 @@ STRANGERS = {
     "a longer token": f"Bearer {TOKEN}x",
     "another scheme": f"Basic {TOKEN}",
     "no scheme": TOKEN,
+    "a wrong password": f"Basic {b64encode(b'rl:wrong').decode()}",
+    "the token as the user": f"Basic {b64encode(TOKEN.encode()).decode()}",
+    "credentials that are cut": f"Basic {b64encode(f'rl:{TOKEN}'.encode()).decode()[:-3]}",
 }
 TRICKS = ("{}", "/{}", "{}/", "/.{}", "{};x", "{}%2e", "/x/..{}", "{}?a=/live", "/live{}")
 
@@ -52,6 +61,34 @@ async def test_no_route_answers_a_stranger(
                 reply = await stranger.request(method, f"{stranger.base_url}{trick.format(path)}")
                 assert reply.status_code == 401, (method, trick, path)
                 assert TOKEN not in reply.text
+
+
+async def by_aiohttp(url: str) -> int:
+    async with aiohttp.ClientSession() as session, session.post(url) as reply:
+        return reply.status
+
+
+async def by_httpx(url: str) -> int:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        return (await client.post(url)).status_code
+
+
+async def by_requests(url: str) -> int:
+    return (await asyncio.to_thread(requests.post, url, timeout=30)).status_code
+
+
+@pytest.mark.parametrize("post", [by_aiohttp, by_httpx, by_requests])
+async def test_a_client_without_headers_takes_the_token_in_its_address(
+    subject: Subject, post: Callable[[str], Awaitable[int]]
+) -> None:
+    await subject.serve(subject.versions.first)
+    place = f"{subject.admin.base_url.netloc.decode()}/pause?mode=keep&clear_cache=false"
+
+    assert await post(f"http://rl:wrong@{place}") == 401
+    assert await post(f"http://{TOKEN}@{place}") == 401
+    assert (await subject.report()).stage is Stage.OPEN
+    assert await post(f"http://rl:{TOKEN}@{place}") == 200
+    assert (await subject.report()).stage is Stage.PAUSED
 
 
 async def test_a_stranger_s_body_is_not_even_parsed(subject: Subject) -> None:

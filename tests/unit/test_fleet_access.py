@@ -1,5 +1,6 @@
 """Who may speak for a fleet at its address."""
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -27,7 +28,13 @@ class Secrets:
         return found
 
 
-@pytest.mark.parametrize("says", ["Bearer right", "bearer right", "BEARER  right "])
+def basic(credentials: str) -> str:
+    return f"Basic {b64encode(credentials.encode()).decode()}"
+
+
+@pytest.mark.parametrize(
+    "says", ["Bearer right", "bearer right", "BEARER  right ", basic("rl:right"), basic(":right")]
+)
 async def test_whoever_has_the_token_gets_in(says: str) -> None:
     assert await Access(Secrets(f_1="right").read).demand(FLEET, says) == "right"
 
@@ -45,6 +52,11 @@ async def test_whoever_has_the_token_gets_in(says: str) -> None:
         "Bearer right2",
         "Bearer righ",
         "Basic right",
+        "Basic rl:right",
+        basic("right"),
+        basic("right:"),
+        basic("rl:wrong"),
+        basic("rl:"),
         "Bearer \udcff",
         "Bearer \N{SNOWMAN}",
     ],
