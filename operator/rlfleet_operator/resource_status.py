@@ -57,6 +57,9 @@ class RolloutStatus(Model):
     step: int | None = None
     """The weights.step of `asked`."""
     timings: RolloutTimings | None = None
+    prepared_bytes: int | None = Field(
+        default=None, description="The bytes that each worker read for it; told with `timings`."
+    )
 
     @property
     def started_epoch(self) -> float:
@@ -108,6 +111,9 @@ class PastRollout(Model):
     """The weights.runId that was declared with it."""
     step: int | None = None
     """The weights.step that was declared with it."""
+    prepared_bytes: int | None = Field(
+        default=None, description="The bytes that each worker read for it."
+    )
 
 
 class WorkerStatus(Model):
@@ -281,3 +287,10 @@ class FleetStatus(Model):
     )
     """Ready and WeightsSynced always; Paused, Reconciling, Stalled, Degraded only while they are
     true."""
+
+    @property
+    def prepared_bytes(self) -> int | None:
+        """The bytes of the last version that is known to have been read."""
+        newest = self.rollout.prepared_bytes if self.rollout else None
+        told = (newest, *(past.prepared_bytes for past in self.history))
+        return next((size for size in told if size is not None), None)

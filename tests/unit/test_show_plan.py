@@ -36,6 +36,7 @@ status:
     startedAt: "2026-01-01T00:00:00Z"
     seconds: 2
     windowMs: 240
+    preparedBytes: 1500000
 """
 
 
@@ -61,12 +62,20 @@ def test_it_plans_from_the_status_that_the_file_holds() -> None:
     assert done.stdout.splitlines() == [
         "qwen in rl",
         "  step-1 to step-2 by Rolling: 2 of 2 workers, at most 1 at once",
+        "  prepare, while all serve: about 1,500,000 bytes on each worker (the last version's)",
         "  prepare: qwen-0, qwen-1",
         "  batch 1: qwen-0",
         "  batch 2: qwen-1",
         "  expected pause of each worker: 240 ms (median of the last 1 rollouts)",
     ]
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("phase", ["Preparing", "Pausing", "Paused", "Resuming"])
+def test_a_worker_that_serves_is_planned_in_its_turn_whatever_goes_on_there(phase: str) -> None:
+    done = plan(FLEET + STATUS.replace("phase: Serving", f"phase: {phase}"), "--offline")
+
+    assert "  batch 1: qwen-0\n  batch 2: qwen-1\n" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def _settled(worker: Worker) -> Worker:
 
 _AS_SHOWN = {
     Phase.SERVING: Stage.OPEN,
+    Phase.PREPARING: Stage.OPEN,
     Phase.PAUSED: Stage.OPEN,
     Phase.QUARANTINED: Stage.DOUBT,
 }
@@ -114,9 +115,16 @@ def _names(fleet: Fleet) -> list[str]:
 
 def _as_told(fleet: Fleet, ordinal: int, told: WorkerStatus, template_hash: str) -> Worker:
     name = worker_name(fleet.name, ordinal)
-    stage = _AS_SHOWN.get(Phase(told.phase), Stage.CLOSED)
+    serves = told.ready and told.version is not None
+    stage = _AS_SHOWN.get(Phase(told.phase), Stage.OPEN if serves else Stage.CLOSED)
+    size = fleet.status.prepared_bytes
     report = booted(name).model_copy(
-        update={"stage": stage, "proved": told.version, "installed": told.version}
+        update={
+            "stage": stage,
+            "proved": told.version,
+            "installed": told.version,
+            "prepared_bytes": size,
+        }
     )
     pod = replace(_pod(name, ordinal, fleet.uid, template_hash), weights_ready=told.ready)
     pod = replace(pod, ready=told.ready, version_label=label_of(told.version))

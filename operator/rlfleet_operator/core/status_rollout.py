@@ -49,6 +49,7 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
     is_idle = phase in _IDLE
     has_ended = phase in ENDED
     held_s = recorded.held_s(world.moment)
+    timings = _timings(world, rollout) or recorded.timings
     return recorded.model_copy(
         update={
             "phase": phase,
@@ -60,7 +61,11 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
             "held_since": recorded.held_since or now if is_idle else None,
             "held_seconds": recorded.held_seconds if is_idle else round(held_s),
             "canary_since": _canary_since(world, rollout, recorded, now),
-            "timings": _timings(world, rollout) or recorded.timings,
+            "timings": timings,
+            # With news of timings alone: it is worth no write of its own.
+            "prepared_bytes": recorded.prepared_bytes
+            if timings == recorded.timings
+            else _prepared_bytes(world, rollout) or recorded.prepared_bytes,
         }
     )
 
@@ -210,6 +215,11 @@ def _timings(world: World, rollout: Rollout) -> RolloutTimings | None:
     return RolloutTimings(**{step: _spread(mine, step) for step in _STEPS})
 
 
+def _prepared_bytes(world: World, rollout: Rollout) -> int | None:
+    reports = [w.report for w in world.desired if w.report and w.report.prepared == rollout.to]
+    return max((report.prepared_bytes or 0 for report in reports), default=0) or None
+
+
 def _spread(timings: Sequence[Timings], step: str) -> Spread:
     values = sorted(round(getattr(t, f"{step}_s") * 1000) for t in timings)
     return Spread(min_ms=values[0], median_ms=round(median(values)), max_ms=values[-1])
@@ -245,4 +255,5 @@ def _past(recorded: RolloutStatus, following: Rollout, moment: float) -> PastRol
         message=message[:_PAST_MESSAGE_LIMIT] if ended != COMPLETED else "",
         run_id=recorded.run_id,
         step=recorded.step,
+        prepared_bytes=recorded.prepared_bytes,
     )

@@ -316,6 +316,22 @@ def test_timings_are_those_of_this_rollout_s_changes() -> None:
     assert timings.reload.max_ms == 200
 
 
+def test_the_bytes_that_were_prepared_are_told_with_the_timings_and_kept_in_history() -> None:
+    prepared: dict[str, Any] = {"prepared": "step-2", "prepared_bytes": 1_500}
+    change = Change(operation="rollout-1", version="step-2", finished_at=1, timings=Timings())
+    waiting = [worker(n, **prepared) for n in range(2)]
+    changed = [worker(0, proved="step-2", last_change=change, **prepared), waiting[1]]
+
+    assert rollout_of(world(*waiting, **TO_2)).prepared_bytes is None
+    status = of(world(*changed, **TO_2))
+    assert status.prepared_bytes == 1_500
+    known = {"weightVersion": "step-3", "status": json.loads(dumped(status))}
+    following = of(world(*changed, **known))
+    assert following.rollout is not None
+    assert (following.rollout.to, following.rollout.prepared_bytes) == ("step-3", None)
+    assert following.history[0].prepared_bytes == following.prepared_bytes == 1_500
+
+
 def test_a_fleet_that_nobody_drives_says_so_and_leaves_the_rest_as_it_was() -> None:
     before = FleetStatus(
         observed_generation=6,
