@@ -34,7 +34,12 @@ async def pods(
     kube: Kube, fleet: Fleet, actions: Iterable[PodAction], defaults: manifests.Defaults
 ) -> list[BaseException]:
     """Carry out actions on pods, some at once; return what went wrong, a defect of ours too."""
-    limit = asyncio.Semaphore(_PARALLEL)
+    limit, wanted, unmade = asyncio.Semaphore(_PARALLEL), list(actions), list[BaseException]()
+    if creations := [action for action in wanted if isinstance(action, CreatePod)]:
+        (error,) = await asyncio.gather(_demand_there(kube, fleet), return_exceptions=True)
+        if error is not None:
+            unmade = [error] * len(creations)
+            wanted = [action for action in wanted if action not in creations]
 
     async def one(action: PodAction) -> None:
         async with limit:
@@ -45,11 +50,24 @@ async def pods(
             except Conflict:
                 await _demand_own(kube, fleet, action)
 
-    ends = await asyncio.gather(*(one(action) for action in actions), return_exceptions=True)
-    errors = [end for end in ends if end is not None]
-    for error in errors:
+    ends = await asyncio.gather(*(one(action) for action in wanted), return_exceptions=True)
+    errors = [*unmade, *(end for end in ends if end is not None)]
+    for error in dict.fromkeys(errors):
         _tell(fleet, error)
     return errors
+
+
+async def _demand_there(kube: Kube, fleet: Fleet) -> None:
+    """Raise Conflict when the fleet goes: the garbage collector would end every pod of it.
+
+    The watch may tell so late, and pods would be made again as fast as they end.
+    """
+    try:
+        found = (await kube.get(paths.fleet_path(fleet.namespace, fleet.name)))["metadata"]
+    except Missing:
+        found = {}
+    if found.get("uid") != fleet.uid or "deletionTimestamp" in found:
+        raise Conflict(f"fleet {fleet.name} is gone, or is being deleted: no pod is made for it")
 
 
 def _tell(fleet: Fleet, error: BaseException) -> None:

@@ -5,23 +5,28 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rlfleet_operator import execute, upkeep
-from rlfleet_operator.adapters.kube import Kube, core_path
+from rlfleet_operator.adapters.kube import Kube, budget_path, core_path, fleet_path
 from rlfleet_operator.adapters.lease import Term
 from rlfleet_operator.core import manifests
-from rlfleet_operator.core.actions import CreatePod
-from rlfleet_operator.errors import Forbidden, Refused, Retryable
+from rlfleet_operator.core.actions import CreatePod, DeletePod, PodAction
+from rlfleet_operator.errors import Conflict, Forbidden, Refused, Retryable
 from rlfleet_operator.upkeep import Upkeep
 from tests import fleets
 from tests.fakes.kube import FakeApi, serving
 
 FLEET = fleets.fleet()
 SECRET = core_path("rl", "secrets", "qwen-admin")
+PODS = core_path("rl", "pods")
+THERE = {"metadata": {"uid": FLEET.uid}}
 DEFAULTS = manifests.Defaults("worker:1")
 
 
 @pytest.fixture
 def api() -> FakeApi:
-    return FakeApi()
+    """An API server that has the fleet and nothing else."""
+    api = FakeApi()
+    api.objects[fleet_path("rl", "qwen")] = THERE
+    return api
 
 
 @pytest.fixture
@@ -47,10 +52,12 @@ async def test_all_is_made_and_the_token_known(kept: Upkeep, api: FakeApi, kube:
     await kept.look(FLEET)
 
     assert kept.trouble is None
-    assert {path.rpartition("/")[2] for path in api.objects} == {
-        "qwen",
-        "qwen-workers",
-        "qwen-admin",
+    assert set(api.objects) == {
+        fleet_path("rl", "qwen"),
+        core_path("rl", "services", "qwen"),
+        core_path("rl", "services", "qwen-workers"),
+        budget_path("rl", "qwen"),
+        SECRET,
     }
     assert await kept.token() == await execute.known_token(kube, FLEET)
 
@@ -115,7 +122,7 @@ async def test_a_failed_look_is_not_repeated_by_every_pass(kube: Kube, api: Fake
 async def test_a_pod_s_error_keeps_whether_it_may_pass(
     kube: Kube, api: FakeApi, error: int, kinds: list[type]
 ) -> None:
-    api.error = error
+    api.errors[PODS] = error
 
     found = await execute.pods(kube, FLEET, [CreatePod(0)], DEFAULTS)
 
@@ -133,12 +140,18 @@ async def test_a_pod_that_cannot_be_made_is_refused_and_the_others_are_made(
     assert [type(one) for one in refused] == [Refused]
     assert "spec.template.metadata" in str(refused[0])
     assert made == []
-    assert len(api.objects) == 2
+    assert made_in(api) == ["qwen-0", "qwen-1"]
+
+
+def made_in(api: FakeApi) -> list[str]:
+    """Return the names of the pods that are there."""
+    return sorted(path.rpartition("/")[2] for path in api.objects if path.startswith(PODS))
 
 
 def left_by_an_earlier_fleet(api: FakeApi) -> None:
     for found in api.objects.values():
-        found["metadata"]["ownerReferences"][0]["uid"] = "f-0"
+        if found is not THERE:
+            found["metadata"]["ownerReferences"][0]["uid"] = "f-0"
 
 
 async def test_what_an_earlier_fleet_left_is_waited_for_before_it_is_told(
@@ -166,3 +179,38 @@ async def test_a_pod_that_an_earlier_fleet_left_is_waited_for(kube: Kube, api: F
     (error,) = await execute.pods(kube, FLEET, [CreatePod(0)], DEFAULTS)
 
     assert type(error) is Retryable
+
+
+@pytest.mark.parametrize(
+    ("found", "error", "kind"),
+    [
+        (None, None, Conflict),
+        ({"uid": "f-2"}, None, Conflict),
+        ({"uid": FLEET.uid, "deletionTimestamp": "2026-01-01T00:00:00Z"}, None, Conflict),
+        ({"uid": FLEET.uid}, 500, Retryable),
+    ],
+    ids=["gone", "another by now", "being deleted", "nobody can tell"],
+)
+async def test_no_pod_is_made_for_a_fleet_that_may_be_gone_and_the_rest_is_done(
+    kube: Kube, api: FakeApi, found: dict[str, str] | None, error: int | None, kind: type
+) -> None:
+    """A watch that stands still tells nothing of a deletion, and the garbage collector ends pods
+    as fast as they are made."""
+    path = fleet_path("rl", "qwen")
+    del api.objects[path]
+    if found is not None:
+        api.objects[path] = {"metadata": found}
+    if error is not None:
+        api.errors[path] = error
+    actions: list[PodAction] = [
+        CreatePod(0),
+        DeletePod("qwen-2", "p-2", "scaled down"),
+        CreatePod(1),
+    ]
+
+    errors = await execute.pods(kube, FLEET, actions, DEFAULTS)
+
+    assert [type(one) for one in errors] == [kind, kind]
+    assert made_in(api) == []
+    assert f"DELETE {PODS}/qwen-2" in api.asked
+    assert api.asked.count(f"GET {path}") == 1
