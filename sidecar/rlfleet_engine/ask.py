@@ -39,6 +39,11 @@ class Asking:
         """Return that of the server which has the request."""
         return vocabulary_of(self.scope)
 
+    def context_length(self) -> int:
+        """Return that of the server which has the request."""
+        length: int = self.scope["app"].state.serving_tokenization.model_config.max_model_len
+        return length
+
 
 def rerouted(scope: Scope, path: str, size: int) -> Scope:
     """Return the scope for another path and body."""

@@ -4,6 +4,9 @@ Each log probability gets its token under the name ``token_id:N`` beside vLLM's 
 routed experts become an object. Both are done on the reply's bytes, because a long reply
 has thousands of them: in a JSON text an unescaped quote stands in no string, so what is
 looked for can be nothing but a key. All else stays as it came, byte for byte.
+
+A stream whose prompt leaves no room for a token is asked for without the stream: vLLM
+refuses it in any case, but only in the midst of a stream that has begun with 200.
 """
 
 import re
@@ -11,19 +14,35 @@ from dataclasses import dataclass
 
 from rlfleet_engine.answers import compact
 from rlfleet_engine.experts import experts_of
-from rlfleet_engine.fields import parsed
+from rlfleet_engine.fields import may_name, parsed
 from rlfleet_engine.finite import check
 from rlfleet_engine.turn import Ask, Turned
 
 PATH = "/inference/v1/generate"
+_STREAM = (b"stream",)
+_MIN_ID_BYTES = 2
+"""In JSON: a digit and what parts it from the next."""
 _LOGPROB = re.compile(rb'\{"token_id":(\d+),"logprob":')
 _NAMED = rb'{"token":"token_id:\1","token_id":\1,"logprob":'
 _EXPERTS = re.compile(rb'"routed_experts":"([A-Za-z0-9+/=]*)"')
 
 
-async def turn(body: bytes, _ask: Ask) -> Turned | None:
-    """Leave the request as it is, and turn its reply."""
+async def turn(body: bytes, ask: Ask) -> Turned | None:
+    """Leave the request as it is but for a stream that cannot begin, and turn its reply."""
+    if may_name(body, _STREAM):
+        body = _refusable(body, ask.context_length())
     return Turned(PATH, body, GenerateBack(body))
+
+
+def _refusable(body: bytes, context_length: int) -> bytes:
+    """Ask without a stream for what is refused in any case; else the body itself."""
+    if len(body) < context_length * _MIN_ID_BYTES:
+        return body
+    content = parsed(body) or {}
+    ids = content.get("token_ids")
+    if not content.get("stream") or not isinstance(ids, list) or len(ids) < context_length:
+        return body
+    return compact({name: content[name] for name in content if not name.startswith("stream")})
 
 
 @dataclass(frozen=True, slots=True)

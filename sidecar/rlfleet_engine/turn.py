@@ -67,6 +67,9 @@ class Ask(Protocol):
     def vocabulary(self) -> Vocabulary:
         """Ask what the tokenizer knows."""
 
+    def context_length(self) -> int:
+        """Ask how many tokens a prompt and what is made of it may have."""
+
 
 Turn = Callable[[bytes, Ask], Awaitable[Turned | Answered | None]]
 """Turns the body of one route's requests; None leaves it as it is. Raises FieldError."""

@@ -8,8 +8,9 @@ from rlfleet_contract import api
 from tests.contract.subject import Subject
 from tests.contract.test_traffic import until_in_flight
 
+FULL = [11] * 1024
+"""As long as the context of the engines that run this: nothing can be made."""
 TOO_LONG = [11] * 1100
-"""Longer than the context of the engines that run this."""
 
 
 @pytest.fixture
@@ -167,7 +168,11 @@ async def test_a_prompt_that_is_too_long_is_told_in_the_words_that_clients_know(
     assert first
     for reply in (
         await subject.complete(prompt=TOO_LONG, max_tokens=2),
+        await subject.complete(prompt=TOO_LONG, max_tokens=2, stream=True),
         await subject.continue_from(TOO_LONG),
+        await subject.continue_from(TOO_LONG, stream=True),
+        await subject.continue_from(FULL),
+        await subject.continue_from(FULL, stream=True, stream_options={"include_usage": True}),
     ):
         assert reply.status_code == 400, reply.text
         assert "context length" in reply.json()["error"]["message"]

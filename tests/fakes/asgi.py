@@ -31,3 +31,14 @@ async def send_event(send: Send, content: object) -> None:
     """Send an event of a stream whose head is sent."""
     event = f"data: {json.dumps(content, separators=(',', ':'))}\n\n"
     await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
+
+
+async def send_refusal(send: Send, told: dict[str, Any], *, in_stream: bool) -> None:
+    """Send an error, as an event if the stream has begun."""
+    if not in_stream:
+        await send_json(send, told["error"]["code"], told)
+        return
+    headers = [(b"content-type", b"text/event-stream")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send_event(send, told)
+    await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})

@@ -22,11 +22,11 @@ from rlfleet_engine.memory import Record, told
 from rlfleet_engine.middleware import Extension
 from tests.fakes import tokenizer
 from tests.fakes.adapters import BASE, Batch, LoRARequest, ServingModels, cards
-from tests.fakes.asgi import body_of, send_event, send_json
+from tests.fakes.asgi import body_of, send_event, send_json, send_refusal
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.generation import Generation
 from tests.fakes.memory import SPOILT, consume, stamps_of
-from tests.fakes.prefixes import Prefixes, refusal, salt_of
+from tests.fakes.prefixes import Prefixes, late_refusal, refusal, salt_of
 from tests.fakes.receiver import Receiver, transferred
 from tests.fakes.replies import Asked, Chat, Completion, Generate, Route
 
@@ -115,8 +115,9 @@ class FakeEngine:
         refused = (
             refusal(body, self._vocabulary) or route.refusal(body) or self.models.refusal(body)
         )
-        if refused is not None:
-            await send_json(send, refused["error"]["code"], refused)
+        told = refused or late_refusal(body)
+        if told is not None:
+            await send_refusal(send, told, in_stream=refused is None and bool(body.get("stream")))
             return
         sampling = route.sampling(body)
         tokens, choices = int(sampling.get("max_tokens", 16)), sampling.get("n", 1)

@@ -57,14 +57,8 @@ def refusal(body: dict[str, Any], vocabulary: int) -> dict[str, Any] | None:
     if not isinstance(tokens, int):
         message = "1 validation error:\n  {'type': 'int_parsing', 'loc': 'body.max_tokens'}"
         return refused(message, "body.max_tokens")
-    if isinstance(prompt, list) and len(prompt) > MAX_MODEL_LEN:
-        # In these words on /inference/v1/generate; "context length" is on the other routes.
-        message = (
-            f"The decoder prompt (length {len(prompt)}) is longer than the maximum model length"
-            f" of {MAX_MODEL_LEN}. Make sure that `max_model_len` is no smaller than the number of"
-            " text tokens."
-        )
-        return refused(message, None)
+    if isinstance(prompt, list) and "prompt" in body and len(prompt) > MAX_MODEL_LEN:
+        return _over_context(len(prompt))
     return _refused_ids((body.get("kv_transfer_params") or {}).get("prompt_token_ids"), vocabulary)
 
 
@@ -75,11 +69,35 @@ def _refused_ids(ids: list[int] | None, vocabulary: int) -> dict[str, Any] | Non
     if unknown:
         message = f"Token id {unknown[0]} is out of vocabulary (parameter={name})"
         return refused(message, name)
-    if ids is not None and len(ids) > MAX_MODEL_LEN:
-        message = (
-            f"Input length ({len(ids)}) exceeds model's maximum context length ({MAX_MODEL_LEN})."
+    return None if ids is None or len(ids) <= MAX_MODEL_LEN else _over_context(len(ids))
+
+
+def _over_context(length: int) -> dict[str, Any]:
+    return refused(
+        f"Input length ({length}) exceeds model's maximum context length ({MAX_MODEL_LEN}).", None
+    )
+
+
+def late_refusal(body: dict[str, Any]) -> dict[str, Any] | None:
+    """Tell what vLLM's engine refuses on /inference/v1/generate, in its words.
+
+    It does when the first token is asked for: a stream has begun by then.
+    """
+    asked = len(body.get("token_ids", ()))
+    prompt = f"The decoder prompt (length {asked})"
+    if asked > MAX_MODEL_LEN:
+        return refused(
+            f"{prompt} is longer than the maximum model length of {MAX_MODEL_LEN}. Make sure that"
+            " `max_model_len` is no smaller than the number of text tokens.",
+            None,
         )
-        return refused(message, None)
+    if asked == MAX_MODEL_LEN:
+        return refused(
+            f"{prompt} plus the number of requested output tokens (at least 1) is longer than the"
+            f" maximum model length of {MAX_MODEL_LEN}. Make sure that `max_model_len` is no"
+            " smaller than the number of text tokens (prompt + requested output tokens).",
+            None,
+        )
     return None
 
 

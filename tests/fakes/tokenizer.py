@@ -67,6 +67,7 @@ class Serving:
             get_tokenizer=lambda: TOKENIZER, get_eos_token_id=lambda: END
         )
         self.model_config = SimpleNamespace(
+            max_model_len=MAX_MODEL_LEN,
             get_vocab_size=lambda: vocabulary,
             try_get_generation_config=lambda: {"eos_token_id": [END, 0]},
         )

@@ -10,6 +10,7 @@ from rlfleet_engine import chat_prefix
 from rlfleet_engine.fields import FieldError
 from rlfleet_engine.turn import Turned
 from rlfleet_engine.vocabulary import Vocabulary
+from tests.fakes.prefixes import MAX_MODEL_LEN
 from tests.fakes.tokenizer import END, VOCABULARY, rendered, spelled
 
 ASKED = [{"role": "user", "content": "one two"}]
@@ -33,6 +34,9 @@ class Renderer:
 
     def vocabulary(self) -> Vocabulary:
         return VOCABULARY
+
+    def context_length(self) -> int:
+        return MAX_MODEL_LEN
 
 
 async def turned(body: dict[str, Any], ask: Renderer | None = None) -> dict[str, Any]:
