@@ -96,7 +96,7 @@ async def test_a_sidecar_that_takes_another_token_is_complained_of_and_logged_on
     caplog.set_level(logging.INFO, "rlfleet_operator.contacts")
     pod = workers.pod(0)
 
-    assert complaint_of(strangers.worker(NAME, 0, pod), 0.0) is None
+    assert complaint_of(strangers.worker(NAME, 0, pod), workers.world()) is None
     async with asyncio.timeout(30):
         while True:
             await asyncio.sleep(0.02)
@@ -105,7 +105,7 @@ async def test_a_sidecar_that_takes_another_token_is_complained_of_and_logged_on
                 break
 
     where = fake.admin_url.removeprefix("http://")
-    complaint = complaint_of(known, 0.0)
+    complaint = complaint_of(known, workers.world())
     assert complaint is not None
     assert complaint.startswith(f"its sidecar at {where} does not answer: Unauthorized: ")
     assert phase_of(known) is Phase.UNREACHABLE

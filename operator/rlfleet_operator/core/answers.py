@@ -138,7 +138,7 @@ def updated(fleet: Fleet, workers: Sequence[Heard], version: str) -> tuple[int, 
         retryable=fault is not None and _is_worth_asking_again(fleet, version, fault),
         version=version,
         rollout=_rollout(fleet),
-        workers=[said(worker, is_well=worker.keeps(version)) for worker in workers],
+        workers=[said(worker, fleet, is_well=worker.keeps(version)) for worker in workers],
     )
 
 
@@ -192,7 +192,7 @@ def state(fleet: Fleet, workers: Sequence[Heard], pause: TrainerPause | None = N
         desired_by=None if fleet.target is None else asker,
         applied_version=_applied(workers),
         rollout=_rollout(fleet),
-        workers=[said(worker, is_well=worker.report is not None) for worker in workers],
+        workers=[said(worker, fleet, is_well=worker.report is not None) for worker in workers],
     )
 
 
@@ -216,14 +216,16 @@ def _rollout(fleet: Fleet) -> RolloutSaid | None:
     return RolloutSaid(id=known.id, to=known.to, phase=known.phase, message=known.message)
 
 
-def said(worker: Heard, *, is_well: bool) -> WorkerSaid:
+def said(worker: Heard, fleet: Fleet, *, is_well: bool) -> WorkerSaid:
     """Return what a reply says of one worker."""
     report = worker.report
     if report is None:
         return WorkerSaid(
             name=worker.name, status="error", ready=worker.is_ready, message=worker.why
         )
-    problem = report.failure or report.refusal
+    refusal = report.refusal
+    is_asked = refusal is not None and fleet.asks_for(refusal.version)
+    problem = report.failure or (refusal if is_asked else None)
     return WorkerSaid(
         name=worker.name,
         status="ok" if is_well else "error",

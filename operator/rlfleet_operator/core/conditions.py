@@ -132,7 +132,7 @@ def _ready(world: World) -> Verdict:
 
 def _first_complaint(world: World) -> str:
     for worker in world.desired:
-        complaint = None if worker.pod and worker.pod.ready else complaint_of(worker, world.moment)
+        complaint = None if worker.pod and worker.pod.ready else complaint_of(worker, world)
         if complaint:
             return f"; {worker.name}: {complaint}"
     return ""

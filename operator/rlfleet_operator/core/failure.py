@@ -69,7 +69,7 @@ def stop(world: World, rollout: Rollout) -> Stop | None:
     if any(_is_trying(w, rollout) for w in world.desired) or not is_blocked(world, rollout):
         return None
     failed = failures(world, rollout.to, rollout.operation)
-    first = f"{failed[0].name}: {complaint_of(failed[0], world.moment)}"
+    first = f"{failed[0].name}: {complaint_of(failed[0], world)}"
     who = "canary" if failed[0] in canaries(world) and not is_promoted(world) else "worker"
     count = f"{len(failed)} {who}s" if len(failed) > 1 else f"a {who}"
     return Stop(f"{rollout.to} failed on {count}; {first}", is_of_version=True)

@@ -43,7 +43,7 @@ def status_of(world: World, rollout: Rollout | None) -> FleetStatus:
         skew=order.skew(world),
         rollout=status_rollout.rollout_status(world, rollout, now),
         history=status_rollout.history(world, rollout),
-        workers=[_worker(w, world.moment) for w in listed],
+        workers=[_worker(w, world) for w in listed],
         adapters=adapters.statuses(world),
         workers_truncated=len(world.workers) - len(listed),
         conditions=conditions.dated(
@@ -102,9 +102,9 @@ def _serving(world: World) -> str:
     return versions.pop() or "" if len(versions) == 1 else ""
 
 
-def _worker(worker: Worker, moment: float) -> WorkerStatus:
+def _worker(worker: Worker, world: World) -> WorkerStatus:
     change = worker.report.last_change if worker.report else None
-    complaint = complaint_of(worker, moment)
+    complaint = complaint_of(worker, world)
     return WorkerStatus(
         name=worker.name,
         phase=phase_of(worker),

@@ -188,5 +188,5 @@ def told(
         retryable=fault is not None,
         paused=pause is not None,
         paused_until=pause.until if pause else None,
-        workers=[said(worker, is_well=is_done(worker)) for worker in workers],
+        workers=[said(worker, fleet, is_well=is_done(worker)) for worker in workers],
     )

@@ -7,7 +7,8 @@ phase is stored anywhere.
 from enum import StrEnum
 
 from rlfleet_contract.models import Stage, Verb
-from rlfleet_operator.core.world import RUNNING, Pod, Worker, time_of
+from rlfleet_contract.problems import Problem
+from rlfleet_operator.core.world import RUNNING, Pod, Worker, World, time_of
 
 
 class Phase(StrEnum):
@@ -85,10 +86,10 @@ def _silent(worker: Worker) -> Phase:
     return Phase.UNREACHABLE if is_lost else Phase.STARTING
 
 
-def complaint_of(worker: Worker, moment: float) -> str | None:
+def complaint_of(worker: Worker, world: World) -> str | None:
     """Return what is wrong with a worker, in one sentence; None when nothing is known to be."""
     overdue = overdue_at(worker)
-    if overdue is not None and moment >= overdue:
+    if overdue is not None and world.moment >= overdue:
         return "its pod still ends; if its node is lost, delete the pod with --force"
     if worker.pod and worker.pod.has_ended and not worker.pod.terminating:
         return _ended(worker.pod, worker.replace_at)
@@ -96,10 +97,18 @@ def complaint_of(worker: Worker, moment: float) -> str | None:
         return worker.pod.trouble
     if worker.silence and phase_of(worker) is Phase.UNREACHABLE:
         return worker.silence
-    problem = None
-    if worker.report and worker.reachable:
-        problem = worker.report.failure or worker.report.refusal
+    problem = _problem(worker, world)
     return f"{problem.code}: {problem.message}" if problem else awaited_by(worker)
+
+
+def _problem(worker: Worker, world: World) -> Problem | None:
+    if worker.report is None or not worker.reachable:
+        return None
+    failure, refusal = worker.report.failure, worker.report.refusal
+    # A sidecar remembers a refusal until its next prepare: of a version that was asked for by
+    # mistake it would be told of a worker that is well.
+    is_asked = refusal is not None and world.fleet.asks_for(refusal.version)
+    return failure or (refusal if is_asked else None)
 
 
 def _ended(pod: Pod, replace_at: float) -> str:

@@ -50,6 +50,15 @@ class Fleet:
         trainers = self.status.trainer_target
         return self.spec.weight_version or (trainers.version if trainers else None)
 
+    def asks_for(self, version: str | None) -> bool:
+        """Tell whether a version is asked for, or fallen back to, and not one of before.
+
+        Where nobody asks the fleet, trainers ask its workers, each for what it likes.
+        """
+        recorded = self.status.rollout
+        led_to = {recorded.to, recorded.from_version} if recorded else set()
+        return self.target is None or version in {self.target, *led_to}
+
     def pause_at(self, moment: float) -> TrainerPause | None:
         """Return the trainer's pause that holds the fleet then; None if none does, or it is over.
 

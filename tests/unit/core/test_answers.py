@@ -137,6 +137,17 @@ def test_a_worker_is_told_with_what_is_wrong_with_it() -> None:
     assert [w.stage for w in reply.workers] == ["Doubt", None]
 
 
+@pytest.mark.parametrize(
+    ("version", "told"), [("step-2", "VersionNotFound: no such directory"), ("typo", None)]
+)
+def test_a_refusal_is_told_while_its_version_is_asked_for(version: str, told: str | None) -> None:
+    refusal = Problem.of(Code.VERSION_NOT_FOUND, "no such directory", version=version)
+
+    reply = answers.state(fleet(), [worker(report("step-1", refusal=refusal))])
+
+    assert [w.message for w in reply.workers] == [told]
+
+
 PAUSED = report("step-1", stage=Stage.PAUSED, paused_s=1.5, in_flight=3)
 
 

@@ -1,6 +1,7 @@
 """The phase of one worker and what is wrong with it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from rlfleet_contract.models import Running, Stage, Verb
 from rlfleet_contract.problems import Code
 from rlfleet_operator.core.worker import BADNESS, CHANGING, Phase, complaint_of, phase_of
 from rlfleet_operator.core.world import Worker
-from tests.workers import MOMENT, pod, problem, worker
+from tests.workers import MOMENT, pod, problem, recorded, worker, world
 
 BY_STAGE = {
     Stage.DOWN: Phase.STARTING,
@@ -35,6 +36,7 @@ SILENT = replace(worker(), reachable=False)
 UNHEARD = replace(NEW, pod=pod(), silence="no answer")
 REFUSED = pod(phase="Failed", trouble="OutOfcpu: no room")
 LOST = pod(terminating=True, ends_by=MOMENT - 60, trouble="no room")
+TO_2: dict[str, Any] = {"weightVersion": "step-2", "status": recorded("step-2", "Preparing")}
 STILL_ENDS = "its pod still ends; if its node is lost, delete the pod with --force"
 
 
@@ -145,4 +147,34 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
     ],
 )
 def test_what_is_wrong_with_a_worker(subject: Worker, expected: str | None) -> None:
-    assert complaint_of(subject, MOMENT) == expected
+    assert complaint_of(subject, world(**TO_2)) == expected
+
+
+@pytest.mark.parametrize(
+    ("refused", "expected"),
+    [
+        ("step-2", "VersionNotFound: why"),
+        ("step-1", "VersionNotFound: why"),
+        ("typo", None),
+    ],
+    ids=["what is asked for", "what is fallen back to", "what nobody asks for any more"],
+)
+def test_a_refusal_is_told_while_its_version_is_asked_for(
+    refused: str, expected: str | None
+) -> None:
+    subject = worker(refusal=problem(Code.VERSION_NOT_FOUND, refused))
+
+    assert complaint_of(subject, world(**TO_2)) == expected
+
+
+def test_a_refusal_by_a_trainer_s_own_word_is_told_where_nobody_asks_the_fleet() -> None:
+    subject = worker(refusal=problem(Code.VERSION_NOT_FOUND, "its-own"))
+
+    assert complaint_of(subject, world(weightVersion=None)) == "VersionNotFound: why"
+
+
+def test_a_failure_is_told_beside_a_refusal_that_nobody_asks_for() -> None:
+    old = problem(Code.VERSION_NOT_FOUND, "typo")
+    subject = worker(failure=problem(Code.RELOAD_FAILED), refusal=old)
+
+    assert complaint_of(subject, world(**TO_2)) == "ReloadFailed: why"
