@@ -102,13 +102,20 @@ class HollowNode:
             try:
                 listed = await self._kube.get(self._path, labelSelector=FLEET_LABEL)
                 version = listed["metadata"]["resourceVersion"]
-                for raw in listed["items"]:
-                    self._seen("ADDED", raw)
+                self._listed(listed["items"])
                 watch = self._kube.watch(self._path, version, labelSelector=FLEET_LABEL)
                 async for kind, raw in watch:
                     self._seen(kind, raw)
             except (OperatorError, WatchEnded):
                 await asyncio.sleep(0.2)
+
+    def _listed(self, found: list[Json]) -> None:
+        """Take all pods that there are: one that went while nobody watched is in no list."""
+        uids = {raw["metadata"]["uid"] for raw in found}
+        for pod in [pod for pod in self.pods.values() if pod.uid not in uids]:
+            self._leave(pod)
+        for raw in found:
+            self._seen("ADDED", raw)
 
     def _seen(self, kind: str, raw: Json) -> None:
         if kind == "BOOKMARK":
@@ -118,14 +125,17 @@ class HollowNode:
             return
         known = self.pods.get(name)
         if known is not None and (known.uid != uid or kind == "DELETED"):
-            del self.pods[name]
-            # Not among the tasks that are cancelled at the end: half ended, it would leak.
-            self._farewells.append(asyncio.ensure_future(known.worker.__aexit__(None, None, None)))
+            self._leave(known)
             known = None
         if known is not None:
             known.see(raw)
         elif kind != "DELETED" and uid not in self.refused:
             self._admit(raw)
+
+    def _leave(self, pod: Hollow) -> None:
+        del self.pods[pod.name]
+        # Not among the tasks that are cancelled at the end: half ended, it would leak.
+        self._farewells.append(asyncio.ensure_future(pod.worker.__aexit__(None, None, None)))
 
     def _admit(self, raw: Json) -> None:
         reason = self.refuses(raw["metadata"]["name"])
@@ -163,10 +173,12 @@ class HollowNode:
     async def _run(self, pod: Hollow) -> None:
         fleet = pod.raw["metadata"]["labels"][FLEET_LABEL]
         path = f"/api/v1/namespaces/{pod.namespace}/secrets/{fleet}-admin"
-        while True:
+        secret = None
+        while secret is None:
+            if self.pods.get(pod.name) is not pod:
+                return
             try:
                 secret = await self._kube.get(path)
-                break
             except OperatorError:
                 await asyncio.sleep(0.1)
         token = base64.b64decode(secret["data"]["token"]).decode()
