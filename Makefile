@@ -56,7 +56,7 @@ test-e2e: ## Run the tests with real vLLM in a real cluster
 
 .PHONY: test
 test: ## Run all tests; starts what they need and ends what it started
-	@$(DEV)suite quick integration e2e
+	@$(DEV)suite quick integration faults e2e
 
 .PHONY: cluster
 cluster: ## Start the one-node cluster (root, Linux)
