@@ -72,6 +72,11 @@ class Folder:
             return None
         return stamp_of(name, seen)
 
+    def stamps(self) -> tuple[FileStamp, ...]:
+        """Tell which files stand in it, all of them."""
+        found = map(self.stamp, self.names())
+        return tuple(stamp for stamp in found if stamp is not None)
+
     @contextmanager
     def open(self, name: str) -> Iterator[Reading]:
         """Open one regular file and say which one it is."""

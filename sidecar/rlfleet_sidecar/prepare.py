@@ -129,7 +129,7 @@ class Preparation:
         while True:
             begun = time.monotonic()
             try:
-                prepare = partial(self._store.prepare, work, request.digest, self._needed())
+                prepare = partial(self._store.prepare, work, request, self._needed())
                 is_new = await work.carried_out(prepare)
             except SidecarError as error:
                 if error.code not in _AWAITED or time.monotonic() > end:

@@ -7,9 +7,12 @@ that what is handed to the engine still is what was checked then.
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from rlfleet_contract.api import BASE_VERSION
-from rlfleet_contract.problems import Code
+from rlfleet_contract.models import PrepareRequest
+from rlfleet_contract.problems import MEANINGS, Code
+from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar.cache import Cache, Record
 from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints
 from rlfleet_sidecar.content import Content
@@ -21,6 +24,15 @@ from rlfleet_sidecar.staging import Staging
 from rlfleet_sidecar.work import Work
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class _Refused(NamedTuple):
+    """The last version that was read and refused for good."""
+
+    asked: tuple[str, str, str | None]
+    files: tuple[FileStamp, ...]
+    code: Code
+    message: str
 
 
 class Store:
@@ -39,6 +51,7 @@ class Store:
             self._cache = Cache(settings.cache_dir, limit, spare, beside)
         self._in_place: dict[str, Checkpoint] = {}
         """Versions that are read where they lie: the base model, and all without a cache."""
+        self._refused: _Refused | None = None
 
     def vocabulary(self) -> int:
         """Tell how many tokens the model knows."""
@@ -79,21 +92,42 @@ class Store:
         if self._cache is not None and version is not None:
             self._cache.note_served(version)
 
-    def prepare(self, work: Work, digest: str | None, needed: frozenset[str]) -> bool:
+    def prepare(self, work: Work, request: PrepareRequest, needed: frozenset[str]) -> bool:
         """Check and read a version; tells whether it was not held before.
 
         Args:
             work: Told how far it is; ends it.
-            digest: What the version's manifest must hash to.
+            request: What is asked for; a digest is what the version's manifest must hash to.
             needed: Versions that must not be evicted for it.
 
         """
-        if self._known(work.version, digest) is not None:
+        if self._known(work.version, request.digest) is not None:
             return False
         with _told(work.version), self._checkpoints.checked(work.version) as (folder, content):
             work.waiting_for = None
-            self._read(work, folder, content, digest, needed)
+            with self._read_once(request, folder):
+                self._read(work, folder, content, request.digest, needed)
         return True
+
+    @contextmanager
+    def _read_once(self, request: PrepareRequest, folder: Folder) -> Iterator[None]:
+        """Refuse the same files to the same operation without reading them again.
+
+        A driver asks every few seconds, for as long as a version is its target, and a large
+        one takes minutes of disk and network. Whoever asks anew has it read anew.
+        """
+        asked = (request.operation, request.version, request.digest)
+        # Seen before the reading, so that what is written meanwhile is another file.
+        files = folder.stamps()
+        known = self._refused
+        if known is not None and (known.asked, known.files) == (asked, files):
+            raise SidecarError(known.code, known.message)
+        try:
+            yield
+        except SidecarError as error:
+            if not MEANINGS[error.code].retryable:
+                self._refused = _Refused(asked, files, error.code, error.message)
+            raise
 
     def _records(self) -> tuple[Record, ...]:
         return self._cache.records() if self._cache else ()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from rlfleet_sidecar.room import footprint
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject, Versions, client_of
 from tests.contract.transcripts import PAUSE, resume_refused, send, update
-from tests.fakes.checkpoints import write_manifest, write_version
+from tests.fakes.checkpoints import spoil, write_manifest, write_version
 from tests.fakes.worker import Worker
 
 
@@ -425,3 +426,41 @@ async def test_a_change_in_parts_goes_on_though_another_version_was_prepared_mea
     assert between.prepared == "step-3"
     assert (report.stage, report.proved) == (Stage.OPEN, version)
     await subject.refused(Code.NOT_PREPARED, api.UPDATE_WEIGHTS_PATH, subject.versions.first)
+
+
+async def test_a_refusal_for_good_costs_one_read_until_the_files_or_the_asker_change(
+    subject: Subject, weights: Path
+) -> None:
+    directory = write_version(weights, "step-7", seed=7)
+    file = directory / "model.safetensors"
+    good = file.read_bytes()
+    spoil(directory, "a NaN in a norm")
+    stamp = file.stat()
+    first = await subject.refused(
+        Code.CHECKPOINT_INVALID, api.PREPARE_PATH, "step-7", operation="rollout-2"
+    )
+
+    # Whoever reads it finds it mended, and by its stamp it is what it was.
+    file.write_bytes(good)
+    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    again = await subject.refused(
+        Code.CHECKPOINT_INVALID, api.PREPARE_PATH, "step-7", operation="rollout-2"
+    )
+    assert again == first
+    assert (await subject.report()).refusal == first
+
+    await subject.ok(api.PREPARE_PATH, "step-7", operation="rollout-3")
+
+
+async def test_a_version_that_was_refused_for_good_and_mended_is_read_again(
+    subject: Subject, weights: Path
+) -> None:
+    spoil(write_version(weights, "step-7", seed=7), "a NaN in a norm")
+    await subject.refused(
+        Code.CHECKPOINT_INVALID, api.PREPARE_PATH, "step-7", operation="rollout-2"
+    )
+
+    write_version(weights, "step-7", seed=7)
+
+    report = await subject.ok(api.PREPARE_PATH, "step-7", operation="rollout-2")
+    assert (report.prepared, report.refusal) == ("step-7", None)

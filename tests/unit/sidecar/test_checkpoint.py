@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rlfleet_contract.models import PrepareRequest
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints
 from rlfleet_sidecar.errors import SidecarError
@@ -46,7 +47,8 @@ class Subject(Store):
     """Prepares a version and returns what is held of it."""
 
     def check(self, version: str, digest: str | None = None) -> Checkpoint:
-        self.prepare(Work(version, 30), digest, frozenset())
+        request = PrepareRequest(operation="o", version=version, digest=digest)
+        self.prepare(Work(version, 30), request, frozenset())
         return self.demand(version)
 
 
