@@ -10,7 +10,7 @@ out of service:
 - weights: prepare everywhere while everything serves, then commit (commits.py).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlfleet_contract.models import Stage
 from rlfleet_operator.core import adapters, budget, order
@@ -38,11 +38,13 @@ def plan(world: World) -> Plan:
     if world.fleet.deleting:
         return Plan(None, ())
     rollout = current(world)
-    actions: list[Action] = [*_pods(world), *_marks(world, rollout)]
+    on_pods = _pods(world)
+    actions: list[Action] = [*on_pods, *_marks(world, rollout)]
     if rollout is None or not rollout.is_new:
-        commands = weights(world, rollout)
+        left = _without(world, on_pods)
+        commands = weights(left, rollout)
         actions += commands
-        actions += adapters.calls(world, {command.worker for command in commands})
+        actions += adapters.calls(left, {command.worker for command in commands})
     return Plan(rollout, tuple(actions))
 
 
@@ -58,6 +60,20 @@ def _pods(world: World) -> list[Action]:
         if w.pod is not None and w.ordinal >= wanted and not w.pod.terminating
     ]
     return made + ended + _replacements(world)
+
+
+def _without(world: World, actions: list[Action]) -> World:
+    """Return the world as it is once these pods end: they are asked nothing, and are out."""
+    ended = {action.name for action in actions if isinstance(action, DeletePod)}
+    if not ended:
+        return world
+    return replace(
+        world,
+        workers=tuple(
+            replace(w, pod=replace(w.pod, terminating=True)) if w.pod and w.name in ended else w
+            for w in world.workers
+        ),
+    )
 
 
 def _replacements(world: World) -> list[Action]:

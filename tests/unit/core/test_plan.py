@@ -159,6 +159,18 @@ def test_a_worker_whose_pod_is_being_replaced_is_charged_to_the_batch(
     assert len(of(Update, seen)) == expected
 
 
+def test_a_new_template_and_a_new_version_take_one_worker_at_a_time_between_them() -> None:
+    outdated = [
+        replace(workers.worker(n, prepared="step-2"), pod=workers.pod(n, template_hash="old"))
+        for n in range(3)
+    ]
+    status = workers.recorded("step-2", "Preparing")
+    asked = {"weightVersion": "step-2", "rollout": {"maxUnavailable": 1}}
+    seen = workers.world(*outdated, status=status, **asked)
+
+    assert (len(of(DeletePod, seen)), of(Update, seen)) == (1, [])
+
+
 def test_a_refused_checkpoint_pauses_nobody() -> None:
     asked = fleets.asking(rolling(), weight_version="step-2")
     seen = fleets.at_rest(asked, {"step-2": Fate.REFUSED})
@@ -353,7 +365,8 @@ def test_peers_that_disagree_are_outvoted_and_the_lowest_ordinal_speaks_for_its_
 
 
 def test_a_peer_of_another_template_or_version_is_no_measure() -> None:
-    asked = fleets.asking(rolling(3), weight_version="step-2")
+    # The one of another template is ended, and one more may be out.
+    asked = fleets.asking(rolling(3, 2), weight_version="step-2")
     asked = recorded(asked, plan(asked))
     asked = proving(asked, 0, proof("step-2"))
     asked = fleets.changed(asked, 1, prepared="step-2")
