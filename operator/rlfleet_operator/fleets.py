@@ -22,7 +22,7 @@ from rlfleet_operator.core import setback
 from rlfleet_operator.core.setback import Setback
 from rlfleet_operator.core.world import Pod
 from rlfleet_operator.driver import Driver
-from rlfleet_operator.errors import Forbidden, OperatorError
+from rlfleet_operator.errors import Forbidden, Missing, OperatorError
 from rlfleet_operator.services import Services
 from rlfleet_operator.settings import Settings
 
@@ -63,9 +63,9 @@ class Fleets:
         watching, beating = asyncio.create_task(pods.run()), asyncio.create_task(self._beat())
         self._tasks = [watching, beating]
         await pods.synced.wait()
-        if self._settings.fleets_port:
-            # kopf has not listed them yet, and a trainer must not hear that there is none.
-            await self._list()
+        # kopf looks once for what there is to be watched, and would never find a resource that is
+        # defined later. Nor must a trainer hear that there is no fleet before one was listed.
+        await self._list()
         self._health.is_ready = True
         limit = asyncio.Semaphore(self._settings.sidecar_concurrency)
         services = Services(kube, pods, self._settings, limit, Term())
@@ -104,10 +104,10 @@ class Fleets:
                 self.deliver(None, raw)
 
     async def _listed(self, namespace: str) -> Json:
-        refusals = 0
+        refusals, was_missing = 0, False
         while True:
             try:
-                return await self.kube.get(fleets_path(namespace))
+                found = await self.kube.get(fleets_path(namespace))
             except OperatorError as error:
                 extra = {"of": namespace, "error": str(error)}
                 _log.warning("listing fleets failed", extra=extra)
@@ -115,7 +115,13 @@ class Fleets:
                 if namespace and refusals >= REFUSALS:
                     # It may have been deleted with our role in it; kopf goes on trying.
                     return {"items": []}
+                was_missing = isinstance(error, Missing)
                 await asyncio.sleep(_BEAT_S)
+            else:
+                if was_missing:
+                    # A resource is served a moment before it is told to be, which kopf goes by.
+                    await asyncio.sleep(_BEAT_S)
+                return found
 
     def deliver(self, kind: str | None, raw: Json) -> None:
         """Take an event of a fleet."""
