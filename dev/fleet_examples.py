@@ -32,5 +32,15 @@ EXAMPLES: tuple[Example, ...] = (
         {"weight_dir": "/weights/step-2", "timeout_s": 300},
         has_more=True,
     ),
+    Example(
+        "POST /v1/rl/update_weights",
+        {
+            "status": "ok",
+            "message": "nothing was loaded: weight_dir names no directory",
+            "version": "step-2",
+        },
+        {"weight_dir": None},
+        has_more=True,
+    ),
     Example("POST /v1/rl/resume", {"status": "ok", "paused": False}, has_more=True),
 )

@@ -144,6 +144,9 @@ class FleetRoutes:
 
     async def _update(self, request: web.Request) -> web.Response:
         asked = await self._asked(request)
+        if asked.is_nothing:
+            fleet, workers = await self._view.heard(_key(request), request[_TOKEN])
+            return _json(*answers.nothing_loaded(fleet, workers))
         # Once begun it is brought to its end: a record is there or is not, whoever listens.
         version = await asyncio.shield(self._record(_key(request), asked))
         fleet = self._view.fleet(_key(request))

@@ -119,6 +119,27 @@ async def test_a_flush_empties_the_caches_of_a_paused_fleet(
     assert gates(node) == [True, True]
 
 
+@pytest.mark.parametrize("named", [None, ""])
+async def test_an_update_that_names_no_directory_loads_nothing_and_blames_nobody(
+    replica: Replica, node: HollowNode, fleet: Fleet, trainer: Trainer, named: str | None
+) -> None:
+    await pauses(trainer, replica)
+    before = await fleet.status()
+
+    said = await trainer.updates(replica, weight_dir=named)
+
+    assert (said.status, said.body["status"], said.body["version"]) == (200, "ok", "step-1")
+    assert said.body["message"] == "nothing was loaded: weight_dir names no directory"
+    assert stages(said) == ["Paused", "Paused"]
+    after = await fleet.status()
+    assert (after["trainerPause"], after["trainerTarget"]) == (
+        before["trainerPause"],
+        before["trainerTarget"],
+    )
+    assert (await resumes(trainer, replica)).status == 200
+    assert gates(node) == [True, True]
+
+
 async def test_a_blind_resume_after_a_failed_update_opens_nothing(
     replica: Replica, node: HollowNode, trainer: Trainer
 ) -> None:
@@ -139,6 +160,8 @@ async def test_a_blind_resume_after_a_failed_update_opens_nothing(
         pod.worker.engine.behaviour = Behaviour()
     wrong = await trainer.updates(replica, weight_dir="/elsewhere/step-1")
     assert (wrong.status, (await resumes(trainer, replica)).status) == (400, 409)
+    nothing = await trainer.updates(replica, weight_dir=None)
+    assert (nothing.status, (await resumes(trainer, replica)).status) == (200, 409)
     good = await trainer.updates(replica, version="step-1")
     assert (good.status, gates(node)) == (200, [False, False]), good.body
     assert (await resumes(trainer, replica)).status == 200

@@ -142,6 +142,23 @@ def updated(fleet: Fleet, workers: Sequence[Heard], version: str) -> tuple[int, 
     )
 
 
+def nothing_loaded(fleet: Fleet, workers: Sequence[Heard]) -> tuple[int, Updated]:
+    """Return the HTTP status and the reply to an update that names no directory.
+
+    A fleet of none is no success here either.
+    """
+    fault = None if workers else Fault.NO_WORKERS
+    return (MEANINGS[fault].status if fault else 200), Updated(
+        status="error" if fault else "ok",
+        code=fault,
+        message="nothing was loaded: weight_dir names no directory",
+        retryable=fault is not None,
+        version=_applied(workers),
+        rollout=_rollout(fleet),
+        workers=[said(worker, is_well=worker.report is not None) for worker in workers],
+    )
+
+
 def _fault(fleet: Fleet, workers: Sequence[Heard], version: str) -> Fault | None:
     at = course(fleet, version)
     if at is Course.SUPERSEDED:

@@ -82,6 +82,11 @@ class UpdateWeights(Request):
     """How long to wait for the end, in seconds; None: spec.rollout.progressDeadlineSeconds.
     The rollout goes on after it, and the same request waits for it again."""
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether it says that there is nothing to load: trainers which send weights do."""
+        return "weight_dir" in self.model_fields_set and not self.weight_dir and not self.version
+
 
 class Refused(Reply):
     """The reply to a request that is not granted."""
@@ -122,13 +127,16 @@ class RolloutSaid(Reply):
 
 
 class Updated(Reply):
-    """The reply to POST update_weights once its end is known, good or bad."""
+    """The reply to POST update_weights once its end is known, good or bad.
+
+    To one that names no directory `version` is what every worker proved, null if they differ.
+    """
 
     status: Literal["ok", "error"]
     code: Fault | None = None
     message: str
     retryable: bool = False
-    version: str
+    version: str | None
     rollout: RolloutSaid | None
     workers: list[WorkerSaid]
 

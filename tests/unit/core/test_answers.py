@@ -10,6 +10,7 @@ from rlfleet_contract.problems import Code, Problem
 from rlfleet_operator.core import answers
 from rlfleet_operator.core.answers import Course, Heard
 from rlfleet_operator.core.simulate import new_pod
+from rlfleet_operator.core.trainers import Fault
 from rlfleet_operator.core.world import Fleet, Pod, Worker
 from tests import fleets
 
@@ -125,6 +126,25 @@ def test_an_update_succeeded_only_if_every_worker_proved_it(
     proved = [one == GOOD for one in said]
     assert [one.status == "ok" for one in reply.workers] == proved
     assert reply.message.startswith(f"{sum(proved)} of {len(said)} workers proved step-2")
+
+
+def test_an_update_of_nothing_tells_the_version_that_stays() -> None:
+    both = [worker(report("step-1")), worker(report("step-1"))]
+
+    status, said = answers.nothing_loaded(fleet(), both)
+
+    assert (status, said.status, said.version, len(said.workers)) == (200, "ok", "step-1", 2)
+    assert said.message == "nothing was loaded: weight_dir names no directory"
+    status, said = answers.nothing_loaded(fleet(), [worker(report("step-1")), worker(report())])
+    assert (status, said.version) == (200, None)
+    status, said = answers.nothing_loaded(fleet(), [worker(report()), worker(None, why="gone")])
+    assert (status, said.version, said.workers[1].message) == (200, None, "gone")
+
+
+def test_an_update_of_nothing_is_no_success_of_a_fleet_of_none() -> None:
+    status, said = answers.nothing_loaded(fleet(), [])
+
+    assert (status, said.status, said.code) == (503, "error", Fault.NO_WORKERS)
 
 
 def test_a_worker_is_told_with_what_is_wrong_with_it() -> None:

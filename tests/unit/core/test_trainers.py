@@ -40,6 +40,26 @@ def test_a_version_is_named_by_itself_or_by_its_directory(
 
 
 @pytest.mark.parametrize(
+    ("body", "is_nothing"),
+    [
+        (b'{"weight_dir":null}', True),
+        (b'{"weight_dir":""}', True),
+        (b'{"weight_dir":null,"version":null}', True),
+        (b'{"weight_dir":null,"timeout_s":30}', True),
+        (b"{}", False),
+        (b"", False),
+        (b'{"version":null}', False),
+        (b'{"version":"step-1","weight_dir":null}', False),
+        (b'{"weight_dir":"/weights/step-1"}', False),
+    ],
+)
+def test_who_names_no_directory_says_that_nothing_is_to_be_loaded(
+    body: bytes, *, is_nothing: bool
+) -> None:
+    assert update_from(body).is_nothing is is_nothing
+
+
+@pytest.mark.parametrize(
     ("spec", "body", "words"),
     [
         ({}, {}, "names no version"),
