@@ -287,10 +287,3 @@ class FleetStatus(Model):
     )
     """Ready and WeightsSynced always; Paused, Reconciling, Stalled, Degraded only while they are
     true."""
-
-    @property
-    def prepared_bytes(self) -> int | None:
-        """The bytes of the last version that is known to have been read."""
-        newest = self.rollout.prepared_bytes if self.rollout else None
-        told = (newest, *(past.prepared_bytes for past in self.history))
-        return next((size for size in told if size is not None), None)

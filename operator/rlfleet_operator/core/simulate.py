@@ -28,7 +28,7 @@ from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.status import status_of
 from rlfleet_operator.core.worker import Phase
 from rlfleet_operator.core.world import Fleet, Pod, Worker, World, worker_name
-from rlfleet_operator.resource_status import WorkerStatus
+from rlfleet_operator.resource_status import FleetStatus, WorkerStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +117,24 @@ def _as_told(fleet: Fleet, ordinal: int, told: WorkerStatus, template_hash: str)
     name = worker_name(fleet.name, ordinal)
     serves = told.ready and told.version is not None
     stage = _AS_SHOWN.get(Phase(told.phase), Stage.OPEN if serves else Stage.CLOSED)
-    size = fleet.status.prepared_bytes
     report = booted(name).model_copy(
         update={
             "stage": stage,
             "proved": told.version,
             "installed": told.version,
-            "prepared_bytes": size,
+            "prepared_bytes": _prepared_bytes(fleet.status),
         }
     )
     pod = replace(_pod(name, ordinal, fleet.uid, template_hash), weights_ready=told.ready)
     pod = replace(pod, ready=told.ready, version_label=label_of(told.version))
     return Worker(name, ordinal, pod, report=report, reachable=True)
+
+
+def _prepared_bytes(status: FleetStatus) -> int | None:
+    """Return the bytes of the last version that is known to have been read."""
+    newest = status.rollout.prepared_bytes if status.rollout else None
+    told = (newest, *(past.prepared_bytes for past in status.history))
+    return next((size for size in told if size is not None), None)
 
 
 def booted(session: str) -> WorkerReport:
