@@ -155,7 +155,7 @@ def nothing_loaded(fleet: Fleet, workers: Sequence[Heard]) -> tuple[int, Updated
         retryable=fault is not None,
         version=_applied(workers),
         rollout=_rollout(fleet),
-        workers=[said(worker, is_well=worker.report is not None) for worker in workers],
+        workers=[said(worker, fleet, is_well=worker.report is not None) for worker in workers],
     )
 
 
