@@ -114,7 +114,10 @@ class WeightsSpec(Model):
                 ),
             ),
             (
-                "!has(self.mountPath) || self.path.startsWith(self.mountPath + '/')",
+                (
+                    "!has(self.mountPath) || self.path.startsWith("
+                    "self.mountPath.endsWith('/') ? self.mountPath : self.mountPath + '/')"
+                ),
                 "weights.path must lie below weights.mountPath",
             ),
         )

@@ -55,6 +55,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "every pause mode": {"rollout": {"pauseMode": "Wait", "kvCache": "Preserve"}},
     "a version inside a name": {"weights": {"path": "/w/run-{version}/weight"}},
     "a mount above the path": {"weights": {"path": "/w/a/{version}", "mountPath": "/w"}},
+    "slashes at the ends of both": {"weights": {"path": "/w/{version}/", "mountPath": "/w/"}},
     "flags of vLLM": {"engine": {"args": ["--enforce-eager", "--max-model-len=64"]}},
     "resources": {"engine": {"resources": {"limits": {"cpu": 1, "nvidia.com/gpu": "8"}}}},
     "any volume source": {"model": LEAST["model"] | {"volume": {"emptyDir": {"sizeLimit": 1}}}},
@@ -139,6 +140,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a relative path": ({"weights": {"path": "w/{version}"}}, "absolute path"),
     "a mount beside the path": (
         {"weights": {"path": "/w/{version}", "mountPath": "/x"}},
+        "must lie below weights.mountPath",
+    ),
+    "a mount whose name the path's only begins with": (
+        {"weights": {"path": "/weights/{version}", "mountPath": "/w"}},
         "must lie below weights.mountPath",
     ),
     "no worker out at once": ({"rollout": {"maxUnavailable": 0}}, "at least 1"),

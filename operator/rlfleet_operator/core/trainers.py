@@ -204,7 +204,7 @@ def version_asked(asked: UpdateWeights, fleet: Fleet) -> str:
 
 def _name_in(directory: str, path: str) -> str:
     """Return the version whose directory this is."""
-    before, after = path.split("{version}")
+    before, after = path.rstrip("/").split("{version}")
     given = directory.rstrip("/")
     name = given.removeprefix(before).removesuffix(after)
     if before + name + after != given or "/" in name or not name:

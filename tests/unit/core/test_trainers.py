@@ -18,6 +18,7 @@ from rlfleet_operator.core.trainers import (
 from tests import fleets
 
 DEEP = {"weights": {"path": "/data/run/{version}/weight"}}
+SLASHED = {"weights": {"path": "/weights/{version}/"}}
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,8 @@ DEEP = {"weights": {"path": "/data/run/{version}/weight"}}
         ({}, {"weight_dir": "", "version": "step-1"}, "step-1"),
         ({}, {"weight_dir": "/weights/step-1", "version": "step-1"}, "step-1"),
         (DEEP, {"weight_dir": "/data/run/step_7/weight"}, "step_7"),
+        (SLASHED, {"weight_dir": "/weights/step-1"}, "step-1"),
+        (SLASHED, {"weight_dir": "/weights/step-1/"}, "step-1"),
         ({"weights": None}, {"version": "base"}, "base"),
     ],
 )
