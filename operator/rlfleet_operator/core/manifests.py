@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from rlfleet_contract import api
 from rlfleet_operator.core import quantity
-from rlfleet_operator.core.overrides import allowed, merged
+from rlfleet_operator.core.overrides import allowed, merged, with_ours
 from rlfleet_operator.core.pod import identity_of
 from rlfleet_operator.core.surroundings import (
     Manifest,
@@ -23,7 +23,6 @@ from rlfleet_operator.core.surroundings import (
 )
 from rlfleet_operator.core.world import (
     ENGINE_CONTAINER,
-    READINESS_GATE,
     SIDECAR_CONTAINER,
     TEMPLATE_ANNOTATION,
     Fleet,
@@ -78,7 +77,6 @@ def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": GRACE_SECONDS,
-            "readinessGates": [{"conditionType": READINESS_GATE}],
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": USER_ID,
@@ -95,6 +93,8 @@ def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
     manifest = merged(manifest, allowed(fleet.spec.template))
     # The engine's start is known by its process 1: another's would never change.
     manifest["spec"] |= {"shareProcessNamespace": False, "hostPID": False}
+    # Without ours a worker would take traffic before it has proved anything.
+    manifest["spec"]["readinessGates"] = with_ours(manifest["spec"].get("readinessGates"))
     mine = {
         "labels": identity_of(fleet, ordinal),
         "annotations": {TEMPLATE_ANNOTATION: template_hash(fleet)},

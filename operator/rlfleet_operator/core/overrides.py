@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlfleet_operator.core.surroundings import Manifest, UnusableError
+from rlfleet_operator.core.world import READINESS_GATE
 
 _ADDED = ("labels", "annotations")
+_OUR_GATE = {"conditionType": READINESS_GATE}
 
 
 def allowed(template: Mapping[str, Any]) -> Manifest:
@@ -32,6 +34,14 @@ def _map_in(holder: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]
     if not isinstance(found, Mapping):
         raise UnusableError(f"spec.{path}.{key} is {found!r:.100}: write a map, or leave it out")
     return found
+
+
+def with_ours(gates: Any) -> Any:
+    """Return a template's readiness gates and ours; what is no list the API server refuses."""
+    if gates is None:
+        return [_OUR_GATE]
+    is_whole = not isinstance(gates, list) or _OUR_GATE in gates
+    return gates if is_whole else [_OUR_GATE, *gates]
 
 
 def merged(base: Any, override: Any) -> Any:

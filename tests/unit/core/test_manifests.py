@@ -8,10 +8,17 @@ import pytest
 
 from rlfleet_operator.core import manifests
 from rlfleet_operator.core.surroundings import UnusableError
-from rlfleet_operator.core.world import FLEET_LABEL, ORDINAL_LABEL, TEMPLATE_ANNOTATION
+from rlfleet_operator.core.world import (
+    FLEET_LABEL,
+    ORDINAL_LABEL,
+    READINESS_GATE,
+    TEMPLATE_ANNOTATION,
+)
 from tests import fleets
 
 DEFAULTS = manifests.Defaults(worker_image="worker:1")
+OUR_GATE = {"conditionType": READINESS_GATE}
+THEIR_GATE = {"conditionType": "example.com/warm"}
 
 
 def pod(**spec: Any) -> dict[str, Any]:
@@ -100,6 +107,21 @@ def test_the_weights_are_mounted_where_their_versions_lie() -> None:
     mounts = {m["name"]: m["mountPath"] for m in spec["containers"][0]["volumeMounts"]}
     assert mounts["weights"] == "/w/run"
     assert {"name": "weights", **volume} in spec["volumes"]
+
+
+@pytest.mark.parametrize(
+    ("gates", "expected"),
+    [
+        (None, [OUR_GATE]),
+        ([], [OUR_GATE]),
+        ([THEIR_GATE], [OUR_GATE, THEIR_GATE]),
+        ([THEIR_GATE, OUR_GATE], [THEIR_GATE, OUR_GATE]),
+        ("x", "x"),
+    ],
+    ids=["null", "none", "another", "both", "what the API server refuses"],
+)
+def test_no_template_takes_the_gate_by_which_a_worker_is_ready(gates: Any, expected: Any) -> None:
+    assert pod(template={"spec": {"readinessGates": gates}})["spec"]["readinessGates"] == expected
 
 
 def test_a_template_merges_named_things_and_renames_nothing() -> None:
