@@ -67,6 +67,14 @@ def test_what_pods_are_made_of_changes_the_hash(spec: dict[str, Any]) -> None:
     assert manifests.template_hash(fleets.fleet(spec)) != manifests.template_hash(fleets.fleet())
 
 
+def test_a_default_that_is_written_out_is_no_change_and_another_spelling_of_a_size_is() -> None:
+    def digest(**engine: Any) -> str:
+        return manifests.template_hash(fleets.fleet({"engine": engine}))
+
+    assert digest() == digest(sharedMemory="2Gi", tensorParallelSize=1)
+    assert digest() != digest(sharedMemory="2048Mi")
+
+
 def test_a_pod_is_what_pod_security_restricted_admits() -> None:
     spec = pod()["spec"]
 
