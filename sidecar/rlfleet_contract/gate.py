@@ -27,10 +27,11 @@ class GateCommand(Request):
     ``try`` closes it over a version that is not proved: what the engine answers meanwhile
     to requests that passed the gate before is withheld. ``pass`` and ``fail`` end that, the
     gate stays closed: what was withheld goes out, or ends with the marker of an abort.
-    ``drain`` moves nothing: it tells the sidecar that this boot is to end.
+    ``drain`` moves nothing: it tells the sidecar that this boot is to end. ``era`` does
+    neither: requests without a salt find nothing from then on of what was computed before.
     """
 
-    action: Literal["open", "close", "try", "pass", "fail", "drain"]
+    action: Literal["open", "close", "try", "pass", "fail", "drain", "era"]
     boot: str
     """Must be the engine's present boot: an engine that came anew stays closed."""
     version: Version | None = None

@@ -6,9 +6,9 @@ from typing import Self
 from rlfleet_engine.answers import Scope, Send, answer, compact, error_of
 from rlfleet_engine.ask import Asking, rerouted
 from rlfleet_engine.fields import FieldError
-from rlfleet_engine.gate import Holding
+from rlfleet_engine.gate import Gate
 from rlfleet_engine.held import Application, Held, Receive
-from rlfleet_engine.salt import salted
+from rlfleet_engine.salt import in_era, salted
 from rlfleet_engine.turn import Answered, AnsweredError, Back, Returning, Turn
 
 _OK = 200
@@ -47,9 +47,11 @@ class Asked:
         app = app if turned.back is None else _turning(app, turned.back)
         return cls(app, scope, body, turned.body)
 
-    def scope_into(self, held: Held, holding: Holding) -> Scope:
+    def scope_into(self, held: Held, gate: Gate) -> Scope:
         """Put the body into ``held``, its salt good for what is held now; return the scope."""
-        body = salted(self.body, holding)
+        body = salted(self.body, gate.holding)
+        if gate.era and body is self.body:
+            body = in_era(body, gate.era, self.scope["path"])
         if body is self.came:
             return self.scope
         held.replace(body)

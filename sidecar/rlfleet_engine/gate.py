@@ -27,6 +27,8 @@ _CHANGES_AT: Final = 76
 _TRIALS: Final = struct.Struct("<II")
 """The last change that was proved, and the last that failed."""
 _TRIALS_AT: Final = 80
+_ERA: Final = struct.Struct("<I")
+_ERA_AT: Final = 88
 _VERSIONS_AT: Final = 128
 _VERSION_BYTES: Final = 128
 _SLOTS_AT: Final = _VERSIONS_AT + 2 * _VERSION_BYTES
@@ -129,6 +131,16 @@ class Gate:
     def _is_on_trial(self) -> bool:
         ended: int = max(_TRIALS.unpack_from(self._map, _TRIALS_AT))
         return self._change > ended
+
+    @property
+    def era(self) -> int:
+        """What requests without a salt share in the prefix cache; 0 until one was begun."""
+        era: int = _ERA.unpack_from(self._map, _ERA_AT)[0]
+        return era
+
+    def begin_era(self) -> None:
+        """Have them find nothing of what was computed before, in every process."""
+        _ERA.pack_into(self._map, _ERA_AT, self.era + 1)
 
     def open(self) -> None:
         """Let requests pass, in every process."""

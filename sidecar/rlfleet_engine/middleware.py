@@ -104,7 +104,7 @@ class Extension:
                         asked = await Asked.instead(self._app, scope, body, turn)
                     # The gate may have been closed while the body came, or was turned.
                     if self._gate.is_open:
-                        scope = asked.scope_into(held, self._gate.holding)
+                        scope = asked.scope_into(held, self._gate)
                         await self._pass(asked.app, scope, held.receive, send, demand)
                         return
         finally:
@@ -155,6 +155,9 @@ class Extension:
         gate, version = self._gate, command.version
         if command.action == "drain":
             gate.drain()
+            return
+        if command.action == "era":
+            gate.begin_era()
             return
         if command.action == "try":
             gate.begin_trial(version or gate.holding.version.decode())

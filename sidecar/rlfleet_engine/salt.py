@@ -3,7 +3,8 @@
 A client's ``cache_salt`` is taken where clients put it and vLLM gets a digest of it and of
 the version that the engine holds. So nobody reads what other weights have computed, not
 by naming that version's salt either, and within a version equal salts meet. Requests
-without a salt stay as they are, byte for byte: for them the cache is flushed.
+without a salt stay as they are, byte for byte: for them the cache is flushed. Where a
+trainer keeps it through a change, an era begins instead, and they get that for a salt.
 """
 
 from collections.abc import Iterator
@@ -19,6 +20,17 @@ _NAMES = (_FIELD.encode(),)
 _BESIDE = ("nvext", "sampling_params")
 """Objects in the body in which clients put it too; the top level goes first."""
 _PREFIXES = ("/v1/", "/inference/")
+_TAKE_SALT = frozenset(
+    {
+        "/inference/v1/generate",
+        "/v1/chat/completions",
+        "/v1/chat/completions/batch",
+        "/v1/completions",
+        "/v1/messages",
+        "/v1/responses",
+    }
+)
+"""The routes that generate; others pool, or pass over a field that they do not know."""
 _WITHOUT_KV = ("/render", "/derender")
 """They compute nothing, and hand the salt back to be sent to another route."""
 
@@ -43,6 +55,15 @@ def salted(body: bytes, holding: Holding) -> bytes:
     salt = found[0]
     is_text = isinstance(salt, str) and salt
     return compact(content | {_FIELD: _combined(salt, holding) if is_text else salt})
+
+
+def in_era(body: bytes, era: int, path: str) -> bytes:
+    """Give a body without a salt that of its era; one that cannot have it is returned itself."""
+    content = parsed(body) if path in _TAKE_SALT else None
+    if content is None:
+        return body
+    # No client's: theirs are digested with two zero bytes in between.
+    return compact(content | {_FIELD: sha256(b"%d" % era).hexdigest()})
 
 
 def _places(content: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -82,6 +82,10 @@ class Engine:
         action: Literal["pass", "fail"] = "pass" if is_proved else "fail"
         return await self._command(GateCommand(action=action, boot=boot))
 
+    async def begin_era(self, boot: str) -> GateState:
+        """Have requests without a salt find nothing of what was computed before."""
+        return await self._command(GateCommand(action="era", boot=boot))
+
     async def pause(self, mode: PauseMode, kv_cache: KVCache) -> None:
         """Pause; returns when nothing is being computed any more."""
         clear = str(kv_cache is KVCache.RESET).lower()

@@ -81,6 +81,36 @@ async def test_the_same_salt_does_not_hit_what_another_version_computed(prompt: 
     assert await prompt.complete(cache_salt="a") == 0
 
 
+async def by_its_trainer(subject: Subject, version: str | None) -> None:
+    """Pause and resume as prime-rl and SkyRL do, the caches kept; change the version if one is."""
+    named = None if version is None else f"{subject.weights}/{version}"
+    for path, body in (
+        ("/pause?mode=keep&clear_cache=false", None),
+        ("/update_weights", {"weight_dir": named}),
+        ("/resume", None),
+    ):
+        reply = await subject.admin.post(path, json=body)
+        assert reply.status_code == 200, reply.text
+
+
+async def test_caches_that_a_trainer_keeps_are_read_by_no_other_version(prompt: Prompt) -> None:
+    """Without a salt too: its pause asks for no flush, and not for another version's cache."""
+    subject = prompt.subject
+    await prompt.complete()
+    await prompt.complete(cache_salt="a")
+
+    for version in (subject.versions.second, subject.versions.first, subject.versions.second):
+        await by_its_trainer(subject, version)
+
+        assert await prompt.complete() == 0
+        assert await prompt.complete() > 0
+        assert await prompt.generate({}) > 0
+        assert await prompt.complete(cache_salt="a") == 0
+        await by_its_trainer(subject, None)
+        assert await prompt.complete() > 0
+        assert await prompt.complete(cache_salt="a") > 0
+
+
 async def test_without_a_salt_a_change_leaves_nothing_to_hit(prompt: Prompt) -> None:
     await prompt.complete()
     assert await prompt.complete() > 0

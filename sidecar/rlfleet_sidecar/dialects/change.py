@@ -9,20 +9,24 @@ from typing import NoReturn
 from uuid import uuid4
 
 from rlfleet_contract.problems import Code
+from rlfleet_sidecar.bounds import within
 from rlfleet_sidecar.dialects import meaning
+from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.swap import State
 
 _log = logging.getLogger(__name__)
+_LOOK_S = 5.0
 
 
 class TrainerChange:
     """What is known of it between one call and the next."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, engine: Engine) -> None:
         self._journal = journal
+        self._engine = engine
         self.preserving: str | None = None
         """The operation whose pause asked for the caches to be kept; forgotten, they are
         emptied."""
@@ -37,6 +41,17 @@ class TrainerChange:
         lead = self._journal.lead
         led_by = None if lead is None else (lead.operation, lead.epoch)
         return meaning.operation_of(led_by, meaning.PREFIX + uuid4().hex[:12])
+
+    async def keeps_caches(self, operation: str) -> bool:
+        """Tell whether the caches live on; then no other weights' work is found in them.
+
+        Their trainer asked for no flush, and not to be served from old weights.
+        """
+        if self.preserving != operation:
+            return False
+        async with within(Code.FLUSH_FAILED, _LOOK_S):
+            await self._engine.begin_era(self.state.boot or "")
+        return True
 
     def begun(self, what: str) -> None:
         """Note that an update begins; a sidecar that dies in the midst of it must find it.

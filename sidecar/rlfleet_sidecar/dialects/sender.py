@@ -56,7 +56,7 @@ class Sender:
         operation = change.operation()
         await self._sent(lambda _: self._transfer.finish(operation, version))
         try:
-            if change.preserving != operation:
+            if not await change.keeps_caches(operation):
                 await self._fencing.unfenced(FlushRequest(operation=operation, version=version))
             report = await self._fencing.unfenced(
                 VerifyRequest(operation=operation, version=version)

@@ -60,7 +60,7 @@ class Trainer:
         self.questions = Questions(settings, engine, journal)
         self._journal = journal
         self._fencing = fencing
-        self._change = TrainerChange(journal)
+        self._change = TrainerChange(journal, engine)
         self.sender = Sender(self._change, fencing, transfer)
         self._updates: dict[str, asyncio.Task[WorkerReport]] = {}
         """Those under way, by version."""
@@ -220,7 +220,7 @@ class Trainer:
                 wait_s=settings.trainer_wait_s,
             )
         )
-        is_kept = preserve and self._change.preserving == operation
+        is_kept = preserve and await self._change.keeps_caches(operation)
         report = await self._fencing.unfenced(
             UpdateRequest(
                 operation=operation,

@@ -37,6 +37,17 @@ def test_a_link_in_place_of_the_file_is_refused(file: Path, tmp_path: Path) -> N
         Gate(file, "boot-1")
 
 
+def test_an_era_is_every_process_s_and_no_other_boot_s(file: Path) -> None:
+    gate = Gate(file, "boot-1")
+    assert gate.era == 0
+
+    gate.begin_era()
+    gate.begin_era()
+
+    assert (Gate(file, "boot-1").era, gate.holding) == (2, (b"", 0))
+    assert Gate(file, "boot-2").era == 0
+
+
 def test_nothing_is_held_before_somebody_said_so_and_after_every_new_boot(file: Path) -> None:
     gate = Gate(file, "boot-1")
     assert gate.holding == (b"", 0)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rlfleet_engine.gate import Holding
-from rlfleet_engine.salt import may_have_salt, salted
+from rlfleet_engine.salt import in_era, may_have_salt, salted
 
 ONE, TWO = Holding(b"step-1", 1), Holding(b"step-2", 2)
 
@@ -105,6 +105,40 @@ def test_what_has_no_salt_goes_on_byte_for_byte(body: bytes) -> None:
 def test_a_salt_that_is_no_text_is_left_to_vllm_at_the_top_level(salt: object) -> None:
     for body in (body_of(cache_salt=salt), body_of(sampling_params={"cache_salt": salt})):
         assert salt_of(body) == salt
+
+
+GENERATE = "/inference/v1/generate"
+
+
+def era_of(body: bytes, era: int, path: str = GENERATE) -> Any:
+    return json.loads(in_era(body, era, path))["cache_salt"]
+
+
+def test_without_a_salt_all_of_one_era_share_one() -> None:
+    body, null = body_of(), body_of(cache_salt=None, nvext={"cache_salt": None})
+
+    assert era_of(body, 1) == era_of(null, 1)
+    assert era_of(body, 1) != era_of(body, 2)
+    assert json.loads(in_era(body, 1, GENERATE))["prompt"] == "x"
+
+
+def test_no_client_s_salt_is_an_era_s() -> None:
+    made = era_of(body_of(), 1)
+
+    for salt in ("1", "", made):
+        assert salt_of(body_of(cache_salt=salt or "\0"), Holding(b"", 1)) != made
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/rerank", "/tokenize"])
+def test_what_does_not_generate_gets_no_salt(path: str) -> None:
+    body = body_of()
+
+    assert in_era(body, 1, path) is body
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"prompt": ', b'{"a": "\xff"}'])
+def test_what_is_no_object_gets_none_either(body: bytes) -> None:
+    assert in_era(body, 1, GENERATE) is body
 
 
 def test_nothing_else_of_the_body_changes() -> None:
