@@ -23,7 +23,7 @@ from rlfleet_engine.gate import Gate
 from rlfleet_engine.guard import Route, is_local, route_of
 from rlfleet_engine.held import Application, Held, Receive
 from rlfleet_engine.liveness import Liveness
-from rlfleet_engine.reply import Reply, malformed, unmet
+from rlfleet_engine.reply import Reply, malformed, telling, unmet
 from rlfleet_engine.settings import Settings
 from rlfleet_engine.shapes import TURNS, turn_of
 from rlfleet_engine.turn import Turn
@@ -73,8 +73,10 @@ class Extension:
         if route is Route.CONTROL:
             await self._control(scope, receive, send)
         elif route is Route.LIVENESS:
-            await self._liveness.tell(scope, send)
-        elif route is Route.ALWAYS or _is_probe(scope):
+            await self._liveness.tell(scope, telling(send, self._gate))
+        elif route is Route.ALWAYS:
+            await self._app(scope, receive, telling(send, self._gate))
+        elif _is_probe(scope):
             await self._app(scope, receive, send)
         else:
             await self._serve(scope, receive, send)

@@ -117,6 +117,19 @@ class Reply:
         return is_same and demand.verdict(now.version.decode()) is Verdict.MET
 
 
+def telling(send: Send, gate: Gate) -> Send:
+    """Tell the version on a reply that waits for nothing; none while nobody has proved one."""
+
+    async def told(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            held = gate.holding
+            if gate.standing(held.change) is Standing.PROVED:
+                message = {**message, "headers": [*message["headers"], *_told(_VERSION, held)]}
+        await send(message)
+
+    return told
+
+
 async def malformed(send: Send, error: DemandError) -> None:
     """Answer that a header names no version."""
     content = error_of(_BAD_REQUEST, "BadRequestError", str(error), error.header)

@@ -34,6 +34,23 @@ async def test_a_reply_tells_its_version_at_its_start_and_at_its_end(subject: Su
         assert int(reply.headers["content-length"]) == len(reply.content)
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/health", "/liveness", "/metrics", "/version"])
+async def test_what_is_answered_at_any_time_tells_the_version_too(
+    subject: Subject, path: str
+) -> None:
+    for version in (subject.versions.first, subject.versions.second):
+        await subject.serve(version)
+        await subject.ok(api.PAUSE_PATH, version, operation=f"look-{version}")
+
+        paused = await subject.engine.get(path)
+
+        await subject.ok(api.RESUME_PATH, version, operation=f"look-{version}")
+        opened = await subject.engine.get(path)
+        for reply in (paused, opened):
+            assert (reply.status_code, reply.headers[api.VERSION_HEADER]) == (200, version)
+            assert api.END_VERSION_HEADER not in reply.headers
+
+
 async def test_an_error_tells_its_version_too(subject: Subject, first: str) -> None:
     reply = await subject.complete(max_tokens="many")
 

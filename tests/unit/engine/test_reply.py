@@ -105,8 +105,20 @@ async def test_while_nobody_has_named_a_version_none_is_told(tmp_path: Path) -> 
     assert (refused.status_code, refused.json()["version"]) == (409, None)
 
 
-async def test_what_is_not_gated_tells_no_version(engine: Engine) -> None:
-    assert versions(await engine.client.get("/v1/models")) == (None, None)
+async def test_what_is_not_gated_tells_the_version_that_is_proved(engine: Engine) -> None:
+    async def told() -> tuple[str | None, str | None]:
+        return versions(await engine.client.get("/v1/models"))
+
+    assert await told() == ("step-1", None)
+    engine.gate.close()
+    assert await told() == ("step-1", None)
+    engine.gate.begin_trial("step-2")
+    assert await told() == (None, None)
+    engine.gate.end_trial(is_proved=False)
+    assert await told() == (None, None)
+    engine.gate.begin_trial("step-3")
+    engine.gate.end_trial(is_proved=True)
+    assert await told() == ("step-3", None)
 
 
 async def test_an_unmet_request_does_not_reach_the_engine(engine: Engine) -> None:
