@@ -31,8 +31,6 @@ from rlfleet_engine.versions import check_loaded
 
 _PROBE = api.PROBE_HEADER.encode()
 _MAX_COMMAND_BYTES = 4096
-_MAX_BODY_BYTES = 64 * 1024 * 1024
-"""Of a request that may have a salt: vLLM, too, has all of it in memory."""
 _ANSWER_S = 0.05
 """How long an answer gets to leave before the process ends."""
 _ENDED_ON_DEMAND = 70
@@ -53,13 +51,14 @@ class Extension:
         app: Application,
         gate: Gate | None = None,
         end: Callable[[], None] = _end_process,
-        max_body_bytes: int = _MAX_BODY_BYTES,
+        max_body_bytes: int | None = None,
         turns: Mapping[str, Turn] = TURNS,
     ) -> None:
         self._app = app
-        self._gate = gate or _own_gate()
+        settings = Settings.load()
+        self._gate = gate or Gate(settings.gate_file, settings.boot)
         self._end = end
-        self._max_body_bytes = max_body_bytes
+        self._max_body_bytes = max_body_bytes or settings.max_body_bytes
         self._turns = turns
         self._liveness = Liveness(app, self._gate)
 
@@ -184,11 +183,6 @@ class Extension:
             is_draining=gate.is_draining,
         )
         return state.model_dump_json().encode()
-
-
-def _own_gate() -> Gate:
-    settings = Settings.load()
-    return Gate(settings.gate_file, settings.boot)
 
 
 def _is_probe(scope: Scope) -> bool:

@@ -1,4 +1,4 @@
-"""Where the gate's file lies and what tells one start of the engine from another.
+"""Where the gate's file lies, what tells one start of the engine from another, and bounds.
 
 The only reader of the environment and of /proc in this package. The boot identity
 must be the same in all API server processes of one start of the engine and differ
@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
+_MAX_BODY_BYTES = 512 * 1024 * 1024
 _START_TIME_AFTER_NAME = 19
 """Field 22 of /proc/PID/stat, counted behind the command's closing bracket."""
 
@@ -24,6 +25,9 @@ class Settings:
     """Shared by the API server processes of one engine (RLFLEET_GATE_FILE)."""
     boot: str
     """Changes with every start of the engine (RLFLEET_BOOT only for tests)."""
+    max_body_bytes: int
+    """Of a request that may have a salt (RLFLEET_MAX_BODY_BYTES): vLLM, too, has all of it in
+    memory. Nothing is reserved for it."""
 
     @classmethod
     def load(cls) -> Self:
@@ -32,7 +36,17 @@ class Settings:
         return cls(
             gate_file=Path(environment.get("RLFLEET_GATE_FILE", "/dev/shm/rlfleet-gate")),  # noqa: S108 - memory shared by the engine's processes
             boot=environment.get("RLFLEET_BOOT") or _boot(),
+            max_body_bytes=_natural("RLFLEET_MAX_BODY_BYTES", _MAX_BODY_BYTES),
         )
+
+
+def _natural(name: str, default: int) -> int:
+    told = os.environ.get(name)  # noqa: TID251 - the one reader
+    if not told:
+        return default
+    if not (told.isascii() and told.isdigit() and int(told)):
+        raise ValueError(f"{name} is {told!r:.40} and must be a whole number above 0")
+    return int(told)
 
 
 def _boot() -> str:
