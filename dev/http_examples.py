@@ -8,7 +8,7 @@ from typing import Any
 
 from dev import adapter_examples
 from dev.http_example import Example
-from rlfleet_contract.discovery import instance_of
+from rlfleet_contract.discovery import ENGINE_ROUTES, instance_of
 
 POD_UID = "0f0e0d0c-0b0a-4908-8706-050403020100"
 """Of the worker that answers."""
@@ -86,7 +86,8 @@ EXAMPLES: tuple[Example, ...] = (
                     "instance_id": instance_of(POD_UID),
                     "transport": "http",
                     "request_plane_url": f"http://{_HOST}:8000",
-                    "routes": [],
+                    "routes": list(ENGINE_ROUTES),
+                    "system_url": f"http://{_HOST}:8090",
                     "admin_base_url": f"http://{_HOST}:8090",
                     "model": "fake",
                     "world_size": 1,

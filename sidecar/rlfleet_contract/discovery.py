@@ -2,13 +2,36 @@
 
 from uuid import UUID
 
-from pydantic import Field
-
 from rlfleet_contract.base import Reply
 
 PATH = "/v1/rl/workers"
 PROTOCOL_VERSION = 1
 """Dynamo's."""
+ENGINE_ROUTES = (
+    "control/get_weight_version",
+    "control/is_paused",
+    "control/is_sleeping",
+    "control/pause_generation",
+    "control/resume_generation",
+    "control/sleep",
+    "control/wake_up",
+    "flush_cache",
+    "get_weight_version",
+    "init_weights_update_group",
+    "is_paused",
+    "liveness_probe",
+    "pause_generation",
+    "resume_generation",
+    "set_weight_version",
+    "update/finish_weight_update",
+    "update/init_weight_transfer_engine",
+    "update/start_weight_update",
+    "update/update_weight_version",
+    "update/update_weights",
+    "update_weights_from_disk",
+    "update_weights_from_distributed",
+)
+"""What a sidecar serves below /engine, without those that it does nothing but refuse."""
 _INSTANCE_DIGITS = 13
 """Hexadecimal digits of a pod's UID in an instance's number: 52 bits."""
 
@@ -26,10 +49,12 @@ class Discovered(Reply):
     transport: str = "http"
     request_plane_url: str
     """Where its engine answers."""
-    routes: list[str] = Field(default_factory=list)
-    """Dynamo's engine routes, of which a fleet's workers have none under a system_url."""
+    routes: tuple[str, ...] = ENGINE_ROUTES
+    """Dynamo's engine routes, below /engine of system_url."""
+    system_url: str
+    """Where its sidecar answers those."""
     admin_base_url: str
-    """Where its sidecar answers; the same token."""
+    """Where its sidecar answers; the same token. Clients that know both take this one."""
     model: str
     world_size: int | None = None
     """How many ranks its engine has; left out by a sidecar whose engine does not tell."""

@@ -14,11 +14,14 @@ import pytest
 
 from rlfleet_contract.discovery import instance_of
 from rlfleet_contract.models import Stage
+from rlfleet_sidecar.dialects.dynamo import ROUTES
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject, client_of
 from tests.contract.transcripts import RUNS, play, serves
 from tests.fakes.worker import Worker
 
+REFUSED = {"update/start_draft_weight_update", "update_weights_from_tensor"}
+"""Routes that are there to say what to do instead."""
 POD_UID = "0f0e0d0c-0b0a-4908-8706-050403020100"
 
 
@@ -92,6 +95,26 @@ async def test_it_finds_the_worker_at_its_own_address_and_updates_it(
     await play((RUNS, serves("step-2")), subject)
     assert found["request_plane_url"] == str(subject.engine.base_url).rstrip("/")
     assert found["instance_id"] == instance_of(POD_UID) > 0
+
+
+async def test_a_client_of_dynamo_s_own_routes_finds_and_calls_them(
+    trainer: DynamoMode, subject: Subject, weights: Path
+) -> None:
+    """One that knows no admin address, as Dynamo's other clients."""
+    found = await trainer.pin()
+    assert found["routes"] == sorted(set(ROUTES) - REFUSED)
+    assert found["system_url"] == found["admin_base_url"]
+
+    for route, body in (
+        ("pause_generation", {"mode": "keep", "clear_cache": False}),
+        ("update_weights_from_disk", {"model_path": f"{weights}/step-2"}),
+        ("resume_generation", {}),
+    ):
+        assert route in found["routes"]
+        reply = await trainer.client.post(f"{found['system_url']}/engine/{route}", json=body)
+        assert (reply.status_code, reply.json()["status"]) == (200, "ok"), reply.text
+
+    await play((RUNS, serves("step-2")), subject)
 
 
 async def test_a_load_that_fails_ends_it_and_leaves_the_worker_paused(

@@ -263,12 +263,14 @@ def discovery(fleet: Fleet, workers: Sequence[Heard], admin_port: int) -> Discov
 
 def _discovered(fleet: Fleet, worker: Heard, pod: Pod, admin_port: int) -> Discovered:
     host = f"{worker.name}.{headless_name(fleet.name)}.{fleet.namespace}.svc"
+    sidecar = f"http://{host}:{admin_port}"
     return Discovered(
         namespace=fleet.namespace,
         component=fleet.name,
         instance_id=instance_of(pod.uid),
         request_plane_url=f"http://{host}:{api.ENGINE_PORT}",
-        admin_base_url=f"http://{host}:{admin_port}",
+        system_url=sidecar,
+        admin_base_url=sidecar,
         model=fleet.spec.model.name,
         world_size=fleet.spec.engine.tensor_parallel_size,
         error=worker.why or None,

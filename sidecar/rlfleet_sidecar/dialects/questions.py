@@ -74,6 +74,7 @@ class Questions:
             component=_COMPONENT,
             instance_id=instance_of(settings.pod_uid),
             request_plane_url=f"http://{_name_in(host)}:{_port_of(settings.engine_url)}",
+            system_url=f"http://{host}",
             admin_base_url=f"http://{host}",
             model=settings.model_name,
             world_size=ranks,

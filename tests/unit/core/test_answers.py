@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from rlfleet_contract.discovery import ENGINE_ROUTES
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_operator.core import answers
@@ -248,7 +249,8 @@ def test_discovery_is_dynamo_s() -> None:
                 "instance_id": 0x0F0E0D0C0B0A4,
                 "transport": "http",
                 "request_plane_url": "http://qwen-0.qwen-workers.rl.svc:8000",
-                "routes": [],
+                "routes": ENGINE_ROUTES,
+                "system_url": "http://qwen-0.qwen-workers.rl.svc:8090",
                 "admin_base_url": "http://qwen-0.qwen-workers.rl.svc:8090",
                 "model": "qwen",
                 "world_size": 2,
