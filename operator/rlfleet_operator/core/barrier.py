@@ -102,7 +102,7 @@ def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[Comman
         return [a for w in led for a in _forward(w, world, rollout)]
     if is_blocked(world, rollout):
         # A try that nobody can be asked about may be the last that is waited for.
-        return []
+        return [a for w in members if w.stage is Stage.PAUSED for a in _forward(w, world, rollout)]
     return [a for w in members for a in _alone(w, world, rollout, rollout.to)]
 
 

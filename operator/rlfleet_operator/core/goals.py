@@ -9,25 +9,25 @@ from rlfleet_operator.core.world import Worker, World
 
 def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
     """Return the version that this worker shall serve next; None: leave it as it is."""
-    if rollout is None and world.fleet.target is not None:
-        # It is not to be rolled out yet (dryRun), and nothing was ever served.
-        return None
     if rollout is None:
-        # A trainer drives: only a worker that serves nothing is brought along.
+        # A trainer drives, or the version is not to be rolled out yet (dryRun): only a worker
+        # that serves nothing is brought along.
         is_left = worker.is_open or worker.is_changing
-        return None if is_left else served(world) or _first(worker)
+        return None if is_left else served(world) or _first(worker, world)
     if rollout.is_stopped:
         is_left = worker.is_settled or worker.failed(rollout.to, rollout.operation)
         return None if is_left else rollout.fallback or None
     return _goal_in(worker, world, rollout)
 
 
-def _first(worker: Worker) -> str | None:
+def _first(worker: Worker, world: World) -> str | None:
     """Return what a worker shall serve when none serves anything: what its engine began with.
 
-    Not when it failed at what its trainer asked of it: nobody asked for older weights.
+    Not when another version is asked for, nor when it failed at what its trainer asked of it:
+    nobody asked for older weights.
     """
-    return None if worker.stage is Stage.DOUBT else BASE_VERSION
+    is_other_wished = world.fleet.target is not None or worker.stage is Stage.DOUBT
+    return None if is_other_wished else BASE_VERSION
 
 
 def _goal_in(worker: Worker, world: World, rollout: Rollout) -> str | None:

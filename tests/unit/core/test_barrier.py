@@ -170,6 +170,15 @@ def test_with_rollback_one_that_cannot_be_asked_opens_no_gate_and_keeps_nothing_
     assert not any(isinstance(a, Update | Resume) for a in step.actions)
 
 
+def test_with_rollback_one_that_waits_too_long_is_tried_before_a_gate_opens() -> None:
+    """Else the version would be kept up by one that nobody leads any further."""
+    late = PAUSED | {"paused_s": 3600.0}
+    failed = worker(1, Stage.DOUBT, **READY, failure=problem(Code.PROOF_FAILED))
+    proved, paused = worker(0, Stage.PROVED, **PROVED), worker(2, Stage.PAUSED, **late)
+
+    assert updates(barrier(proved, failed, paused, onFailure="Rollback")) == {"qwen-2": Verb.VERIFY}
+
+
 def test_who_comes_late_waits_while_the_rollout_is_paused() -> None:
     through = {"proved": "step-2", **READY}
     late = worker(1, **READY)

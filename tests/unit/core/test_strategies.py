@@ -428,6 +428,15 @@ def test_a_dry_run_of_a_first_version_serves_nothing() -> None:
     assert versions(at_rest(asking(seen, "step-1", dryRun=False))) == ["step-1"] * 2
 
 
+def test_a_late_joiner_of_a_dry_run_follows_what_its_trainer_had_loaded() -> None:
+    by_trainer = fleets.at_rest(fleets.world({"replicas": 2}))
+    seen = fleets.changed(by_trainer, 0, proved="step-7")
+    gone = replace(seen.workers[1], pod=None, report=None)
+    seen = replace(seen, workers=(seen.workers[0], gone))
+
+    assert versions(at_rest(asking(seen, "step-8", dryRun=True))) == ["step-7"] * 2
+
+
 def test_a_dry_run_of_what_is_served_hides_nothing() -> None:
     seen = fleets.asking(fleet(), rollout=RolloutSpec.model_validate({"dryRun": True}))
     broken = replace(seen.workers[0], report=report(Stage.DOUBT))
