@@ -302,7 +302,6 @@ async def test_what_cannot_be_asked_for_is_refused_and_not_recorded(
         {},
         {"version": "../x"},
         {"version": "a", "weight_dir": "/weights/b"},
-        {"weight_dir": None},
         {"weight_dir": "/elsewhere/a"},
         {"version": 3},
         {"versoin": "a"},
