@@ -20,6 +20,7 @@ from rlfleet_operator.core.trainers import (
     Updated,
     WorkerSaid,
 )
+from rlfleet_operator.core.worker import problem_in
 from rlfleet_operator.core.world import Fleet, Pod, worker_name
 from rlfleet_operator.resource_status import TrainerPause
 
@@ -240,9 +241,7 @@ def said(worker: Heard, fleet: Fleet, *, is_well: bool) -> WorkerSaid:
         return WorkerSaid(
             name=worker.name, status="error", ready=worker.is_ready, message=worker.why
         )
-    refusal = report.refusal
-    is_asked = refusal is not None and fleet.asks_for(refusal.version)
-    problem = report.failure or (refusal if is_asked else None)
+    problem = problem_in(report, fleet)
     return WorkerSaid(
         name=worker.name,
         status="ok" if is_well else "error",

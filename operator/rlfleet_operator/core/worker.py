@@ -6,9 +6,9 @@ phase is stored anywhere.
 
 from enum import StrEnum
 
-from rlfleet_contract.models import Stage, Verb
+from rlfleet_contract.models import Stage, Verb, WorkerReport
 from rlfleet_contract.problems import Problem
-from rlfleet_operator.core.world import RUNNING, Pod, Worker, World, time_of
+from rlfleet_operator.core.world import RUNNING, Fleet, Pod, Worker, World, time_of
 
 
 class Phase(StrEnum):
@@ -97,18 +97,21 @@ def complaint_of(worker: Worker, world: World) -> str | None:
         return worker.pod.trouble
     if worker.silence and phase_of(worker) is Phase.UNREACHABLE:
         return worker.silence
-    problem = _problem(worker, world)
+    problem = None
+    if worker.report and worker.reachable:
+        problem = problem_in(worker.report, world.fleet)
     return f"{problem.code}: {problem.message}" if problem else awaited_by(worker)
 
 
-def _problem(worker: Worker, world: World) -> Problem | None:
-    if worker.report is None or not worker.reachable:
-        return None
-    failure, refusal = worker.report.failure, worker.report.refusal
-    # A sidecar remembers a refusal until its next prepare: of a version that was asked for by
-    # mistake it would be told of a worker that is well.
-    is_asked = refusal is not None and world.fleet.asks_for(refusal.version)
-    return failure or (refusal if is_asked else None)
+def problem_in(report: WorkerReport, fleet: Fleet) -> Problem | None:
+    """Return what a worker complains of; None when nothing is that anybody asks for.
+
+    A sidecar remembers a refusal until its next prepare: of a version that was asked for by
+    mistake it would be told of a worker that is well.
+    """
+    refusal = report.refusal
+    is_asked = refusal is not None and fleet.asks_for(refusal.version)
+    return report.failure or (refusal if is_asked else None)
 
 
 def _ended(pod: Pod, replace_at: float) -> str:
