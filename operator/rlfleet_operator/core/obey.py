@@ -84,10 +84,12 @@ def _proof(worker: Worker, version: str) -> Proof:
 
 def _updated(worker: Worker, action: Update, fates: Mapping[str, Fate]) -> Worker:
     report = worker.report
-    if report is None or report.prepared != action.version:
+    if report is None:
         return worker
     if report.proved == action.version and report.stage in {Stage.PROVED, Stage.OPEN}:
         return _opened(worker, action) if action.through is Verb.RESUME else worker
+    if report.prepared != action.version:
+        return worker
     if action.through is Verb.PAUSE:
         is_paused = report.stage in {Stage.OPEN, Stage.PROVED}
         change: dict[str, object] = {"stage": Stage.PAUSED, "paused_s": 0.0} if is_paused else {}
