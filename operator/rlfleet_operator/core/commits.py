@@ -12,7 +12,7 @@ from rlfleet_operator.core import budget
 from rlfleet_operator.core.actions import Command
 from rlfleet_operator.core.barrier import barrier
 from rlfleet_operator.core.calls import CATCH_UP, is_prepared, prepare, resume, update
-from rlfleet_operator.core.failure import is_blocked
+from rlfleet_operator.core.failure import is_blocked, is_unheard
 from rlfleet_operator.core.goals import goal_of
 from rlfleet_operator.core.hold import held
 from rlfleet_operator.core.rollout import Rollout, is_of_rollout, of_record
@@ -69,12 +69,12 @@ def _batch(
 ) -> list[Command]:
     """Return the next batch of serving workers, once every one of them is prepared.
 
-    A version that is doubted waits for the tries under way: it must not take another
-    worker down.
+    A version that is doubted waits for the tries under way, and one that holds nowhere for
+    whoever has not told: it must not take another worker down.
     """
     if rollout is None or any(not is_prepared(w, goal) for w, goal in serving):
         return []
-    if is_held(world) or is_blocked(world, rollout):
+    if is_held(world) or is_blocked(world, rollout) or is_unheard(world, rollout):
         return []
     if any(w.stage is Stage.DOUBT and w.is_busy for w in world.desired):
         # It takes no traffic any more, and what it will say may speak against the version.

@@ -9,7 +9,7 @@ from rlfleet_operator.core.calls import is_prepared
 from rlfleet_operator.core.rollout import Reason, Rollout
 from rlfleet_operator.core.selection import canaries, is_promoted
 from rlfleet_operator.core.worker import complaint_of
-from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.core.world import RUNNING, Worker, World
 from rlfleet_operator.resource_rollout import OnFailure, Strategy
 
 _PAUSE_MARGIN_S = 5.0
@@ -36,8 +36,31 @@ def is_doubted(world: World, version: str, operation: str) -> bool:
     One proof of the version anywhere acquits it, also if its worker does not answer any more:
     then a failure is the worker's own.
     """
-    held = any(w.report is not None and w.report.proved == version for w in world.desired)
-    return not held and bool(failures(world, version, operation))
+    return not _holds(world, version) and bool(failures(world, version, operation))
+
+
+def is_unheard(world: World, rollout: Rollout) -> bool:
+    """Tell whether a version that holds nowhere may fail, or have failed, on one not charged for.
+
+    An operator that takes over was told of no failure, and knows of no command of the one
+    before. Whose containers run is waited for until its silence has lasted.
+    """
+    if _holds(world, rollout.to):
+        return False
+    return any(_is_unheard(w) for w in world.desired)
+
+
+def _is_unheard(worker: Worker) -> bool:
+    pod = worker.pod
+    if pod is None or pod.terminating or pod.address is None or pod.phase != RUNNING:
+        return False
+    if not worker.reachable:
+        return worker.silence is None
+    return worker.is_busy and not pod.weights_ready
+
+
+def _holds(world: World, version: str) -> bool:
+    return any(w.report is not None and w.report.proved == version for w in world.desired)
 
 
 def is_blocked(world: World, rollout: Rollout) -> bool:

@@ -114,11 +114,42 @@ def test_a_worker_that_may_be_in_a_change_is_charged_to_the_batch(
     first = serving[0]
     assert first.pod is not None
     unsure = replace(first, pod=replace(first.pod, **pod), **known)
+    there = workers.worker(2, proved="step-2")
     status = workers.recorded("step-2", "Preparing")
     asked = {"weightVersion": "step-2", "rollout": {"maxUnavailable": 1}}
 
-    assert len(of(Update, workers.world(*serving, status=status, **asked))) == 1
-    assert of(Update, workers.world(unsure, serving[1], status=status, **asked)) == []
+    assert len(of(Update, workers.world(*serving, there, status=status, **asked))) == 1
+    assert of(Update, workers.world(unsure, serving[1], there, status=status, **asked)) == []
+
+
+UNHEARD: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
+    "it has not answered whoever drives": ({"report": None}, {}, 0),
+    "it does not answer any more": ({}, {}, 0),
+    "an earlier driver's command may come": ({"reachable": True, "calling": Verb.RELOAD}, {}, 0),
+    "its silence has lasted": ({"silence": "its sidecar does not answer"}, {}, 1),
+    "it answers": ({"reachable": True}, {}, 1),
+    "its containers do not run yet": ({"report": None}, {"phase": "Pending"}, 1),
+    "its pod has no address": ({"report": None}, {"address": None}, 1),
+    "its pod ends": ({}, {"terminating": True}, 1),
+}
+"""Of a worker that is out of traffic, and what the batch may have."""
+
+
+@pytest.mark.parametrize(("known", "pod", "expected"), UNHEARD.values(), ids=UNHEARD)
+def test_a_version_that_holds_nowhere_waits_for_who_may_have_failed_on_it(
+    known: dict[str, Any], pod: dict[str, Any], expected: int
+) -> None:
+    status = workers.recorded("step-2", "Preparing")
+    asked = {"weightVersion": "step-2", "rollout": {"maxUnavailable": 1}}
+    first = workers.worker(0, Stage.DOWN, prepared="step-2")
+    assert first.pod is not None
+    unheard = replace(first, pod=replace(first.pod, **pod), **({"reachable": False} | known))
+    others = [workers.worker(1, prepared="step-2"), workers.worker(2, proved="step-2")]
+
+    nowhere = workers.world(unheard, others[0], status=status, **asked)
+    assert len(of(Update, nowhere)) == expected
+    elsewhere = workers.world(unheard, *others, status=status, **asked)
+    assert len(of(Update, elsewhere)) == 1
 
 
 def test_a_worker_whose_pod_ends_is_charged_to_no_batch() -> None:
@@ -150,6 +181,7 @@ def test_a_worker_whose_pod_is_being_replaced_is_charged_to_the_batch(
     asked = {"weightVersion": "step-2", "rollout": {"maxUnavailable": 1}}
     made = workers.pod(0, **pod) if pod else None
     first = replace(workers.worker(0, Stage.DOWN), pod=made, reachable=False, report=None)
+    first = replace(first, silence="its sidecar does not answer")
     outdated = replace(
         workers.worker(1, prepared="step-2"), pod=workers.pod(1, template_hash="old")
     )
