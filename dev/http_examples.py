@@ -170,6 +170,13 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     _dynamo("resume_generation", {"message": "resumed"}),
     _dynamo("flush_cache", {"success": True}),
+    _dynamo("abort_request", {"request_id": "turn-7"}, request_id="turn-7"),
+    _dynamo(
+        "sleep",
+        {"message": "paused", "mode": "keep", "clear_cache": True, "level": 0},
+        level=0,
+    ),
+    _dynamo("wake_up", {"message": "resumed", "tags": None}),
     _dynamo("is_paused", {"is_paused": False, "is_sleeping": False}),
     _dynamo("liveness_probe", {"alive": True}),
     _dynamo(

@@ -8,6 +8,7 @@ PATH = "/v1/rl/workers"
 PROTOCOL_VERSION = 1
 """Dynamo's."""
 ENGINE_ROUTES = (
+    "abort_request",
     "control/get_weight_version",
     "control/is_paused",
     "control/is_sleeping",
@@ -20,16 +21,23 @@ ENGINE_ROUTES = (
     "init_weights_update_group",
     "is_paused",
     "liveness_probe",
+    "load_lora",
     "pause_generation",
     "resume_generation",
     "set_weight_version",
+    "sleep",
+    "unload_lora",
     "update/finish_weight_update",
     "update/init_weight_transfer_engine",
+    "update/list_loras",
+    "update/load_lora",
     "update/start_weight_update",
+    "update/unload_lora",
     "update/update_weight_version",
     "update/update_weights",
     "update_weights_from_disk",
     "update_weights_from_distributed",
+    "wake_up",
 )
 """What a sidecar serves below /engine, without those that it does nothing but refuse."""
 _INSTANCE_DIGITS = 13

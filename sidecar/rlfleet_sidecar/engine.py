@@ -114,6 +114,13 @@ class Engine:
         answer = await self._call("POST", "/reset_prefix_cache", params=query)
         return answer.get("success") is True
 
+    async def abort(self, request_ids: Sequence[str]) -> None:
+        """End these requests; an id that it does not know is passed over.
+
+        There must be one: without any vLLM ends them all.
+        """
+        await self._call("POST", "/abort_requests", json={"request_ids": list(request_ids)})
+
     async def world_size(self, *, include_dp: bool) -> int:
         """Tell how many ranks the engine has."""
         query = {"include_dp": str(include_dp).lower()}

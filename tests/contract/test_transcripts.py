@@ -28,6 +28,8 @@ from tests.fakes.worker import Worker
 DISK = {"model_path": "{weights}/step-2", "engine_rpc": "update_weights_from_path"}
 KEEP = {"mode": "keep", "clear_cache": False}
 
+POET = {"lora_name": "poet"}
+
 GROUP = {"host": "h", "port": 29501, "rank_offset": 0, "inference_world_size": 2}
 
 
@@ -213,6 +215,11 @@ HONEST: dict[str, tuple[Step, ...]] = {
         dynamo("get_weight_version", version="step-2", version_declared=True),
         dynamo("flush_cache", success=True),
         dynamo("liveness_probe", alive=True),
+        dynamo("sleep", body={"level": 0}, level=0, message=ANY),
+        dynamo("is_paused", is_sleeping=True),
+        dynamo("wake_up", tags=None, message=ANY),
+        dynamo("abort_request", body={"request_id": "nobody-s"}, request_id="nobody-s"),
+        RUNS,
     ),
     "Dynamo: a failure is told in the body and by the code, and nothing resumes": (
         dynamo("pause_generation", body=KEEP),
@@ -220,7 +227,14 @@ HONEST: dict[str, tuple[Step, ...]] = {
         dynamo("resume_generation", 409, message="the last update failed"),
         dynamo("init_weights_update_group", 400, {"host": "h"}, message="prime-rl"),
         dynamo("update_weights_from_distributed", 400, {"weight_dir": "/w"}, message="prime-rl"),
-        dynamo("load_lora", 404, message="there is no /engine/load_lora"),
+        dynamo("load_lora", 400, POET, message="source: is missing"),
+        dynamo("load_lora", 400, POET | {"source": {"uri": "s3://b/poet"}}, message="source.uri"),
+        dynamo("load_lora", 400, POET | {"source": {"uri": "file://["}}, message="source.uri"),
+        dynamo("load_lora", 400, {"source": {"uri": "file:///w"}}, message="lora_name: is missing"),
+        dynamo("unload_lora", 400, POET, message="'poet' not found"),
+        dynamo("list_loras", 404, message="there is no /engine/list_loras"),
+        dynamo("abort_request", 400, message="request_id: is missing"),
+        dynamo("sleep", 400, message="level: 1"),
         dynamo("pause_generation", 400, {"mode": "later"}, message="mode: later"),
     ),
     "Dynamo: its native sidecar's routes": (
@@ -232,6 +246,7 @@ HONEST: dict[str, tuple[Step, ...]] = {
         Call("POST /engine/control/wake_up", fields={"status": "awake"}, body={}),
         Call("POST /engine/control/get_weight_version", fields={"weight_version": "step-1"}),
         dynamo("update/update_weight_version", 409, {"new_version": "step-2"}),
+        Call("POST /engine/update/list_loras", fields={"status": "success", "count": ANY}, body={}),
     ),
 }
 """Against any worker, a fake one or a real one, that serves step-1."""

@@ -6,6 +6,9 @@ on a quiet machine ends it first. test_rollout.py shows the same under a steady 
 
 import pytest
 
+from tests.contract.test_abort_request import (  # noqa: F401
+    test_a_request_ends_by_the_id_that_its_client_gave_it_and_the_others_go_on,
+)
 from tests.contract.test_http_examples import (  # noqa: F401
     test_an_engine_answers_as_it_is_shown,
 )

@@ -31,6 +31,12 @@ from tests.fakes.receiver import Receiver, transferred
 from tests.fakes.replies import Asked, Chat, Completion, Generate, Route
 
 _BOOTS = count(1)
+_NAMED: dict[type[Route], str] = {
+    Completion: "cmpl-{}-0",
+    Chat: "chatcmpl-{}",
+    Generate: "generate-tokens-{}",
+}
+"""How the engine calls a request, after what its client called it."""
 _RPC_FAILED = {"error": {"message": "Call to collective_rpc failed"}}
 
 
@@ -79,6 +85,7 @@ class FakeEngine:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await body_of(receive)
         query = parse_qs(scope.get("query_string", b"").decode())
+        asker = dict(scope["headers"]).get(b"x-request-id", b"fake").decode()
         answers: dict[tuple[str, str], Callable[[], Awaitable[None]]] = {
             ("GET", "/health"): lambda: send_json(send, 200, {}),
             ("GET", "/version"): lambda: send_json(send, 200, {"version": "0.32.0"}),
@@ -93,12 +100,15 @@ class FakeEngine:
             ("POST", "/v1/chat/completions/render"): lambda: send_json(
                 send, *tokenizer.render(body)
             ),
-            ("POST", "/v1/completions"): lambda: self._complete(Completion(), body, send),
-            ("POST", "/v1/chat/completions"): lambda: self._complete(Chat(), body, send),
-            ("POST", "/inference/v1/generate"): lambda: self._complete(Generate(), body, send),
+            ("POST", "/v1/completions"): lambda: self._complete(Completion(), body, send, asker),
+            ("POST", "/v1/chat/completions"): lambda: self._complete(Chat(), body, send, asker),
+            ("POST", "/inference/v1/generate"): lambda: self._complete(
+                Generate(), body, send, asker
+            ),
             ("POST", "/update_weight_version"): lambda: self._relabel(body, send),
             ("POST", "/pause"): lambda: self._pause(query, send),
             ("POST", "/resume"): lambda: self._resume(send),
+            ("POST", "/abort_requests"): lambda: self._abort(body, send),
             ("POST", "/reset_prefix_cache"): lambda: self._flush(query, send),
             ("POST", "/collective_rpc"): lambda: self._rpc(body, send),
         }
@@ -111,7 +121,7 @@ class FakeEngine:
         is_gone = self.behaviour.core_dies
         await send_json(send, 500 if is_gone else 200, {"is_paused": self.paused is not None})
 
-    async def _complete(self, route: Route, body: dict[str, Any], send: Send) -> None:
+    async def _complete(self, route: Route, body: dict[str, Any], send: Send, asker: str) -> None:
         refused = (
             refusal(body, self._vocabulary) or route.refusal(body) or self.models.refusal(body)
         )
@@ -122,7 +132,10 @@ class FakeEngine:
         sampling = route.sampling(body)
         tokens, choices = int(sampling.get("max_tokens", 16)), sampling.get("n", 1)
         adapter = self.models.lora_requests.get(body.get("model") or BASE)
-        generations = [Generation(tokens, index, adapter) for index in range(choices)]
+        known_as = _NAMED[type(route)].format(asker)
+        generations = [
+            Generation(tokens, index, adapter, known_as=known_as) for index in range(choices)
+        ]
         while self.paused is not None:
             await self._running.wait()
         if self.behaviour.dies_in_probe:
@@ -162,7 +175,7 @@ class FakeEngine:
         prompt = _prompts(asked.prompt)[0]
         while len(generation.made) < wanted and not generation.aborted:
             await asyncio.sleep(self.behaviour.token_s)
-            while self.paused == "keep":
+            while self.paused == "keep" and not generation.aborted:
                 await self._running.wait()
             if not generation.aborted:
                 if not generation.starts or generation.starts[-1][0] != self.label:
@@ -241,6 +254,16 @@ class FakeEngine:
         self.paused = None
         self._running.set()
         await send_json(send, 200, {"status": "resumed"})
+
+    async def _abort(self, body: dict[str, Any], send: Send) -> None:
+        ended = [one for one in self._active if one.known_as in body["request_ids"]]
+        for generation in ended:
+            generation.aborted = True
+        if self.paused is not None:
+            # Those that are frozen look up, and go on waiting but for the ended ones.
+            self._running.set()
+            self._running.clear()
+        await send_json(send, 200, {"status": "aborted", "aborted": len(body["request_ids"])})
 
     async def _relabel(self, body: dict[str, Any], send: Send) -> None:
         self.label = body["new_version"]

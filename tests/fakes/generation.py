@@ -14,6 +14,8 @@ class Generation:
     tokens: int
     index: int = 0
     adapter: LoRARequest | None = None
+    known_as: str = ""
+    """The id of its request in the engine."""
     aborted: bool = False
     made: list[int] = field(default_factory=list)
     starts: list[tuple[str, int]] = field(default_factory=list)
@@ -21,8 +23,8 @@ class Generation:
 
     @property
     def spans(self) -> list[dict[str, Any]]:
-        """Which tokens were made under which label."""
-        ends = [start for _, start in self.starts[1:]] + [len(self.made)]
+        """Which tokens were made under which label; none of one that ended before its first."""
+        ends = [start for _, start in self.starts[1:]] + [len(self.made)] * bool(self.starts)
         return [
             {"version": version, "start": start, "end": end}
             for (version, start), end in zip(self.starts, ends, strict=True)

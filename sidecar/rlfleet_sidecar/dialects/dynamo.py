@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 from starlette.responses import JSONResponse, Response
 
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bodies import Parsed
-from rlfleet_sidecar.dialects import meaning
+from rlfleet_sidecar.dialects import dynamo_adapters, meaning
+from rlfleet_sidecar.dialects.adapters import Shelf
 from rlfleet_sidecar.dialects.generation import demand_level
 from rlfleet_sidecar.dialects.replies import DialectRoute, Fields, Worker, refusal, shown
 from rlfleet_sidecar.dialects.trainer import Trainer
@@ -26,11 +27,12 @@ _NOT_FOUND = 404
 router = APIRouter(route_class=DialectRoute)
 
 
-class Body(BaseModel):
+class Body(dynamo_adapters.Asked):
     """What any of the routes takes; what none of them knows is left unread."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
 
+    request_id: str | None = None
     mode: str | None = None
     clear_cache: bool = True
     model_path: str | None = None
@@ -114,11 +116,26 @@ async def _control_resume(worker: Trainer, body: Body) -> Fields:
 
 async def _sleep(worker: Trainer, body: Body) -> Fields:
     demand_level(body.level)
-    return await _pause(worker, body) | {"status": "sleeping", "level": body.level}
+    return await _pause(worker, body) | {"level": body.level}
 
 
 async def _wake_up(worker: Trainer, body: Body) -> Fields:
-    return await _resume(worker, body) | {"status": "awake", "tags": body.tags}
+    return await _resume(worker, body) | {"tags": body.tags}
+
+
+async def _control_sleep(worker: Trainer, body: Body) -> Fields:
+    return await _sleep(worker, body) | {"status": "sleeping"}
+
+
+async def _control_wake_up(worker: Trainer, body: Body) -> Fields:
+    return await _wake_up(worker, body) | {"status": "awake"}
+
+
+async def _abort(worker: Trainer, body: Body) -> Fields:
+    if not body.request_id:
+        raise SidecarError(Code.INVALID_REQUEST, "request_id: is missing")
+    await worker.abort(body.request_id)
+    return {"request_id": body.request_id}
 
 
 async def _init(worker: Trainer, body: Body) -> Fields:
@@ -179,10 +196,13 @@ _SENDING: dict[str, Act] = {
     "finish_weight_update": _finish,
 }
 """What NeMo-RL asks for as the engine's methods."""
-ROUTES: dict[str, Act] = {
+_ACTS: dict[str, Act] = {
     "pause_generation": _pause,
     "resume_generation": _resume,
     "flush_cache": _flush,
+    "abort_request": _abort,
+    "sleep": _sleep,
+    "wake_up": _wake_up,
     "update_weights_from_disk": _update,
     "get_weight_version": _version,
     "set_weight_version": _agree,
@@ -196,8 +216,8 @@ ROUTES: dict[str, Act] = {
     "control/is_paused": _told_paused,
     "control/is_sleeping": _told_paused,
     "control/get_weight_version": _version,
-    "control/sleep": _sleep,
-    "control/wake_up": _wake_up,
+    "control/sleep": _control_sleep,
+    "control/wake_up": _control_wake_up,
     "update/update_weight_version": _agree,
     "update/init_weight_transfer_engine": _init,
     "update/start_weight_update": _start,
@@ -205,14 +225,20 @@ ROUTES: dict[str, Act] = {
     "update/update_weights": _send,
     "update/finish_weight_update": _finish,
 }
+ROUTES = (*_ACTS, *dynamo_adapters.ACTS)
 
 
 @router.post("/engine/{name:path}")
 async def engine(
-    worker: Worker, name: str, body: Annotated[Body, Depends(Parsed(Body, b"{}", SENT_BODY_BYTES))]
+    worker: Worker,
+    library: Shelf,
+    name: str,
+    body: Annotated[Body, Depends(Parsed(Body, b"{}", SENT_BODY_BYTES))],
 ) -> Response:
     """Carry out one of Dynamo's routes."""
-    act = ROUTES.get(name)
+    if name in dynamo_adapters.ACTS:
+        return JSONResponse(await dynamo_adapters.ACTS[name](library, body))
+    act = _ACTS.get(name)
     if act is None:
         why = f"there is no /engine/{name:.100}; there are {', '.join(sorted(ROUTES))}"
         return refusal(SidecarError(Code.INVALID_REQUEST, why), _NOT_FOUND)

@@ -29,6 +29,11 @@ class Library:
         demand_undeclared(known)
         return next((adapter for adapter in known if adapter.name == name), None)
 
+    def loaded(self) -> dict[str, int | None]:
+        """Tell what the engine serves, whoever asked for it: the engine's number of each name."""
+        known = self._adapters.reports(self._journal.state.boot)
+        return {adapter.name: adapter.number for adapter in known if adapter.is_loaded}
+
     async def load(self, name: str, directory: str) -> AdapterReport:
         """Wait for an adapter, check it and serve it under a name, whatever had it before."""
         self.known(name)

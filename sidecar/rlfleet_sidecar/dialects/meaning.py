@@ -61,6 +61,21 @@ def adapter_version(directory: str) -> str:
     return name if re.fullmatch(VERSION_PATTERN, name) else UNNAMED
 
 
+def engine_ids(request_id: str) -> list[str]:
+    """Tell by which ids an engine may know the request that its client calls so.
+
+    A client knows the ``X-Request-Id`` that it sent, or the id that a reply has told; vLLM
+    puts its route's name before the one, and the prompt's number behind that of a completion.
+    """
+    return [
+        request_id,
+        f"{request_id}-0",
+        f"chatcmpl-{request_id}",
+        f"cmpl-{request_id}-0",
+        f"generate-tokens-{request_id}",
+    ]
+
+
 def mode_of(word: str | None) -> PauseMode:
     """Tell what becomes of requests in flight; Keep if the caller does not say."""
     if word is None:

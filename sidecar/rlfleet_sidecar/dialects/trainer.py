@@ -187,6 +187,12 @@ class Trainer:
         async with within(Code.FLUSH_FAILED, _FLUSH_S):
             return await self._engine.reset_cache(reset_running=reset_running)
 
+    async def abort(self, request_id: str) -> None:
+        """End one request with what it has; it is no error if the engine does not know it."""
+        meaning.demand_up(self.state)
+        async with within(Code.ENGINE_UNREACHABLE, _FLUSH_S):
+            await self._engine.abort(meaning.engine_ids(request_id))
+
     async def landed(self) -> None:
         """Wait until no update is under way; a pause that waits comes to nothing."""
         self._pauses.withdraw(ENDED)

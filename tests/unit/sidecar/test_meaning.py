@@ -47,6 +47,23 @@ def test_a_mode_is_one_of_vllm_s_words(word: str | None, mode: PauseMode) -> Non
     assert meaning.mode_of(word) is mode
 
 
+@pytest.mark.parametrize(
+    ("told", "engine_s"),
+    [
+        ("r1", "chatcmpl-r1"),
+        ("r1", "generate-tokens-r1"),
+        ("r1", "cmpl-r1-0"),
+        ("chatcmpl-r1", "chatcmpl-r1"),
+        ("cmpl-r1", "cmpl-r1-0"),
+        ("generate-tokens-r1", "generate-tokens-r1"),
+    ],
+)
+def test_an_engine_knows_a_request_by_the_id_that_was_sent_or_told(
+    told: str, engine_s: str
+) -> None:
+    assert engine_s in meaning.engine_ids(told)
+
+
 @pytest.mark.parametrize("word", ["", "Keep", "later", "keep "])
 def test_another_mode_is_refused(word: str) -> None:
     with pytest.raises(SidecarError, match="mode"):
