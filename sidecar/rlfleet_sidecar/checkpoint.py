@@ -17,7 +17,8 @@ from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar import likeness
 from rlfleet_sidecar.content import CONFIG, Content, content_of, invalid, refuse_code
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.place import Folder, Layout, open_model
+from rlfleet_sidecar.layouts import Layouts
+from rlfleet_sidecar.place import Folder, open_model
 from rlfleet_sidecar.settings import Settings
 
 _FINISHED = ".finished"
@@ -46,7 +47,7 @@ class Checkpoints:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._layout = Layout.of(settings.weights_path)
+        self._layouts = Layouts.of(settings)
         self._model: Content | None = None
 
     @contextmanager
@@ -58,7 +59,7 @@ class Checkpoints:
             with open_model(self._settings.model_path) as folder:
                 yield folder, model
             return
-        with self._layout.open(version, self._settings.engine_uid) as folders:
+        with self._layouts.open(version, self._settings.engine_uid) as folders:
             demand_complete(folders, self._settings.markers)
             folder = folders[-1]
             refuse_code(folder)
@@ -106,7 +107,7 @@ class Checkpoints:
             with open_model(self._settings.model_path) as folder:
                 yield (folder,)
             return
-        with self._layout.open(version, self._settings.engine_uid) as folders:
+        with self._layouts.open(version, self._settings.engine_uid) as folders:
             yield folders
 
     def boot_model(self, deadline: float) -> Content:

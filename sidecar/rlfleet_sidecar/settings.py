@@ -98,6 +98,9 @@ class Settings(BaseModel):
     """How often the engine is looked at."""
     warm_s: float = Field(default=900.0, gt=0)
     """How long the first answer of a started engine may take."""
+    trainer_saved_path: Annotated[str, AfterValidator(_check_template)] | None = None
+    """Where the checkpoints lie that a trainer saves for itself and goes on from, if it has
+    them loaded from there: prime-rl's first update after a restart. None: nowhere."""
     trainer_prepare_s: float = Field(default=600.0, gt=0)
     """How long the check and the copy of a version may take within a trainer's update."""
     trainer_wait_s: float = Field(default=120.0, ge=0)

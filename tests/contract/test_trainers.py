@@ -349,6 +349,7 @@ async def test_a_directory_that_is_no_version_s_is_refused_and_named(
 
     assert (reply.status_code, reply.json()["code"]) == (422, Code.PATH_REFUSED)
     assert named in reply.json()["message"]
+    assert "RLFLEET_TRAINER_SAVED_PATH" in reply.json()["message"]
 
 
 async def test_a_slash_at_the_end_of_a_directory_does_not_matter(paused: Subject) -> None:

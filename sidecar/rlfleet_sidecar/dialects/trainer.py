@@ -31,7 +31,7 @@ from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.journal import Journal
-from rlfleet_sidecar.place import Layout
+from rlfleet_sidecar.layouts import Layouts
 from rlfleet_sidecar.sent import label_of
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.swap import State
@@ -55,7 +55,7 @@ class Trainer:
         transfer: Transfer,
     ) -> None:
         self._settings = settings
-        self._layout = Layout.of(settings.weights_path)
+        self._layouts = Layouts.of(settings)
         self._engine = engine
         self.questions = Questions(settings, engine, journal)
         self._journal = journal
@@ -242,7 +242,7 @@ class Trainer:
 
     def _version_of(self, directory: str, named: str | None) -> str:
         is_model = Path(directory) == self._settings.model_path
-        version = BASE_VERSION if is_model else self._layout.version_of(directory)
+        version = BASE_VERSION if is_model else self._layouts.version_of(directory)
         if named not in {None, version}:
             raise SidecarError(
                 Code.INVALID_REQUEST,
