@@ -123,6 +123,7 @@ def test_a_fleet_that_is_deleted_leaves_nothing(shell: Shell, fleet: Fleet) -> N
     shell.kubectl("create", "-f", "-", stdin=_without_identity(text))
     short = Fleet(shell, "short")
     until(lambda: len(short.pods()) == 2, 180, "two pods")
+    epoch = fleet.status()["epoch"]
     kill_operator(shell)
 
     shell.kubectl("delete", "rlf", "short", "--timeout=20s")
@@ -130,6 +131,8 @@ def test_a_fleet_that_is_deleted_leaves_nothing(shell: Shell, fleet: Fleet) -> N
     until(lambda: not short.pods(), POD_S, "no pods")
     left = shell.kubectl("get", "service,pdb,secret", "-l", "rlfleet.dev/fleet=short", "-o", "name")
     assert left == ""
+    # A spec that is not changed tells no test that nobody drives yet.
+    fleet.wait(lambda status: status["epoch"] > epoch, POD_S, "another driver")
 
 
 def _without_identity(text: str) -> str:

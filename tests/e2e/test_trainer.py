@@ -75,11 +75,13 @@ def test_prime_rl_changes_a_fleet_under_load_and_loses_no_request(fleet: Fleet) 
 
     with fleet.under_load() as tallies:
         broadcast(fleet, "/data/weights/step-1")
+    # One of which only the pause was seen yet serves nothing, and the other speaks for both.
+    changed = {"qwen-0": "step-1", "qwen-1": "step-1"}
+    fleet.wait(lambda _: fleet.versions() == changed, 120, "step-1 on both")
     status = fleet.wait_serving("step-1")
 
     assert tallies[0].lost == 0, tallies
     assert set(tallies[0].finished) == {"length"}
-    assert fleet.versions() == {"qwen-0": "step-1", "qwen-1": "step-1"}
     assert status["readyReplicas"] == 2
     assert fleet.answers() != before
     assert fleet.identities() == pods
