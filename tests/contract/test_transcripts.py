@@ -221,7 +221,7 @@ HONEST: dict[str, tuple[Step, ...]] = {
         dynamo("abort_request", body={"request_id": "nobody-s"}, request_id="nobody-s"),
         RUNS,
     ),
-    "Dynamo: a failure is told in the body and by the code, and nothing resumes": (
+    "Dynamo: a failure is told in the body and by the code, and a good update ends it": (
         dynamo("pause_generation", body=KEEP),
         dynamo("update_weights_from_disk", 400, DISK | {"weight_version": "7"}, message="step-2"),
         dynamo("resume_generation", 409, message="the last update failed"),
@@ -236,6 +236,9 @@ HONEST: dict[str, tuple[Step, ...]] = {
         dynamo("abort_request", 400, message="request_id: is missing"),
         dynamo("sleep", 400, message="level: 1"),
         dynamo("pause_generation", 400, {"mode": "later"}, message="mode: later"),
+        dynamo("update_weights_from_disk", body=DISK, version="step-2", message=ANY),
+        dynamo("resume_generation"),
+        serves("step-2"),
     ),
     "Dynamo: its native sidecar's routes": (
         Call("POST /engine/control/pause_generation", fields={"status": "paused"}, body={}),

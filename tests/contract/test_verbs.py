@@ -99,7 +99,7 @@ async def test_base_is_loaded_from_the_model_path_after_another_version(subject:
 
 
 async def test_an_unprepared_version_is_refused_before_any_pause(subject: Subject) -> None:
-    await subject.serve(subject.versions.first)
+    before = await subject.serve(subject.versions.first)
 
     problem = await subject.refused(
         Code.NOT_PREPARED, api.UPDATE_WEIGHTS_PATH, subject.versions.second
@@ -107,7 +107,7 @@ async def test_an_unprepared_version_is_refused_before_any_pause(subject: Subjec
 
     assert problem.retryable
     report = await subject.report()
-    assert (report.stage, report.failure) == (Stage.OPEN, None)
+    assert (report.stage, report.failure) == (Stage.OPEN, before.failure)
 
 
 async def test_a_version_that_is_not_there_is_told_with_those_that_are(subject: Subject) -> None:
