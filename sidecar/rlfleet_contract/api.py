@@ -86,6 +86,10 @@ VERSION_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
 ADAPTER_PATTERN = VERSION_PATTERN
 """An adapter's name is a model's name for samplers, and a directory's in the cache."""
 
+MODEL_PATTERN = r"^[^#\x00-\x20\x7f]{1,256}$"
+"""What may stand where an adapter is named: the model's own name too, which is no directory's.
+The mark that the engine puts behind a name is in none."""
+
 DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 
 MANIFEST_FILE = "rlfleet-manifest.json"

@@ -6,12 +6,17 @@ the disk again in every step. Here vLLM loads each adapter under a name of its o
 then the name that samplers send is led to it: who came before ends with the old one, who
 comes after begins with the new one, and one that cannot be loaded has changed nothing.
 
+One of them may be the model's own, as prime-rl has it: vLLM looks for an adapter of a
+request's name before it looks for a model's. Then a request that names no model is still
+answered by the model itself, and so the sidecar asks.
+
 It must stay true that no two loads ever have the same name in the engine: vLLM's batches
 know an adapter by its name, and one with two of the same name ends the engine; and its
 prefix cache knows one by its name and its directory. And that a load which its caller gave
 up takes no name from a command that came after it.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import count
@@ -20,6 +25,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
 
+from rlfleet_contract.api import ADAPTER_PATTERN
 from rlfleet_contract.loaded import EngineAdapterCommand, EngineAdapters
 from rlfleet_engine.answers import Scope, compact
 from rlfleet_engine.gate import Gate
@@ -111,8 +117,8 @@ async def carried_out(scope: Scope, gate: Gate, command: EngineAdapterCommand) -
 
 
 async def _serve(models: Any, name: str, directory: str) -> None:
-    if models.is_base_model(name):
-        raise AdapterError(f"{name} is the base model's name")
+    if not re.fullmatch(ADAPTER_PATTERN, name) and not models.is_base_model(name):
+        raise AdapterError(f"{name} is neither an adapter's name nor the model's")
     _dress(models)
     commands, turn = _commands(models), next(_TURN)
     commands.newest[name] = turn
@@ -171,10 +177,13 @@ class _OuterCards:
 
     async def __call__(self) -> Any:
         listed = await self.inner()
+        models = {card.id for card in listed.data if card.parent is None}
         for card in listed.data:
             if card.parent is not None:
                 card.id = _outer(card.id)
                 card.root = self.roots.get(card.id, card.root)
+        # Under one name there is one card: the model's, which tells how long a prompt may be.
+        listed.data = [c for c in listed.data if c.parent is None or c.id not in models]
         return listed
 
 

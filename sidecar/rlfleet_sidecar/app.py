@@ -83,14 +83,15 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
     checkpoints = Checkpoints(settings)
     copies = Copies(settings, checkpoints)
     store = Store(settings, checkpoints, copies.nbytes)
-    adapters = Adapters(engine, store, copies, Book(settings.state_dir))
+    adapters = Adapters(settings.model_name, engine, store, copies, Book(settings.state_dir))
     steps = Steps(settings, engine, store, journal, adapters)
     leadership = Leadership(journal)
     performer = Performer(steps, store, journal, leadership)
-    hands = Hands(performer, adapters, journal)
+    hands = Hands(settings.model_name, performer, adapters, journal)
     fencing = Fencing(settings.fleet_uid, settings.pod_uid, journal, hands, leadership)
     transfer = Transfer(settings, engine, steps, journal, performer, leadership)
-    trainer = Trainer(settings, engine, journal, fencing, transfer)
+    library = Library(settings, journal, fencing, adapters)
+    trainer = Trainer(settings, engine, journal, fencing, transfer, library)
     watch = Watch(settings, steps, journal, performer, leadership)
     credentials = Credentials(settings.token_file)
 
@@ -112,7 +113,7 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
     app.state.performer = performer
     app.state.fencing = fencing
     app.state.trainer = trainer
-    app.state.library = Library(settings, journal, fencing, adapters)
+    app.state.library = library
     _add_routes(app)
     return app
 

@@ -3,6 +3,7 @@
 One fixed prompt of token ids is put to the engine: no tokenizer, no template. Back come
 the log probability of each of its tokens given those before it, which move with any
 weight that matters, and a few tokens that the engine goes on with greedily.
+It names no model, for under the model's name an adapter may answer.
 It must stay true that an answer which is not finite and complete is an error.
 """
 
@@ -43,15 +44,12 @@ def _number(place: int, turn: int) -> int:
     return int.from_bytes(sha256(f"rlfleet {place} {turn}".encode()).digest()[:8], "big")
 
 
-def request(
-    model: str, prompts: Sequence[Sequence[int]], tokens: int, salt: str
-) -> dict[str, object]:
+def request(prompts: Sequence[Sequence[int]], tokens: int, salt: str) -> dict[str, object]:
     """Make the body for /v1/completions: greedy, a fixed length, ids and logprobs wanted.
 
     Several prompts come into the engine at once and share its batches.
     """
     return {
-        "model": model,
         "prompt": [list(prompt) for prompt in prompts],
         "temperature": 0,
         "max_tokens": tokens,

@@ -96,7 +96,7 @@ class Prover:
         vocabulary = await in_thread(self._store.vocabulary)
         prompts = [probe.prompt(vocabulary, length, place) for place in range(company + 1)]
         salt = f"rlfleet-probe-{uuid4().hex}"
-        body = probe.request(settings.model_name, prompts, settings.probe_tokens, salt)
+        body = probe.request(prompts, settings.probe_tokens, salt)
         try:
             told = await self._engine.complete(body)
         except EngineError as error:

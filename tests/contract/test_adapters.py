@@ -401,8 +401,11 @@ async def test_an_adapter_of_another_model_is_refused_before_the_engine_hears_of
     assert fake.engine.models.loads == 0
 
 
-async def test_a_name_that_is_a_path_is_refused(serving: Subject, adapters: Path) -> None:
-    body = body_of(adapters / "step-1", "step-1", name="../poet")
+@pytest.mark.parametrize("name", ["../poet", "Qwen/poet", "poet#1", ""])
+async def test_a_name_that_is_a_path_or_has_the_engine_s_mark_is_refused(
+    serving: Subject, adapters: Path, name: str
+) -> None:
+    body = body_of(adapters / "step-1", "step-1", name=name)
 
     reply = await serving.admin.post(api.ADAPTERS_PATH, json=body)
 
@@ -410,9 +413,11 @@ async def test_a_name_that_is_a_path_is_refused(serving: Subject, adapters: Path
     assert "name" in reply.json()["message"]
 
 
-async def test_the_base_model_s_name_is_nobody_else_s(serving: Subject, adapters: Path) -> None:
+async def test_the_spec_gives_no_adapter_the_model_s_name(serving: Subject, adapters: Path) -> None:
+    fence = {"fleet": "f", "pod": "p", "epoch": 1, "sequence": 1}
+
     problem = await refused(
-        serving, Code.ADAPTER_FAILED, adapters / "step-1", name=serving.model_name
+        serving, Code.ADAPTER_FAILED, adapters / "step-1", name=serving.model_name, fence=fence
     )
 
     assert "base model" in problem.message

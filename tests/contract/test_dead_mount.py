@@ -130,7 +130,7 @@ async def sidecar(
     store = Store(settings, checkpoints)
     copies = MountedCopies(settings, checkpoints, mount)
     async with Engine(settings.engine_url) as engine:
-        adapters = Adapters(engine, store, copies, Book(tmp_path))
+        adapters = Adapters("fake", engine, store, copies, Book(tmp_path))
         steps = Steps(settings, engine, store, journal, adapters)
         leadership = Leadership(journal)
         found = Performer(steps, store, journal, leadership)
@@ -142,7 +142,7 @@ async def sidecar(
             await found.carry_out(PrepareRequest(operation="o", version=version))
             if version == FIRST:
                 await found.carry_out(UpdateRequest(operation="o", version=version))
-        hands = Hands(found, adapters, journal)
+        hands = Hands("fake", found, adapters, journal)
         yield Sidecar(found, hands, Fencing("f", "p", journal, hands, leadership))
 
 

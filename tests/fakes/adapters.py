@@ -43,35 +43,40 @@ class ServingModels:
         self.lora_requests: dict[str, LoRARequest] = {}
         self.lora_resolver_lock: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.loads = 0
+        self.base = BASE
+        """What the engine serves the model as."""
         self._load_s = load_s
         self._is_enabled = is_enabled
         """Tells whether --enable-lora was given."""
         self._ids = count(1)
 
     def model_name(self, lora_request: LoRARequest | None = None) -> str:
-        return BASE if lora_request is None else lora_request.lora_name
+        return self.base if lora_request is None else lora_request.lora_name
 
     async def show_available_models(self) -> Any:
-        cards = [SimpleNamespace(id=BASE, root=None, parent=None)]
+        cards = [SimpleNamespace(id=self.base, root=None, parent=None)]
         cards += [
-            SimpleNamespace(id=request.lora_name, root=request.lora_path, parent=BASE)
+            SimpleNamespace(id=request.lora_name, root=request.lora_path, parent=self.base)
             for request in self.lora_requests.values()
         ]
         return SimpleNamespace(data=cards)
 
     def refusal(self, body: dict[str, Any]) -> dict[str, Any] | None:
         """Tell in vLLM's words that a request names no model; None if it names one."""
-        name = body.get("model") or BASE
+        name = body.get("model") or self.base
         if self.is_base_model(name) or name in self.lora_requests:
             return None
-        message = f"The model `{name}` does not exist. Valid aliases: {BASE}."
+        message = f"The model `{name}` does not exist. Valid aliases: {self.base}."
         return {"error": {"message": message, "code": 404}}
 
     def is_base_model(self, name: str) -> bool:
-        return name == BASE
+        return name == self.base
 
     async def load_lora_adapter(self, request: Any) -> Any:
         async with self.lora_resolver_lock[request.lora_name]:
+            if self.is_base_model(request.lora_name):
+                return _error(400, f"The lora adapter '{request.lora_name}' conflicts with a"
+                              " served base model.")  # fmt: skip
             if request.lora_name in self.lora_requests and not request.load_inplace:
                 return _error(
                     400, f"The lora adapter '{request.lora_name}' has already been loaded."

@@ -21,7 +21,7 @@ from rlfleet_engine.held import Application, Receive
 from rlfleet_engine.memory import Record, told
 from rlfleet_engine.middleware import Extension
 from tests.fakes import tokenizer
-from tests.fakes.adapters import BASE, Batch, LoRARequest, ServingModels, cards
+from tests.fakes.adapters import Batch, LoRARequest, ServingModels, cards
 from tests.fakes.asgi import body_of, send_event, send_json, send_refusal
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.generation import Generation
@@ -131,7 +131,7 @@ class FakeEngine:
             return
         sampling = route.sampling(body)
         tokens, choices = int(sampling.get("max_tokens", 16)), sampling.get("n", 1)
-        adapter = self.models.lora_requests.get(body.get("model") or BASE)
+        adapter = self.models.lora_requests.get(body.get("model") or "")
         known_as = _NAMED[type(route)].format(asker)
         generations = [
             Generation(tokens, index, adapter, known_as=known_as) for index in range(choices)

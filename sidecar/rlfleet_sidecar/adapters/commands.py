@@ -1,5 +1,6 @@
 """Carries out commands about adapters: never beside a change of weights, one at a time.
 
+Only whoever has paused a worker may load one within that pause.
 An adapter is waited for, checked and copied while all goes on. Only the engine's part
 takes the place of a command about weights, which is refused as busy meanwhile.
 """
@@ -12,7 +13,7 @@ from typing import Any
 from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.adapters.decide import demand_rest
+from rlfleet_sidecar.adapters.decide import demand_name, demand_rest
 from rlfleet_sidecar.adapters.tend import Adapters
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.flight import Key
@@ -30,7 +31,11 @@ _log = logging.getLogger(__name__)
 class Hands:
     """Whoever carries out commands: about weights the performer, about adapters this."""
 
-    def __init__(self, performer: Performer, adapters: Adapters, journal: Journal) -> None:
+    def __init__(
+        self, model: str, performer: Performer, adapters: Adapters, journal: Journal
+    ) -> None:
+        self._model = model
+        """The name under which the engine serves the model."""
         self._performer = performer
         self._adapters = adapters
         self._journal = journal
@@ -76,7 +81,10 @@ class Hands:
         return self._performer.report()
 
     async def _carried_out(self, request: AdapterRequest) -> None:
-        demand_rest(self._journal.state.stage)
+        is_unload = isinstance(request, UnloadAdapterRequest)
+        is_declared = request.fence is not None and not is_unload
+        demand_name(request.name, self._model, is_declared=is_declared)
+        self._demand_rest(request)
         if isinstance(request, UnloadAdapterRequest):
             await self._alone(request, lambda boot: self._adapters.unload(boot, request))
             return
@@ -89,7 +97,7 @@ class Hands:
         """Do the engine's part with no command about weights beside it."""
 
         async def worked() -> WorkerReport:
-            demand_rest(self._journal.state.stage)
+            self._demand_rest(request)
             boot = self._journal.state.boot
             if boot is None:
                 raise SidecarError(Code.ENGINE_UNREACHABLE, "no start of the engine was seen")
@@ -98,6 +106,11 @@ class Hands:
 
         key = Key(f"a command about adapter {request.name}", request.operation, request.version)
         await self._performer.flight.join(key, worked)
+
+    def _demand_rest(self, request: AdapterRequest) -> None:
+        lead = self._journal.lead
+        is_leader = lead is not None and lead.operation == request.operation
+        demand_rest(self._journal.state.stage, is_leader=is_leader)
 
     def _note(self, request: AdapterRequest, error: SidecarError) -> None:
         error.operation, error.version = request.operation, request.version

@@ -9,6 +9,7 @@ a directory that was loaded and then rewritten is refused.
 
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from rlfleet_contract.adapters import LoadAdapterRequest
+from rlfleet_contract.api import ADAPTER_PATTERN
 from rlfleet_contract.problems import Code
 from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar import room
@@ -38,6 +40,8 @@ _TENSORS = "adapter_model.safetensors"
 _RECORD = ".record.json"
 _DRAFT = ".draft-"
 _DIGITS = 32
+_MODEL = "%model"
+"""No adapter can have this name."""
 _KEPT = 8
 """Copies of one name: requests that began with an earlier one may run for long, and vLLM
 dies of an adapter that it has to read again and that is gone."""
@@ -89,6 +93,14 @@ class Copies:
         with self._layout(request.path).open("", self._settings.engine_uid) as folders:
             demand_complete(folders, self._settings.markers)
             return self._read(folders[-1], request, work, free)
+
+    def is_adapter(self, path: str) -> bool:
+        """Tell whether an adapter's configuration lies there; what may not be opened has none."""
+        try:
+            with self._layout(path.rstrip("/")).open("", self._settings.engine_uid) as folders:
+                return folders[-1].stamp(fit.CONFIG) is not None
+        except (SidecarError, OSError):
+            return False
 
     def _layout(self, path: str) -> Layout:
         parts = Path(path).parts[len(self._root.parts) :]
@@ -167,7 +179,7 @@ class Copies:
         nbytes: int,
     ) -> Copy:
         """Make a finished draft a copy; the same content of the same name is there once."""
-        directory = draft.parent / request.name / digest[:_DIGITS]
+        directory = draft.parent / _folder(request.name) / digest[:_DIGITS]
         same = next((copy for copy in self._copies if copy.directory == directory), None)
         if same is not None and not is_whole(same):
             raise invalid(directory, "was changed by somebody: replace the pod")
@@ -228,6 +240,11 @@ def _demand_still(folder: Folder, config: FileStamp, tensors: FileStamp, work: W
     """See that the configuration is the one that was read, and that somebody waits for it."""
     demand_same(folder, config, folder.stamp(fit.CONFIG) or tensors)
     work.demand_wanted()
+
+
+def _folder(name: str) -> str:
+    """Tell the directory of a name's copies: the model's name may be none that a directory has."""
+    return name if re.fullmatch(ADAPTER_PATTERN, name) else _MODEL
 
 
 def _digest(tensors: str, config: bytes) -> str:

@@ -1,12 +1,15 @@
 """What has to be done about an adapter, and whether it may be done now. Pure.
 
 An adapter is no part of what is proved of a worker, and never moves it in the table of
-stages. It must stay true that none is touched within a change of weights.
+stages. It must stay true that none is touched within a change of weights, but by whoever
+leads that change and before it has loaded anything.
 """
 
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 
+from rlfleet_contract.api import ADAPTER_PATTERN
 from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
@@ -33,8 +36,38 @@ def step_to(wanted: str | None, served: str | None) -> Step:
     return Step.LOAD if served is None else Step.REPLACE
 
 
-def demand_rest(stage: Stage) -> None:
-    """See that there is an engine, and that no change of weights is under way."""
+def demand_name(name: str, model: str, *, is_declared: bool) -> None:
+    """See that a name is an adapter's own, or the model's, which a trainer alone may lead."""
+    if name == model:
+        if is_declared:
+            raise SidecarError(
+                Code.ADAPTER_FAILED,
+                f"{name} is the base model's name, under which a trainer alone loads an adapter:"
+                " give this one a name of its own",
+            )
+    elif not re.fullmatch(ADAPTER_PATTERN, name):
+        raise SidecarError(
+            Code.INVALID_REQUEST,
+            f"name: {name:.128} is neither the model's ({model}) nor letters, digits, '.', '_'"
+            " and '-', beginning and ending with a letter or digit, at most 128",
+        )
+
+
+def demand_bare(model: str, known: Iterable[AdapterReport]) -> None:
+    """See that weights which a trainer loads will answer: nothing else has the model's name."""
+    if any(adapter.name == model and adapter.version is not None for adapter in known):
+        raise SidecarError(
+            Code.INVALID_REQUEST,
+            f"an adapter answers under the model's name, {model}, and would answer on top of"
+            f' these weights: send /v1/unload_lora_adapter {{"lora_name": "{model}"}} before',
+        )
+
+
+def demand_rest(stage: Stage, *, is_leader: bool = False) -> None:
+    """See that there is an engine, and that nobody else is changing its weights.
+
+    Whoever has paused the worker may load an adapter in the place of weights.
+    """
     if stage is Stage.DOWN:
         raise SidecarError(
             Code.ENGINE_UNREACHABLE, "the engine does not answer; send it again when it does"
@@ -44,7 +77,7 @@ def demand_rest(stage: Stage) -> None:
             Code.ENGINE_IN_DOUBT,
             "the engine is in doubt: bring it to a proved version first",
         )
-    if stage not in _AT_REST:
+    if stage not in _AT_REST and not (is_leader and stage is Stage.PAUSED):
         raise SidecarError(
             Code.BUSY, f"this worker is {stage}: its weights are being changed; send it again after"
         )

@@ -2,7 +2,8 @@
 
 It must stay true that what is said to be loaded was heard from this start of the engine,
 and that an adapter which cannot be loaded neither takes the place of another nor keeps
-the model itself from serving.
+the model itself from serving; unless it shall answer under the model's own name, for which
+the model must not answer in its place.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from rlfleet_sidecar.work import Work
 
 _LOOK_S = 2.0
 _REST_S = 0.5
+_SEEN_S = 30.0
 _AWAITED = frozenset({Code.VERSION_NOT_FOUND, Code.CHECKPOINT_INCOMPLETE})
 _NOTHING = EngineAdapters(boot="", adapters={})
 _log = logging.getLogger(__name__)
@@ -34,7 +36,11 @@ _log = logging.getLogger(__name__)
 class Adapters:
     """The adapters of one worker."""
 
-    def __init__(self, engine: Engine, store: Store, copies: Copies, book: Book) -> None:
+    def __init__(
+        self, model: str, engine: Engine, store: Store, copies: Copies, book: Book
+    ) -> None:
+        self._model = model
+        """The name under which the engine serves the model."""
         self._engine = engine
         self._store = store
         self._copies = copies
@@ -67,6 +73,7 @@ class Adapters:
 
         What cannot be loaded in the time for all of them is noted, and the model is served
         without it: clients wait. What this start was heard to serve holds if it does not answer.
+        Raises if what is missing then has the model's own name.
         """
         end = time.monotonic() + timeout_s
         try:
@@ -74,6 +81,7 @@ class Adapters:
         except SidecarError as error:
             _log.warning("The engine does not tell its adapters", extra=fields(why=error))
             if self._told.boot != boot:
+                self._demand_led(error)
                 return
         for name, entry in self._entries():
             if entry.wanted is None:
@@ -83,6 +91,19 @@ class Adapters:
             except SidecarError as error:
                 error.version = entry.wanted.version
                 self._note(name, error)
+                if name == self._model:
+                    self._demand_led(error)
+
+    def _demand_led(self, why: SidecarError) -> None:
+        """See that no adapter shall answer under the model's name; one that shall is not there."""
+        entry = self._book.entries.get(self._model)
+        if entry is not None and entry.wanted is not None:
+            raise SidecarError(
+                Code.RESUME_FAILED,
+                f"adapter {entry.wanted.version}, which answers under the model's name, did not"
+                f" come back, and the model would answer in its place: {why.message}. It is tried"
+                " again; a new pod begins without it",
+            ) from why
 
     async def _bring_back(self, boot: str, copy: Copy, left_s: float) -> None:
         if self._is_served(copy):
@@ -109,6 +130,17 @@ class Adapters:
             self.failed(name, error)
         except OSError as unwritten:
             _log.warning("An adapter's failure cannot be noted", extra=fields(why=unwritten))
+
+    async def is_adapter(self, directory: str) -> bool:
+        """Tell whether an adapter's configuration lies in a directory."""
+        try:
+            async with asyncio.timeout(_SEEN_S):
+                return await in_thread(partial(self._copies.is_adapter, directory))
+        except TimeoutError as error:
+            raise SidecarError(
+                Code.CHECKPOINT_UNREADABLE,
+                f"{directory:.300} could not be looked at within {_SEEN_S:g} s: look at the volume",
+            ) from error
 
     async def copied(self, request: LoadAdapterRequest) -> Copy:
         """Wait until an adapter is complete, check it and copy it."""

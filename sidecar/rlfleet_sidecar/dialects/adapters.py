@@ -10,12 +10,12 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import PlainTextResponse, Response
 
-from rlfleet_contract.loaded import AdapterName, AdapterReport
+from rlfleet_contract.loaded import AdapterName
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bodies import Parsed
 from rlfleet_sidecar.dialects.library import Library
 from rlfleet_sidecar.dialects.meaning import adapter_status_of
-from rlfleet_sidecar.dialects.replies import DialectRoute, refusal, told
+from rlfleet_sidecar.dialects.replies import DialectRoute, refusal, shown, told
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.parts import part_of
 
@@ -57,14 +57,14 @@ async def load(library: Shelf, body: Load) -> Response:
         adapter = await library.load(body.lora_name, body.lora_path)
     except SidecarError as error:
         return refusal(error, adapter_status_of(error.code))
-    return told(status="ok", **_shown(adapter))
+    return told(status="ok", **shown(adapter))
 
 
 @router.post("/skyrl/v1/load_lora_adapter")
 async def load_skyrl(library: Shelf, body: Load) -> Response:
     """Load an adapter, over whatever has its name, as SkyRL does."""
     adapter = await library.load(body.lora_name, body.lora_path)
-    return told(status="ok", lora_name=adapter.name, lora_int_id=adapter.number, **_shown(adapter))
+    return told(status="ok", lora_name=adapter.name, lora_int_id=adapter.number, **shown(adapter))
 
 
 @router.post("/v1/load_lora_adapter")
@@ -94,7 +94,3 @@ def demand_new(library: Library, body: LoadBody) -> None:
             f"The lora adapter '{body.lora_name}' has already been loaded. If you want to load the"
             " adapter in place, set 'load_inplace' to True.",
         )
-
-
-def _shown(adapter: AdapterReport) -> dict[str, str | None]:
-    return {"version": adapter.version, "digest": adapter.digest}

@@ -4,7 +4,7 @@ from uuid import uuid4
 
 from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.loaded import AdapterReport
-from rlfleet_sidecar.adapters.decide import demand_undeclared
+from rlfleet_sidecar.adapters.decide import demand_bare, demand_undeclared
 from rlfleet_sidecar.adapters.tend import Adapters
 from rlfleet_sidecar.dialects import meaning
 from rlfleet_sidecar.fencing import Fencing
@@ -34,12 +34,25 @@ class Library:
         known = self._adapters.reports(self._journal.state.boot)
         return {adapter.name: adapter.number for adapter in known if adapter.is_loaded}
 
-    async def load(self, name: str, directory: str) -> AdapterReport:
+    def demand_bare(self) -> None:
+        """See that weights which are loaded now will answer under the model's name."""
+        reports = self._adapters.reports(self._journal.state.boot)
+        demand_bare(self._settings.model_name, reports)
+
+    async def is_adapter(self, directory: str) -> bool:
+        """Tell whether an adapter lies in a directory, or a version's weights."""
+        return await self._adapters.is_adapter(directory)
+
+    async def load_as_model(self, directory: str, operation: str) -> AdapterReport:
+        """Serve an adapter under the model's own name, within a change of its trainer's too."""
+        return await self.load(self._settings.model_name, directory, operation)
+
+    async def load(self, name: str, directory: str, operation: str | None = None) -> AdapterReport:
         """Wait for an adapter, check it and serve it under a name, whatever had it before."""
         self.known(name)
         await self._fencing.unfenced(
             LoadAdapterRequest(
-                operation=_operation(),
+                operation=operation or _operation(),
                 name=name,
                 version=meaning.adapter_version(directory),
                 path=directory,

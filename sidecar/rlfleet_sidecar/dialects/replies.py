@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.responses import JSONResponse, Response
 
+from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bodies import complaint
@@ -60,8 +61,10 @@ def refusal(error: SidecarError, status: int | None = None) -> Response:
     return JSONResponse(fields, status or status_of(error.code))
 
 
-def shown(report: WorkerReport) -> Fields:
-    """Tell which version is proved, and by what."""
+def shown(report: WorkerReport | AdapterReport) -> Fields:
+    """Tell which version is proved, and by what; or which adapter was loaded."""
+    if isinstance(report, AdapterReport):
+        return {"version": report.version, "digest": report.digest}
     proof = report.proof
     layers = [] if proof is None else [str(layer) for layer in proof.verified_by]
     return {"weight_version": label_of(report.proved), "verified_by": layers}

@@ -7,6 +7,7 @@ from uuid import uuid4
 from rlfleet_contract.models import FlushRequest, VerifyRequest, WorkerReport
 from rlfleet_sidecar.dialects import meaning
 from rlfleet_sidecar.dialects.change import TrainerChange
+from rlfleet_sidecar.dialects.library import Library
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.sent import demand_unowned, version_of
@@ -16,10 +17,13 @@ from rlfleet_sidecar.transfer import Info, Transfer
 class Sender:
     """Passes them on to the engine; a resume is refused from the first to the proof."""
 
-    def __init__(self, change: TrainerChange, fencing: Fencing, transfer: Transfer) -> None:
+    def __init__(
+        self, change: TrainerChange, fencing: Fencing, transfer: Transfer, library: Library
+    ) -> None:
         self._change = change
         self._fencing = fencing
         self._transfer = transfer
+        self._library = library
 
     async def init(self, info: Mapping[str, Any]) -> None:
         """Form a group with the trainer; if it does not form, the worker goes on as before."""
@@ -80,8 +84,9 @@ class Sender:
             raise
 
     def _operation(self) -> str:
-        """Tell the operation, and see that these weights would not be led back at once."""
+        """Tell the operation, and see that these weights would answer, and not be led back."""
         demand_unowned(self._fencing.target)
+        self._library.demand_bare()
         operation = self._change.operation()
         self._fencing.demand_unled(operation)
         return operation

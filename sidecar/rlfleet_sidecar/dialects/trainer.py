@@ -6,10 +6,12 @@ resume which such trainers send in any case must find it.
 """
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from rlfleet_contract.api import BASE_VERSION
+from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.models import (
     KVCache,
     PauseMode,
@@ -24,6 +26,7 @@ from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bounds import within
 from rlfleet_sidecar.dialects import meaning
 from rlfleet_sidecar.dialects.change import TrainerChange
+from rlfleet_sidecar.dialects.library import Library
 from rlfleet_sidecar.dialects.pauses import ENDED, RESUMED, Pauses
 from rlfleet_sidecar.dialects.questions import Questions
 from rlfleet_sidecar.dialects.sender import Sender
@@ -41,6 +44,7 @@ _PAUSE_S = 240.0
 """Of requests that freeze or end at once; shorter than prime-rl waits, 300 s, so that it is
 told why."""
 _FLUSH_S = 30.0
+_Report = TypeVar("_Report")
 
 
 class Trainer:
@@ -53,6 +57,7 @@ class Trainer:
         journal: Journal,
         fencing: Fencing,
         transfer: Transfer,
+        library: Library,
     ) -> None:
         self._settings = settings
         self._layouts = Layouts.of(settings)
@@ -61,9 +66,10 @@ class Trainer:
         self._journal = journal
         self._fencing = fencing
         self._change = TrainerChange(journal, engine)
-        self.sender = Sender(self._change, fencing, transfer)
-        self._updates: dict[str, asyncio.Task[WorkerReport]] = {}
-        """Those under way, by version."""
+        self._library = library
+        self.sender = Sender(self._change, fencing, transfer, library)
+        self._updates: dict[str, asyncio.Task[Any]] = {}
+        """Those under way, by version, or by the directory of which it is not known yet."""
         self._pauses = Pauses(settings.trainer_busy_s)
         self._opens: str | None = None
         """The operation whose pause nobody asked for: it is resumed at its end."""
@@ -132,7 +138,30 @@ class Trainer:
         except SidecarError as error:
             self._change.failed(error)
             raise
-        return await self._joined(version, preserve=preserve)
+        return await self._joined(version, lambda: self._update(version, preserve=preserve))
+
+    async def take(self, directory: str) -> WorkerReport | AdapterReport:
+        """Load what lies in a directory: weights, or an adapter under the model's own name."""
+        return await self._joined(directory, lambda: self._take(directory))
+
+    async def _take(self, directory: str) -> WorkerReport | AdapterReport:
+        if await self._library.is_adapter(directory):
+            return await self._adapt(directory)
+        try:
+            return await self.update(directory)
+        except SidecarError:
+            # A volume may show what lies there only by and by.
+            if not await self._library.is_adapter(directory):
+                raise
+            return await self._adapt(directory)
+
+    async def _adapt(self, directory: str) -> AdapterReport:
+        operation = self._change.operation()
+        self._change.begun(meaning.adapter_version(directory))
+        adapter = await self._library.load_as_model(directory.rstrip("/"), operation)
+        self._change.ended_well()
+        self._journal.broadcast(is_meant=False)
+        return adapter
 
     def load_nothing(self) -> str | None:
         """Take an update that names no directory; tells the version that stays.
@@ -199,16 +228,16 @@ class Trainer:
         if self._updates:
             await asyncio.wait(self._updates.values())
 
-    async def _joined(self, version: str, *, preserve: bool) -> WorkerReport:
-        task = self._updates.get(version)
+    async def _joined(self, what: str, act: Callable[[], Coroutine[Any, Any, _Report]]) -> _Report:
+        task: asyncio.Task[_Report] | None = self._updates.get(what)
         if task is None:
-            task = asyncio.create_task(self._update(version, preserve=preserve))
-            self._updates[version] = task
-            task.add_done_callback(lambda done: self._ended(version, done))
+            task = asyncio.create_task(act())
+            self._updates[what] = task
+            task.add_done_callback(lambda done: self._ended(what, done))
         return await asyncio.shield(task)
 
-    def _ended(self, version: str, task: asyncio.Task[WorkerReport]) -> None:
-        self._updates.pop(version)
+    def _ended(self, what: str, task: asyncio.Task[Any]) -> None:
+        self._updates.pop(what)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, SidecarError):
             self._change.failed(error)
@@ -218,6 +247,7 @@ class Trainer:
         # Before anything is done: a sidecar that dies in the midst of it must find it.
         self._change.begun(version)
         meaning.demand_up(state)
+        self._library.demand_bare()
         await self._fencing.unfenced(
             PrepareRequest(
                 operation=operation,

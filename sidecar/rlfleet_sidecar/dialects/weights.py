@@ -54,7 +54,7 @@ async def update_weights(
     worker: Worker,
     body: Annotated[UpdateBody, Depends(Parsed(UpdateBody, limit=SENT_BODY_BYTES))],
 ) -> Response:
-    """Load what lies in a directory and prove it; null loads nothing, `update_info` is a part."""
+    """Load what lies in a directory; null loads nothing, `update_info` is a part of weights."""
     if len(body.model_fields_set) != 1:
         worker.refuse_update("body: send exactly one of weight_dir and update_info")
     if "update_info" in body.model_fields_set:
@@ -68,7 +68,7 @@ async def update_weights(
             message="nothing was loaded: weight_dir names no directory",
             weight_version=worker.load_nothing(),
         )
-    return told(status="ok", **shown(await worker.update(body.weight_dir)))
+    return told(status="ok", **shown(await worker.take(body.weight_dir)))
 
 
 @router.get("/weight_info")
@@ -107,7 +107,7 @@ async def _load(worker: Trainer, body: RpcBody) -> None:
     found = [*body.args, *(body.named[key] for key in body.named if key == name)]
     if len(found) != 1 or not isinstance(found[0], str) or not found[0]:
         worker.refuse_update(f"args: {body.method} takes one directory, as {name}")
-    await worker.update(found[0])
+    await worker.take(found[0])
 
 
 async def _probe(worker: Trainer, _body: RpcBody) -> None:

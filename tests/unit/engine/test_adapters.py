@@ -71,6 +71,22 @@ async def test_each_load_has_a_name_of_its_own_that_nobody_sees(
     assert models.lora_resolver_lock == {}
 
 
+async def test_the_model_s_own_name_may_be_led_and_its_card_stays_the_only_one(
+    models: ServingModels, gate: Gate, tmp_path: Path
+) -> None:
+    models.base = "Qwen/Qwen3"
+    bare = (await models.show_available_models()).data
+    directory = str(write_adapter(tmp_path / "a", seed=1))
+
+    status, told = await ask(models, gate, name="Qwen/Qwen3", directory=directory)
+
+    assert (status, told["adapters"]) == (200, {"Qwen/Qwen3": directory})
+    assert models.model_name(models.lora_requests["Qwen/Qwen3"]) == "Qwen/Qwen3"
+    assert (await models.show_available_models()).data == bare
+    assert (await ask(models, gate, name="Qwen/Qwen3", directory=None))[0] == 200
+    assert models.lora_requests == {}
+
+
 async def test_what_vllm_refuses_changes_nothing(
     models: ServingModels, gate: Gate, tmp_path: Path
 ) -> None:
@@ -109,7 +125,13 @@ async def test_more_than_one_api_server_is_refused(
 
 
 @pytest.mark.parametrize(
-    "command", [{"name": "a/b", "directory": "/x"}, {"directory": "/x", "more": 1}, {"boot": None}]
+    "command",
+    [
+        {"name": "a/b", "directory": "/x"},
+        {"name": "fake#1", "directory": "/x"},
+        {"directory": "/x", "more": 1},
+        {"boot": None},
+    ],
 )
 async def test_a_malformed_command_is_refused(
     models: ServingModels, gate: Gate, command: dict[str, Any]

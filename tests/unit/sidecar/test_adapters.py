@@ -10,7 +10,14 @@ from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from rlfleet_contract.tensors import Tensor
-from rlfleet_sidecar.adapters.decide import Step, demand_rest, demand_undeclared, step_to
+from rlfleet_sidecar.adapters.decide import (
+    Step,
+    demand_bare,
+    demand_name,
+    demand_rest,
+    demand_undeclared,
+    step_to,
+)
 from rlfleet_sidecar.adapters.fit import config_objection, objection
 from rlfleet_sidecar.dialects.meaning import UNNAMED, adapter_version
 from rlfleet_sidecar.errors import SidecarError
@@ -137,6 +144,45 @@ def test_adapters_are_touched_outside_of_changes_alone(stage: Stage) -> None:
     with pytest.raises(SidecarError) as caught:
         demand_rest(stage)
     assert caught.value.code is refusals.get(stage, Code.BUSY)
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_whoever_has_paused_a_worker_may_load_one_before_anything_else(stage: Stage) -> None:
+    if stage in {Stage.OPEN, Stage.CLOSED, Stage.PAUSED}:
+        demand_rest(stage, is_leader=True)
+        return
+    with pytest.raises(SidecarError):
+        demand_rest(stage, is_leader=True)
+
+
+NAMES = [
+    ("poet", False, None),
+    ("poet", True, None),
+    ("Qwen/Qwen3", False, None),
+    ("Qwen/Qwen3", True, Code.ADAPTER_FAILED),
+    ("Qwen/other", False, Code.INVALID_REQUEST),
+    ("..", False, Code.INVALID_REQUEST),
+]
+
+
+@pytest.mark.parametrize(("name", "is_declared", "code"), NAMES)
+def test_a_name_is_a_directory_s_or_the_model_s_and_that_is_a_trainer_s_to_lead(
+    name: str, *, is_declared: bool, code: Code | None
+) -> None:
+    if code is None:
+        demand_name(name, "Qwen/Qwen3", is_declared=is_declared)
+        return
+    with pytest.raises(SidecarError, match=name) as caught:
+        demand_name(name, "Qwen/Qwen3", is_declared=is_declared)
+    assert caught.value.code is code
+
+
+def test_a_trainer_s_weights_are_refused_while_an_adapter_has_the_model_s_name() -> None:
+    # One that never was loaded has nothing that could answer.
+    demand_bare("m", [AdapterReport(name="poet", version="v1"), AdapterReport(name="m")])
+
+    with pytest.raises(SidecarError, match="unload_lora_adapter"):
+        demand_bare("m", [AdapterReport(name="m", version="v1")])
 
 
 def test_one_adapter_of_the_spec_s_closes_the_trainers_routes() -> None:

@@ -82,3 +82,7 @@ def test_the_spread_is_over_what_both_were_asked() -> None:
 def test_a_digest_tells_tokens_apart() -> None:
     answers = [[1, 2, 3], [12, 3], [1, 23], [1, 2, 4], []]
     assert len({probe.digest(one) for one in answers}) == len(answers)
+
+
+def test_the_probe_names_no_model_for_an_adapter_may_have_the_model_s_name() -> None:
+    assert "model" not in probe.request([PROMPT], tokens=2, salt="s")
