@@ -15,7 +15,7 @@ from rlfleet_contract.problems import Code
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.contract.test_adapter_routes import PRIME_RL, UNLOAD
-from tests.contract.test_adapters import adapters, load, serving, tokens, told
+from tests.contract.test_adapters import adapters, load, refused, serving, tokens, told
 from tests.contract.transcripts import PAUSE, RESUME, send
 from tests.fakes.checkpoints import MARKER
 from tests.fakes.worker import Worker
@@ -245,16 +245,38 @@ async def test_a_configuration_that_is_shown_late_is_still_seen(
     assert (await asked).json()["version"] == "step-7"
 
 
+@pytest.mark.parametrize("before", [None, "step-1"])
+async def test_a_load_that_was_given_up_answers_nobody_when_it_ends(
+    fake: Worker, serving: Subject, adapters: Path, before: str | None
+) -> None:
+    name = serving.model_name
+    if before is not None:
+        await register(serving, adapters / before)
+    old = await tokens(serving, name)
+    slow = iter((1.0,))
+    fake.engine.models.load_s = lambda: next(slow, 0.0)
+
+    await refused(
+        serving, Code.ADAPTER_FAILED, adapters / "step-2", "step-2", name=name, timeout_s=0.4
+    )
+
+    assert await tokens(serving, name) == old
+    await asyncio.sleep(1.0)
+    assert await tokens(serving, name) == old
+    served = [one.version for one in (await told(serving)).values() if one.is_loaded]
+    assert served == ([] if before is None else [before])
+
+
 async def test_weights_that_it_would_answer_on_top_of_are_refused_to_a_trainer(
     fake: Worker, serving: Subject, adapters: Path, weights: Path
 ) -> None:
     await register(serving, adapters / "step-1")
     await send(PAUSE, serving)
 
-    refused = await update(serving, weights / serving.versions.first)
+    reply = await update(serving, weights / serving.versions.first)
 
-    assert (refused.status_code, refused.json()["code"]) == (400, Code.INVALID_REQUEST)
-    assert UNLOAD in refused.json()["message"]
+    assert (reply.status_code, reply.json()["code"]) == (400, Code.INVALID_REQUEST)
+    assert UNLOAD in reply.json()["message"]
     assert (await serving.admin.post("/resume")).status_code == 409
     await send(PAUSE, serving)
     await send(RESUME, serving)

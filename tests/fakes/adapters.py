@@ -45,7 +45,7 @@ class ServingModels:
         self.loads = 0
         self.base = BASE
         """What the engine serves the model as."""
-        self._load_s = load_s
+        self.load_s = load_s
         self._is_enabled = is_enabled
         """Tells whether --enable-lora was given."""
         self._ids = count(1)
@@ -82,7 +82,7 @@ class ServingModels:
                     400, f"The lora adapter '{request.lora_name}' has already been loaded."
                 )
             self.loads += 1
-            await asyncio.sleep(self._load_s())
+            await asyncio.sleep(self.load_s())
             try:
                 content = self._loaded(Path(request.lora_path))
             except ValueError as error:

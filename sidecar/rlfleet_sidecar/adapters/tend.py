@@ -28,6 +28,7 @@ from rlfleet_sidecar.work import Work
 _LOOK_S = 2.0
 _REST_S = 0.5
 _SEEN_S = 30.0
+_WITHDRAW_S = 5.0
 _AWAITED = frozenset({Code.VERSION_NOT_FOUND, Code.CHECKPOINT_INCOMPLETE})
 _NOTHING = EngineAdapters(boot="", adapters={})
 _log = logging.getLogger(__name__)
@@ -163,10 +164,31 @@ class Adapters:
         """Serve a copy under its name; what was served under it stays if that fails."""
         await self._ask()
         if not self._is_served(copy):
-            async with within(Code.ADAPTER_FAILED, request.timeout_s):
-                await self._load(boot, copy)
+            try:
+                async with within(Code.ADAPTER_FAILED, request.timeout_s):
+                    await self._load(boot, copy)
+            except SidecarError:
+                if copy.name == self._model and not self._told.boot:
+                    await self._withdraw(boot)
+                raise
         is_declared = request.fence is not None
         self._book.put(copy.name, Entry(wanted=copy, is_declared=is_declared))
+
+    async def _withdraw(self, boot: str) -> None:
+        """See that a load which was given up, and may still end, takes not the model's name.
+
+        Samplers would get what its caller was told has failed; under another name nobody asks.
+        """
+        entry = self._book.entries.get(self._model)
+        before = None if entry is None else entry.wanted
+        try:
+            async with within(Code.ADAPTER_FAILED, _WITHDRAW_S):
+                if before is None:
+                    await self._adapt(boot, self._model, None)
+                else:
+                    await self._load(boot, before)
+        except SidecarError as error:
+            _log.warning("A load that was given up may still end", extra=fields(why=error))
 
     async def unload(self, boot: str, request: UnloadAdapterRequest) -> None:
         """Serve a name no more."""
