@@ -239,6 +239,70 @@ def test_a_broken_adapter_is_named_and_serving_goes_on(
     lora.wait_serving("step-1")
 
 
+@pytest.fixture
+def unowned(lora: Fleet) -> Iterator[Fleet]:
+    """The fleet, whose trainer drives both weights and adapters at the sidecars."""
+    lora.patch(weightVersion=None, adapters=[])
+    lora.wait(lambda status: not any(w.get("adapters") for w in status["workers"]), 60, "no poet")
+    yield lora
+    told(lora, "/v1/unload_lora_adapter", {"lora_name": MODEL})
+
+
+def told(fleet: Fleet, route: str, body: dict[str, str] | None = None) -> list[int]:
+    """Send every worker's sidecar what a trainer sends; returns the statuses."""
+    bearer = {"authorization": f"Bearer {fleet.token()}"}
+    sidecars = [url.replace(":8000", ":8090") for url in addresses(fleet).values()]
+    calls = (httpx.post(url + route, json=body, headers=bearer, timeout=120) for url in sidecars)
+    return [reply.status_code for reply in calls]
+
+
+def test_prime_rl_s_adapter_answers_under_the_model_s_own_name(
+    unowned: Fleet, poets: Poets
+) -> None:
+    base = only(answers(unowned, MODEL))
+
+    assert told(unowned, "/load_lora_adapter", at("v1") | {"lora_name": MODEL}) == [200] * 2
+    first = only(answers(unowned, MODEL))
+    assert told(unowned, "/pause?mode=keep&clear_cache=false") == [200] * 2
+    assert told(unowned, "/update_weights", {"weight_dir": at("v2")["lora_path"]}) == [200] * 2
+    assert told(unowned, "/resume") == [200] * 2
+    second = only(answers(unowned, MODEL))
+    poets.write("cut", seed=7)
+    poets.truncate("cut")
+    assert told(unowned, "/update_weights", {"weight_dir": at("cut")["lora_path"]}) == [422] * 2
+
+    assert len({base, first, second}) == 3
+    assert told(unowned, "/resume") == [409] * 2
+    assert only(answers(unowned, MODEL)) == second
+    listed = httpx.get(f"{next(iter(addresses(unowned).values()))}/v1/models", timeout=30).json()
+    assert [(card["id"], card["parent"]) for card in listed["data"]] == [(MODEL, None)]
+    # The proof is the model's: both have the adapter, and one that has none proves alike.
+    assert told(unowned, "/v1/unload_lora_adapter", {"lora_name": MODEL}) == [200] * 2
+    assert only(answers(unowned, MODEL)) == base
+
+
+def test_a_rollout_proves_the_weights_beneath_an_adapter_of_the_model_s_name(
+    unowned: Fleet,
+) -> None:
+    address = next(iter(addresses(unowned).values())).replace(":8000", ":8090")
+    bearer = {"authorization": f"Bearer {unowned.token()}"}
+    body = at("v1") | {"lora_name": MODEL}
+    httpx.post(
+        f"{address}/load_lora_adapter", json=body, headers=bearer, timeout=120
+    ).raise_for_status()
+    assert len(answers(unowned, MODEL)) == 2
+
+    unowned.declare("step-1")
+    unowned.wait_serving("step-1")
+
+    unowned.wait_synced()
+    assert unowned.status()["readyReplicas"] == 2
+
+
+def at(version: str) -> dict[str, str]:
+    return {"lora_path": PATH.format(version=version)}
+
+
 def test_an_adapter_that_goes_is_served_no_more(lora: Fleet) -> None:
     lora.patch(adapters=[])
     lora.wait(
