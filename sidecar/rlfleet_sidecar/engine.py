@@ -26,6 +26,7 @@ _PATIENCE_S = 1.0
 _LIMITS = httpx.Limits(max_connections=8, keepalive_expiry=2.0)
 """vLLM closes idle connections after 5 s; one that it is about to close must not be used."""
 _TOLD_CHARACTERS = 300
+_OURS = frozenset({api.GATE_PATH, api.ENGINE_ADAPTERS_PATH, api.EXIT_PATH, api.LIVENESS_PATH})
 _OF_ONE_BOOT = frozenset({api.GATE_PATH, api.ENGINE_ADAPTERS_PATH})
 """Routes that answer 409 to a command for another start of the engine."""
 
@@ -143,7 +144,8 @@ class Engine:
     async def relayed(self, path: str) -> Relayed:
         """Ask one of the engine's own routes and return its answer byte for byte."""
         try:
-            reply = await self._client.get(path, headers={"accept-encoding": "identity"})
+            headers = {"accept-encoding": "identity", **_headers(path)}
+            reply = await self._client.get(path, headers=headers)
         except httpx.HTTPError as error:
             raise EngineLostError(f"{path}: {type(error).__name__} {error}") from error
         return Relayed(reply.status_code, reply.headers.get("content-type"), reply.content)
@@ -210,8 +212,10 @@ class Engine:
         return _gate_state(await self._call("POST", api.GATE_PATH, json=command.model_dump()))
 
     async def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        headers = {**arguments.pop("headers", {}), **_headers(path)}
         try:
-            reply = await self._reply(self._client.request(method, path, **arguments))
+            asked = self._client.request(method, path, headers=headers, **arguments)
+            reply = await self._reply(asked)
         except httpx.HTTPError as error:
             raise EngineLostError(f"{path}: {type(error).__name__} {error}") from error
         if reply.status_code == httpx.codes.CONFLICT and path in _OF_ONE_BOOT:
@@ -246,6 +250,15 @@ class Engine:
             return waiting.result()
         finally:
             waiting.cancel()
+
+
+def _headers(path: str) -> dict[str, str]:
+    """Give each call of vLLM's own routes a connection of its own; ours do not raise.
+
+    A handler of vLLM's that raises is answered for with a 500, and then the connection is
+    closed without a word in that answer: a request sent on it at once would be lost.
+    """
+    return {} if path in _OURS else {"connection": "close"}
 
 
 def _adapters(answer: Mapping[str, object]) -> EngineAdapters:

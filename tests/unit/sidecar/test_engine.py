@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from rlfleet_contract.models import KVCache, PauseMode
 from rlfleet_sidecar.engine import Engine
-from rlfleet_sidecar.errors import EngineLostError
+from rlfleet_sidecar.errors import EngineError, EngineLostError
 
 
 async def test_an_engine_that_listens_no_more_is_lost_though_its_connection_stays_open() -> None:
@@ -33,6 +33,37 @@ async def test_an_engine_that_listens_no_more_is_lost_though_its_connection_stay
                 await pausing
     for writer in held:
         writer.close()
+
+
+GATE = b'{"boot": "b", "is_open": true, "waiting": 0, "in_flight": 0}'
+
+
+async def test_a_call_that_vllm_raised_in_takes_no_other_with_its_connection() -> None:
+    """uvicorn closes the connection after such an answer, and does not say so in it."""
+
+    held: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+        head = await reader.readuntil(b"\r\n\r\n")
+        is_gate = head.startswith(b"GET /rlfleet/gate ")
+        if not is_gate:
+            await reader.readuntil(b"}")
+        status, body = (b"200 OK", GATE) if is_gate else (b"500 Internal Server Error", b"{}")
+        writer.write(b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body))
+        await reader.read(1)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with Engine(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as engine:
+        with pytest.raises(EngineError, match="answered 500"):
+            await engine.transfer("/init_weight_transfer_engine", {})
+
+        assert (await engine.gate()).is_open
+    server.close()
+    for writer in held:
+        writer.close()
+        await writer.wait_closed()
 
 
 SOON_S = 0.1
