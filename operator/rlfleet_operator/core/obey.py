@@ -82,16 +82,20 @@ def _proof(worker: Worker, version: str) -> Proof:
     )
 
 
+_NOTHING_TO_LOAD = frozenset({Stage.PAUSED, Stage.PROVED, Stage.OPEN})
+"""Where a worker that has proved the version is led no further than out of its gate."""
+
+
 def _updated(worker: Worker, action: Update, fates: Mapping[str, Fate]) -> Worker:
     report = worker.report
     if report is None:
         return worker
-    if report.proved == action.version and report.stage in {Stage.PROVED, Stage.OPEN}:
+    if report.proved == action.version and report.stage in _NOTHING_TO_LOAD:
         return _opened(worker, action) if action.through is Verb.RESUME else worker
     if report.prepared != action.version:
         return worker
     if action.through is Verb.PAUSE:
-        is_paused = report.stage in {Stage.OPEN, Stage.PROVED}
+        is_paused = report.stage in {Stage.CLOSED, Stage.OPEN, Stage.PROVED}
         change: dict[str, object] = {"stage": Stage.PAUSED, "paused_s": 0.0} if is_paused else {}
         return replace(worker, report=report.model_copy(update=change))
     if fates.get(action.version, Fate.GOOD) is Fate.BREAKS:
