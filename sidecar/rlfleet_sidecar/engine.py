@@ -20,9 +20,12 @@ from rlfleet_contract.models import Installed, KVCache, PauseMode, ReadBack
 from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError
 
-_CONNECT_S = 2.0
+_CONNECT_S = 30.0
+"""The kernel takes a connection for whoever listens, and refuses one at once for nobody: one
+that takes long tells of a machine that stands still, and not of an engine that is gone."""
 _PATIENCE_S = 1.0
 """A reply that takes longer makes us look whether anybody is there at all."""
+_LOOK_S = 2.0
 _LIMITS = httpx.Limits(max_connections=8, keepalive_expiry=2.0)
 """vLLM closes idle connections after 5 s; one that it is about to close must not be used."""
 _TOLD_CHARACTERS = 300
@@ -241,7 +244,7 @@ class Engine:
         try:
             while not (await asyncio.wait({waiting}, timeout=_PATIENCE_S))[0]:
                 try:
-                    await self._client.get(api.GATE_PATH, timeout=_CONNECT_S)
+                    await self._client.get(api.GATE_PATH, timeout=_LOOK_S)
                 except httpx.ConnectError:
                     raise
                 except httpx.HTTPError:

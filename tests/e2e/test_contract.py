@@ -1,14 +1,11 @@
 """The sidecar's contract suite again, on a real worker: ``subject`` is this folder's.
 
-Left out are the tests that must pause one request before it ends by itself: a tiny model
-on a quiet machine ends it first. test_rollout.py shows the same under a steady load.
+Left out are the tests that must pause or abort one request before it ends by itself: a tiny
+model on a quiet machine ends it first. test_rollout.py shows the same under a steady load.
 """
 
 import pytest
 
-from tests.contract.test_abort_request import (  # noqa: F401
-    test_a_request_ends_by_the_id_that_its_client_gave_it_and_the_others_go_on,
-)
 from tests.contract.test_http_examples import (  # noqa: F401
     test_an_engine_answers_as_it_is_shown,
 )

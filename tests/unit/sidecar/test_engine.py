@@ -1,7 +1,9 @@
 """The client of vLLM, where the fake engine cannot go."""
 
 import asyncio
+import socket
 import time
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -64,6 +66,20 @@ async def test_a_call_that_vllm_raised_in_takes_no_other_with_its_connection() -
     for writer in held:
         writer.close()
         await writer.wait_closed()
+
+
+async def test_an_engine_that_is_slow_to_be_reached_is_not_lost() -> None:
+    """The machine stands still, or vLLM is slow to take its connections: nobody knows yet."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as queue:
+        for _ in range(4):
+            waiting = queue.enter_context(socket.socket())
+            waiting.settimeout(0)
+            waiting.connect_ex(server.getsockname())
+
+        async with Engine(f"http://127.0.0.1:{server.getsockname()[1]}") as engine:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(5):
+                    await engine.gate()
 
 
 SOON_S = 0.1
