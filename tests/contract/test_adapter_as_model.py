@@ -285,13 +285,19 @@ async def test_weights_that_it_would_answer_on_top_of_are_refused_to_a_trainer(
     assert fake.engine.reloads == 1
 
 
+async def started_anew(fake: Worker, subject: Subject, adapters: Path) -> list[int]:
+    """Lead the model's name, and start the engine anew; returns what it answered before."""
+    await register(subject, adapters / "step-1")
+    before = await tokens(subject, subject.model_name)
+    await fake.restart_engine()
+    await settled(fake, lambda found: found.stage is Stage.CLOSED)
+    return before
+
+
 async def test_it_is_there_when_a_new_start_of_the_engine_serves(
     fake: Worker, serving: Subject, adapters: Path
 ) -> None:
-    await register(serving, adapters / "step-1")
-    before = await tokens(serving, serving.model_name)
-    await fake.restart_engine()
-    await settled(fake, lambda found: found.stage is Stage.CLOSED)
+    before = await started_anew(fake, serving, adapters)
 
     await serving.serve(api.BASE_VERSION)
 
@@ -301,10 +307,7 @@ async def test_it_is_there_when_a_new_start_of_the_engine_serves(
 async def test_the_model_does_not_answer_in_its_place_when_it_does_not_come_back(
     fake: Worker, serving: Subject, adapters: Path
 ) -> None:
-    await register(serving, adapters / "step-1")
-    before = await tokens(serving, serving.model_name)
-    await fake.restart_engine()
-    await settled(fake, lambda found: found.stage is Stage.CLOSED)
+    before = await started_anew(fake, serving, adapters)
     fake.engine.behaviour = replace(fake.engine.behaviour, adapters_off=True)
     await serving.ok(api.PREPARE_PATH, api.BASE_VERSION)
 

@@ -276,7 +276,6 @@ def test_prime_rl_s_adapter_answers_under_the_model_s_own_name(
     assert only(answers(unowned, MODEL)) == second
     listed = httpx.get(f"{next(iter(addresses(unowned).values()))}/v1/models", timeout=30).json()
     assert [(card["id"], card["parent"]) for card in listed["data"]] == [(MODEL, None)]
-    # The proof is the model's: both have the adapter, and one that has none proves alike.
     assert told(unowned, "/v1/unload_lora_adapter", {"lora_name": MODEL}) == [200] * 2
     assert only(answers(unowned, MODEL)) == base
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rlfleet_contract.models import Stage, Verb
 from rlfleet_sidecar.swap import Event, IllegalEventError, State, observe, step, steps_to
 from tests.proofs import proof
+from tests.steps import EVENTS
 
 PROOF = proof()
 
@@ -92,15 +93,6 @@ def test_what_is_seen_of_the_engine_can_always_happen(
     if event is not None:
         after = step(state, event, boot=boot)
         assert observe(after, boot) is None
-
-
-EVENTS = {
-    Verb.PAUSE: (Event.PAUSING,),
-    Verb.FLUSH: (),
-    Verb.RELOAD: (Event.RELOADING, Event.RELOADED),
-    Verb.VERIFY: (Event.PROVED,),
-    Verb.RESUME: (Event.OPENED,),
-}
 
 
 def follow(state: State, version: str, through: Verb) -> State:

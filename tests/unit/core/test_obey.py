@@ -10,17 +10,11 @@ from rlfleet_operator.core.obey import obeyed
 from rlfleet_operator.core.world import Worker
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.judge import judge_update
-from rlfleet_sidecar.swap import Event, State, step
+from rlfleet_sidecar.swap import State, step
 from tests.proofs import proof
+from tests.steps import EVENTS
 
 PROOF = proof()
-EVENTS = {
-    Verb.PAUSE: (Event.PAUSING,),
-    Verb.FLUSH: (),
-    Verb.RELOAD: (Event.RELOADING, Event.RELOADED),
-    Verb.VERIFY: (Event.PROVED,),
-    Verb.RESUME: (Event.OPENED,),
-}
 VERSIONS = (None, "good", "other")
 STANDS = [
     *product([Stage.CLOSED, Stage.DOUBT], [None], VERSIONS),
