@@ -132,7 +132,8 @@ def _adaptation(action: AdapterCommand, rollout: RolloutSpec) -> AdapterBody:
     if isinstance(action, UnloadAdapter):
         return UnloadAdapterRequest(**about)
     limit = float(rollout.timeouts.prepare_seconds)
-    return LoadAdapterRequest(**about, path=action.path, timeout_s=limit)
+    origin = {"path": action.path, "inherited": action.inherited}
+    return LoadAdapterRequest(**about, **origin, timeout_s=limit)
 
 
 def _update(action: Update, rollout: RolloutSpec) -> UpdateRequest:

@@ -280,6 +280,20 @@ def test_prime_rl_s_adapter_answers_under_the_model_s_own_name(
     assert only(answers(unowned, MODEL)) == base
 
 
+def test_a_replaced_pod_begins_with_the_adapter_that_a_trainer_loaded(
+    unowned: Fleet, shell: Shell
+) -> None:
+    assert told(unowned, "/load_lora_adapter", at("v1") | {"lora_name": MODEL}) == [200] * 2
+    before = only(answers(unowned, MODEL))
+    uid = unowned.identities()["lora-1"][0]
+
+    shell.kubectl("delete", "pod", "lora-1", "--wait=true")
+    until(lambda: unowned.identities().get("lora-1", (uid, 0))[0] != uid, POD_S, "another lora-1")
+    unowned.wait(lambda status: status["readyReplicas"] == 2, 300, "the new lora-1 ready")
+
+    assert only(answers(unowned, MODEL)) == before
+
+
 def test_a_rollout_proves_the_weights_beneath_an_adapter_of_the_model_s_name(
     unowned: Fleet,
 ) -> None:

@@ -102,6 +102,38 @@ async def test_a_late_joiner_takes_traffic_only_with_the_adapter(
     assert await answer(node, "qwen-1") == await answer(node, "qwen-0") != 404
 
 
+async def test_a_late_joiner_begins_with_what_a_trainer_has_loaded_at_the_others(
+    operator: Operator, node: HollowNode, fleet: Fleet, poets: Path
+) -> None:
+    await fleet.create(weightVersion="step-1", engine=ARGS)
+    await fleet.synced()
+    for name in NAMES:
+        await _told_by_trainer(node, name, poets / "v1")
+    before = await answer(node, "qwen-0")
+
+    node.choose = lambda _: {"behaviour": Behaviour(adapter_s=10)}
+    await fleet.patch(replicas=3)
+    await until(lambda: _are(fleet, proved=3, ready=2))
+    await until(lambda: _are(fleet, proved=3, ready=3))
+
+    assert await answer(node, "qwen-2") == before != 404
+    node.choose = lambda _: {}
+    await _told_by_trainer(node, "qwen-2", poets / "v2")
+    await until(lambda: _serve(fleet, ["poet=v1", "poet=v1", "poet=v2"]))
+
+
+async def _told_by_trainer(node: HollowNode, name: str, directory: Path) -> None:
+    body = {"lora_name": "poet", "lora_path": str(directory)}
+    async with node.worker(name).client() as sidecar:
+        reply = await sidecar.post("/load_lora_adapter", json=body)
+    assert reply.status_code == httpx.codes.OK, reply.text
+
+
+async def _serve(fleet: Fleet, wanted: list[str]) -> bool:
+    told = [worker.get("adapters") for worker in (await fleet.status())["workers"]]
+    return told == [[one] for one in wanted]
+
+
 async def _are(fleet: Fleet, *, proved: int, ready: int) -> bool:
     status = await fleet.status()
     return (status["provedReplicas"], status["readyReplicas"]) == (proved, ready)

@@ -105,6 +105,8 @@ class LoadAdapter:
     version: str
     path: str
     operation: str
+    inherited: str | None = None
+    """The digest of what others serve under a name that must be free here; None: the spec's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from rlfleet_contract.models import Verb
 from rlfleet_contract.problems import CHECKPOINT_CODES, Problem
 from rlfleet_operator.core import barrier
 from rlfleet_operator.core.actions import AdapterCommand, LoadAdapter, UnloadAdapter
+from rlfleet_operator.core.wanted import Wanted, declared
 from rlfleet_operator.core.world import Worker, World
-from rlfleet_operator.resource_adapters import AdapterSpec, AdapterStatus
+from rlfleet_operator.resource_adapters import AdapterStatus
 
 _MESSAGE_LIMIT = 512
 
@@ -25,71 +26,95 @@ def calls(world: World, busy: set[str]) -> list[AdapterCommand]:
     """
     if world.pause is not None or barrier.closes(world):
         return []
-    wanted = world.fleet.spec.adapters
     return [
         call
         for worker in world.desired
         if worker.name not in busy and _may_call(worker)
-        for call in _next(worker, wanted, world.moment)[:1]
+        for call in _next(worker, world)[:1]
     ]
 
 
-def is_settled(worker: Worker, wanted: Sequence[AdapterSpec]) -> bool:
-    """Tell whether a worker serves every adapter, or has failed to load what it lacks."""
-    return all(is_loaded(worker, one) or failure_of(worker, one) for one in wanted)
+def wanted_by(worker: Worker, world: World) -> Sequence[Wanted]:
+    """Return what a worker shall serve: the spec's; what others do, if it begins without."""
+    spec = world.fleet.spec.adapters
+    if spec:
+        return declared(spec)
+    is_new = worker.pod is not None and not worker.pod.weights_ready
+    return world.inherited if is_new else ()
 
 
-def is_loaded(worker: Worker, wanted: AdapterSpec) -> bool:
-    """Tell whether a worker serves exactly this adapter, as the spec's."""
+def lacking(worker: Worker, world: World) -> Wanted | None:
+    """Return an adapter without which a worker shall not begin to take traffic.
+
+    One that failed to load keeps nobody from serving the model; but under the model's own
+    name the model must not answer in its place.
+    """
+    model = world.fleet.spec.model.name
+    return next(
+        (
+            one
+            for one in wanted_by(worker, world)
+            if not is_loaded(worker, one) and (one.name == model or failure_of(worker, one) is None)
+        ),
+        None,
+    )
+
+
+def is_loaded(worker: Worker, wanted: Wanted) -> bool:
+    """Tell whether a worker serves exactly this adapter, as the spec's.
+
+    Under the name of an inherited one it may serve what its trainer has loaded there since.
+    """
     found = _known(worker, wanted.name)
+    if found is None or wanted.inherited is not None:
+        return found is not None and found.version is not None
     return (
-        found is not None
-        and found.is_loaded
+        found.is_loaded
         and found.is_declared
         and (found.version, found.path) == (wanted.version, wanted.directory)
     )
 
 
-def failure_of(worker: Worker, wanted: AdapterSpec) -> Problem | None:
+def failure_of(worker: Worker, wanted: Wanted) -> Problem | None:
     """Return why a worker could not load this very adapter; None if it has not tried."""
     found = _known(worker, wanted.name)
     problem = found.problem if found else None
     return problem if problem and problem.operation == operation_of(wanted) else None
 
 
-def operation_of(wanted: AdapterSpec) -> str:
-    """Name the operation of an adapter: another one for another version or directory."""
-    text = f"{wanted.name}\0{wanted.version}\0{wanted.directory}"
+def operation_of(wanted: Wanted) -> str:
+    """Name the operation of an adapter: another one for another version, directory or bytes."""
+    text = f"{wanted.name}\0{wanted.version}\0{wanted.directory}\0{wanted.inherited or ''}"
     return f"adapter-{sha256(text.encode()).hexdigest()[:16]}"
 
 
-def missing(world: World) -> list[tuple[Worker, AdapterSpec]]:
+def missing(world: World) -> list[tuple[Worker, Wanted]]:
     """Return what is neither loaded nor has failed, on workers that take traffic or shall."""
     return [
         (worker, one)
         for worker in world.desired
-        for one in world.fleet.spec.adapters
+        for one in wanted_by(worker, world)
         if not is_loaded(worker, one) and failure_of(worker, one) is None
     ]
 
 
-def failed(world: World) -> list[tuple[Worker, AdapterSpec, Problem]]:
-    """Return what could not be loaded, in the order of the spec."""
+def failed(world: World) -> list[tuple[Worker, Wanted, Problem]]:
+    """Return what could not be loaded."""
     return [
         (worker, one, problem)
-        for one in world.fleet.spec.adapters
         for worker in world.desired
+        for one in wanted_by(worker, world)
         if not is_loaded(worker, one) and (problem := failure_of(worker, one)) is not None
     ]
 
 
 def statuses(world: World) -> list[AdapterStatus]:
     """Return how each adapter stands over all workers."""
-    return [_status(world, one) for one in world.fleet.spec.adapters]
+    return [_status(world, one) for one in declared(world.fleet.spec.adapters)]
 
 
-def _status(world: World, wanted: AdapterSpec) -> AdapterStatus:
-    failures = [(w, problem) for w, one, problem in failed(world) if one is wanted]
+def _status(world: World, wanted: Wanted) -> AdapterStatus:
+    failures = [(w, problem) for w, one, problem in failed(world) if one == wanted]
     reason, message = "", ""
     if failures:
         worker, problem = failures[0]
@@ -124,23 +149,28 @@ def _may_call(worker: Worker) -> bool:
     return worker.is_open and is_free and not is_preparing
 
 
-def _next(worker: Worker, wanted: Sequence[AdapterSpec], moment: float) -> list[AdapterCommand]:
+def _next(worker: Worker, world: World) -> list[AdapterCommand]:
+    wanted = wanted_by(worker, world)
     names = {one.name for one in wanted}
     found: list[AdapterCommand] = [
         UnloadAdapter(worker.name, one.name, one.version or one.name, f"adapter-{one.name}"[:128])
         for one in (worker.report.adapters if worker.report else ())
         if one.is_declared and one.name not in names
     ]
-    lacking = [one for one in wanted if not is_loaded(worker, one)]
+    left = [one for one in wanted if not is_loaded(worker, one)]
     # What failed before comes last, so that it does not hold up the others.
-    lacking.sort(key=lambda one: failure_of(worker, one) is not None)
+    left.sort(key=lambda one: failure_of(worker, one) is not None)
     loads: list[AdapterCommand] = [
-        LoadAdapter(worker.name, one.name, one.version, one.directory, operation_of(one))
-        for one in lacking
-        if _is_worth_trying(failure_of(worker, one))
+        _load(worker, one) for one in left if _is_worth_trying(failure_of(worker, one))
     ]
-    is_tried = any(failure_of(worker, one) for one in lacking)
-    return found + loads if not is_tried or moment >= worker.retry_at else []
+    is_tried = any(failure_of(worker, one) for one in left)
+    return found + loads if not is_tried or world.moment >= worker.retry_at else []
+
+
+def _load(worker: Worker, one: Wanted) -> LoadAdapter:
+    return LoadAdapter(
+        worker.name, one.name, one.version, one.directory, operation_of(one), one.inherited
+    )
 
 
 def _is_worth_trying(problem: Problem | None) -> bool:

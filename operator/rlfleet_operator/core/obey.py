@@ -39,7 +39,8 @@ def adapted(worker: Worker, command: AdapterCommand) -> Worker:
     kept = [one for one in worker.report.adapters if one.name != command.name]
     if isinstance(command, LoadAdapter):
         loaded = {"name": command.name, "version": command.version, "path": command.path}
-        kept.append(AdapterReport(**loaded, is_loaded=True, is_declared=True))
+        is_declared = command.inherited is None
+        kept.append(AdapterReport(**loaded, is_loaded=True, is_declared=is_declared))
     return replace(worker, report=worker.report.model_copy(update={"adapters": kept}))
 
 

@@ -146,11 +146,8 @@ def _lacks(worker: Worker, world: World) -> str | None:
     """
     if worker.pod is None or worker.pod.weights_ready:
         return None
-    wanted = world.fleet.spec.adapters
-    if not worker.is_open or adapters.is_settled(worker, wanted):
-        return None
-    name = next(one.name for one in wanted if not adapters.is_loaded(worker, one))
-    return f"has not loaded adapter {name} yet"
+    lacking = adapters.lacking(worker, world) if worker.is_open else None
+    return None if lacking is None else f"has not loaded adapter {lacking.name} yet"
 
 
 def _is_strict(world: World) -> bool:

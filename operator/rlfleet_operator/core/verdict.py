@@ -54,13 +54,13 @@ def _degraded(world: World) -> Verdict | None:
 
 
 def _adapters_failed(world: World) -> Verdict | None:
-    """Return which adapters could not be loaded; the model is served without them."""
+    """Return which adapters could not be loaded."""
     found = adapters.failed(world)
     if not found:
         return None
     worker, one, problem = found[0]
     message = (
-        f"{len(found)} adapters of workers are not as declared; {worker.name} does not serve"
+        f"{len(found)} adapters of workers are not loaded; {worker.name} does not serve"
         f" {one.name} {one.version}: {problem.code}: {problem.message}"
     )
     return Verdict(DEGRADED, is_true=True, reason="AdaptersFailed", message=message)

@@ -14,7 +14,7 @@ from typing import Any
 from rlfleet_contract.models import BESIDE, Stage, Verb, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Proof
-from rlfleet_operator.core import peers
+from rlfleet_operator.core import peers, wanted
 from rlfleet_operator.resource import GROUP, FleetSpec
 from rlfleet_operator.resource_status import FleetStatus, TrainerPause
 
@@ -261,6 +261,14 @@ class World:
             for w in self.desired
             if w.proved and w.pod and w.report and w.report.proof
         )
+
+    @cached_property
+    def inherited(self) -> tuple[wanted.Wanted, ...]:
+        """The adapters that a worker begins with where the spec names none."""
+        known = [(w.pod, w.report) for w in self.desired if w.pod and w.report]
+        staying = [(pod, report.adapters) for pod, report in known if not pod.terminating]
+        in_traffic = [adapters for pod, adapters in staying if pod.weights_ready]
+        return wanted.of_trainers(in_traffic, [adapters for _, adapters in staying])
 
 
 def worker_name(fleet: str, ordinal: int) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.adapters.decide import demand_name, demand_rest
+from rlfleet_sidecar.adapters.decide import demand_inherited, demand_name, demand_rest
 from rlfleet_sidecar.adapters.tend import Adapters
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.flight import Key
@@ -81,14 +81,17 @@ class Hands:
         return self._performer.report()
 
     async def _carried_out(self, request: AdapterRequest) -> None:
-        is_unload = isinstance(request, UnloadAdapterRequest)
-        is_declared = request.fence is not None and not is_unload
+        is_declared = isinstance(request, LoadAdapterRequest) and request.is_declared
         demand_name(request.name, self._model, is_declared=is_declared)
         self._demand_rest(request)
         if isinstance(request, UnloadAdapterRequest):
             await self._alone(request, lambda boot: self._adapters.unload(boot, request))
             return
+        if request.inherited is not None and self._adapters.is_taken(request.name):
+            # Its trainer knows this worker by now, and was first.
+            return
         copy = await self._adapters.copied(request)
+        demand_inherited(copy.digest, request.inherited)
         await self._alone(request, lambda boot: self._adapters.load(boot, request, copy))
 
     async def _alone(
@@ -115,5 +118,4 @@ class Hands:
     def _note(self, request: AdapterRequest, error: SidecarError) -> None:
         error.operation, error.version = request.operation, request.version
         if error.code not in _PASSING:
-            is_declared = request.fence is not None
-            self._adapters.failed(request.name, error, is_declared=is_declared)
+            self._adapters.failed(request, error)

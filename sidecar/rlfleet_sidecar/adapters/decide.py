@@ -63,6 +63,16 @@ def demand_bare(model: str, known: Iterable[AdapterReport]) -> None:
         )
 
 
+def demand_inherited(digest: str, inherited: str | None) -> None:
+    """See that what lies there still is what other workers have loaded from there."""
+    if inherited is not None and digest != inherited:
+        raise SidecarError(
+            Code.DIGEST_MISMATCH,
+            f"other bytes lie there than what other workers serve ({inherited[:12]}): have the"
+            " trainer load its next one here too",
+        )
+
+
 def demand_rest(stage: Stage, *, is_leader: bool = False) -> None:
     """See that there is an engine, and that nobody else is changing its weights.
 

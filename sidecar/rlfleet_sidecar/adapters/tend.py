@@ -128,7 +128,7 @@ class Adapters:
     def _note(self, name: str, error: SidecarError) -> None:
         """Note what could not be brought back, even where that cannot be written down."""
         try:
-            self.failed(name, error)
+            self._failed(name, error)
         except OSError as unwritten:
             _log.warning("An adapter's failure cannot be noted", extra=fields(why=unwritten))
 
@@ -171,8 +171,7 @@ class Adapters:
                 if copy.name == self._model and not self._told.boot:
                     await self._withdraw(boot)
                 raise
-        is_declared = request.fence is not None
-        self._book.put(copy.name, Entry(wanted=copy, is_declared=is_declared))
+        self._book.put(copy.name, Entry(wanted=copy, is_declared=request.is_declared))
 
     async def _withdraw(self, boot: str) -> None:
         """See that a load which was given up, and may still end, takes not the model's name.
@@ -200,14 +199,30 @@ class Adapters:
         self._book.drop(request.name)
         _log.info("An adapter was unloaded", extra=fields(adapter=request.name))
 
-    def failed(self, name: str, error: SidecarError, *, is_declared: bool = False) -> None:
-        """Note why a command about a name failed; what is served under it stays.
+    def is_taken(self, name: str) -> bool:
+        """Tell whether something was loaded under a name, and not unloaded since."""
+        entry = self._book.entries.get(name)
+        return entry is not None and entry.wanted is not None
 
-        Of a name that nobody knows only the spec's is noted: its caller does not wait.
-        """
+    def failed(
+        self, request: LoadAdapterRequest | UnloadAdapterRequest, error: SidecarError
+    ) -> None:
+        """Note why a command failed; what is served under its name stays."""
+        is_declared = isinstance(request, LoadAdapterRequest) and request.is_declared
+        self._failed(request.name, error, is_awaited=request.fence is None, is_declared=is_declared)
+
+    def _failed(
+        self,
+        name: str,
+        error: SidecarError,
+        *,
+        is_awaited: bool = True,
+        is_declared: bool = False,
+    ) -> None:
+        """Note a failure; of a name that nobody knows only if no caller waits to hear of it."""
         problem = error.problem()
         entry = self._book.entries.get(name)
-        if entry is not None or is_declared:
+        if entry is not None or not is_awaited:
             entry = entry or Entry()
             update = {"problem": problem, "is_declared": entry.is_declared or is_declared}
             self._book.put(name, entry.model_copy(update=update))

@@ -20,6 +20,7 @@ from rlfleet_operator.core.actions import (
 )
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.status import patch_of, status_of
+from rlfleet_operator.core.wanted import Wanted, declared
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_adapters import AdapterSpec
 from rlfleet_operator.resource_status import FleetStatus
@@ -29,7 +30,13 @@ POET: dict[str, Any] = {"name": "poet", "path": "/weights/poet/{version}", "vers
 CRITIC: dict[str, Any] = {"name": "critic", "path": "/weights/critic", "version": "v7"}
 TARGET: dict[str, Any] = {"version": "step-1", "askedAt": "2023-11-14T22:13:20Z"}
 SETTLED = workers.recorded("step-1", "Completed")
-OPERATION = adapters.operation_of(AdapterSpec.model_validate(POET))
+
+
+def wanted(spec: dict[str, Any]) -> Wanted:
+    return declared([AdapterSpec.model_validate(spec)])[0]
+
+
+OPERATION = adapters.operation_of(wanted(POET))
 
 
 def loaded(declared: dict[str, Any], **fields: Any) -> AdapterReport:
@@ -42,7 +49,7 @@ def loaded(declared: dict[str, Any], **fields: Any) -> AdapterReport:
 def failing(declared: dict[str, Any], code: Code, before: str | None = None) -> AdapterReport:
     """Return what a worker tells that failed to load it."""
     spec = AdapterSpec.model_validate(declared)
-    operation = adapters.operation_of(spec)
+    operation = adapters.operation_of(wanted(declared))
     problem = Problem.of(code, "why", version=spec.version, operation=operation)
     return AdapterReport(
         name=spec.name,
@@ -309,5 +316,5 @@ def test_a_model_fleet_comes_to_rest_with_its_adapters() -> None:
     assert all(
         adapters.is_loaded(worker, one)
         for worker in rested.workers
-        for one in rested.fleet.spec.adapters
+        for one in declared(rested.fleet.spec.adapters)
     )

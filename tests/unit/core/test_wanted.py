@@ -1,0 +1,178 @@
+"""What a worker begins with that its trainers do not know yet: the adapters of the others."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rlfleet_contract.loaded import AdapterReport
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Code, Problem
+from rlfleet_operator.core import adapters
+from rlfleet_operator.core.actions import LoadAdapter, MarkPod, UnloadAdapter
+from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.status import status_of
+from rlfleet_operator.core.wanted import Wanted
+from rlfleet_operator.core.world import Worker, World
+from tests import fleets, workers
+
+MODEL = "qwen"
+OLD, NEW = "0" * 64, "1" * 64
+
+
+def of_trainer(name: str = "poet", version: str = "step-1", **fields: Any) -> AdapterReport:
+    """Return what a worker tells at which a trainer has loaded an adapter."""
+    digest = NEW if version == "step-2" else OLD
+    told = {"name": name, "version": version, "path": f"/weights/{version}", "digest": digest}
+    return AdapterReport.model_validate(told | {"is_loaded": True} | fields)
+
+
+def serving(ordinal: int, *known: AdapterReport) -> Worker:
+    return workers.worker(ordinal, adapters=list(known))
+
+
+def joining(ordinal: int, *known: AdapterReport) -> Worker:
+    """Return a worker that has opened its gate and takes no traffic yet."""
+    worker = serving(ordinal, *known)
+    assert worker.pod is not None
+    return replace(worker, pod=replace(worker.pod, ready=False, weights_ready=False))
+
+
+def seen(*known: Worker, **spec: Any) -> World:
+    status = workers.recorded("step-1", "Completed")
+    return workers.world(*known, status=status, **spec)
+
+
+def asked(world: World) -> list[tuple[str, str, str | None]]:
+    """Return who is asked for which version of which bytes."""
+    calls = [a for a in plan(world).actions if isinstance(a, LoadAdapter | UnloadAdapter)]
+    assert all(isinstance(call, LoadAdapter) for call in calls)
+    return [(c.worker, c.version, c.inherited) for c in calls if isinstance(c, LoadAdapter)]
+
+
+def marked_ready(world: World, name: str) -> bool | None:
+    marks = [a for a in plan(world).actions if isinstance(a, MarkPod) and a.name == name]
+    return marks[0].ready if marks else None
+
+
+def failing(inherited: Wanted, code: Code) -> AdapterReport:
+    problem = Problem.of(code, "why", operation=adapters.operation_of(inherited))
+    return AdapterReport(name=inherited.name, problem=problem)
+
+
+def test_a_worker_that_joins_is_brought_what_the_others_serve() -> None:
+    world = seen(serving(0, of_trainer()), joining(1))
+
+    assert asked(world) == [("qwen-1", "step-1", OLD)]
+    assert marked_ready(world, "qwen-1") is None
+
+
+def test_it_takes_traffic_then_and_is_its_trainer_s() -> None:
+    loaded = seen(serving(0, of_trainer()), joining(1, of_trainer()))
+    swapped = seen(serving(0, of_trainer(version="step-2")), joining(1, of_trainer()))
+
+    assert (asked(loaded), marked_ready(loaded, "qwen-1")) == ([], True)
+    assert (asked(swapped), marked_ready(swapped, "qwen-1")) == ([], True)
+
+
+def test_a_worker_in_traffic_is_left_to_its_trainer() -> None:
+    assert asked(seen(serving(0, of_trainer()), serving(1))) == []
+
+
+@pytest.mark.parametrize(
+    ("others", "wanted"),
+    [
+        (["step-2", "step-1", "step-2"], "step-2"),
+        (["step-1", "step-2"], "step-1"),
+        ([None, None, "step-1"], None),
+        ([], None),
+    ],
+)
+def test_it_is_what_most_of_them_serve(others: list[str | None], wanted: str | None) -> None:
+    known = [
+        serving(i, *([of_trainer(version=one)] if one else [])) for i, one in enumerate(others)
+    ]
+
+    calls = asked(seen(*known, joining(len(known))))
+
+    assert [version for _, version, _ in calls] == ([wanted] if wanted else [])
+
+
+@pytest.mark.parametrize(
+    "stage", [Stage.PAUSED, Stage.LOADING, Stage.PROVED, Stage.CLOSED, Stage.DOUBT, Stage.DOWN]
+)
+def test_what_a_worker_has_counts_while_it_does_not_serve(stage: Stage) -> None:
+    known = [of_trainer(is_loaded=False), of_trainer("critic", is_loaded=False)]
+    other = workers.worker(0, stage, adapters=known)
+
+    assert marked_ready(seen(other, joining(1)), "qwen-1") is None
+    assert marked_ready(seen(other, joining(1, of_trainer())), "qwen-1") is None
+    assert marked_ready(seen(other, joining(1, *known)), "qwen-1") is True
+
+
+def test_what_a_pod_has_that_goes_is_not_inherited() -> None:
+    going = serving(0, of_trainer())
+    assert going.pod is not None
+    other = replace(going, pod=replace(going.pod, terminating=True))
+
+    assert asked(seen(other, joining(1))) == []
+
+
+@pytest.mark.parametrize("nothing", [{"version": None}, {"path": None}, {"digest": None}])
+def test_what_never_was_loaded_is_not_inherited(nothing: dict[str, Any]) -> None:
+    assert asked(seen(serving(0, of_trainer(**nothing)), joining(1))) == []
+
+
+def test_what_the_spec_named_is_not_inherited() -> None:
+    world = seen(serving(0, of_trainer(is_declared=True)), joining(1))
+
+    calls = [a for a in plan(world).actions if isinstance(a, LoadAdapter | UnloadAdapter)]
+
+    assert [type(call) for call in calls] == [UnloadAdapter]
+
+
+def test_the_spec_goes_before_what_trainers_loaded() -> None:
+    poet = {"name": "poet", "path": "/weights/poet/{version}", "version": "v1"}
+
+    calls = asked(seen(serving(0, of_trainer("critic")), joining(1), adapters=[poet]))
+
+    assert calls == [("qwen-0", "v1", None), ("qwen-1", "v1", None)]
+
+
+def test_one_that_cannot_be_loaded_keeps_nobody_from_serving_the_model() -> None:
+    (inherited,) = seen(serving(0, of_trainer())).inherited
+    world = seen(serving(0, of_trainer()), joining(1, failing(inherited, Code.DIGEST_MISMATCH)))
+
+    degraded = next(
+        c for c in status_of(world, plan(world).rollout).conditions if c.type == "Degraded"
+    )
+
+    assert marked_ready(world, "qwen-1") is True
+    assert degraded.reason == "AdaptersFailed"
+    assert "qwen-1 does not serve poet step-1: DigestMismatch: why" in degraded.message
+
+
+def test_the_model_does_not_answer_in_the_place_of_one_that_has_its_name() -> None:
+    (inherited,) = seen(serving(0, of_trainer(MODEL))).inherited
+    joiner = joining(1, failing(inherited, Code.ADAPTER_FAILED))
+    assert joiner.pod is not None
+    unmarked = replace(joiner, pod=replace(joiner.pod, weights_ready=None))
+    world = seen(serving(0, of_trainer(MODEL)), unmarked)
+
+    (mark,) = [action for action in plan(world).actions if isinstance(action, MarkPod)]
+
+    assert not mark.ready
+    assert mark.message == f"has not loaded adapter {MODEL} yet"
+
+
+def test_a_model_fleet_that_grows_comes_to_rest_with_its_trainer_s_adapter() -> None:
+    small = fleets.at_rest(fleets.world({"replicas": 1, "weightVersion": "step-1"}))
+    told = fleets.changed(small, 0, adapters=[of_trainer()])
+
+    rested = fleets.at_rest(fleets.asking(told, replicas=3))
+
+    assert [
+        [(one.version, one.is_declared) for one in worker.report.adapters]
+        for worker in rested.workers
+        if worker.report
+    ] == [[("step-1", False)]] * 3
