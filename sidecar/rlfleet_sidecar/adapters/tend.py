@@ -103,7 +103,7 @@ class Adapters:
                 Code.RESUME_FAILED,
                 f"adapter {entry.wanted.version}, which answers under the model's name, did not"
                 f" come back, and the model would answer in its place: {why.message}. It is tried"
-                " again; a new pod begins without it",
+                " again; a new pod begins with what the others serve",
             ) from why
 
     async def _bring_back(self, boot: str, copy: Copy, left_s: float) -> None:
