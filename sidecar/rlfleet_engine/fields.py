@@ -7,6 +7,9 @@ from typing import Any
 from rlfleet_engine.answers import Scope
 
 _TYPE = b"content-type"
+_JSON = b"application/json"
+_PLAIN = (_TYPE, _JSON)
+"""As nearly every client has it; found without a call for each header."""
 _UTF_16 = b"\0"
 _ESCAPED = rb"\u00"
 
@@ -21,20 +24,18 @@ class FieldError(ValueError):
 
 def has_json(scope: Scope) -> bool:
     """Tell by its head whether a request brings JSON."""
-    return (
-        scope["type"] == "http"
-        and scope["method"] == "POST"
-        and any(name == _TYPE and _is_json(value) for name, value in scope["headers"])
-    )
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return False
+    headers = scope["headers"]
+    return _PLAIN in headers or any(name == _TYPE and _is_json(one) for name, one in headers)
 
 
 def may_name(body: bytes, names: Iterable[bytes]) -> bool:
     """Look for names in plain words, in UTF-16 or escaped; a single byte is found fast."""
-    return (
-        any(name in body for name in names)
-        or _UTF_16 in body
-        or (b"\\" in body and _ESCAPED in body)
-    )
+    for name in names:
+        if name in body:
+            return True
+    return _UTF_16 in body or (b"\\" in body and _ESCAPED in body)
 
 
 def parsed(body: bytes) -> dict[str, Any] | None:
@@ -57,4 +58,4 @@ def object_of(content: dict[str, Any], field: str, told: str | None = None) -> d
 
 
 def _is_json(value: bytes) -> bool:
-    return value.partition(b";")[0].strip().lower() == b"application/json"
+    return value.partition(b";")[0].strip().lower() == _JSON

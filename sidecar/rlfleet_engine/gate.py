@@ -13,7 +13,7 @@ import mmap
 import os
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -64,6 +64,8 @@ class Gate:
     def __init__(self, path: Path, boot: str) -> None:
         self.boot = boot
         self._map, self._slot = _attach(path, boot)
+        self._holding = self._read(self._change)
+        self._passage = _Passage(self)
         self._opening = _Poller(lambda: self.is_open)
         self._settling = _Poller(lambda: not self._is_on_trial)
         self.waiting = 0
@@ -78,6 +80,11 @@ class Gate:
     def holding(self) -> Holding:
         """What the engine computes with, as the sidecar said last."""
         change = self._change
+        if change != self._holding.change:
+            self._holding = self._read(change)
+        return self._holding
+
+    def _read(self, change: int) -> Holding:
         at = _version_at(change)
         return Holding(self._map[at : at + _VERSION_BYTES].rstrip(b"\0"), change)
 
@@ -171,16 +178,14 @@ class Gate:
         slots = range(_SLOTS_AT, _SIZE, _SLOT.size)
         return sum(_SLOT.unpack_from(self._map, offset)[0] != 0 for offset in slots)
 
-    @contextmanager
-    def passing(self) -> Iterator[None]:
+    def passing(self) -> AbstractContextManager[None]:
         """Count a request as in flight until it is completely answered."""
-        self.in_flight += 1
+        return self._passage
+
+    def count(self, more: int) -> None:
+        """Tell of so many more requests in flight."""
+        self.in_flight += more
         self._publish()
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
-            self._publish()
 
     async def opened(self) -> None:
         """Wait until the gate is open; one poller serves all who wait in this process."""
@@ -195,6 +200,21 @@ class Gate:
 
     def _publish(self) -> None:
         _SLOT.pack_into(self._map, self._slot, os.getpid(), self.waiting, self.in_flight)
+
+
+class _Passage(AbstractContextManager[None]):
+    """Counts whoever is within; one for all, because a generator for each request costs more."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def __enter__(self) -> None:
+        self._gate.count(1)
+
+    def __exit__(self, *_error: object) -> None:
+        self._gate.count(-1)
 
 
 class _Poller:

@@ -186,7 +186,7 @@ class Extension:
 
 
 def _is_probe(scope: Scope) -> bool:
-    return any(name == _PROBE for name, _ in scope["headers"]) and _is_local(scope)
+    return _PROBE in dict(scope["headers"]) and _is_local(scope)
 
 
 def _is_local(scope: Scope) -> bool:

@@ -65,7 +65,7 @@ class Reply:
 
     async def _begin(self, message: Message) -> None:
         headers: list[Header] = [*message["headers"]]
-        length = next((value for name, value in headers if name == LENGTH), None)
+        length = dict(headers).get(LENGTH)
         is_good = message["status"] < _BAD_REQUEST
         # Who answers an error has computed nothing.
         standing = await self._gate.settled(self._held.change) if is_good else Standing.PROVED
