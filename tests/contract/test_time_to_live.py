@@ -63,7 +63,7 @@ async def test_a_change_that_nobody_leads_ends_safely_within_its_time_to_live(
     if which == "second":
         assert report.last_change is not None
         assert report.last_change.operation == "the-change"
-        assert report.last_change.timings.window_s >= took_s
+        assert report.last_change.timings.window_s > TTL_S / 2
 
 
 @pytest.mark.parametrize(("stage", "which"), [(Stage.PAUSED, "first"), (Stage.PROVED, "second")])
