@@ -114,6 +114,7 @@ async def main() -> None:
     parser.add_argument("plain", help="URL of the engine without the extension")
     parser.add_argument("extended", help="URL of the engine with it")
     parser.add_argument("model")
+    parser.add_argument("--routes", nargs="+", help="only these, to look at them more closely")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--cell-s", type=float, default=25, help="for a route and clients")
     parser.add_argument("--block-s", type=float, default=1.5)
@@ -122,6 +123,8 @@ async def main() -> None:
     if options.cores:
         os.sched_setaffinity(0, set(map(int, options.cores.split(","))))
     for name, asked in routes(options.model).items():
+        if options.routes and name not in options.routes:
+            continue
         for clients in options.clients:
             async for found in cell(asked, clients, options):
                 print(json.dumps({"route": name, **found}), flush=True)
