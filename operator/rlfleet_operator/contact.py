@@ -36,6 +36,10 @@ class Contact:
     calling_for: tuple[str, str] | None = None
     """Version and operation of the last command: another does not wait for its failures."""
     command: asyncio.Task[None] | None = None
+    heard_at: float = 0.0
+    """When it answered last, in seconds since the epoch."""
+    open_since: float = 0.0
+    """When it was first heard to be open, of this time; 0 while it is not."""
     retry_at: float = 0.0
     failures: int = 0
     asking: asyncio.Task[None] | None = None
@@ -112,6 +116,13 @@ class Contact:
             return True
         # Nearly all are equal: the copies are made for the few that are not.
         return known != report and _lasting(known) != _lasting(report)
+
+    def learn(self, report: WorkerReport, now: float) -> None:
+        """Take an answer; ``now`` in seconds since the epoch."""
+        self.report, self.reachable, self.heard_at = report, True, now
+        is_open = report.stage is Stage.OPEN
+        self.open_since = (self.open_since or now) if is_open else 0.0
+        self.hear()
 
     def miss(self, error: str, now: float) -> None:
         """Note that a question was not answered.

@@ -105,6 +105,8 @@ class Contacts:
             calling_for=contact.calling_for,
             retry_at=contact.retry_at,
             silence=contact.silence,
+            heard_at=contact.heard_at,
+            open_since=contact.open_since,
         )
 
     @property
@@ -209,8 +211,7 @@ class Contacts:
     def _learn(self, contact: Contact, report: WorkerReport) -> None:
         self._heed(contact, report.epoch)
         is_news = contact.is_news(report)
-        contact.report, contact.reachable = report, True
-        contact.hear()
+        contact.learn(report, time.time())
         contact.settle()
         if is_news:
             self._wake()

@@ -5,6 +5,8 @@ from pydantic import ConfigDict, Field
 from rlfleet_operator.fields import AbsolutePath, Model, VersionName, rules
 
 _PLACEHOLDER = "{version}"
+LORA_FLAG = "--enable-lora"
+"""The argument by which an engine takes adapters."""
 
 
 class AdapterSpec(Model):
@@ -43,7 +45,7 @@ ADAPTER_RULES = (
     (
         (
             f"{_NONE} || (has(self.engine) && has(self.engine.args)"
-            " && self.engine.args.exists(a, a.replace('_', '-') == '--enable-lora'))"
+            f" && self.engine.args.exists(a, a.replace('_', '-') == '{LORA_FLAG}'))"
         ),
         (
             "adapters need --enable-lora in engine.args, and --max-lora-rank and --max-loras to"

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rlfleet_contract.models import Running, Verb
+from rlfleet_contract.models import Running, Stage, Verb
 from rlfleet_operator.adapters.worker import WorkerClient
 from rlfleet_operator.contact import Contact
 from rlfleet_operator.errors import Unreachable
@@ -120,3 +120,12 @@ async def test_errors_that_take_turns_are_one_silence_and_a_lasting_one_replaces
 
     contact.miss(LATE, 220.0)
     assert contact.silence == TOLD + LATE
+
+
+async def test_it_is_known_since_when_a_worker_is_open(contact: Contact) -> None:
+    seen = []
+    for now, stage in enumerate([Stage.CLOSED, Stage.OPEN, Stage.OPEN, Stage.DOUBT, Stage.OPEN], 1):
+        contact.learn(workers.report(stage), float(now))
+        seen.append((contact.open_since, contact.heard_at))
+
+    assert seen == [(0, 1), (2, 2), (2, 3), (0, 4), (5, 5)]

@@ -14,7 +14,7 @@ from rlfleet_operator.core import barrier
 from rlfleet_operator.core.actions import AdapterCommand, LoadAdapter, UnloadAdapter
 from rlfleet_operator.core.wanted import Wanted, declared
 from rlfleet_operator.core.world import Worker, World
-from rlfleet_operator.resource_adapters import AdapterStatus
+from rlfleet_operator.resource_adapters import LORA_FLAG, AdapterStatus
 
 _MESSAGE_LIMIT = 512
 
@@ -58,6 +58,19 @@ def lacking(worker: Worker, world: World) -> Wanted | None:
         ),
         None,
     )
+
+
+def is_unheard(worker: Worker, world: World) -> bool:
+    """Tell whether a trainer may have loaded one at the others that they have not told of yet.
+
+    Workers at rest are asked every few seconds alone; what each said since this one opened
+    is what it begins with.
+    """
+    spec = world.fleet.spec
+    if spec.adapters or LORA_FLAG not in {arg.replace("_", "-") for arg in spec.engine.args}:
+        return False
+    others = (w for w in world.desired if w.is_live and w.pod and w.pod.weights_ready)
+    return any(other.heard_at < worker.open_since for other in others)
 
 
 def is_loaded(worker: Worker, wanted: Wanted) -> bool:

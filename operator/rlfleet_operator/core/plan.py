@@ -140,13 +140,17 @@ def _mark(worker: Worker, rollout: Rollout | None, stale: str | None) -> MarkPod
 
 
 def _lacks(worker: Worker, world: World) -> str | None:
-    """Tell which adapter a worker that takes no traffic yet still has to load.
+    """Tell what a worker that takes no traffic yet lacks of adapters.
 
     One that takes traffic goes on when another adapter is asked for.
     """
     if worker.pod is None or worker.pod.weights_ready:
         return None
-    lacking = adapters.lacking(worker, world) if worker.is_open else None
+    if not worker.is_open:
+        return None
+    if adapters.is_unheard(worker, world):
+        return "waits to hear which adapters the others serve"
+    lacking = adapters.lacking(worker, world)
     return None if lacking is None else f"has not loaded adapter {lacking.name} yet"
 
 

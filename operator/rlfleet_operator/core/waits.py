@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator
 
+from rlfleet_operator.core import adapters
 from rlfleet_operator.core.worker import overdue_at
 from rlfleet_operator.core.world import World
+
+_HEARING_S = 1.0
+"""A worker at rest that says what it said before is no news, and wakes nobody."""
 
 
 def due_in_s(world: World) -> float | None:
@@ -17,3 +21,5 @@ def _moments(world: World) -> Iterator[float]:
         yield worker.retry_at
         yield worker.replace_at
         yield overdue_at(worker) or 0.0
+        if worker.pod and not worker.pod.weights_ready and adapters.is_unheard(worker, world):
+            yield world.moment + _HEARING_S

@@ -124,6 +124,10 @@ class Worker:
     """Not before this moment is a pod of it that has ended replaced."""
     silence: str | None = None
     """What is told of its sidecar once it has not answered for a while."""
+    heard_at: float = 0.0
+    """When it answered last, in seconds since the epoch."""
+    open_since: float = 0.0
+    """When it was first heard to be open, of this time; 0 while it is not."""
 
     @property
     def is_live(self) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code, Problem
-from rlfleet_operator.core import adapters
+from rlfleet_operator.core import adapters, waits
 from rlfleet_operator.core.actions import LoadAdapter, MarkPod, UnloadAdapter
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.status import status_of
@@ -108,6 +108,46 @@ def test_what_a_worker_has_counts_while_it_does_not_serve(stage: Stage) -> None:
     assert marked_ready(seen(other, joining(1)), "qwen-1") is None
     assert marked_ready(seen(other, joining(1, of_trainer())), "qwen-1") is None
     assert marked_ready(seen(other, joining(1, *known)), "qwen-1") is True
+
+
+def heard(worker: Worker, *, at: float, open_since: float = 1.0) -> Worker:
+    return replace(worker, heard_at=at, open_since=open_since)
+
+
+def with_lora(*known: Worker, args: tuple[str, ...] = ("--enable_lora",), **spec: Any) -> World:
+    """Return the world of these workers, whose pods are of its template."""
+    world = seen(*known, engine={"args": list(args)}, **spec)
+    assert known[0].pod is not None
+    return replace(world, template_hash=known[0].pod.template_hash)
+
+
+@pytest.mark.parametrize(
+    ("at", "args", "is_waited_for"),
+    [(6.9, ("--enable-lora",), True), (7.0, ("--enable-lora",), False), (6.9, (), False)],
+)
+def test_it_waits_until_each_of_the_others_was_heard_since_it_opened(
+    at: float, args: tuple[str, ...], *, is_waited_for: bool
+) -> None:
+    joiner = heard(joining(2), at=9, open_since=7)
+    world = with_lora(heard(serving(0), at=at), heard(serving(1), at=9), joiner, args=args)
+
+    assert marked_ready(world, "qwen-2") is (None if is_waited_for else True)
+    assert waits.due_in_s(world) == (1 if is_waited_for else None)
+
+
+def test_it_waits_for_nobody_where_the_spec_names_adapters() -> None:
+    poet = {"name": "poet", "path": "/weights/poet/{version}", "version": "v1"}
+    joiner = heard(joining(1), at=9, open_since=7)
+    world = with_lora(heard(serving(0), at=1), joiner, adapters=[poet])
+
+    assert not adapters.is_unheard(joiner, world)
+
+
+def test_who_does_not_answer_is_not_waited_for() -> None:
+    silent = replace(heard(serving(0), at=1), reachable=False)
+    world = with_lora(silent, heard(joining(1), at=9, open_since=7))
+
+    assert marked_ready(world, "qwen-1") is True
 
 
 def test_what_a_pod_has_that_goes_is_not_inherited() -> None:
