@@ -1,4 +1,4 @@
-"""Which version a request asks for, and whether one that an engine holds will do.
+"""What a request asks for of versions, and whether one that an engine holds will do.
 
 A minimum needs an order of versions. The extension knows names alone, so it is the number
 at their end that counts, among names that are alike before it; the base model comes before
@@ -14,6 +14,9 @@ from rlfleet_contract import api
 
 _EXACT = api.EXACT_VERSION_HEADER.encode()
 _MINIMUM = api.MIN_VERSION_HEADER.encode()
+_END = api.END_VERSION_HEADER.encode()
+_ASKED = frozenset({_EXACT, _MINIMUM, _END})
+_IN_AN_EVENT = "event"
 _VERSION = re.compile(api.VERSION_PATTERN)
 _NUMBERED = re.compile(r"(.*?)([0-9]+)")
 
@@ -27,19 +30,21 @@ class Verdict(Enum):
 
 
 class DemandError(ValueError):
-    """A header that names no version."""
+    """A header that does not say what it is there for."""
 
-    def __init__(self, header: str, told: str) -> None:
-        super().__init__(f"{header} must name one version, such as step-120, and is {told!r:.100}")
-        self.header = header
+    def __init__(self, header: bytes, rule: str, values: Iterable[str]) -> None:
+        self.header = header.decode()
+        super().__init__(f"{self.header} must {rule}, and is {', '.join(values)!r:.100}")
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a request asks for; met when both are."""
+    """What a request asks for; met when both versions are."""
 
     exact: str | None = None
     minimum: str | None = None
+    is_end_told: bool = False
+    """Whether a stream shall tell, in an event of its own, what it ended with."""
 
     def verdict(self, version: str) -> Verdict:
         """Tell whether this version will do; one that nobody has named never does."""
@@ -61,16 +66,27 @@ def _not_before(version: str, minimum: str) -> Verdict:
 
 def demand_of(headers: Iterable[tuple[bytes, bytes]]) -> Demand | None:
     """Read the request's headers; None if it takes any version. Raises DemandError."""
-    told = [one for one in headers if one[0] in {_EXACT, _MINIMUM}]
+    told = [one for one in headers if one[0] in _ASKED]
     if not told:
         return None
-    return Demand(_only(told, _EXACT), _only(told, _MINIMUM))
+    return Demand(_only(told, _EXACT), _only(told, _MINIMUM), _has_event(told))
 
 
 def _only(told: Iterable[tuple[bytes, bytes]], header: bytes) -> str | None:
-    values = [value.decode("latin-1").strip() for name, value in told if name == header]
+    values = _values(told, header)
     if not values:
         return None
     if len(values) > 1 or _VERSION.fullmatch(values[0]) is None:
-        raise DemandError(header.decode(), ", ".join(values))
+        raise DemandError(header, "name one version, such as step-120", values)
     return values[0]
+
+
+def _has_event(told: Iterable[tuple[bytes, bytes]]) -> bool:
+    values = _values(told, _END)
+    if values and set(values) != {_IN_AN_EVENT}:
+        raise DemandError(_END, f"be {_IN_AN_EVENT} on a request", values)
+    return bool(values)
+
+
+def _values(told: Iterable[tuple[bytes, bytes]], header: bytes) -> list[str]:
+    return [value.decode("latin-1").strip() for name, value in told if name == header]

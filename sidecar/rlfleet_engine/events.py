@@ -11,6 +11,14 @@ def data_of(event: bytes) -> bytes | None:
     return event.removeprefix(_DATA).strip() if event.startswith(_DATA) else None
 
 
+def before_done(events: bytes, data: bytes) -> bytes:
+    """Return events with one more before the stream's last; without that one, themselves."""
+    told = with_data(data) + BETWEEN
+    return BETWEEN.join(
+        told + event if data_of(event) == DONE else event for event in events.split(BETWEEN)
+    )
+
+
 def with_data(data: bytes) -> bytes:
     """Return an event with this data, without what lies between it and the next."""
     return _DATA + b" " + data

@@ -2,18 +2,20 @@
 
 It tells the versions and sees that a reply is what was asked for. A reply goes out whole
 when its length is known: then the engine has ended, and what it held at the end is known
-too. One that is streamed has sent its head by then. It must stay true that nothing goes
-out while it may come from weights on trial, and that what may come from weights that
-failed their proof ends with the marker of an abort.
+too. One that is streamed has sent its head by then, and tells its end in an event if it
+was asked to. It must stay true that nothing goes out while it may come from weights on
+trial, and that what may come from weights that failed their proof ends with the marker of
+an abort.
 """
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from enum import Enum
 from typing import Any
 
 from rlfleet_contract import api
 from rlfleet_engine.answers import LENGTH, Header, Send, answer, compact, error_of, resized
 from rlfleet_engine.demand import Demand, DemandError, Verdict
+from rlfleet_engine.events import before_done
 from rlfleet_engine.gate import Gate, Holding, Standing
 from rlfleet_engine.marker import UnmarkableError, marked, marked_events
 from rlfleet_engine.overflow import worded
@@ -93,6 +95,9 @@ class Reply:
         if await self._gate.settled(self._held.change) is Standing.FAILED:
             # What has no place for the marker raises: then the connection breaks.
             message = {**message, "body": marked_events(message.get("body", b""))}
+        if self._demand is not None and self._demand.is_end_told:
+            told = compact(_event(self._held, self._gate.holding))
+            message = {**message, "body": before_done(message.get("body", b""), told)}
         await self._send(message)
 
     async def _gather(self, message: Message) -> None:
@@ -164,6 +169,21 @@ async def failed(send: Send) -> None:
     message = "the weights that answered failed their proof: send the request again"
     content = error_of(503, "ServiceUnavailableError", message, None)
     await answer(send, 503, compact(content), [_RETRY_AFTER])
+
+
+def _event(began: Holding, now: Holding) -> Mapping[str, object]:
+    """Tell in a stream what heads tell of a reply that goes out whole.
+
+    In the form of OpenAI's last event, of usage: clients know one without choices.
+    """
+    versions = {"version": began.version.decode(), "version_end": now.version.decode()}
+    told = {name: version or None for name, version in versions.items()}
+    return {
+        "object": "rlfleet.version",
+        "choices": [],
+        **told,
+        "changes": now.change - began.change,
+    }
 
 
 def _told(name: bytes, holding: Holding) -> list[Header]:

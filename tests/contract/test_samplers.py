@@ -1,8 +1,12 @@
 """What samplers are told and may ask for: versions, and errors in words."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from openai import AsyncOpenAI
 
 from rlfleet_contract import api
 from tests.contract.subject import Subject
@@ -11,6 +15,7 @@ from tests.contract.test_traffic import until_in_flight
 FULL = [11] * 1024
 """As long as the context of the engines that run this: nothing can be made."""
 TOO_LONG = [11] * 1100
+MESSAGES: Any = [{"role": "user", "content": "one two"}]
 
 
 @pytest.fixture
@@ -65,6 +70,44 @@ async def test_a_streamed_reply_tells_its_version_at_its_start_alone(
     assert reply.headers[api.VERSION_HEADER] == first
     assert api.END_VERSION_HEADER not in reply.headers
     assert reply.text.rstrip().endswith("data: [DONE]")
+
+
+@asynccontextmanager
+async def streamed(subject: Subject, path: str, tokens: int) -> AsyncIterator[Any]:
+    """Open a stream by OpenAI's own client, and ask it to tell its end."""
+    words: dict[str, Any] = {"model": subject.model_name, "max_tokens": tokens, "stream": True}
+    words["extra_headers"] = {api.END_VERSION_HEADER: "event"}
+    words["extra_body"] = {"ignore_eos": True}
+    url = str(subject.engine.base_url).rstrip("/")
+    async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        yield await (
+            client.completions.create(prompt=FULL[:20], **words)
+            if path == "/v1/completions"
+            else client.chat.completions.create(messages=MESSAGES, **words)
+        )
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+async def test_a_stream_tells_its_end_in_an_event_where_it_was_asked_to(
+    subject: Subject, first: str, path: str
+) -> None:
+    async with streamed(subject, path, tokens=4) as stream:
+        *_, ended, last = [chunk async for chunk in stream]
+
+    assert ended.choices[0].finish_reason == "length"
+    assert (last.object, last.choices) == ("rlfleet.version", [])
+    assert last.model_extra == {"version": first, "version_end": first, "changes": 0}
+
+
+async def test_a_stream_that_was_frozen_tells_both_versions(subject: Subject, first: str) -> None:
+    second = subject.versions.second
+    await subject.ok(api.PREPARE_PATH, second)
+    async with streamed(subject, "/v1/completions", tokens=900) as stream:
+        await anext(stream)
+        await subject.ok(api.UPDATE_WEIGHTS_PATH, second)
+        *_, last = [chunk async for chunk in stream]
+
+    assert last.model_extra == {"version": first, "version_end": second, "changes": 1}
 
 
 async def test_a_reply_that_was_frozen_tells_both_versions_in_its_head(

@@ -27,6 +27,7 @@ from tests.contract.test_samplers import (  # noqa: F401
     test_a_prompt_that_is_too_long_is_told_in_the_words_that_clients_know,
     test_a_reply_tells_its_version_at_its_start_and_at_its_end,
     test_a_request_at_the_gate_is_judged_when_it_passes,
+    test_a_stream_tells_its_end_in_an_event_where_it_was_asked_to,
     test_a_streamed_reply_tells_its_version_at_its_start_alone,
     test_an_error_tells_its_version_too,
     test_who_asks_for_another_version_is_told_to_try_again,

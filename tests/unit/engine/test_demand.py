@@ -6,6 +6,7 @@ from rlfleet_contract import api
 from rlfleet_engine.demand import Demand, DemandError, Verdict, demand_of
 
 EXACT, MINIMUM = api.EXACT_VERSION_HEADER.encode(), api.MIN_VERSION_HEADER.encode()
+END = api.END_VERSION_HEADER.encode()
 MET, UNMET, NO_ORDER = Verdict.MET, Verdict.UNMET, Verdict.NO_ORDER
 
 
@@ -51,6 +52,18 @@ def test_both_headers_are_read() -> None:
     assert demand_of([(EXACT, b" step-2 "), (b"host", b"x"), (MINIMUM, b"1")]) == Demand(
         "step-2", "1"
     )
+
+
+def test_a_stream_is_to_tell_its_end() -> None:
+    assert demand_of([(END, b" event ")]) == Demand(is_end_told=True)
+    assert demand_of([(END, b"event"), (MINIMUM, b"1")]) == Demand(None, "1", is_end_told=True)
+    assert Demand(is_end_told=True).verdict("") is MET
+
+
+@pytest.mark.parametrize("value", [b"", b"step-1", b"events", b"event,event"])
+def test_another_word_about_the_end_is_refused_by_its_header(value: bytes) -> None:
+    with pytest.raises(DemandError, match=f"{api.END_VERSION_HEADER} must be event"):
+        demand_of([(END, value)])
 
 
 @pytest.mark.parametrize("value", [b"", b" ", b"a b", b"../x", b"step-1,step-2", b"\xff"])

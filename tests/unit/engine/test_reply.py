@@ -105,6 +105,35 @@ async def test_while_nobody_has_named_a_version_none_is_told(tmp_path: Path) -> 
     assert (refused.status_code, refused.json()["version"]) == (409, None)
 
 
+async def test_a_stream_tells_its_end_where_it_was_asked_to(engine: Engine) -> None:
+    engine.meanwhile = lambda: engine.gate.hold("step-2")
+    headers = {api.END_VERSION_HEADER: "event"}
+
+    reply = await engine.client.post("/v1/stream", headers=headers)
+    whole = await engine.client.post("/v1/completions", headers=headers)
+
+    told, *rest = reply.text.removeprefix("data: 1\n\ndata: ").split("\n\n")
+    assert rest == ["data: [DONE]", ""]
+    assert json.loads(told) == {
+        "object": "rlfleet.version",
+        "choices": [],
+        "version": "step-1",
+        "version_end": "step-2",
+        "changes": 1,
+    }
+    assert versions(reply) == ("step-1", None)
+    assert whole.json() == {"text": "one"}
+
+
+async def test_from_there_and_back_is_two_changes(engine: Engine) -> None:
+    engine.meanwhile = engine.there_and_back
+
+    reply = await engine.client.post("/v1/stream", headers={api.END_VERSION_HEADER: "event"})
+
+    told = json.loads(reply.text.split("\n\n")[1].removeprefix("data: "))
+    assert (told["version"], told["version_end"], told["changes"]) == ("step-1", "step-1", 2)
+
+
 async def test_what_is_not_gated_tells_the_version_that_is_proved(engine: Engine) -> None:
     async def told() -> tuple[str | None, str | None]:
         return versions(await engine.client.get("/v1/models"))
