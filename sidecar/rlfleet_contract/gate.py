@@ -17,6 +17,8 @@ class GateState(Reply):
     """Requests that passed it and have not been answered, probes not counted."""
     version: str | None = None
     """What the engine computes with, as the sidecar said last; None before its first word."""
+    is_refusing: bool = False
+    """Whether requests are told to go elsewhere instead of waiting."""
     is_draining: bool = False
     """Whether the engine is to end: nobody shall be held at its gate any more."""
 
@@ -27,11 +29,13 @@ class GateCommand(Request):
     ``try`` closes it over a version that is not proved: what the engine answers meanwhile
     to requests that passed the gate before is withheld. ``pass`` and ``fail`` end that, the
     gate stays closed: what was withheld goes out, or ends with the marker of an abort.
+    ``refuse`` closes it and tells those who wait, and who come, to go elsewhere; any other
+    move ends that.
     ``drain`` moves nothing: it tells the sidecar that this boot is to end. ``era`` does
     neither: requests without a salt find nothing from then on of what was computed before.
     """
 
-    action: Literal["open", "close", "try", "pass", "fail", "drain", "era"]
+    action: Literal["open", "close", "try", "pass", "fail", "refuse", "drain", "era"]
     boot: str
     """Must be the engine's present boot: an engine that came anew stays closed."""
     version: Version | None = None

@@ -21,6 +21,9 @@ from typing import Final, NamedTuple
 _MAGIC: Final = b"rlfgate3"
 _BOOT_BYTES: Final = 64
 _FLAG: Final = len(_MAGIC) + _BOOT_BYTES
+_CLOSED: Final = 0
+_OPEN: Final = 1
+_REFUSING: Final = 2
 _DRAINING: Final = _FLAG + 1
 _CHANGES: Final = struct.Struct("<I")
 _CHANGES_AT: Final = 76
@@ -66,7 +69,7 @@ class Gate:
         self._map, self._slot = _attach(path, boot)
         self._holding = self._read(self._change)
         self._passage = _Passage(self)
-        self._opening = _Poller(lambda: self.is_open)
+        self._opening = _Poller(lambda: self._map[_FLAG] != _CLOSED)
         self._settling = _Poller(lambda: not self._is_on_trial)
         self.waiting = 0
         self.in_flight = 0
@@ -74,7 +77,12 @@ class Gate:
     @property
     def is_open(self) -> bool:
         """Whether requests pass."""
-        return self._map[_FLAG] == 1
+        return self._map[_FLAG] == _OPEN
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether requests are told to go elsewhere instead of waiting."""
+        return self._map[_FLAG] == _REFUSING
 
     @property
     def holding(self) -> Holding:
@@ -151,11 +159,15 @@ class Gate:
 
     def open(self) -> None:
         """Let requests pass, in every process."""
-        self._map[_FLAG] = 1
+        self._map[_FLAG] = _OPEN
 
     def close(self) -> None:
         """Hold requests from now on, in every process."""
-        self._map[_FLAG] = 0
+        self._map[_FLAG] = _CLOSED
+
+    def refuse(self) -> None:
+        """Tell requests, those that are held too, to go elsewhere, in every process."""
+        self._map[_FLAG] = _REFUSING
 
     @property
     def is_draining(self) -> bool:
@@ -188,11 +200,11 @@ class Gate:
         self._publish()
 
     async def opened(self) -> None:
-        """Wait until the gate is open; one poller serves all who wait in this process."""
+        """Wait until the gate holds nobody; one poller serves all who wait in this process."""
         self.waiting += 1
         self._publish()
         try:
-            while not self.is_open:
+            while self._map[_FLAG] == _CLOSED:
                 await self._opening.wait()
         finally:
             self.waiting -= 1

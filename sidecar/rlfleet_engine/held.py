@@ -30,7 +30,7 @@ class Held:
         self._pending: asyncio.Future[Message] | None = None
 
     async def until_open(self, gate: Gate) -> bool:
-        """Wait for the gate; False if the client left first."""
+        """Wait until the gate holds nobody; False if the client left first."""
         opened = asyncio.ensure_future(gate.opened())
         try:
             while not opened.done():

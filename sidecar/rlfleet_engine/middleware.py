@@ -23,7 +23,7 @@ from rlfleet_engine.gate import Gate
 from rlfleet_engine.guard import Route, is_local, route_of
 from rlfleet_engine.held import Application, Held, Receive
 from rlfleet_engine.liveness import Liveness
-from rlfleet_engine.reply import Reply, malformed, telling, unmet
+from rlfleet_engine.reply import Reply, malformed, telling, turned_away, unmet
 from rlfleet_engine.settings import Settings
 from rlfleet_engine.shapes import TURNS, turn_of
 from rlfleet_engine.turn import Turn
@@ -96,6 +96,9 @@ class Extension:
         asked: Asked | None = None if has_to_be_read else Asked(self._app, scope)
         try:
             while self._gate.is_open or await held.until_open(self._gate):
+                if self._gate.is_refusing:
+                    await turned_away(scope, send)
+                    return
                 with self._gate.passing():
                     if asked is None:
                         body = await held.body(self._max_body_bytes)
@@ -168,6 +171,8 @@ class Extension:
             gate.end_trial(is_proved=command.action != "fail")
         if command.action == "open":
             gate.open()
+        elif command.action == "refuse":
+            gate.refuse()
         else:
             gate.close()
 
@@ -180,6 +185,7 @@ class Extension:
             waiting=waiting,
             in_flight=in_flight,
             version=gate.holding.version.decode() or None,
+            is_refusing=gate.is_refusing,
             is_draining=gate.is_draining,
         )
         return state.model_dump_json().encode()

@@ -13,7 +13,16 @@ from enum import Enum
 from typing import Any
 
 from rlfleet_contract import api
-from rlfleet_engine.answers import LENGTH, Header, Send, answer, compact, error_of, resized
+from rlfleet_engine.answers import (
+    LENGTH,
+    Header,
+    Scope,
+    Send,
+    answer,
+    compact,
+    error_of,
+    resized,
+)
 from rlfleet_engine.demand import Demand, DemandError, Verdict
 from rlfleet_engine.events import before_done
 from rlfleet_engine.gate import Gate, Holding, Standing
@@ -27,6 +36,8 @@ _END = api.END_VERSION_HEADER.encode()
 _RETRY_AFTER: Header = (b"retry-after", b"1")
 _MAX_ERROR_BYTES = 64 * 1024
 _BAD_REQUEST = 400
+_TRY_AGAIN_LATER = 1013
+"""A websocket's close code, as IANA registers it."""
 
 
 class _Way(Enum):
@@ -166,7 +177,22 @@ async def unmet(send: Send, demand: Demand, now: Holding) -> None:
 
 async def failed(send: Send) -> None:
     """Answer that the weights which answered failed their proof."""
-    message = "the weights that answered failed their proof: send the request again"
+    await _unavailable(send, "the weights that answered failed their proof: send the request again")
+
+
+async def turned_away(scope: Scope, send: Send) -> None:
+    """Answer that nobody shall wait for this engine."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": ""})
+        return
+    message = (
+        "this worker is out of service, because its weights were not proved: send the request"
+        " to another worker, or again later"
+    )
+    await _unavailable(send, message)
+
+
+async def _unavailable(send: Send, message: str) -> None:
     content = error_of(503, "ServiceUnavailableError", message, None)
     await answer(send, 503, compact(content), [_RETRY_AFTER])
 

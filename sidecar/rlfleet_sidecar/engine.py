@@ -86,6 +86,10 @@ class Engine:
         action: Literal["pass", "fail"] = "pass" if is_proved else "fail"
         return await self._command(GateCommand(action=action, boot=boot))
 
+    async def refuse(self, boot: str) -> GateState:
+        """Close the gate, and have requests told to go elsewhere."""
+        return await self._command(GateCommand(action="refuse", boot=boot))
+
     async def begin_era(self, boot: str) -> GateState:
         """Have requests without a salt find nothing of what was computed before."""
         return await self._command(GateCommand(action="era", boot=boot))

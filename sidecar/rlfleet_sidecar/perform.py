@@ -269,6 +269,8 @@ class Performer:
                 await self._steps.end()
             case Rescue.ALIGN:
                 await self._steps.align()
+            case Rescue.TURN_AWAY:
+                await self._steps.turn_away()
         return self.report()
 
     async def _open(self) -> None:

@@ -98,6 +98,9 @@ class Settings(BaseModel):
     """How often the engine is looked at."""
     warm_s: float = Field(default=900.0, gt=0)
     """How long the first answer of a started engine may take."""
+    doubt_wait_s: float = Field(default=60.0, ge=0)
+    """How long requests wait for an engine in doubt: a rollback is done by then, and whoever
+    waits for a person's next word is better told to go elsewhere."""
     trainer_saved_path: Annotated[str, AfterValidator(_check_template)] | None = None
     """Where the checkpoints lie that a trainer saves for itself and goes on from, if it has
     them loaded from there: prime-rl's first update after a restart. None: nowhere."""

@@ -191,6 +191,8 @@ class Rescue(StrEnum):
     """Serve what is proved."""
     END = "End"
     """End the engine: what it holds is not proved, and it comes back on the boot weights."""
+    TURN_AWAY = "TurnAway"
+    """Have nobody wait for it any longer: it has been in doubt for too long."""
 
 
 def rescue(stage: Stage) -> Rescue | None:

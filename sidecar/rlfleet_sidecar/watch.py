@@ -2,11 +2,13 @@
 
 It sees deaths and restarts of the engine, and it is the dead-man switch: a paused vLLM
 alone stays paused for ever, and a pause that nobody waits for any more may land after it was
-undone. It must stay true that it never acts beside a command.
+undone. Of an engine that stays in doubt it tells those who wait. It must stay true that it
+never acts beside a command.
 """
 
 import asyncio
 import logging
+import time
 
 from rlfleet_contract.gate import GateState
 from rlfleet_contract.models import Stage
@@ -45,6 +47,8 @@ class Watch:
         self._silent = 0
         self._open = 0
         """Looks at an open engine since it was asked whether it runs."""
+        self._doubted_at: float | None = None
+        """Since when each look found the engine in doubt, by the monotonic clock."""
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -97,8 +101,19 @@ class Watch:
         if way is not None and is_left:
             self._leadership.postpone()
             await self._performer.rescue(way)
+        elif self._is_given_up() and not gate.is_refusing:
+            await self._performer.rescue(Rescue.TURN_AWAY)
         elif gate.is_open != (stage is Stage.OPEN) or await self._is_halted():
             await self._performer.rescue(Rescue.ALIGN)
+
+    def _is_given_up(self) -> bool:
+        """Tell whether the engine has been in doubt for longer than a request shall wait."""
+        if self._journal.state.stage is not Stage.DOUBT:
+            self._doubted_at = None
+            return False
+        now = time.monotonic()
+        self._doubted_at = now if self._doubted_at is None else self._doubted_at
+        return now - self._doubted_at >= self._settings.doubt_wait_s
 
     async def _is_halted(self) -> bool:
         """Tell whether an engine is paused that should serve; asks at every few looks."""

@@ -91,6 +91,7 @@ class Fleet:
             "/spec/rollout": rollout,
             "/spec/weightVersion": version,
             "/spec/replicas": replicas,
+            "/spec/staleness": {},
         }
         # Of a field that is there or not, "add" is the word for both.
         patch = [{"op": "add", "path": path, "value": value} for path, value in spec.items()]

@@ -237,10 +237,12 @@ class FakeEngine:
         await asyncio.sleep(self.behaviour.pause_s)
         self.paused = mode
         self.pauses += 1
-        self._running.clear()
         if mode == "abort":
             for generation in self._active:
                 generation.aborted = True
+        # Those that are frozen look up, and go on waiting but for the ended ones.
+        self._running.set()
+        self._running.clear()
         if mode != "keep":
             await self._idle.wait()
         if self.behaviour.pause_fails:
@@ -260,7 +262,6 @@ class FakeEngine:
         for generation in ended:
             generation.aborted = True
         if self.paused is not None:
-            # Those that are frozen look up, and go on waiting but for the ended ones.
             self._running.set()
             self._running.clear()
         await send_json(send, 200, {"status": "aborted", "aborted": len(body["request_ids"])})

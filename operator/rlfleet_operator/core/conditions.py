@@ -10,11 +10,19 @@ from collections.abc import Iterable
 
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Problem
-from rlfleet_operator.core import adapters, order
+from rlfleet_operator.core import adapters
 from rlfleet_operator.core.current import is_wished
 from rlfleet_operator.core.rollout import CANARY_HOLD, HELD, Reason, Rollout
 from rlfleet_operator.core.selection import canary_of, kept, selected
-from rlfleet_operator.core.verdict import READY, RECONCILING, STALLED, SYNCED, Verdict, sometimes
+from rlfleet_operator.core.verdict import (
+    READY,
+    RECONCILING,
+    STALLED,
+    SYNCED,
+    Verdict,
+    forbidden,
+    sometimes,
+)
 from rlfleet_operator.core.worker import complaint_of
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_rollout import Promote, Strategy
@@ -165,12 +173,9 @@ def _why_behind(world: World, rollout: Rollout | None) -> str:
 def _stalled(world: World, rollout: Rollout | None) -> Verdict | None:
     if world.trouble:
         return Verdict(STALLED, is_true=True, reason="ObjectRefused", message=world.trouble)
-    objection = order.objection(world)
-    if objection is not None:
-        return Verdict(STALLED, is_true=True, reason="StepRewound", message=objection)
-    ended = _ended_badly(rollout)
-    if ended is not None:
-        return ended
+    final = forbidden(world) or _ended_badly(rollout)
+    if final is not None:
+        return final
     refusal = refusal_of(world, rollout)
     if refusal is not None and not any(map(_is_moved, world.desired)):
         _worker, problem = refusal

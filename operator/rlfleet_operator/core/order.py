@@ -74,6 +74,20 @@ def stale(world: World) -> dict[str, str]:
     }
 
 
+def stale_target(world: World) -> str | None:
+    """Return why no worker may take traffic with the target; None if it may."""
+    bounds, target = world.fleet.spec.staleness, world.fleet.target
+    if bounds is None or bounds.on_violation != "Unready" or target is None:
+        return None
+    if not _older([target], bounds.min_version):
+        return None
+    return (
+        f"{target} is asked for and older than staleness.minVersion {bounds.min_version}, so that"
+        " no worker takes traffic with it (staleness.onViolation Unready): ask for a later version,"
+        " or for an older minimum"
+    )
+
+
 def _older(served: Iterable[str], lowest: str | None) -> set[str]:
     """Return the versions that are older than one by their names, which is all that it says."""
     bound = _number_of(lowest) if lowest else None

@@ -29,6 +29,16 @@ def sometimes(world: World) -> tuple[Verdict, ...]:
     return tuple(verdict for verdict in found if verdict is not None)
 
 
+def forbidden(world: World) -> Verdict | None:
+    """Return why the spec itself forbids what it asks for."""
+    rewound, too_old = order.objection(world), order.stale_target(world)
+    why = rewound or too_old
+    if why is None:
+        return None
+    reason = "StepRewound" if rewound else "StaleTarget"
+    return Verdict(STALLED, is_true=True, reason=reason, message=why)
+
+
 def _paused(world: World) -> Verdict | None:
     """Return until when the fleet is paused, and by whom."""
     pause = world.pause

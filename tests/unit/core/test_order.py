@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rlfleet_operator.core.actions import MarkPod
+from rlfleet_operator.core.conditions import verdicts
 from rlfleet_operator.core.order import skew, stale
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.simulate import run
@@ -167,3 +168,27 @@ def test_only_who_serves_is_too_old() -> None:
 
     assert list(stale(seen)) == ["qwen-0"]
     assert stale(gone) == {}
+
+
+@pytest.mark.parametrize(
+    ("target", "on_violation", "reason"),
+    [
+        ("step-9", "Unready", "StaleTarget"),
+        ("step-9", "Warn", None),
+        ("step-10", "Unready", None),
+        ("hotfix", "Unready", None),
+    ],
+)
+def test_a_target_that_nobody_may_serve_is_told_and_not_waited_for(
+    target: str, on_violation: str, reason: str | None
+) -> None:
+    seen = bounded(at_rest(fleet()), minVersion="step-10", onViolation=on_violation)
+    seen = at_rest(asking(seen, target))
+
+    told = {one.type: one for one in verdicts(seen, None)}
+
+    assert (told["Stalled"].reason if "Stalled" in told else None) == reason
+    if reason is not None:
+        assert "step-9" in told["Stalled"].message
+        assert "staleness.minVersion step-10" in told["Stalled"].message
+        assert "Reconciling" not in told

@@ -158,6 +158,26 @@ async def test_requests_wait_at_the_closed_gate_and_lose_nothing(
     assert engine.gate.totals() == (0, 0)
 
 
+async def test_a_gate_that_refuses_tells_those_who_wait_and_those_who_come(
+    engine: Engine, network: httpx.AsyncClient, local: httpx.AsyncClient
+) -> None:
+    held = asyncio.create_task(network.post("/v1/completions", content=b"x"))
+    await asyncio.sleep(0.02)
+
+    state = GateState.model_validate((await moved(local, "refuse")).json())
+
+    assert (state.is_open, state.is_refusing) == (False, True)
+    for reply in (await held, await network.post("/v1/completions", content=b"x")):
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+    assert engine.gate.totals() == (0, 0)
+    assert (await moved(local, "close")).json()["is_refusing"] is False
+    again = asyncio.create_task(network.post("/v1/completions", content=b"x"))
+    await asyncio.sleep(0.02)
+    assert not again.done()
+    engine.gate.open()
+    assert (await again).status_code == 200
+
+
 async def test_a_request_is_in_flight_until_its_last_byte(
     engine: Engine, network: httpx.AsyncClient
 ) -> None:
@@ -268,6 +288,11 @@ async def test_websockets_are_guarded_and_gated_too(engine: Engine) -> None:
     await request
     assert held.sent == [{"type": "websocket.accept"}]
 
+    engine.gate.refuse()
+    late = Connection({"type": "websocket.connect"})
+    await engine.extension(scope_of("/v1/realtime", "websocket"), late.receive, late.send)
+    assert late.sent == [{"type": "websocket.close", "code": 1013, "reason": ""}]
+
 
 async def test_a_request_that_fails_is_not_in_flight_any_more(tmp_path: Path) -> None:
     async def fails(_scope: Scope, _receive: Receive, _send: Send) -> None:
@@ -302,5 +327,6 @@ async def test_a_gate_s_state_is_plain_json(local: httpx.AsyncClient) -> None:
         "waiting",
         "in_flight",
         "version",
+        "is_refusing",
         "is_draining",
     }

@@ -1,0 +1,82 @@
+"""Whoever waits for an engine that stays in doubt is told to go elsewhere."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from rlfleet_contract import api
+from rlfleet_contract.problems import Code
+from tests.contract.subject import Subject
+from tests.contract.test_traffic import choice_of, until_in_flight
+from tests.fakes.worker import Worker
+
+PATIENCE_S = 0.3
+
+
+@pytest.fixture
+def identity() -> dict[str, str]:
+    return {"doubt_wait_s": str(PATIENCE_S)}
+
+
+async def fail(fake: Worker, subject: Subject) -> None:
+    """Bring the engine in doubt, with requests frozen in it."""
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    fake.engine.behaviour = replace(fake.engine.behaviour, reload_fails=True)
+    await subject.refused(Code.RELOAD_FAILED, api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+    fake.engine.behaviour = replace(fake.engine.behaviour, reload_fails=False)
+
+
+async def test_nobody_waits_on_for_an_engine_that_stays_in_doubt(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(subject.versions.first)
+    frozen = asyncio.create_task(subject.complete(max_tokens=900, ignore_eos=True))
+    await until_in_flight(subject, is_any=True)
+    await fail(fake, subject)
+
+    # One that is held at the gate, and one that comes when the worker is given up.
+    refused = [await subject.complete(max_tokens=2), await subject.complete(max_tokens=2)]
+
+    for reply in refused:
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+        assert "another worker" in reply.json()["error"]["message"]
+    assert choice_of(await frozen)["finish_reason"] == "abort"
+    assert fake.engine.gate.totals() == (0, 0)
+
+
+async def test_a_good_version_ends_that(fake: Worker, subject: Subject) -> None:
+    await subject.serve(subject.versions.first)
+    await fail(fake, subject)
+    assert (await subject.complete(max_tokens=2)).status_code == 503
+
+    await subject.serve(subject.versions.second)
+
+    reply = await subject.complete(max_tokens=2)
+    assert reply.headers[api.VERSION_HEADER] == subject.versions.second
+    assert choice_of(reply)["finish_reason"] == "length"
+
+
+async def test_who_waits_for_a_version_that_comes_in_time_is_answered(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(subject.versions.first)
+    await fail(fake, subject)
+    held = asyncio.create_task(subject.complete(max_tokens=2))
+
+    await subject.serve(subject.versions.first)
+
+    assert choice_of(await held)["finish_reason"] == "length"
+
+
+async def test_a_pause_turns_nobody_away(subject: Subject) -> None:
+    first = subject.versions.first
+    await subject.serve(first)
+    await subject.ok(api.PAUSE_PATH, first, operation="long")
+    held = asyncio.create_task(subject.complete(max_tokens=2))
+
+    await asyncio.sleep(3 * PATIENCE_S)
+
+    assert not held.done()
+    await subject.ok(api.RESUME_PATH, first, operation="long")
+    assert choice_of(await held)["finish_reason"] == "length"
