@@ -7,8 +7,7 @@ proof that did not end well leads through DOUBT.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
 
 from rlfleet_contract.gate import GateState
@@ -174,10 +173,10 @@ class Steps:
 
     async def turn_away(self) -> None:
         """Have nobody wait any longer for an engine in doubt, frozen in it or at its gate."""
+        await self._silence()
+        # Last: whatever else moves the gate has requests wait again.
         async with within(Code.INTERNAL, _LOOK_S):
             await self._engine.refuse(self._boot)
-        async with _warned():
-            await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
 
     async def look(self) -> GateState | None:
         """See which boot answers; None if none does. Raises TimeoutError if nobody knows."""
@@ -253,16 +252,9 @@ class Steps:
 
     async def _silence(self) -> None:
         """End, with a mark, the requests that an unproved engine has begun to answer."""
-        async with _warned():
-            await self._engine.end_trial(self._boot, is_proved=False)
-            await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
-
-
-@asynccontextmanager
-async def _warned() -> AsyncIterator[None]:
-    """Give an engine in doubt a moment to do what it is told, and go on if it does not."""
-    try:
-        async with asyncio.timeout(_LOOK_S):
-            yield
-    except (TimeoutError, EngineError, EngineLostError, EngineRestartedError) as error:
-        _log.warning("The engine in doubt did not pause", extra=fields(why=error))
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                await self._engine.end_trial(self._boot, is_proved=False)
+                await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
+        except (TimeoutError, EngineError, EngineLostError, EngineRestartedError) as error:
+            _log.warning("The engine in doubt did not pause", extra=fields(why=error))

@@ -45,6 +45,23 @@ async def test_nobody_waits_on_for_an_engine_that_stays_in_doubt(
     assert fake.engine.gate.totals() == (0, 0)
 
 
+async def test_what_is_withheld_for_a_proof_that_nobody_ends_is_let_go(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(subject.versions.first)
+    frozen = asyncio.create_task(subject.complete(max_tokens=900, ignore_eos=True))
+    await until_in_flight(subject, is_any=True)
+    for path in (api.PREPARE_PATH, api.PAUSE_PATH, api.RELOAD_PATH):
+        await subject.ok(path, subject.versions.second)
+    await fake.stop_sidecar()
+    # What one leaves that was killed when it had begun its proof.
+    fake.engine.gate.begin_trial(subject.versions.second)
+
+    await fake.start_sidecar()
+
+    assert choice_of(await frozen)["finish_reason"] == "abort"
+
+
 async def test_a_good_version_ends_that(fake: Worker, subject: Subject) -> None:
     await subject.serve(subject.versions.first)
     await fail(fake, subject)
