@@ -47,8 +47,10 @@ class Watch:
         self._silent = 0
         self._open = 0
         """Looks at an open engine since it was asked whether it runs."""
-        self._doubted_at: float | None = None
-        """Since when each look found the engine in doubt, by the monotonic clock."""
+        self._doubted: str | None = None
+        """The boot that the last look found in doubt."""
+        self._doubted_at = 0.0
+        """Since when it did, by the monotonic clock."""
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -64,6 +66,7 @@ class Watch:
 
     async def look(self) -> None:
         """See how the engine stands, and act if nobody else does."""
+        self._note_doubt()
         flight, taken = self._performer.flight, self._leadership.taken
         if flight.key is not None:
             return
@@ -101,19 +104,27 @@ class Watch:
         if way is not None and is_left:
             self._leadership.postpone()
             await self._performer.rescue(way)
-        elif self._is_given_up() and not gate.is_refusing:
+        elif not gate.is_refusing and self._is_given_up(gate):
             await self._performer.rescue(Rescue.TURN_AWAY)
         elif gate.is_open != (stage is Stage.OPEN) or await self._is_halted():
             await self._performer.rescue(Rescue.ALIGN)
 
-    def _is_given_up(self) -> bool:
-        """Tell whether the engine has been in doubt for longer than a request shall wait."""
-        if self._journal.state.stage is not Stage.DOUBT:
-            self._doubted_at = None
+    def _note_doubt(self) -> None:
+        """Remember since when this start of the engine is in doubt, if it is."""
+        state = self._journal.state
+        doubted = state.boot if state.stage is Stage.DOUBT else None
+        if doubted != self._doubted:
+            self._doubted, self._doubted_at = doubted, time.monotonic()
+
+    def _is_given_up(self, gate: GateState) -> bool:
+        """Tell whether an engine in doubt is waited for in vain.
+
+        It is after a while, and in a pod that ends; what this look has found counts with the next.
+        """
+        if self._journal.state.stage is not Stage.DOUBT or self._doubted != gate.boot:
             return False
-        now = time.monotonic()
-        self._doubted_at = now if self._doubted_at is None else self._doubted_at
-        return now - self._doubted_at >= self._settings.doubt_wait_s
+        doubted_s = time.monotonic() - self._doubted_at
+        return gate.is_draining or doubted_s >= self._settings.doubt_wait_s
 
     async def _is_halted(self) -> bool:
         """Tell whether an engine is paused that should serve; asks at every few looks."""

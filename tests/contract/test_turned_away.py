@@ -15,8 +15,8 @@ PATIENCE_S = 0.3
 
 
 @pytest.fixture
-def identity() -> dict[str, str]:
-    return {"doubt_wait_s": str(PATIENCE_S)}
+def identity(request: pytest.FixtureRequest) -> dict[str, str]:
+    return {"doubt_wait_s": str(getattr(request, "param", PATIENCE_S))}
 
 
 async def fail(fake: Worker, subject: Subject) -> None:
@@ -43,6 +43,20 @@ async def test_nobody_waits_on_for_an_engine_that_stays_in_doubt(
         assert "another worker" in reply.json()["error"]["message"]
     assert choice_of(await frozen)["finish_reason"] == "abort"
     assert fake.engine.gate.totals() == (0, 0)
+
+
+@pytest.mark.parametrize("identity", [60], indirect=True)
+async def test_a_pod_that_ends_has_nobody_wait_for_its_engine_in_doubt(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(subject.versions.first)
+    await fail(fake, subject)
+    held = asyncio.create_task(subject.complete(max_tokens=2))
+    await until_in_flight(subject, is_any=True)
+
+    fake.engine.gate.drain()
+
+    assert (await held).status_code == 503
 
 
 async def test_what_is_withheld_for_a_proof_that_nobody_ends_is_let_go(
@@ -74,6 +88,7 @@ async def test_a_good_version_ends_that(fake: Worker, subject: Subject) -> None:
     assert choice_of(reply)["finish_reason"] == "length"
 
 
+@pytest.mark.parametrize("identity", [60], indirect=True)
 async def test_who_waits_for_a_version_that_comes_in_time_is_answered(
     fake: Worker, subject: Subject
 ) -> None:
