@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rlfleet_operator.core.rollout import Reason
 from rlfleet_operator.core.world import World
+from rlfleet_operator.resource_rollout import StalenessSpec
 
 _NUMBER_AT_THE_END = re.compile(r"(\d{1,15})$")
 
@@ -25,8 +26,25 @@ class _Place(NamedTuple):
     number: int
 
 
-def objection(world: World) -> str | None:
-    """Return why spec.weightVersion may not be rolled out now; None if nothing speaks against it.
+class Objection(NamedTuple):
+    """What speaks against the version that is asked for."""
+
+    reason: str
+    message: str
+
+
+def objection(world: World) -> Objection | None:
+    """Return why the target may not be rolled out now; None if nothing speaks against it."""
+    rewound = _rewound(world)
+    if rewound is not None:
+        return Objection("StepRewound", rewound)
+    target = world.fleet.target
+    forbidden = None if target is None else too_old(target, world.fleet.spec.staleness)
+    return None if forbidden is None else Objection("StaleTarget", forbidden)
+
+
+def _rewound(world: World) -> str | None:
+    """Tell of a step that goes back by mistake.
 
     The API server refuses most of these; it sees only the change from one spec to the next.
     """
@@ -74,17 +92,16 @@ def stale(world: World) -> dict[str, str]:
     }
 
 
-def stale_target(world: World) -> str | None:
-    """Return why no worker may take traffic with the target; None if it may."""
-    bounds, target = world.fleet.spec.staleness, world.fleet.target
-    if bounds is None or bounds.on_violation != "Unready" or target is None:
+def too_old(version: str, bounds: StalenessSpec | None) -> str | None:
+    """Return why no worker could take traffic with a version; None if it could."""
+    if bounds is None or bounds.on_violation != "Unready":
         return None
-    if not _older([target], bounds.min_version):
+    if not _older([version], bounds.min_version):
         return None
     return (
-        f"{target} is asked for and older than staleness.minVersion {bounds.min_version}, so that"
-        " no worker takes traffic with it (staleness.onViolation Unready): ask for a later version,"
-        " or for an older minimum"
+        f"{version} is older than staleness.minVersion {bounds.min_version}, so that no worker"
+        " could take traffic with it (staleness.onViolation Unready): ask for a later version, or"
+        " for an older minimum"
     )
 
 

@@ -42,7 +42,7 @@ def preview(world: World, *, largest: int | None = None) -> list[str]:
         return ["no weightVersion in the spec: workers that serve are left as they are"]
     objection = order.objection(world)
     if objection is not None:
-        return [f"refused: {objection}"]
+        return [f"refused: {objection.message}"]
     is_large = largest is not None and len(world.desired) > largest
     steps = list(_reckoned(world) if is_large else _batches(simulate.settled(_unheld(world))))
     if not steps:

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from rlfleet_contract.api import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.base import Reply, Request
 from rlfleet_contract.problems import Meaning
+from rlfleet_operator.core.order import too_old
 from rlfleet_operator.core.world import Fleet, Raw, time_of
 from rlfleet_operator.resource_status import TrainerPause
 
@@ -28,6 +29,8 @@ class Fault(StrEnum):
     VERSION_OWNED = "VersionOwned"
     """The spec names the version: it is another's to change."""
     DRY_RUN = "DryRun"
+    STALE_TARGET = "StaleTarget"
+    """spec.staleness lets no worker take traffic with the version."""
     SUPERSEDED = "Superseded"
     NO_WORKERS = "NoWorkers"
     NOT_PROVED = "NotProved"
@@ -50,6 +53,7 @@ MEANINGS: dict[Fault, Meaning] = {
     Fault.INVALID_REQUEST: Meaning(400, retryable=False),
     Fault.VERSION_OWNED: Meaning(409, retryable=False),
     Fault.DRY_RUN: Meaning(409, retryable=False),
+    Fault.STALE_TARGET: Meaning(409, retryable=False),
     Fault.SUPERSEDED: Meaning(409, retryable=False),
     Fault.NO_WORKERS: Meaning(503, retryable=True),
     Fault.NOT_PROVED: Meaning(502, retryable=True),
@@ -222,6 +226,9 @@ def demand_free(fleet: Fleet, raw: Raw, version: str) -> None:
     demand_unowned(fleet, raw, undone)
     if fleet.spec.rollout.dry_run:
         raise Refusal(Fault.DRY_RUN, f"spec.rollout.dryRun is set: {undone}. Unset it")
+    why = too_old(version, fleet.spec.staleness)
+    if why is not None:
+        raise Refusal(Fault.STALE_TARGET, f"{undone}: {why}")
 
 
 def demand_unowned(fleet: Fleet, raw: Raw, undone: str) -> None:

@@ -31,12 +31,10 @@ def sometimes(world: World) -> tuple[Verdict, ...]:
 
 def forbidden(world: World) -> Verdict | None:
     """Return why the spec itself forbids what it asks for."""
-    rewound, too_old = order.objection(world), order.stale_target(world)
-    why = rewound or too_old
-    if why is None:
+    found = order.objection(world)
+    if found is None:
         return None
-    reason = "StepRewound" if rewound else "StaleTarget"
-    return Verdict(STALLED, is_true=True, reason=reason, message=why)
+    return Verdict(STALLED, is_true=True, reason=found.reason, message=found.message)
 
 
 def _paused(world: World) -> Verdict | None:

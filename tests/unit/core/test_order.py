@@ -9,7 +9,9 @@ from rlfleet_operator.core.actions import MarkPod
 from rlfleet_operator.core.conditions import verdicts
 from rlfleet_operator.core.order import skew, stale
 from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.preview import preview
 from rlfleet_operator.core.simulate import run
+from rlfleet_operator.core.trainers import Fault, Refusal, demand_free
 from rlfleet_operator.core.world import World
 from tests import fleets, workers
 from tests.unit.core.test_strategies import asking, at_rest, fleet, stepped, versions
@@ -179,16 +181,31 @@ def test_only_who_serves_is_too_old() -> None:
         ("hotfix", "Unready", None),
     ],
 )
-def test_a_target_that_nobody_may_serve_is_told_and_not_waited_for(
+def test_a_target_that_nobody_may_serve_is_told_and_takes_nobody_out_of_traffic(
     target: str, on_violation: str, reason: str | None
 ) -> None:
-    seen = bounded(at_rest(fleet()), minVersion="step-10", onViolation=on_violation)
-    seen = at_rest(asking(seen, target))
+    bounds = {"minVersion": "step-10", "onViolation": on_violation}
+    seen = at_rest(asking(bounded(fleet(), **bounds), "step-12"))
+    asked = asking(seen, target)
 
-    told = {one.type: one for one in verdicts(seen, None)}
+    few = least_ready(asked)
+    ended = at_rest(asked)
 
+    told = {one.type: one for one in verdicts(ended, None)}
     assert (told["Stalled"].reason if "Stalled" in told else None) == reason
+    assert versions(ended) == ["step-12" if reason else target] * 4
     if reason is not None:
-        assert "step-9" in told["Stalled"].message
-        assert "staleness.minVersion step-10" in told["Stalled"].message
+        assert few == len(ended.workers)
+        assert "step-9 is older than staleness.minVersion step-10" in told["Stalled"].message
+        assert preview(asked) == [f"refused: {told['Stalled'].message}"]
         assert "Reconciling" not in told
+
+
+def test_a_trainer_is_refused_a_version_that_nobody_may_serve() -> None:
+    made = fleets.fleet({"weightVersion": None, "staleness": BOUNDS | {"minVersion": "step-10"}})
+
+    with pytest.raises(Refusal) as refused:
+        demand_free(made, {}, "step-9")
+
+    assert refused.value.fault is Fault.STALE_TARGET
+    demand_free(made, {}, "step-10")
