@@ -18,6 +18,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from rlfleet_contract.adapters import LoadAdapterRequest
 from rlfleet_contract.models import PrepareRequest, Stage, UpdateRequest, WorkerReport
 from rlfleet_contract.problems import MEANINGS, Code, Problem
 from rlfleet_operator.adapters.worker import WorkerClient
@@ -263,6 +264,27 @@ async def test_every_problem_comes_through_as_it_was_said(code: Code) -> None:
 
     assert caught.value.problem == said
     await client.close()
+
+
+async def test_an_older_sidecar_is_told_nothing_that_it_does_not_know() -> None:
+    """Its requests take no other fields; what is not asked for is left out."""
+    bodies: list[dict[str, Any]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        bodies.append(json.loads((await receive())["body"]))
+        told = b'{"session": "s", "stage": "Open"}'
+        await answering(200, told)(scope, receive, send)
+
+    client = client_of(app)
+    about = {"operation": "a", "version": "v1", "name": "poet", "path": "/weights/poet/v1"}
+    digest = "0" * 64
+
+    await client.load_adapter(TOKEN, LoadAdapterRequest.model_validate(about))
+    await client.load_adapter(TOKEN, LoadAdapterRequest(**about, inherited=digest))
+    await client.close()
+
+    assert ["inherited" in body for body in bodies] == [False, True]
+    assert all(about.items() <= body.items() for body in bodies)
 
 
 async def test_a_newer_sidecar_may_say_more() -> None:

@@ -168,7 +168,8 @@ class WorkerClient:
         method: str = "POST",
     ) -> WorkerReport:
         headers = {"Content-Type": "application/json"}
-        content = command.model_dump_json()
+        # What is not asked for is left out: a sidecar of the release before does not know it.
+        content = command.model_dump_json(exclude_none=True)
         return await self._send(verb, method, path, token, timeout_s, content, **headers)
 
     async def _send(
