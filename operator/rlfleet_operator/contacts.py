@@ -211,7 +211,7 @@ class Contacts:
     def _learn(self, contact: Contact, report: WorkerReport) -> None:
         self._heed(contact, report.epoch)
         is_news = contact.is_news(report)
-        contact.learn(report, time.time())
+        contact.learn(report, time.monotonic())
         contact.settle()
         if is_news:
             self._wake()

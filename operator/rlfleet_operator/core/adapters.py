@@ -40,7 +40,9 @@ def wanted_by(worker: Worker, world: World) -> Sequence[Wanted]:
     if spec:
         return declared(spec)
     is_new = worker.pod is not None and not worker.pod.weights_ready
-    return world.inherited if is_new else ()
+    if not is_new or not world.inherited or is_unheard(worker, world):
+        return ()
+    return world.inherited
 
 
 def lacking(worker: Worker, world: World) -> Wanted | None:

@@ -125,7 +125,7 @@ class Worker:
     silence: str | None = None
     """What is told of its sidecar once it has not answered for a while."""
     heard_at: float = 0.0
-    """When it answered last, in seconds since the epoch."""
+    """When it answered last, by the operator's monotonic clock."""
     open_since: float = 0.0
     """When it was first heard to be open, of this time; 0 while it is not."""
 

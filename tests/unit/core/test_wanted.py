@@ -129,9 +129,15 @@ def test_it_waits_until_each_of_the_others_was_heard_since_it_opened(
     at: float, args: tuple[str, ...], *, is_waited_for: bool
 ) -> None:
     joiner = heard(joining(2), at=9, open_since=7)
-    world = with_lora(heard(serving(0), at=at), heard(serving(1), at=9), joiner, args=args)
+    others = [serving(n, of_trainer()) for n in range(2)]
+    world = with_lora(heard(others[0], at=at), heard(others[1], at=9), joiner, args=args)
 
-    assert marked_ready(world, "qwen-2") is (None if is_waited_for else True)
+    # Nothing is loaded before, either: what they told last may not be what they serve.
+    assert asked(world) == ([] if is_waited_for else [("qwen-2", "step-1", OLD)])
+    loaded = with_lora(
+        *world.workers[:2], heard(joining(2, of_trainer()), at=9, open_since=7), args=args
+    )
+    assert marked_ready(loaded, "qwen-2") is (None if is_waited_for else True)
     assert waits.due_in_s(world) == (1 if is_waited_for else None)
 
 
