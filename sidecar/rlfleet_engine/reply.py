@@ -24,7 +24,7 @@ from rlfleet_engine.answers import (
     resized,
 )
 from rlfleet_engine.demand import Demand, DemandError, Verdict
-from rlfleet_engine.events import before_done
+from rlfleet_engine.events import DONE, before_done
 from rlfleet_engine.gate import Gate, Holding, Standing
 from rlfleet_engine.marker import UnmarkableError, marked, marked_events
 from rlfleet_engine.overflow import worded
@@ -106,9 +106,10 @@ class Reply:
         if await self._gate.settled(self._held.change) is Standing.FAILED:
             # What has no place for the marker raises: then the connection breaks.
             message = {**message, "body": marked_events(message.get("body", b""))}
-        if self._demand is not None and self._demand.is_end_told:
+        demand, body = self._demand, message.get("body", b"")
+        if demand is not None and demand.is_end_told and DONE in body:
             told = compact(_event(self._held, self._gate.holding))
-            message = {**message, "body": before_done(message.get("body", b""), told)}
+            message = {**message, "body": before_done(body, told)}
         await self._send(message)
 
     async def _gather(self, message: Message) -> None:
