@@ -28,15 +28,14 @@ async def fail(fake: Worker, subject: Subject) -> None:
 
 
 async def test_nobody_waits_on_for_an_engine_that_stays_in_doubt(
-    fake: Worker, subject: Subject
+    fake: Worker, served: Subject
 ) -> None:
-    await subject.serve(subject.versions.first)
-    frozen = asyncio.create_task(subject.complete(max_tokens=900, ignore_eos=True))
-    await until_in_flight(subject, is_any=True)
-    await fail(fake, subject)
+    frozen = asyncio.create_task(served.complete(max_tokens=900, ignore_eos=True))
+    await until_in_flight(served, is_any=True)
+    await fail(fake, served)
 
     # One that is held at the gate, and one that comes when the worker is given up.
-    refused = [await subject.complete(max_tokens=2), await subject.complete(max_tokens=2)]
+    refused = [await served.complete(max_tokens=2), await served.complete(max_tokens=2)]
 
     for reply in refused:
         assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
@@ -47,12 +46,11 @@ async def test_nobody_waits_on_for_an_engine_that_stays_in_doubt(
 
 @pytest.mark.parametrize("identity", [60], indirect=True)
 async def test_a_pod_that_ends_has_nobody_wait_for_its_engine_in_doubt(
-    fake: Worker, subject: Subject
+    fake: Worker, served: Subject
 ) -> None:
-    await subject.serve(subject.versions.first)
-    await fail(fake, subject)
-    held = asyncio.create_task(subject.complete(max_tokens=2))
-    await until_in_flight(subject, is_any=True)
+    await fail(fake, served)
+    held = asyncio.create_task(served.complete(max_tokens=2))
+    await until_in_flight(served, is_any=True)
 
     fake.engine.gate.drain()
 
@@ -60,55 +58,51 @@ async def test_a_pod_that_ends_has_nobody_wait_for_its_engine_in_doubt(
 
 
 async def test_what_is_withheld_for_a_proof_that_nobody_ends_is_let_go(
-    fake: Worker, subject: Subject
+    fake: Worker, served: Subject
 ) -> None:
-    await subject.serve(subject.versions.first)
-    frozen = asyncio.create_task(subject.complete(max_tokens=900, ignore_eos=True))
-    await until_in_flight(subject, is_any=True)
+    frozen = asyncio.create_task(served.complete(max_tokens=900, ignore_eos=True))
+    await until_in_flight(served, is_any=True)
     for path in (api.PREPARE_PATH, api.PAUSE_PATH, api.RELOAD_PATH):
-        await subject.ok(path, subject.versions.second)
+        await served.ok(path, served.versions.second)
     await fake.stop_sidecar()
     # What one leaves that was killed when it had begun its proof.
-    fake.engine.gate.begin_trial(subject.versions.second)
+    fake.engine.gate.begin_trial(served.versions.second)
 
     await fake.start_sidecar()
 
     assert choice_of(await frozen)["finish_reason"] == "abort"
 
 
-async def test_a_good_version_ends_that(fake: Worker, subject: Subject) -> None:
-    await subject.serve(subject.versions.first)
-    await fail(fake, subject)
-    assert (await subject.complete(max_tokens=2)).status_code == 503
+async def test_a_good_version_ends_that(fake: Worker, served: Subject) -> None:
+    await fail(fake, served)
+    assert (await served.complete(max_tokens=2)).status_code == 503
 
-    await subject.serve(subject.versions.second)
+    await served.serve(served.versions.second)
 
-    reply = await subject.complete(max_tokens=2)
-    assert reply.headers[api.VERSION_HEADER] == subject.versions.second
+    reply = await served.complete(max_tokens=2)
+    assert reply.headers[api.VERSION_HEADER] == served.versions.second
     assert choice_of(reply)["finish_reason"] == "length"
 
 
 @pytest.mark.parametrize("identity", [60], indirect=True)
 async def test_who_waits_for_a_version_that_comes_in_time_is_answered(
-    fake: Worker, subject: Subject
+    fake: Worker, served: Subject
 ) -> None:
-    await subject.serve(subject.versions.first)
-    await fail(fake, subject)
-    held = asyncio.create_task(subject.complete(max_tokens=2))
+    await fail(fake, served)
+    held = asyncio.create_task(served.complete(max_tokens=2))
 
-    await subject.serve(subject.versions.first)
+    await served.serve(served.versions.first)
 
     assert choice_of(await held)["finish_reason"] == "length"
 
 
-async def test_a_pause_turns_nobody_away(subject: Subject) -> None:
-    first = subject.versions.first
-    await subject.serve(first)
-    await subject.ok(api.PAUSE_PATH, first, operation="long")
-    held = asyncio.create_task(subject.complete(max_tokens=2))
+async def test_a_pause_turns_nobody_away(served: Subject) -> None:
+    first = served.versions.first
+    await served.ok(api.PAUSE_PATH, first, operation="long")
+    held = asyncio.create_task(served.complete(max_tokens=2))
 
     await asyncio.sleep(3 * PATIENCE_S)
 
     assert not held.done()
-    await subject.ok(api.RESUME_PATH, first, operation="long")
+    await served.ok(api.RESUME_PATH, first, operation="long")
     assert choice_of(await held)["finish_reason"] == "length"
