@@ -2,14 +2,14 @@
 
 It must stay true that what is digested is what is installed: tensors are read into
 memory once, never mapped, so that a file which changes meanwhile changes neither
-behind the digest's back.
+behind the digest's back. A tensor that is larger than the bound is read only when it is asked
+for: fused experts have 10 to 20 GB each, and vLLM holds on to one while it asks for the next.
 """
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -26,7 +26,9 @@ from rlfleet_contract.tensors import (
 )
 
 _AHEAD = 4
-"""Tensors read and digested before they are asked for; bounds the memory."""
+"""Tensors read and digested before they are asked for."""
+_AHEAD_BYTES = 1024 * 1024 * 1024
+"""What they have together at most: each rank reads for itself, and all share a node's memory."""
 _THREADS = 2
 
 
@@ -39,12 +41,49 @@ class _Place(NamedTuple):
     descriptor: int
 
 
+class _Ahead:
+    """Reads places in their order in a few threads, as far ahead as the bounds allow."""
+
+    def __init__(self, places: Iterable[_Place], pool: Executor, limit: int) -> None:
+        self._left = deque(places)
+        self._pool = pool
+        self._limit = limit
+        self._read: deque[tuple[Tensor, Future[tuple[bytearray, bytes]]]] = deque()
+        self._nbytes = 0
+
+    def fill(self) -> None:
+        """Read on; a tensor above the limit has to wait until it is its turn."""
+        while self._left and len(self._read) < _AHEAD and self._fits(self._left[0].tensor):
+            self._submit()
+
+    def take(self) -> tuple[Tensor, bytearray, bytes] | None:
+        """Wait for the next tensor and its hash; None at the end."""
+        if not self._read:
+            if not self._left:
+                return None
+            self._submit()
+        tensor, future = self._read.popleft()
+        self._nbytes -= tensor.nbytes
+        return tensor, *future.result()
+
+    def _fits(self, tensor: Tensor) -> bool:
+        return self._nbytes + tensor.nbytes <= self._limit
+
+    def _submit(self) -> None:
+        place = self._left.popleft()
+        self._nbytes += place.tensor.nbytes
+        self._read.append((place.tensor, self._pool.submit(_read, place)))
+
+
 class Reader:
     """The tensors of one checkpoint in name order, read once."""
 
-    def __init__(self, directory: str, files: Sequence[FileStamp]) -> None:
+    def __init__(
+        self, directory: str, files: Sequence[FileStamp], ahead_bytes: int = _AHEAD_BYTES
+    ) -> None:
         self._directory = Path(directory)
         self._files = files
+        self._ahead_bytes = ahead_bytes
         self._opened: list[int] = []
         self._places: list[_Place] = []
         self._digest = Digest()
@@ -71,17 +110,15 @@ class Reader:
 
     def __iter__(self) -> Iterator[tuple[Tensor, bytearray]]:
         with ThreadPoolExecutor(_THREADS, "rlfleet-read") as pool:
-            left = iter(self._places)
-            ahead: deque[tuple[Tensor, Future[tuple[bytearray, bytes]]]] = deque()
-            for place in islice(left, _AHEAD):
-                ahead.append((place.tensor, pool.submit(_read, place)))
-            while ahead:
-                tensor, future = ahead.popleft()
-                data, digest = future.result()
-                for place in islice(left, 1):
-                    ahead.append((place.tensor, pool.submit(_read, place)))
+            ahead = _Ahead(self._places, pool, self._ahead_bytes)
+            ahead.fill()
+            while (taken := ahead.take()) is not None:
+                tensor, data, digest = taken
+                ahead.fill()
                 self._count(tensor, digest)
                 yield tensor, data
+                # The next one may be as large.
+                del taken, data
 
     def installed(self) -> Installed:
         """Tell what was read so far, and that the files are still the checked ones."""

@@ -1,12 +1,14 @@
 """What is digested is what is handed on, and only of the files that were checked."""
 
+import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from rlfleet_contract.tensors import Digest, FileStamp, Tensor, tensor_hash
 from rlfleet_engine.tensors import ChangedError, Reader
-from tests.fakes.checkpoints import SHAPES, tensor_bytes, write_version
+from tests.fakes.checkpoints import SHAPES, tensor_bytes, write_file, write_version
 from tests.fakes.memory import digest_of
 
 
@@ -97,6 +99,32 @@ def test_what_was_not_asked_for_is_not_counted(tmp_path: Path) -> None:
             break
 
         assert reader.installed().tensors == 1
+
+
+def peak_of(directory: Path, ahead_bytes: int) -> int:
+    """Read a version tensor by tensor; return the most bytes that were in memory at once."""
+    found = stamps(directory)
+    tracemalloc.start()
+    try:
+        with Reader(str(directory), found, ahead_bytes) as reader:
+            for _tensor, _data in reader:
+                # A consumer that is slow: whatever may be read ahead is read by now.
+                time.sleep(0.005)
+                del _data
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_read_ahead_is_bounded_by_bytes(tmp_path: Path) -> None:
+    large = 2_000_000
+    shapes = {f"experts.{place}": (large // 2,) for place in range(6)}
+    directory = tmp_path / "v1"
+    directory.mkdir()
+    write_file(directory / "model.safetensors", shapes, 1)
+
+    assert peak_of(directory, ahead_bytes=large // 2) < 1.5 * large
+    assert peak_of(directory, ahead_bytes=2 * large) > 2.5 * large
 
 
 def test_a_missing_file_leaves_nothing_open(tmp_path: Path) -> None:
