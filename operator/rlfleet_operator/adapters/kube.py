@@ -99,9 +99,22 @@ class Kube:
         """GET an object or a list."""
         return await self._call("GET", path, query=query)
 
-    async def create(self, path: str, body: Json) -> Json:
+    async def pages(self, path: str, **query: str) -> AsyncIterator[Json]:
+        """Yield the pages of a list; each has items and metadata, or Unreachable is raised."""
+        while True:
+            page = await self.get(path, **query)
+            if not isinstance(page.get("items"), list) or not isinstance(
+                page.get("metadata"), dict
+            ):
+                raise Unreachable(f"GET {path}: expected a list, got {page.get('kind')!r:.100}")
+            yield page
+            if not page["metadata"].get("continue"):
+                return
+            query["continue"] = page["metadata"]["continue"]
+
+    async def create(self, path: str, body: Json, **query: str) -> Json:
         """POST an object; Conflict when its name is taken."""
-        return await self._call("POST", path, body=body)
+        return await self._call("POST", path, query=query, body=body)
 
     async def patch(self, path: str, body: Json, content_type: str = MERGE_PATCH) -> Json:
         """Patch an object; Conflict when the body's resourceVersion or uid is not its own."""
@@ -133,10 +146,7 @@ class Kube:
         try:
             await _raise_for(response)
             async for line in _lines(response, silence_s):
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise _watch_error(event["object"])
-                yield event["type"], event["object"]
+                yield _event(line)
         finally:
             _hang_up(response)
 
@@ -152,7 +162,7 @@ class Kube:
         response = await self._open(method, path, query, body, content_type, _CALL_TIMEOUT_S)
         try:
             await _raise_for(response)
-            return json.loads(await response.read())  # type: ignore[no-any-return]
+            return _object(await response.read(), f"{method} {path}")
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
         finally:
@@ -212,6 +222,31 @@ async def _lines(response: aiohttp.ClientResponse, silence_s: float) -> AsyncIte
                 yield line
 
 
+def _object(body: bytes, what: str) -> Json:
+    """Parse a body; Unreachable when it is no object, such as the page of a proxy in between."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        text = body[:100].decode(errors="replace")
+        raise Unreachable(f"{what}: expected a JSON object, got {text!r}")
+    return found
+
+
+def _event(line: bytes) -> tuple[str, Json]:
+    """Parse one line of a watch; raises what an ERROR in it means."""
+    event = _object(line, "watch")
+    kind, found = event.get("type"), event.get("object")
+    if not isinstance(kind, str) or not isinstance(found, dict):
+        raise Unreachable(f"watch: expected type and object, got {line[:100]!r}")
+    if kind == "ERROR":
+        raise _watch_error(found)
+    if not isinstance(found.get("metadata"), dict):
+        raise Unreachable(f"watch: {kind} of an object without metadata")
+    return kind, found
+
+
 def _watch_error(status: Json) -> Exception:
     if _ERRORS.get(status.get("code", 0)) is WatchEnded:
         return WatchEnded()
@@ -230,12 +265,16 @@ _ERRORS: dict[int, type[OperatorError] | type[WatchEnded]] = {
 async def _raise_for(response: aiohttp.ClientResponse) -> None:
     if response.ok:
         return
-    text = (await response.text())[:4096]
     try:
-        message = json.loads(text).get("message", text)
+        text = (await response.read()).decode(errors="replace")
+    except (aiohttp.ClientError, TimeoutError):
+        # The status says what it is; only the words are lost.
+        text = response.reason or ""
+    try:
+        message = str(json.loads(text).get("message", text))
     except (ValueError, AttributeError):
         message = text
-    raise _error_for(response.status)(f"{response.status} {response.method}: {message}")
+    raise _error_for(response.status)(f"{response.status} {response.method}: {message:.4096}")
 
 
 def _error_for(status: int) -> type[OperatorError] | type[WatchEnded]:
@@ -244,11 +283,17 @@ def _error_for(status: int) -> type[OperatorError] | type[WatchEnded]:
 
 
 def is_newer(raw: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
-    """Tell whether this is a later state of the object, or of its successor of the same name."""
-    one, other = raw["metadata"], than["metadata"]
-    # etcd's revision, which the API server hands through.
-    is_later = int(one["resourceVersion"]) > int(other["resourceVersion"])
-    return bool(one["uid"] != other["uid"]) or is_later
+    """Tell whether this is a later state of the object, or of its successor of the same name.
+
+    The resourceVersion is etcd's revision, which counts for all objects of a kind: it orders an
+    object and its successor, too.
+    """
+    return revision_of(raw) > revision_of(than)
+
+
+def revision_of(raw: Mapping[str, Any]) -> int:
+    """Return at which revision of the API server's store an object, or a list of them, stood so."""
+    return int(raw["metadata"]["resourceVersion"])
 
 
 def core_path(namespace: str, kind: str, name: str = "") -> str:

@@ -98,21 +98,17 @@ class Pods:
 
     async def _list(self, path: str) -> str:
         found: Records = {}
-        page: Json = {"metadata": {"continue": ""}}
-        query = {"labelSelector": FLEET_LABEL, "limit": _PAGE}
-        while True:
-            page = await self._kube.get(path, **query)
+        version = ""
+        async for page in self._kube.pages(path, labelSelector=FLEET_LABEL, limit=_PAGE):
             for raw in page["items"]:
                 _note(found, raw)
-            if not page["metadata"].get("continue"):
-                break
-            query["continue"] = page["metadata"]["continue"]
+            version = page["metadata"]["resourceVersion"]
         before = self._records.get(path, {})
         self._records[path] = found
         for key in before.keys() | found.keys():
             self._on_change(key)
         self._count_in(path)
-        return str(page["metadata"]["resourceVersion"])
+        return version
 
     async def _watch(self, path: str, version: str) -> str:
         records = self._records[path]

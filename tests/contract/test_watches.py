@@ -1,0 +1,87 @@
+"""What follows the API server's objects outlives whatever answers in its place."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from kubernetes.aio import client
+
+from rlfleet_operator.adapters.kube import Kube
+from rlfleet_operator.adapters.pods import Pods
+from rlfleet_operator.errors import OperatorError, Unreachable
+
+_LIST = b'{"metadata":{"resourceVersion":"5"},"items":[]}'
+_OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+
+
+def _whole(body: bytes) -> bytes:
+    return _OK % (len(body), body)
+
+
+@asynccontextmanager
+async def _answering(listed: bytes, watched: bytes) -> AsyncIterator[tuple[Kube, list[bytes]]]:
+    """Serve these bytes, hang up after each; enter with a connection and what was asked."""
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        asked.append(head.split(b" ")[1])
+        writer.write(watched if b"watch=1" in head else listed)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    settings = client.Configuration()
+    settings.host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    kube = Kube(client.ApiClient(settings))
+    try:
+        yield kube, asked
+    finally:
+        await kube.close()
+        server.close()
+
+
+_BROKEN = b'HTTP/1.1 500 Internal\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"'
+_PAGE = b"<html>maintenance</html>"
+
+
+@pytest.mark.parametrize(
+    ("listed", "watched"),
+    [
+        (_whole(_LIST), _BROKEN),
+        (_whole(_LIST), _whole(_PAGE + b"\n")),
+        (_whole(_LIST), _whole(b"[]\n")),
+        (_whole(_LIST), _whole(b'{"type":"ADDED"}\n')),
+        (_whole(_LIST), _whole(b'{"type":"ADDED","object":{}}\n')),
+        (_BROKEN, b""),
+        (_whole(_PAGE), b""),
+        (_whole(b"[]"), b""),
+        (_whole(b'{"kind":"Status"}'), b""),
+    ],
+)
+async def test_the_watch_of_pods_goes_on_whatever_answers(
+    listed: bytes, watched: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlfleet_operator.adapters.pods._PAUSE_S", 0.01)
+    async with _answering(listed, watched) as (kube, asked):
+        running = asyncio.create_task(Pods(kube, (), lambda _key: None, 5).run())
+        async with asyncio.timeout(5):
+            while not running.done() and sum(b"watch=1" not in path for path in asked) < 2:
+                await asyncio.sleep(0.01)
+        assert not running.done(), running.exception()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("listed", [_whole(_PAGE), _whole(b"7"), _whole(b"")])
+async def test_an_answer_that_is_no_object_is_silence(listed: bytes) -> None:
+    async with _answering(listed, b"") as (kube, _):
+        with pytest.raises(Unreachable, match="expected a JSON object"):
+            await kube.get("/api/v1/pods")
+
+
+async def test_an_error_whose_body_breaks_off_keeps_its_status() -> None:
+    async with _answering(_BROKEN, b"") as (kube, _):
+        with pytest.raises(OperatorError, match="500 GET"):
+            await kube.get("/api/v1/pods")
