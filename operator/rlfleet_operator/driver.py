@@ -66,8 +66,10 @@ class Driver:
     def __init__(self, key: FleetKey, raw: Mapping[str, Any], services: Services) -> None:
         """Begin with the object as it was delivered."""
         self.key = key
+        self.uid = str(raw["metadata"]["uid"])
         self._raw = raw
         self._services = services
+        metrics.begin(*key)
         self._wake = asyncio.Event()
         self._defaults = manifests.Defaults(services.settings.worker_image)
         self._upkeep = Upkeep(services.kube, services.term, lambda: fleet_from(self._raw))
@@ -112,7 +114,12 @@ class Driver:
         self._wake.set()
 
     def deliver(self, raw: Mapping[str, Any]) -> None:
-        """Take a newer state of the object; one that is older than our own write is left."""
+        """Take a newer state of the object; one that is older than our own write is left.
+
+        Raises Missing when another fleet has its name by now.
+        """
+        if raw["metadata"]["uid"] != self.uid:
+            raise Missing(f"fleet {self.key[1]} is gone; another has its name")
         if is_newer(raw, self._raw):
             self._raw = raw
             self.wake()
@@ -260,6 +267,7 @@ class Driver:
     async def _publish(self, world: World, status: FleetStatus, raw: Mapping[str, Any]) -> float:
         """Write the status if it says something new; return the seconds until it may be written."""
         fleet = world.fleet
+        metrics.count_workers(fleet, world.workers)
         if status == fleet.status:
             self._failing_since = None
             return INTERVAL_S

@@ -32,7 +32,8 @@ class Access:
         self._read, self._kept_s = read, kept_s
         self._tokens: dict[str, tuple[str, float]] = {}
         """Token, and until when it counts, by the fleet's UID."""
-        self._reading = asyncio.Lock()
+        self._reading: dict[str, asyncio.Task[str]] = {}
+        """The reads under way, by the fleet's UID: one fleet's slow read keeps no other waiting."""
 
     async def demand(self, fleet: Json | None, authorization: str | None) -> str:
         """Return the fleet's token if the caller has it; raises Refusal for any other.
@@ -50,18 +51,28 @@ class Access:
 
     async def _token(self, fleet: Json) -> str:
         uid = fleet["metadata"]["uid"]
-        # One after the other: who comes meanwhile finds what the first has read.
-        async with self._reading:
-            token, until = self._tokens.get(uid, ("", 0.0))
-            if time.monotonic() < until:
-                return token
-            try:
-                token = await self._read(fleet)
-            except Refused:
-                token = ""
-            kept_s = self._kept_s if token else _ABSENT_S
-            self._tokens[uid] = token, time.monotonic() + kept_s
+        token, until = self._tokens.get(uid, ("", 0.0))
+        if time.monotonic() < until:
             return token
+        reading = self._reading.get(uid)
+        if reading is None:
+            self._reading[uid] = reading = asyncio.create_task(self._read_once(fleet, uid))
+        # Others may wait for the same read: a client that goes away must not end it.
+        return await asyncio.shield(reading)
+
+    async def _read_once(self, fleet: Json, uid: str) -> str:
+        try:
+            token = await self._read(fleet)
+        except Refused:
+            token = ""
+        finally:
+            del self._reading[uid]
+        kept_s = self._kept_s if token else _ABSENT_S
+        now = time.monotonic()
+        # Those of fleets that are gone go with the others that ran out.
+        self._tokens = {u: known for u, known in self._tokens.items() if now < known[1]}
+        self._tokens[uid] = token, now + kept_s
+        return token
 
 
 def _digest(token: str) -> bytes:

@@ -15,7 +15,16 @@ from dataclasses import replace
 from typing import Any
 
 from rlfleet_operator.adapters import metrics
-from rlfleet_operator.adapters.kube import Credentials, Json, Kube, fleets_path, is_newer
+from rlfleet_operator.adapters.kube import (
+    METADATA_ONLY,
+    Credentials,
+    Json,
+    Kube,
+    WatchEnded,
+    fleets_path,
+    is_newer,
+    revision_of,
+)
 from rlfleet_operator.adapters.lease import Election, LeaseElection, Term, Unopposed
 from rlfleet_operator.adapters.pods import REFUSALS, FleetKey, Pods
 from rlfleet_operator.core import setback
@@ -28,6 +37,11 @@ from rlfleet_operator.settings import Settings
 
 _log = logging.getLogger(__name__)
 _BEAT_S = 1.0
+_SWEEP_S = 60.0
+"""How often it is looked whether each fleet is still there: a deletion in a gap of kopf's watch
+is told by nobody."""
+_REMEMBERED = 10_000
+"""Of how many fleets it is known at once that they are gone."""
 
 
 class Fleets:
@@ -37,6 +51,8 @@ class Fleets:
         """Begin with none; ``open`` connects."""
         self._settings, self._health = settings, health
         self._raws: dict[FleetKey, Json] = {}
+        self._gone: dict[FleetKey, int] = {}
+        """At which revision a fleet was found to be gone: what is older comes late."""
         self._awaited: dict[FleetKey, asyncio.Event] = {}
         """Set, and forgotten, when there is something new of a fleet."""
         self._drivers: dict[FleetKey, tuple[Driver, asyncio.Task[None]]] = {}
@@ -70,6 +86,7 @@ class Fleets:
         limit = asyncio.Semaphore(self._settings.sidecar_concurrency)
         services = Services(kube, pods, self._settings, limit, Term())
         self._tasks.append(asyncio.create_task(self._lead(services)))
+        self._tasks.append(asyncio.create_task(self._keep_sweeping()))
 
     async def credentials(self) -> Credentials:
         """Return what kopf may connect with."""
@@ -129,59 +146,104 @@ class Fleets:
         awaited = self._awaited.pop(key, None)
         if awaited is not None:
             awaited.set()
-        if kind == "DELETED":
-            self._forget(key)
+        if revision_of(raw) <= self._gone.get(key, 0):
             return
         known = self._raws.get(key)
-        if known is None or is_newer(raw, known):
-            self._raws[key] = raw
-        if known is not None and _generation(self._raws[key]) != _generation(known):
+        if kind == "DELETED":
+            if known is None or not is_newer(known, raw):
+                self._forget(key, revision_of(raw))
+            return
+        if known is not None and not is_newer(raw, known):
+            return
+        self._raws[key] = raw
+        if known is not None and _asked(raw) != _asked(known):
             # What failed with the spec before may go well with this one.
             self._setbacks.pop(key, None)
         self._drive(key)
 
-    def _forget(self, key: FleetKey) -> None:
+    def _forget(self, key: FleetKey, revision: int) -> None:
         self._raws.pop(key, None)
         self._setbacks.pop(key, None)
+        self._gone[key] = revision
+        if len(self._gone) > _REMEMBERED:
+            del self._gone[next(iter(self._gone))]
         metrics.forget(*key)
         known = self._drivers.pop(key, None)
         if known is not None:
             known[1].cancel()
 
+    async def _keep_sweeping(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            for namespace in self._settings.namespaces or ("",):
+                with contextlib.suppress(OperatorError, WatchEnded):
+                    await self.sweep(namespace)
+
+    async def sweep(self, namespace: str) -> None:
+        """Forget the fleets of a namespace, of all if it is empty, that are there no more."""
+        found, revision = set[str](), 0
+        path = fleets_path(namespace)
+        async for page in self.kube.pages(path, accept=METADATA_ONLY, limit="500"):
+            found |= {item["metadata"]["uid"] for item in page["items"]}
+            revision = revision_of(page)
+        for key, raw in list(self._raws.items()):
+            is_of_it = not namespace or key[0] == namespace
+            is_there = raw["metadata"]["uid"] in found or revision_of(raw) > revision
+            if is_of_it and not is_there:
+                about = {"namespace": key[0], "fleet": key[1]}
+                _log.info("a fleet was deleted while it was not watched", extra=about)
+                self._forget(key, revision)
+
     def _drive(self, key: FleetKey) -> None:
         """Hand a fleet's newest state to its driver, if this process leads."""
         if self._leading is None:
             return
-        known = self._drivers.get(key)
-        if known is not None and not known[1].done():
+        known, uid = self._drivers.get(key), self._raws[key]["metadata"]["uid"]
+        before: asyncio.Task[None] | None = None
+        if known is not None and known[0].uid != uid:
+            # Nothing that was known of the one before is true of its successor.
+            before = known[1]
+            before.cancel()
+            metrics.forget(*key)
+        elif known is not None and not known[1].done():
             known[0].deliver(self._raws[key])
             return
-        if known is not None and _defect_of(known[1]) is not None:
+        elif known is not None and _defect_of(known[1]) is not None:
             return  # Its failure is dealt with first.
         pausing = self._setbacks.get(key)
         if pausing is not None and time.monotonic() < pausing.over_at:
             return
         driver = Driver(key, self._raws[key], self._leading)
-        self._drivers[key] = (driver, asyncio.create_task(driver.run()))
+        self._drivers[key] = (driver, asyncio.create_task(_driven(driver, before)))
 
     async def _lead(self, services: Services) -> None:
         """Win, drive all fleets until the term is over, end all drivers, begin again."""
         while True:
             term = await self._election.win()
             kube = services.kube.under(term.demand)
-            self._leading = replace(services, kube=kube, term=term)
             metrics.LEADER.set(1)
             try:
-                for key in self._raws:
-                    self._drive(key)
+                self.drive_under(replace(services, kube=kube, term=term))
                 await self._election.hold(term)
             finally:
                 term.end()
-                self._leading = None
                 metrics.LEADER.set(0)
-                await self._end_drivers()
+                await self.end_drivers()
 
-    async def _end_drivers(self) -> None:
+    def drive_under(self, services: Services) -> None:
+        """Drive all fleets with these services until ``end_drivers``."""
+        self._leading = services
+        for key in self._raws:
+            self._drive(key)
+
+    def driver_of(self, key: FleetKey) -> Driver | None:
+        """Return what drives a fleet; None while nothing does."""
+        known = self._drivers.get(key)
+        return None if known is None or known[1].done() else known[0]
+
+    async def end_drivers(self) -> None:
+        """End every driver, and begin none."""
+        self._leading = None
         tasks = [task for _, task in self._drivers.values()]
         self._drivers.clear()
         for task in tasks:
@@ -225,8 +287,16 @@ def _defect_of(task: asyncio.Task[Any]) -> BaseException | None:
     return task.exception() if task.done() and not task.cancelled() else None
 
 
-def _generation(raw: Json) -> int:
-    return int(raw["metadata"]["generation"])
+async def _driven(driver: Driver, before: asyncio.Task[None] | None) -> None:
+    """Run a driver once the one before it has ended."""
+    if before is not None:
+        await asyncio.wait({before})
+    await driver.run()
+
+
+def _asked(raw: Json) -> tuple[str, int]:
+    """Return what changes when somebody writes the spec, or makes the fleet again."""
+    return raw["metadata"]["uid"], int(raw["metadata"]["generation"])
 
 
 async def _election(settings: Settings) -> Election:

@@ -1,6 +1,8 @@
 """What stands around a fleet, when the API server does not do what is asked."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -38,7 +40,7 @@ async def kube(api: FakeApi) -> AsyncIterator[Kube]:
 @pytest.fixture
 def kept(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> Upkeep:
     """An upkeep that is done in every look."""
-    for name in ("_SOON_S", "_LATER_S", "INTERVAL_S"):
+    for name in ("_SOON_S", "_LATER_S", "_RENEW_S", "INTERVAL_S"):
         monkeypatch.setattr(upkeep, name, 0.0)
     return Upkeep(kube, Term(), lambda: FLEET)
 
@@ -60,6 +62,45 @@ async def test_all_is_made_and_the_token_known(kept: Upkeep, api: FakeApi, kube:
         SECRET,
     }
     assert await kept.token() == await execute.known_token(kube, FLEET)
+
+
+async def test_workers_that_refuse_the_token_have_it_read_once(kube: Kube, api: FakeApi) -> None:
+    """After a rotation each answer is Unauthorized until the kubelet has mounted the new one."""
+    kept = Upkeep(kube, Term(), lambda: FLEET)
+    await kept.look(FLEET)
+    api.asked.clear()
+
+    tokens = await asyncio.gather(*(kept.renew() for _ in range(50)))
+
+    assert api.asked == [f"GET {SECRET}"]
+    assert set(tokens) == {await kept.token()}
+
+
+async def test_a_token_counts_on_while_it_cannot_be_read_again(kept: Upkeep, api: FakeApi) -> None:
+    await kept.look(FLEET)
+    token, api.error = await kept.token(), 503
+
+    with pytest.raises(Retryable):
+        await kept.renew()
+
+    assert await kept.token() == token
+
+
+async def test_a_fleet_that_was_made_again_is_looked_after_at_once(
+    kube: Kube, api: FakeApi
+) -> None:
+    """Its generation is 1, as that of the one before was."""
+    kept, again = Upkeep(kube, Term(), lambda: FLEET), replace(FLEET, uid="f-2")
+    await kept.look(FLEET)
+    before = await kept.token()
+    api.objects.clear()
+
+    await kept.look(again)
+
+    assert await kept.token() != before
+    owners = [o["metadata"]["ownerReferences"][0]["uid"] for o in api.objects.values()]
+    assert set(owners) == {"f-2"}
+    assert len(owners) == 4
 
 
 @pytest.mark.parametrize("error", [429, 500, 503])

@@ -20,14 +20,18 @@ def _whole(body: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def _answering(listed: bytes, watched: bytes) -> AsyncIterator[tuple[Kube, list[bytes]]]:
-    """Serve these bytes, hang up after each; enter with a connection and what was asked."""
-    asked: list[bytes] = []
+async def _answering(listed: bytes, watched: bytes) -> AsyncIterator[tuple[Kube, asyncio.Event]]:
+    """Serve these bytes, hang up after each; enter with a connection and what a list sets again."""
+    lists, listed_again = 0, asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal lists
         head = await reader.readuntil(b"\r\n\r\n")
-        asked.append(head.split(b" ")[1])
-        writer.write(watched if b"watch=1" in head else listed)
+        is_watch = b"watch=1" in head
+        writer.write(watched if is_watch else listed)
+        lists += not is_watch
+        if lists > 1:
+            listed_again.set()
         await writer.drain()
         writer.close()
 
@@ -36,13 +40,15 @@ async def _answering(listed: bytes, watched: bytes) -> AsyncIterator[tuple[Kube,
     settings.host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     kube = Kube(client.ApiClient(settings))
     try:
-        yield kube, asked
+        yield kube, listed_again
     finally:
         await kube.close()
         server.close()
 
 
-_BROKEN = b'HTTP/1.1 500 Internal\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"'
+_BROKEN = (
+    b'HTTP/1.1 500 Internal\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"'
+)
 _PAGE = b"<html>maintenance</html>"
 
 
@@ -64,14 +70,15 @@ async def test_the_watch_of_pods_goes_on_whatever_answers(
     listed: bytes, watched: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlfleet_operator.adapters.pods._PAUSE_S", 0.01)
-    async with _answering(listed, watched) as (kube, asked):
+    async with _answering(listed, watched) as (kube, listed_again):
         running = asyncio.create_task(Pods(kube, (), lambda _key: None, 5).run())
-        async with asyncio.timeout(5):
-            while not running.done() and sum(b"watch=1" not in path for path in asked) < 2:
-                await asyncio.sleep(0.01)
+        again = asyncio.create_task(listed_again.wait())
+        await asyncio.wait({running, again}, timeout=5, return_when=asyncio.FIRST_COMPLETED)
         assert not running.done(), running.exception()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        assert listed_again.is_set()
+        for task in (running, again):
+            task.cancel()
+        await asyncio.gather(running, again, return_exceptions=True)
 
 
 @pytest.mark.parametrize("listed", [_whole(_PAGE), _whole(b"7"), _whole(b"")])

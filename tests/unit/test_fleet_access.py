@@ -1,5 +1,6 @@
 """Who may speak for a fleet at its address."""
 
+import asyncio
 from base64 import b64encode
 from typing import Any
 
@@ -113,6 +114,44 @@ async def test_a_token_that_is_replaced_counts_after_a_while() -> None:
     assert await access.demand(FLEET, "Bearer new") == "new"
     with pytest.raises(Refusal):
         await access.demand(FLEET, "Bearer old")
+
+
+async def test_a_slow_secret_keeps_no_other_fleet_waiting() -> None:
+    answered = asyncio.Event()
+
+    async def read(fleet: dict[str, Any]) -> str:
+        if fleet is ANOTHER:
+            await answered.wait()
+        return "right"
+
+    access = Access(read)
+    slow = [asyncio.create_task(access.demand(ANOTHER, "Bearer right")) for _ in range(3)]
+    await asyncio.sleep(0)
+
+    async with asyncio.timeout(1):
+        # Read now, and known from before.
+        assert await access.demand(FLEET, "Bearer right") == "right"
+        assert await access.demand(FLEET, "Bearer right") == "right"
+    answered.set()
+    assert await asyncio.gather(*slow) == ["right"] * 3
+
+
+async def test_a_client_that_goes_away_ends_the_read_of_nobody_else() -> None:
+    answered, secrets = asyncio.Event(), Secrets(f_1="right")
+
+    async def read(fleet: dict[str, Any]) -> str:
+        await answered.wait()
+        return await secrets.read(fleet)
+
+    access = Access(read)
+    first, second = (asyncio.create_task(access.demand(FLEET, "Bearer right")) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    answered.set()
+
+    assert await second == "right"
+    assert secrets.asked == 1
 
 
 async def test_who_cannot_ask_says_so() -> None:

@@ -6,7 +6,19 @@ import pytest
 from prometheus_client import REGISTRY
 
 from rlfleet_operator.adapters import metrics
-from tests import fleets
+from tests import fleets, workers
+
+
+def series(**labels: str) -> dict[str, float]:
+    """Return all that is counted of a fleet, by name and what tells its series apart."""
+    told = {}
+    for family in REGISTRY.collect():
+        for sample in family.samples:
+            if labels.items() <= sample.labels.items() and not sample.name.endswith("_created"):
+                rest = "/".join(v for k, v in sample.labels.items() if k not in labels)
+                told[f"{sample.name} {rest}".strip()] = sample.value
+    return told
+
 
 AT = "2026-01-01T00:00:00Z"
 
@@ -40,3 +52,24 @@ def test_each_rollout_that_ended_is_counted_once(
     metrics.count_status(fleets.fleet(status=before), fleets.fleet(status=after).status)
 
     assert ended("Completed") - counted == more
+
+
+def test_the_counters_of_a_fleet_begin_at_0_and_end_with_it() -> None:
+    """A counter that appears at 1 is no increase: no alert would see the first failure."""
+    metrics.begin("rl", "fresh")
+    begun = series(namespace="rl", fleet="fresh")
+
+    assert begun["rlfleet_rollouts_total Failed"] == 0
+    assert begun["rlfleet_driver_failures_total"] == 0
+    assert set(begun.values()) == {0}
+    metrics.forget("rl", "fresh")
+    assert series(namespace="rl", fleet="fresh") == {}
+
+
+def test_workers_are_counted_though_status_lists_few() -> None:
+    seen = workers.world(*(workers.worker(n) for n in range(5)), statusWorkerLimit=2)
+
+    metrics.count_workers(seen.fleet, seen.workers)
+
+    assert series(namespace="rl", fleet="qwen")["rlfleet_workers Serving"] == 5
+    metrics.forget("rl", "qwen")

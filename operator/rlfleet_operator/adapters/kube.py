@@ -33,6 +33,8 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 """Merges lists by key: the kubelet writes its own pod conditions beside ours."""
 _JSON = "application/json"
+METADATA_ONLY = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""Asks for a list of objects without what is in them."""
 _CALL_TIMEOUT_S = 20.0
 _WATCH_TIMEOUT_S = 300
 
@@ -99,10 +101,10 @@ class Kube:
         """GET an object or a list."""
         return await self._call("GET", path, query=query)
 
-    async def pages(self, path: str, **query: str) -> AsyncIterator[Json]:
+    async def pages(self, path: str, *, accept: str = _JSON, **query: str) -> AsyncIterator[Json]:
         """Yield the pages of a list; each has items and metadata, or Unreachable is raised."""
         while True:
-            page = await self.get(path, **query)
+            page = await self._call("GET", path, query=query, accept=accept)
             if not isinstance(page.get("items"), list) or not isinstance(
                 page.get("metadata"), dict
             ):
@@ -142,7 +144,8 @@ class Kube:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_TIMEOUT_S),
         }
-        response = await self._open("GET", path, query, None, _JSON, _WATCH_TIMEOUT_S + 30.0)
+        headers = {"Accept": _JSON}
+        response = await self._open("GET", path, query, None, headers, _WATCH_TIMEOUT_S + 30.0)
         try:
             await _raise_for(response)
             async for line in _lines(response, silence_s):
@@ -158,8 +161,10 @@ class Kube:
         query: Mapping[str, str] | None = None,
         body: Json | None = None,
         content_type: str = _JSON,
+        accept: str = _JSON,
     ) -> Json:
-        response = await self._open(method, path, query, body, content_type, _CALL_TIMEOUT_S)
+        headers = {"Content-Type": content_type, "Accept": accept}
+        response = await self._open(method, path, query, body, headers, _CALL_TIMEOUT_S)
         try:
             await _raise_for(response)
             return _object(await response.read(), f"{method} {path}")
@@ -174,10 +179,9 @@ class Kube:
         path: str,
         query: Mapping[str, str] | None,
         body: Json | None,
-        content_type: str,
+        headers: dict[str, str],
         timeout_s: float,
     ) -> aiohttp.ClientResponse:
-        headers = {"Content-Type": content_type, "Accept": _JSON}
         await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = self._api.configuration.host + path + ("?" + urlencode(query) if query else "")
         if method != "GET":

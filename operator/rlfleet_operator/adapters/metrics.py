@@ -5,13 +5,15 @@ A thread, so that a loop that hangs is seen: /healthz tells the age of its last 
 
 import threading
 import time
+from collections import Counter as Counts
+from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
 
 from rlfleet_operator.core.rollout import ENDED
-from rlfleet_operator.core.worker import Phase
-from rlfleet_operator.core.world import Fleet
+from rlfleet_operator.core.worker import Phase, phase_of
+from rlfleet_operator.core.world import Fleet, Worker
 from rlfleet_operator.resource_status import FleetStatus
 
 API_REQUESTS = Counter("rlfleet_api_requests", "Requests to the Kubernetes API.", ["method"])
@@ -29,7 +31,7 @@ STALE_EPOCHS = Counter(
 ROLLOUTS = Counter("rlfleet_rollouts", "Rollouts that ended.", ["namespace", "fleet", "result"])
 WORKERS = Gauge(
     "rlfleet_workers",
-    "Workers by phase, of those that status lists.",
+    "Workers by phase.",
     ["namespace", "fleet", "phase"],
 )
 DRIVER_FAILURES = Counter(
@@ -43,13 +45,25 @@ RECONCILE = Histogram("rlfleet_reconcile_seconds", "One pass over a fleet, witho
 _STALE_S = 30.0
 
 
+def begin(namespace: str, fleet: str) -> None:
+    """Begin the counters of a fleet at 0: the first rollout that fails must be an increase."""
+    for result in sorted(ENDED):
+        ROLLOUTS.labels(namespace, fleet, result)
+    for counter in (STATUS_WRITES, DRIVER_FAILURES):
+        counter.labels(namespace, fleet)
+
+
+def count_workers(fleet: Fleet, workers: Iterable[Worker]) -> None:
+    """Show how many workers are in each phase."""
+    found = Counts(phase_of(worker) for worker in workers)
+    for phase in Phase:
+        WORKERS.labels(fleet.namespace, fleet.name, phase).set(found[phase])
+
+
 def count_status(fleet: Fleet, status: FleetStatus) -> None:
     """Count one write of a status, and what it says."""
     about = {"namespace": fleet.namespace, "fleet": fleet.name}
     STATUS_WRITES.labels(**about).inc()
-    for phase in Phase:
-        count = sum(worker.phase == phase for worker in status.workers)
-        WORKERS.labels(**about, phase=phase).set(count)
     old, new = fleet.status.rollout, status.rollout
     # By its id too: one that has nothing to do ends in the write that records it.
     is_told = old and new and (old.id, old.phase) == (new.id, new.phase)
@@ -58,9 +72,10 @@ def count_status(fleet: Fleet, status: FleetStatus) -> None:
 
 
 def forget(namespace: str, fleet: str) -> None:
-    """Tell no more of a fleet that is gone how it stands."""
-    for phase in Phase:
-        WORKERS.remove(namespace, fleet, phase)
+    """Remove every series of a fleet that is gone."""
+    about = {"namespace": namespace, "fleet": fleet}
+    for series in (STATUS_WRITES, ROLLOUTS, WORKERS, DRIVER_FAILURES):
+        series.remove_by_labels(about)
 
 
 class Health:

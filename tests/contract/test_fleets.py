@@ -1,0 +1,142 @@
+"""The fleets of a process: which states are taken, and what becomes of those that go."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from rlfleet_operator.adapters import metrics
+from rlfleet_operator.adapters.kube import Json, Kube, fleets_path
+from rlfleet_operator.adapters.lease import Term
+from rlfleet_operator.adapters.pods import Pods
+from rlfleet_operator.driver import Driver
+from rlfleet_operator.errors import Missing
+from rlfleet_operator.fleets import Fleets
+from rlfleet_operator.services import Services
+from rlfleet_operator.settings import Settings
+from tests.fakes.kube import FakeApi, serving
+
+KEY = ("rl", "qwen")
+SETTINGS = Settings(worker_image="worker:1")
+
+
+def fleet(uid: str, revision: int, name: str = "qwen", **metadata: Any) -> Json:
+    """Return a fleet as the API server tells it."""
+    about = {"namespace": "rl", "name": name, "uid": uid, "generation": 1}
+    spec = {"model": {"name": "m", "path": "/m"}, "weights": {"path": "/w/{version}"}}
+    return {"metadata": {**about, "resourceVersion": str(revision), **metadata}, "spec": spec}
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+@pytest.fixture
+async def kube(api: FakeApi) -> AsyncIterator[Kube]:
+    async with serving(api) as kube:
+        yield kube
+
+
+@pytest.fixture
+def fleets(kube: Kube) -> Fleets:
+    """The fleets of a process that stands by."""
+    made = Fleets(SETTINGS, metrics.Health())
+    made.kube = kube
+    return made
+
+
+def services(kube: Kube) -> Services:
+    pods = Pods(kube, (), lambda _key: None, 5)
+    return Services(kube, pods, SETTINGS, asyncio.Semaphore(8), Term())
+
+
+def uid_of(fleets: Fleets) -> str | None:
+    known = fleets.known(KEY)
+    return known["metadata"]["uid"] if known else None
+
+
+@pytest.mark.parametrize(
+    ("told", "left"),
+    [
+        ([("ADDED", fleet("a", 5)), ("DELETED", fleet("a", 7))], None),
+        ([("ADDED", fleet("a", 5)), ("DELETED", fleet("a", 7)), (None, fleet("a", 6))], None),
+        ([("ADDED", fleet("a", 5)), ("DELETED", fleet("a", 7)), ("ADDED", fleet("b", 9))], "b"),
+        ([("ADDED", fleet("b", 9)), (None, fleet("a", 6))], "b"),
+        ([("ADDED", fleet("b", 9)), ("DELETED", fleet("a", 7))], "b"),
+        ([("ADDED", fleet("a", 5)), (None, fleet("b", 9))], "b"),
+        ([("DELETED", fleet("a", 7)), (None, fleet("a", 7))], None),
+    ],
+    ids=[
+        "deleted",
+        "told late, after it was deleted",
+        "made again",
+        "its predecessor told late",
+        "its predecessor's end told late",
+        "made again in a gap",
+        "an answer to a write that crossed its end",
+    ],
+)
+def test_what_comes_late_brings_no_fleet_back(
+    fleets: Fleets, told: list[tuple[str | None, Json]], left: str | None
+) -> None:
+    for kind, raw in told:
+        fleets.deliver(kind, raw)
+
+    assert uid_of(fleets) == left
+
+
+async def test_a_sweep_forgets_what_is_there_no_more_with_its_metrics(
+    fleets: Fleets, api: FakeApi
+) -> None:
+    for name, uid, revision in (("qwen", "a", 5), ("new", "n", 12), ("stays", "s", 6)):
+        fleets.deliver("ADDED", fleet(uid, revision, name))
+        metrics.begin("rl", name)
+    there = [{"metadata": {"uid": "s"}}, {"metadata": {"uid": "another"}}]
+    api.objects[fleets_path("")] = {"metadata": {"resourceVersion": "10"}, "items": there}
+
+    await fleets.sweep("")
+
+    assert fleets.known(KEY) is None
+    # Made after the list was.
+    assert fleets.known(("rl", "new")) is not None
+    assert fleets.known(("rl", "stays")) is not None
+    assert "qwen" not in {labels["fleet"] for labels in counted()}
+    fleets.deliver(None, fleet("a", 9))
+    assert fleets.known(KEY) is None
+
+
+def counted() -> list[dict[str, str]]:
+    return [s.labels for f in metrics.ROLLOUTS.collect() for s in f.samples]
+
+
+async def test_a_fleet_that_was_made_again_gets_a_driver_of_its_own(
+    fleets: Fleets, kube: Kube, api: FakeApi
+) -> None:
+    api.error = 500
+    fleets.deliver("ADDED", fleet("a", 5))
+    fleets.drive_under(services(kube))
+    first = fleets.driver_of(KEY)
+    await asyncio.sleep(0.05)
+    fleets.deliver(None, fleet("a", 6))
+    same = fleets.driver_of(KEY)
+
+    fleets.deliver(None, fleet("b", 9))
+    second = fleets.driver_of(KEY)
+    await asyncio.sleep(0.05)
+
+    assert first is not None
+    assert first is same
+    assert second is not None
+    assert second.uid == "b"
+    assert fleets.driver_of(KEY) is second
+    await fleets.end_drivers()
+    assert fleets.driver_of(KEY) is None
+
+
+async def test_a_driver_takes_no_other_fleet_for_its_own(kube: Kube) -> None:
+    driver = Driver(KEY, fleet("a", 5), services(kube))
+
+    with pytest.raises(Missing):
+        driver.deliver(fleet("b", 9))
