@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from rlfleet_contract.fence import Place
 from rlfleet_contract.models import Verb, WorkerReport
 from rlfleet_contract.problems import Code
+from rlfleet_contract.target import Target
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.worker import WorkerClient, url_of
 from rlfleet_operator.contact import PATIENCE_S, Contact
@@ -56,11 +57,17 @@ class Contacts:
         self._numbers = Numbers()
         self._by_name: dict[str, Contact] = {}
         self._restless: set[str] = set()
-        self._target: str | None = None
+        self._target: Target | None = None
 
-    async def follow(self, pods: Mapping[str, Pod], port: int, target: str | None = None) -> None:
+    async def follow(
+        self, pods: Mapping[str, Pod], port: int, target: Target | None = None
+    ) -> None:
         """Keep exactly one contact for every pod that has an address; tell them the target."""
-        self._target = target
+        if target != self._target:
+            # A trainer is rejected for it, or no more, from now on.
+            self._target = target
+            for contact in self._by_name.values():
+                contact.hurried.set()
         for name, contact in list(self._by_name.items()):
             pod = pods.get(name)
             if pod is None or (pod.uid, pod.address) != (contact.pod.uid, contact.pod.address):
@@ -162,10 +169,11 @@ class Contacts:
                 self._wake()
 
     async def _ask_with(self, contact: Contact, token: str) -> None:
-        over = contact.over
+        over, taken = contact.over, self._taken()
+        unasked = taken.epoch if taken is not None and self._target is None else None
         try:
             report = await contact.client.state(
-                token, self._sign(), self._target, None if contact.is_fenced else over
+                token, self._sign(), self._target, None if contact.is_fenced else over, unasked
             )
         except OperatorError as error:
             # Where a later question was answered meanwhile, this one is no news.

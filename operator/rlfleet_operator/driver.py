@@ -33,6 +33,7 @@ from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.preview import with_preview
 from rlfleet_operator.core.selection import hold_left_s
 from rlfleet_operator.core.status import abandoned, patch_of, status_of
+from rlfleet_operator.core.trainers import target_of
 from rlfleet_operator.core.waits import due_in_s
 from rlfleet_operator.core.world import Fleet, World, fleet_from, worker_name
 from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError
@@ -192,7 +193,7 @@ class Driver:
         await self._upkeep.look(fleet)
         pods = self._services.pods.owned(self.key, fleet.uid)
         self._is_asked = fleet.target is not None or fleet.pause_at(time.time()) is not None
-        await self._contacts.follow(pods, self._services.settings.admin_port, fleet.target)
+        await self._contacts.follow(pods, self._services.settings.admin_port, target_of(fleet, raw))
         if not self._is_acquainted():
             return self._acquainted_by - time.monotonic()
         world, step, status = self._decide(fleet, pods)

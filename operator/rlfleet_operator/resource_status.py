@@ -216,6 +216,24 @@ class TrainerPause(Model):
         return f"{self.operation}-flush-{self.flushes}"
 
 
+class TrainerRejected(Model):
+    """A trainer's call that a worker rejected because the fleet is asked for a version."""
+
+    worker: str
+    """The worker that rejected it."""
+    client: str
+    """The trainer's address and User-Agent, as the worker saw them."""
+    call: str
+    """Method and path."""
+    at: str
+    """When."""
+
+    @property
+    def at_epoch(self) -> float:
+        """``at`` in seconds since the epoch."""
+        return _epoch(self.at)
+
+
 class FleetStatus(Model):
     """What is; written by the operator alone."""
 
@@ -245,6 +263,11 @@ class FleetStatus(Model):
         default=None,
         description="Set while a trainer has paused the fleet at its address; no worker is resumed"
         " underneath.",
+    )
+    trainer_rejected: TrainerRejected | None = Field(
+        default=None,
+        description="The last trainer that a worker rejected: the fleet is asked for a version, and"
+        " the operator would undo the trainer's change. Gone when the fleet is asked for none.",
     )
     serving: str = Field(
         default="",

@@ -61,8 +61,13 @@ EPOCH_HEADER = "x-rlfleet-epoch"
 """With GET state: the epoch that the caller drives with. It is the heartbeat by which a
 driver keeps a pause from running out; one of an epoch that is over keeps nothing."""
 TARGET_HEADER = "x-rlfleet-target"
-"""With GET state and an epoch: the version that the fleet is asked for. A worker takes no
-weights from a trainer meanwhile."""
+"""With GET state and an epoch: the version that the fleet is asked for. A worker rejects a
+trainer's pause and weights while there is one."""
+OWNER_HEADER = "x-rlfleet-target-owner"
+"""With the target: what sets it, for the message of that rejection."""
+UNASKED_HEADER = "x-rlfleet-unasked"
+"""With GET state: the caller's epoch, and that the fleet is asked for no version. It is no
+heartbeat: a change that nothing leads still runs out."""
 OVER_HEADER = "x-rlfleet-over"
 """With GET state: EPOCH.SEQUENCE of the caller's last command that it has given up. That one
 and all before it are over: what has not arrived by then is refused, however late it comes."""

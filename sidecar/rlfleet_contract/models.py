@@ -20,6 +20,7 @@ from rlfleet_contract.fence import Fence
 from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.problems import Problem
 from rlfleet_contract.proof import Proof
+from rlfleet_contract.target import RejectedTrainer
 
 Version = Annotated[str, StringConstraints(pattern=VERSION_PATTERN)]
 Operation = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -258,6 +259,8 @@ class WorkerReport(Reply):
     """Why the last change failed; None after one that succeeded or a new boot."""
     last_change: Change | None = None
     adapters: list[AdapterReport] = Field(default_factory=list)
+    rejected_trainer: RejectedTrainer | None = None
+    """The last trainer's call that was rejected while the fleet is asked for a version."""
 
 
 class ReadBack(Reply):

@@ -5,20 +5,25 @@ An answer belongs to the command, not to the caller: it is kept though nobody wa
 """
 
 import asyncio
+import time
 from hashlib import sha256
 from typing import NamedTuple
 
 from rlfleet_contract.fence import Fence, Place
 from rlfleet_contract.models import BESIDE, Running, UpdateRequest, Verb, WorkerReport
 from rlfleet_contract.problems import MEANINGS
+from rlfleet_contract.target import RejectedTrainer, Target
 from rlfleet_sidecar.adapters.commands import Hands, Request
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fence import Answer, demand_addressee, demand_unled, judge_fence
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.lead import Leadership
 from rlfleet_sidecar.perform import VERBS
+from rlfleet_sidecar.sent import demand_unowned
 
 _OK = 200
+_AGAIN_S = 60.0
+"""How long repeats of a trainer that was rejected are no news."""
 
 
 class _UnderWay(NamedTuple):
@@ -37,8 +42,9 @@ class Fencing:
         self._journal = journal
         self._hands = hands
         self._leadership = leadership
-        self.target: str | None = None
-        """The version that the fleet is asked for, as its driver said last."""
+        self._target: Target | None = None
+        """What the fleet is asked for, as its driver said last."""
+        self._rejected: RejectedTrainer | None = None
         self._under_way: dict[Place, _UnderWay] = {}
 
     async def carry_out(self, request: Request) -> Answer:
@@ -66,18 +72,39 @@ class Fencing:
         led_by = None if lead is None else (lead.operation, lead.epoch)
         demand_unled(self._journal.state.stage, operation, led_by)
 
-    def heartbeat(self, epoch: int, target: str | None = None) -> None:
+    def demand_unowned(self, call: str, client: str) -> None:
+        """Reject a trainer's call while the fleet is asked for a version, and report it."""
+        try:
+            demand_unowned(self._target)
+        except SidecarError:
+            known, now = self._rejected, time.time()
+            is_repeat = known is not None and known.client == client and now - known.at < _AGAIN_S
+            if not is_repeat:
+                self._rejected = RejectedTrainer(client=client, call=call, at=now)
+            raise
+
+    def heartbeat(self, epoch: int, target: Target | None = None) -> None:
         """Take a sign of life; one of a lower epoch than the highest seen is none."""
         if self._journal.hear_of(epoch):
-            self.target = target
+            self._ask(target)
             self._leadership.beat()
+
+    def unasked(self, epoch: int) -> None:
+        """Note that the fleet is asked for no version, by its driver; no sign of life."""
+        if self._journal.hear_of(epoch):
+            self._ask(None)
+
+    def _ask(self, target: Target | None) -> None:
+        self._target = target
+        if target is None:
+            self._rejected = None
 
     def end(self, place: Place) -> None:
         """Take the word of a driver that it waits for no command up to this place any more."""
         self._journal.over(place)
 
     def counting(self, report: WorkerReport) -> WorkerReport:
-        """Have a report tell of a change that was heard and has not begun, too.
+        """Have a report tell of a change that was heard and has not begun, and of trainers, too.
 
         Before it begins it looks at its files, which may take a while; whoever took the worker
         for one at rest meanwhile would go on to the next.
@@ -85,7 +112,8 @@ class Fencing:
         is_told = report.running is not None and report.running.verb not in BESIDE
         changes = (one.change for one in self._under_way.values() if one.change is not None)
         heard = None if is_told else next(changes, None)
-        return report if heard is None else report.model_copy(update={"running": heard})
+        found = {} if heard is None else {"running": heard}
+        return report.model_copy(update={**found, "rejected_trainer": self._rejected})
 
     async def landed(self) -> None:
         """Wait until the answer of every command under way is written down."""

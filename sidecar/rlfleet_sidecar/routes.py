@@ -18,6 +18,7 @@ from rlfleet_contract.models import (
     WorkerReport,
 )
 from rlfleet_contract.problems import Code
+from rlfleet_contract.target import Target
 from rlfleet_sidecar.bodies import Parsed
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fence import Answer
@@ -60,6 +61,8 @@ async def state(
     performer: Annotated[Performer, Depends(performer_of)],
     epoch: Annotated[int | None, Header(alias=api.EPOCH_HEADER, ge=0, le=MAX_EPOCH)] = None,
     target: Annotated[str | None, Header(alias=api.TARGET_HEADER, max_length=128)] = None,
+    owner: Annotated[str, Header(alias=api.OWNER_HEADER, max_length=256)] = "",
+    unasked: Annotated[int | None, Header(alias=api.UNASKED_HEADER, ge=0, le=MAX_EPOCH)] = None,
     over: Annotated[str | None, Header(alias=api.OVER_HEADER)] = None,
 ) -> WorkerReport:
     """Tell all that the worker knows of itself; with an epoch it is a sign of its driver.
@@ -69,7 +72,9 @@ async def state(
     if over is not None:
         worker.end(place_of(over))
     if epoch is not None:
-        worker.heartbeat(epoch, target)
+        worker.heartbeat(epoch, None if target is None else Target(target, owner))
+    if unasked is not None:
+        worker.unasked(unasked)
     return worker.counting(performer.report())
 
 

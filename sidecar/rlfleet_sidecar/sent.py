@@ -10,6 +10,7 @@ import re
 from rlfleet_contract.api import VERSION_PATTERN
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
+from rlfleet_contract.target import Target
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.swap import State
 
@@ -80,13 +81,14 @@ def demand_sent(parts: int) -> None:
         )
 
 
-def demand_unowned(target: str | None) -> None:
-    """See that nobody asks the fleet for a version: what is sent would be led back to it."""
+def demand_unowned(target: Target | None) -> None:
+    """Reject a trainer while the fleet is asked for a version: its work would be undone."""
     if target is not None:
+        owner = target.owner or "the spec or the fleet API"
         raise SidecarError(
             Code.WRONG_STAGE,
-            f"the fleet is asked for {target}, and the operator would lead this worker back to it:"
-            " take weightVersion out of its spec before sending weights",
+            f"the fleet is asked for {target.version} by {owner}, and the operator leads this"
+            " worker back to it: take weightVersion out of the spec, or ask for versions there",
         )
 
 

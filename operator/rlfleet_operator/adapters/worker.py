@@ -24,6 +24,7 @@ from rlfleet_contract.models import (
     WorkerReport,
 )
 from rlfleet_contract.problems import Problem
+from rlfleet_contract.target import Target
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.errors import Unreachable, WorkerProblem
 
@@ -80,19 +81,24 @@ class WorkerClient:
         self,
         token: str,
         epoch: int | None = None,
-        target: str | None = None,
+        target: Target | None = None,
         over: Place | None = None,
+        unasked: int | None = None,
     ) -> WorkerReport:
         """Ask how the worker is; with an epoch it is a sign of life of whoever drives it.
 
         Such a sign tells the version that the fleet is asked for, too. Commands up to the place
         ``over`` that have not arrived are refused from then on: what is told is not overtaken.
+        ``unasked`` is the epoch of a driver whose fleet is asked for no version.
         """
         headers = {} if epoch is None else {api.EPOCH_HEADER: str(epoch)}
         if target is not None:
-            headers[api.TARGET_HEADER] = target
+            headers[api.TARGET_HEADER] = target.version
+            headers[api.OWNER_HEADER] = target.owner
         if over is not None:
             headers[api.OVER_HEADER] = str(over)
+        if unasked is not None:
+            headers[api.UNASKED_HEADER] = str(unasked)
         async with self._limit:
             return await self._send("state", "GET", api.STATE_PATH, token, _STATE_S, **headers)
 

@@ -33,6 +33,7 @@ def between(before: FleetStatus, after: FleetStatus) -> list[Event]:
     return [
         *_rollout(before, after),
         *_stalled(before, after),
+        *_rejected(before, after),
         *_adapters(before, after),
         *_workers(before, after),
     ]
@@ -101,6 +102,18 @@ def _stalled(before: FleetStatus, after: FleetStatus) -> list[Event]:
         for reason, message in told(after).items()
         if reason not in old
     ]
+
+
+def _rejected(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    """Return the Event of a trainer that was rejected; its repeats are told by their time."""
+    trainer = after.trainer_rejected
+    if trainer is None or trainer == before.trainer_rejected:
+        return []
+    text = (
+        f"{trainer.worker} rejected {trainer.call} of trainer {trainer.client}: the fleet is asked"
+        f" for {after.target}. Take weightVersion out of the spec, or ask for versions there"
+    )
+    return [Event("Warning", "TrainerRejected", text)]
 
 
 def _adapters(before: FleetStatus, after: FleetStatus) -> list[Event]:

@@ -11,11 +11,14 @@ from rlfleet_operator.resource_status import (
     FleetStatus,
     RolloutStatus,
     TrainerPause,
+    TrainerRejected,
     TrainerTarget,
     WorkerStatus,
 )
 
 _WORKER_MESSAGE_LIMIT = 256
+_ONE_TRAINER_S = 60.0
+"""How far apart rejections of one trainer by several workers are one."""
 
 
 def status_of(world: World, rollout: Rollout | None) -> FleetStatus:
@@ -38,6 +41,7 @@ def status_of(world: World, rollout: Rollout | None) -> FleetStatus:
         target=target,
         trainer_target=_trainer_target(world),
         trainer_pause=_trainer_pause(world),
+        trainer_rejected=_trainer_rejected(world),
         serving=_serving(world),
         proved=f"{held}/{len(world.desired)}",
         skew=order.skew(world),
@@ -83,6 +87,26 @@ def _trainer_pause(world: World) -> TrainerPause | None:
         return pause
     is_left = any(w.is_changing for w in world.desired)
     return pause.model_copy(update={"ending": True}) if is_left else None
+
+
+def _trainer_rejected(world: World) -> TrainerRejected | None:
+    """Return the last trainer that was rejected for the target; a worker that is gone is kept."""
+    if world.fleet.target is None:
+        return None
+    known = world.fleet.status.trainer_rejected
+    reports = [(w.name, w.report.rejected_trainer) for w in world.desired if w.report]
+    found = [
+        TrainerRejected(worker=name, client=one.client, call=one.call, at=time_of(one.at))
+        for name, one in reports
+        if one is not None
+    ]
+    newest = max(found, key=lambda one: one.at_epoch, default=None)
+    if known is None or newest is None:
+        return newest or known
+    # A trainer asks every worker of its list.
+    is_same = newest.client == known.client
+    is_news = newest.at_epoch - known.at_epoch > (_ONE_TRAINER_S if is_same else 0.0)
+    return newest if is_news else known
 
 
 def _holds(worker: Worker, target: str) -> bool:

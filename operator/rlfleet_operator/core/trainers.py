@@ -13,11 +13,13 @@ from pydantic import Field, ValidationError
 from rlfleet_contract.api import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.base import Reply, Request
 from rlfleet_contract.problems import Meaning
+from rlfleet_contract.target import Target
 from rlfleet_operator.core.order import too_old
 from rlfleet_operator.core.world import Fleet, Raw, time_of
 from rlfleet_operator.resource_status import TrainerPause
 
 _DAY_S = 86_400.0
+_OWNER_LIMIT = 200
 
 
 class Fault(StrEnum):
@@ -265,6 +267,18 @@ def record_of(
         until = time_of(moment + pause.ttl_seconds)
         status["trainerPause"] = {"version": version, "refused": None, "until": until}
     return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "status": status}
+
+
+def target_of(fleet: Fleet, raw: Raw) -> Target | None:
+    """Return the version that a fleet is asked for, and what sets it, in words for a header."""
+    if fleet.target is None:
+        return None
+    if fleet.spec.weight_version is None:
+        return Target(fleet.target, "a trainer at the fleet API")
+    manager = owner_of_version(raw)
+    owner = "spec.weightVersion" + (f", written by {manager}" if manager else "")
+    shown = "".join(c if c.isascii() and c.isprintable() else "?" for c in owner)
+    return Target(fleet.target, shown[:_OWNER_LIMIT])
 
 
 def owner_of_version(raw: Raw) -> str | None:

@@ -16,6 +16,7 @@ from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bodies import complaint
+from rlfleet_sidecar.dialects.caller import CALLER, caller_of
 from rlfleet_sidecar.dialects.meaning import status_of
 from rlfleet_sidecar.dialects.pauses import IS_GONE
 from rlfleet_sidecar.dialects.trainer import Trainer
@@ -37,6 +38,7 @@ class DialectRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             IS_GONE.set(request.is_disconnected)
+            CALLER.set(caller_of(request))
             try:
                 return await handler(request)
             except SidecarError as error:

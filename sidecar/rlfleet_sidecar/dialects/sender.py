@@ -6,11 +6,12 @@ from uuid import uuid4
 
 from rlfleet_contract.models import FlushRequest, VerifyRequest, WorkerReport
 from rlfleet_sidecar.dialects import meaning
+from rlfleet_sidecar.dialects.caller import CALLER
 from rlfleet_sidecar.dialects.change import TrainerChange
 from rlfleet_sidecar.dialects.library import Library
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fencing import Fencing
-from rlfleet_sidecar.sent import demand_unowned, version_of
+from rlfleet_sidecar.sent import version_of
 from rlfleet_sidecar.transfer import Info, Transfer
 
 
@@ -85,7 +86,7 @@ class Sender:
 
     def _operation(self) -> str:
         """Tell the operation, and see that these weights would answer, and not be led back."""
-        demand_unowned(self._fencing.target)
+        self._fencing.demand_unowned(*CALLER.get())
         self._library.demand_bare()
         operation = self._change.operation()
         self._fencing.demand_unled(operation)

@@ -25,6 +25,7 @@ from rlfleet_contract.models import (
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bounds import within
 from rlfleet_sidecar.dialects import meaning
+from rlfleet_sidecar.dialects.caller import CALLER
 from rlfleet_sidecar.dialects.change import TrainerChange
 from rlfleet_sidecar.dialects.library import Library
 from rlfleet_sidecar.dialects.pauses import ENDED, RESUMED, Pauses
@@ -39,6 +40,7 @@ from rlfleet_sidecar.sent import label_of
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.swap import State
 from rlfleet_sidecar.transfer import Transfer
+from rlfleet_sidecar.work import SupersededError
 
 _PAUSE_S = 240.0
 """Of requests that freeze or end at once; shorter than prime-rl waits, 300 s, so that it is
@@ -87,6 +89,7 @@ class Trainer:
 
     async def _pause(self, mode: PauseMode, *, clear_cache: bool) -> WorkerReport:
         """Pause, and begin a change: how the one before ended does not matter any more."""
+        self._fencing.demand_unowned(*CALLER.get())
         settings, operation = self._settings, self._change.operation()
         drain_s = min(settings.trainer_drain_s, settings.trainer_ttl_s)
         request = PauseRequest(
@@ -243,19 +246,13 @@ class Trainer:
             self._change.failed(error)
 
     async def _update(self, version: str, *, preserve: bool) -> WorkerReport:
-        state, settings, operation = self.state, self._settings, self._change.operation()
+        state, operation = self.state, self._change.operation()
+        self._fencing.demand_unowned(*CALLER.get())
         # Before anything is done: a sidecar that dies in the midst of it must find it.
         self._change.begun(version)
         meaning.demand_up(state)
         self._library.demand_bare()
-        await self._fencing.unfenced(
-            PrepareRequest(
-                operation=operation,
-                version=version,
-                timeout_s=settings.trainer_prepare_s,
-                wait_s=settings.trainer_wait_s,
-            )
-        )
+        await self._prepare(operation, version)
         is_kept = preserve and await self._change.keeps_caches(operation)
         report = await self._fencing.unfenced(
             UpdateRequest(
@@ -263,12 +260,26 @@ class Trainer:
                 version=version,
                 through=meaning.through(state),
                 kv_cache=KVCache.PRESERVE if is_kept else KVCache.RESET,
-                ttl_s=settings.trainer_ttl_s,
+                ttl_s=self._settings.trainer_ttl_s,
             )
         )
         self._change.ended_well()
         self._journal.broadcast(is_meant=False)
         return report
+
+    async def _prepare(self, operation: str, version: str) -> None:
+        request = PrepareRequest(
+            operation=operation,
+            version=version,
+            timeout_s=self._settings.trainer_prepare_s,
+            wait_s=self._settings.trainer_wait_s,
+        )
+        try:
+            await self._fencing.unfenced(request)
+        except SupersededError:
+            # By the operator, if the fleet is asked for a version by now: that is the reason.
+            self._fencing.demand_unowned(*CALLER.get())
+            raise
 
     def _version_of(self, directory: str, named: str | None) -> str:
         is_model = Path(directory) == self._settings.model_path

@@ -195,3 +195,14 @@ def test_many_workers_at_once_are_one_event(count: int, expected: int) -> None:
 
     assert len(found) == expected
     assert found[0].type == "Warning"
+
+
+def test_a_trainer_that_was_rejected_is_named_once() -> None:
+    trainer = {"worker": "qwen-0", "client": "10.0.0.9 (prime)", "call": "POST /pause", "at": "t"}
+    after = AT_REST | {"target": "step-1", "trainerRejected": trainer}
+
+    (event,) = said(AT_REST, after)
+
+    assert (event.type, event.reason) == ("Warning", "TrainerRejected")
+    assert "qwen-0 rejected POST /pause of trainer 10.0.0.9 (prime)" in event.message
+    assert said(after, after) == []

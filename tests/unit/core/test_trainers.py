@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rlfleet_contract.target import Target
 from rlfleet_operator.core.trainers import (
     MEANINGS,
     Fault,
@@ -12,6 +13,7 @@ from rlfleet_operator.core.trainers import (
     demand_free,
     owner_of_version,
     record_of,
+    target_of,
     update_from,
     version_asked,
 )
@@ -181,3 +183,26 @@ def test_each_fault_has_its_meaning_and_none_but_an_accident_asks_for_another_tr
     assert MEANINGS.keys() == set(Fault)
     # 5xx is what clients of today try again by themselves.
     assert all(retry == (status >= 500) for status, retry in MEANINGS.values())
+
+
+TRAINERS = {"trainerTarget": {"version": "step-2", "askedAt": "2026-01-01T00:00:00Z"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "raw", "target"),
+    [
+        ({}, {}, metadata(), None),
+        ({}, TRAINERS, metadata(), Target("step-2", "a trainer at the fleet API")),
+        (
+            {"weightVersion": "step-1"},
+            TRAINERS,
+            metadata(("flüx\n", "2026-01-01T00:00:00Z", MINE)),
+            Target("step-1", "spec.weightVersion, written by fl?x?"),
+        ),
+        ({"weightVersion": "step-1"}, {}, metadata(), Target("step-1", "spec.weightVersion")),
+    ],
+)
+def test_workers_are_told_the_target_and_what_sets_it_in_words_for_a_header(
+    spec: dict[str, Any], status: dict[str, Any], raw: dict[str, Any], target: Target | None
+) -> None:
+    assert target_of(fleets.fleet(spec, status=status), raw) == target

@@ -7,6 +7,7 @@ import pytest
 from rlfleet_contract.api import VERSION_PATTERN
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
+from rlfleet_contract.target import Target
 from rlfleet_sidecar import sent
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.swap import State
@@ -55,8 +56,8 @@ def test_a_part_belongs_to_an_update_that_was_begun(stage: Stage, *, is_session:
 
 def test_a_fleet_has_one_who_asks() -> None:
     sent.demand_unowned(None)
-    with pytest.raises(SidecarError, match="asked for step-3"):
-        sent.demand_unowned("step-3")
+    with pytest.raises(SidecarError, match=r"asked for step-3 by spec\.weightVersion"):
+        sent.demand_unowned(Target("step-3", "spec.weightVersion"))
 
 
 @pytest.mark.parametrize(("named", "version"), [("7", "sent-7"), (None, "sent-f"), ("", "sent-f")])
