@@ -43,7 +43,7 @@ generate: setup ## Write the generated files: CRD, reference, diagrams
 	$(PY) -m dev.generated
 
 .PHONY: quick
-quick: ## Run the tests that need no Kubernetes (some five minutes on two cores)
+quick: ## Run the tests that need no Kubernetes
 	@$(DEV)suite quick
 
 .PHONY: test-integration

@@ -6,6 +6,7 @@ that helps. A cluster that this run started is taken down at its end; one that w
 up before stays.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -21,6 +22,10 @@ PARTS = {
     "faults": [],
     "e2e": ["tests/e2e"],
 }
+_PROCESSES = max(2, min(8, 2 * (os.cpu_count() or 1)))
+"""How many run tests at once: half of their time they wait, for timeouts that are tested."""
+_SHARED = {"quick"}
+"""Parts whose tests are shared out among processes."""
 _FAULTS = 100
 """How many requests are struck, of all that `make faults` strikes."""
 
@@ -82,7 +87,12 @@ def _module(part: str) -> list[str]:
     """Return what Python is to run."""
     if part == "faults":
         return ["faults", f"--only={_FAULTS}"]
-    return ["pytest", *(path for path in _paths(part) if (cache.REPOSITORY / path).exists())]
+    shared = [f"--numprocesses={_PROCESSES}", "--dist=worksteal"] if part in _SHARED else []
+    return [
+        "pytest",
+        *shared,
+        *(path for path in _paths(part) if (cache.REPOSITORY / path).exists()),
+    ]
 
 
 def _paths(part: str) -> list[str]:

@@ -1,13 +1,16 @@
 """The command ``plan``, as a person types it."""
 
+import io
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 from dev import environment
+from rlfleet_operator import __main__ as command
 from rlfleet_operator.adapters.kube import Kube, fleet_path
 from rlfleet_operator.show_plan import live_of
 from tests.fakes.kube import FakeApi, serving
@@ -56,6 +59,21 @@ def plan(text: str, *words: str, kubeconfig: str = "/nowhere") -> subprocess.Com
     )
 
 
+@pytest.fixture
+def typed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """The same without a process of its own: status, what was printed, what was complained of."""
+
+    def typed(text: str, *words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rlfleet_operator", "plan", "-f", "-", *words])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        status = command.main()
+        return status, *capsys.readouterr()
+
+    return typed
+
+
 def test_it_plans_from_the_status_that_the_file_holds() -> None:
     done = plan(FLEET + STATUS, "--offline")
 
@@ -72,30 +90,39 @@ def test_it_plans_from_the_status_that_the_file_holds() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Preparing", "Pausing", "Paused", "Resuming"])
-def test_a_worker_that_serves_is_planned_in_its_turn_whatever_goes_on_there(phase: str) -> None:
-    done = plan(FLEET + STATUS.replace("phase: Serving", f"phase: {phase}"), "--offline")
+def test_a_worker_that_serves_is_planned_in_its_turn_whatever_goes_on_there(
+    typed: Callable[..., tuple[int, str, str]], phase: str
+) -> None:
+    _, told, _ = typed(FLEET + STATUS.replace("phase: Serving", f"phase: {phase}"), "--offline")
 
-    assert "  batch 1: qwen-0\n  batch 2: qwen-1\n" in done.stdout
+    assert "  batch 1: qwen-0\n  batch 2: qwen-1\n" in told
+
+
+def test_a_cluster_that_cannot_be_asked_is_told_in_one_sentence() -> None:
+    done = plan(FLEET)
+
+    assert "--offline plans without a cluster" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "told"),
+    ("text", "told"),
     [
-        (FLEET, (), "--offline plans without a cluster"),
-        ("kind: Pod", ("--offline",), "-: holds no RLInferenceFleet"),
-        (FLEET.replace("replicas: 2", "replicas: two"), ("--offline",), "spec.replicas: "),
-        ("a: [", ("--offline",), "-: while parsing"),
+        ("kind: Pod", "-: holds no RLInferenceFleet"),
+        (FLEET.replace("replicas: 2", "replicas: two"), "spec.replicas: "),
+        ("a: [", "-: while parsing"),
     ],
-    ids=["no cluster", "no fleet", "a wrong field", "no YAML"],
+    ids=["no fleet", "a wrong field", "no YAML"],
 )
 def test_what_it_cannot_plan_is_told_in_one_sentence(
-    text: str, words: tuple[str, ...], told: str
+    typed: Callable[..., tuple[int, str, str]], text: str, told: str
 ) -> None:
-    done = plan(text, *words)
+    status, _, complaint = typed(text, "--offline")
 
-    assert told in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.returncode == 1
+    assert told in complaint
+    assert "Traceback" not in complaint
+    assert status == 1
 
 
 @pytest.mark.parametrize(
