@@ -15,6 +15,7 @@ from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.problems import Code
 from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar import likeness
+from rlfleet_sidecar.agreement import Agreement
 from rlfleet_sidecar.content import CONFIG, Content, content_of, invalid, refuse_code
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.layouts import Layouts
@@ -49,6 +50,7 @@ class Checkpoints:
         self._settings = settings
         self._layouts = Layouts.of(settings)
         self._model: Content | None = None
+        self._agreement = Agreement()
 
     @contextmanager
     def checked(self, version: str) -> Iterator[tuple[Folder, Content]]:
@@ -64,7 +66,7 @@ class Checkpoints:
             folder = folders[-1]
             refuse_code(folder)
             found = content_of(folder, deadline)
-            _compare(folder.path, model, found)
+            self._compare(folder.path, model, found, deadline)
             yield folder, found
 
     def demand_unchanged(self, version: str, files: Sequence[FileStamp]) -> None:
@@ -109,6 +111,15 @@ class Checkpoints:
             return
         with self._layouts.open(version, self._settings.engine_uid) as folders:
             yield folders
+
+    def _compare(self, path: Path, model: Content, found: Content, deadline: float) -> None:
+        tied = model.config.get("tie_word_embeddings") is True
+        told = likeness.differences(model.tensors, found.tensors, tied=tied)
+        if told is not None:
+            raise invalid(path, f"is not a checkpoint of the boot model: {told}")
+        told = self._agreement.objection(model.config, found.config, deadline)
+        if told is not None:
+            raise invalid(path / CONFIG, f"does not go with the boot model: {told}")
 
     def boot_model(self, deadline: float) -> Content:
         """Read the boot model's headers once: it does not change while the pod lives."""
@@ -160,13 +171,3 @@ def _is_begun_anew(folder: Folder) -> bool:
     """Tell whether prime-rl began to write a directory again that it had finished."""
     started, finished = folder.modified_ns(_STARTED), folder.modified_ns(_FINISHED)
     return started is not None and finished is not None and started > finished
-
-
-def _compare(path: Path, model: Content, found: Content) -> None:
-    tied = model.config.get("tie_word_embeddings") is True
-    told = likeness.differences(model.tensors, found.tensors, tied=tied)
-    if told is not None:
-        raise invalid(path, f"is not a checkpoint of the boot model: {told}")
-    told = likeness.config_differences(model.config, found.config)
-    if told is not None:
-        raise invalid(path / CONFIG, f"does not go with the boot model: {told}")

@@ -13,42 +13,12 @@ one, and the state_dict of a trainer both. vLLM keeps one storage for the two.
 from collections.abc import Iterable, Mapping
 
 from rlfleet_contract.tensors import Tensor
+from rlfleet_sidecar import configs
 
 _CAST = frozenset({"BF16", "F16", "F32"})
 _TIED = "lm_head.weight"
 _EMBEDDINGS = "embed_tokens.weight"
 _NAMED_DIFFERENCES = 3
-
-_ARCHITECTURE = (
-    "architectures",
-    "attention_bias",
-    "head_dim",
-    "hidden_act",
-    "hidden_size",
-    "intermediate_size",
-    "layer_types",
-    "mlp_bias",
-    "model_type",
-    "moe_intermediate_size",
-    "num_attention_heads",
-    "num_experts",
-    "num_experts_per_tok",
-    "num_hidden_layers",
-    "num_key_value_heads",
-    "num_local_experts",
-    "partial_rotary_factor",
-    "quantization_config",
-    "rms_norm_eps",
-    "rope_parameters",
-    "rope_scaling",
-    "rope_theta",
-    "sliding_window",
-    "text_config",
-    "tie_word_embeddings",
-    "vocab_size",
-)
-"""What decides how weights are used. Compared where both configs have it: releases of
-transformers write different sets of keys."""
 
 
 def differences(
@@ -72,15 +42,8 @@ def differences(
 
 
 def config_differences(model: Mapping[str, object], found: Mapping[str, object]) -> str | None:
-    """Tell why a checkpoint's own config.json does not go with the boot model."""
-    if "auto_map" in found:
-        return "it asks for code of its own (auto_map), which is never run: remove it"
-    wrong = [
-        f"{key} is {found[key]!r:.60} and the boot model's is {model[key]!r:.60}"
-        for key in _ARCHITECTURE
-        if key in found and key in model and found[key] != model[key]
-    ]
-    return "; ".join(wrong[:_NAMED_DIFFERENCES]) or None
+    """Tell why a checkpoint's own config.json does not go with the boot model, from both files."""
+    return configs.code_objection(model, found) or configs.differences(model, found)
 
 
 def _with_head(model: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

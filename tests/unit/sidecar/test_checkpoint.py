@@ -267,6 +267,30 @@ def test_an_equal_config_may_lie_in_a_version(model: Path, root: Path) -> None:
     assert checkpoints(model, root).check(VERSION).tensors == len(SHAPES)
 
 
+def test_a_config_that_transformers_wrote_again_may_lie_in_a_version(
+    model: Path, root: Path
+) -> None:
+    """It writes null for a window that is not used, where the Hub's file has a number."""
+    directory = write_version(root, VERSION, 1)
+    unused = CONFIG | {"use_sliding_window": False}
+    (model / "config.json").write_text(json.dumps(unused | {"sliding_window": 4096}))
+    (directory / "config.json").write_text(json.dumps(unused | {"sliding_window": None}))
+
+    assert checkpoints(model, root).check(VERSION).tensors == len(SHAPES)
+
+
+def test_a_nested_config_that_differs_is_told_by_its_key(model: Path, root: Path) -> None:
+    directory = write_version(root, VERSION, 1)
+    for where, layers in ((model, 2), (directory, 3)):
+        nested = {"text_config": {"hidden_size": 8, "num_hidden_layers": layers}}
+        (where / "config.json").write_text(json.dumps(CONFIG | nested))
+
+    assert refusal(checkpoints(model, root)).message == (
+        f"{directory}/config.json does not go with the boot model:"
+        " text_config.num_hidden_layers is 3 and the boot model's is 2"
+    )
+
+
 def test_a_version_that_is_written_again_after_its_check_is_noticed(
     model: Path, root: Path
 ) -> None:

@@ -1,0 +1,131 @@
+"""config.json as the Hub has it, and as transformers' own save_pretrained writes it.
+
+Each file in configs/ holds one real model's: `hub` as published, `saved` as transformers 5.19
+saves what it read of that, and both as it parses them.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfleet_sidecar import configs
+
+FILES = sorted((Path(__file__).parent / "configs").glob("*.json"))
+Nested = dict[str, Any]
+RAW, PARSED = "", "parsed_"
+FORMS = pytest.mark.parametrize("form", [RAW, PARSED], ids=["raw", "parsed"])
+FLAT = ("Qwen2.5-VL-3B", RAW)
+"""Nested once it is saved again: only transformers knows that the two are one."""
+
+
+def files_of(path: Path, form: str) -> tuple[Nested, Nested]:
+    held = json.loads(path.read_text())
+    return held[f"{form}hub"], held[f"{form}saved"]
+
+
+def of(model: str, form: str = RAW) -> tuple[Nested, Nested]:
+    return files_of(Path(__file__).parent / "configs" / f"{model}.json", form)
+
+
+def told(model: Nested, found: Nested, form: str) -> str | None:
+    return configs.differences(model, found, parsed=form == PARSED)
+
+
+def text(config: Nested) -> Nested:
+    """Return the part that describes the language model."""
+    nested = config.get("text_config")
+    return nested if isinstance(nested, dict) else config
+
+
+@FORMS
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_config_that_transformers_wrote_again_is_accepted(path: Path, form: str) -> None:
+    hub, saved = files_of(path, form)
+
+    assert told(hub, saved, form) is None
+    assert told(saved, hub, form) is None
+    assert configs.code_objection(hub, saved) is None
+
+
+@FORMS
+@pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size"])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_config_of_another_model_is_refused_and_the_key_is_named(
+    path: Path, key: str, form: str
+) -> None:
+    hub, saved = files_of(path, form)
+    place = key if text(saved) is saved else f"text_config.{key}"
+    text(saved)[key] += 1
+    expected = f"{place} is {text(saved)[key]} and the boot model's is {text(saved)[key] - 1}"
+
+    assert told(hub, saved, form) == (None if (path.stem, form) == FLAT else expected)
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("model", "change", "expected"),
+    [
+        ("Qwen2.5-0.5B", lambda c: c["rope_parameters"].update(rope_theta=1e4), "rope_theta is"),
+        ("Llama-3.1-8B", lambda c: c["rope_parameters"].update(factor=2.0), "factor is 2.0"),
+        ("Llama-3.1-8B", lambda c: c["rope_parameters"].update(rope_type="yarn"), "is 'yarn'"),
+        ("Llama-3.1-8B", lambda c: c.update(max_position_embeddings=7), "positions"),
+        ("Mistral-7B-v0.1", lambda c: c.update(sliding_window=None), "sliding_window is None"),
+        ("gpt-oss-20b", lambda c: c.update(swiglu_limit=3.0), "swiglu_limit is 3.0"),
+        ("Qwen3-VL-4B", lambda c: c["vision_config"].update(depth=9), "vision_config.depth is 9"),
+        ("DeepSeek-V3", lambda c: c.update(routed_scaling_factor=1.0), "routed_scaling_factor"),
+        ("Qwen3-0.6B", lambda c: c.update(architectures=["QwenX"]), "architectures is ['QwenX']"),
+        ("Qwen3-0.6B", lambda c: c.update(model_type="qwen9"), "model_type is 'qwen9'"),
+    ],
+)
+def test_what_changes_how_weights_are_used_is_refused(
+    model: str, change: Callable[[Nested], object], expected: str, form: str
+) -> None:
+    hub, saved = of(model, form)
+    change(saved)
+
+    found = told(hub, saved, form)
+
+    assert found is not None
+    assert expected.replace("positions", "max_position_embeddings is 7") in found
+
+
+@FORMS
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bos_token_id": 7, "eos_token_id": [7], "pad_token_id": 7},
+        {"dtype": "float32", "torch_dtype": "float32"},
+        {"use_cache": False, "transformers_version": "9", "_name_or_path": "x"},
+        {"attention_dropout": 0.1, "router_aux_loss_coef": 0.1, "initializer_range": 1.0},
+        {"max_position_embeddings": 2048},
+        {"architectures": ["FSDPQwen3ForCausalLM"]},
+    ],
+)
+def test_what_has_no_part_in_it_may_differ(change: Nested, form: str) -> None:
+    hub, saved = of("Qwen3-0.6B", form)
+
+    assert told(hub, saved | change, form) is None
+
+
+def test_a_default_that_is_left_out_counts_once_both_are_parsed() -> None:
+    hub, saved = of("gemma-2-2b", PARSED)
+    assert "tie_word_embeddings" not in of("gemma-2-2b")[0]
+    saved["tie_word_embeddings"] = False
+
+    found = told(hub, saved, PARSED)
+
+    assert found == "tie_word_embeddings is False and the boot model's is True"
+
+
+def test_code_that_the_boot_model_names_too_is_no_objection() -> None:
+    hub = {"auto_map": {"AutoConfig": "configuration_x.X"}}
+    same = {"auto_map": {"AutoConfig": "owner/repository--configuration_x.X"}}
+    other = {"auto_map": {"AutoConfig": "configuration_y.Y"}}
+
+    assert configs.code_objection(hub, same) is None
+    assert configs.code_objection(hub, {}) is None
+    assert "auto_map" in (configs.code_objection(hub, other) or "")
+    assert "auto_map" in (configs.code_objection({}, hub) or "")
