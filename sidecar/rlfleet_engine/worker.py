@@ -15,8 +15,7 @@ from rlfleet_contract.tensors import FileStamp, Tensor
 from rlfleet_engine import parameters
 from rlfleet_engine.memory import Entry, Memory, Record, reloaded, told
 from rlfleet_engine.tensors import Reader
-from rlfleet_engine.tying import packed_names, under_all_names
-from rlfleet_engine.versions import check_loaded
+from rlfleet_engine.vllm import reload
 
 _TORCH_NAMES = {
     "BOOL": "bool",
@@ -37,16 +36,12 @@ _TORCH_NAMES = {
     "F64": "float64",
 }
 
-check_loaded()
-
 
 class _Worker(Protocol):
     """What this extension needs of the vLLM worker that it is mixed into."""
 
     model_config: Any
     _rlfleet: Record | None
-
-    def reload_weights(self, **arguments: object) -> None: ...
 
     def get_model(self) -> Any: ...
 
@@ -65,12 +60,10 @@ class ReloadExtension:
         feeding = _Feeding(
             parameters.named(self.get_model()) if before.memory else {}, self.model_config.dtype
         )
-        names = packed_names(self.get_model())
         with Reader(directory, stamps) as reader:
             # From here on nobody knows what the engine holds; an error leaves it so.
             self._rlfleet = None
-            fed = under_all_names(feeding.of(reader), names)
-            self.reload_weights(weights_iterator=fed, is_checkpoint_format=True)
+            reload.load(self, feeding.of(reader))
             consumed = reader.installed()
         digest = None if feeding.casts else consumed.digest
         after = Record(_memory(self), feeding.fed, digest)

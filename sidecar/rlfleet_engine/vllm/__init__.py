@@ -1,0 +1,8 @@
+"""What this extension knows of vLLM's own names where it loads and processes weights.
+
+Only this package imports vLLM's loaders, so that another release is handled in one place.
+"""
+
+from rlfleet_engine.versions import check_loaded
+
+check_loaded()
