@@ -1,18 +1,19 @@
 """Which commands the workers get: prepare everywhere, then commit by the fleet's strategy.
 
-A worker that serves nothing (new, replaced, restarted) changes at once: it costs no
-capacity, and proves a version before anyone else is paused for it. Of the others,
-Rolling and Canary take as many as the budget allows; Barrier takes all (barrier.py).
+A worker that serves nothing (new, replaced, restarted) changes before the others: it costs
+no capacity, and proves a version before a worker that serves is paused for it; trials.py
+bounds how many of them try one that holds nowhere. Of the others, Rolling and Canary take as
+many as the budget allows; Barrier takes all (barrier.py).
 """
 
 from collections.abc import Sequence
 
 from rlfleet_contract.models import Stage
-from rlfleet_operator.core import budget
-from rlfleet_operator.core.actions import Command
+from rlfleet_operator.core import budget, trials
+from rlfleet_operator.core.actions import Command, Update
 from rlfleet_operator.core.barrier import barrier
 from rlfleet_operator.core.calls import CATCH_UP, is_prepared, prepare, resume, update
-from rlfleet_operator.core.failure import is_blocked, is_unheard
+from rlfleet_operator.core.failure import holds, is_blocked, is_unheard
 from rlfleet_operator.core.goals import goal_of
 from rlfleet_operator.core.hold import held
 from rlfleet_operator.core.rollout import Rollout, is_of_rollout, of_record
@@ -36,6 +37,7 @@ def weights(world: World, rollout: Rollout | None) -> list[Command]:
 
 def _rolling(world: World, rollout: Rollout | None) -> list[Command]:
     operation = rollout.operation if rollout else CATCH_UP
+    waiting = frozenset[str]() if rollout is None else trials.waiting(world, rollout)
     actions: list[Command] = []
     serving: list[tuple[Worker, str]] = []
     for worker in world.desired:
@@ -46,11 +48,34 @@ def _rolling(world: World, rollout: Rollout | None) -> list[Command]:
             # One that serves nothing and has something to fall back on must not wait.
             waits = worker.is_open or rollout is None or not rollout.fallback
             actions += prepare(worker, goal, operation, world, waits=waits)
-        elif not worker.is_open:
+        elif not _has_served(worker, goal) and (
+            worker.name not in waiting or _is_old(goal, rollout)
+        ):
             actions += update(worker, goal, operation, world)
-        if worker.is_open:
+        if worker.is_open or (_has_served(worker, goal) and is_prepared(worker, goal)):
             serving.append((worker, goal))
+    if rollout is not None and not holds(world, rollout.to) and _tries(actions, rollout):
+        # The version holds nowhere: a worker that serves nothing proves it first.
+        return actions
     return actions + _batch(world, rollout, serving, operation)
+
+
+def _tries(actions: list[Command], rollout: Rollout) -> bool:
+    return any(isinstance(a, Update) and a.version == rollout.to for a in actions)
+
+
+def _has_served(worker: Worker, goal: str) -> bool:
+    """Tell whether a worker serves, or waits behind its gate with, another version than its goal.
+
+    A worker that is paused has clients that wait, and its version to go back to: it counts as
+    serving, whether a trainer paused it at its sidecar or a change of ours that came to nothing.
+    """
+    is_paused = worker.stage in {Stage.PAUSED, Stage.PROVED} and worker.proved not in {None, goal}
+    return worker.is_open or (is_paused and not worker.is_busy)
+
+
+def _is_old(goal: str, rollout: Rollout | None) -> bool:
+    return rollout is not None and goal != rollout.to
 
 
 def _due(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
@@ -81,15 +106,23 @@ def _batch(
         return []
     spec = world.fleet.spec
     out = sum(_is_out(w) or _is_being_replaced(w, world) for w in world.desired)
-    room = budget.left(budget.resolve(spec.rollout.max_unavailable, spec.replicas), out)
+    limit = budget.resolve(spec.rollout.max_unavailable, spec.replicas)
     is_open_to_all = is_promoted(world)
     # Whoever failed to pause before comes last, so that it does not hold up the others.
     due = sorted(
         (pair for pair in serving if is_open_to_all or is_canary(pair[0], world)),
         key=lambda pair: pair[0].report is not None and pair[0].report.failure is not None,
     )
-    calls: list[Command] = [c for w, goal in due for c in update(w, goal, operation, world)]
-    return calls[:room]
+    # One that is paused and asked nothing is out already: to change it costs no more.
+    paused = [pair for pair in due if not pair[0].is_open]
+    idle = sum(_is_out(worker) for worker, _ in paused)
+    first = _updates(paused, operation, world)[: budget.left(limit, out - idle)]
+    rest = _updates([pair for pair in due if pair[0].is_open], operation, world)
+    return [*first, *rest[: budget.left(limit, max(out, out - idle + len(first)))]]
+
+
+def _updates(due: list[tuple[Worker, str]], operation: str, world: World) -> list[Command]:
+    return [call for worker, goal in due for call in update(worker, goal, operation, world)]
 
 
 def _is_out(worker: Worker) -> bool:
@@ -143,8 +176,12 @@ def _releases(
         w
         for w in world.desired
         if w.name not in busy
-        and (
-            w.stage is Stage.PAUSED or (w.stage is Stage.PROVED and _due(w, world, rollout) is None)
-        )
+        and (w.stage is Stage.PAUSED or (w.stage is Stage.PROVED and _is_left(w, world, rollout)))
     ]
     return [call for w in stranded for call in resume(w, operation, world)]
+
+
+def _is_left(worker: Worker, world: World, rollout: Rollout | None) -> bool:
+    """Tell whether a worker that has proved a version is led to no other now."""
+    goal = _due(worker, world, rollout)
+    return goal is None or worker.proved != goal

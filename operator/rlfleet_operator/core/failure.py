@@ -36,7 +36,7 @@ def is_doubted(world: World, version: str, operation: str) -> bool:
     One proof of the version anywhere acquits it, also if its worker does not answer any more:
     then a failure is the worker's own.
     """
-    return not _holds(world, version) and bool(failures(world, version, operation))
+    return not holds(world, version) and bool(failures(world, version, operation))
 
 
 def is_unheard(world: World, rollout: Rollout) -> bool:
@@ -45,7 +45,7 @@ def is_unheard(world: World, rollout: Rollout) -> bool:
     An operator that takes over was told of no failure, and knows of no command of the one
     before. Whose containers run is waited for until its silence has lasted.
     """
-    if _holds(world, rollout.to):
+    if holds(world, rollout.to):
         return False
     return any(_is_unheard(w) for w in world.desired)
 
@@ -59,7 +59,8 @@ def _is_unheard(worker: Worker) -> bool:
     return worker.is_busy and not pod.weights_ready
 
 
-def _holds(world: World, version: str) -> bool:
+def holds(world: World, version: str) -> bool:
+    """Tell whether a worker of the fleet has proved the version."""
     return any(w.report is not None and w.report.proved == version for w in world.desired)
 
 

@@ -2,8 +2,9 @@
 
 from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import Stage
-from rlfleet_operator.core.rollout import REFUSED, Rollout, served
-from rlfleet_operator.core.selection import is_canary, is_promoted, kept
+from rlfleet_operator.core.rollout import Rollout, served
+from rlfleet_operator.core.selection import kept
+from rlfleet_operator.core.trials import waits
 from rlfleet_operator.core.world import Worker, World
 
 
@@ -36,32 +37,6 @@ def _goal_in(worker: Worker, world: World, rollout: Rollout) -> str | None:
         return rollout.to
     if worker.ordinal < kept(world):
         return None if worker.is_settled else rollout.fallback or rollout.to
-    if not worker.is_settled and rollout.fallback and _waits(worker, world, rollout):
+    if not worker.is_settled and rollout.fallback and waits(worker, world, rollout):
         return rollout.fallback
     return rollout.to
-
-
-def _waits(worker: Worker, world: World, rollout: Rollout) -> bool:
-    """Tell whether a worker that serves nothing shall serve the old version meanwhile."""
-    return _is_held_back(worker, world) or _is_refused(worker, world, rollout)
-
-
-def _is_held_back(worker: Worker, world: World) -> bool:
-    """Tell whether nobody but those that change already may have the new version yet."""
-    if worker.is_changing:
-        return False
-    if world.fleet.spec.rollout.paused:
-        return True
-    return not is_promoted(world) and not is_canary(worker, world)
-
-
-def _is_refused(worker: Worker, world: World, rollout: Rollout) -> bool:
-    """Tell whether a worker's checkpoint of the new version was refused.
-
-    Its refusal is forgotten when it prepares the older version, so the recorded
-    phase stands for it until the change has begun.
-    """
-    recorded = world.fleet.status.rollout
-    is_recorded = recorded is not None and recorded.phase == REFUSED
-    is_prepared = worker.report is not None and worker.report.prepared == rollout.fallback
-    return worker.refused(rollout.to, rollout.operation) or (is_recorded and is_prepared)

@@ -12,6 +12,7 @@ from rlfleet_operator.core.failure import is_blocked
 from rlfleet_operator.core.goals import goal_of
 from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.selection import is_canary, is_held, is_promoted
+from rlfleet_operator.core.trials import waiting
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_rollout import Strategy
 from rlfleet_operator.resource_status import TrainerPause
@@ -76,6 +77,8 @@ def _change(
         waits = worker.is_kept or rollout is None or not rollout.fallback
         return [*prepare(worker, goal, operation, world, waits=waits)]
     if worker.is_kept and not is_chosen:
+        return []
+    if rollout is not None and goal == rollout.to and worker.name in waiting(world, rollout):
         return []
     return [*update(worker, goal, operation, world, Verb.VERIFY)]
 

@@ -5,7 +5,7 @@ parsed once, and everything behind sees only valid, typed values.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -236,6 +236,11 @@ class World:
     """Seconds since the epoch."""
     trouble: str | None = None
     """Why the API server refused an object of ours, in its words."""
+
+    @cached_property
+    def memo(self) -> dict[Hashable, Any]:
+        """What was derived of this world, for those that ask for it once for each worker."""
+        return {}
 
     @cached_property
     def pause(self) -> TrainerPause | None:
