@@ -8,12 +8,11 @@ from rlfleet_contract.models import BESIDE, PrepareRequest, Stage, Verb, WorkerR
 from rlfleet_contract.problems import Code
 from rlfleet_operator.adapters.worker import WorkerClient
 from rlfleet_operator.core.backoff import pause_s
-from rlfleet_operator.core.world import RUNNING, Pod
+from rlfleet_operator.core.world import RETRY_S, RUNNING, Pod
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.wire import Body
 
 _FIRST_RETRY_S = 1.0
-_LAST_RETRY_S = 15.0
 _BUSY_RETRY_S = 0.3
 _LOST_S = 5.0
 """The answer of a command whose worker does nothing for so long is lost."""
@@ -41,6 +40,7 @@ class Contact:
     open_since: float = 0.0
     """When it was first heard to be open, of this time; 0 while it is not."""
     retry_at: float = 0.0
+    """When the command that failed may be sent again, by the monotonic clock; 0 if at once."""
     failures: int = 0
     asking: asyncio.Task[None] | None = None
     """Asks it for as long as it is known."""
@@ -176,7 +176,7 @@ class Contact:
         if isinstance(error, WorkerProblem) and error.problem.code is Code.BUSY:
             return _BUSY_RETRY_S
         self.failures += 1
-        return pause_s(self.failures, _FIRST_RETRY_S, _LAST_RETRY_S)
+        return pause_s(self.failures, _FIRST_RETRY_S, RETRY_S)
 
 
 def _lasting(report: WorkerReport) -> WorkerReport:

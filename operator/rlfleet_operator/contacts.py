@@ -17,6 +17,7 @@ from rlfleet_contract.problems import Code
 from rlfleet_contract.target import Target
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.worker import WorkerClient, url_of
+from rlfleet_operator.clock import Wall
 from rlfleet_operator.contact import PATIENCE_S, Contact
 from rlfleet_operator.core.actions import AnyCommand, Prepare
 from rlfleet_operator.core.world import Pod, Worker
@@ -54,7 +55,7 @@ class Contacts:
         self._patience_s = patience_s
         self._limit, self._poll_s, self._wake = limit, poll_s, wake
         self._token, self._renew, self._taken, self._sign = token, renew, taken, sign
-        self._numbers = Numbers()
+        self._numbers, self._wall = Numbers(), Wall()
         self._by_name: dict[str, Contact] = {}
         self._restless: set[str] = set()
         self._target: Target | None = None
@@ -110,7 +111,7 @@ class Contacts:
             reachable=contact.reachable,
             calling=contact.busy_with,
             calling_for=contact.calling_for,
-            retry_at=contact.retry_at,
+            retry_at=self._wall.of(contact.retry_at) if contact.retry_at else 0.0,
             silence=contact.silence,
             heard_at=contact.heard_at,
             open_since=contact.open_since,
@@ -275,7 +276,7 @@ class Contacts:
             if isinstance(error, WorkerProblem):
                 self._heed(contact, error.problem.epoch)
             _log.warning("a command failed", extra={**extra, "error": str(error)})
-            contact.retry_at = time.time() + contact.retry_after(error)
+            contact.retry_at = time.monotonic() + contact.retry_after(error)
             # Its report tells why, and in what state it is now.
             await self._ask(contact)
         finally:

@@ -26,17 +26,19 @@ from rlfleet_operator import execute, trouble
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.kube import fleet_path, is_newer
 from rlfleet_operator.adapters.pods import FleetKey
+from rlfleet_operator.announcements import Announcements
+from rlfleet_operator.clock import Wall
 from rlfleet_operator.contacts import Contacts
-from rlfleet_operator.core import events, manifests
+from rlfleet_operator.core import conditions, events, manifests, status_size
 from rlfleet_operator.core.actions import Action, AnyCommand, PodAction, first_of_each
 from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.preview import with_preview
 from rlfleet_operator.core.selection import hold_left_s
-from rlfleet_operator.core.status import abandoned, patch_of, status_of
+from rlfleet_operator.core.status import abandoned, patch_of, status_of, unread
 from rlfleet_operator.core.trainers import target_of
 from rlfleet_operator.core.waits import due_in_s
-from rlfleet_operator.core.world import Fleet, World, fleet_from, worker_name
-from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError
+from rlfleet_operator.core.world import Fleet, Unread, World, fleet_from, worker_name
+from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError, TooLarge
 from rlfleet_operator.replacements import Replacements
 from rlfleet_operator.resource_status import FleetStatus
 from rlfleet_operator.services import Services
@@ -88,7 +90,9 @@ class Driver:
         self._acting: asyncio.Task[None] | None = None
         """Writes pods for an earlier pass, beside the loop."""
         self._is_behind = False  # Whether a pass since then has asked for more.
-        self._replacements = Replacements()
+        self._replacements, self._wall = Replacements(), Wall()
+        self._announcements = Announcements(services.kube)
+        self._status_size = status_size.LIMIT
         self._thought_s = 0.0  # For which the last pass observed and planned.
         self._contacts = Contacts(
             services.limit,
@@ -153,6 +157,7 @@ class Driver:
                 self._acting.cancel()
                 await asyncio.gather(self._acting, return_exceptions=True)
             await self._contacts.close()
+            await self._announcements.close()
 
     async def _guarded_pass(self) -> float:
         """Make one pass; whatever fails in it, the loop goes on."""
@@ -168,8 +173,21 @@ class Driver:
             extra = {"namespace": self.key[0], "fleet": self.key[1], "error": str(error)}
             _log.warning("a pass over a fleet failed", extra=extra)
             self._failing_since = self._failing_since or time.monotonic()
+            if isinstance(error, ValidationError):
+                await self._tell_unread(error)
             return _ERROR_PAUSE_S
         return wait_s
+
+    async def _tell_unread(self, error: ValidationError) -> None:
+        """Say in status, and in an Event, that the object cannot be parsed."""
+        patch = unread(self._raw, error, time.time())
+        if patch is None:
+            return
+        with contextlib.suppress(OperatorError):
+            path = fleet_path(*self.key) + "/status"
+            self.deliver(await self._services.kube.patch(path, patch))
+            event = events.Event("Warning", conditions.UNREAD, conditions.unread(error))
+            self._announcements.post(Unread(*self.key, self.uid), [event])
 
     def _sign(self) -> int | None:
         """Return the epoch that keeps workers' changes alive; None while nobody goes on with them.
@@ -214,7 +232,7 @@ class Driver:
         begun = time.monotonic()
         world = self._observe(fleet, pods)
         step = plan(world)
-        status = with_preview(world, status_of(world, step.rollout))
+        status = with_preview(world, status_of(world, step.rollout, self._status_size))
         self._thought_s = time.monotonic() - begun
         return world, step, status
 
@@ -226,12 +244,14 @@ class Driver:
         ordinals = {pod.ordinal for pod in pods.values()} | set(range(fleet.spec.replicas))
         names = {ordinal: worker_name(fleet.name, ordinal) for ordinal in sorted(ordinals)}
         moment = time.time()
-        self._replacements.see(pods, names.values(), moment)
+        self._replacements.see(pods, names.values(), time.monotonic())
         is_held = fleet.pause_at(moment) is not None
         found = (self._contacts.worker(name, n, pods.get(name)) for n, name in names.items())
         return World(
             fleet=fleet,
-            workers=tuple(self._replacements.dated(replace(w, held=is_held)) for w in found),
+            workers=tuple(
+                self._replacements.dated(replace(w, held=is_held), self._wall) for w in found
+            ),
             template_hash=manifests.template_hash(fleet),
             moment=moment,
             trouble=self._told_trouble(),
@@ -291,14 +311,19 @@ class Driver:
         metrics.count_status(fleet, status)
         self.deliver(written)
         self.wake()
-        await execute.events(self._services.kube, fleet, events.between(fleet.status, status))
+        self._announcements.post(fleet, events.between(fleet.status, status))
         return INTERVAL_S
 
     async def _write(self, status: FleetStatus, raw: Mapping[str, Any]) -> dict[str, Any]:
         # Over what was planned from: a newer one may have been delivered meanwhile.
         version = raw["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "status": patch_of(status)}
-        return await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
+        try:
+            return await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
+        except TooLarge:
+            # A driver that cannot write the status may command no worker.
+            self._status_size = status_size.after_refusal(status, self._status_size)
+            raise
 
     async def _abandon(self, error: Exception) -> None:
         """Tell in status, if it can be told there, why nobody drives the fleet for a while."""

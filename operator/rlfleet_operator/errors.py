@@ -7,6 +7,7 @@
     │   └── Unreachable    nobody answered
     └── Refused            the same call will fail again
         ├── Forbidden      nobody has let us do this, here
+        ├── TooLarge       the object takes more bytes than the API server keeps
         └── Missing        the object is not there
 
 Library errors become these at two places: adapters/kube.py and adapters/worker.py.
@@ -41,6 +42,10 @@ class Refused(OperatorError):  # noqa: N818 - the same
 
 class Forbidden(Refused):
     """No role lets us do this, or not in this namespace."""
+
+
+class TooLarge(Refused):
+    """The object takes more bytes than the API server keeps."""
 
 
 class Missing(Refused):

@@ -22,7 +22,13 @@ from rlfleet_operator.core.events import Event
 from rlfleet_operator.core.label import label_of
 from rlfleet_operator.core.pod import lost_label
 from rlfleet_operator.core.surroundings import UnusableError
-from rlfleet_operator.core.world import READINESS_GATE, VERSION_LABEL, Fleet, worker_name
+from rlfleet_operator.core.world import (
+    READINESS_GATE,
+    VERSION_LABEL,
+    Fleet,
+    Identity,
+    worker_name,
+)
 from rlfleet_operator.errors import Conflict, Missing, OperatorError, Refused, Retryable
 from rlfleet_operator.resource import API_VERSION, GROUP, KIND
 
@@ -209,16 +215,16 @@ async def known_token(kube: Kube, fleet: Fleet) -> str:
         raise Refused(str(error)) from error
 
 
-async def events(kube: Kube, fleet: Fleet, found: Iterable[Event]) -> None:
-    """Post Events; one that cannot be posted is logged and given up."""
-    for event in found:
-        try:
-            await kube.create(paths.core_path(fleet.namespace, "events"), _event(fleet, event))
-        except OperatorError as error:
-            _log.warning("an Event was not posted", extra={"error": str(error)})
+async def post_event(kube: Kube, about: Identity, event: Event) -> None:
+    """Post an Event; one that cannot be posted is logged and given up."""
+    try:
+        await kube.create(paths.core_path(about.namespace, "events"), _event(about, event))
+    except OperatorError as error:
+        extra = {"namespace": about.namespace, "fleet": about.name, "error": str(error)}
+        _log.warning("an Event was not posted", extra=extra)
 
 
-def _event(fleet: Fleet, event: Event) -> Json:
+def _event(fleet: Identity, event: Event) -> Json:
     now = _now()
     return {
         "apiVersion": "v1",

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from rlfleet_operator.adapters.kube import Json
 from rlfleet_operator.adapters.pods import FleetKey
+from rlfleet_operator.begun import Begun
 from rlfleet_operator.core import trainer_pause as rules
 from rlfleet_operator.core.answers import Heard
 from rlfleet_operator.core.trainer_pause import Asked, Told
@@ -30,7 +31,7 @@ class FleetPauses:
     def __init__(self, view: FleetView) -> None:
         """Work by this view of the fleets."""
         self._view = view
-        self._begun: set[asyncio.Task[Answer]] = set()
+        self._begun = Begun()
 
     async def pause(self, key: FleetKey, token: str, asked: Asked) -> Answer:
         """Have every worker paused; if some do not pause, those that did are resumed.
@@ -39,10 +40,7 @@ class FleetPauses:
         Once begun it is brought to its end, though the client may have gone: nobody else would
         resume those that paused.
         """
-        pausing = asyncio.create_task(self._pause(key, token, asked))
-        self._begun.add(pausing)
-        pausing.add_done_callback(self._begun.discard)
-        return await asyncio.shield(pausing)
+        return await self._begun.through(self._pause(key, token, asked))
 
     async def _pause(self, key: FleetKey, token: str, asked: Asked) -> Answer:
         fresh = f"fleet-pause-{uuid4().hex[:12]}"
@@ -74,7 +72,7 @@ class FleetPauses:
             rules.demand_resumable(pause, workers)
             return rules.record_of_pause(raw, pause.model_copy(update={"ending": True}))
 
-        fleet = await asyncio.shield(self._view.record(key, ended))
+        fleet = await self._begun.through(self._view.record(key, ended))
         limit_s = asked.timeout_s or fleet.spec.rollout.timeouts.resume_seconds + _MARGIN_S
         fleet, workers, _ = await self._seen(key, token, limit_s, Heard.serves)
         return _told(fleet, workers, Heard.serves, "serve")
@@ -88,7 +86,7 @@ class FleetPauses:
             one_more = rules.kept(pause, time.time(), flushes=pause.flushes + 1)
             return rules.record_of_pause(raw, one_more)
 
-        fleet = await asyncio.shield(self._view.record(key, counted))
+        fleet = await self._begun.through(self._view.record(key, counted))
         pause = rules.demand_held(fleet, time.time())
         limit_s = asked.timeout_s or fleet.spec.rollout.timeouts.flush_seconds + _MARGIN_S
 

@@ -6,7 +6,6 @@ one in the spec, and the driver rolls it out. The handler then only watches, so 
 client that goes away, or a process that ends, changes nothing.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -18,6 +17,7 @@ from rlfleet_operator import execute
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.kube import Json
 from rlfleet_operator.adapters.pods import FleetKey
+from rlfleet_operator.begun import Begun
 from rlfleet_operator.core import answers
 from rlfleet_operator.core.answers import Course, Heard
 from rlfleet_operator.core.trainer_pause import Asked, asked_from, record_of_pause, refused
@@ -63,6 +63,7 @@ class FleetRoutes:
         self._access = Access(self._token)
         self._view = FleetView(fleets, settings.admin_port)
         self._pauses = FleetPauses(self._view)
+        self._begun = Begun()
         self._runner: web.AppRunner | None = None
 
     async def open(self) -> None:
@@ -148,7 +149,7 @@ class FleetRoutes:
             fleet, workers = await self._view.heard(_key(request), request[_TOKEN])
             return _json(*answers.nothing_loaded(fleet, workers))
         # Once begun it is brought to its end: a record is there or is not, whoever listens.
-        version = await asyncio.shield(self._record(_key(request), asked))
+        version = await self._begun.through(self._record(_key(request), asked))
         fleet = self._view.fleet(_key(request))
         limit_s = asked.timeout_s or fleet.spec.rollout.progress_deadline_seconds
         fleet, workers = await self._ended(request, version, time.monotonic() + limit_s)

@@ -2,16 +2,17 @@
 
 A pod that a node refuses fails at once, and so does the next one. Each wait is twice as
 long as the one before, until a pod of the worker has run well. The driver of a fleet
-remembers it, for as long as it drives: a later one begins anew.
+remembers it, for as long as it drives: a later one begins anew. Moments are the steady
+clock's here.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from rlfleet_operator.core.world import RUNNING, Pod, Worker
+from rlfleet_operator.clock import Wall
+from rlfleet_operator.core.world import REPLACE_S, RUNNING, Pod, Worker
 
 _FIRST_S = 1.0
-_LAST_S = 300.0
 _WELL_S = 300.0
 """A pod that has run for so long did not fail at once: the waits begin anew."""
 
@@ -34,7 +35,7 @@ class _Past:
             return
         if pod.has_ended:
             is_first = self.wait_s == 0.0 or self._has_run_well(pod, moment)
-            self.wait_s = _FIRST_S if is_first else min(_LAST_S, 2 * self.wait_s)
+            self.wait_s = _FIRST_S if is_first else min(REPLACE_S, 2 * self.wait_s)
             self.ended, self.at = pod.uid, moment + self.wait_s
         elif pod.phase == RUNNING and pod.uid != self.runs:
             self.runs, self.runs_since = pod.uid, moment
@@ -60,8 +61,10 @@ class Replacements:
                 self._past[name] = past = _Past(pod.template_hash)
             past.see(pod, moment)
 
-    def dated(self, worker: Worker) -> Worker:
+    def dated(self, worker: Worker, wall: Wall) -> Worker:
         """Return the worker with the moment before which its ended pod is not replaced."""
         past = self._past.get(worker.name)
         is_it = past is not None and worker.pod is not None and worker.pod.uid == past.ended
-        return replace(worker, replace_at=past.at) if past is not None and is_it else worker
+        return (
+            replace(worker, replace_at=wall.of(past.at)) if past is not None and is_it else worker
+        )

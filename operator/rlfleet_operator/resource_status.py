@@ -301,6 +301,11 @@ class FleetStatus(Model):
         description="How each adapter of the spec stands.",
     )
     workers_truncated: int = Field(default=0, description="How many workers the list leaves out.")
+    left_out: list[str] = Field(
+        default_factory=list,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        description="What this status leaves out because it would not fit into 1 MiB.",
+    )
     conditions: list[Condition] = Field(
         default_factory=list,
         json_schema_extra={

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rlfleet_operator.clock import Wall
 from rlfleet_operator.core.world import Pod, Worker
 from rlfleet_operator.replacements import Replacements
 from tests import workers
@@ -25,12 +26,14 @@ class Story:
     def __init__(self) -> None:
         self._kept = Replacements()
         self.moment = 1000.0
+        self.epoch = 5e8
+        self._wall = Wall(lambda: self.moment + self.epoch, lambda: self.moment)
 
     def sees(self, pod: Pod | None, *, names: tuple[str, ...] = NAMES) -> float:
         """Return how long it is waited until this pod is replaced; 0 if it is not waited."""
         self._kept.see({} if pod is None else {pod.name: pod}, names, self.moment)
-        found = self._kept.dated(Worker("qwen-0", 0, pod))
-        return max(0.0, found.replace_at - self.moment)
+        found = self._kept.dated(Worker("qwen-0", 0, pod), self._wall)
+        return max(0.0, found.replace_at - self.moment - self.epoch)
 
     def later(self, seconds: float) -> None:
         self.moment += seconds
@@ -96,3 +99,14 @@ def test_a_worker_that_is_not_wanted_is_forgotten(story: Story) -> None:
     story.sees(None, names=("qwen-1",))
 
     assert story.sees(failed("p-2")) == 1
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, -1.0, 1.0, 3600.0])
+def test_a_wall_clock_that_is_set_changes_no_wait(story: Story, step_s: float) -> None:
+    for number in range(6):
+        story.sees(failed(f"p-{number}"))
+    story.later(4)
+
+    story.epoch += step_s
+
+    assert story.sees(failed("p-5")) == 28

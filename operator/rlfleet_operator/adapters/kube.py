@@ -23,6 +23,7 @@ from rlfleet_operator.errors import (
     OperatorError,
     Refused,
     Retryable,
+    TooLarge,
     Unreachable,
 )
 from rlfleet_operator.resource import API_VERSION, GROUP, PLURAL
@@ -263,7 +264,9 @@ _ERRORS: dict[int, type[OperatorError] | type[WatchEnded]] = {
     404: Missing,
     409: Conflict,
     410: WatchEnded,
+    413: TooLarge,
 }
+_TOO_LARGE = ("request is too large", "message larger than max")
 
 
 async def _raise_for(response: aiohttp.ClientResponse) -> None:
@@ -278,10 +281,14 @@ async def _raise_for(response: aiohttp.ClientResponse) -> None:
         message = str(json.loads(text).get("message", text))
     except (ValueError, AttributeError):
         message = text
-    raise _error_for(response.status)(f"{response.status} {response.method}: {message:.4096}")
+    error = _error_for(response.status, message)
+    raise error(f"{response.status} {response.method}: {message:.4096}")
 
 
-def _error_for(status: int) -> type[OperatorError] | type[WatchEnded]:
+def _error_for(status: int, message: str) -> type[OperatorError] | type[WatchEnded]:
+    # etcd's limit, and that of the connection to it, come as errors of the server.
+    if status >= _SERVER_ERROR and any(words in message for words in _TOO_LARGE):
+        return TooLarge
     may_pass = status == _TOO_MANY or status >= _SERVER_ERROR
     return _ERRORS.get(status, Retryable if may_pass else Refused)
 

@@ -179,7 +179,7 @@ def _next(worker: Worker, world: World) -> list[AdapterCommand]:
         _load(worker, one) for one in left if _is_worth_trying(failure_of(worker, one))
     ]
     is_tried = any(failure_of(worker, one) for one in left)
-    return found + loads if not is_tried or world.moment >= worker.retry_at else []
+    return found + loads if not is_tried or not worker.waits_to_retry(world.moment) else []
 
 
 def _load(worker: Worker, one: Wanted) -> LoadAdapter:

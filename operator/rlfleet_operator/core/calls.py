@@ -26,7 +26,8 @@ def may_call(worker: Worker, version: str, operation: str, world: World) -> bool
 
     Only the command that failed waits for its next try, not one that came instead of it.
     """
-    has_to_wait = worker.calling_for == (version, operation) and world.moment < worker.retry_at
+    is_it = worker.calling_for == (version, operation)
+    has_to_wait = is_it and worker.waits_to_retry(world.moment)
     return not worker.is_busy and not worker.is_adapting and not has_to_wait
 
 

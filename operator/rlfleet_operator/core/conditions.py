@@ -8,6 +8,8 @@ nothing is written at rest.
 
 from collections.abc import Iterable
 
+from pydantic import ValidationError
+
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Problem
 from rlfleet_operator.core import adapters
@@ -54,6 +56,26 @@ def abandoned(why: str) -> Verdict:
     """Return what is said of a fleet that nobody drives for a while, by a defect of ours."""
     message = f"{why}. The fleet is tried again within minutes, and at once when its spec changes"
     return Verdict(STALLED, is_true=True, reason="InternalError", message=message)
+
+
+UNREAD = "InvalidObject"
+"""Why a fleet is not driven whose object cannot be parsed."""
+
+
+def unread(error: ValidationError) -> str:
+    """Return which field of a fleet cannot be parsed, and the way out."""
+    part = error.title.removeprefix("Fleet").lower()
+    first, count = error.errors(include_url=False)[0], error.error_count()
+    field = ".".join([part, *map(str, first["loc"])])
+    others = f" (and {count - 1} more)" if count > 1 else ""
+    way = (
+        "write a valid value"
+        if part == "spec"
+        else "upgrade the operator if a newer one wrote it, or remove the field with"
+        " kubectl edit --subresource=status"
+    )
+    said = f"{first['msg']}, got {first['input']!r:.100}"
+    return f"the fleet is not driven: {field}: {said}{others}; {way}"
 
 
 def dated(

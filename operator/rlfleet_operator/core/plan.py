@@ -80,7 +80,9 @@ def _replacements(world: World) -> list[Action]:
     """Return the pods to end because they are broken for good or outdated."""
     present = [w for w in world.desired if w.pod is not None and not w.pod.terminating]
     ended = [
-        w for w in present if w.pod is not None and w.pod.has_ended and world.moment >= w.replace_at
+        w
+        for w in present
+        if w.pod is not None and w.pod.has_ended and not w.waits_to_be_replaced(world.moment)
     ]
     outdated = [
         w

@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from rlfleet_operator.core import adapters, conditions, order, status_rollout
+from pydantic import ValidationError
+
+from rlfleet_operator.core import adapters, conditions, order, status_rollout, status_size
 from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.verdict import RECONCILING, STALLED
 from rlfleet_operator.core.worker import BADNESS, Phase, complaint_of, phase_of
-from rlfleet_operator.core.world import FLEET_LABEL, Fleet, Worker, World, time_of
+from rlfleet_operator.core.world import FLEET_LABEL, Fleet, Raw, Worker, World, time_of
 from rlfleet_operator.resource_status import (
     FleetStatus,
     RolloutStatus,
@@ -21,8 +23,15 @@ _ONE_TRAINER_S = 60.0
 """How far apart rejections of one trainer by several workers are one."""
 
 
-def status_of(world: World, rollout: Rollout | None) -> FleetStatus:
-    """Return what status shall say; equal worlds give equal statuses, time apart."""
+def status_of(world: World, rollout: Rollout | None, size: int = status_size.LIMIT) -> FleetStatus:
+    """Return what status shall say, in ``size`` bytes of JSON at most.
+
+    Equal worlds give equal statuses, time apart.
+    """
+    return status_size.bounded(_whole(world, rollout), size)
+
+
+def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
     now = time_of(world.moment)
     target = world.fleet.target or ""
     held = sum(_holds(w, target) for w in world.desired)
@@ -72,6 +81,34 @@ def abandoned(fleet: Fleet, why: str, moment: float) -> FleetStatus:
     others = [c for c in fleet.status.conditions if c.type not in {STALLED, RECONCILING}]
     update = {"observed_generation": fleet.generation, "conditions": [*others, told]}
     return fleet.status.model_copy(update=update)
+
+
+def unread(raw: Raw, error: ValidationError, moment: float) -> dict[str, Any] | None:
+    """Return the merge patch by which the status of a fleet that cannot be parsed says so.
+
+    None when it says so already. All else in it stays as it is.
+    """
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    known = [c for c in status.get("conditions") or () if isinstance(c, dict)]
+    since = time_of(moment)
+    for one in known:
+        if (one.get("type"), one.get("status")) == (STALLED, "True"):
+            since = one.get("lastTransitionTime", since)
+    message = conditions.unread(error)
+    condition = {
+        "type": STALLED,
+        "status": "True",
+        "reason": conditions.UNREAD,
+        "message": message[: conditions.MESSAGE_LIMIT],
+        "lastTransitionTime": since,
+        "observedGeneration": metadata["generation"],
+    }
+    if condition in known:
+        return None
+    others = [c for c in known if c.get("type") not in {STALLED, RECONCILING}]
+    said = {"observedGeneration": metadata["generation"], "conditions": [*others, condition]}
+    version = {"resourceVersion": metadata["resourceVersion"]}
+    return {"metadata": version, "status": said}
 
 
 def _trainer_target(world: World) -> TrainerTarget | None:

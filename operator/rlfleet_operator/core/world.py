@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from rlfleet_contract.models import BESIDE, Stage, Verb, WorkerReport
 from rlfleet_contract.problems import Code
@@ -26,10 +26,38 @@ READINESS_GATE = f"{GROUP}/WeightsReady"
 ENGINE_CONTAINER = "engine"
 SIDECAR_CONTAINER = "sidecar"
 
+RETRY_S, REPLACE_S = 15.0, 300.0
+"""How long the next try of a command, and the next pod, is waited for at most: what lies further
+ahead was said by another clock."""
 RUNNING = "Running"
 """The phase of a pod whose containers run."""
 
 Raw = Mapping[str, Any]
+
+
+class Identity(Protocol):
+    """Which fleet something is about."""
+
+    @property
+    def namespace(self) -> str:
+        """The fleet's namespace."""
+
+    @property
+    def name(self) -> str:
+        """The fleet's name."""
+
+    @property
+    def uid(self) -> str:
+        """The fleet's UID."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Which fleet an object is that could not be parsed."""
+
+    namespace: str
+    name: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +156,14 @@ class Worker:
     """When it answered last, by the operator's monotonic clock."""
     open_since: float = 0.0
     """When it was first heard to be open, of this time; 0 while it is not."""
+
+    def waits_to_retry(self, moment: float) -> bool:
+        """Whether the command that failed is not sent again yet."""
+        return 0 < self.retry_at - moment <= RETRY_S
+
+    def waits_to_be_replaced(self, moment: float) -> bool:
+        """Whether its pod, which has ended, stands a while longer."""
+        return 0 < self.replace_at - moment <= REPLACE_S
 
     @property
     def is_live(self) -> bool:

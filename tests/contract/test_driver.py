@@ -1,0 +1,181 @@
+"""A fleet's loop, when the API server refuses, is slow, or holds what cannot be parsed."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from copy import deepcopy
+
+import pytest
+from aiohttp import web
+
+from rlfleet_operator import driver as drivers
+from rlfleet_operator.adapters.kube import Json, Kube, core_path, fleet_path
+from rlfleet_operator.adapters.lease import Term
+from rlfleet_operator.adapters.pods import Pods
+from rlfleet_operator.driver import Driver
+from rlfleet_operator.services import Services
+from rlfleet_operator.settings import Settings
+from tests.fakes.kube import FakeApi, serving
+
+KEY = ("rl", "qwen")
+PODS, EVENTS = core_path("rl", "pods"), core_path("rl", "events")
+STATUS = fleet_path(*KEY) + "/status"
+_AT = "2023-11-14T22:13:20Z"
+
+
+class Api(FakeApi):
+    """Keeps a fleet's status, up to a size; its Events may take their time."""
+
+    def __init__(self, status: Json | None = None) -> None:
+        super().__init__()
+        self.most = 10**9
+        self.events: list[Json] = []
+        self.takes_events = asyncio.Event()
+        self.writes: list[Json] = []
+        self.done = asyncio.Event()
+        """Set with each request that changes something."""
+        self.revisions = itertools.count(10)
+        metadata = {"namespace": "rl", "name": "qwen", "uid": "f-1", "generation": 1}
+        spec = {
+            "model": {"name": "m", "path": "/m"},
+            "weights": {"path": "/w/{version}"},
+            "weightVersion": "step-1",
+            "historyLimit": 50,
+        }
+        fleet = {"metadata": {**metadata, "resourceVersion": "5"}, "spec": spec}
+        self.fleet: Json = {**fleet, "status": status or {}}
+        self.objects[fleet_path(*KEY)] = self.fleet
+
+    async def handle(self, request: web.Request) -> web.Response:
+        if request.method == "PATCH" and request.path == STATUS:
+            return await self._patched(request)
+        if request.path == EVENTS:
+            await self.takes_events.wait()
+            self.events.append(await request.json())
+            self.done.set()
+            return web.json_response(self.events[-1], status=201)
+        answer = await super().handle(request)
+        if request.method == "POST":
+            self.done.set()
+        return answer
+
+    async def _patched(self, request: web.Request) -> web.Response:
+        if len(await request.read()) > self.most:
+            told = {"message": "etcdserver: request is too large"}
+            return web.json_response(told, status=500)
+        body = await request.json()
+        self.writes.append(body["status"])
+        status = {**self.fleet["status"], **body["status"]}
+        self.fleet["status"] = {k: v for k, v in status.items() if v is not None}
+        self.fleet["metadata"]["resourceVersion"] = str(next(self.revisions))
+        self.done.set()
+        return web.json_response(self.fleet)
+
+    async def until(self, what: Callable[[], object]) -> None:
+        """Wait until something is true."""
+        async with asyncio.timeout(5):
+            while not what():
+                self.done.clear()
+                await self.done.wait()
+
+    def has_pods(self) -> bool:
+        return any(path.startswith(PODS) for path in self.objects)
+
+
+def services(kube: Kube) -> Services:
+    pods = Pods(kube, (), lambda _key: None, 5)
+    settings = Settings(worker_image="worker:1")
+    return Services(kube, pods, settings, asyncio.Semaphore(8), Term())
+
+
+@asynccontextmanager
+async def driven(api: Api) -> AsyncIterator[Driver]:
+    async with serving(api) as kube:
+        driver = Driver(KEY, deepcopy(api.fleet), services(kube))
+        running = asyncio.create_task(driver.run())
+        yield driver
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_WRITE_INTERVAL_S", "_ERROR_PAUSE_S"):
+        monkeypatch.setattr(drivers, name, 0.01)
+    monkeypatch.setattr("rlfleet_operator.announcements._FAREWELL_S", 0.01)
+
+
+async def test_commands_do_not_wait_for_events() -> None:
+    api = Api()
+
+    async with driven(api):
+        await api.until(api.has_pods)
+        assert api.events == []
+        api.takes_events.set()
+        await api.until(lambda: api.events)
+
+    assert api.events[0]["reason"] == "RolloutStarted"
+
+
+async def test_a_status_that_is_too_large_is_written_with_less_in_it() -> None:
+    past = {"id": 1, "to": "step-0", "result": "Completed", "startedAt": _AT, "seconds": 1.0}
+    api = Api({"history": [{**past, "message": "m" * 256}] * 50})
+    api.most = 16_000
+    api.takes_events.set()
+
+    async with driven(api):
+        await api.until(api.has_pods)
+
+    assert api.fleet["status"]["leftOut"] == ["history"]
+
+
+BROKEN: Json = {
+    "trainerPause": {
+        "operation": "pause-1",
+        "askedAt": _AT,
+        "until": _AT,
+        "ttlSeconds": 60,
+        "mode": "of a newer release",
+    },
+    "conditions": [
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "AllServing",
+            "message": "1 of 1 workers serve step-1",
+            "lastTransitionTime": _AT,
+            "observedGeneration": 1,
+        }
+    ],
+}
+
+
+async def test_a_fleet_that_cannot_be_parsed_says_so_in_its_status_and_is_driven_once_it_can() -> (
+    None
+):
+    api = Api(BROKEN)
+    api.takes_events.set()
+
+    async with driven(api) as driver:
+        await api.until(lambda: api.events)
+        await asyncio.sleep(0.1)
+        told = api.writes[:]
+        del api.fleet["status"]["trainerPause"]
+        api.fleet["metadata"]["resourceVersion"] = str(next(api.revisions))
+        driver.deliver(deepcopy(api.fleet))
+        await api.until(api.has_pods)
+
+    (patch,) = told
+    ready, stalled = patch["conditions"]
+    assert ready == BROKEN["conditions"][0]
+    assert (stalled["type"], stalled["status"], stalled["reason"]) == (
+        "Stalled",
+        "True",
+        "InvalidObject",
+    )
+    assert "status.trainerPause.mode: " in stalled["message"]
+    assert "got 'of a newer release'" in stalled["message"]
+    assert patch["observedGeneration"] == 1
+    assert [e["reason"] for e in api.events][:1] == ["InvalidObject"]
+    assert api.fleet["status"]["conditions"][-1]["reason"] != "InvalidObject"
