@@ -1,7 +1,8 @@
 """Status in a bounded number of bytes: etcd keeps 1.5 MiB of an object, its spec included.
 
 It must stay true that what a driver needs is never left out (target, rollout, epoch, a trainer's
-asking), that the rest goes in a fixed order, and that status names what is left out.
+asking), that the rest goes in a fixed order, and that status names what is left out. History is
+known from status alone: once it is left out it is gone, which its absence says from then on.
 """
 
 from collections.abc import Callable
