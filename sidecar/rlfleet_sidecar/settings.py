@@ -116,8 +116,9 @@ class Settings(BaseModel):
     trainer_drain_s: float = Field(default=1200.0, gt=0)
     """How long a trainer's pause in mode wait may take until every generation has ended; the
     time to live at most."""
-    trainer_up_s: float = Field(default=60.0, ge=0)
-    """How long a trainer that asks for the models waits for an engine that is down."""
+    trainer_up_s: float = Field(default=240.0, ge=0)
+    """How long a trainer's call waits for an engine that is down or boots: prime-rl takes ten
+    quick answers of 503 for the end, after 65 s, and waits 300 s and more for one."""
     trainer_adapter_wait_s: float = Field(default=20.0, ge=0, le=600)
     """How long a trainer's request waits for an adapter that is not complete: prime-rl waits
     30 s for an answer, and asks again."""

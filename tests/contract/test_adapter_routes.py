@@ -25,8 +25,9 @@ LOADS = (PRIME_RL, VLLM, SKYRL)
 
 @pytest.fixture
 def kept_short(identity: dict[str, str]) -> None:
-    """Have a trainer's load wait for a marker only briefly."""
+    """Have a trainer's load wait for files, and for other changes, only briefly."""
     identity["trainer_adapter_wait_s"] = "0.3"
+    identity["trainer_busy_s"] = "0.1"
 
 
 async def ask(subject: Subject, route: str, path: Path, **fields: object) -> httpx.Response:
@@ -78,6 +79,7 @@ async def test_what_is_not_there_yet_is_worth_repeating(
     serving: Subject, adapters: Path, route: str
 ) -> None:
     (adapters / "step-1" / MARKER).unlink()
+    (adapters / "step-1" / "adapter_model.safetensors").write_bytes(b"half")
 
     absent = await ask(serving, route, adapters / "step-404")
     incomplete = await ask(serving, route, adapters / "step-1")
@@ -88,6 +90,7 @@ async def test_what_is_not_there_yet_is_worth_repeating(
     assert incomplete.json()["code"] == Code.CHECKPOINT_INCOMPLETE
 
 
+@pytest.mark.usefixtures("kept_short")
 @pytest.mark.parametrize("route", LOADS)
 async def test_what_passes_by_itself_is_worth_repeating(
     serving: Subject, adapters: Path, route: str

@@ -51,6 +51,12 @@ def kind() -> type[Worker]:
 
 
 @pytest.fixture
+def identity() -> dict[str, object]:
+    """Have a trainer wait for no engine: that it waits is shown elsewhere."""
+    return {"trainer_up_s": 0}
+
+
+@pytest.fixture
 def slow(fake: Worker) -> Slow:
     assert isinstance(fake, Slow)
     return fake

@@ -7,6 +7,7 @@ from rlfleet_contract.loaded import AdapterReport
 from rlfleet_sidecar.adapters.decide import demand_bare, demand_undeclared
 from rlfleet_sidecar.adapters.tend import Adapters
 from rlfleet_sidecar.dialects import meaning
+from rlfleet_sidecar.dialects.patience import patience_of, patiently
 from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.settings import Settings
@@ -22,6 +23,7 @@ class Library:
         self._journal = journal
         self._fencing = fencing
         self._adapters = adapters
+        self._patience_s = patience_of(settings)
 
     def known(self, name: str) -> AdapterReport | None:
         """Tell what is known of an adapter; refuses if adapters are the spec's to change."""
@@ -48,27 +50,39 @@ class Library:
         return await self.load(self._settings.model_name, directory, operation)
 
     async def load(self, name: str, directory: str, operation: str | None = None) -> AdapterReport:
-        """Wait for an adapter, check it and serve it under a name, whatever had it before."""
-        self.known(name)
-        await self._fencing.unfenced(
-            LoadAdapterRequest(
-                operation=operation or _operation(),
+        """Wait for an adapter, check it and serve it under a name, whatever had it before.
+
+        One within its trainer's own pause is a part of that change.
+        """
+
+        async def load() -> None:
+            self.known(name)
+            request = LoadAdapterRequest(
+                operation=operation or self._operation(),
                 name=name,
                 version=meaning.adapter_version(directory),
                 path=directory,
                 wait_s=self._settings.trainer_adapter_wait_s,
             )
-        )
+            await self._fencing.unfenced(request)
+
+        await patiently(load, self._patience_s)
         return self.known(name) or AdapterReport(name=name)
 
     async def unload(self, name: str) -> None:
         """Serve a name no more; it is no error if it is not served."""
-        known = self.known(name)
-        version = (known and known.version) or meaning.UNNAMED
-        await self._fencing.unfenced(
-            UnloadAdapterRequest(operation=_operation(), name=name, version=version)
-        )
 
+        async def unload() -> None:
+            known = self.known(name)
+            version = (known and known.version) or meaning.UNNAMED
+            await self._fencing.unfenced(
+                UnloadAdapterRequest(operation=self._operation(), name=name, version=version)
+            )
 
-def _operation() -> str:
-    return meaning.PREFIX + uuid4().hex[:12]
+        await patiently(unload, self._patience_s)
+
+    def _operation(self) -> str:
+        """Return the operation of the change that a trainer leads here, or a new one."""
+        lead = self._journal.lead
+        led_by = None if lead is None else (lead.operation, lead.epoch)
+        return meaning.operation_of(led_by, meaning.PREFIX + uuid4().hex[:12])

@@ -1,11 +1,11 @@
-"""The pauses that trainers ask for, which wait while somebody else changes the worker.
+"""The pauses that trainers ask for, which wait for other changes of the worker and its engine.
 
 It must stay true that one comes once, never after a resume that came while it waited, and
 not for a trainer that has hung up: nobody would resume what it has paused.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 
 from rlfleet_contract.models import PauseMode, WorkerReport
@@ -32,12 +32,14 @@ IS_GONE: ContextVar[Callable[[], Awaitable[bool]]] = ContextVar("is_gone", defau
 class _Pause:
     """One that waits or is under way."""
 
-    def __init__(self, act: Callable[[], Awaitable[WorkerReport]], patience_s: float) -> None:
+    def __init__(
+        self, act: Callable[[], Awaitable[WorkerReport]], patience_s: Mapping[Code, float]
+    ) -> None:
         self._act = act
         self.callers = 0
         self.withdrawn: str | None = None
         """Why it must not come any more, if it has not yet."""
-        self.task = asyncio.create_task(patiently(self._try, {Code.BUSY}, patience_s))
+        self.task = asyncio.create_task(patiently(self._try, patience_s))
 
     async def _try(self) -> WorkerReport:
         # From here until it is refused or under way nothing else runs.
@@ -50,7 +52,7 @@ class _Pause:
 class Pauses:
     """Those that wait or are under way; the same pause joins one."""
 
-    def __init__(self, patience_s: float) -> None:
+    def __init__(self, patience_s: Mapping[Code, float]) -> None:
         self._patience_s = patience_s
         self._pauses: dict[Key, _Pause] = {}
 

@@ -58,8 +58,7 @@ class Questions:
         """
         return await patiently(
             lambda: self.relayed(MODELS_PATH),
-            {Code.ENGINE_UNREACHABLE},
-            self._settings.trainer_up_s,
+            {Code.ENGINE_UNREACHABLE: self._settings.trainer_up_s},
         )
 
     async def discovered(self, host: str) -> Discovery:

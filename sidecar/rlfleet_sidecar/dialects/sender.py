@@ -5,10 +5,12 @@ from typing import Any
 from uuid import uuid4
 
 from rlfleet_contract.models import FlushRequest, VerifyRequest, WorkerReport
+from rlfleet_contract.problems import Code
 from rlfleet_sidecar.dialects import meaning
 from rlfleet_sidecar.dialects.caller import CALLER
 from rlfleet_sidecar.dialects.change import TrainerChange
 from rlfleet_sidecar.dialects.library import Library
+from rlfleet_sidecar.dialects.patience import patiently
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.sent import version_of
@@ -19,18 +21,28 @@ class Sender:
     """Passes them on to the engine; a resume is refused from the first to the proof."""
 
     def __init__(
-        self, change: TrainerChange, fencing: Fencing, transfer: Transfer, library: Library
+        self,
+        change: TrainerChange,
+        fencing: Fencing,
+        transfer: Transfer,
+        library: Library,
+        patience_s: Mapping[Code, float],
     ) -> None:
         self._change = change
+        self._patience_s = patience_s
         self._fencing = fencing
         self._transfer = transfer
         self._library = library
 
     async def init(self, info: Mapping[str, Any]) -> None:
         """Form a group with the trainer; if it does not form, the worker goes on as before."""
-        meaning.demand_up(self._change.state)
-        operation = self._operation()
-        await self._transfer.init(operation, info)
+
+        async def form() -> None:
+            meaning.demand_up(self._change.state)
+            operation = self._operation()
+            await self._transfer.init(operation, info)
+
+        await patiently(form, self._patience_s)
 
     def demand_group(self) -> None:
         """See, before anybody is paused for it, that an update of this worker could begin."""

@@ -28,6 +28,7 @@ from rlfleet_sidecar.dialects import meaning
 from rlfleet_sidecar.dialects.caller import CALLER
 from rlfleet_sidecar.dialects.change import TrainerChange
 from rlfleet_sidecar.dialects.library import Library
+from rlfleet_sidecar.dialects.patience import patience_of, patiently
 from rlfleet_sidecar.dialects.pauses import ENDED, RESUMED, Pauses
 from rlfleet_sidecar.dialects.questions import Questions
 from rlfleet_sidecar.dialects.sender import Sender
@@ -69,10 +70,12 @@ class Trainer:
         self._fencing = fencing
         self._change = TrainerChange(journal, engine)
         self._library = library
-        self.sender = Sender(self._change, fencing, transfer, library)
+        self._patience_s = patience_of(settings)
+        self.sender = Sender(self._change, fencing, transfer, library, self._patience_s)
         self._updates: dict[str, asyncio.Task[Any]] = {}
         """Those under way, by version, or by the directory of which it is not known yet."""
-        self._pauses = Pauses(settings.trainer_busy_s)
+        self._pauses = Pauses(self._patience_s)
+        self._is_ending = False
         self._opens: str | None = None
         """The operation whose pause nobody asked for: it is resumed at its end."""
 
@@ -110,7 +113,8 @@ class Trainer:
         self._pauses.withdraw(RESUMED)
         updating = next(iter(self._updates), None)
         meaning.demand_resumable(self.state, self._journal.trainer_failure, updating)
-        return await self._resume()
+        up_s = {Code.ENGINE_UNREACHABLE: self._settings.trainer_up_s}
+        return await patiently(self._resume, up_s)
 
     async def _resume(self) -> WorkerReport:
         return await self._fencing.unfenced(
@@ -227,6 +231,7 @@ class Trainer:
 
     async def landed(self) -> None:
         """Wait until no update is under way; a pause that waits comes to nothing."""
+        self._is_ending = True
         self._pauses.withdraw(ENDED)
         if self._updates:
             await asyncio.wait(self._updates.values())
@@ -246,26 +251,38 @@ class Trainer:
             self._change.failed(error)
 
     async def _update(self, version: str, *, preserve: bool) -> WorkerReport:
-        state, operation = self.state, self._change.operation()
+        operation = self._change.operation()
         self._fencing.demand_unowned(*CALLER.get())
         # Before anything is done: a sidecar that dies in the midst of it must find it.
         self._change.begun(version)
-        meaning.demand_up(state)
+        await patiently(self._demand_up, self._patience_s)
         self._library.demand_bare()
         await self._prepare(operation, version)
         is_kept = preserve and await self._change.keeps_caches(operation)
-        report = await self._fencing.unfenced(
-            UpdateRequest(
+
+        async def load() -> WorkerReport:
+            await self._demand_up()
+            request = UpdateRequest(
                 operation=operation,
                 version=version,
-                through=meaning.through(state),
+                # An engine that came up again in between is paused no more.
+                through=meaning.through(self.state),
                 kv_cache=KVCache.PRESERVE if is_kept else KVCache.RESET,
                 ttl_s=self._settings.trainer_ttl_s,
             )
-        )
+            return await self._fencing.unfenced(request)
+
+        report = await patiently(load, self._patience_s)
         self._change.ended_well()
         self._journal.broadcast(is_meant=False)
         return report
+
+    async def _demand_up(self) -> None:
+        """See that there is an engine, and that the fleet is the trainer's still."""
+        if self._is_ending:
+            raise SidecarError(Code.WRONG_STAGE, "the sidecar ended while this update waited")
+        self._fencing.demand_unowned(*CALLER.get())
+        meaning.demand_up(self.state)
 
     async def _prepare(self, operation: str, version: str) -> None:
         request = PrepareRequest(

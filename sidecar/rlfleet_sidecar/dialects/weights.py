@@ -96,8 +96,9 @@ async def collective_rpc(
     act = _ACTS.get(body.method)
     if act is None:
         worker.refuse_update(f"method: {body.method:.100} is none of {', '.join(_ACTS)}")
-    ranks = await worker.questions.world_size()
     await act(worker, body)
+    # Afterwards: an engine that boots is waited for.
+    ranks = await worker.questions.world_size()
     return told(results=[None] * ranks)
 
 
