@@ -23,7 +23,7 @@ from rlfleet_sidecar.place import Folder, open_model
 from rlfleet_sidecar.settings import Settings
 
 _FINISHED = ".finished"
-_STARTED = ".sender_ready"
+STARTED = ".sender_ready"
 """prime-rl's marks: the directory is written anew between the second and the first."""
 
 
@@ -137,7 +137,7 @@ def demand_complete(folders: tuple[Folder, ...], markers: Sequence[str]) -> None
         if _FINISHED in markers and _is_begun_anew(folder):
             raise SidecarError(
                 Code.CHECKPOINT_INCOMPLETE,
-                f"{folder.path / _FINISHED} is older than {_STARTED}: the version is being"
+                f"{folder.path / _FINISHED} is older than {STARTED}: the version is being"
                 " written again",
             )
     raise SidecarError(
@@ -169,5 +169,5 @@ def _is_marked(folder: Folder, name: str) -> bool:
 
 def _is_begun_anew(folder: Folder) -> bool:
     """Tell whether prime-rl began to write a directory again that it had finished."""
-    started, finished = folder.modified_ns(_STARTED), folder.modified_ns(_FINISHED)
+    started, finished = folder.modified_ns(STARTED), folder.modified_ns(_FINISHED)
     return started is not None and finished is not None and started > finished

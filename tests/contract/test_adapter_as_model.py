@@ -200,10 +200,13 @@ async def test_nobody_else_loads_one_within_a_trainer_s_pause(
     serving: Subject, adapters: Path
 ) -> None:
     await send(PAUSE, serving)
+    body = {"operation": "another", "name": "poet", "version": "step-1"}
 
-    reply = await register(serving, adapters / "step-1")
+    reply = await serving.admin.post(
+        api.ADAPTERS_PATH, json=body | {"path": str(adapters / "step-1")}
+    )
 
-    assert (reply.status_code, reply.json()["code"]) == (500, Code.BUSY)
+    assert (reply.status_code, reply.json()["code"]) == (409, Code.BUSY)
 
 
 async def test_the_same_update_twice_is_one_load(

@@ -26,6 +26,7 @@ from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar import room
 from rlfleet_sidecar.adapters import fit
 from rlfleet_sidecar.adapters.book import Copy
+from rlfleet_sidecar.adapters.settled import CALLED_S, DECLARED_S, TENSORS, Settled
 from rlfleet_sidecar.checkpoint import Checkpoints, demand_complete, demand_same, is_alike
 from rlfleet_sidecar.content import Content, bytes_of, header_of, invalid, parsed, refuse_code
 from rlfleet_sidecar.errors import SidecarError
@@ -36,7 +37,6 @@ from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.staging import Staging
 from rlfleet_sidecar.work import Work
 
-_TENSORS = "adapter_model.safetensors"
 _RECORD = ".record.json"
 _DRAFT = ".draft-"
 _DIGITS = 32
@@ -58,6 +58,7 @@ class Copies:
         self._directory = None if settings.cache_dir is None else settings.cache_dir / "adapters"
         self._copies: list[Copy] = []
         """The oldest first."""
+        self._settled = Settled()
         if self._directory is not None:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._copies = _swept(self._directory)
@@ -91,8 +92,19 @@ class Copies:
         if found is not None:
             return found
         with self._layout(request.path).open("", self._settings.engine_uid) as folders:
-            demand_complete(folders, self._settings.markers)
+            self._demand_complete(folders, request)
             return self._read(folders[-1], request, work, free)
+
+    def _demand_complete(self, folders: tuple[Folder, ...], request: LoadAdapterRequest) -> None:
+        """See that an adapter is complete: by a marker, else by its own signs."""
+        try:
+            demand_complete(folders, self._settings.markers)
+        except SidecarError as error:
+            rest_s = CALLED_S if request.fence is None else DECLARED_S
+            deadline = time.monotonic() + self._settings.check_s
+            if not self._settled.is_settled(folders, rest_s, deadline):
+                why = f"{error.message}; its files are not whole, or still change"
+                raise SidecarError(error.code, why) from error
 
     def is_adapter(self, path: str) -> bool:
         """Tell whether an adapter's configuration lies there; what may not be opened has none."""
@@ -123,11 +135,11 @@ class Copies:
         config = parsed(folder.path / fit.CONFIG, data)
         if told := fit.config_objection(config):
             raise invalid(folder.path / fit.CONFIG, f"is not served: {told}")
-        tensors, found = header_of(folder, _TENSORS, deadline)
+        tensors, found = header_of(folder, TENSORS, deadline)
         content = Content((tensors,), {tensor.name: tensor for tensor in found}, config)
         model = self._checkpoints.boot_model(deadline).tensors
         if told := fit.objection(config, content.tensors, model):
-            raise invalid(folder.path / _TENSORS, f"does not go with the boot model: {told}")
+            raise invalid(folder.path / TENSORS, f"does not go with the boot model: {told}")
         if stamp is None:
             raise invalid(folder.path / fit.CONFIG, "went away meanwhile")
         sources = (stamp, tensors)

@@ -2,7 +2,7 @@
 
 An adapter is no part of what is proved of a worker, and never moves it in the table of
 stages. It must stay true that none is touched within a change of weights, but by whoever
-leads that change and before it has loaded anything.
+leads that change, before it has loaded anything or after that was proved.
 """
 
 import re
@@ -16,6 +16,8 @@ from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 
 _AT_REST = frozenset({Stage.OPEN, Stage.CLOSED})
+_OWN = frozenset({Stage.PAUSED, Stage.PROVED})
+"""Where whoever leads a change may load an adapter: the engine holds proved weights."""
 
 
 class Step(StrEnum):
@@ -87,7 +89,7 @@ def demand_rest(stage: Stage, *, is_leader: bool = False) -> None:
             Code.ENGINE_IN_DOUBT,
             "the engine is in doubt: bring it to a proved version first",
         )
-    if stage not in _AT_REST and not (is_leader and stage is Stage.PAUSED):
+    if stage not in _AT_REST and not (is_leader and stage in _OWN):
         raise SidecarError(
             Code.BUSY, f"this worker is {stage}: its weights are being changed; send it again after"
         )

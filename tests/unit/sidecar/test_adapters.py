@@ -147,8 +147,10 @@ def test_adapters_are_touched_outside_of_changes_alone(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("stage", Stage)
-def test_whoever_has_paused_a_worker_may_load_one_before_anything_else(stage: Stage) -> None:
-    if stage in {Stage.OPEN, Stage.CLOSED, Stage.PAUSED}:
+def test_whoever_has_paused_a_worker_may_load_one_while_its_weights_are_proved(
+    stage: Stage,
+) -> None:
+    if stage in {Stage.OPEN, Stage.CLOSED, Stage.PAUSED, Stage.PROVED}:
         demand_rest(stage, is_leader=True)
         return
     with pytest.raises(SidecarError):
