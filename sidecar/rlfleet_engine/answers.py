@@ -15,6 +15,11 @@ LENGTH = b"content-length"
 EVENT_STREAM = b"text/event-stream"
 _NOT_FOUND = b'{"detail":"Not Found"}'
 """Byte for byte what vLLM answers for a path that it does not know."""
+_DENIAL = "websocket.http.response"
+_NO_WEBSOCKET = (
+    "websockets are not served, because one connection outlives a change of weights:"
+    " send each recording as a request to /v1/audio/transcriptions"
+)
 
 
 async def answer(send: Send, status: int, body: bytes, more: Iterable[Header] = ()) -> None:
@@ -28,13 +33,22 @@ async def answer(send: Send, status: int, body: bytes, more: Iterable[Header] = 
     await send({"type": "http.response.body", "body": body})
 
 
-async def refuse(scope: Scope, send: Send) -> None:
+async def refuse(send: Send) -> None:
     """Answer as if there were no such route."""
-    if scope["type"] == "websocket":
-        # What Starlette does for a websocket path that nobody knows.
+    await answer(send, 404, _NOT_FOUND)
+
+
+async def refuse_websocket(scope: Scope, send: Send) -> None:
+    """Deny the handshake with 403, and with the reason where the server can send one."""
+    if _DENIAL not in (scope.get("extensions") or {}):
+        # Before an accept, a server turns it into 403.
         await send({"type": "websocket.close", "code": 1000, "reason": ""})
-    else:
-        await answer(send, 404, _NOT_FOUND)
+        return
+
+    async def denied(message: MutableMapping[str, Any]) -> None:
+        await send({**message, "type": f"websocket.{message['type']}"})
+
+    await answer(denied, 403, compact(error_of(403, "PermissionDeniedError", _NO_WEBSOCKET, None)))
 
 
 def compact(content: object) -> bytes:

@@ -24,7 +24,7 @@ class FieldError(ValueError):
 
 def has_json(scope: Scope) -> bool:
     """Tell by its head whether a request brings JSON."""
-    if scope["type"] != "http" or scope["method"] != "POST":
+    if scope["method"] != "POST":
         return False
     headers = scope["headers"]
     return _PLAIN in headers or any(name == _TYPE and _is_json(one) for name, one in headers)

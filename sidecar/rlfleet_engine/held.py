@@ -18,7 +18,7 @@ Receive = Callable[[], Awaitable[Message]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _BODY = "http.request"
-_LEAVING = frozenset({"http.disconnect", "websocket.disconnect"})
+_LEAVING = "http.disconnect"
 
 
 class Held:
@@ -40,7 +40,7 @@ class Held:
                 if pending.done():
                     self._pending = None
                     self._kept.append(pending.result())
-                    if self._kept[-1]["type"] in _LEAVING:
+                    if self._kept[-1]["type"] == _LEAVING:
                         return False
         finally:
             opened.cancel()

@@ -42,8 +42,8 @@ class Liveness:
 
     async def tell(self, scope: Scope, send: Send) -> None:
         """Answer a probe."""
-        if scope["type"] != "http" or scope["method"] not in {"GET", "HEAD"}:
-            await refuse(scope, send)
+        if scope["method"] not in {"GET", "HEAD"}:
+            await refuse(send)
         elif await self.is_responsive(scope):
             await answer(send, 200, b'{"status":"ok"}')
         else:

@@ -1,10 +1,11 @@
 """The guard and the gate in front of vLLM's routes, and what is told to samplers.
 
 Named to vLLM by ``--middleware rlfleet_engine.middleware.Extension``. The guard: the
-network reaches the data routes and nothing else. The gate: while it is closed, whoever
-reads the model waits, except the sidecar's own probe. It must stay true that a request
-which finds the gate open pays for no task and no lock, that its body is copied only if a
-salt or its shape has to be changed, and that one which waits loses no byte.
+network reaches the data routes and nothing else, and no websocket is opened. The gate:
+while it is closed, a request that reads the model waits, except the sidecar's own probe.
+It must stay true that a request which finds the gate open pays for no task and no lock,
+that its body is copied only if a salt or its shape has to be changed, and that one which
+waits loses no byte.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 from rlfleet_contract import api
 from rlfleet_contract.gate import GateCommand, GateState
 from rlfleet_engine import adapters, salt
-from rlfleet_engine.answers import Scope, Send, answer, compact, error_of, refuse
+from rlfleet_engine.answers import Scope, Send, answer, compact, error_of, refuse, refuse_websocket
 from rlfleet_engine.asked import Asked
 from rlfleet_engine.demand import Demand, DemandError, Verdict, demand_of
 from rlfleet_engine.gate import Gate
@@ -67,6 +68,9 @@ class Extension:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        if scope["type"] == "websocket":
+            await refuse_websocket(scope, send)
+            return
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         route = route_of(raw_path, scope.get("root_path", ""))
         if route is Route.CONTROL:
@@ -97,7 +101,7 @@ class Extension:
         try:
             while self._gate.is_open or await held.until_open(self._gate):
                 if self._gate.is_refusing:
-                    await turned_away(scope, send)
+                    await turned_away(send)
                     return
                 with self._gate.passing():
                     if asked is None:
@@ -118,25 +122,23 @@ class Extension:
         self, app: Application, scope: Scope, receive: Receive, send: Send, demand: Demand | None
     ) -> None:
         holding = self._gate.holding
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-        elif demand and demand.verdict(holding.version.decode()) is not Verdict.MET:
+        if demand and demand.verdict(holding.version.decode()) is not Verdict.MET:
             await unmet(send, demand, holding)
         else:
             await app(scope, receive, Reply(send, self._gate, holding, demand))
 
     async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not _is_local(scope):
-            await refuse(scope, send)
+            await refuse(send)
             return
-        match (scope["type"], scope.get("method"), scope["path"]):
-            case ("http", "GET", api.GATE_PATH):
+        match (scope["method"], scope["path"]):
+            case ("GET", api.GATE_PATH):
                 await answer(send, 200, self._state())
-            case ("http", "POST", api.GATE_PATH):
+            case ("POST", api.GATE_PATH):
                 await self._command(receive, send)
-            case ("http", "GET" | "POST", api.ENGINE_ADAPTERS_PATH):
+            case ("GET" | "POST", api.ENGINE_ADAPTERS_PATH):
                 await answer(send, *await adapters.answered(scope, receive, self._gate))
-            case ("http", "POST", api.EXIT_PATH):
+            case ("POST", api.EXIT_PATH):
                 await answer(send, 202, b"{}")
                 await asyncio.sleep(_ANSWER_S)
                 self._end()

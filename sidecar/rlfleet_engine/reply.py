@@ -16,7 +16,6 @@ from rlfleet_contract import api
 from rlfleet_engine.answers import (
     LENGTH,
     Header,
-    Scope,
     Send,
     answer,
     compact,
@@ -36,8 +35,6 @@ _END = api.END_VERSION_HEADER.encode()
 _RETRY_AFTER: Header = (b"retry-after", b"1")
 _MAX_ERROR_BYTES = 64 * 1024
 _BAD_REQUEST = 400
-_TRY_AGAIN_LATER = 1013
-"""A websocket's close code, as IANA registers it."""
 
 
 class _Way(Enum):
@@ -181,11 +178,8 @@ async def failed(send: Send) -> None:
     await _unavailable(send, "the weights that answered failed their proof: send the request again")
 
 
-async def turned_away(scope: Scope, send: Send) -> None:
+async def turned_away(send: Send) -> None:
     """Answer that nobody shall wait for this engine."""
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": ""})
-        return
     message = (
         "this worker is out of service, because its weights were not proved: send the request"
         " to another worker, or again later"

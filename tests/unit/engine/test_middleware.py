@@ -272,26 +272,38 @@ async def test_a_client_that_leaves_after_waiting_is_told_to_the_engine(engine: 
     assert engine.gate.totals() == (0, 0)
 
 
-async def test_websockets_are_guarded_and_gated_too(engine: Engine) -> None:
-    refused = Connection({"type": "websocket.connect"})
-    await engine.extension(scope_of("/pause", "websocket"), refused.receive, refused.send)
-    assert refused.sent == [{"type": "websocket.close", "code": 1000, "reason": ""}]
+DENIAL: dict[str, dict[str, Any]] = {"websocket.http.response": {}}
 
-    held = Connection({"type": "websocket.connect"})
-    request = asyncio.create_task(
-        engine.extension(scope_of("/v1/realtime", "websocket"), held.receive, held.send)
-    )
-    await asyncio.sleep(0.02)
-    assert held.sent == []
-    engine.gate.open()
 
-    await request
-    assert held.sent == [{"type": "websocket.accept"}]
+@pytest.mark.parametrize("path", ["/v1/realtime", "/v1/completions", "/pause", "/liveness"])
+@pytest.mark.parametrize("peer", [NETWORK, LOCAL])
+async def test_no_websocket_is_accepted_whatever_the_gate_says(
+    engine: Engine, path: str, peer: tuple[str, int]
+) -> None:
+    scope = scope_of(path, "websocket", peer)
+    for move in (engine.gate.close, engine.gate.open, engine.gate.refuse):
+        move()
+        plain, told = Connection({"type": "websocket.connect"}), Connection()
+        await engine.extension(scope, plain.receive, plain.send)
+        await engine.extension({**scope, "extensions": DENIAL}, told.receive, told.send)
 
-    engine.gate.refuse()
-    late = Connection({"type": "websocket.connect"})
-    await engine.extension(scope_of("/v1/realtime", "websocket"), late.receive, late.send)
-    assert late.sent == [{"type": "websocket.close", "code": 1013, "reason": ""}]
+        assert plain.sent == [{"type": "websocket.close", "code": 1000, "reason": ""}]
+        head, body = told.sent
+        assert (head["type"], head["status"]) == ("websocket.http.response.start", 403)
+        assert b"/v1/audio/transcriptions" in body["body"]
+        assert body["type"] == "websocket.http.response.body"
+
+
+async def test_a_websocket_that_demands_a_version_is_refused_as_a_websocket(
+    engine: Engine,
+) -> None:
+    asked = Connection({"type": "websocket.connect"})
+    scope = scope_of("/v1/realtime", "websocket")
+    header = (api.EXACT_VERSION_HEADER.encode(), b"no such/version")
+
+    await engine.extension({**scope, "headers": [header]}, asked.receive, asked.send)
+
+    assert [message["type"] for message in asked.sent] == ["websocket.close"]
 
 
 async def test_a_request_that_fails_is_not_in_flight_any_more(tmp_path: Path) -> None:

@@ -183,7 +183,3 @@ def test_the_head_tells_whether_the_body_is_looked_at(
     scope = {"type": "http", "method": method, "path": path, "headers": headers}
 
     assert may_have_salt(scope) is expected
-
-
-def test_a_websocket_has_no_body() -> None:
-    assert not may_have_salt({"type": "websocket", "path": "/v1/realtime", "headers": []})
