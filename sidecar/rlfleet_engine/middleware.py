@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from rlfleet_contract import api
 from rlfleet_contract.gate import GateCommand, GateState
-from rlfleet_engine import adapters, salt
+from rlfleet_engine import adapters, responses, salt
 from rlfleet_engine.answers import Scope, Send, answer, compact, error_of, refuse, refuse_websocket
 from rlfleet_engine.asked import Asked
 from rlfleet_engine.demand import Demand, DemandError, Verdict, demand_of
@@ -79,6 +79,8 @@ class Extension:
             await self._liveness.tell(scope, telling(send, self._gate))
         elif route is Route.ALWAYS:
             await self._app(scope, receive, telling(send, self._gate))
+        elif responses.is_stored(scope["path"]):
+            await responses.unreadable(send)
         elif _is_probe(scope):
             await self._app(scope, receive, send)
         else:

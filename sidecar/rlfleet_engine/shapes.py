@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rlfleet_engine import chat, chat_prefix, finite, generate, tokenizing
+from rlfleet_engine import chat, chat_prefix, finite, generate, responses, tokenizing
 from rlfleet_engine.answers import Scope
 from rlfleet_engine.fields import has_json
 from rlfleet_engine.turn import Turn
@@ -12,6 +12,7 @@ TURNS: Mapping[str, Turn] = {
     chat.TOKENS_PATH: chat.turn_tokens,
     finite.COMPLETIONS_PATH: finite.turn_completion,
     generate.PATH: generate.turn,
+    responses.PATH: responses.turn,
     tokenizing.PATH: tokenizing.turn,
     tokenizing.BACK_PATH: tokenizing.turn_back,
 }
