@@ -19,6 +19,13 @@ _NAME_RULE = {
     "message": "metadata.name must be a DNS label of at most 50 characters that begins with a"
     " letter (worker pods and Services are named after it)",
 }
+_NEIGHBOUR_RULE = {
+    # One that is driven already keeps its name: a rule that it fails would refuse its status.
+    "rule": "!self.metadata.name.matches('-(workers|admin)$')"
+    " || (has(self.status) && has(self.status.selector))",
+    "message": "metadata.name must not end with -workers or -admin: the Service and the Secret of"
+    " another fleet are named so",
+}
 _COLUMNS = (
     ("Desired", "integer", ".spec.replicas", 0),
     ("Ready", "integer", ".status.readyReplicas", 0),
@@ -107,7 +114,7 @@ def definition() -> Schema:
             "spec": _spec_schema(),
             "status": _status_schema(),
         },
-        "x-kubernetes-validations": [_NAME_RULE],
+        "x-kubernetes-validations": [_NAME_RULE, _NEIGHBOUR_RULE],
     }
     version = {
         "name": resource.API_VERSION,

@@ -88,7 +88,9 @@ async def _pod(kube: Kube, fleet: Fleet, action: PodAction, defaults: manifests.
     match action:
         case CreatePod(ordinal):
             manifest = _manifest(fleet, ordinal, defaults)
-            await kube.create(paths.core_path(fleet.namespace, "pods"), manifest)
+            # Strict: a template's field that Kubernetes does not know is refused, not dropped.
+            path = paths.core_path(fleet.namespace, "pods")
+            await kube.create(path, manifest, fieldValidation="Strict")
             _log.info("created a worker's pod", extra=_about(fleet, manifest["metadata"]["name"]))
         case DeletePod(name, uid, why):
             await kube.delete(paths.core_path(fleet.namespace, "pods", name), uid)

@@ -29,18 +29,30 @@ class Model(BaseModel):
     )
 
 
-Quantity = Annotated[
+_QUANTITY: dict[str, Any] = {
+    "x-kubernetes-int-or-string": True,
+    "minimum": 0,
+    # As in apimachinery's resource.Quantity.
+    "pattern": r"^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE][-+]?[0-9]+))?$",
+}
+Quantity = Annotated[int | str, WithJsonSchema(_QUANTITY)]
+PositiveQuantity = Annotated[
     int | str,
     WithJsonSchema(
         {
-            "x-kubernetes-int-or-string": True,
-            "minimum": 0,
-            # As in apimachinery's resource.Quantity.
-            "pattern": r"^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
-            r"(([KMGTPE]i)|[numkMGTPE]|([eE][-+]?[0-9]+))?$",
+            **_QUANTITY,
+            **rules(
+                (
+                    "type(self) == int ? self > 0 : self.matches('^[^1-9a-zA-Z]*[1-9]')",
+                    "must be more than 0, such as 100Gi",
+                )
+            ),
         }
     ),
 ]
+MARKER_PATTERN = "^[^/,]{1,64}$"
+"""A file name that a comma ends in a list of them."""
 IntOrPercent = Annotated[
     int | str,
     WithJsonSchema(

@@ -11,10 +11,12 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from rlfleet_operator.fields import (
+    MARKER_PATTERN,
     AbsolutePath,
     ManifestDigest,
     Model,
     PodOverrides,
+    PositiveQuantity,
     Quantity,
     VersionName,
     VolumeSource,
@@ -87,7 +89,7 @@ class CacheSpec(Model):
         default=True,
         description="With false a change reads the trainer's directory, which must stay.",
     )
-    size: Quantity | None = Field(
+    size: PositiveQuantity | None = Field(
         default=None,
         description="What the copies may take together, the emptyDir's sizeLimit; three times a"
         " checkpoint keeps all three versions, twice does without the previous one, and a version"
@@ -138,6 +140,12 @@ class WeightsSpec(Model):
     )
     markers: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=8)] = Field(
         default=["STABLE", ".finished"],
+        json_schema_extra=rules(
+            (
+                f"self.all(m, m.matches('{MARKER_PATTERN}') && !(m in ['.', '..']))",
+                "weights.markers: each must be one file name, without '/' and ','",
+            )
+        ),
         description="Files by which a trainer says that a checkpoint is complete: any one is"
         " enough. `.finished` counts only if it is not older than `.sender_ready`.",
     )
@@ -162,6 +170,11 @@ class WeightsSpec(Model):
     )
 
 
+API_KEY = "VLLM_API_KEY"
+API_KEY_REFUSED = (
+    f"{API_KEY} would lock the sidecar's probe out of the engine: remove it, and check keys of"
+    " samplers in a proxy before the fleet's Service"
+)
 _OWN_FLAGS = (
     "--model",
     "--served-model-name",
@@ -204,8 +217,13 @@ class EngineSpec(Model):
     resources: ResourceList = Field(default_factory=ResourceList)
     tensor_parallel_size: int = Field(default=1, ge=1, le=64)
     """vLLM's --tensor-parallel-size."""
-    extra_env: Annotated[list[EnvVar], Field(max_length=64)] = Field(default_factory=list)
-    """More environment variables of the engine's container."""
+    extra_env: Annotated[list[EnvVar], Field(max_length=64)] = Field(
+        default_factory=list,
+        description="More environment variables of the engine's container.",
+        json_schema_extra=rules(
+            (f"!self.exists(e, e.name == '{API_KEY}')", f"engine.extraEnv: {API_KEY_REFUSED}")
+        ),
+    )
     shared_memory: Quantity = Field(default="2Gi", description="Size of /dev/shm.")
 
 
@@ -215,7 +233,12 @@ class SidecarSpec(Model):
     image: str | None = Field(
         default=None, max_length=512, description="The default is the engine's image."
     )
-    resources: ResourceList = Field(default_factory=ResourceList)
+    resources: ResourceList = Field(
+        default_factory=ResourceList,
+        description="Requests and limits. A request for cpu (250m) and for memory (256Mi) is set"
+        " where neither a request nor a limit names it: without one, an engine that keeps its cores"
+        " busy leaves the sidecar no time for probes and prepares.",
+    )
 
 
 class FleetSpec(Model):

@@ -2,13 +2,18 @@
 
 import asyncio
 import gc
+from typing import Any
 
 import pytest
 from kubernetes.aio import client, config
 
 from dev import apiserver
-from rlfleet_operator.adapters.kube import Kube, core_path
-from rlfleet_operator.errors import NotLeading
+from rlfleet_operator import execute
+from rlfleet_operator.adapters.kube import Kube, core_path, fleet_path, fleets_path
+from rlfleet_operator.core import manifests
+from rlfleet_operator.core.actions import CreatePod
+from rlfleet_operator.core.world import fleet_from
+from rlfleet_operator.errors import NotLeading, Refused
 
 pytestmark = pytest.mark.integration
 
@@ -55,3 +60,34 @@ async def test_who_may_not_write_may_still_read(kube: Kube, namespace: str) -> N
     ):
         with pytest.raises(NotLeading):
             await write
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"runtimeClasName": "gvisor"}, "spec.runtimeClasName"),
+        ({"containers": [{"name": "engine", "envs": []}]}, "spec.containers[0].envs"),
+    ],
+    ids=["of the pod", "of a container"],
+)
+async def test_a_field_of_a_template_that_kubernetes_does_not_know_is_refused_by_name(
+    kube: Kube, namespace: str, spec: dict[str, Any], field: str
+) -> None:
+    """It would be dropped without a word otherwise."""
+    manifest = {
+        "apiVersion": "rlfleet.dev/v1alpha1",
+        "kind": "RLInferenceFleet",
+        "metadata": {"name": "typo"},
+        "spec": {
+            "replicas": 0,
+            "model": {"name": "qwen", "path": "/models/qwen"},
+            "template": {"spec": spec},
+        },
+    }
+    fleet = fleet_from(await kube.create(fleets_path(namespace), manifest))
+
+    (error,) = await execute.pods(kube, fleet, [CreatePod(0)], manifests.Defaults("worker:1"))
+
+    assert isinstance(error, Refused)
+    assert f'unknown field "{field}"' in str(error)
+    await kube.delete(fleet_path(namespace, "typo"), fleet.uid)

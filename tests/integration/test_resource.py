@@ -87,8 +87,29 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "template": {"metadata": {"creationTimestamp": None, "name": "x"}}
     },
     "a size of nothing": {"engine": {"sharedMemory": 0}},
+    "a cache of a fraction": {"weights": LEAST["weights"] | {"cache": {"size": "0.5Gi"}}},
+    "markers": {"weights": LEAST["weights"] | {"markers": ["DONE", ".ready", "a b"]}},
+    "a variable of vLLM": {"engine": {"extraEnv": [{"name": "VLLM_API_KEYS", "value": "k"}]}},
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    **{
+        f"a cache of {size!r}": (
+            {"weights": LEAST["weights"] | {"cache": {"size": size}}},
+            "must be more than 0",
+        )
+        for size in (0, "0", "0Gi", "+0.0", ".0e3")
+    },
+    **{
+        f"the marker {marker!r}": (
+            {"weights": LEAST["weights"] | {"markers": ["STABLE", marker]}},
+            "one file name",
+        )
+        for marker in ("", "sub/STABLE", "a,b", ".", "..")
+    },
+    "a key that the probe has not": (
+        {"engine": {"extraEnv": [{"name": "VLLM_API_KEY", "value": "k"}]}},
+        "in a proxy before the fleet's Service",
+    ),
     "negative replicas": ({"replicas": -1}, "spec.replicas"),
     "adapters without --enable-lora": (lora(adapter(), args=("--max-loras=2",)), "--enable-lora"),
     "adapters without an engine": ({"adapters": [adapter()]}, "--enable-lora"),
@@ -261,6 +282,16 @@ def test_a_name_that_no_service_can_have_is_refused(
 
     assert not is_accepted
     assert "metadata.name must be a DNS label" in answer
+
+
+@pytest.mark.parametrize("name", ["qwen-workers", "qwen-admin"])
+def test_a_name_of_another_fleet_s_objects_is_refused(
+    plane: apiserver.ControlPlane, namespace: str, name: str
+) -> None:
+    is_accepted, answer = applied(plane, namespace, manifest({}, name))
+
+    assert not is_accepted
+    assert "metadata.name must not end with -workers or -admin" in answer
 
 
 def test_nothing_looks_current_before_it_was_seen(

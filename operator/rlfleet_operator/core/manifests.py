@@ -7,8 +7,11 @@ worker.
 
 import hashlib
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
 from rlfleet_contract import api
 from rlfleet_operator.core import quantity
@@ -28,7 +31,14 @@ from rlfleet_operator.core.world import (
     Fleet,
     worker_name,
 )
-from rlfleet_operator.resource import CacheSpec
+from rlfleet_operator.fields import MARKER_PATTERN
+from rlfleet_operator.resource import (
+    API_KEY,
+    API_KEY_REFUSED,
+    CacheSpec,
+    ResourceList,
+    WeightsSpec,
+)
 
 USER_ID = 65532
 """The images' user; a numeric one, so that Kubernetes can see that it is not root."""
@@ -38,6 +48,7 @@ _TOKEN_DIR = "/var/run/rlfleet/token"  # noqa: S105 - a path
 _STATE_DIR = "/var/lib/rlfleet"
 _CACHE_DIR = "/var/cache/rlfleet"
 _CACHE_SIZE = "1Ti"
+_SIDECAR_REQUESTS = {"cpu": "250m", "memory": "256Mi"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
             "volumes": _volumes(fleet),
         },
     }
-    manifest = merged(manifest, allowed(fleet.spec.template))
+    manifest = _overlaid(manifest, fleet)
     # The engine's start is known by its process 1: another's would never change.
     manifest["spec"] |= {"shareProcessNamespace": False, "hostPID": False}
     # Without ours a worker would take traffic before it has proved anything.
@@ -103,6 +114,35 @@ def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
     for kind, own in mine.items():
         manifest["metadata"][kind] = manifest["metadata"].get(kind, {}) | own
     return manifest
+
+
+def _overlaid(manifest: Manifest, fleet: Fleet) -> Manifest:
+    overlaid: Manifest = merged(manifest, allowed(fleet.spec.template))
+    _demand_no_key(overlaid["spec"].get("containers"))
+    return overlaid
+
+
+def _demand_no_key(containers: Any) -> None:
+    """Raise UnusableError when an engine would want a key of its sidecar's probe.
+
+    The schema refuses it too, but of the template, and of objects that were written before.
+    """
+    for container in containers if isinstance(containers, list) else ():
+        is_engine = isinstance(container, Mapping) and container.get("name") == ENGINE_CONTAINER
+        if is_engine and API_KEY in _names_in(container.get("env")):
+            raise UnusableError(f"container {ENGINE_CONTAINER}: env: {API_KEY_REFUSED}")
+        flags = container.get("args") if is_engine else None
+        if isinstance(flags, list) and any(_flag(flag) == "--api-key" for flag in flags):
+            raise UnusableError(f"container {ENGINE_CONTAINER}: args: --api-key: {API_KEY_REFUSED}")
+
+
+def _flag(argument: Any) -> str:
+    return str(argument).partition("=")[0].replace("_", "-")
+
+
+def _names_in(named: Any) -> list[Any]:
+    items = named if isinstance(named, list) else []
+    return [item.get("name") for item in items if isinstance(item, Mapping)]
 
 
 def image_of(fleet: Fleet, defaults: Defaults) -> str:
@@ -184,7 +224,7 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> Manifest:
     }
     if weights is not None:
         env["RLFLEET_WEIGHTS_PATH"] = weights.path
-        env["RLFLEET_MARKERS"] = ",".join(weights.markers)
+        env["RLFLEET_MARKERS"] = ",".join(_markers(weights))
         env |= _cache_env(weights.cache)
     return {
         "name": SIDECAR_CONTAINER,
@@ -200,7 +240,7 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> Manifest:
             },
         ],
         "ports": [{"name": "admin", "containerPort": api.ADMIN_PORT, "protocol": "TCP"}],
-        "resources": fleet.spec.sidecar.resources.model_dump(),
+        "resources": _sidecar_resources(fleet.spec.sidecar.resources),
         "securityContext": _CONTAINER_SECURITY,
         "startupProbe": _probe(api.LIVE_PATH, "admin", period=1, failures=120),
         "livenessProbe": _probe(api.LIVE_PATH, "admin", period=10, failures=3),
@@ -212,6 +252,25 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> Manifest:
             *_data_mounts(fleet),
         ],
     }
+
+
+def _sidecar_resources(asked: ResourceList) -> Manifest:
+    """Return what the sidecar gets: beside a busy engine one without a request waits for seconds.
+
+    A limit without a request is one already, as Kubernetes has it, and may be lower than ours.
+    """
+    named = asked.requests | asked.limits
+    ours = {name: value for name, value in _SIDECAR_REQUESTS.items() if name not in named}
+    return {"requests": ours | asked.requests, "limits": asked.limits}
+
+
+def _markers(weights: WeightsSpec) -> list[str]:
+    for marker in weights.markers:
+        if re.fullmatch(MARKER_PATTERN, marker) is None or marker in {".", ".."}:
+            raise UnusableError(
+                f"spec.weights.markers: {marker!r:.80} is no file name without '/' and ','"
+            )
+    return weights.markers
 
 
 def _probe(path: str, port: str, *, period: int, failures: int) -> Manifest:
@@ -245,7 +304,7 @@ def _cache_mounts(fleet: Fleet) -> list[Manifest]:
 def _cache_volume(fleet: Fleet) -> Manifest:
     cache = fleet.spec.weights.cache if fleet.spec.weights else CacheSpec()
     medium = {"medium": "Memory"} if cache.medium == "Memory" else {}
-    return {"sizeLimit": cache.size or _CACHE_SIZE, **medium}
+    return {"sizeLimit": _CACHE_SIZE if cache.size is None else cache.size, **medium}
 
 
 def _cache_env(cache: CacheSpec) -> dict[str, str]:
@@ -261,11 +320,18 @@ def _cache_env(cache: CacheSpec) -> dict[str, str]:
 
 def _cache_bytes(cache: CacheSpec) -> int:
     try:
-        return quantity.in_bytes(cache.size or _CACHE_SIZE)
+        size = quantity.in_bytes(_CACHE_SIZE if cache.size is None else cache.size)
     except ValueError as error:
-        raise UnusableError(
-            f"spec.weights.cache.size: {error}; write a size such as 100Gi, or leave it out"
-        ) from error
+        raise _bad_cache_size(str(error)) from error
+    if size <= 0:
+        raise _bad_cache_size(f"got {cache.size!r}, expected more than 0")
+    return size
+
+
+def _bad_cache_size(why: str) -> UnusableError:
+    return UnusableError(
+        f"spec.weights.cache.size: {why}; write a size such as 100Gi, or leave it out"
+    )
 
 
 def _data_mounts(fleet: Fleet) -> list[Manifest]:

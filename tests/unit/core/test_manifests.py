@@ -21,6 +21,14 @@ OUR_GATE = {"conditionType": READINESS_GATE}
 THEIR_GATE = {"conditionType": "example.com/warm"}
 
 
+KEY = {"name": "VLLM_API_KEY", "value": "k"}
+
+
+def engine(**fields: Any) -> dict[str, Any]:
+    """Return a template that lays these fields over the engine's container."""
+    return {"spec": {"containers": [{"name": "engine", **fields}]}}
+
+
 def pod(**spec: Any) -> dict[str, Any]:
     return manifests.pod(fleets.fleet(spec), 0, DEFAULTS)
 
@@ -183,6 +191,16 @@ def test_no_template_takes_the_labels_by_which_a_pod_is_found(labels: Any) -> No
             {"weights": {"path": "/w/{version}", "cache": {"size": "1e999999"}}},
             "spec.weights.cache.size",
         ),
+        ({"weights": {"path": "/w/{version}", "cache": {"size": 0}}}, "spec.weights.cache.size"),
+        ({"weights": {"path": "/w/{version}", "cache": {"size": "0Gi"}}}, "expected more than 0"),
+        ({"weights": {"path": "/w/{version}", "markers": [""]}}, "spec.weights.markers: ''"),
+        ({"weights": {"path": "/w/{version}", "markers": ["a/b"]}}, "spec.weights.markers: 'a/b'"),
+        ({"weights": {"path": "/w/{version}", "markers": ["a,b"]}}, "spec.weights.markers: 'a,b'"),
+        ({"weights": {"path": "/w/{version}", "markers": [".."]}}, "spec.weights.markers: '..'"),
+        ({"engine": {"extraEnv": [KEY]}}, "VLLM_API_KEY would lock"),
+        ({"template": engine(env=[KEY])}, "VLLM_API_KEY would lock"),
+        ({"template": engine(args=["--api_key=k"])}, "--api-key"),
+        ({"template": engine(args=["--api-key", "k"])}, "--api-key"),
     ],
     ids=str,
 )
@@ -269,3 +287,25 @@ def test_what_is_about_one_version_restarts_nobody_and_the_cache_s_default_neith
     written = {"cache": {"enabled": True, "medium": "Disk"}}
     assert digest() == digest(**told) == digest(**written)
     assert digest() != digest(cache={"size": "1Gi"}) != digest(cache={"enabled": False})
+
+
+@pytest.mark.parametrize(
+    ("asked", "requests"),
+    [
+        ({}, {"cpu": "250m", "memory": "256Mi"}),
+        ({"requests": {"cpu": 2}}, {"cpu": 2, "memory": "256Mi"}),
+        ({"limits": {"cpu": "100m"}}, {"memory": "256Mi"}),
+        (
+            {"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}},
+            {"cpu": "250m", "memory": "1Gi"},
+        ),
+    ],
+    ids=str,
+)
+def test_a_sidecar_has_a_request_where_its_fleet_names_none(
+    asked: dict[str, Any], requests: dict[str, Any]
+) -> None:
+    """An engine beside it keeps its cores busy; a limit alone is a request in Kubernetes, too."""
+    (sidecar,) = pod(sidecar={"resources": asked})["spec"]["initContainers"]
+
+    assert sidecar["resources"] == {"requests": requests, "limits": asked.get("limits", {})}
