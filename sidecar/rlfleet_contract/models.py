@@ -267,9 +267,13 @@ class ReadBack(Reply):
     """What stands in one rank's memory, as far as it can be read."""
 
     digest: str
-    """Over names, dtypes, shapes and bytes of parameters and persistent buffers."""
+    """Over names, dtypes, shapes and bytes of parameters, persistent buffers and packed weights."""
     nbytes: int
     """How much memory that covers."""
+    whole: int = 0
+    """Bytes that the model was made with on this rank, packed or not; 0 when unknown."""
+    unseen: int = 0
+    """How many of these cannot be read, because a kernel keeps them where nothing else looks."""
     changed: bool | None = None
     """Whether it is other than what stood there before the load; None when nobody knows."""
     fed: int = 0
@@ -278,6 +282,11 @@ class ReadBack(Reply):
     """How many of these stand in memory exactly as the tensor came."""
     kept: tuple[str, ...] = ()
     """Some parameters that did not change though their tensors did."""
+
+    @property
+    def share(self) -> float | None:
+        """How much of the model was read, from 0 to 1; None when unknown."""
+        return 1 - self.unseen / self.whole if self.whole else None
 
 
 class Installed(Reply):

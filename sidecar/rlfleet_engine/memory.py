@@ -36,6 +36,19 @@ class Record:
     """The tensors of the last reload that have a parameter of the same name and kind."""
     digest: str | None = None
     """Of all tensors of the last reload; None if some were cast, which may swallow a change."""
+    sizes: tuple[int, int] = (0, 0)
+    """Bytes that the model was made with, and how many of them cannot be read."""
+
+    def told(self) -> ReadBack | None:
+        """Tell what was read."""
+        if self.memory is None:
+            return None
+        return self.sized(told(self.memory))
+
+    def sized(self, read: ReadBack) -> ReadBack:
+        """Add how much of the model that covers."""
+        whole, unseen = self.sizes
+        return read.model_copy(update={"whole": whole, "unseen": unseen})
 
 
 def reloaded(before: Record, after: Record, consumed: Installed) -> Installed:
@@ -43,6 +56,7 @@ def reloaded(before: Record, after: Record, consumed: Installed) -> Installed:
     read = None
     if None not in (before.memory, after.memory):
         read = compared(before.memory or {}, after.memory or {}, after.fed or {}, before.fed)
+        read = after.sized(read)
     previous = None if after.digest is None else before.digest
     return consumed.model_copy(update={"previous": previous, "parameters": read})
 

@@ -1,16 +1,16 @@
 """Reads what stands in one rank's memory, on CPU and GPU alike.
 
 It sees the model's parameters and persistent buffers, byte for byte as they are served
-from. It does not see what a kernel keeps elsewhere: on CPU vLLM packs linear layers for
-oneDNN and drops their weights, so there only embeddings, norms and the like are seen,
-and ``nbytes`` says how much that is. Quantised models are not read: their layouts have
-room that nobody initialises. What is not seen is not claimed.
+from. What kernels keep elsewhere comes from vllm/kept.py, as far as it can be read: what
+oneDNN packs cannot, and ``share`` says how much of the model is seen. Quantised models are
+not read: their layouts have room that nobody initialises. What is not seen is not claimed.
 
 The digest is a sum of 64-bit words, each times an odd number of its own, modulo 2**64:
 exact in any order, so CPU and GPU agree, and one changed word always shows. It finds
 what an engine forgot to do; it is no defence against whoever can write the memory.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -33,9 +33,9 @@ def entry_of(tensor: Any) -> Entry:
     return Entry(str(tensor.dtype), tuple(tensor.shape), nbytes, _digest(tensor.detach()))
 
 
-def read(model: Any) -> Memory:
-    """Read all parameters and persistent buffers of a model."""
-    return {name: entry_of(tensor) for name, tensor in named(model).items()}
+def read(tensors: Mapping[str, Any]) -> Memory:
+    """Read tensors by their names."""
+    return {name: entry_of(tensor) for name, tensor in tensors.items()}
 
 
 def named(model: Any) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import torch
 
 from rlfleet_contract.tensors import FileStamp, Tensor
 from rlfleet_engine import parameters
-from rlfleet_engine.memory import Entry, Memory, Record, reloaded, told
+from rlfleet_engine.memory import Entry, Memory, Record, reloaded
 from rlfleet_engine.tensors import Reader
-from rlfleet_engine.vllm import reload
+from rlfleet_engine.vllm import kept, reload
 
 _TORCH_NAMES = {
     "BOOL": "bool",
@@ -66,26 +66,29 @@ class ReloadExtension:
             reload.load(self, feeding.of(reader))
             consumed = reader.installed()
         digest = None if feeding.casts else consumed.digest
-        after = Record(_memory(self), feeding.fed, digest)
+        after = _read(self, feeding.fed, digest)
         self._rlfleet = after
         return reloaded(before, after, consumed).model_dump()
 
     def rlfleet_read_back(self: _Worker) -> dict[str, Any] | None:
         """Tell what stands in memory; called once after a start it tells later what changed."""
-        memory = _record(self).memory
-        return None if memory is None else told(memory).model_dump()
+        read = _record(self).told()
+        return None if read is None else read.model_dump()
 
 
 def _record(worker: _Worker) -> Record:
     if worker._rlfleet is None:  # noqa: SLF001 - the extension's own
-        worker._rlfleet = Record(_memory(worker))  # noqa: SLF001 - the extension's own
+        worker._rlfleet = _read(worker)  # noqa: SLF001 - the extension's own
     return worker._rlfleet  # noqa: SLF001 - the extension's own
 
 
-def _memory(worker: _Worker) -> Memory | None:
+def _read(worker: _Worker, fed: Memory | None = None, digest: str | None = None) -> Record:
+    model = worker.get_model()
+    sizes = kept.sizes(model)
     if worker.model_config.quantization is not None:
-        return None
-    return parameters.read(worker.get_model())
+        return Record(None, fed, digest, sizes)
+    tensors = {**parameters.named(model), **kept.packed(model)}
+    return Record(parameters.read(tensors), fed, digest, sizes)
 
 
 class _Feeding:

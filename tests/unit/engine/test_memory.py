@@ -83,3 +83,21 @@ def test_tensors_that_were_cast_are_not_compared_with_the_reload_before() -> Non
 def test_memory_that_cannot_be_read_is_not_told() -> None:
     for before, after in ((None, None), (None, NEW), (OLD, None)):
         assert reloaded(Record(before), Record(after), CONSUMED).parameters is None
+
+
+def test_how_much_of_the_model_was_read_is_told_with_it() -> None:
+    sizes = (96, 72)
+    one = reloaded(Record(OLD, sizes=sizes), Record(NEW, FED_NEW, "d2", sizes), CONSUMED)
+    first = Record(OLD, sizes=sizes).told()
+
+    for read in (one.parameters, first):
+        assert read is not None
+        assert (read.whole, read.unseen, read.share) == (96, 72, 0.25)
+
+
+def test_a_share_of_what_is_not_known_is_not_told() -> None:
+    unknown = Record(OLD).told()
+
+    assert unknown is not None
+    assert unknown.share is None
+    assert Record(None, sizes=(96, 0)).told() is None

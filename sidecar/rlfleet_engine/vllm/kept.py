@@ -1,0 +1,71 @@
+"""What a rank keeps of its model, and how much of that can be read.
+
+Kernels for CPUs pack small linear layers into tensors that only a closure holds: those are
+read too. What oneDNN packs lies behind an address of its own and is not seen; that it is
+missing shows in the size of the model as vLLM made it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+try:
+    from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
+except ImportError:  # a release that records no forms
+    LAYERWISE_INFO = {}
+
+_PACKED = "cpu_linear"
+
+
+def packed(model: Any) -> dict[str, Any]:
+    """Tell the tensors that kernels hold beside the model's own, by name."""
+    held = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    return {
+        f"{path}.{_PACKED}.{name}": tensor
+        for path, layer in model.named_modules()
+        for name, tensor in _closed_over(getattr(layer, _PACKED, None))
+        if id(tensor) not in held
+    }
+
+
+def sizes(model: Any) -> tuple[int, int]:
+    """Tell the bytes that a model was made with, and how many of them cannot be read.
+
+    Parameters and persistent buffers count, tied ones once. Where vLLM records no form of a
+    tensor, its size now is taken.
+    """
+    counted: set[int] = set()
+    whole = unseen = 0
+    for layer in model.modules():
+        forms = _forms(layer)
+        is_read = any(_closed_over(getattr(layer, _PACKED, None)))
+        for name, tensor in _own(layer):
+            if id(tensor) in counted:
+                continue
+            counted.add(id(tensor))
+            form = forms.get(name, tensor)
+            nbytes = form.numel() * form.element_size()
+            whole += nbytes
+            unseen += 0 if is_read or tensor.numel() else nbytes
+    return whole, unseen
+
+
+def _forms(layer: Any) -> dict[str, Any]:
+    if layer not in LAYERWISE_INFO:
+        return {}
+    parameters, buffers = LAYERWISE_INFO[layer].restore_metadata
+    return {**parameters, **buffers}
+
+
+def _own(layer: Any) -> Iterator[tuple[str, Any]]:
+    passing = layer._non_persistent_buffers_set
+    yield from ((n, p) for n, p in layer._parameters.items() if p is not None)
+    yield from ((n, b) for n, b in layer._buffers.items() if b is not None and n not in passing)
+
+
+def _closed_over(function: Any) -> Iterator[tuple[str, Any]]:
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=True):
+        if isinstance(cell.cell_contents, torch.Tensor):
+            yield name, cell.cell_contents
