@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import httpx
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse, Response
 
@@ -101,20 +101,20 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
         async with engine, _tended(watch, *ends, fencing.landed):
             yield
 
-    async def authorize(request: Request) -> None:
-        credentials.demand(request.headers.get("authorization"))
-
     app = FastAPI(
         lifespan=lifespan,
-        dependencies=[Depends(authorize)],
+        routes=list(_TABLE.routes),
+        dependencies=[Depends(_authorize)],
         openapi_url=None,
         redirect_slashes=False,
     )
+    app.state.credentials = credentials
     app.state.performer = performer
     app.state.fencing = fencing
     app.state.trainer = trainer
     app.state.library = library
-    _add_routes(app)
+    for kind, handler in HANDLERS.items():
+        app.add_exception_handler(kind, handler)
     return app
 
 
@@ -132,15 +132,9 @@ async def _tended(watch: Watch, *ends: Callable[[], Awaitable[None]]) -> AsyncIt
             await end()
 
 
-def _add_routes(app: FastAPI) -> None:
-    for path, handler in OPEN.items():
-        app.add_route(path, handler, methods=["GET"])
-    for routes in ROUTERS:
-        app.include_router(routes)
-    app.add_api_route("/{path:path}", _unknown, methods=_METHODS)
-    app.add_exception_handler(SidecarError, _problem)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(Exception, _internal)
+async def _authorize(request: Request) -> None:
+    credentials: Credentials = request.app.state.credentials
+    credentials.demand(request.headers.get("authorization"))
 
 
 async def _unknown(path: str) -> Response:
@@ -162,3 +156,22 @@ async def _invalid(request: Request, error: Exception) -> Response:
 async def _internal(request: Request, error: Exception) -> Response:
     _log.error("A request failed for a reason of the sidecar's own", exc_info=error)
     return await _problem(request, SidecarError(Code.INTERNAL, type(error).__name__))
+
+
+def _table() -> APIRouter:
+    """Put the routes together, which takes longer than most tests of a worker: once a process."""
+    table = APIRouter(dependencies=[Depends(_authorize)])
+    for path, handler in OPEN.items():
+        table.add_route(path, handler, methods=["GET"])
+    for routes in ROUTERS:
+        table.include_router(routes)
+    table.add_api_route("/{path:path}", _unknown, methods=_METHODS)
+    return table
+
+
+_TABLE = _table()
+HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
+    SidecarError: _problem,
+    RequestValidationError: _invalid,
+    Exception: _internal,
+}
