@@ -8,6 +8,8 @@ from the sidecar's readiness probe and the readiness gate.
 import asyncio
 import base64
 import itertools
+import secrets
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +23,26 @@ from rlfleet_operator.core.world import FLEET_LABEL, READINESS_GATE
 from rlfleet_operator.errors import OperatorError
 from tests.fakes.worker import Worker
 
-_addresses = (f"127.{a}.{b}.{c}" for a in range(10, 200) for b in range(250) for c in range(1, 250))
 Choose = Callable[[str], dict[str, Any]]
 """What a pod's worker is made with, by the pod's name: behaviour and settings."""
+
+
+def _free_addresses() -> Iterator[str]:
+    """Yield addresses of loopback that no other process of this machine gives to a pod.
+
+    What holds a block is one of its own ports: the kernel frees it however the process ends.
+    """
+    while True:
+        block = f"127.{10 + secrets.randbelow(190)}.{secrets.randbelow(250)}"
+        try:
+            held = socket.create_server((f"{block}.250", api.ADMIN_PORT))
+        except OSError:
+            continue
+        with held:
+            yield from (f"{block}.{last}" for last in range(1, 250))
+
+
+_addresses = _free_addresses()
 
 
 @dataclass
