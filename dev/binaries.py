@@ -59,6 +59,9 @@ def _key() -> str:
 def _build(name: str, package: str) -> None:
     with cache.lock("go"):
         target = path(name)
+        # Another process may have built it while this one waited.
+        if target.exists():
+            return
         target.parent.mkdir(parents=True, exist_ok=True)
         unfinished = target.with_suffix(".unfinished")
         argv = ["go", "build", "-mod=readonly", "-trimpath", "-ldflags", " ".join(_link_flags())]

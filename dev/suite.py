@@ -1,18 +1,20 @@
 """Run the tests with whatever they need: python3 -m dev.suite quick integration faults e2e.
 
 `quick` needs only the Python environment, `integration` and `faults` the Kubernetes binaries,
-`e2e` the cluster and the images. What is missing is made first, side by side where
-that helps. A cluster that this run started is taken down at its end; one that was
-up before stays.
+`e2e` the cluster and the images. These are made by a process of its own beside the parts that
+need neither: much of it is waiting, for a disk, a download, a single thread. A cluster that
+this run started is taken down at its end; one that was up before stays.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from dev import binaries, cache, environment, packages, steps, target, venv
-from dev.images import build, names
 from dev.node import cluster
 from dev.steps import StepFailed
 
@@ -24,7 +26,7 @@ PARTS = {
 }
 _PROCESSES = max(2, min(8, 2 * (os.cpu_count() or 1)))
 """How many run tests at once: half of their time they wait, for timeouts that are tested."""
-_SHARED = {"quick"}
+_SHARED = {"quick", "integration"}
 """Parts whose tests are shared out among processes."""
 _FAULTS = 100
 """How many requests are struck, of all that `make faults` strikes."""
@@ -39,34 +41,55 @@ def main() -> None:
     venv.link()
     was_up = target.is_existing() or cluster.is_up()
     try:
-        if "quick" in parts:
-            _run("quick")
-        _build(parts)
-        for part in ("integration", "faults"):
-            if part in parts:
-                _run(part)
-        if "e2e" in parts:
-            build.make()
-            _run("e2e")
+        steps.run(packages.steps(*_debian(parts)))
+        with _cluster_and_images(parts) as are_made:
+            for part in PARTS:
+                if part in parts:
+                    _make_ready(part, are_made)
+                    _run(part)
     finally:
         if "e2e" in parts and not was_up:
             cluster.down()
 
 
-def _build(parts: list[str]) -> None:
-    """Compile and build images side by side, before the first test that needs either."""
-    programs, debian, images = [], [], []
+def _debian(parts: list[str]) -> list[dict[str, str]]:
+    """Return which of Debian's packages are needed: two processes cannot install at once."""
+    found = []
     if {"integration", "faults"} & set(parts):
-        programs += [binaries.CONTROL_PLANE]
-        debian += [packages.CONTROL_PLANE]
-    if "e2e" in parts:
-        programs += [binaries.CLIENTS]
+        found += [packages.CONTROL_PLANE]
     if "e2e" in parts and not target.is_existing():
-        programs += [binaries.NODE]
-        debian += [packages.NODE, packages.IMAGES]
-        images = names.ours()
-    steps.run(packages.steps(*debian))
-    steps.run(binaries.build_steps(*programs), build.build_steps(images))
+        found += [packages.NODE, packages.IMAGES]
+    return found
+
+
+@contextmanager
+def _cluster_and_images(parts: list[str]) -> Iterator[Callable[[], None]]:
+    """Make cluster and images meanwhile, if they are needed; yield what waits for them."""
+    if "e2e" not in parts:
+        yield lambda: None
+        return
+    words = [sys.executable, "-m", "dev.images"]
+    # In a session of its own, so that it can be ended with all that it has started.
+    process = subprocess.Popen(words, cwd=cache.REPOSITORY, start_new_session=True)
+
+    def wait() -> None:
+        if process.wait():
+            raise StepFailed("cluster and images could not be made: see above")
+
+    try:
+        yield wait
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+
+
+def _make_ready(part: str, are_made: Callable[[], None]) -> None:
+    """Wait for what a part needs, or make it."""
+    if part in {"integration", "faults"}:
+        steps.run(binaries.build_steps(binaries.CONTROL_PLANE, binaries.CLIENTS))
+    if part == "e2e":
+        are_made()
 
 
 def _run(part: str) -> None:

@@ -19,7 +19,8 @@ from dev import apiserver, binaries, cache, oci, packages, steps
 from dev.node import components, layout, namespaces, store
 from dev.steps import Step, StepFailed
 
-READY_S = 90.0
+# Tests may run beside its start.
+READY_S = 300.0
 # Of a log line in an error message; klog's may be pages long.
 LINE_LENGTH = 160
 

@@ -1,4 +1,8 @@
-"""A real etcd and kube-apiserver, the operator as a process, hollow workers."""
+"""A real etcd and kube-apiserver, the operator as a process, hollow workers.
+
+All processes among which the tests are shared out have one control plane: it takes longer to
+start than most tests take, and each test has a namespace, and an operator of that alone.
+"""
 
 import asyncio
 import json
@@ -9,7 +13,8 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +32,36 @@ WAIT_S = 90.0
 """For what is only waited for: far more than it takes on a machine that others use too."""
 
 
+PLANE = "plane"
+_SHARED = pytest.StashKey[dict[str, str]]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Start the control plane with the first process that tests are shared out to."""
+    config: pytest.Config = node.config
+    if _SHARED not in config.stash:
+        running = ExitStack()
+        config.add_cleanup(running.close)
+        plane = running.enter_context(_defined())
+        config.stash[_SHARED] = {name: str(value) for name, value in asdict(plane).items()}
+    node.workerinput[PLANE] = config.stash[_SHARED]
+
+
 @pytest.fixture(scope="session")
-def plane() -> Iterator[apiserver.ControlPlane]:
-    """A control plane that knows the CRD."""
+def plane(pytestconfig: pytest.Config) -> Iterator[apiserver.ControlPlane]:
+    """A control plane that knows the CRD: the one that is shared, or one of its own."""
+    shared: dict[str, str] | None = getattr(pytestconfig, "workerinput", {}).get(PLANE)
+    if shared is None:
+        with _defined() as running:
+            yield running
+    else:
+        paths = {name: Path(shared[name]) for name in ("kubeconfig", "ca", "logs")}
+        yield apiserver.ControlPlane(url=shared["url"], token=shared["token"], **paths)
+
+
+@contextmanager
+def _defined() -> Iterator[apiserver.ControlPlane]:
     steps.run(apiserver.ready_steps())
     with apiserver.running(controllers=CONTROLLERS) as running:
         kubectl(running, "apply", "-f", str(ROOT / "crds"))

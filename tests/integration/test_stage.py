@@ -1,5 +1,6 @@
 """What the demo does with an operator on a cluster of the user's, by a real helm."""
 
+import fcntl
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,10 +18,13 @@ TAG_OF_THE_USERS = "--set=image.tag=of-the-user"
 
 @pytest.fixture
 def shell(plane: apiserver.ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """A shell of one test at a time: the operator's namespace is one of the whole cluster."""
     monkeypatch.setenv("CLUSTER", "existing")
-    made = Shell(plane.kubeconfig, "rlfleet-demo", is_quiet=True)
-    yield made
-    made.run("helm", "uninstall", stage.RELEASE, WHERE, "--ignore-not-found")
+    with (plane.logs / "stage.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = Shell(plane.kubeconfig, "rlfleet-demo", is_quiet=True)
+        yield made
+        made.run("helm", "uninstall", stage.RELEASE, WHERE, "--ignore-not-found")
 
 
 def install(shell: Shell, *values: str) -> None:
