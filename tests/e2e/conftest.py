@@ -1,5 +1,6 @@
 """One cluster, one fleet of two real vLLM workers; each test leaves it serving."""
 
+import asyncio
 from collections.abc import AsyncIterator, Generator, Iterator
 
 import httpx
@@ -65,10 +66,9 @@ def fleet(made_fleet: Fleet) -> Fleet:
     return made_fleet
 
 
-@pytest.fixture
-async def subject(shell: Shell, trainer: Trainer) -> AsyncIterator[Subject]:
-    """A real worker that nobody but the test drives: its fleet names no version."""
-    versions = Versions()
+@pytest.fixture(scope="session")
+def solo(shell: Shell, trainer: Trainer) -> Fleet:
+    """A fleet of one worker that nobody but a test drives: it names no version."""
     text = (stage.DEMO / "fleet.yaml").read_text()
     text = text.replace(f"name: {FLEET}\nspec", f"name: {SOLO}\nspec").replace(
         "replicas: 2", "replicas: 1"
@@ -77,19 +77,45 @@ async def subject(shell: Shell, trainer: Trainer) -> AsyncIterator[Subject]:
     text = text.replace("bfloat16]", "bfloat16, --enable-prompt-tokens-details]")
     assert "details" in text
     shell.kubectl("apply", "-f", "-", stdin=text.replace("  weightVersion: step-0\n", ""))
+    versions = Versions()
     trainer.write(versions.incomplete, "step-1", "(d / 'STABLE').unlink()")
     trainer.write(versions.broken, "step-1", "os.truncate(f, f.stat().st_size // 2)")
     fleet = Fleet(shell, SOLO)
     fleet.wait_synced()
-    address = fleet.pods()[f"{SOLO}-0"]["status"]["podIP"]
-    bearer = {"authorization": f"Bearer {fleet.token()}"}
-    admin, engine = f"http://{address}:8090", f"http://{address}:8000"
-    async with client_of(admin, **bearer) as a, client_of(engine) as e:
+    return fleet
+
+
+@pytest.fixture(scope="session")
+def ways(solo: Fleet) -> tuple[str, str]:
+    """Where the worker's sidecar and its engine answer: kubectl takes longer than most tests."""
+    address = solo.pods()[f"{SOLO}-0"]["status"]["podIP"]
+    return f"http://{address}:8090", f"http://{address}:8000"
+
+
+@pytest.fixture(scope="session")
+def bearer(solo: Fleet) -> dict[str, str]:
+    """What opens its sidecar."""
+    return {"authorization": f"Bearer {solo.token()}"}
+
+
+@pytest.fixture
+async def subject(
+    solo: Fleet, ways: tuple[str, str], bearer: dict[str, str]
+) -> AsyncIterator[Subject]:
+    """The worker, at rest."""
+    async with client_of(ways[0], **bearer) as admin, client_of(ways[1]) as engine:
         # vLLM on two busy cores takes its time.
-        a.timeout = e.timeout = httpx.Timeout(120)
-        made = Subject(a, e, "qwen", versions, "/data/weights")
+        admin.timeout = engine.timeout = httpx.Timeout(120)
+        made = Subject(admin, engine, "qwen", Versions(), "/data/weights")
+        if not await _is_at_rest(made):
+            await asyncio.to_thread(solo.wait_synced)
         yield made
         await _let_go(made)
+
+
+async def _is_at_rest(subject: Subject) -> bool:
+    report = await subject.report()
+    return report.stage is Stage.OPEN and report.running is None
 
 
 async def _let_go(subject: Subject) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import string
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -216,9 +217,9 @@ class Fleet:
         clients = self.shell.start("exec", "-i", "client", "--", *words)
         tallies: list[Tally] = []
         try:
-            time.sleep(3)
+            _await_answer(clients)
             yield tallies
-            time.sleep(2)
+            time.sleep(1)
         finally:
             said, _ = clients.communicate(input="", timeout=180)
         found = json.loads(said.strip().splitlines()[-1])
@@ -257,6 +258,15 @@ class Fleet:
         finally:
             said, _ = running.communicate(input="", timeout=240)
         histories.append(history_of(json.loads(said.strip().splitlines()[-1])))
+
+
+def _await_answer(clients: subprocess.Popen[str]) -> None:
+    """Wait until clients that tell each second how many were answered have told of one."""
+    assert clients.stdout is not None
+    for line in clients.stdout:
+        if not line.startswith("0 "):
+            return
+    raise AssertionError("the clients ended before they had an answer")
 
 
 def restarts(pod: dict[str, Any]) -> int:

@@ -15,7 +15,8 @@ import pytest
 from dev import stage
 from dev.shell import Shell
 from tests.e2e.kills import kill_engine_core
-from tests.e2e.scenario import POD_S, Fleet, Trainer, until
+from tests.e2e.scenario import POD_S, Fleet, Trainer, restarts, until
+from tests.e2e.test_trainer import drive
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
@@ -193,18 +194,21 @@ def test_an_adapter_outlives_a_change_of_weights(lora: Fleet) -> None:
 def test_a_late_joiner_and_a_restarted_engine_have_it_before_they_take_traffic(
     lora: Fleet, shell: Shell
 ) -> None:
-    before = only(answers(lora, POET))
+    lora.declare("step-1")
+    lora.wait_synced()
+    model, before = only(answers(lora, MODEL)), only(answers(lora, POET))
     uid = lora.identities()["lora-1"][0]
 
     kill_engine_core(shell, "lora-0")
     until(lambda: lora.status()["readyReplicas"] == 1, 60, "lora-0 out of service")
     lora.wait(lambda status: status["readyReplicas"] == 2, 300, "lora-0 back")
-    assert only(answers(lora, POET)) == before
+    assert restarts(lora.pods()["lora-0"]) >= 1
+    assert (only(answers(lora, MODEL)), only(answers(lora, POET))) == (model, before)
 
     shell.kubectl("delete", "pod", "lora-1", "--wait=true")
     until(lambda: lora.identities().get("lora-1", (uid, 0))[0] != uid, POD_S, "another lora-1")
     lora.wait(lambda status: status["readyReplicas"] == 2, 300, "the new lora-1 ready")
-    assert only(answers(lora, POET)) == before
+    assert (only(answers(lora, MODEL)), only(answers(lora, POET))) == (model, before)
 
 
 @pytest.mark.parametrize(
@@ -280,9 +284,12 @@ def test_prime_rl_s_adapter_answers_under_the_model_s_own_name(
     assert only(answers(unowned, MODEL)) == base
 
 
-def test_a_replaced_pod_begins_with_the_adapter_that_a_trainer_loaded(
+def test_a_replaced_pod_begins_with_the_weights_and_the_adapter_of_a_trainer(
     unowned: Fleet, shell: Shell
 ) -> None:
+    rollout = unowned.status()["rollout"]["id"]
+    for worker in ("lora-0", "lora-1"):
+        drive(unowned, worker, "step-2")
     assert told(unowned, "/load_lora_adapter", at("v1") | {"lora_name": MODEL}) == [200] * 2
     before = only(answers(unowned, MODEL))
     uid = unowned.identities()["lora-1"][0]
@@ -291,7 +298,9 @@ def test_a_replaced_pod_begins_with_the_adapter_that_a_trainer_loaded(
     until(lambda: unowned.identities().get("lora-1", (uid, 0))[0] != uid, POD_S, "another lora-1")
     unowned.wait(lambda status: status["readyReplicas"] == 2, 300, "the new lora-1 ready")
 
+    assert unowned.versions() == {"lora-0": "step-2", "lora-1": "step-2"}
     assert only(answers(unowned, MODEL)) == before
+    assert unowned.status()["rollout"]["id"] == rollout
 
 
 def test_a_rollout_proves_the_weights_beneath_an_adapter_of_the_model_s_name(

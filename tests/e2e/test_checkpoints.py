@@ -114,6 +114,17 @@ CLASSES = {
 }
 
 
+WORDS = {
+    "no marker": "STABLE",
+    "no directory": "bad-2",
+    "cut by half": "model.safetensors",
+    "a pickle": ".bin",
+    "a link out": "model.safetensors",
+    "unreadable": "chmod",
+}
+"""What a person needs to read beside the reason."""
+
+
 def test_every_class_is_refused_with_its_reason_and_pauses_nobody(
     fleet: Fleet, trainer: Trainer
 ) -> None:
@@ -127,15 +138,19 @@ def test_every_class_is_refused_with_its_reason_and_pauses_nobody(
         for version, name in versions.items():
             fleet.declare(version)
             seen[name] = _refused(fleet, version)["message"]
+        stalled = fleet.wait_stalled()
     after = fleet.status()
 
     told = {name: said.split(": ")[1] for name, said in seen.items()}
     assert told == {name: code for name, (_, code) in CLASSES.items()}
+    assert {name: word for name, word in WORDS.items() if word not in seen[name]} == {}
+    assert stalled["reason"] == told[name]
     assert tallies[0].lost == 0, tallies
-    assert after["serving"] == "step-0"
+    assert (after["serving"], after["readyReplicas"]) == ("step-0", 2)
     assert [w["windowMs"] for w in after["workers"]] == [w["windowMs"] for w in before["workers"]]
     assert fleet.identities() == pods
     assert fleet.answers() == answers
+    fleet.wait_told(*{code for _, code in CLASSES.values()})
 
 
 def _refused(fleet: Fleet, version: str) -> dict[str, Any]:
