@@ -2,8 +2,13 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from rlfleet_contract.base import Reply, Request
 from rlfleet_contract.models import Version
+
+Fallback = Literal["open", "refuse"]
+"""What a gate does when its sidecar is silent for too long."""
 
 
 class GateState(Reply):
@@ -21,6 +26,10 @@ class GateState(Reply):
     """Whether requests are told to go elsewhere instead of waiting."""
     is_draining: bool = False
     """Whether the engine is to end: nobody shall be held at its gate any more."""
+    has_deadline: bool = False
+    """Whether this gate takes a deadline; an older extension does not."""
+    is_expired: bool = False
+    """Whether its deadline passed and the gate did its fallback; the next move ends that."""
 
 
 class GateCommand(Request):
@@ -33,10 +42,16 @@ class GateCommand(Request):
     move ends that.
     ``drain`` moves nothing: it tells the sidecar that this boot is to end. ``era`` does
     neither: requests without a salt find nothing from then on of what was computed before.
+    ``keep`` moves nothing either: it renews the deadline, if there is one.
     """
 
-    action: Literal["open", "close", "try", "pass", "fail", "refuse", "drain", "era"]
+    action: Literal["open", "close", "try", "pass", "fail", "refuse", "drain", "era", "keep"]
     boot: str
     """Must be the engine's present boot: an engine that came anew stays closed."""
     version: Version | None = None
     """What the engine computes with from now on; None leaves what was said before."""
+    ttl_s: float | None = Field(default=None, gt=0, le=86400)
+    """Of ``close``, ``try`` and ``keep``: the deadline from now on, after which the gate does
+    its fallback without a sidecar. A ``close`` without it ends the deadline."""
+    fallback: Fallback | None = None
+    """Of ``close`` and ``keep``; None leaves it. After a ``try`` it is refuse."""

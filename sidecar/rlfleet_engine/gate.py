@@ -18,7 +18,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-_MAGIC: Final = b"rlfgate3"
+from rlfleet_engine.deadline import Deadline
+
+_MAGIC: Final = b"rlfgate4"
 _BOOT_BYTES: Final = 64
 _FLAG: Final = len(_MAGIC) + _BOOT_BYTES
 _CLOSED: Final = 0
@@ -32,6 +34,7 @@ _TRIALS: Final = struct.Struct("<II")
 _TRIALS_AT: Final = 80
 _ERA: Final = struct.Struct("<I")
 _ERA_AT: Final = 88
+_DEADLINE_AT: Final = 96
 _VERSIONS_AT: Final = 128
 _VERSION_BYTES: Final = 128
 _SLOTS_AT: Final = _VERSIONS_AT + 2 * _VERSION_BYTES
@@ -66,7 +69,9 @@ class Gate:
 
     def __init__(self, path: Path, boot: str) -> None:
         self.boot = boot
+        self._path = path
         self._map, self._slot = _attach(path, boot)
+        self.deadline = Deadline(self._map, _DEADLINE_AT)
         self._holding = self._read(self._change)
         self._passage = _Passage(self)
         self._opening = _Poller(lambda: self._map[_FLAG] != _CLOSED)
@@ -108,8 +113,7 @@ class Gate:
         A version that is tried again is another change: it is another reload. A trial that
         nobody ended has failed.
         """
-        if self._is_on_trial:
-            self.end_trial(is_proved=False)
+        self.fail_trial()
         change = self._change + 1
         at = _version_at(change)
         padded = version.encode().ljust(_VERSION_BYTES, b"\0")
@@ -129,6 +133,17 @@ class Gate:
         if 0 < failed >= began:
             return Standing.FAILED
         return Standing.ON_TRIAL if self._change > proved else Standing.PROVED
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether what the engine computes with was proved."""
+        change = self._change
+        return change > 0 and _TRIALS.unpack_from(self._map, _TRIALS_AT)[0] == change
+
+    def fail_trial(self) -> None:
+        """End a trial that nobody ends any more, if there is one."""
+        if self._is_on_trial:
+            self.end_trial(is_proved=False)
 
     async def settled(self, began: int) -> Standing:
         """Wait while something is on trial that an answer may come from; tell its end."""
@@ -168,6 +183,12 @@ class Gate:
     def refuse(self) -> None:
         """Tell requests, those that are held too, to go elsewhere, in every process."""
         self._map[_FLAG] = _REFUSING
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other process from moving the gate."""
+        with _locked(self._path):
+            yield
 
     @property
     def is_draining(self) -> bool:

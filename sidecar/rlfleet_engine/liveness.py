@@ -9,12 +9,12 @@ that is asked. Each probe is answered within a second, whatever the engine does.
 
 import asyncio
 import time
-from collections.abc import Callable, MutableMapping
-from typing import Any
+from collections.abc import Callable
 
 from rlfleet_engine.answers import Scope, Send, answer, refuse
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.held import Application
+from rlfleet_engine.inner import status_of
 
 _ANSWER_S = 0.8
 """The kubelet's probes wait for one second if nobody says otherwise."""
@@ -54,9 +54,9 @@ class Liveness:
         if not self._gate.is_open:
             # What was asked before may wait for the end of the change.
             self._since = self._clock()
-            return await _status(self._app, scope, "/health") < _FAILED
+            return await status_of(self._app, scope, "GET", "/health") < _FAILED
         if self._asked is None or self._asked.done():
-            self._asked = asyncio.create_task(_status(self._app, scope, "/is_paused"))
+            self._asked = asyncio.create_task(status_of(self._app, scope, "GET", "/is_paused"))
             self._asked.add_done_callback(_is_answered)
             self._since = self._clock()
         asked = self._asked
@@ -69,31 +69,3 @@ class Liveness:
 def _is_answered(asked: "asyncio.Task[int]") -> bool:
     """Tell whether a question that has ended got an answer; asyncio logs what nobody looks at."""
     return not asked.cancelled() and asked.exception() is None and asked.result() < _FAILED
-
-
-async def _status(app: Application, scope: Scope, path: str) -> int:
-    """Ask one of vLLM's routes from within and return the status."""
-    inner = {
-        **scope,
-        "method": "GET",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": [],
-    }
-    statuses: list[int] = []
-    messages = iter([{"type": "http.request", "body": b"", "more_body": False}])
-
-    async def receive() -> MutableMapping[str, Any]:
-        for message in messages:
-            return message
-        # Nobody leaves.
-        await asyncio.Event().wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
-
-    await app(inner, receive, send)
-    return statuses[0] if statuses else _FAILED

@@ -17,8 +17,10 @@ from pydantic import ValidationError
 from rlfleet_contract import api
 from rlfleet_contract.gate import GateCommand, GateState
 from rlfleet_engine import adapters, responses, salt
+from rlfleet_engine.alone import Alone
 from rlfleet_engine.answers import Scope, Send, answer, compact, error_of, refuse, refuse_websocket
 from rlfleet_engine.asked import Asked
+from rlfleet_engine.commands import obey
 from rlfleet_engine.demand import Demand, DemandError, Verdict, demand_of
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.guard import Route, is_local, route_of
@@ -62,6 +64,7 @@ class Extension:
         self._max_body_bytes = max_body_bytes or settings.max_body_bytes
         self._turns = turns
         self._liveness = Liveness(app, self._gate)
+        self._alone = Alone(app, self._gate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, hold, pass or refuse one request."""
@@ -137,7 +140,7 @@ class Extension:
             case ("GET", api.GATE_PATH):
                 await answer(send, 200, self._state())
             case ("POST", api.GATE_PATH):
-                await self._command(receive, send)
+                await self._command(scope, receive, send)
             case ("GET" | "POST", api.ENGINE_ADAPTERS_PATH):
                 await answer(send, *await adapters.answered(scope, receive, self._gate))
             case ("POST", api.EXIT_PATH):
@@ -147,7 +150,7 @@ class Extension:
             case _:
                 await self._app(scope, receive, send)
 
-    async def _command(self, receive: Receive, send: Send) -> None:
+    async def _command(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             command = GateCommand.model_validate_json(await Held(receive).body(_MAX_COMMAND_BYTES))
         except ValidationError as error:
@@ -156,29 +159,10 @@ class Extension:
         if command.boot != self._gate.boot:
             await answer(send, 409, self._state())
             return
-        self._obey(command)
+        with self._gate.locked():
+            obey(self._gate, command)
+        self._alone.watch(scope)
         await answer(send, 200, self._state())
-
-    def _obey(self, command: GateCommand) -> None:
-        gate, version = self._gate, command.version
-        if command.action == "drain":
-            gate.drain()
-            return
-        if command.action == "era":
-            gate.begin_era()
-            return
-        if command.action == "try":
-            gate.begin_trial(version or gate.holding.version.decode())
-        elif version is not None:
-            gate.hold(version)
-        if command.action in {"open", "pass", "fail"}:
-            gate.end_trial(is_proved=command.action != "fail")
-        if command.action == "open":
-            gate.open()
-        elif command.action == "refuse":
-            gate.refuse()
-        else:
-            gate.close()
 
     def _state(self) -> bytes:
         waiting, in_flight = self._gate.totals()
@@ -191,6 +175,8 @@ class Extension:
             version=gate.holding.version.decode() or None,
             is_refusing=gate.is_refusing,
             is_draining=gate.is_draining,
+            has_deadline=True,
+            is_expired=gate.deadline.is_expired,
         )
         return state.model_dump_json().encode()
 

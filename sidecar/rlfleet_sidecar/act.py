@@ -34,11 +34,12 @@ from rlfleet_sidecar.errors import (
 )
 from rlfleet_sidecar.evidence import Load, demand_consumed
 from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.keep import Keeper
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.prove import Prover
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.store import Store
-from rlfleet_sidecar.swap import Event, observe
+from rlfleet_sidecar.swap import Event, fallback, observe
 
 _LOOK_S = 2.0
 _UNDO_S = 30.0
@@ -63,6 +64,7 @@ class Steps:
         self._store = store
         self._journal = journal
         self._prover = Prover(settings, engine, store, journal)
+        self._keeper = Keeper(settings, engine, journal)
         self._warm: str | None = None
         """The boot that has answered a first time."""
         self.gate: GateState | None = None
@@ -94,7 +96,7 @@ class Steps:
         """Close the gate, then pause the engine."""
         self._journal.move(Event.PAUSING, operation=request.operation)
         async with within(Code.PAUSE_FAILED, request.timeout_s):
-            await self._engine.close_gate(self._boot)
+            await self._keeper.close(self._boot)
             await self._engine.pause(request.mode, request.kv_cache)
 
     async def flush(self, request: FlushRequest) -> None:
@@ -110,7 +112,7 @@ class Steps:
         async with within(Code.PAUSE_FAILED, request.timeout_s):
             if not await self._engine.is_paused():
                 raise EngineError("the engine runs though it was paused; pause it again")
-        self._journal.move(Event.RELOADING, operation=request.operation)
+        await self.begin_load(request.operation, request.timeout_s)
         try:
             async with within(Code.RELOAD_FAILED, request.timeout_s, lost=Code.RELOAD_FAILED):
                 installed = await self._engine.reload(
@@ -124,6 +126,12 @@ class Steps:
         self._prover.loaded(load)
         self._journal.move(Event.RELOADED, version=request.version, operation=request.operation)
 
+    async def begin_load(self, operation: str, timeout_s: float) -> None:
+        """Write down that nobody knows from here on what the engine holds; the gate knows first."""
+        async with within(Code.PAUSE_FAILED, timeout_s):
+            await self._keeper.demand_closed(self._boot)
+        self._journal.move(Event.RELOADING, operation=operation)
+
     async def verify(self, request: VerifyRequest) -> None:
         """Let the engine run behind the closed gate and prove what it holds."""
         was_proved = self._journal.state.proved is not None
@@ -132,7 +140,7 @@ class Steps:
         try:
             async with within(Code.PROOF_FAILED, request.timeout_s, lost=lost):
                 # Before the engine runs: frozen requests go on with the new weights from here.
-                await self._engine.begin_trial(self._boot, request.version)
+                await self._engine.begin_trial(self._boot, request.version, self._keeper.ttl_s)
                 await self._engine.label(request.version)
                 await self._engine.resume()
                 proof = await self._prover.prove(request.version, self._boot, request.expected)
@@ -146,6 +154,7 @@ class Steps:
                     await self.end()
             raise
         self._journal.move(Event.PROVED, proof=proof, operation=request.operation)
+        await self._keeper.keep(fallback(self._journal.state))
 
     async def resume(self, request: ResumeRequest) -> None:
         """Open the gate over what is proved; the adapters have as much time again."""
@@ -164,7 +173,13 @@ class Steps:
             await self._engine.resume()
             if proved is not None:
                 await self._engine.open_gate(self._boot, proved)
+            else:
+                await self._engine.close_gate(self._boot)
         self._journal.move(Event.RELEASED if proved is None else Event.OPENED)
+
+    async def keep(self, rest_s: float | None) -> None:
+        """Show the gate that this sidecar lives; None: as if the time to live began now."""
+        await self._keeper.keep(rest_s=rest_s)
 
     async def end(self) -> None:
         """End the engine: it comes back on the boot weights."""
@@ -226,7 +241,7 @@ class Steps:
 
     def heed(self, gate: GateState | None) -> None:
         """Let what was seen of the engine count; a cold one does not answer yet."""
-        self.gate = gate
+        self.gate = self._keeper.gate = gate
         boot = None if gate is None or self.is_cold(gate) else gate.boot
         event = observe(self._journal.state, boot)
         if event is not None:
@@ -241,7 +256,7 @@ class Steps:
                 await self._engine.open_gate(self._boot, state.proved)
                 await self._engine.resume()
             else:
-                await self._engine.close_gate(self._boot)
+                await self._keeper.close(self._boot)
 
     @property
     def _boot(self) -> str:

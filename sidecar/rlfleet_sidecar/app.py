@@ -122,14 +122,21 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
 async def _tended(watch: Watch, *ends: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     """Tend the engine meanwhile; afterwards wait, in order, for what is under way."""
     looking = asyncio.create_task(watch.run())
+    keeping = asyncio.create_task(watch.keep())
     try:
         yield
     finally:
-        looking.cancel()
-        with suppress(asyncio.CancelledError):
-            await looking
+        await _cancelled(looking)
         for end in ends:
             await end()
+        # The last command is kept to its end.
+        await _cancelled(keeping)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 async def _authorize(request: Request) -> None:

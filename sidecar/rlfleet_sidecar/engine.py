@@ -14,7 +14,7 @@ import httpx
 from pydantic import ValidationError
 
 from rlfleet_contract import api
-from rlfleet_contract.gate import GateCommand, GateState
+from rlfleet_contract.gate import Fallback, GateCommand, GateState
 from rlfleet_contract.loaded import EngineAdapterCommand, EngineAdapters
 from rlfleet_contract.models import Installed, KVCache, PauseMode, ReadBack
 from rlfleet_contract.tensors import FileStamp
@@ -73,13 +73,27 @@ class Engine:
         """Open the gate of exactly this boot, over this version."""
         return await self._command(GateCommand(action="open", boot=boot, version=version))
 
-    async def close_gate(self, boot: str) -> GateState:
-        """Close the gate of exactly this boot."""
-        return await self._command(GateCommand(action="close", boot=boot))
+    async def close_gate(
+        self, boot: str, ttl_s: float | None = None, fallback: Fallback | None = None
+    ) -> GateState:
+        """Close the gate of exactly this boot, with what it does if it is not kept."""
+        return await self._command(
+            GateCommand(action="close", boot=boot, ttl_s=ttl_s, fallback=fallback)
+        )
 
-    async def begin_trial(self, boot: str, version: str) -> GateState:
+    async def keep_gate(
+        self, boot: str, ttl_s: float, fallback: Fallback | None = None
+    ) -> GateState:
+        """Put off the deadline of this boot's gate."""
+        return await self._command(
+            GateCommand(action="keep", boot=boot, ttl_s=ttl_s, fallback=fallback)
+        )
+
+    async def begin_trial(self, boot: str, version: str, ttl_s: float | None = None) -> GateState:
         """Close the gate over a version that is to be proved; answers are withheld."""
-        return await self._command(GateCommand(action="try", boot=boot, version=version))
+        return await self._command(
+            GateCommand(action="try", boot=boot, version=version, ttl_s=ttl_s)
+        )
 
     async def end_trial(self, boot: str, *, is_proved: bool) -> GateState:
         """Let out what was withheld, as it is or with the marker of an abort."""
@@ -216,7 +230,9 @@ class Engine:
         return results if isinstance(results, list) else []
 
     async def _command(self, command: GateCommand) -> GateState:
-        return _gate_state(await self._call("POST", api.GATE_PATH, json=command.model_dump()))
+        # An older extension refuses a field that it does not know, None too.
+        body = command.model_dump(exclude_none=True)
+        return _gate_state(await self._call("POST", api.GATE_PATH, json=body))
 
     async def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         headers = {**arguments.pop("headers", {}), **_headers(path)}

@@ -16,7 +16,7 @@ _WRITTEN_EVERY = 4
 """A heartbeat is written down when what is written is this part of the TTL behind."""
 _AGAIN_S = 5.0
 """When the sidecar tries once more to end a change that it could not end."""
-_AT_REST = frozenset({Stage.OPEN, Stage.CLOSED})
+AT_REST = frozenset({Stage.OPEN, Stage.CLOSED})
 
 
 class Leadership:
@@ -36,7 +36,7 @@ class Leadership:
     @property
     def rest_s(self) -> float | None:
         """Seconds until the sidecar acts of itself; None while nothing can run out."""
-        if self._journal.state.stage in _AT_REST:
+        if self._journal.state.stage in AT_REST:
             return None
         if self._journal.lead is None:
             return 0.0
@@ -67,7 +67,7 @@ class Leadership:
         lead = self._journal.lead
         if lead is None:
             return
-        if self._journal.state.stage in _AT_REST:
+        if self._journal.state.stage in AT_REST:
             self._journal.lead = None
             return
         self._deadline = time.monotonic() + lead.ttl_s

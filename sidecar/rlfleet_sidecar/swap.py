@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rlfleet_contract.api import BASE_VERSION
+from rlfleet_contract.gate import Fallback
 from rlfleet_contract.models import Stage, Verb
 from rlfleet_contract.proof import Proof
 
@@ -207,6 +208,16 @@ def rescue(stage: Stage) -> Rescue | None:
             return Rescue.END
         case _:
             return None
+
+
+def fallback(state: State) -> Fallback:
+    """Tell what the gate does of itself when this sidecar is gone, by what is on record.
+
+    Open alone leads to what a sidecar that comes back finds written: served before the change,
+    and proved now. A late joiner's adapters, too, come back by the sidecar alone.
+    """
+    is_known = state.stage in {Stage.PAUSED, Stage.PROVED} and state.proved is not None
+    return "open" if is_known and state.serving else "refuse"
 
 
 def steps_to(state: State, version: str, through: Verb = Verb.RESUME) -> tuple[Verb, ...]:

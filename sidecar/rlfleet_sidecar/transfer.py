@@ -100,7 +100,7 @@ class Transfer:
             async with within(Code.PAUSE_FAILED, _LOOK_S):
                 if not await self._engine.is_paused():
                     raise EngineError("the engine runs though it was paused; pause it again")
-            self._journal.move(Event.RELOADING, operation=operation)
+            await self._steps.begin_load(operation, _LOOK_S)
             self._steps.forget_load()
             self._session, self._parts = (self._journal.state.boot, operation), 0
             await self._in_update(_START, {}, operation)

@@ -15,7 +15,7 @@ from rlfleet_contract.models import Stage
 from rlfleet_sidecar.act import Steps
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.journal import Journal
-from rlfleet_sidecar.lead import Leadership
+from rlfleet_sidecar.lead import AT_REST, Leadership
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.perform import Performer
 from rlfleet_sidecar.settings import Settings
@@ -64,6 +64,14 @@ class Watch:
             rest_s = self._leadership.rest_s
             await asyncio.sleep(min(self._settings.poll_s, rest_s or self._settings.poll_s))
 
+    async def keep(self) -> None:
+        """Show the gate that the sidecar lives, beside commands too; until cancelled."""
+        while True:
+            await asyncio.sleep(self._settings.poll_s)
+            is_changing = self._performer.flight.key is not None
+            if is_changing or self._journal.state.stage not in AT_REST:
+                await self._steps.keep(self._leadership.rest_s)
+
     async def look(self) -> None:
         """See how the engine stands, and act if nobody else does."""
         self._note_doubt()
@@ -100,7 +108,9 @@ class Watch:
         stage = self._journal.state.stage
         way = rescue(stage)
         # A pod that ends gets no command more, and whoever is held at its gate would be lost.
-        is_left = self._leadership.rest_s == 0 or (gate.is_draining and way is not Rescue.END)
+        # A gate that has acted alone did so after this change's time to live.
+        is_over = self._leadership.rest_s == 0 or gate.is_expired
+        is_left = is_over or (gate.is_draining and way is not Rescue.END)
         if way is not None and is_left:
             self._leadership.postpone()
             await self._performer.rescue(way)

@@ -105,7 +105,9 @@ async def test_the_gate_is_told_and_moved_by_its_boot_alone(
     engine: Engine, local: httpx.AsyncClient
 ) -> None:
     told = GateState.model_validate((await local.get(api.GATE_PATH)).json())
-    assert told == GateState(boot="boot-1", is_open=False, waiting=0, in_flight=0)
+    assert told == GateState(
+        boot="boot-1", is_open=False, waiting=0, in_flight=0, has_deadline=True
+    )
 
     refused = await moved(local, "open", boot="boot-0", version="step-9")
     assert (refused.status_code, engine.gate.is_open) == (409, False)
@@ -341,4 +343,6 @@ async def test_a_gate_s_state_is_plain_json(local: httpx.AsyncClient) -> None:
         "version",
         "is_refusing",
         "is_draining",
+        "has_deadline",
+        "is_expired",
     }

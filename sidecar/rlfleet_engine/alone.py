@@ -1,0 +1,86 @@
+"""Does the gate's fallback when its deadline has passed: there is no sidecar to end the change.
+
+Open: the engine is resumed, then the gate opens over what was proved last. Refuse: requests at
+the gate are turned away, those within the engine end with the marker of an abort. It must stay
+true that nothing is opened that was not proved, or that a sidecar has moved since.
+"""
+
+import asyncio
+import logging
+
+from rlfleet_engine.answers import Scope
+from rlfleet_engine.deadline import Way
+from rlfleet_engine.gate import Gate
+from rlfleet_engine.held import Application
+from rlfleet_engine.inner import status_of
+
+_LOOK_S = 0.25
+"""Another process may have ended the deadline, or put it off."""
+_RESUME_S = 10.0
+_FAILED = 500
+_log = logging.getLogger(__name__)
+
+
+class Alone:
+    """Watches the deadline in the process that a sidecar gave it to."""
+
+    def __init__(self, app: Application, gate: Gate) -> None:
+        self._app = app
+        self._gate = gate
+        self._watching: asyncio.Task[None] | None = None
+
+    def watch(self, scope: Scope) -> None:
+        """See that the deadline is watched; ``scope`` is of the request that brought it."""
+        if self._gate.deadline.rest_s is None:
+            return
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch(scope))
+
+    async def _watch(self, scope: Scope) -> None:
+        while (rest_s := self._gate.deadline.rest_s) is not None:
+            if rest_s > 0:
+                await asyncio.sleep(min(rest_s, _LOOK_S))
+            else:
+                await self._act(scope)
+
+    async def _act(self, scope: Scope) -> None:
+        way, turn = self._taken()
+        _log.warning("The sidecar is silent: the gate ends its change", extra={"how": way.name})
+        if way is Way.OPEN:
+            is_running = await self._is_resumed(scope)
+            with self._gate.locked():
+                if self._gate.deadline.turn != turn:
+                    return
+                if is_running and self._gate.is_proved:
+                    self._gate.open()
+                else:
+                    self._gate.refuse()
+        elif way is Way.REFUSE:
+            # It waits for a reload that is under way, and may last as long as that.
+            await self._asked(scope, "/pause", b"mode=abort&clear_cache=true")
+
+    def _taken(self) -> tuple[Way, int]:
+        """Take the fallback, in one process; those at the gate are turned away at once."""
+        gate = self._gate
+        with gate.locked():
+            way = gate.deadline.take()
+            if way is Way.OPEN and not gate.is_proved:
+                way = Way.REFUSE
+            if way is Way.REFUSE:
+                gate.fail_trial()
+                gate.refuse()
+            return way, gate.deadline.turn
+
+    async def _is_resumed(self, scope: Scope) -> bool:
+        try:
+            async with asyncio.timeout(_RESUME_S):
+                return await self._asked(scope, "/resume")
+        except TimeoutError:
+            return False
+
+    async def _asked(self, scope: Scope, path: str, query: bytes = b"") -> bool:
+        try:
+            return await status_of(self._app, scope, "POST", path, query) < _FAILED
+        except Exception:  # noqa: BLE001 - whatever it is, the engine did not do it
+            _log.exception("The engine failed where its sidecar is silent")
+            return False

@@ -1,0 +1,208 @@
+"""A sidecar that is killed in a change: its engine's gate ends it, and the next one agrees.
+
+The gate's deadline is the time to live and five looks; nothing that was not proved answers.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage
+from tests.contract.conftest import ended, settled
+from tests.contract.subject import Subject
+from tests.contract.test_time_to_live import LATE_S, lead
+from tests.fakes.behaviour import Behaviour
+from tests.fakes.worker import Worker
+from tests.patience import seconds_until
+
+LONG_S = 60
+"""A time to live that does not run out in a test."""
+SOON_S = 0.2
+
+
+class Line(httpx.AsyncBaseTransport):
+    """A sidecar's way to its engine, which can be cut as if the sidecar were dead."""
+
+    def __init__(self) -> None:
+        self._inner = httpx.AsyncHTTPTransport(verify=False, trust_env=False)
+        self._cut = asyncio.Event()
+
+    def cut(self) -> None:
+        self._cut.set()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        asking = asyncio.ensure_future(self._inner.handle_async_request(request))
+        cut = asyncio.ensure_future(self._cut.wait())
+        await asyncio.wait({asking, cut}, return_when=asyncio.FIRST_COMPLETED)
+        if cut.done():
+            asking.cancel()
+            raise httpx.ConnectError("the sidecar is dead")
+        cut.cancel()
+        return asking.result()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class Mortal(Worker):
+    """A worker whose sidecar can be killed: nothing that it does afterwards has an effect."""
+
+    _line: Line
+    _lives = 0
+
+    def _way(self) -> httpx.AsyncBaseTransport:
+        self._line = Line()
+        return self._line
+
+    async def kill_sidecar(self) -> None:
+        before = self._settings.get("state_dir", self._scratch / "state")
+        self._lives += 1
+        self._settings["state_dir"] = self._scratch / f"state-{self._lives}"
+        shutil.copytree(before, self._settings["state_dir"])
+        self._line.cut()
+        await self.stop_sidecar()
+
+
+@pytest.fixture
+def kind() -> type[Worker]:
+    return Mortal
+
+
+async def killed_in_reload(fake: Mortal, subject: Subject) -> None:
+    """Kill the sidecar while the engine loads; the engine goes on for a while."""
+    await lead(subject, Stage.PAUSED, ttl_s=LONG_S)
+    fake.engine.behaviour = Behaviour(reload_s=0.2)
+    common: dict[str, Any] = {"operation": "the-change"}
+    going = asyncio.create_task(subject.send(api.RELOAD_PATH, subject.versions.second, **common))
+    await subject.until(lambda report: report.stage is Stage.LOADING)
+    await asyncio.sleep(0.05)
+    await fake.kill_sidecar()
+    await asyncio.gather(going, return_exceptions=True)
+
+
+@pytest.fixture
+async def mortal(fake: Worker) -> Mortal:
+    assert isinstance(fake, Mortal)
+    return fake
+
+
+def shorten(mortal: Mortal, rest_s: float) -> None:
+    """Let the gate's deadline be near, which was the time to live and a little more."""
+    gate = mortal.engine.gate
+    assert LONG_S * 0.8 < (gate.deadline.rest_s or 0) < LONG_S + LATE_S
+    with gate.locked():
+        gate.deadline.renew(rest_s)
+
+
+async def held_until(reply: "asyncio.Task[httpx.Response]") -> float:
+    async def is_answered() -> bool:
+        return reply.done()
+
+    return await seconds_until(is_answered)
+
+
+@pytest.mark.parametrize(("stage", "which"), [(Stage.PAUSED, "first"), (Stage.PROVED, "second")])
+async def test_the_gate_opens_over_what_was_proved_when_the_sidecar_stays_dead(
+    mortal: Mortal, subject: Subject, stage: Stage, which: str
+) -> None:
+    await subject.serve(subject.versions.first)
+    mortal.engine.behaviour = Behaviour(token_s=0.02)
+    frozen = asyncio.create_task(subject.complete(max_tokens=20))
+    await asyncio.sleep(0.05)
+    await lead(subject, stage, ttl_s=LONG_S)
+    waiting = asyncio.create_task(subject.complete(max_tokens=2))
+
+    await mortal.kill_sidecar()
+    shorten(mortal, SOON_S)
+
+    assert await held_until(waiting) < SOON_S + LATE_S
+    version = getattr(subject.versions, which)
+    assert (waiting.result().status_code, waiting.result().headers["x-rlfleet-version"]) == (
+        200,
+        version,
+    )
+    assert (await frozen).status_code == 200
+
+    await mortal.start_sidecar()
+    report, took_s = await ended(mortal, Stage.OPEN)
+    assert (report.proved, report.expires_s, report.paused_s) == (version, None, None)
+    assert took_s < LATE_S
+    assert mortal.engine.gate.is_open
+
+
+async def killed_when_loaded(mortal: Mortal, subject: Subject) -> None:
+    await lead(subject, Stage.LOADED, ttl_s=LONG_S)
+    await mortal.kill_sidecar()
+
+
+@pytest.mark.parametrize("killed", [killed_in_reload, killed_when_loaded])
+async def test_the_gate_turns_requests_away_when_what_the_engine_holds_is_not_proved(
+    mortal: Mortal,
+    subject: Subject,
+    killed: Callable[[Mortal, Subject], Awaitable[None]],
+) -> None:
+    await subject.serve(subject.versions.first)
+    mortal.engine.behaviour = Behaviour(token_s=0.02)
+    frozen = asyncio.create_task(subject.complete(max_tokens=20))
+    await asyncio.sleep(0.05)
+    served = len(mortal.engine.served)
+    await killed(mortal, subject)
+    waiting = asyncio.create_task(subject.complete(max_tokens=2))
+    shorten(mortal, SOON_S)
+
+    assert await held_until(waiting) < SOON_S + LATE_S
+    assert waiting.result().status_code == 503
+    assert waiting.result().headers["retry-after"]
+    assert (await frozen).json()["choices"][0]["finish_reason"] == "abort"
+    assert not mortal.engine.gate.is_open
+    assert len(mortal.engine.served) <= served + 1
+
+    await mortal.start_sidecar()
+    await ended(mortal, Stage.DOWN)
+    await mortal.restart_engine()
+    report, _ = await ended(mortal, Stage.CLOSED)
+    assert report.proved is None
+
+
+async def test_a_sidecar_that_comes_back_in_time_goes_on_and_the_gate_does_nothing(
+    mortal: Mortal, subject: Subject
+) -> None:
+    await lead(subject, Stage.PAUSED, ttl_s=LONG_S)
+    await mortal.kill_sidecar()
+    await mortal.start_sidecar()
+    await settled(mortal, lambda report: report.stage is Stage.PAUSED)
+
+    report = await subject.ok(
+        api.UPDATE_WEIGHTS_PATH, subject.versions.second, operation="the-change"
+    )
+
+    assert (report.stage, report.proved) == (Stage.OPEN, subject.versions.second)
+    assert mortal.engine.gate.deadline.rest_s is None
+
+
+async def is_kept(mortal: Mortal) -> bool:
+    return (mortal.engine.gate.deadline.rest_s or 0) > LONG_S * 0.9
+
+
+async def test_a_living_sidecar_keeps_the_gate_between_commands_and_within_one(
+    mortal: Mortal, subject: Subject
+) -> None:
+    common: dict[str, Any] = {"operation": "the-change", "ttl_s": LONG_S}
+    await lead(subject, Stage.PAUSED, ttl_s=LONG_S)
+    shorten(mortal, LONG_S / 2)
+    await seconds_until(lambda: is_kept(mortal))
+
+    mortal.engine.behaviour = Behaviour(reload_s=0.6)
+    update = subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second, **common)
+    going = asyncio.create_task(update)
+    await subject.until(lambda report: report.stage is Stage.LOADING)
+    shorten(mortal, LONG_S / 2)
+    await seconds_until(lambda: is_kept(mortal))
+
+    assert (await subject.report()).stage is Stage.LOADING
+    assert (await going).status_code == 200
