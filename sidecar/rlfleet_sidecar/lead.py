@@ -31,7 +31,11 @@ class Leadership:
         lead = journal.lead
         if lead is not None:
             rest_s = lead.ttl_s if lead.until is None else lead.until - time.time()
-            self._deadline = time.monotonic() + min(max(rest_s, 0.0), lead.ttl_s)
+            rest_s = min(max(rest_s, 0.0), lead.ttl_s)
+            self._deadline = time.monotonic() + rest_s
+            if lead.until is None:
+                # Died within a command: the next start counts on from here, and not anew.
+                journal.led(lead.model_copy(update={"until": time.time() + rest_s}))
 
     @property
     def rest_s(self) -> float | None:

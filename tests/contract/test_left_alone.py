@@ -206,3 +206,25 @@ async def test_a_living_sidecar_keeps_the_gate_between_commands_and_within_one(
 
     assert (await subject.report()).stage is Stage.LOADING
     assert (await going).status_code == 200
+
+
+async def test_a_sidecar_that_dies_within_each_command_does_not_count_anew(
+    mortal: Mortal, subject: Subject
+) -> None:
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    mortal.engine.behaviour = Behaviour(pause_s=30)
+    pause = subject.send(api.PAUSE_PATH, subject.versions.second, ttl_s=LONG_S)
+    going = asyncio.create_task(pause)
+    await subject.until(lambda report: report.stage is Stage.PAUSED)
+    await mortal.kill_sidecar()
+    rests = []
+    for _start in range(3):
+        await mortal.start_sidecar()
+        report = await settled(mortal, lambda report: report.stage is not Stage.DOWN)
+        rests.append(report.expires_s or 0.0)
+        await asyncio.sleep(0.2)
+        await mortal.kill_sidecar()
+    await asyncio.gather(going, return_exceptions=True)
+
+    assert rests[0] - rests[2] > 0.3
