@@ -47,9 +47,11 @@ def complaint(errors: Sequence[Any]) -> str:
 
 
 async def _body(request: Request, limit: int) -> bytes:
-    body = b""
+    pieces: list[bytes] = []
+    size = 0
     async for piece in request.stream():
-        body += piece
-        if len(body) > limit:
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
             raise SidecarError(Code.INVALID_REQUEST, f"the body has more than {limit} bytes")
-    return body
+    return b"".join(pieces)
