@@ -14,6 +14,7 @@ from rlfleet_contract.api import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.place import Folder, Layout
+from rlfleet_sidecar.sent import PREFIX as SENT
 from rlfleet_sidecar.settings import PLACEHOLDER, Settings
 
 PREFIX = "saved-"
@@ -44,12 +45,24 @@ class Layouts:
                 f"{directory:.300} has the name of a checkpoint at"
                 f" {self.saved.folder_of(PLACEHOLDER)}: give it another one",
             )
+        if version.startswith(SENT):
+            raise SidecarError(
+                Code.PATH_REFUSED,
+                f"{directory:.300} has a name of weights that a trainer sends ({SENT}...): give it"
+                " another one",
+            )
         return version
 
     def open(
         self, version: str, reader_uid: int | None
     ) -> AbstractContextManager[tuple[Folder, ...]]:
         """Open the version's directories from the outermost to the one with the weights."""
+        if version.startswith(SENT):
+            # As if it were not there: a worker that serves such weights is asked for them again.
+            raise SidecarError(
+                Code.VERSION_NOT_FOUND,
+                f"{version} names weights that a trainer sent, which lie in no directory",
+            )
         if self.saved is None or not version.startswith(PREFIX):
             return self.published.open(version, reader_uid)
         name = version.removeprefix(PREFIX)

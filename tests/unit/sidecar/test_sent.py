@@ -1,6 +1,7 @@
 """When weights that a trainer sends may be taken, and what they are called."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from rlfleet_contract.problems import Code
 from rlfleet_contract.target import Target
 from rlfleet_sidecar import sent
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.layouts import Layouts
+from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.swap import State
 
 WHOLE = {Stage.OPEN, Stage.CLOSED, Stage.PAUSED, Stage.PROVED}
@@ -76,3 +79,19 @@ def test_a_name_that_is_no_name_is_refused(named: str) -> None:
         sent.version_of(named, "f")
 
     assert code_of(error) is Code.INVALID_REQUEST
+
+
+def test_a_directory_named_like_sent_weights_is_no_version(tmp_path: Path) -> None:
+    name = f"{sent.PREFIX}step-1"
+    (tmp_path / "weights" / name).mkdir(parents=True)
+    settings = Settings(
+        model_name="m", model_path=tmp_path, weights_path=f"{tmp_path}/weights/{{version}}"
+    )
+    layouts = Layouts.of(settings)
+
+    with pytest.raises(SidecarError, match="weights that a trainer sends") as named:
+        layouts.version_of(f"{tmp_path}/weights/{name}")
+    with pytest.raises(SidecarError, match="no directory") as opened, layouts.open(name, None):
+        pytest.fail("it was opened")
+
+    assert (named.value.code, opened.value.code) == (Code.PATH_REFUSED, Code.VERSION_NOT_FOUND)
