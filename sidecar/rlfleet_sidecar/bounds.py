@@ -1,9 +1,11 @@
 """Bounds a step against the engine or the disk, and words what goes wrong in it."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -14,9 +16,12 @@ from rlfleet_sidecar.errors import (
     EngineRestartedError,
     SidecarError,
 )
+from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.probe import BadAnswerError
 
+_GLANCE_S = 2.0
 _Result = TypeVar("_Result")
+_log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -39,12 +44,39 @@ async def within(
         ) from error
 
 
+class Glance:
+    """Looks at a volume which may not answer, and which nothing hangs on. Blocking.
+
+    A look that is silent for long, or fails, has seen nothing. While one hangs there is no
+    other: each would leave a thread behind.
+    """
+
+    def __init__(self, patience_s: float = _GLANCE_S) -> None:
+        self._patience_s = patience_s
+        self._hanging: Future[bool] | None = None
+
+    def sees(self, look: Callable[[], bool]) -> bool:
+        """Tell whether the look says so."""
+        if self._hanging is not None and not self._hanging.done():
+            return False
+        self._hanging = looking = _begun(look)
+        try:
+            return looking.result(self._patience_s)
+        except (OSError, TimeoutError, FutureTimeoutError) as error:
+            _log.warning("The trainer's volume does not answer", extra=fields(why=error))
+            return False
+
+
 async def in_thread(work: Callable[[], _Result]) -> _Result:
     """Do what may block in a thread of its own, which may be left behind.
 
     On a mount whose server is gone it blocks for ever. Such a thread must not take a place in
     a pool that others wait for, and the process must end without it.
     """
+    return await asyncio.wrap_future(_begun(work))
+
+
+def _begun(work: Callable[[], _Result]) -> Future[_Result]:
     ended: Future[_Result] = Future()
     ended.set_running_or_notify_cancel()
 
@@ -57,4 +89,4 @@ async def in_thread(work: Callable[[], _Result]) -> _Result:
             ended.set_result(result)
 
     threading.Thread(target=run, daemon=True).start()
-    return await asyncio.wrap_future(ended)
+    return ended

@@ -118,9 +118,10 @@ class Preparation:
             raise
         except Exception as error:
             _log.exception("A prepare failed for a reason of the sidecar's own")
-            raise SidecarError(
-                Code.INTERNAL, f"{type(error).__name__} in the sidecar: see its log"
-            ) from error
+            own = SidecarError(Code.INTERNAL, f"{type(error).__name__} in the sidecar: see its log")
+            own.operation, own.version = request.operation, request.version
+            self._journal.refused(own.problem())
+            raise own from error
 
     async def _until_held(self, request: PrepareRequest, work: Work) -> None:
         self._store.note_served(self._journal.state.proved)

@@ -7,12 +7,14 @@ that what is handed to the engine still is what was checked then.
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import PrepareRequest
 from rlfleet_contract.problems import MEANINGS, Code
 from rlfleet_contract.tensors import FileStamp
+from rlfleet_sidecar.bounds import Glance
 from rlfleet_sidecar.cache import Cache, Record
 from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints
 from rlfleet_sidecar.content import Content
@@ -43,6 +45,7 @@ class Store:
         settings: Settings,
         checkpoints: Checkpoints,
         beside: Callable[[], int] = lambda: 0,
+        glance: Glance | None = None,
     ) -> None:
         self._checkpoints = checkpoints
         self._cache: Cache | None = None
@@ -52,6 +55,7 @@ class Store:
         self._in_place: dict[str, Checkpoint] = {}
         """Versions that are read where they lie: the base model, and all without a cache."""
         self._refused: _Refused | None = None
+        self._glance = glance or Glance()
 
     def vocabulary(self) -> int:
         """Tell how many tokens the model knows."""
@@ -101,8 +105,9 @@ class Store:
             needed: Versions that must not be evicted for it.
 
         """
-        if self._known(work.version, request.digest) is not None:
-            return False
+        with _told(work.version):
+            if self._known(work.version, request.digest) is not None:
+                return False
         with _told(work.version), self._checkpoints.checked(work.version) as (folder, content):
             work.waiting_for = None
             with self._read_once(request, folder):
@@ -143,7 +148,9 @@ class Store:
         else:
             return None
         is_other = digest not in {None, found.manifest}
-        if is_other or self._checkpoints.is_rewritten(version, sources):
+        look = partial(self._checkpoints.is_rewritten, version, sources)
+        # A copy is whole whatever became of the volume: the way back must not hang on it.
+        if is_other or (look() if record is None else self._glance.sees(look)):
             return None
         return found if record is not None else self._unchanged(found)
 

@@ -91,10 +91,16 @@ class MountedCopies(Copies):
         super().__init__(settings, checkpoints)
         self._mount = mount
 
-    def take(self, request: LoadAdapterRequest, work: Work, free: Callable[[], int]) -> Copy:
+    def take(
+        self,
+        request: LoadAdapterRequest,
+        work: Work,
+        free: Callable[[], int],
+        served: frozenset[Path] = frozenset(),
+    ) -> Copy:
         self._mount.looks += 1
         self._mount.alive.wait()
-        return super().take(request, work, free)
+        return super().take(request, work, free, served)
 
 
 @pytest.fixture

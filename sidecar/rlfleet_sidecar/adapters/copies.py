@@ -27,6 +27,7 @@ from rlfleet_sidecar import room
 from rlfleet_sidecar.adapters import fit
 from rlfleet_sidecar.adapters.book import Copy
 from rlfleet_sidecar.adapters.settled import CALLED_S, DECLARED_S, TENSORS, Settled
+from rlfleet_sidecar.bounds import Glance
 from rlfleet_sidecar.checkpoint import Checkpoints, demand_complete, demand_same, is_alike
 from rlfleet_sidecar.content import Content, bytes_of, header_of, invalid, parsed, refuse_code
 from rlfleet_sidecar.errors import SidecarError
@@ -56,6 +57,7 @@ class Copies:
         self._checkpoints = checkpoints
         self._root = Layout.of(settings.weights_path).root
         self._directory = None if settings.cache_dir is None else settings.cache_dir / "adapters"
+        self._glance = Glance()
         self._copies: list[Copy] = []
         """The oldest first."""
         self._settled = Settled()
@@ -79,21 +81,29 @@ class Copies:
                 return copy if is_whole(copy) and not self._is_rewritten(copy) else None
         return None
 
-    def take(self, request: LoadAdapterRequest, work: Work, free: Callable[[], int]) -> Copy:
+    def take(
+        self,
+        request: LoadAdapterRequest,
+        work: Work,
+        free: Callable[[], int],
+        served: frozenset[Path] = frozenset(),
+    ) -> Copy:
         """Check an adapter, read it whole and copy it; raises what is wrong and what to do.
 
         Args:
             request: Which one.
             work: Told how far it is; ends it.
             free: Tells how many bytes of the cache are left.
+            served: Directories that the engine serves from; they stay.
 
         """
         found = self.known(request)
         if found is not None:
+            self._renew(found)
             return found
         with self._layout(request.path).open("", self._settings.engine_uid) as folders:
             self._demand_complete(folders, request)
-            return self._read(folders[-1], request, work, free)
+            return self._read(folders[-1], request, work, free, served)
 
     def _demand_complete(self, folders: tuple[Folder, ...], request: LoadAdapterRequest) -> None:
         """See that an adapter is complete: by a marker, else by its own signs."""
@@ -125,8 +135,19 @@ class Copies:
             )
         return Layout(self._root, parts)
 
+    def _renew(self, copy: Copy) -> None:
+        """Make a copy that is used again the newest one, after a restart too."""
+        self._copies = [other for other in self._copies if other is not copy] + [copy]
+        if self._directory is not None:
+            os.utime(copy.directory)
+
     def _read(
-        self, folder: Folder, request: LoadAdapterRequest, work: Work, free: Callable[[], int]
+        self,
+        folder: Folder,
+        request: LoadAdapterRequest,
+        work: Work,
+        free: Callable[[], int],
+        served: frozenset[Path],
     ) -> Copy:
         deadline = time.monotonic() + self._settings.check_s
         refuse_code(folder)
@@ -149,7 +170,7 @@ class Copies:
             _demand_still(folder, stamp, tensors, work)
             return self._in_place(request, digest, sources)
         nbytes = room.footprint([source.size for source in sources])
-        self._make_room(request, nbytes, free)
+        self._make_room(request, nbytes, free, served)
         draft = self._directory / f"{_DRAFT}{uuid4().hex}"
         draft.mkdir()
         try:
@@ -214,10 +235,17 @@ class Copies:
         _log.info("An adapter was copied", extra=fields(adapter=copy.name, version=copy.version))
         return copy
 
-    def _make_room(self, request: LoadAdapterRequest, nbytes: int, free: Callable[[], int]) -> None:
-        """Drop copies of this name that are older than the newest few."""
+    def _make_room(
+        self,
+        request: LoadAdapterRequest,
+        nbytes: int,
+        free: Callable[[], int],
+        served: frozenset[Path] = frozenset(),
+    ) -> None:
+        """Drop copies of this name that are older than the newest few and are not served."""
         of_it = [copy for copy in self._copies if copy.name == request.name]
-        for copy in of_it[: max(0, len(of_it) - _KEPT + 1)]:
+        old = of_it[: max(0, len(of_it) - _KEPT + 1)]
+        for copy in (one for one in old if one.directory not in served):
             self._copies.remove(copy)
             shutil.rmtree(copy.directory, ignore_errors=True)
         if nbytes > free():
@@ -229,12 +257,17 @@ class Copies:
 
     def _is_rewritten(self, copy: Copy) -> bool:
         """Tell whether other files stand there by now; files that are gone were deleted."""
-        try:
-            with self._layout(str(copy.source)).open("", self._settings.engine_uid) as folders:
-                found = [(stamp, folders[-1].stamp(stamp.name)) for stamp in copy.sources]
-        except SidecarError:
-            return False
-        return any(seen is not None and not is_alike(stamp, seen) for stamp, seen in found)
+
+        def look() -> bool:
+            try:
+                with self._layout(str(copy.source)).open("", self._settings.engine_uid) as folders:
+                    found = [(stamp, folders[-1].stamp(stamp.name)) for stamp in copy.sources]
+            except SidecarError:
+                return False
+            return any(seen is not None and not is_alike(stamp, seen) for stamp, seen in found)
+
+        # Without a cache the engine reads that very directory.
+        return look() if self._directory is None else self._glance.sees(look)
 
 
 def is_whole(copy: Copy) -> bool:
@@ -280,6 +313,8 @@ def _swept(directory: Path) -> list[Copy]:
     for entry in directory.iterdir():
         if entry.name.startswith(_DRAFT):
             shutil.rmtree(entry, ignore_errors=True)
+        if not entry.is_dir() or entry.is_symlink():
+            # A stray file, or a draft that is gone: no copy of ours.
             continue
         for made in entry.iterdir():
             copy = _recorded(made)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from functools import partial
+from pathlib import Path
 
 from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.loaded import AdapterReport, EngineAdapters
@@ -146,7 +147,7 @@ class Adapters:
     async def copied(self, request: LoadAdapterRequest) -> Copy:
         """Wait until an adapter is complete, check it and copy it."""
         work = Work(request.version, request.timeout_s)
-        take = partial(self._copies.take, request, work, self._store.free)
+        take = partial(self._copies.take, request, work, self._store.free, self._served())
         end = time.monotonic() + min(request.wait_s, request.timeout_s)
         while True:
             try:
@@ -159,6 +160,12 @@ class Adapters:
                 raise SidecarError(
                     Code.CHECKPOINT_UNREADABLE, f"{request.path}: {error.strerror or error}"
                 ) from error
+
+    def _served(self) -> frozenset[Path]:
+        """Tell the directories that the engine reads adapters from, now or after a restart."""
+        wanted = (entry.wanted for entry in self._book.entries.values())
+        named = {copy.directory for copy in wanted if copy is not None}
+        return frozenset(named | {Path(one) for one in self._told.adapters.values()})
 
     async def load(self, boot: str, request: LoadAdapterRequest, copy: Copy) -> None:
         """Serve a copy under its name; what was served under it stays if that fails."""

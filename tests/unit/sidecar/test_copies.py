@@ -1,0 +1,103 @@
+"""Which copies of an adapter stay: what is served, and what was used last."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rlfleet_contract.adapters import LoadAdapterRequest
+from rlfleet_sidecar.adapters.book import Copy
+from rlfleet_sidecar.adapters.copies import Copies
+from rlfleet_sidecar.checkpoint import Checkpoints
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.work import Work
+from tests.fakes.adapters import write_adapter
+from tests.fakes.checkpoints import write_model
+
+KEPT = 8
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    for step in range(1, KEPT + 4):
+        write_adapter(tmp_path / "weights" / "adapters" / f"v{step}", seed=step)
+    return Settings(
+        model_name="fake",
+        model_path=write_model(tmp_path / "model", seed=0),
+        weights_path=f"{tmp_path}/weights/{{version}}",
+        cache_dir=tmp_path / "cache",
+    )
+
+
+@pytest.fixture
+def copies(settings: Settings) -> Copies:
+    return Copies(settings, Checkpoints(settings))
+
+
+def taken(copies: Copies, root: Path, step: int, *served: Copy) -> Copy:
+    request = LoadAdapterRequest(
+        operation="o",
+        name="a",
+        version=f"v{step}",
+        path=str(root / "weights" / "adapters" / f"v{step}"),
+    )
+    directories = frozenset(copy.directory for copy in served)
+    copy = copies.take(request, Work(request.version, 30), lambda: 1 << 40, directories)
+    # File systems may tell times by the tick.
+    moment = copies.nbytes() + step
+    os.utime(copy.directory, (moment, moment))
+    return copy
+
+
+def test_a_copy_that_is_served_stays_however_old_it_is(copies: Copies, tmp_path: Path) -> None:
+    first = taken(copies, tmp_path, 1)
+    second = taken(copies, tmp_path, 2, first)
+    for step in range(3, KEPT + 3):
+        taken(copies, tmp_path, step, first)
+
+    assert first.directory.exists()
+    assert not second.directory.exists()
+
+
+def test_a_copy_that_is_used_again_is_the_newest(copies: Copies, tmp_path: Path) -> None:
+    made = [taken(copies, tmp_path, step) for step in range(1, KEPT + 1)]
+    assert taken(copies, tmp_path, 1) == made[0]
+
+    taken(copies, tmp_path, KEPT + 1)
+
+    assert made[0].directory.exists()
+    assert not made[1].directory.exists()
+
+
+def test_a_copy_that_was_used_again_is_the_newest_after_a_restart_too(
+    copies: Copies, settings: Settings, tmp_path: Path
+) -> None:
+    made = [taken(copies, tmp_path, step) for step in range(1, KEPT + 1)]
+    for age, copy in enumerate(made):
+        os.utime(copy.directory, (age, age))
+    copies.take(
+        LoadAdapterRequest(operation="o", name="a", version="v1", path=str(made[0].source)),
+        Work("v1", 30),
+        lambda: 1 << 40,
+    )
+
+    again = Copies(settings, Checkpoints(settings))
+    taken(again, tmp_path, KEPT + 1)
+
+    assert made[0].directory.exists()
+    assert not made[1].directory.exists()
+
+
+def test_a_stray_file_in_the_cache_is_passed_over(
+    copies: Copies, settings: Settings, tmp_path: Path
+) -> None:
+    kept = taken(copies, tmp_path, 1)
+    directory = kept.directory.parents[1]
+    (directory / "stray").write_text("x")
+    (directory / "link").symlink_to(tmp_path)
+    (kept.directory.parent / "stray").write_text("x")
+
+    again = Copies(settings, Checkpoints(settings))
+
+    assert taken(again, tmp_path, 1) == kept
+    assert (tmp_path / "weights").exists()

@@ -1,0 +1,141 @@
+"""What lies whole in the cache is held though the trainer's volume does not answer."""
+
+import errno
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from rlfleet_contract.models import PrepareRequest
+from rlfleet_contract.problems import Code
+from rlfleet_contract.tensors import FileStamp
+from rlfleet_sidecar.bounds import Glance
+from rlfleet_sidecar.checkpoint import Checkpoints
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.prepare import Preparation
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.store import Store
+from rlfleet_sidecar.work import Work
+from tests.fakes.checkpoints import write_model, write_version
+
+VERSION = "step-1"
+REQUEST = PrepareRequest(operation="o", version=VERSION, wait_s=0)
+
+
+class Volume(Checkpoints):
+    """Checkpoints on a volume that can fail."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.look: Callable[[], object] = lambda: None
+
+    def is_rewritten(self, version: str, files: Sequence[FileStamp]) -> bool:
+        self.look()
+        return super().is_rewritten(version, files)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    write_version(tmp_path / "weights", VERSION, seed=1)
+    return Settings(
+        model_name="fake",
+        model_path=write_model(tmp_path / "model", seed=0),
+        weights_path=f"{tmp_path}/weights/{{version}}",
+        cache_dir=tmp_path / "cache",
+        cache_spare=0,
+    )
+
+
+@pytest.fixture
+def volume(settings: Settings) -> Volume:
+    return Volume(settings)
+
+
+@pytest.fixture
+def store(settings: Settings, volume: Volume) -> Store:
+    made = Store(settings, volume, glance=Glance(patience_s=0.2))
+    assert made.prepare(Work(VERSION, 30), REQUEST, frozenset())
+    return made
+
+
+@pytest.fixture
+def gone() -> Iterator[threading.Event]:
+    """Set when the volume's server is back."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def prepared(store: Store) -> bool:
+    return store.prepare(Work(VERSION, 30), REQUEST, frozenset())
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ENOTCONN])
+def test_a_version_in_the_cache_is_held_though_its_volume_fails(
+    store: Store, volume: Volume, number: int
+) -> None:
+    def fail() -> None:
+        raise OSError(number, "the volume")
+
+    volume.look = fail
+
+    assert prepared(store) is False
+
+
+def test_a_version_in_the_cache_is_held_though_its_volume_is_silent(
+    store: Store, volume: Volume, gone: threading.Event
+) -> None:
+    volume.look = gone.wait
+    begun = time.monotonic()
+
+    assert prepared(store) is False
+    assert time.monotonic() - begun < 10
+
+
+def test_a_version_that_was_rewritten_is_read_again(store: Store, tmp_path: Path) -> None:
+    write_version(tmp_path / "weights", VERSION, seed=2)
+
+    assert prepared(store) is True
+
+
+def test_a_volume_that_hangs_has_one_look_at_it_and_is_looked_at_again_when_it_is_back(
+    gone: threading.Event,
+) -> None:
+    glance, looks = Glance(patience_s=0.02), 0
+
+    def look() -> bool:
+        nonlocal looks
+        looks += 1
+        gone.wait()
+        return True
+
+    assert [glance.sees(look) for _ in range(3)] == [False] * 3
+    assert looks == 1
+    gone.set()
+    while not glance.sees(look):
+        time.sleep(0.01)
+    assert looks == 2
+
+
+def test_a_defect_in_a_look_is_no_sign_of_the_volume() -> None:
+    with pytest.raises(ZeroDivisionError):
+        Glance().sees(lambda: bool(1 // 0))
+
+
+async def test_a_prepare_that_fails_by_a_defect_is_told_in_the_report(
+    settings: Settings, volume: Volume, store: Store, tmp_path: Path
+) -> None:
+    volume.look = partial(int, "a defect")
+    journal = Journal(tmp_path)
+    preparation = Preparation(store, journal, frozenset, lambda: False)
+
+    with pytest.raises(SidecarError, match="ValueError"):
+        await preparation.join(REQUEST)
+
+    assert journal.refusal is not None
+    assert (journal.refusal.code, journal.refusal.version) == (Code.INTERNAL, VERSION)
+    assert journal.refusal.retryable
