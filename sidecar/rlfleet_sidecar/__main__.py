@@ -8,11 +8,10 @@ import uvicorn
 
 from rlfleet_sidecar import logs
 from rlfleet_sidecar.app import create_app
+from rlfleet_sidecar.connections import KEEP_ALIVE_S, protocol
 from rlfleet_sidecar.settings import PREFIX, Settings, SettingsError
 
 _MAX_HEADER_BYTES = 16 * 1024
-_KEEP_ALIVE_S = 75
-"""Longer than clients keep idle connections, so that none is closed under a request."""
 _GRACE_S = 5
 """How long open connections may take to end; a command under way is waited for besides."""
 
@@ -43,10 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=512,
-        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
         h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
-        http="h11",
+        http=protocol(),
         timeout_graceful_shutdown=_GRACE_S,
     )
     return 0
