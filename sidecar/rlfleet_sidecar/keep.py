@@ -1,8 +1,8 @@
 """Gives the engine's gate a deadline, so that a change has an end though this sidecar has one.
 
-The gate acts only after the sidecar would have: its deadline is later by a few looks at the
-engine. It must stay true that the gate's fallback is never better than what is on record: for
-the worse the gate is told first, for the better the journal.
+The gate acts only after the sidecar would have: its deadline is a few seconds later. It must
+stay true that the gate's fallback is never better than what is on record: for the worse the
+gate is told first, for the better the journal.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.swap import fallback
 
-_LATER = 5
-"""Looks by which the gate's deadline is later than the sidecar's."""
+_LATER_S = 5.0
+"""By how much the gate's deadline is later than the sidecar's, which acts within a look or two."""
 _LOOK_S = 2.0
 
 
@@ -26,7 +26,7 @@ class Keeper:
     def __init__(self, settings: Settings, engine: Engine, journal: Journal) -> None:
         self._engine = engine
         self._journal = journal
-        self._later_s = _LATER * settings.poll_s
+        self._later_s = max(_LATER_S, 5 * settings.poll_s)
         self.gate: GateState | None = None
         """The gate as it was seen last."""
 
