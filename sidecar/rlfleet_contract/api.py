@@ -82,6 +82,8 @@ RELOAD_RPC = "rlfleet_reload"
 takes a directory and its files and tells what was Installed."""
 READ_BACK_RPC = "rlfleet_read_back"
 """Tells the ReadBack of an engine that was not reloaded; None where nothing can be read."""
+CONSUMED_RPC = "rlfleet_consumed"
+"""Tells what was Consumed when the engine booted; None where that was not seen."""
 
 BASE_VERSION = "base"
 """The name of the weights that the engine boots with (spec.model.path)."""

@@ -289,6 +289,17 @@ class ReadBack(Reply):
         return 1 - self.unseen / self.whole if self.whole else None
 
 
+class Consumed(Reply):
+    """What one rank's own load, when the engine booted, made of the tensors that it was given."""
+
+    names: str
+    """Packed (names.packed): those that it read. It ignored the others."""
+    tied: bool = False
+    """Whether the head is the embeddings: one parameter, or no head at all."""
+    ranks: int = 1
+    """How many ranks the model is spread over, in all engines."""
+
+
 class Installed(Reply):
     """What one rank of the engine consumed during a reload, and what it holds now."""
 

@@ -15,7 +15,7 @@ from rlfleet_contract.tensors import FileStamp, Tensor
 from rlfleet_engine import parameters
 from rlfleet_engine.memory import Entry, Memory, Record, reloaded
 from rlfleet_engine.tensors import Reader
-from rlfleet_engine.vllm import kept, reload
+from rlfleet_engine.vllm import consumed, kept, reload
 
 _TORCH_NAMES = {
     "BOOL": "bool",
@@ -36,11 +36,14 @@ _TORCH_NAMES = {
     "F64": "float64",
 }
 
+consumed.watch_loading()
+
 
 class _Worker(Protocol):
     """What this extension needs of the vLLM worker that it is mixed into."""
 
     model_config: Any
+    parallel_config: Any
     _rlfleet: Record | None
 
     def get_model(self) -> Any: ...
@@ -63,17 +66,24 @@ class ReloadExtension:
         with Reader(directory, stamps) as reader:
             # From here on nobody knows what the engine holds; an error leaves it so.
             self._rlfleet = None
-            reload.load(self, feeding.of(reader))
-            consumed = reader.installed()
-        digest = None if feeding.casts else consumed.digest
+            fed = consumed.without_lost_heads(self.get_model(), feeding.of(reader))
+            reload.load(self, fed)
+            installed = reader.installed()
+        digest = None if feeding.casts else installed.digest
         after = _read(self, feeding.fed, digest)
         self._rlfleet = after
-        return reloaded(before, after, consumed).model_dump()
+        return reloaded(before, after, installed).model_dump()
 
     def rlfleet_read_back(self: _Worker) -> dict[str, Any] | None:
         """Tell what stands in memory; called once after a start it tells later what changed."""
         read = _record(self).told()
         return None if read is None else read.model_dump()
+
+    def rlfleet_consumed(self: _Worker) -> dict[str, Any] | None:
+        """Tell which tensors the load at boot has read."""
+        ranks = self.parallel_config.world_size_across_dp
+        found = consumed.at_boot(self.get_model(), ranks)
+        return None if found is None else found.model_dump()
 
 
 def _record(worker: _Worker) -> Record:

@@ -80,7 +80,7 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     journal = Journal(settings.state_dir)
     engine = Engine(settings.engine_url, transport)
-    checkpoints = Checkpoints(settings)
+    checkpoints = Checkpoints(settings, lambda: journal.needs)
     copies = Copies(settings, checkpoints)
     store = Store(settings, checkpoints, copies.nbytes)
     adapters = Adapters(settings.model_name, engine, store, copies, Book(settings.state_dir))

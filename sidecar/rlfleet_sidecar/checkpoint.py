@@ -6,7 +6,7 @@ headers account for every byte. No tensor is read here: staging.py does that.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from rlfleet_sidecar.agreement import Agreement
 from rlfleet_sidecar.content import CONFIG, Content, content_of, invalid, refuse_code
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.layouts import Layouts
+from rlfleet_sidecar.needs import Needs, assumed
 from rlfleet_sidecar.place import Folder, open_model
 from rlfleet_sidecar.settings import Settings
 
@@ -46,8 +47,12 @@ class Checkpoint:
 class Checkpoints:
     """Checks versions against the model that the engine boots with. Blocking: use a thread."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, needs: Callable[[], Needs | None] = lambda: None
+    ) -> None:
         self._settings = settings
+        self._needs = needs
+        """Tells what the engine said of its boot; None while it has not."""
         self._layouts = Layouts.of(settings)
         self._model: Content | None = None
         self._agreement = Agreement()
@@ -93,15 +98,22 @@ class Checkpoints:
 
     def vocabulary(self) -> int:
         """Tell how many tokens the model knows."""
-        config = self.boot_model(time.monotonic() + self._settings.check_s).config
-        text = config.get("text_config")
-        for place in (config, text if isinstance(text, dict) else {}):
+        model = self.boot_model(time.monotonic() + self._settings.check_s)
+        text = model.config.get("text_config")
+        for place in (model.config, text if isinstance(text, dict) else {}):
             size = place.get("vocab_size")
             if isinstance(size, int) and size > 0:
                 return size
+        # Left to the class: only transformers knows it, and the embeddings show it.
+        if size := likeness.vocabulary(model.tensors):
+            return size
         raise SidecarError(
             Code.CHECKPOINT_INVALID, f"{self._settings.model_path / CONFIG} has no vocab_size"
         )
+
+    def boot_names(self) -> frozenset[str]:
+        """Tell the names of the boot model's tensors."""
+        return frozenset(self.boot_model(time.monotonic() + self._settings.check_s).tensors)
 
     @contextmanager
     def _opened(self, version: str) -> Iterator[tuple[Folder, ...]]:
@@ -113,8 +125,8 @@ class Checkpoints:
             yield folders
 
     def _compare(self, path: Path, model: Content, found: Content, deadline: float) -> None:
-        tied = model.config.get("tie_word_embeddings") is True
-        told = likeness.differences(model.tensors, found.tensors, tied=tied)
+        needs = self._needs() or assumed(model.tensors, model.config)
+        told = likeness.differences(model.tensors, found.tensors, needs)
         if told is not None:
             raise invalid(path, f"is not a checkpoint of the boot model: {told}")
         told = self._agreement.objection(model.config, found.config, deadline)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from rlfleet_contract import api
 from rlfleet_contract.gate import Fallback, GateCommand, GateState
 from rlfleet_contract.loaded import EngineAdapterCommand, EngineAdapters
-from rlfleet_contract.models import Installed, KVCache, PauseMode, ReadBack
+from rlfleet_contract.models import Consumed, Installed, KVCache, PauseMode, ReadBack
 from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError
 
@@ -212,6 +212,14 @@ class Engine:
             return [None if one is None else ReadBack.model_validate(one) for one in results]
         except ValidationError as error:
             raise EngineError(f"reading back told {results!s:.{_TOLD_CHARACTERS}}") from error
+
+    async def consumed(self) -> list[Consumed | None]:
+        """Tell what each rank's load read when this engine booted; None where that is unknown."""
+        results = await self._rpc(api.CONSUMED_RPC)
+        try:
+            return [None if one is None else Consumed.model_validate(one) for one in results]
+        except ValidationError as error:
+            raise EngineError(f"the boot's load told {results!s:.{_TOLD_CHARACTERS}}") from error
 
     async def complete(self, body: Mapping[str, object]) -> Mapping[str, object]:
         """Complete a prompt behind the closed gate."""

@@ -30,6 +30,7 @@ from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fence import Answer, Heard
 from rlfleet_sidecar.gauge import Gauge
 from rlfleet_sidecar.logs import fields
+from rlfleet_sidecar.needs import Needs
 from rlfleet_sidecar.record import Lead, Record, read
 from rlfleet_sidecar.swap import AHEAD, Event, State, step
 from rlfleet_sidecar.whole import write_whole
@@ -124,6 +125,19 @@ class Journal:
         """Note what was measured of a start of the engine."""
         self._write(gauge=gauge)
         _log.info("The engine was measured", extra=fields(**asdict(gauge)))
+
+    @property
+    def needs(self) -> Needs | None:
+        """What an engine of this pod said of its boot; another boot reads the same."""
+        return self._record.needs
+
+    def learned(self, needs: Needs) -> None:
+        """Note which of the boot model's tensors the engine read."""
+        self._write(needs=needs)
+        _log.info(
+            "The engine told what it read when it booted",
+            extra=fields(boot=needs.boot, optional=len(needs.optional), tied=needs.tied),
+        )
 
     @property
     def paused_s(self) -> float | None:

@@ -1,7 +1,8 @@
 """Is a checkpoint one of the boot model's architecture? Pure, over headers and configs.
 
 vLLM boots only if each parameter got a tensor, and reloads with a warning if some did
-not. So names must be the boot checkpoint's: then the same parameters are covered. Shapes
+not. So a version holds each tensor that the boot read (needs.py), under the same name: then
+the same parameters are covered. It may hold what the boot model's files list besides. Shapes
 must be equal. Dtypes must be equal but among the three floating types that vLLM casts
 into the serving dtype when it copies (a trainer may keep float32 where the Hub had
 bfloat16); casting an integer or a quantised type would change its meaning.
@@ -14,24 +15,24 @@ from collections.abc import Iterable, Mapping
 
 from rlfleet_contract.tensors import Tensor
 from rlfleet_sidecar import configs
+from rlfleet_sidecar.needs import HEAD, Needs
 
 _CAST = frozenset({"BF16", "F16", "F32"})
-_TIED = "lm_head.weight"
-_EMBEDDINGS = "embed_tokens.weight"
+_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 _NAMED_DIFFERENCES = 3
 
 
 def differences(
-    model: Mapping[str, Tensor], found: Mapping[str, Tensor], *, tied: bool
+    model: Mapping[str, Tensor], found: Mapping[str, Tensor], needs: Needs
 ) -> str | None:
     """Tell the first differences of a checkpoint from the boot model; None if there are none."""
-    model, optional = (_with_head(model), {_TIED}) if tied else (model, set())
-    missing = model.keys() - found.keys() - optional
-    unknown = found.keys() - model.keys()
+    known = _with_heads(model, found) if needs.tied else model
+    missing = model.keys() - found.keys() - set(needs.optional)
+    unknown = found.keys() - known.keys()
     wrong = [
         told
-        for name in sorted(found.keys() & model.keys())
-        if (told := _difference(model[name], found[name]))
+        for name in sorted(found.keys() & known.keys())
+        if (told := _difference(known[name], found[name]))
     ]
     parts = [
         _first("tensors are missing", sorted(missing)),
@@ -41,15 +42,27 @@ def differences(
     return "; ".join(part for part in parts if part) or None
 
 
+def vocabulary(tensors: Mapping[str, Tensor]) -> int | None:
+    """Tell how many tokens the embeddings have; None if there are none by a known name."""
+    embeddings = _embeddings(tensors)
+    return embeddings.shape[0] if embeddings is not None and embeddings.shape else None
+
+
 def config_differences(model: Mapping[str, object], found: Mapping[str, object]) -> str | None:
     """Tell why a checkpoint's own config.json does not go with the boot model, from both files."""
     return configs.code_objection(model, found) or configs.differences(model, found)
 
 
-def _with_head(model: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Describe the head of a model that is tied by its embeddings, if nothing else does."""
-    embeddings = [tensor for name, tensor in model.items() if name.endswith(_EMBEDDINGS)]
-    return {_TIED: embeddings[0], **model} if embeddings else model
+def _with_heads(model: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Describe the heads of a version by the embeddings that they are tied to."""
+    embeddings = _embeddings(model)
+    if embeddings is None:
+        return model
+    return {name: embeddings for name in found if HEAD.search(name)} | dict(model)
+
+
+def _embeddings(tensors: Mapping[str, Tensor]) -> Tensor | None:
+    return next((one for name, one in tensors.items() if name.endswith(_EMBEDDINGS)), None)
 
 
 def _difference(model: Tensor, found: Tensor) -> str | None:

@@ -4,6 +4,7 @@ Each start of an engine is measured once, before it proves anything (gauge.py). 
 probe said last is remembered, so that after a reload it can be told whether it changed.
 """
 
+import logging
 import time
 from uuid import uuid4
 
@@ -11,10 +12,12 @@ from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_sidecar import evidence, probe
 from rlfleet_sidecar.bounds import in_thread
 from rlfleet_sidecar.engine import Engine
-from rlfleet_sidecar.errors import EngineError
+from rlfleet_sidecar.errors import EngineError, SidecarError
 from rlfleet_sidecar.evidence import Load
 from rlfleet_sidecar.gauge import LENGTHS, Gauge, affordable, gauge, unmeasured
 from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.logs import fields
+from rlfleet_sidecar.needs import told_by
 from rlfleet_sidecar.probe import Answer
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.store import Store
@@ -22,6 +25,7 @@ from rlfleet_sidecar.store import Store
 _COMPANY = 3
 """Requests that a measured probe shares its batch with."""
 _TIMES = 2
+_log = logging.getLogger(__name__)
 
 
 class Prover:
@@ -40,6 +44,7 @@ class Prover:
         The first answer compiles kernels, and what stands in memory now tells later what
         a reload changed.
         """
+        await self._learn(boot)
         await self._ask(LENGTHS[0])
         begun = time.monotonic()
         await self._ask(LENGTHS[0])
@@ -48,6 +53,18 @@ class Prover:
         beside = [await self._ask(length, _COMPANY) for _ in range(_TIMES)]
         await self._engine.read_back()
         self._journal.gauged(gauge(boot, alone, beside))
+
+    async def _learn(self, boot: str) -> None:
+        """Ask what the load read: a version must hold that."""
+        try:
+            ranks = await self._engine.consumed()
+            names = await in_thread(self._store.boot_names)
+            needs = told_by(boot, names, ranks)
+        except (EngineError, SidecarError, ValueError) as error:
+            _log.warning("The engine did not tell what it read", extra=fields(why=error))
+            return
+        if needs is not None:
+            self._journal.learned(needs)
 
     def loaded(self, load: Load | None) -> None:
         """Note a reload that is to be proved; None: what comes is no checkpoint's."""

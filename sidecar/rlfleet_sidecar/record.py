@@ -10,6 +10,7 @@ from rlfleet_contract.problems import Problem
 from rlfleet_sidecar.fence import Heard
 from rlfleet_sidecar.gauge import Gauge
 from rlfleet_sidecar.logs import fields
+from rlfleet_sidecar.needs import Needs
 from rlfleet_sidecar.swap import State
 
 _log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class Record(BaseModel):
     failure: Problem | None = None
     last_change: Change | None = None
     gauge: Gauge | None = None
+    needs: Needs | None = None
     trainer_failure: Problem | None = None
     broadcasting: bool = False
     group: str | None = None

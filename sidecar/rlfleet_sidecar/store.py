@@ -61,6 +61,10 @@ class Store:
         """Tell how many tokens the model knows."""
         return self._checkpoints.vocabulary()
 
+    def boot_names(self) -> frozenset[str]:
+        """Tell the names of the boot model's tensors."""
+        return self._checkpoints.boot_names()
+
     def free(self) -> int:
         """Tell how many bytes of the cache are left; 0 if there is none."""
         return self._cache.free() if self._cache else 0

@@ -10,6 +10,10 @@ class Behaviour:
     token_s: float = 0
     """How long a token takes."""
     ranks: int = 1
+    drafts_nothing: bool = False
+    """Its load at boot passed over what a drafter would read."""
+    boot_unseen: bool = False
+    """Does not know what its load at boot read."""
     pause_s: float = 0
     pause_fails: bool = False
     """Answers 500 although it has paused."""

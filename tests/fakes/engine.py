@@ -14,6 +14,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from rlfleet_contract import api
+from rlfleet_contract.models import Consumed
+from rlfleet_contract.names import packed
 from rlfleet_contract.tensors import FileStamp
 from rlfleet_engine.answers import Scope, Send
 from rlfleet_engine.gate import Gate
@@ -61,6 +63,7 @@ class FakeEngine:
         """Start anew, on the boot weights, behind a closed gate."""
         self.weights = consume(str(self._model), stamps_of(self._model)).weights
         self._record = Record(self.weights.memory)
+        self._names = frozenset(self.weights.memory)
         self.paused: str | None = None
         self.pauses = 0
         self.flushes = 0
@@ -286,8 +289,18 @@ class FakeEngine:
                 read = None if self.behaviour.memory_unread else told(self.weights.memory)
                 results = None if read is None else read.model_dump()
                 await send_json(send, 200, {"results": [results] * self.behaviour.ranks})
+            case api.CONSUMED_RPC:
+                results = self._consumed()
+                await send_json(send, 200, {"results": [results] * self.behaviour.ranks})
             case _:
                 await send_json(send, 500, _RPC_FAILED)
+
+    def _consumed(self) -> dict[str, Any] | None:
+        if self.behaviour.boot_unseen:
+            return None
+        ignores = ("mtp.",) if self.behaviour.drafts_nothing else ()
+        read = [name for name in self._names if not name.startswith(ignores)]
+        return Consumed(names=packed(read), ranks=self.behaviour.ranks).model_dump()
 
     async def _reload(self, arguments: dict[str, Any], send: Send) -> None:
         behaviour = self.behaviour

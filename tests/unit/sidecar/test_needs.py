@@ -1,0 +1,136 @@
+"""What a version may leave out: what the engine ignored when it booted, and no more."""
+
+import pytest
+
+from rlfleet_contract.models import Consumed
+from rlfleet_contract.names import packed, unpacked
+from rlfleet_contract.tensors import Tensor
+from rlfleet_sidecar.likeness import differences, vocabulary
+from rlfleet_sidecar.needs import Needs, assumed, told_by
+
+EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+def tensors(*names: str) -> dict[str, Tensor]:
+    return {name: Tensor(name, "BF16", (8, 4), 0, 64) for name in names}
+
+
+def rank(*names: str, ranks: int = 1, tied: bool = False) -> Consumed:
+    return Consumed(names=packed(names), ranks=ranks, tied=tied)
+
+
+def needs(found: Needs | None) -> Needs:
+    assert found is not None
+    return found
+
+
+def test_what_no_rank_read_is_optional() -> None:
+    said = [rank("a", "expert.0", ranks=2), rank("a", "expert.1", ranks=2)]
+
+    found = needs(told_by("boot", ["a", "expert.0", "expert.1", "mtp.fc"], said))
+
+    assert found == Needs("boot", ("mtp.fc",), tied=False)
+
+
+def test_a_drafter_s_tensors_are_demanded_where_one_read_them() -> None:
+    model = tensors("a", "mtp.fc")
+    unused = needs(told_by("boot", model, [rank("a")]))
+    used = needs(told_by("boot", model, [rank("a", "mtp.fc")]))
+
+    assert differences(model, tensors("a"), unused) is None
+    assert differences(model, tensors("a"), used) == "1 tensors are missing (mtp.fc)"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [[], [None], [rank("a"), None], [rank("a", ranks=2)], [rank("other")], [rank()]],
+    ids=["none", "unseen", "one unseen", "not all ranks", "another model", "nothing"],
+)
+def test_an_engine_that_did_not_see_it_whole_says_nothing(said: list[Consumed | None]) -> None:
+    assert told_by("boot", ["a", "b"], said) is None
+
+
+@pytest.mark.parametrize("head", ["lm_head.weight", "language_model.lm_head.weight"])
+def test_a_tied_head_may_be_listed_or_not(head: str) -> None:
+    bare, both = tensors(EMBEDDINGS), tensors(EMBEDDINGS, head)
+    tied = needs(told_by("boot", bare, [rank(EMBEDDINGS, tied=True)]))
+    listed = needs(told_by("boot", both, [rank(EMBEDDINGS, head, tied=True)]))
+
+    assert differences(bare, both, tied) is None
+    assert differences(both, bare, listed) is None
+    other = {**both, head: Tensor(head, "BF16", (4, 8), 0, 64)}
+    assert "shape [4, 8], not [8, 4]" in (differences(bare, other, tied) or "")
+
+
+def test_a_head_of_its_own_is_demanded_whatever_the_config_says() -> None:
+    """vLLM unties a head that its checkpoint lists with other values than the embeddings."""
+    both = tensors(EMBEDDINGS, HEAD)
+    found = needs(told_by("boot", both, [rank(EMBEDDINGS, HEAD)]))
+
+    assert differences(both, tensors(EMBEDDINGS), found) == (
+        "1 tensors are missing (lm_head.weight)"
+    )
+
+
+def test_what_no_file_of_the_base_lists_is_refused() -> None:
+    found = needs(told_by("boot", ["a"], [rank("a")]))
+
+    assert differences(tensors("a"), tensors("a", "b"), found) == (
+        "1 tensors are unknown to the model (b)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ignored", "config"),
+    [
+        ("mtp.fc.weight", {}),
+        ("model.layers.0.self_attn.rotary_emb.inv_freq", {}),
+        ("model.layers.2.eh_proj.weight", {"num_hidden_layers": 2}),
+        ("language_model.model.layers.2.x", {"text_config": {"num_hidden_layers": 2}}),
+        ("model.nextn.0.weight", {}),
+    ],
+)
+def test_without_the_engine_s_word_known_names_are_taken_for_ignored(
+    ignored: str, config: dict[str, object]
+) -> None:
+    model = tensors("model.layers.1.x", EMBEDDINGS, HEAD, ignored)
+
+    assert assumed(model, config) == Needs(None, (ignored,), tied=False)
+
+
+@pytest.mark.parametrize(
+    ("listed", "config", "expected"),
+    [
+        ((EMBEDDINGS,), {}, "tied"),
+        ((EMBEDDINGS, HEAD), {}, "untied"),
+        ((EMBEDDINGS, HEAD), {"tie_word_embeddings": True}, "tied"),
+        ((EMBEDDINGS, HEAD), {"text_config": {"tie_word_embeddings": True}}, "tied"),
+        ((EMBEDDINGS,), {"tie_word_embeddings": False}, "untied"),
+    ],
+)
+def test_a_config_that_does_not_say_whether_the_head_is_tied_leaves_it_to_the_files(
+    listed: tuple[str, ...], config: dict[str, object], expected: str
+) -> None:
+    """Gemma's does not: its class does."""
+    assert assumed(tensors(*listed), config).tied is (expected == "tied")
+
+
+def test_the_embeddings_tell_the_vocabulary_where_the_config_does_not() -> None:
+    assert vocabulary(tensors("model.language_model.embed_tokens.weight")) == 8
+    assert vocabulary(tensors("model.norm.weight")) is None
+
+
+@pytest.mark.parametrize("text", ["", "no base64!", "aGVsbG8=", packed(["a" * 999])[:16]])
+def test_names_that_were_not_packed_whole_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        unpacked(text)
+
+
+def test_names_survive_being_packed() -> None:
+    names = {
+        f"model.layers.{n}.mlp.experts.{m}.up_proj.weight" for n in range(48) for m in range(128)
+    }
+
+    assert unpacked(packed(names)) == names
+    assert len(packed(names)) < 40_000
+    assert unpacked(packed([])) == frozenset()
