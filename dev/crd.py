@@ -33,7 +33,7 @@ _COLUMNS = (
     ("Serving", "string", ".status.serving", 0),
     ("Proved", "string", ".status.proved", 0),
     ("Phase", "string", ".status.rollout.phase", 0),
-    ("Status", "string", '.status.conditions[?(@.type=="Ready")].message', 0),
+    ("Status", "string", ".status.summary", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Window-ms", "integer", ".status.rollout.timings.window.maxMs", 1),
     ("Quarantined", "integer", ".status.quarantinedReplicas", 1),

@@ -306,6 +306,9 @@ class FleetStatus(Model):
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
         description="What this status leaves out because it would not fit into 1 MiB.",
     )
+    summary: str = Field(
+        default="", description="How the fleet stands, in one short line; the conditions say why."
+    )
     conditions: list[Condition] = Field(
         default_factory=list,
         json_schema_extra={

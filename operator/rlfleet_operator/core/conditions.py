@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Problem
-from rlfleet_operator.core import adapters
+from rlfleet_operator.core import adapters, waiting
 from rlfleet_operator.core.current import is_wished
 from rlfleet_operator.core.rollout import CANARY_HOLD, HELD, Reason, Rollout
 from rlfleet_operator.core.selection import canary_of, kept, selected
@@ -25,19 +25,20 @@ from rlfleet_operator.core.verdict import (
     forbidden,
     sometimes,
 )
-from rlfleet_operator.core.worker import complaint_of
+from rlfleet_operator.core.worker import complaint_of, phase_of
 from rlfleet_operator.core.world import Worker, World
 from rlfleet_operator.resource_rollout import Promote, Strategy
 from rlfleet_operator.resource_status import Condition
 
 MESSAGE_LIMIT = 1024
+_SUMMARY_LIMIT = 64
+"""Characters of the column STATUS."""
 
 
 def verdicts(world: World, rollout: Rollout | None) -> tuple[Verdict, ...]:
     """Return what is true of the fleet now."""
-    synced, ready = _synced(world, rollout), _ready(world)
-    always = (ready, synced, *sometimes(world))
-    stalled = _stalled(world, rollout)
+    stalled, ready = _stalled(world, rollout), _ready(world)
+    always = (ready, _synced(world, rollout, stalled), *sometimes(world))
     if stalled is not None:
         return (*always, stalled)
     is_quiet = not _is_moving(world) and not adapters.missing(world)
@@ -148,6 +149,10 @@ def _ready(world: World) -> Verdict:
     if wanted == 0:
         return Verdict(READY, is_true=True, reason="ScaledToZero", message="no worker is asked for")
     versions = sorted({version for w in ready if (version := served_by(w)) is not None})
+    holding = waiting.held_up(world)
+    if holding and len(ready) == wanted:
+        message = f"{wanted} of {wanted} workers ready; {waiting.said(world)}"
+        return Verdict(READY, is_true=True, reason=waiting.REASON, message=message)
     if len(ready) == wanted:
         what = " and ".join(v or "an unknown version" for v in versions) or "what they have"
         return Verdict(
@@ -160,6 +165,23 @@ def _ready(world: World) -> Verdict:
     return Verdict(READY, is_true=False, reason="InsufficientWorkers", message=message)
 
 
+def summary(world: World, found: Iterable[Verdict]) -> str:
+    """Return how the fleet stands in one short line; the conditions say why."""
+    by_type = {verdict.type: verdict for verdict in found}
+    ready, stalled = by_type[READY], by_type.get(STALLED)
+    text = ready.message
+    if not ready.is_true:
+        wanted = len(world.desired)
+        out = [w for w in world.desired if w.pod is None or not w.pod.ready or w.pod.terminating]
+        text = f"{wanted - len(out)} of {wanted} workers ready"
+        if out and stalled is None:
+            text += f"; {out[0].name} {phase_of(out[0])}"
+    if stalled is not None:
+        count = ready.message.partition(" workers")[0]
+        text = f"Stalled: {stalled.reason}; {count} workers ready"
+    return text if len(text) <= _SUMMARY_LIMIT else f"{text[: _SUMMARY_LIMIT - 1]}…"
+
+
 def _first_complaint(world: World) -> str:
     for worker in world.desired:
         complaint = None if worker.pod and worker.pod.ready else complaint_of(worker, world)
@@ -168,7 +190,7 @@ def _first_complaint(world: World) -> str:
     return ""
 
 
-def _synced(world: World, rollout: Rollout | None) -> Verdict:
+def _synced(world: World, rollout: Rollout | None, stalled: Verdict | None) -> Verdict:
     wanted, target = len(world.desired), world.fleet.target
     done = sum(is_synced(w, target) for w in world.desired)
     message = f"{done} of {wanted} workers proved {target or 'a version'}"
@@ -177,18 +199,21 @@ def _synced(world: World, rollout: Rollout | None) -> Verdict:
     return Verdict(
         SYNCED,
         is_true=False,
-        reason=_why_behind(world, rollout),
+        reason=_why_behind(world, rollout, stalled),
         message=message + _first_complaint(world),
     )
 
 
-def _why_behind(world: World, rollout: Rollout | None) -> str:
+def _why_behind(world: World, rollout: Rollout | None, stalled: Verdict | None) -> str:
     if world.fleet.spec.rollout.dry_run and is_wished(world):
         return "DryRun"
     if _quarantined(world):
         return "Quarantined"
     if rollout is not None and rollout.reason is Reason.ROLLBACK:
         return "RolledBack"
+    if stalled is not None:
+        # Waiting does not help.
+        return stalled.reason
     return "Partitioned" if kept(world) and _is_settled(world, rollout) else "Behind"
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from rlfleet_operator.core import waiting
 from rlfleet_operator.core.rollout import (
     CANARY_HOLD,
     COMPLETED,
@@ -11,7 +12,7 @@ from rlfleet_operator.core.rollout import (
     ROLLED_BACK,
     Reason,
 )
-from rlfleet_operator.core.verdict import STALLED
+from rlfleet_operator.core.verdict import DEGRADED, STALLED
 from rlfleet_operator.core.worker import Phase
 from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
 
@@ -32,7 +33,7 @@ def between(before: FleetStatus, after: FleetStatus) -> list[Event]:
     """Return the Events of the transitions from one written status to the next."""
     return [
         *_rollout(before, after),
-        *_stalled(before, after),
+        *_warnings(before, after),
         *_rejected(before, after),
         *_adapters(before, after),
         *_workers(before, after),
@@ -92,9 +93,15 @@ def _completed(rollout: RolloutStatus, status: FleetStatus) -> str:
     return text
 
 
-def _stalled(before: FleetStatus, after: FleetStatus) -> list[Event]:
+def _warnings(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    """Return the Events of what is wrong with the fleet, once for each reason."""
+
     def told(status: FleetStatus) -> dict[str, str]:
-        return {c.reason: c.message for c in status.conditions if c.type == STALLED}
+        return {
+            c.reason: c.message
+            for c in status.conditions
+            if c.type == STALLED or (c.type == DEGRADED and c.reason == waiting.REASON)
+        }
 
     old = told(before)
     return [

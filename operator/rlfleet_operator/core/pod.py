@@ -57,7 +57,8 @@ def pod_from(raw: Raw) -> Pod | None:
         version_label=labels.get(VERSION_LABEL),
         terminating="deletionTimestamp" in metadata,
         ends_by=_ends_by(metadata),
-        engine_restarts=_engine_restarts(status),
+        engine_restarts=int(_engine(status).get("restartCount", 0)),
+        engine_exit=_engine_exit(status),
         trouble=_trouble(status, conditions),
     )
 
@@ -75,9 +76,21 @@ def _container_statuses(status: Raw) -> list[Raw]:
     ]
 
 
-def _engine_restarts(status: Raw) -> int:
-    engine = (c for c in _container_statuses(status) if c["name"] == ENGINE_CONTAINER)
-    return next((int(c.get("restartCount", 0)) for c in engine), 0)
+def _engine(status: Raw) -> Raw:
+    found = (c for c in _container_statuses(status) if c["name"] == ENGINE_CONTAINER)
+    return next(found, {})
+
+
+_PLAIN_REASONS = {"Error", "Completed", None}
+"""Reasons that say no more than the exit code."""
+
+
+def _engine_exit(status: Raw) -> str | None:
+    last = (_engine(status).get("lastState") or {}).get("terminated")
+    if last is None:
+        return None
+    reason = last.get("reason")
+    return f"{last.get('exitCode')}" + ("" if reason in _PLAIN_REASONS else f", {reason}")
 
 
 _PATIENCE = {"ContainerCreating", "PodInitializing"}

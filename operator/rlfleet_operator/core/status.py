@@ -36,6 +36,7 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
     target = world.fleet.target or ""
     held = sum(_holds(w, target) for w in world.desired)
     limit = world.fleet.spec.status_worker_limit
+    verdicts = conditions.verdicts(world, rollout)
     listed = sorted(world.workers, key=_worst_first)[:limit]
     if len(world.workers) <= limit:
         listed = list(world.workers)
@@ -59,8 +60,9 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
         workers=[_worker(w, world) for w in listed],
         adapters=adapters.statuses(world),
         workers_truncated=len(world.workers) - len(listed),
+        summary=conditions.summary(world, verdicts),
         conditions=conditions.dated(
-            conditions.verdicts(world, rollout),
+            verdicts,
             world.fleet.status.conditions,
             generation=world.fleet.generation,
             now=now,
@@ -79,7 +81,11 @@ def abandoned(fleet: Fleet, why: str, moment: float) -> FleetStatus:
     )
     # What else is known of the fleet keeps the generation that it was said about.
     others = [c for c in fleet.status.conditions if c.type not in {STALLED, RECONCILING}]
-    update = {"observed_generation": fleet.generation, "conditions": [*others, told]}
+    update = {
+        "observed_generation": fleet.generation,
+        "summary": f"Stalled: {verdict.reason}",
+        "conditions": [*others, told],
+    }
     return fleet.status.model_copy(update=update)
 
 
@@ -106,7 +112,11 @@ def unread(raw: Raw, error: ValidationError, moment: float) -> dict[str, Any] | 
     if condition in known:
         return None
     others = [c for c in known if c.get("type") not in {STALLED, RECONCILING}]
-    said = {"observedGeneration": metadata["generation"], "conditions": [*others, condition]}
+    said = {
+        "observedGeneration": metadata["generation"],
+        "summary": f"Stalled: {conditions.UNREAD}",
+        "conditions": [*others, condition],
+    }
     version = {"resourceVersion": metadata["resourceVersion"]}
     return {"metadata": version, "status": said}
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rlfleet_operator.core import adapters, order
+from rlfleet_operator.core import adapters, order, waiting
 from rlfleet_operator.core.world import World
 
 READY = "Ready"
@@ -25,7 +25,7 @@ class Verdict:
 
 def sometimes(world: World) -> tuple[Verdict, ...]:
     """Return what is worth a word of the fleet while it is so."""
-    found = (_paused(world), _degraded(world) or _adapters_failed(world))
+    found = (_paused(world), _held_up(world) or _degraded(world) or _adapters_failed(world))
     return tuple(verdict for verdict in found if verdict is not None)
 
 
@@ -48,6 +48,17 @@ def _paused(world: World) -> Verdict | None:
         f" it: {done} of {len(world.desired)} workers are paused"
     )
     return Verdict(PAUSED, is_true=True, reason="PausedByTrainer", message=message)
+
+
+def _held_up(world: World) -> Verdict | None:
+    """Return which workers have kept their requests waiting for long."""
+    if not waiting.held_up(world):
+        return None
+    message = (
+        f"{waiting.said(world)}: the trainer that paused them has to update or resume them, or to"
+        " name a version in spec.weightVersion"
+    )
+    return Verdict(DEGRADED, is_true=True, reason=waiting.REASON, message=message)
 
 
 def _degraded(world: World) -> Verdict | None:

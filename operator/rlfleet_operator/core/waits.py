@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rlfleet_operator.core import adapters
+from rlfleet_operator.core import adapters, waiting
 from rlfleet_operator.core.worker import overdue_at
 from rlfleet_operator.core.world import World
 
@@ -17,6 +17,7 @@ def due_in_s(world: World) -> float | None:
 
 
 def _moments(world: World) -> Iterator[float]:
+    yield from (world.moment + step_s for step_s in waiting.next_steps_s(world))
     for worker in world.workers:
         yield worker.retry_at
         yield worker.replace_at

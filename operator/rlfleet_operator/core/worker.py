@@ -100,7 +100,26 @@ def complaint_of(worker: Worker, world: World) -> str | None:
     problem = None
     if worker.report and worker.reachable:
         problem = problem_in(worker.report, world.fleet)
-    return f"{problem.code}: {problem.message}" if problem else awaited_by(worker)
+    if problem is not None:
+        return f"{problem.code}: {problem.message}"
+    return awaited_by(worker) or _begun_by(worker, world)
+
+
+def _begun_by(worker: Worker, world: World) -> str | None:
+    """Return how far a worker has come whose engine is not in service yet."""
+    phase, pod = phase_of(worker), worker.pod
+    if pod is None or phase not in {Phase.STARTING, Phase.CATCHING_UP}:
+        return None
+    ended = f", last exit code {pod.engine_exit}" if pod.engine_exit else ""
+    again = f"restart {pod.engine_restarts}{ended}" if pod.engine_restarts else ""
+    if phase is Phase.CATCHING_UP:
+        target = world.fleet.target
+        loads = f"engine is up and loads {target}" if target else "engine is up"
+        return f"{loads} ({again})" if again else loads
+    if again:
+        return f"engine restarting ({again})"
+    # Before its sidecar answers, the pod's own state is all that is known.
+    return "engine starting" if worker.report is not None else None
 
 
 def problem_in(report: WorkerReport, fleet: Fleet) -> Problem | None:

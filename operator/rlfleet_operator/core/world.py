@@ -122,6 +122,8 @@ class Pod:
     engine_restarts: int
     trouble: str | None
     """Why a container or the scheduler does not get on, in Kubernetes' words."""
+    engine_exit: str | None = None
+    """How the engine's container ended last: its exit code, and a reason that says more."""
 
     @property
     def has_ended(self) -> bool:

@@ -1,0 +1,180 @@
+"""What status says while something is wrong: short in the column, whole in the conditions."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Code
+from rlfleet_operator.core import events
+from rlfleet_operator.core.current import current
+from rlfleet_operator.core.pod import pod_from
+from rlfleet_operator.core.status import status_of
+from rlfleet_operator.core.waits import due_in_s
+from rlfleet_operator.core.world import World
+from rlfleet_operator.resource_status import Condition, FleetStatus
+from tests import workers
+from tests.workers import problem, recorded, worker
+
+BY_HAND = {"weightVersion": None}
+
+
+def told(seen: World) -> FleetStatus:
+    return status_of(seen, current(seen))
+
+
+def condition(seen: World, kind: str) -> Condition | None:
+    return next((c for c in told(seen).conditions if c.type == kind), None)
+
+
+def refusing() -> World:
+    """Return a fleet whose next version is refused by every worker."""
+    refusal = problem(Code.CHECKPOINT_INVALID)
+    found = [worker(n, refusal=refusal) for n in range(2)]
+    return workers.world(*found, weightVersion="step-2", status=recorded("step-2", "Preparing"))
+
+
+def test_a_fleet_that_is_behind_and_stalled_is_not_asked_to_wait() -> None:
+    seen = refusing()
+
+    stalled, synced = condition(seen, "Stalled"), condition(seen, "WeightsSynced")
+
+    assert stalled is not None
+    assert synced is not None
+    assert (synced.status, synced.reason) == ("False", stalled.reason)
+
+
+def restarting(stage: Stage, **fields: Any) -> World:
+    known = worker(0, stage)
+    assert known.pod is not None
+    pod = replace(known.pod, **fields)
+    return workers.world(replace(known, pod=pod), worker(1))
+
+
+@pytest.mark.parametrize(
+    ("seen", "says"),
+    [
+        (
+            restarting(Stage.DOWN, engine_restarts=3, engine_exit="137, OOMKilled"),
+            "engine restarting (restart 3, last exit code 137, OOMKilled)",
+        ),
+        (restarting(Stage.DOWN, engine_restarts=1), "engine restarting (restart 1)"),
+        (restarting(Stage.DOWN), "engine starting"),
+        (restarting(Stage.CLOSED), "engine is up and loads step-1"),
+        (
+            restarting(Stage.CLOSED, engine_restarts=2, engine_exit="1"),
+            "engine is up and loads step-1 (restart 2, last exit code 1)",
+        ),
+        (restarting(Stage.DOWN, engine_restarts=3, trouble="engine: X: y"), "engine: X: y"),
+    ],
+    ids=["restarts", "no code", "starts", "is up", "is up again", "Kubernetes knows more"],
+)
+def test_a_worker_out_of_traffic_says_how_far_its_engine_is(seen: World, says: str) -> None:
+    ready = condition(seen, "Ready")
+
+    assert told(seen).workers[0].message == says
+    assert ready is not None
+    assert ready.message == f"1 of 2 workers ready; qwen-0: {says}"
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        ({}, None),
+        ({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}, "137, OOMKilled"),
+        ({"terminated": {"exitCode": 1, "reason": "Error"}}, "1"),
+        ({"terminated": {"exitCode": 0}}, "0"),
+    ],
+)
+def test_how_an_engine_ended_is_read_of_its_pod(last: dict[str, Any], expected: str | None) -> None:
+    engine = {"name": "engine", "restartCount": 1, "lastState": last}
+    labels = {"rlfleet.dev/fleet": "qwen", "rlfleet.dev/ordinal": "0"}
+    raw = {
+        "metadata": {"name": "qwen-0", "namespace": "rl", "uid": "p", "labels": labels},
+        "status": {"phase": "Running", "containerStatuses": [engine]},
+    }
+
+    found = pod_from(raw)
+
+    assert found is not None
+    assert (found.engine_exit, found.engine_restarts) == (expected, 1)
+
+
+@pytest.mark.parametrize(
+    ("seen", "says"),
+    [
+        (workers.world(worker(0), worker(1)), "2 of 2 workers serve step-1"),
+        (restarting(Stage.DOWN, engine_restarts=3), "1 of 2 workers ready; qwen-0 Starting"),
+        (refusing(), "Stalled: CheckpointInvalid; 2 of 2 workers ready"),
+        (workers.world(replicas=0), "no worker is asked for"),
+        (
+            workers.world(worker(0, proved="a" * 100), worker(1)),
+            f"2 of 2 workers serve {'a' * 42}…",
+        ),
+    ],
+    ids=["well", "one is out", "stalled", "none", "long names"],
+)
+def test_the_column_is_one_line_that_fits(seen: World, says: str) -> None:
+    summary = told(seen).summary
+
+    assert summary == says
+    assert len(summary) <= 64
+
+
+def held(*paused_s: float | None, **spec: Any) -> World:
+    """Return a fleet whose workers have been paused for so long by a trainer."""
+    found = []
+    for n, seconds in enumerate(paused_s):
+        stage = Stage.OPEN if seconds is None else Stage.PAUSED
+        one = worker(n, stage, proved="step-1", paused_s=seconds)
+        pod = workers.pod(n)
+        found.append(replace(one, pod=pod))
+    return workers.world(*found, **(BY_HAND | spec))
+
+
+@pytest.mark.parametrize("paused_s", [(None, None), (None, 29.0), (3.0, 5.0)])
+def test_a_change_that_takes_its_time_is_no_word_of_waiting(
+    paused_s: tuple[float | None, ...],
+) -> None:
+    seen = held(*paused_s)
+    ready = condition(seen, "Ready")
+
+    assert condition(seen, "Degraded") is None
+    assert ready is not None
+    assert ready.reason != "RequestsWaiting"
+
+
+@pytest.mark.parametrize(
+    ("paused_s", "says"),
+    [
+        ((31.0, None), "1 hold their requests, qwen-0 for more than 30 s (Pausing)"),
+        ((59.0, 130.0), "2 hold their requests, qwen-1 for more than 2 min (Pausing)"),
+        ((None, 9000.0), "1 hold their requests, qwen-1 for more than 60 min (Pausing)"),
+    ],
+)
+def test_a_fleet_whose_requests_wait_is_not_said_to_serve(
+    paused_s: tuple[float | None, ...], says: str
+) -> None:
+    """After a trainer's update that failed, sampling hangs until the trainer comes back."""
+    seen = held(*paused_s)
+    status = told(seen)
+    ready, degraded = condition(seen, "Ready"), condition(seen, "Degraded")
+
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("True", "RequestsWaiting")
+    assert ready.message == f"2 of 2 workers ready; {says}"
+    assert degraded is not None
+    assert degraded.reason == "RequestsWaiting"
+    assert degraded.message.startswith(says)
+    found = events.between(told(held(None, None)), status)
+    assert [(e.type, e.reason) for e in found if e.reason == "RequestsWaiting"] == [
+        ("Warning", "RequestsWaiting")
+    ]
+    later = told(held(*(s and s + 600 for s in paused_s)))
+    assert "RequestsWaiting" not in [e.reason for e in events.between(status, later)]
+
+
+def test_a_fleet_looks_again_when_there_is_more_to_say_of_the_waiting() -> None:
+    assert due_in_s(held(20.0, None)) == 10.0
+    assert due_in_s(held(61.0, 35.0)) == 25.0
