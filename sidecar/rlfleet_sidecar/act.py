@@ -129,6 +129,7 @@ class Steps:
     async def begin_load(self, operation: str, timeout_s: float) -> None:
         """Write down that nobody knows from here on what the engine holds; the gate knows first."""
         async with within(Code.PAUSE_FAILED, timeout_s):
+            await self._engine.reset_encoder_cache()
             await self._keeper.demand_closed(self._boot)
         self._journal.move(Event.RELOADING, operation=operation)
 

@@ -132,9 +132,21 @@ class Engine:
 
     async def reset_cache(self, *, reset_running: bool) -> bool:
         """Reset the KV and prefix cache; tells whether vLLM did."""
-        query = {"reset_running_requests": str(reset_running).lower()}
+        # Without a connector there is nothing outside, and vLLM says that it succeeded.
+        query = {
+            "reset_running_requests": str(reset_running).lower(),
+            "reset_external": "true",
+        }
         answer = await self._call("POST", "/reset_prefix_cache", params=query)
         return answer.get("success") is True
+
+    async def reset_encoder_cache(self) -> None:
+        """Have the scheduler forget the images whose embeddings a reload drops in the ranks.
+
+        vLLM's reload empties the ranks' part alone; an image that the scheduler takes for
+        encoded then ends the engine.
+        """
+        await self._asked("POST", "/reset_encoder_cache")
 
     async def abort(self, request_ids: Sequence[str]) -> None:
         """End these requests; an id that it does not know is passed over.
@@ -243,6 +255,16 @@ class Engine:
         return _gate_state(await self._call("POST", api.GATE_PATH, json=body))
 
     async def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        reply = await self._asked(method, path, **arguments)
+        try:
+            parsed = reply.json()
+        except ValueError as error:
+            raise EngineError(f"{path} answered no JSON") from error
+        if not isinstance(parsed, dict):
+            raise EngineError(f"{path} answered no JSON object")
+        return parsed
+
+    async def _asked(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         headers = {**arguments.pop("headers", {}), **_headers(path)}
         try:
             asked = self._client.request(method, path, headers=headers, **arguments)
@@ -254,13 +276,7 @@ class Engine:
         if not reply.is_success:
             told = reply.text[:_TOLD_CHARACTERS]
             raise EngineError(f"{path} answered {reply.status_code}: {told}")
-        try:
-            parsed = reply.json()
-        except ValueError as error:
-            raise EngineError(f"{path} answered no JSON") from error
-        if not isinstance(parsed, dict):
-            raise EngineError(f"{path} answered no JSON object")
-        return parsed
+        return reply
 
     async def _reply(self, request: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
         """Wait for a reply as long as the engine accepts connections.

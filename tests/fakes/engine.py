@@ -67,6 +67,10 @@ class FakeEngine:
         self.paused: str | None = None
         self.pauses = 0
         self.flushes = 0
+        self.flushed_outside = 0
+        """Flushes that reached a connector's cache too."""
+        self.encoded: set[str] = set()
+        """Images that the scheduler takes for encoded."""
         self._prefixes = Prefixes()
         self._batch = Batch()
         self.transfer = Receiver(self)
@@ -113,6 +117,7 @@ class FakeEngine:
             ("POST", "/resume"): lambda: self._resume(send),
             ("POST", "/abort_requests"): lambda: self._abort(body, send),
             ("POST", "/reset_prefix_cache"): lambda: self._flush(query, send),
+            ("POST", "/reset_encoder_cache"): lambda: self._forget_images(send),
             ("POST", "/collective_rpc"): lambda: self._rpc(body, send),
         }
         for name, act in self.transfer.routes.items():
@@ -277,9 +282,15 @@ class FakeEngine:
         is_forced = query.get("reset_running_requests") == ["true"]
         success = (is_forced or not self._active) and not self.behaviour.flush_fails
         self.flushes += success
+        self.flushed_outside += success and query.get("reset_external") == ["true"]
         if success:
             self._prefixes.clear()
         await send_json(send, 200, {"success": success})
+
+    async def _forget_images(self, send: Send) -> None:
+        self.encoded.clear()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
 
     async def _rpc(self, body: dict[str, Any], send: Send) -> None:
         match body.get("method"):
