@@ -84,6 +84,8 @@ READ_BACK_RPC = "rlfleet_read_back"
 """Tells the ReadBack of an engine that was not reloaded; None where nothing can be read."""
 CONSUMED_RPC = "rlfleet_consumed"
 """Tells what was Consumed when the engine booted; None where that was not seen."""
+DESCRIBE_RPC = "rlfleet_describe"
+"""Takes kinds of tensors and tells the EngineDescription (selftest.py)."""
 
 BASE_VERSION = "base"
 """The name of the weights that the engine boots with (spec.model.path)."""

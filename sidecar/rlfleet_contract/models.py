@@ -20,6 +20,7 @@ from rlfleet_contract.fence import Fence
 from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.problems import Problem
 from rlfleet_contract.proof import Proof
+from rlfleet_contract.selftest import SelfTest
 from rlfleet_contract.target import RejectedTrainer
 
 Version = Annotated[str, StringConstraints(pattern=VERSION_PATTERN)]
@@ -261,6 +262,8 @@ class WorkerReport(Reply):
     adapters: list[AdapterReport] = Field(default_factory=list)
     rejected_trainer: RejectedTrainer | None = None
     """The last trainer's call that was rejected while the fleet is asked for a version."""
+    self_test: SelfTest | None = None
+    """What its engine showed of its own reload; None before the first test, or without one."""
 
 
 class ReadBack(Reply):

@@ -30,6 +30,8 @@ class Code(StrEnum):
     ENGINE_UNREACHABLE = "EngineUnreachable"
     ENGINE_RESTARTED = "EngineRestarted"
     ENGINE_IN_DOUBT = "EngineInDoubt"
+    ENGINE_UNFAITHFUL = "EngineUnfaithful"
+    ENGINE_UNTESTED = "EngineUntested"
     PAUSE_FAILED = "PauseFailed"
     FLUSH_FAILED = "FlushFailed"
     TRANSFER_FAILED = "TransferFailed"
@@ -68,6 +70,8 @@ MEANINGS: dict[Code, Meaning] = {
     Code.ENGINE_UNREACHABLE: Meaning(503, retryable=True),
     Code.ENGINE_RESTARTED: Meaning(409, retryable=True),
     Code.ENGINE_IN_DOUBT: Meaning(409, retryable=False),
+    Code.ENGINE_UNFAITHFUL: Meaning(422, retryable=False),
+    Code.ENGINE_UNTESTED: Meaning(422, retryable=False),
     Code.PAUSE_FAILED: Meaning(502, retryable=True),
     Code.FLUSH_FAILED: Meaning(502, retryable=True),
     Code.TRANSFER_FAILED: Meaning(502, retryable=False),

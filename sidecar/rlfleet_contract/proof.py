@@ -26,6 +26,12 @@ class Evidence(StrEnum):
     """The engine answers the probe, finitely and twice the same."""
     PEERS = "Peers"
     """It answers as other workers do that proved this version, within the tolerance."""
+    FAITHFUL = "Faithful"
+    """This engine's base model, reloaded from its own files, answered as after its boot."""
+    SENSITIVE = "Sensitive"
+    """Each kind of tensor, changed alone and reloaded, moved this engine's answers."""
+    TRAINER = "Trainer"
+    """It answers the trainer's own prompt as the trainer's model did, within the tolerance."""
 
 
 class Proof(BaseModel):

@@ -30,15 +30,12 @@ from rlfleet_engine.reply import Reply, malformed, telling, turned_away, unmet
 from rlfleet_engine.settings import Settings
 from rlfleet_engine.shapes import TURNS, turn_of
 from rlfleet_engine.turn import Turn
-from rlfleet_engine.versions import check_loaded
 
 _PROBE = api.PROBE_HEADER.encode()
 _MAX_COMMAND_BYTES = 4096
 _ANSWER_S = 0.05
 """How long an answer gets to leave before the process ends."""
 _ENDED_ON_DEMAND = 70
-
-check_loaded()
 
 
 def _end_process() -> None:

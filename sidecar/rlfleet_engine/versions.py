@@ -1,27 +1,13 @@
-"""Which vLLM this extension was tested on, and a clear word about any other.
+"""Which vLLM releases rlfleet's own suites ran against.
 
-The extension leans on how one vLLM release names routes and reloads weights.
-Another release may differ silently, so there is no switch to go on regardless.
+Any other is no reason to refuse an engine: what it does to weights is tested when it boots
+(the sidecar's self-test), and the fleet says that its release is untested.
 """
 
-import sys
-
 TESTED = ("0.32.",)
-"""Beginnings of the vLLM versions that the contract suite ran against."""
+"""Beginnings of the releases that the contract suite and an end-to-end run passed on."""
 
 
-def check(version: str) -> None:
-    """Refuse a vLLM that the contract suite never ran against."""
-    if not version.startswith(TESTED):
-        raise RuntimeError(
-            f"rlfleet's engine extension was tested on vLLM {', '.join(TESTED)}x and this is"
-            f" vLLM {version}: use an engine image with a tested vLLM, or a release of rlfleet"
-            " that names this one"
-        )
-
-
-def check_loaded() -> None:
-    """Check the vLLM of this process; outside of vLLM (fake engine, tests) there is none."""
-    vllm = sys.modules.get("vllm")
-    if vllm is not None:
-        check(str(vllm.__version__))
+def is_tested(release: str) -> bool:
+    """Tell whether a release is one of them."""
+    return release.startswith(TESTED)

@@ -11,11 +11,13 @@ from typing import Any, Protocol
 
 import torch
 
+from rlfleet_contract.selftest import kind_of
 from rlfleet_contract.tensors import FileStamp, Tensor
-from rlfleet_engine import parameters
+from rlfleet_engine import parameters, perturb
 from rlfleet_engine.memory import Entry, Memory, Record, reloaded
 from rlfleet_engine.tensors import Reader
 from rlfleet_engine.vllm import consumed, kept, reload
+from rlfleet_engine.vllm.describe import described
 
 _TORCH_NAMES = {
     "BOOL": "bool",
@@ -55,13 +57,21 @@ class ReloadExtension:
     _rlfleet: Record | None = None
 
     def rlfleet_reload(
-        self: _Worker, directory: str, files: Iterable[Mapping[str, Any]]
+        self: _Worker,
+        directory: str,
+        files: Iterable[Mapping[str, Any]],
+        changed: str | None = None,
     ) -> dict[str, Any]:
-        """Install the checked files in place and tell what was consumed and what stands now."""
+        """Install the checked files in place and tell what was consumed and what stands now.
+
+        ``changed``: a kind of tensors that gets other values than the files', for a test.
+        """
         stamps = [FileStamp.model_validate(record) for record in files]
         before = _record(self)
         feeding = _Feeding(
-            parameters.named(self.get_model()) if before.memory else {}, self.model_config.dtype
+            parameters.named(self.get_model()) if before.memory else {},
+            self.model_config.dtype,
+            changed,
         )
         with Reader(directory, stamps) as reader:
             # From here on nobody knows what the engine holds; an error leaves it so.
@@ -73,6 +83,10 @@ class ReloadExtension:
         after = _read(self, feeding.fed, digest)
         self._rlfleet = after
         return reloaded(before, after, installed).model_dump()
+
+    def rlfleet_describe(self, kinds: Iterable[str]) -> dict[str, Any]:
+        """Say what this engine is; see the contract's EngineDescription."""
+        return described(self, list(kinds)).model_dump(mode="json")
 
     def rlfleet_read_back(self: _Worker) -> dict[str, Any] | None:
         """Tell what stands in memory; called once after a start it tells later what changed."""
@@ -104,9 +118,10 @@ def _read(worker: _Worker, fed: Memory | None = None, digest: str | None = None)
 class _Feeding:
     """Hands tensors to vLLM and remembers those that have a parameter of the same kind."""
 
-    def __init__(self, held: Mapping[str, Any], dtype: Any) -> None:
+    def __init__(self, held: Mapping[str, Any], dtype: Any, changed: str | None) -> None:
         self._kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in held.items()}
         self._dtype = dtype
+        self._changed = changed
         self.fed: dict[str, Entry] = {}
         self.casts = False
         """Whether a tensor is served in another dtype than it came in."""
@@ -115,6 +130,8 @@ class _Feeding:
         """Feed what the reader reads."""
         for tensor, data in reader:
             made = _tensor(tensor, data)
+            if kind_of(tensor.name) == self._changed:
+                made = perturb.changed(tensor.name, made)
             dtype, shape = self._kinds.get(tensor.name, (self._dtype, None))
             self.casts |= made.dtype != dtype
             if (dtype, shape) == (made.dtype, made.shape):

@@ -40,6 +40,7 @@ from rlfleet_sidecar.prove import Prover
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.store import Store
 from rlfleet_sidecar.swap import Event, fallback, observe
+from rlfleet_sidecar.tester import Tester
 
 _LOOK_S = 2.0
 _UNDO_S = 30.0
@@ -65,6 +66,7 @@ class Steps:
         self._journal = journal
         self._prover = Prover(settings, engine, store, journal)
         self._keeper = Keeper(settings, engine, journal)
+        self._tester = Tester(settings, engine, store, journal, self._prover)
         self._warm: str | None = None
         """The boot that has answered a first time."""
         self.gate: GateState | None = None
@@ -122,7 +124,14 @@ class Steps:
         except Exception:
             self._journal.move(Event.RELOAD_FAILED, operation=request.operation)
             raise
-        load = Load(request.version, self._boot, checkpoint.digest, tuple(installed), before)
+        load = Load(
+            version=request.version,
+            boot=self._boot,
+            digest=checkpoint.digest,
+            ranks=tuple(installed),
+            before=before,
+            probe=checkpoint.probe,
+        )
         self._prover.loaded(load)
         self._journal.move(Event.RELOADED, version=request.version, operation=request.operation)
 
@@ -238,7 +247,8 @@ class Steps:
         except SidecarError as error:
             # It counts as warm: if something is wrong with it, its proof will tell.
             _log.warning("The engine's first answer was not good", extra=fields(why=error))
-        self._warm = gate.boot
+        if await self._tester.test(gate.boot):
+            self._warm = gate.boot
 
     def heed(self, gate: GateState | None) -> None:
         """Let what was seen of the engine count; a cold one does not answer yet."""

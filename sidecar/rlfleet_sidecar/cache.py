@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -130,14 +131,10 @@ class Cache:
         """Make a finished draft the staged version."""
         directory = self._directory / checkpoint.version
         record = Record(
-            checkpoint=Checkpoint(
-                version=checkpoint.version,
+            checkpoint=replace(
+                checkpoint,
                 directory=directory,
                 files=tuple(_stamp(draft / stamp.name) for stamp in sources),
-                tensors=checkpoint.tensors,
-                nbytes=checkpoint.nbytes,
-                digest=checkpoint.digest,
-                manifest=checkpoint.manifest,
             ),
             sources=sources,
             machine_boot=self._machine_boot,

@@ -22,6 +22,7 @@ from rlfleet_sidecar.layouts import Layouts
 from rlfleet_sidecar.needs import Needs, assumed
 from rlfleet_sidecar.place import Folder, open_model
 from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.trainer_probe import TrainerProbe
 
 _FINISHED = ".finished"
 STARTED = ".sender_ready"
@@ -42,6 +43,8 @@ class Checkpoint:
     """Over all tensors (rlfleet_contract.tensors.Digest), as the engine tells it too."""
     manifest: str | None = None
     """sha256:HEX of the manifest that its files were compared with; None if it has none."""
+    probe: TrainerProbe | None = None
+    """What the trainer's own model answers, if its manifest says so."""
 
 
 class Checkpoints:
@@ -132,6 +135,10 @@ class Checkpoints:
         told = self._agreement.objection(model.config, found.config, deadline)
         if told is not None:
             raise invalid(path / CONFIG, f"does not go with the boot model: {told}")
+
+    def deadline(self) -> float:
+        """Return until when a check that begins now may take, by the monotonic clock."""
+        return time.monotonic() + self._settings.check_s
 
     def boot_model(self, deadline: float) -> Content:
         """Read the boot model's headers once: it does not change while the pod lives."""

@@ -17,6 +17,7 @@ from rlfleet_contract import api
 from rlfleet_contract.gate import Fallback, GateCommand, GateState
 from rlfleet_contract.loaded import EngineAdapterCommand, EngineAdapters
 from rlfleet_contract.models import Consumed, Installed, KVCache, PauseMode, ReadBack
+from rlfleet_contract.selftest import EngineDescription
 from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError
 
@@ -184,15 +185,36 @@ class Engine:
         return Relayed(reply.status_code, reply.headers.get("content-type"), reply.content)
 
     async def reload(
-        self, directory: str, files: Sequence[FileStamp], timeout_s: float
+        self,
+        directory: str,
+        files: Sequence[FileStamp],
+        timeout_s: float,
+        *,
+        changed: str | None = None,
     ) -> list[Installed]:
-        """Install the files in every rank and tell what each consumed."""
-        arguments = {"directory": directory, "files": [stamp.model_dump() for stamp in files]}
+        """Install the files in every rank and tell what each consumed.
+
+        ``changed``: a kind of tensors (selftest.kind_of) that is installed with other values.
+        """
+        arguments: dict[str, object] = {
+            "directory": directory,
+            "files": [stamp.model_dump() for stamp in files],
+        }
+        if changed is not None:
+            arguments["changed"] = changed
         results = await self._rpc(api.RELOAD_RPC, kwargs=arguments, timeout=timeout_s)
         try:
             return [Installed.model_validate(result) for result in results]
         except ValidationError as error:
             raise EngineError(f"the reload told {results!s:.{_TOLD_CHARACTERS}}") from error
+
+    async def describe(self, kinds: Sequence[str]) -> EngineDescription:
+        """Return what the engine is, and which kinds of tensors a prompt does not reach."""
+        results = await self._rpc(api.DESCRIBE_RPC, kwargs={"kinds": list(kinds)})
+        try:
+            return EngineDescription.model_validate(results[0])
+        except (IndexError, ValidationError) as error:
+            raise EngineError(f"the engine described itself as {results!s:.100}") from error
 
     async def adapters(self) -> EngineAdapters:
         """Tell which adapters this start of the engine serves, and from where."""

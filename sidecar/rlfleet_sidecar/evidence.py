@@ -14,6 +14,7 @@ from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.probe import Answer, BadAnswerError, spread
+from rlfleet_sidecar.trainer_probe import TrainerProbe
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Load:
     ranks: tuple[Installed, ...]
     before: Proof | None
     """What was proved until then; None when nobody knows what the engine held."""
+    probe: TrainerProbe | None = None
+    """What the trainer's own model answers, if its manifest says so."""
 
 
 def demand_consumed(tensors: int, nbytes: int, digest: str, ranks: Sequence[Installed]) -> None:

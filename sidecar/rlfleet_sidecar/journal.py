@@ -26,6 +26,7 @@ from rlfleet_contract.fence import Fence, Place
 from rlfleet_contract.models import Change, Stage
 from rlfleet_contract.problems import CHECKPOINT_CODES, Code, Problem
 from rlfleet_contract.proof import Proof
+from rlfleet_contract.selftest import SelfTest
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fence import Answer, Heard
 from rlfleet_sidecar.gauge import Gauge
@@ -138,6 +139,16 @@ class Journal:
             "The engine told what it read when it booted",
             extra=fields(boot=needs.boot, optional=len(needs.optional), tied=needs.tied),
         )
+
+    @property
+    def self_test(self) -> SelfTest | None:
+        """What the engine showed of its own reload."""
+        return self._record.self_test
+
+    def self_tested(self, test: SelfTest) -> None:
+        """Record a self-test; one that begins is on disk before its first reload."""
+        self._write(is_ahead=test.passed is None, self_test=test)
+        _log.info("The engine's reload was tested", extra=fields(**test.model_dump()))
 
     @property
     def paused_s(self) -> float | None:

@@ -2,6 +2,7 @@
 
 Optional. `{"files": {"model.safetensors": {"size": 123, "sha256": "…"}}}`; every file
 that is loaded must be named in it, and every file that it names must be there.
+It may hold a ``probe`` too: what the trainer's model answers (trainer_probe.py).
 """
 
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from rlfleet_contract.problems import Code
 from rlfleet_sidecar.content import Content, bytes_of, invalid, parsed
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.place import Folder
+from rlfleet_sidecar.trainer_probe import TrainerProbe
 
 _Name = Annotated[str, StringConstraints(pattern=r"^[^/\x00]{1,255}$")]
 
@@ -31,6 +33,7 @@ class _File(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     files: dict[_Name, _Entry]
+    probe: TrainerProbe | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Manifest:
     path: Path
     digest: str
     hashes: dict[str, str]
+    probe: TrainerProbe | None = None
 
     def demand(self, name: str, hashed: str) -> None:
         """See that a file hashes to what the manifest says."""
@@ -62,14 +66,17 @@ def manifest_of(folder: Folder, content: Content, expected: str | None) -> Manif
     if expected not in {None, digest}:
         raise mismatch(path, f"has the digest {digest}; {expected} is asked for")
     try:
-        files = _File.model_validate(parsed(path, data)).files
+        found = _File.model_validate(parsed(path, data))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise invalid(path, f"is no manifest: {first['loc']}: {first['msg']}") from error
+        field = ".".join(map(str, first["loc"]))
+        raise invalid(path, f"is no manifest: {field}: {first['msg']}") from error
+    files = found.files
     if unnamed := sorted({stamp.name for stamp in content.files} - files.keys()):
         raise mismatch(path, f"does not name {unnamed[0]}")
     _demand_sizes(folder, files)
-    return Manifest(path, digest, {name: entry.sha256 for name, entry in files.items()})
+    hashes = {name: entry.sha256 for name, entry in files.items()}
+    return Manifest(path, digest, hashes, found.probe)
 
 
 def mismatch(path: Path, what: str) -> SidecarError:

@@ -119,6 +119,7 @@ class Performer:
             failure=journal.failure,
             last_change=journal.last_change,
             adapters=self._steps.adapters.reports(state.boot if is_up else None),
+            self_test=journal.self_test,
         )
 
     @property

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import PrepareRequest, Progress, Running, Verb
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.selftest import demand_reloadable
 from rlfleet_sidecar.store import Store
 from rlfleet_sidecar.work import LEAVE_S, SupersededError, Work
 
@@ -109,6 +111,7 @@ class Preparation:
             await asyncio.wait({before.task}, timeout=LEAVE_S)
         try:
             work.demand_wanted()
+            demand_reloadable(self._journal.self_test, request.version, BASE_VERSION)
             await self._until_held(request, work)
         except SupersededError:
             raise

@@ -6,6 +6,7 @@ probe said last is remembered, so that after a reload it can be told whether it 
 
 import logging
 import time
+from collections.abc import Sequence
 from uuid import uuid4
 
 from rlfleet_contract.proof import Evidence, Proof
@@ -19,8 +20,10 @@ from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.needs import told_by
 from rlfleet_sidecar.probe import Answer
+from rlfleet_sidecar.selftest import evidence_of
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.store import Store
+from rlfleet_sidecar.trainer_probe import TrainerProbe
 
 _COMPANY = 3
 """Requests that a measured probe shares its batch with."""
@@ -66,6 +69,11 @@ class Prover:
         if needs is not None:
             self._journal.learned(needs)
 
+    async def ask_once(self) -> Answer:
+        """Ask the prompt that fits this engine, uncached."""
+        known = self._journal.gauge
+        return await self._ask(LENGTHS[0] if known is None else known.length)
+
     def loaded(self, load: Load | None) -> None:
         """Note a reload that is to be proved; None: what comes is no checkpoint's."""
         self._load = load
@@ -79,8 +87,17 @@ class Prover:
             shown = await self._unloaded(version, boot, answer, gauge)
         else:
             shown = _proof(load, answer, gauge)
-        more = evidence.demand_alike(expected, shown)
+        more = [*evidence.demand_alike(expected, shown)]
+        if shown.checkpoint is not None:
+            more += evidence_of(self._journal.self_test)
+        if load is not None and shown.checkpoint is not None and load.probe is not None:
+            more.append(await self._as_the_trainer(load.probe))
         return shown.model_copy(update={"verified_by": (*shown.verified_by, *more)})
+
+    async def _as_the_trainer(self, wanted: TrainerProbe) -> Evidence:
+        """Put the trainer's own prompt to the engine and compare the answers."""
+        wanted.demand((await self._told([wanted.tokens])).logprobs)
+        return Evidence.TRAINER
 
     async def _unloaded(self, version: str, boot: str, answer: Answer, gauge: Gauge) -> Proof:
         """Tell what an engine shows that holds what it booted with."""
@@ -109,9 +126,13 @@ class Prover:
 
     async def _ask(self, length: int, company: int = 0) -> Answer:
         """Ask one prompt, beside others if there shall be company."""
-        settings = self._settings
         vocabulary = await in_thread(self._store.vocabulary)
-        prompts = [probe.prompt(vocabulary, length, place) for place in range(company + 1)]
+        return await self._told(
+            [probe.prompt(vocabulary, length, place) for place in range(company + 1)]
+        )
+
+    async def _told(self, prompts: Sequence[Sequence[int]]) -> Answer:
+        settings = self._settings
         salt = f"rlfleet-probe-{uuid4().hex}"
         body = probe.request(prompts, settings.probe_tokens, salt)
         try:

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rlfleet_contract.models import Change, Stage
 from rlfleet_contract.problems import Problem
+from rlfleet_contract.selftest import SelfTest
 from rlfleet_sidecar.fence import Heard
 from rlfleet_sidecar.gauge import Gauge
 from rlfleet_sidecar.logs import fields
@@ -40,6 +41,7 @@ class Record(BaseModel):
     last_change: Change | None = None
     gauge: Gauge | None = None
     needs: Needs | None = None
+    self_test: SelfTest | None = None
     trainer_failure: Problem | None = None
     broadcasting: bool = False
     group: str | None = None

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from rlfleet_contract import api
+from rlfleet_contract.selftest import SelfTest
 
 PREFIX = "RLFLEET_"
 PLACEHOLDER = "{version}"
@@ -41,6 +42,16 @@ def _check_template(template: str) -> str:
 
 def _split(names: object) -> object:
     return tuple(filter(None, names.split(","))) if isinstance(names, str) else names
+
+
+def _known_test(told: object) -> object:
+    """Parse what the operator remembers; what is not understood counts as nothing."""
+    if not isinstance(told, str):
+        return told
+    try:
+        return SelfTest.model_validate_json(told) if told else None
+    except ValidationError:
+        return None
 
 
 AbsolutePath = Annotated[Path, AfterValidator(_check_absolute)]
@@ -98,6 +109,13 @@ class Settings(BaseModel):
     """How often the engine is looked at."""
     warm_s: float = Field(default=900.0, gt=0)
     """How long the first answer of a started engine may take."""
+    self_test_s: float = Field(default=300.0, ge=0)
+    """How long the test of an engine's own reload may change one kind of tensors after the
+    other, before it serves; 0: no test, and no proof claims Faithful or Sensitive."""
+    self_test: Annotated[SelfTest | None, BeforeValidator(_known_test)] = None
+    """What an equal engine showed before, as the operator remembers it; empty: nothing."""
+    require_tested: bool = False
+    """Whether a release of vLLM that rlfleet's suites never ran against is refused."""
     doubt_wait_s: float = Field(default=60.0, ge=0)
     """How long requests wait for an engine in doubt: a rollback is done by then, and whoever
     waits for a person's next word is better told to go elsewhere."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import PrepareRequest
 from rlfleet_contract.problems import MEANINGS, Code
-from rlfleet_contract.tensors import FileStamp
+from rlfleet_contract.tensors import FileStamp, Tensor
 from rlfleet_sidecar.bounds import Glance
 from rlfleet_sidecar.cache import Cache, Record
 from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints
@@ -64,6 +64,14 @@ class Store:
     def boot_names(self) -> frozenset[str]:
         """Tell the names of the boot model's tensors."""
         return self._checkpoints.boot_names()
+
+    def boot_tensors(self) -> tuple[Tensor, ...]:
+        """Return the tensors of the base model's files."""
+        return tuple(self._checkpoints.boot_model(self._checkpoints.deadline()).tensors.values())
+
+    def boot_files(self) -> tuple[FileStamp, ...]:
+        """Return the files of the base model."""
+        return self._checkpoints.boot_model(self._checkpoints.deadline()).files
 
     def free(self) -> int:
         """Tell how many bytes of the cache are left; 0 if there is none."""
@@ -173,12 +181,22 @@ class Store:
         needed: frozenset[str],
     ) -> None:
         manifest = manifest_of(folder, content, digest)
+        if manifest is not None and manifest.probe is not None:
+            manifest.probe.demand_known(manifest.path, self.vocabulary())
         staging = Staging(folder, content, manifest, work)
-        version, found = work.version, None if manifest is None else manifest.digest
+        version = work.version
 
         def checkpoint(hashed: str) -> Checkpoint:
-            tensors, nbytes = len(content.tensors), content.nbytes
-            return Checkpoint(version, folder.path, content.files, tensors, nbytes, hashed, found)
+            return Checkpoint(
+                version=version,
+                directory=folder.path,
+                files=content.files,
+                tensors=len(content.tensors),
+                nbytes=content.nbytes,
+                digest=hashed,
+                manifest=None if manifest is None else manifest.digest,
+                probe=None if manifest is None else manifest.probe,
+            )
 
         if self._cache is None or version == BASE_VERSION:
             self._in_place[version] = checkpoint(staging.run(None))

@@ -12,6 +12,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.act import Steps
@@ -22,6 +23,7 @@ from rlfleet_sidecar.flight import Key
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.lead import Leadership
 from rlfleet_sidecar.perform import Performer
+from rlfleet_sidecar.selftest import demand_reloadable
 from rlfleet_sidecar.sent import (
     demand_groupable,
     demand_grouped,
@@ -95,6 +97,7 @@ class Transfer:
 
         def demand() -> None:
             demand_startable(self._journal.state, self._journal.group)
+            demand_reloadable(self._journal.self_test, "sent", BASE_VERSION)
 
         async def work() -> None:
             async with within(Code.PAUSE_FAILED, _LOOK_S):

@@ -1,5 +1,6 @@
 """Which layers a proof shows, and that no lie about weights gets past all of them."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence, Proof
 from tests.contract.subject import Subject
-from tests.fakes.checkpoints import write_neighbour
+from tests.fakes.checkpoints import write_manifest, write_neighbour
+from tests.fakes.memory import consume, stamps_of
 from tests.fakes.worker import Worker
 
 NEXT = "step-1-next"
@@ -191,3 +193,47 @@ async def test_the_measure_of_an_engine_outlives_the_sidecar(
 
     after = shown(await subject.serve(NEXT))
     assert (after.tolerance, len(after.logprobs)) == (before.tolerance, len(before.logprobs))
+
+
+def announce(directory: Path, logprobs: list[float], **more: Any) -> None:
+    """Have the trainer's manifest say what its own model answers."""
+    write_manifest(directory)
+    path = directory / api.MANIFEST_FILE
+    said = {"tokens": PROMPT, "logprobs": logprobs, "tolerance": 0.05} | more
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"probe": said}))
+
+
+PROMPT = [7, 8, 9, 10]
+
+
+async def test_an_engine_that_answers_as_the_trainer_s_model_is_proved_so(
+    weights: Path, subject: Subject
+) -> None:
+    held = consume(str(weights / NEXT), stamps_of(weights / NEXT)).weights
+    announce(weights / NEXT, [held.logprob(PROMPT, place) for place in (1, 2, 3)])
+
+    proof = shown(await subject.serve(NEXT))
+
+    assert Evidence.TRAINER in proof.verified_by
+
+
+async def test_an_engine_that_answers_otherwise_than_the_trainer_s_model_fails_its_proof(
+    weights: Path, subject: Subject
+) -> None:
+    held = consume(str(weights / NEXT), stamps_of(weights / NEXT)).weights
+    announce(weights / NEXT, [held.logprob(PROMPT, place) - 0.2 for place in (1, 2, 3)])
+    await subject.ok(api.PREPARE_PATH, NEXT)
+
+    problem = await subject.refused(Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, NEXT)
+
+    assert "0.2000 from the trainer's own" in problem.message
+
+
+async def test_a_probe_that_is_none_is_refused_by_its_field(
+    weights: Path, subject: Subject
+) -> None:
+    announce(weights / NEXT, [-1.0])
+
+    problem = await subject.refused(Code.CHECKPOINT_INVALID, api.PREPARE_PATH, NEXT)
+
+    assert "probe: Value error, has 1 logprobs for 4 tokens" in problem.message

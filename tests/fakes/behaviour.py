@@ -23,6 +23,14 @@ class Behaviour:
     reload_fails: bool = False
     reload_keeps_old: bool = False
     """Tells that all was installed and keeps the old weights."""
+    reload_is_unfaithful: bool = False
+    """A checkpoint that is reloaded answers otherwise than one that was booted."""
+    stale_kinds: tuple[str, ...] = ()
+    """Kinds of tensors that a reload leaves as they were, though it consumes them."""
+    release: str = "0.32.0"
+    """Which vLLM it is."""
+    unreached_kinds: tuple[str, ...] = ()
+    """Kinds of tensors that a prompt does not pass through."""
     reload_drops_tensor: bool = False
     """Consumes one tensor and tells so."""
     reload_spoils_bytes: bool = False

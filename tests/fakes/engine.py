@@ -27,7 +27,7 @@ from tests.fakes.adapters import Batch, LoRARequest, ServingModels, cards
 from tests.fakes.asgi import body_of, send_event, send_json, send_refusal
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.generation import Generation
-from tests.fakes.memory import SPOILT, consume, stamps_of
+from tests.fakes.memory import SPOILT, Weights, consume, stamps_of
 from tests.fakes.prefixes import Prefixes, late_refusal, refusal, salt_of
 from tests.fakes.receiver import Receiver, transferred
 from tests.fakes.replies import Asked, Chat, Completion, Generate, Route
@@ -296,6 +296,8 @@ class FakeEngine:
         match body.get("method"):
             case api.RELOAD_RPC:
                 await self._reload(body["kwargs"], send)
+            case api.DESCRIBE_RPC:
+                await send_json(send, 200, {"results": [self._described()]})
             case api.READ_BACK_RPC:
                 read = None if self.behaviour.memory_unread else told(self.weights.memory)
                 results = None if read is None else read.model_dump()
@@ -312,6 +314,24 @@ class FakeEngine:
         ignores = ("mtp.",) if self.behaviour.drafts_nothing else ()
         read = [name for name in self._names if not name.startswith(ignores)]
         return Consumed(names=packed(read), ranks=self.behaviour.ranks).model_dump()
+
+    def _installed(self, weights: Weights, changed: str | None) -> Weights:
+        if self.behaviour.reload_is_unfaithful:
+            weights = weights.mixed("reloaded")
+        if changed is not None and changed not in self.behaviour.stale_kinds:
+            weights = weights.mixed(changed)
+        return weights
+
+    def _described(self) -> dict[str, Any]:
+        behaviour = self.behaviour
+        return {
+            "release": behaviour.release,
+            "is_tested": behaviour.release.startswith("0.32."),
+            "device": "cpu",
+            "architectures": ["FakeForCausalLM"],
+            "fingerprint": f"fake {behaviour.release}",
+            "unreached": behaviour.unreached_kinds,
+        }
 
     async def _reload(self, arguments: dict[str, Any], send: Send) -> None:
         behaviour = self.behaviour
@@ -331,7 +351,7 @@ class FakeEngine:
             spoils=behaviour.reload_spoils_bytes,
         )
         if not behaviour.reload_keeps_old:
-            self.weights = consumed.weights
+            self.weights = self._installed(consumed.weights, arguments.get("changed"))
         installed, self._record = consumed.told(
             self._record, self.weights, is_read=not behaviour.memory_unread
         )

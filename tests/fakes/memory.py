@@ -39,6 +39,11 @@ class Weights:
         coarse = _number(f"{self.coarse} {before}") % 8000 / 1000
         return -0.5 - coarse - _FINE * (_number(f"{self.exact} {before}") % 1000 / 1000)
 
+    def mixed(self, what: str) -> "Weights":
+        """Return weights that answer otherwise, though they came from the same bytes."""
+        exact = sha256(f"{self.exact} {what}".encode()).hexdigest()
+        return Weights(exact, sha256(f"{self.coarse} {what}".encode()).hexdigest(), self.memory)
+
 
 SPOILT = Weights("spoilt", "spoilt")
 

@@ -166,6 +166,8 @@ class Worker:
                 "cache_dir": self._scratch / "cache",
                 # How full this machine's disk is has nothing to do with what is tested.
                 "cache_spare": 0,
+                # Nearly all tests are about something else.
+                "self_test_s": 0,
                 **self._settings,
             }
         )

@@ -1,0 +1,202 @@
+"""Tests an engine's reload in place behind its closed gate, before it serves.
+
+selftest.py judges. It must stay true that no engine serves with weights that the test
+left in it: after a test that passed it holds its base model again and answers as before,
+and after any other it is ended. The journal says that a test runs before its first
+reload, so that a sidecar which dies in between ends the engine too.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+
+from rlfleet_contract.models import KVCache, PauseMode
+from rlfleet_contract.selftest import EngineDescription, SelfTest
+from rlfleet_contract.tensors import FileStamp, Tensor
+from rlfleet_sidecar import selftest
+from rlfleet_sidecar.bounds import in_thread
+from rlfleet_sidecar.engine import Engine
+from rlfleet_sidecar.errors import (
+    EngineError,
+    EngineLostError,
+    EngineRestartedError,
+    SidecarError,
+)
+from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.logs import fields
+from rlfleet_sidecar.probe import Answer, BadAnswerError, spread
+from rlfleet_sidecar.prove import Prover
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.store import Store
+
+_TIMES = 3
+_ALIVE_S = 2.0
+_LOST = (EngineLostError, EngineRestartedError, TimeoutError)
+_log = logging.getLogger(__name__)
+
+
+class Tester:
+    """Tests each engine once, and remembers what it showed."""
+
+    def __init__(
+        self, settings: Settings, engine: Engine, store: Store, journal: Journal, prover: Prover
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._store = store
+        self._journal = journal
+        self._prover = prover
+
+    async def test(self, boot: str) -> bool:
+        """Test this boot unless an equal engine was tested already; never raises.
+
+        Returns whether the engine holds what it booted with; one that does not is ended.
+        """
+        if self._is_spoilt(boot):
+            await self._end()
+            return False
+        try:
+            described, tensors = await self._described()
+        except (SidecarError, EngineError, *_LOST) as error:
+            _log.warning("The engine cannot be tested", extra=fields(why=error))
+            return True
+        key = selftest.key_of(described, tensors)
+        if not self._is_due(key):
+            return True
+        begun = SelfTest(
+            key=key,
+            engine=described.title,
+            is_tested=described.is_tested,
+            unreached=described.unreached,
+            boot=boot,
+            attempts=selftest.attempts_of(self._journal.self_test, key),
+        )
+        refused = self._refused(begun)
+        if refused is not None:
+            self._journal.self_tested(refused)
+        elif self._settings.self_test_s:
+            self._journal.self_tested(begun)
+            await self._run(begun, tensors)
+            if self._is_spoilt(boot):
+                await self._end()
+                return False
+        return True
+
+    def _refused(self, begun: SelfTest) -> SelfTest | None:
+        """Return how an engine is refused without a test; None if it is not."""
+        settings = self._settings
+        if not begun.is_tested and (settings.require_tested or not settings.self_test_s):
+            return selftest.untested(begun.model_copy(update={"boot": None}))
+        if begun.attempts > selftest.ATTEMPTS:
+            last = self._journal.self_test
+            why = f": {last.reason}" if last is not None and last.reason else ""
+            reason = (
+                f"{begun.engine} ended {selftest.ATTEMPTS} times in the test of its reload{why}"
+            )
+            return begun.model_copy(update={"passed": False, "reason": reason, "boot": None})
+        return None
+
+    async def _described(self) -> tuple[EngineDescription, tuple[Tensor, ...]]:
+        async with asyncio.timeout(self._settings.check_s):
+            tensors = await in_thread(self._store.boot_tensors)
+            kinds = selftest.kinds_of((one.name for one in tensors), ())
+            return await self._engine.describe(kinds), tensors
+
+    def _is_spoilt(self, boot: str) -> bool:
+        """Tell whether a test left this boot with weights that are not its base's."""
+        known = self._journal.self_test
+        return known is not None and known.boot == boot and known.passed is not True
+
+    def _is_due(self, key: str) -> bool:
+        remembered = self._settings.self_test
+        if remembered is not None and not selftest.is_due(remembered, key):
+            if self._journal.self_test != remembered:
+                self._journal.self_tested(remembered)
+            return False
+        return selftest.is_due(self._journal.self_test, key)
+
+    async def _run(self, begun: SelfTest, tensors: tuple[Tensor, ...]) -> None:
+        start = time.monotonic()
+        try:
+            found = await self._found(begun, tensors)
+        except _LOST as error:
+            # A process that dies is no finding; the next boot is tested again.
+            _log.warning("The engine went away during its test", extra=fields(why=error))
+            found = {}
+        except (EngineError, BadAnswerError, SidecarError) as error:
+            reason = f"{begun.engine} does not reload its own base model: {error}"[:1000]
+            found = {"reason": reason}
+            # A process that ends answers for a moment longer.
+            await asyncio.sleep(self._settings.poll_s)
+            if await self._engine.is_alive(_ALIVE_S):
+                found["passed"] = False
+        seconds = round(time.monotonic() - start, 3)
+        self._journal.self_tested(begun.model_copy(update=found | {"seconds": seconds}))
+
+    async def _found(self, begun: SelfTest, tensors: tuple[Tensor, ...]) -> dict[str, object]:
+        """Reload, ask and compare; returns what the test has shown."""
+        booted = [await self._prover.ask_once() for _ in range(_TIMES)]
+        noise = selftest.noise_of(booted)
+        files, directory = await self._base()
+        start = time.monotonic()
+        base = await self._reloaded(directory, files)
+        took_s = time.monotonic() - start
+        distance = spread(booted[0].logprobs, base.logprobs)
+        shown: dict[str, object] = {"noise": noise, "distance": distance}
+        if not selftest.is_faithful(distance, noise):
+            reason = selftest.unfaithful(begun.engine, distance, noise)
+            return shown | {"passed": False, "reason": reason}
+        needs = self._journal.needs
+        ignored = frozenset(() if needs is None else needs.optional)
+        read = (one.name for one in tensors if one.name not in ignored)
+        kinds = selftest.kinds_of(read, begun.unreached)
+        if not selftest.affordable(len(kinds), took_s, self._settings.self_test_s):
+            _log.warning(
+                "Sensitivity is not tested: it takes longer than RLFLEET_SELF_TEST_S",
+                extra=fields(kinds=len(kinds), reload_s=round(took_s, 3)),
+            )
+            return shown | {"passed": True}
+        moves = {}
+        for kind in kinds:
+            answer = await self._reloaded(directory, files, kind)
+            moves[kind] = spread(base.logprobs, answer.logprobs)
+        back = await self._reloaded(directory, files)
+        return shown | self._judged(begun, moves, noise, spread(base.logprobs, back.logprobs))
+
+    @staticmethod
+    def _judged(
+        begun: SelfTest, moves: dict[str, float], noise: float, left: float
+    ) -> dict[str, object]:
+        if not selftest.is_faithful(left, noise):
+            reason = selftest.unfaithful(begun.engine, left, noise)
+            return {"passed": False, "reason": reason, "kinds": len(moves)}
+        stale = selftest.unmoved(moves, noise)
+        told = selftest.stale(begun.engine, stale) if stale else None
+        return {"passed": not stale, "reason": told, "stale": stale, "kinds": len(moves)}
+
+    async def _base(self) -> tuple[tuple[FileStamp, ...], str]:
+        content = await in_thread(self._store.boot_files)
+        return content, str(self._settings.model_path)
+
+    async def _reloaded(
+        self, directory: str, files: Iterable[FileStamp], changed: str | None = None
+    ) -> Answer:
+        """Reload the base, with one kind of its tensors changed, and ask."""
+        limit_s = self._settings.warm_s
+        async with asyncio.timeout(limit_s):
+            known = self._journal.self_test
+            if known is None or (await self._engine.gate()).boot != known.boot:
+                raise EngineRestartedError("the engine was restarted during its test")
+            await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
+            await self._engine.reload(directory, tuple(files), limit_s, changed=changed)
+            await self._engine.flush()
+            await self._engine.resume()
+            return await self._prover.ask_once()
+
+    async def _end(self) -> None:
+        try:
+            async with asyncio.timeout(self._settings.warm_s):
+                await self._engine.end()
+        except (EngineError, *_LOST) as error:
+            _log.warning("The engine could not be ended", extra=fields(why=error))

@@ -1,0 +1,198 @@
+"""An engine whose reload leaves weights behind serves no version, and says why."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage, WorkerReport
+from rlfleet_contract.problems import Code
+from rlfleet_contract.proof import Evidence
+from tests.contract.conftest import TOKEN, settled
+from tests.contract.subject import Subject, Versions, client_of
+from tests.fakes.behaviour import Behaviour
+from tests.fakes.worker import Worker
+
+STALE = "model.layers.N.mlp.up_proj.weight"
+KINDS = 5
+
+
+@pytest.fixture
+def identity() -> dict[str, Any]:
+    return {"self_test_s": 60}
+
+
+async def restart(fake: Worker, subject: Subject, **lie: Any) -> WorkerReport:
+    """Start another engine, which the journal knows nothing of, and wait for its test."""
+    fake.engine.behaviour = replace(fake.engine.behaviour, **lie)
+    return await again(fake, subject)
+
+
+async def again(fake: Worker, subject: Subject) -> WorkerReport:
+    before = (await subject.report()).boot
+    await fake.restart_engine()
+    return await subject.until(lambda report: report.boot not in {None, before})
+
+
+def is_over(report: WorkerReport, attempt: int) -> bool:
+    test = report.self_test
+    return test is not None and (test.passed, test.attempts) == (None, attempt) and test.seconds > 0
+
+
+async def test_a_sound_engine_is_tested_before_it_serves(fake: Worker, subject: Subject) -> None:
+    test = (await subject.report()).self_test
+
+    assert test is not None
+    assert (test.passed, test.distance, test.kinds, test.stale) == (True, 0.0, KINDS, ())
+    assert fake.engine.reloads == KINDS + 2
+    report = await subject.serve(subject.versions.first)
+    assert report.proof is not None
+    assert {Evidence.FAITHFUL, Evidence.SENSITIVE} <= set(report.proof.verified_by)
+
+
+async def test_an_engine_that_starts_again_is_not_tested_again(
+    fake: Worker, subject: Subject
+) -> None:
+    tested = fake.engine.reloads
+
+    await again(fake, subject)
+
+    assert fake.engine.reloads == tested
+    assert (await subject.serve(subject.versions.first)).self_test is not None
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        ({"reload_is_unfaithful": True}, "its own base model, reloaded, answers"),
+        ({"stale_kinds": (STALE,)}, STALE),
+        ({"reload_fails": True}, "does not reload its own base model"),
+    ],
+)
+async def test_an_engine_that_does_not_reload_serves_its_base_and_refuses_versions(
+    fake: Worker, subject: Subject, lie: dict[str, Any], said: str
+) -> None:
+    fake.engine.behaviour = replace(fake.engine.behaviour, release="0.32.9", **lie)
+    await fake.restart_engine()
+    await subject.until(
+        lambda report: report.self_test is not None and report.self_test.passed is False
+    )
+    # The kubelet starts the engine that the test ended.
+    report = await again(fake, subject)
+
+    problem = await subject.refused(
+        Code.ENGINE_UNFAITHFUL, api.PREPARE_PATH, subject.versions.first
+    )
+
+    assert said in problem.message
+    assert "vLLM 0.32.9 (cpu) with FakeForCausalLM" in problem.message
+    assert not problem.retryable
+    assert (report.stage, report.self_test and report.self_test.passed) == (Stage.CLOSED, False)
+    served = await subject.serve(api.BASE_VERSION)
+    assert served.proof is not None
+    assert not {Evidence.FAITHFUL, Evidence.SENSITIVE} & set(served.proof.verified_by)
+
+
+async def test_an_engine_that_dies_in_its_test_is_tested_again_and_then_refused(
+    fake: Worker, subject: Subject
+) -> None:
+    fake.engine.behaviour = replace(fake.engine.behaviour, release="0.32.9", dies_in_reload=True)
+    for attempt in (1, 2, 3):
+        await fake.restart_engine()
+        await subject.until(lambda report, attempt=attempt: is_over(report, attempt))
+    await fake.restart_engine()
+    await subject.until(lambda report: report.stage is Stage.CLOSED)
+
+    problem = await subject.refused(
+        Code.ENGINE_UNFAITHFUL, api.PREPARE_PATH, subject.versions.first
+    )
+
+    assert "ended 3 times" in problem.message
+
+
+async def test_what_the_probe_does_not_reach_is_not_claimed(fake: Worker, subject: Subject) -> None:
+    report = await restart(
+        fake, subject, release="0.32.9", unreached_kinds=(STALE,), stale_kinds=(STALE,)
+    )
+
+    test = report.self_test
+    assert test is not None
+    assert (test.passed, test.kinds, test.unreached) == (True, KINDS - 1, (STALE,))
+
+
+async def test_an_untested_release_serves_once_it_has_passed(
+    fake: Worker, subject: Subject
+) -> None:
+    report = await restart(fake, subject, release="0.33.0")
+
+    assert report.self_test is not None
+    assert (report.self_test.is_tested, report.self_test.passed) == (False, True)
+    assert (await subject.serve(subject.versions.first)).stage is Stage.OPEN
+
+
+class TestTestsThatAreRemembered:
+    @pytest.fixture
+    async def second(
+        self, tmp_path: Path, model: Path, weights: Path, subject: Subject
+    ) -> AsyncIterator[Worker]:
+        """A worker whose pod brings what the first one showed."""
+        known = (await subject.report()).self_test
+        assert known is not None
+        worker = Worker(
+            "127.0.0.1",
+            model,
+            weights,
+            TOKEN,
+            tmp_path / "second",
+            engine_port=0,
+            admin_port=0,
+            behaviour=Behaviour(token_s=0.001),
+            poll_s=0.05,
+            self_test_s=60,
+            self_test=known.model_dump_json(),
+        )
+        async with worker:
+            await settled(worker, lambda report: report.stage is Stage.CLOSED)
+            yield worker
+
+    async def test_an_equal_engine_is_not_tested(self, second: Worker, weights: Path) -> None:
+        assert second.engine.reloads == 0
+        async with second.client() as admin, client_of(second.engine_url) as engine:
+            subject = Subject(admin, engine, "fake", Versions(), str(weights))
+            report = await subject.serve(subject.versions.first)
+        assert report.proof is not None
+        assert Evidence.SENSITIVE in report.proof.verified_by
+
+
+class TestReleasesThatMustBeTested:
+    @pytest.fixture
+    def identity(self) -> dict[str, Any]:
+        return {"self_test_s": 60, "require_tested": True}
+
+    async def test_another_is_refused(self, fake: Worker, subject: Subject) -> None:
+        await restart(fake, subject, release="0.33.0")
+
+        problem = await subject.refused(
+            Code.ENGINE_UNTESTED, api.PREPARE_PATH, subject.versions.first
+        )
+
+        assert "vLLM 0.33.0" in problem.message
+
+
+class TestWithoutATest:
+    @pytest.fixture
+    def identity(self) -> dict[str, Any]:
+        return {"self_test_s": 0}
+
+    async def test_no_proof_claims_it_and_an_untested_release_is_refused(
+        self, fake: Worker, subject: Subject
+    ) -> None:
+        report = await subject.serve(subject.versions.first)
+        await restart(fake, subject, release="0.33.0")
+
+        assert report.proof is not None
+        assert not {Evidence.FAITHFUL, Evidence.SENSITIVE} & set(report.proof.verified_by)
+        await subject.refused(Code.ENGINE_UNTESTED, api.PREPARE_PATH, subject.versions.second)

@@ -1,0 +1,112 @@
+"""What a test of a reload shows, and what a version is refused for."""
+
+import pytest
+
+from rlfleet_contract.problems import Code
+from rlfleet_contract.proof import Evidence
+from rlfleet_contract.selftest import EngineDescription, SelfTest, kind_of
+from rlfleet_contract.tensors import Tensor
+from rlfleet_sidecar import selftest
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.probe import Answer
+
+ENGINE = EngineDescription(release="0.32.0", is_tested=True, device="cpu", fingerprint="f")
+PASSED = SelfTest(key="k", engine="vLLM", passed=True, distance=0.0, kinds=3)
+
+
+def tensor(name: str, shape: tuple[int, ...] = (2,)) -> Tensor:
+    return Tensor(name=name, dtype="BF16", shape=shape, begin=0, nbytes=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (
+            "model.layers.11.mlp.experts.7.up_proj.weight",
+            "model.layers.N.mlp.experts.N.up_proj.weight",
+        ),
+        ("h.0.attn.c_attn.weight", "h.N.attn.c_attn.weight"),
+        ("model.layers.3", "model.layers.N"),
+        ("conv1d.weight", "conv1d.weight"),
+    ],
+)
+def test_a_kind_is_a_name_without_numbers(name: str, kind: str) -> None:
+    assert kind_of(name) == kind
+
+
+def test_kinds_that_the_probe_cannot_reach_are_left_out() -> None:
+    names = ["visual.blocks.0.w", "visual.blocks.1.w", "model.layers.0.w", "model.layers.1.w"]
+
+    assert selftest.kinds_of(names, ["visual.blocks.N.w"]) == ("model.layers.N.w",)
+
+
+def test_a_test_holds_for_the_engine_and_the_form_of_its_base() -> None:
+    key = selftest.key_of(ENGINE, [tensor("a"), tensor("b")])
+    other = ENGINE.model_copy(update={"fingerprint": "g"})
+
+    assert selftest.key_of(ENGINE, [tensor("b"), tensor("a")]) == key
+    assert selftest.key_of(other, [tensor("a"), tensor("b")]) != key
+    assert selftest.key_of(ENGINE, [tensor("a"), tensor("b", (3,))]) != key
+
+
+def test_noise_is_the_largest_difference_of_equal_weights() -> None:
+    answers = [Answer((1,), (-1.0, -2.0)), Answer((1,), (-1.0, -2.5))]
+
+    assert selftest.noise_of(answers) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("distance", "noise", "faithful"),
+    [(0.0, 0.0, True), (0.001, 0.0, True), (0.048, 0.0, False), (0.048, 0.02, True)],
+)
+def test_a_reload_is_faithful_within_the_measured_noise(
+    distance: float, noise: float, *, faithful: bool
+) -> None:
+    assert selftest.is_faithful(distance, noise) is faithful
+
+
+def test_what_moves_no_answer_is_stale() -> None:
+    moves = {"experts": 0.0, "head": 0.3, "norm": 0.00002}
+
+    assert selftest.unmoved(moves, 0.0) == ("experts",)
+    assert selftest.unmoved(moves, 0.01) == ("experts", "norm")
+
+
+def test_kinds_are_changed_within_the_budget_only() -> None:
+    assert selftest.affordable(9, 1.0, 10.0)
+    assert not selftest.affordable(10, 1.0, 10.0)
+
+
+def test_a_test_that_was_cut_off_is_made_again_and_counts_its_attempts() -> None:
+    cut = PASSED.model_copy(update={"passed": None, "attempts": 2})
+
+    assert selftest.is_due(None, "k")
+    assert selftest.is_due(cut, "k")
+    assert selftest.is_due(PASSED, "another")
+    assert not selftest.is_due(PASSED, "k")
+    assert selftest.attempts_of(cut, "k") == 3
+    assert selftest.attempts_of(cut, "another") == 1
+
+
+@pytest.mark.parametrize("code", [None, Code.ENGINE_UNTESTED])
+def test_an_engine_that_failed_takes_no_version_but_its_base(code: Code | None) -> None:
+    failed = PASSED.model_copy(update={"passed": False, "reason": "experts stay", "code": code})
+
+    selftest.demand_reloadable(failed, "base", "base")
+    with pytest.raises(SidecarError, match=r"experts stay; use an engine image") as refused:
+        selftest.demand_reloadable(failed, "step-1", "base")
+    assert refused.value.code is (code or Code.ENGINE_UNFAITHFUL)
+
+
+@pytest.mark.parametrize("known", [None, PASSED, PASSED.model_copy(update={"passed": None})])
+def test_an_engine_that_did_not_fail_takes_versions(known: SelfTest | None) -> None:
+    selftest.demand_reloadable(known, "step-1", "base")
+
+
+def test_no_proof_claims_more_than_the_test_showed() -> None:
+    without_kinds = PASSED.model_copy(update={"kinds": 0})
+    failed = PASSED.model_copy(update={"passed": False})
+
+    assert selftest.evidence_of(PASSED) == (Evidence.FAITHFUL, Evidence.SENSITIVE)
+    assert selftest.evidence_of(without_kinds) == (Evidence.FAITHFUL,)
+    assert selftest.evidence_of(failed) == selftest.evidence_of(None) == ()
