@@ -225,6 +225,19 @@ class EngineSpec(Model):
         ),
     )
     shared_memory: Quantity = Field(default="2Gi", description="Size of /dev/shm.")
+    self_test_seconds: int = Field(
+        default=300,
+        ge=0,
+        le=3600,
+        description="How long the test of a new engine's reload in place may change one kind of"
+        " tensors after the other before it serves. 0: no test; then no proof claims Faithful or"
+        " Sensitive, and an untested vLLM release is refused.",
+    )
+    require_tested: bool = Field(
+        default=False,
+        description="Whether a vLLM release that rlfleet's suites never ran against is refused,"
+        " though its engines pass their self-test.",
+    )
 
 
 class SidecarSpec(Model):

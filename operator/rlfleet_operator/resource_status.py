@@ -8,6 +8,7 @@ from pydantic import Field
 from rlfleet_contract.models import KVCache, PauseMode
 from rlfleet_operator.fields import Model
 from rlfleet_operator.resource_adapters import AdapterStatus
+from rlfleet_operator.resource_selftest import SelfTestStatus
 from rlfleet_operator.resource_timings import RolloutTimings
 
 
@@ -129,7 +130,9 @@ class WorkerStatus(Model):
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
         description="Which layers of the proof of `version` held: Installed (the engine consumed"
         " the checkpoint's bytes), Parameters (its memory was read back), Probe (it answers"
-        " finitely and steadily), Peers (as another worker of the version does).",
+        " finitely and steadily), Peers (as another worker of the version does),"
+        " Faithful (its base, reloaded, answered as booted), Sensitive (each kind of tensor moved"
+        " the answers), Trainer (it answers as the trainer says its own model does).",
     )
     ready: bool = False
     """Whether it takes traffic."""
@@ -269,6 +272,11 @@ class FleetStatus(Model):
         description="The last trainer that a worker rejected: the fleet is asked for a version, and"
         " the operator would undo the trainer's change. Gone when the fleet is asked for none.",
     )
+    self_test: SelfTestStatus | None = Field(
+        default=None,
+        description="What the engines of the present pod template showed of their reload in place"
+        " before they served.",
+    )
     serving: str = Field(
         default="",
         description="The version that every worker that takes traffic has proved;"
@@ -316,5 +324,5 @@ class FleetStatus(Model):
             "x-kubernetes-list-map-keys": ["type"],
         },
     )
-    """Ready and WeightsSynced always; Paused, Reconciling, Stalled, Degraded only while they are
-    true."""
+    """Ready and WeightsSynced always; Paused, EngineUntested, Reconciling, Stalled and Degraded
+    only while they are true."""

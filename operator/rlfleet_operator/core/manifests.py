@@ -26,6 +26,7 @@ from rlfleet_operator.core.surroundings import (
 )
 from rlfleet_operator.core.world import (
     ENGINE_CONTAINER,
+    SELF_TEST_ANNOTATION,
     SIDECAR_CONTAINER,
     TEMPLATE_ANNOTATION,
     Fleet,
@@ -36,6 +37,7 @@ from rlfleet_operator.resource import (
     API_KEY,
     API_KEY_REFUSED,
     CacheSpec,
+    EngineSpec,
     ResourceList,
     WeightsSpec,
 )
@@ -108,7 +110,7 @@ def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
     manifest["spec"]["readinessGates"] = with_ours(manifest["spec"].get("readinessGates"))
     mine = {
         "labels": identity_of(fleet, ordinal),
-        "annotations": {TEMPLATE_ANNOTATION: template_hash(fleet)},
+        "annotations": {TEMPLATE_ANNOTATION: template_hash(fleet), **_remembered(fleet)},
     }
     # Last: what we find a pod by is not the template's to change or, with null, to remove.
     for kind, own in mine.items():
@@ -143,6 +145,17 @@ def _flag(argument: Any) -> str:
 def _names_in(named: Any) -> list[Any]:
     items = named if isinstance(named, list) else []
     return [item.get("name") for item in items if isinstance(item, Mapping)]
+
+
+def _remembered(fleet: Fleet) -> dict[str, str]:
+    """Return what an equal engine showed of its reload, so that the next is not tested again.
+
+    One that failed is not remembered: a new pod may show that it was its node's fault.
+    """
+    test = fleet.status.self_test
+    if test is None or not test.passed or test.template != template_hash(fleet):
+        return {}
+    return {SELF_TEST_ANNOTATION: test.for_pod()}
 
 
 def image_of(fleet: Fleet, defaults: Defaults) -> str:
@@ -214,18 +227,6 @@ def _drain_command() -> list[str]:
 
 def _sidecar(fleet: Fleet, defaults: Defaults) -> Manifest:
     """Return the admin sidecar: a native one, up before the engine and down after it."""
-    weights = fleet.spec.weights
-    env = {
-        "RLFLEET_FLEET_UID": fleet.uid,
-        "RLFLEET_MODEL_NAME": fleet.spec.model.name,
-        "RLFLEET_MODEL_PATH": fleet.spec.model.path,
-        "RLFLEET_TOKEN_FILE": f"{_TOKEN_DIR}/token",
-        "RLFLEET_STATE_DIR": _STATE_DIR,
-    }
-    if weights is not None:
-        env["RLFLEET_WEIGHTS_PATH"] = weights.path
-        env["RLFLEET_MARKERS"] = ",".join(_markers(weights))
-        env |= _cache_env(weights.cache)
     return {
         "name": SIDECAR_CONTAINER,
         "image": fleet.spec.sidecar.image or image_of(fleet, defaults),
@@ -233,10 +234,16 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> Manifest:
         "restartPolicy": "Always",
         "command": ["python3", "-m", "rlfleet_sidecar"],
         "env": [
-            *({"name": name, "value": value} for name, value in env.items()),
+            *({"name": name, "value": value} for name, value in _sidecar_env(fleet).items()),
             {
                 "name": "RLFLEET_POD_UID",
                 "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}},
+            },
+            {
+                "name": "RLFLEET_SELF_TEST",
+                "valueFrom": {
+                    "fieldRef": {"fieldPath": f"metadata.annotations['{SELF_TEST_ANNOTATION}']"}
+                },
             },
         ],
         "ports": [{"name": "admin", "containerPort": api.ADMIN_PORT, "protocol": "TCP"}],
@@ -271,6 +278,27 @@ def _markers(weights: WeightsSpec) -> list[str]:
                 f"spec.weights.markers: {marker!r:.80} is no file name without '/' and ','"
             )
     return weights.markers
+
+
+def _sidecar_env(fleet: Fleet) -> dict[str, str]:
+    weights = fleet.spec.weights
+    env = {
+        "RLFLEET_FLEET_UID": fleet.uid,
+        "RLFLEET_MODEL_NAME": fleet.spec.model.name,
+        "RLFLEET_MODEL_PATH": fleet.spec.model.path,
+        "RLFLEET_TOKEN_FILE": f"{_TOKEN_DIR}/token",
+        "RLFLEET_STATE_DIR": _STATE_DIR,
+    }
+    engine = fleet.spec.engine
+    if engine.self_test_seconds != EngineSpec().self_test_seconds:
+        env["RLFLEET_SELF_TEST_S"] = str(engine.self_test_seconds)
+    if engine.require_tested:
+        env["RLFLEET_REQUIRE_TESTED"] = "true"
+    if weights is not None:
+        env["RLFLEET_WEIGHTS_PATH"] = weights.path
+        env["RLFLEET_MARKERS"] = ",".join(_markers(weights))
+        env |= _cache_env(weights.cache)
+    return env
 
 
 def _probe(path: str, port: str, *, period: int, failures: int) -> Manifest:

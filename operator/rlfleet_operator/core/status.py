@@ -9,6 +9,7 @@ from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.verdict import RECONCILING, STALLED
 from rlfleet_operator.core.worker import BADNESS, Phase, complaint_of, phase_of
 from rlfleet_operator.core.world import FLEET_LABEL, Fleet, Raw, Worker, World, time_of
+from rlfleet_operator.resource_selftest import SelfTestStatus
 from rlfleet_operator.resource_status import (
     FleetStatus,
     RolloutStatus,
@@ -52,6 +53,7 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
         trainer_target=_trainer_target(world),
         trainer_pause=_trainer_pause(world),
         trainer_rejected=_trainer_rejected(world),
+        self_test=self_test_of(world),
         serving=_serving(world),
         proved=f"{held}/{len(world.desired)}",
         skew=order.skew(world),
@@ -154,6 +156,25 @@ def _trainer_rejected(world: World) -> TrainerRejected | None:
     is_same = newest.client == known.client
     is_news = newest.at_epoch - known.at_epoch > (_ONE_TRAINER_S if is_same else 0.0)
     return newest if is_news else known
+
+
+def self_test_of(world: World) -> SelfTestStatus | None:
+    """Return what the engines of the present pod template showed; a failure before a success."""
+    found = [
+        worker.report.self_test
+        for worker in world.desired
+        if worker.is_live
+        and worker.pod is not None
+        and worker.pod.template_hash == world.template_hash
+        and worker.report is not None
+        and worker.report.self_test is not None
+        and worker.report.self_test.passed is not None
+    ]
+    if found:
+        worst = min(found, key=lambda test: test.passed is True)
+        return SelfTestStatus.of(worst, world.template_hash)
+    known = world.fleet.status.self_test
+    return known if known is not None and known.template == world.template_hash else None
 
 
 def _holds(worker: Worker, target: str) -> bool:

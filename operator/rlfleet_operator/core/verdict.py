@@ -11,6 +11,7 @@ STALLED = "Stalled"
 DEGRADED = "Degraded"
 PAUSED = "Paused"
 SYNCED = "WeightsSynced"
+UNTESTED = "EngineUntested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,11 @@ class Verdict:
 
 def sometimes(world: World) -> tuple[Verdict, ...]:
     """Return what is worth a word of the fleet while it is so."""
-    found = (_paused(world), _held_up(world) or _degraded(world) or _adapters_failed(world))
+    found = (
+        _paused(world),
+        _untested(world),
+        _held_up(world) or _degraded(world) or _adapters_failed(world),
+    )
     return tuple(verdict for verdict in found if verdict is not None)
 
 
@@ -35,6 +40,17 @@ def forbidden(world: World) -> Verdict | None:
     if found is None:
         return None
     return Verdict(STALLED, is_true=True, reason=found.reason, message=found.message)
+
+
+def _untested(world: World) -> Verdict | None:
+    """Return that rlfleet's suites never ran against the engines' release."""
+    tests = (w.report.self_test for w in world.desired if w.is_live and w.report)
+    found = next((test for test in tests if test is not None and not test.is_tested), None)
+    if found is None:
+        return None
+    shown = "its reload passed the self-test" if found.passed else "its reload was not shown"
+    message = f"rlfleet was not tested with {found.engine}; {shown}"
+    return Verdict(UNTESTED, is_true=True, reason="UntestedRelease", message=message)
 
 
 def _paused(world: World) -> Verdict | None:

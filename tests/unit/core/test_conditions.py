@@ -245,3 +245,16 @@ def test_a_message_has_an_end() -> None:
     (made,) = dated(found, [], generation=1, now="now")
 
     assert len(made.message) == MESSAGE_LIMIT
+
+
+def test_a_release_that_nobody_tested_is_named_while_it_serves() -> None:
+    said = {"key": "k", "engine": "vLLM 0.33.0 (cpu)", "passed": True}
+    seen = [worker(0, self_test=said | {"is_tested": tested}) for tested in (True, False)]
+    known, unknown = (told(world(one)) for one in seen)
+
+    assert "EngineUntested" not in known
+    found = unknown["EngineUntested"]
+    assert (found.reason, found.is_true) == ("UntestedRelease", True)
+    assert found.message == (
+        "rlfleet was not tested with vLLM 0.33.0 (cpu); its reload passed the self-test"
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rlfleet_contract.selftest import SelfTest
 from rlfleet_operator.core import manifests
 from rlfleet_operator.core.surroundings import UnusableError
 from rlfleet_operator.core.world import (
@@ -309,3 +310,51 @@ def test_a_sidecar_has_a_request_where_its_fleet_names_none(
     (sidecar,) = pod(sidecar={"resources": asked})["spec"]["initContainers"]
 
     assert sidecar["resources"] == {"requests": requests, "limits": asked.get("limits", {})}
+
+
+SHOWN = {
+    "key": "k",
+    "engine": "vLLM 0.32.0 (cpu) with Qwen3ForCausalLM",
+    "tested": True,
+    "passed": True,
+    "distance": 0.0,
+    "kinds": 13,
+}
+
+
+def remembered(template: str | None = None, **fields: object) -> str | None:
+    """Return what a new pod is told of an earlier self-test."""
+    plain = fleets.fleet()
+    known = SHOWN | {"template": template or manifests.template_hash(plain)} | fields
+    made = manifests.pod(fleets.fleet(status={"selfTest": known}), 0, DEFAULTS)
+    found = made["metadata"]["annotations"].get("rlfleet.dev/self-test")
+    return None if found is None else str(found)
+
+
+def test_a_new_pod_is_told_what_an_equal_engine_showed() -> None:
+    told = SelfTest.model_validate_json(remembered() or "")
+
+    assert (told.key, told.passed, told.kinds, told.distance) == ("k", True, 13, 0.0)
+    sidecar = container(pod()["spec"], "sidecar")
+    (source,) = (e["valueFrom"] for e in sidecar["env"] if e["name"] == "RLFLEET_SELF_TEST")
+    assert source["fieldRef"]["fieldPath"] == "metadata.annotations['rlfleet.dev/self-test']"
+
+
+def test_a_pod_of_another_template_and_one_after_a_failure_are_tested_anew() -> None:
+    assert remembered(template="another") is None
+    assert remembered(passed=False, reason="stale") is None
+
+
+def test_what_is_remembered_replaces_no_pod() -> None:
+    known = SHOWN | {"template": manifests.template_hash(fleets.fleet())}
+
+    assert manifests.template_hash(
+        fleets.fleet(status={"selfTest": known})
+    ) == manifests.template_hash(fleets.fleet())
+
+
+def test_the_self_test_can_be_set() -> None:
+    env = variables(pod(engine={"selfTestSeconds": 0, "requireTested": True})["spec"])
+
+    assert (env["RLFLEET_SELF_TEST_S"], env["RLFLEET_REQUIRE_TESTED"]) == ("0", "true")
+    assert "RLFLEET_SELF_TEST_S" not in variables(pod()["spec"])

@@ -13,6 +13,7 @@ from rlfleet_operator.core.current import current
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.status import abandoned, status_of
 from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.resource_selftest import SelfTestStatus
 from rlfleet_operator.resource_status import Condition, FleetStatus, RolloutStatus
 from tests import fleets
 from tests.proofs import proof
@@ -366,3 +367,36 @@ def condition(kind: str, *, generation: int, reason: str = "X") -> Condition:
         last_transition_time="2026-01-01T00:00:00Z",
         observed_generation=generation,
     )
+
+
+def shown(*workers: Worker, **fields: Any) -> SelfTestStatus:
+    found = of(world(*workers, **fields)).self_test
+    assert found is not None
+    return found
+
+
+def known(**fields: object) -> dict[str, object]:
+    return {
+        "key": "k",
+        "engine": "vLLM 0.33.0 (cpu) with Qwen3ForCausalLM",
+        "passed": True,
+    } | fields
+
+
+def test_status_keeps_what_engines_showed_of_their_reload_and_a_failure_first() -> None:
+    good = worker(0, self_test=known(distance=0.0, kinds=13))
+    bad = worker(1, self_test=known(passed=False, reason="experts stay", stale=["experts"]))
+    running = worker(1, self_test=known(passed=None))
+
+    assert (shown(good, bad).passed, shown(good, bad).stale) == (False, ["experts"])
+    assert (shown(good, running).passed, shown(good, running).kinds) == (True, 13)
+    assert of(world(running)).self_test is None
+
+
+def test_status_remembers_it_for_the_present_template_only() -> None:
+    found = shown(worker(0, self_test=known(kinds=13)))
+    silent = worker(0)
+    kept = found.model_dump(by_alias=True)
+
+    assert shown(silent, status={"selfTest": kept}) == found
+    assert of(world(silent, status={"selfTest": kept | {"template": "old"}})).self_test is None
