@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -127,7 +128,7 @@ async def test_a_failure_from_the_reload_on_is_doubt_and_a_good_version_leads_ou
 
 @pytest.mark.parametrize(("lie", "code"), DEADLY.values(), ids=DEADLY)
 async def test_an_engine_that_dies_comes_back_closed_on_its_boot_weights(
-    fake: Worker, subject: Subject, lie: dict[str, bool], code: Code
+    fake: Worker, subject: Subject, lie: dict[str, Any], code: Code
 ) -> None:
     await subject.serve(subject.versions.first)
     boot = (await subject.report()).boot

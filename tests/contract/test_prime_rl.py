@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -115,7 +116,7 @@ async def test_a_load_that_outlasts_its_timeout_is_joined_and_happens_once(
 
 @pytest.mark.parametrize("behaviour", [{"reload_fails": True}, {"wobbles": True}])
 async def test_a_worker_that_fails_is_not_resumed_and_it_is_told_at_once(
-    trainer: PrimeRL, workers: list[Worker], weights: Path, behaviour: dict[str, bool]
+    trainer: PrimeRL, workers: list[Worker], weights: Path, behaviour: dict[str, Any]
 ) -> None:
     workers[0].engine.behaviour = Behaviour(**behaviour)
 

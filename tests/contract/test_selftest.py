@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ async def again(fake: Worker, subject: Subject) -> WorkerReport:
     return await subject.until(lambda report: report.boot not in {None, before})
 
 
-def is_over(report: WorkerReport, attempt: int) -> bool:
+def is_over(attempt: int, report: WorkerReport) -> bool:
     test = report.self_test
     return test is not None and (test.passed, test.attempts) == (None, attempt) and test.seconds > 0
 
@@ -102,7 +103,7 @@ async def test_an_engine_that_dies_in_its_test_is_tested_again_and_then_refused(
     fake.engine.behaviour = replace(fake.engine.behaviour, release="0.32.9", dies_in_reload=True)
     for attempt in (1, 2, 3):
         await fake.restart_engine()
-        await subject.until(lambda report, attempt=attempt: is_over(report, attempt))
+        await subject.until(partial(is_over, attempt))
     await fake.restart_engine()
     await subject.until(lambda report: report.stage is Stage.CLOSED)
 

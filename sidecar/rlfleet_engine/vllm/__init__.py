@@ -2,7 +2,3 @@
 
 Only this package imports vLLM's loaders, so that another release is handled in one place.
 """
-
-from rlfleet_engine.versions import check_loaded
-
-check_loaded()
