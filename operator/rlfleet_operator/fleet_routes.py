@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from pydantic import BaseModel
 
+from rlfleet_contract.phrases import error_of, phrase_of
 from rlfleet_operator import execute
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.kube import Json
@@ -46,6 +47,7 @@ _log = logging.getLogger(__name__)
 _BODY_LIMIT = 64 * 1024
 _LOOK_S = 1.0
 """How often workers are asked that have to catch up after their rollout has completed."""
+_ERROR = 400
 _SHUTDOWN_S = 0.5
 """How long a request that is under way may hold up the end of this process."""
 
@@ -235,8 +237,13 @@ async def _nowhere(request: web.Request) -> web.StreamResponse:
 
 
 def _json(status: int, reply: BaseModel, *, exclude_none: bool = False) -> web.Response:
-    text = reply.model_dump_json(exclude_none=exclude_none)
-    return web.Response(status=status, text=text, content_type="application/json")
+    """Answer with a model; of an error also as clients read it that know no model of ours."""
+    fields = reply.model_dump(mode="json", exclude_none=exclude_none)
+    if status < _ERROR:
+        return web.json_response(fields, status=status)
+    code, message = fields["code"], fields["message"]
+    error = {"error": error_of(code, message, status)}
+    return web.json_response(fields | error, status=status, reason=phrase_of(code, message))
 
 
 def _refused(error: Exception) -> web.Response:

@@ -35,6 +35,7 @@ from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.lead import Leadership
 from rlfleet_sidecar.perform import Performer
+from rlfleet_sidecar.refusals import told
 from rlfleet_sidecar.routes import performer_of, router
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.store import Store
@@ -146,14 +147,13 @@ async def _authorize(request: Request) -> None:
 
 async def _unknown(path: str) -> Response:
     problem = SidecarError(Code.INVALID_REQUEST, f"there is no route /{path:.200}").problem()
-    return JSONResponse(problem.model_dump(mode="json"), 404)
+    return told(problem, 404, path)
 
 
-async def _problem(_request: Request, error: Exception) -> Response:
+async def _problem(request: Request, error: Exception) -> Response:
     if not isinstance(error, SidecarError):
         raise TypeError("not an error of the sidecar's") from error
-    problem = error.problem()
-    return JSONResponse(problem.model_dump(mode="json"), MEANINGS[error.code].status)
+    return told(error.problem(), MEANINGS[error.code].status, request.url.path)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -9,7 +9,7 @@ under way.
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from rlfleet_sidecar.refusals import Protocol
 
 _QUIET = 256
 """Connections without a request under way; a fleet's operator and trainers keep a few."""
@@ -21,8 +21,8 @@ KEEP_ALIVE_S = 75
 
 def protocol(
     at_most: int = _QUIET, silent_s: float = _SILENT_S, keep_alive_s: float = KEEP_ALIVE_S
-) -> type[H11Protocol]:
-    """Make uvicorn's protocol with these bounds for all its connections together."""
+) -> type[Protocol]:
+    """Make a protocol with these bounds for all its connections together."""
     quiet: dict[_Bounded, asyncio.TimerHandle] = {}
 
     class Bounded(_Bounded):
@@ -32,7 +32,7 @@ def protocol(
     return Bounded
 
 
-class _Bounded(H11Protocol):
+class _Bounded(Protocol):
     _quiet: dict["_Bounded", asyncio.TimerHandle]
     """Those that wait for a request's head, the longest first, and when each is closed."""
     _bounds: tuple[int, float, float]

@@ -8,8 +8,9 @@ import asyncio
 from weakref import WeakSet
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
+
+from rlfleet_sidecar.refusals import Protocol
 
 _ROUNDS = 4
 """A connection that was accepted just now gets its transport a few turns of the loop later."""
@@ -33,7 +34,7 @@ class Listener:
         self._host = host
         self.port = port
         self._server: asyncio.Server | None = None
-        self._protocols: WeakSet[H11Protocol] = WeakSet()
+        self._protocols: WeakSet[Protocol] = WeakSet()
 
     async def start(self) -> None:
         """Accept connections; port 0 becomes the one that was given."""
@@ -43,8 +44,8 @@ class Listener:
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
-    def _protocol(self) -> H11Protocol:
-        protocol = H11Protocol(self._config, self._state, {})
+    def _protocol(self) -> Protocol:
+        protocol = Protocol(self._config, self._state, {})
         self._protocols.add(protocol)
         return protocol
 

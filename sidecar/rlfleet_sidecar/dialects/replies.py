@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from rlfleet_contract.loaded import AdapterReport
 from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import Code
+from rlfleet_sidecar import refusals
 from rlfleet_sidecar.bodies import complaint
 from rlfleet_sidecar.dialects.caller import CALLER, caller_of
 from rlfleet_sidecar.dialects.meaning import status_of
@@ -56,11 +57,11 @@ def told(**fields: object) -> Response:
 
 def refusal(error: SidecarError, status: int | None = None) -> Response:
     """Answer with why not."""
-    fields = {"status": "error"} | error.problem().model_dump(mode="json")
     if isinstance(error, SupersededError):
         # Repeated, it would take the place of what took its.
         status = _CONFLICT
-    return JSONResponse(fields, status or status_of(error.code))
+    path = CALLER.get().call.partition(" ")[2]
+    return refusals.told(error.problem(), status or status_of(error.code), path, status="error")
 
 
 def shown(report: WorkerReport | AdapterReport) -> Fields:

@@ -1,0 +1,53 @@
+"""Answers with a problem: its fields, OpenAI's ``error``, and the reason in the status line.
+
+ASGI has no place for the status line's reason: it goes in a header of our own, which the
+protocol takes out of the reply again.
+"""
+
+from typing import Any
+
+import h11
+from starlette.responses import JSONResponse, Response
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from rlfleet_contract.phrases import error_of, phrase_of
+from rlfleet_contract.problems import Problem
+
+MODELS_PATH = "/v1/models"
+_REASON = b"x-rlfleet-reason"
+_HEAD_BYTES = 64 * 1024
+"""uvicorn's own limit, where none is set."""
+
+
+def told(problem: Problem, code: int, path: str, **also: object) -> Response:
+    """Answer a request to this path with a problem."""
+    fields = problem.model_dump(mode="json")
+    error = error_of(problem.code, problem.message, code)
+    # prime-rl reads `data` before it looks at the status: of no models it says so, else it fails.
+    listed: dict[str, object] = {"data": []} if path == MODELS_PATH else {}
+    headers = {_REASON.decode(): phrase_of(problem.code, problem.message)}
+    return JSONResponse({**also, **fields, "error": error, **listed}, code, headers)
+
+
+class Protocol(H11Protocol):
+    """uvicorn's own, with our reason in the status line."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        limit = self.config.h11_max_incomplete_event_size or _HEAD_BYTES
+        self.conn = _Connection(h11.SERVER, limit)
+
+
+class _Connection(h11.Connection):
+    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
+        # h11's send() goes through here.
+        shown = _reasoned(event) if isinstance(event, h11.Response) else event
+        return super().send_with_data_passthrough(shown)
+
+
+def _reasoned(response: h11.Response) -> h11.Response:
+    found = [value for name, value in response.headers if name == _REASON]
+    if not found:
+        return response
+    headers = [(name, value) for name, value in response.headers if name != _REASON]
+    return h11.Response(status_code=response.status_code, headers=headers, reason=found[0])
