@@ -74,6 +74,26 @@ EXAMPLES: tuple[Example, ...] = (
     Example("GET /metrics", 'vllm:num_requests_running{engine="0",model_name="fake"} 0'),
     Example("GET /get_world_size", {"world_size": 1}),
     Example(
+        "GET /server_info?config_format=json",
+        {
+            "vllm_config": {
+                "model_config": {
+                    "served_model_name": "fake",
+                    "dtype": "torch.bfloat16",
+                    "max_model_len": 4096,
+                    "logprobs_mode": "raw_logprobs",
+                },
+                "parallel_config": {"data_parallel_size": 1},
+                "lora_config": {"max_lora_rank": 8, "max_loras": 4, "max_cpu_loras": 16},
+                "cache_config": None,
+                "scheduler_config": None,
+                "weight_transfer_config": None,
+            },
+            "vllm_env": {},
+            "system_env": {},
+        },
+    ),
+    Example(
         "GET /v1/rl/workers",
         {
             "protocol_version": 1,
@@ -148,6 +168,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         {"weight_version": "42"},
     ),
+    _post("/shutdown_weight_transfer_engine", {"message": "Weight transfer shut down"}),
     _post("/resume", {"status": "resumed"}),
     _unserved("/start_draft_weight_update", DRAFT),
     _refused(

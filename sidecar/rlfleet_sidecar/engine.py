@@ -164,6 +164,10 @@ class Engine:
             raise EngineError(f"/get_world_size told {found!s:.{_TOLD_CHARACTERS}}")
         return found
 
+    async def server_info(self) -> dict[str, Any]:
+        """Return the engine's resolved configuration and all else that vLLM tells of itself."""
+        return await self._call("GET", "/server_info", params={"config_format": "json"})
+
     async def is_alive(self, timeout_s: float) -> bool:
         """Tell whether the extension says that the engine answers, paused or not; never raises.
 

@@ -37,6 +37,7 @@ from rlfleet_sidecar.swap import Event
 _LOOK_S = 4.0
 _INIT, _START = "/init_weight_transfer_engine", "/start_weight_update"
 _UPDATE, _FINISH = "/update_weights", "/finish_weight_update"
+_SHUTDOWN = "/shutdown_weight_transfer_engine"
 Info = dict[str, Any] | list[dict[str, Any]]
 
 
@@ -87,6 +88,18 @@ class Transfer:
             self._journal.grouped(boot)
 
         await self._carry(operation, _Part(_INIT, _digest(info), demand, work))
+
+    async def shutdown(self, operation: str) -> None:
+        """Leave the group; what the worker serves does not change by it."""
+
+        def demand() -> None:
+            demand_groupable(self._journal.state)
+
+        async def work() -> None:
+            self._journal.grouped(None)
+            await self._ask(_SHUTDOWN, {}, Code.TRANSFER_FAILED)
+
+        await self._carry(operation, _Part(_SHUTDOWN, "", demand, work))
 
     def demand_group(self) -> None:
         """See that the engine is in a group with its trainer."""

@@ -29,11 +29,6 @@ ORDERS: dict[str, tuple[tuple[Step, ...], Call, str]] = {
         posted("/start_weight_update", 409),
         "init_weight_transfer_engine first",
     ),
-    "start before the pause": (
-        (INIT,),
-        posted("/start_weight_update", 409),
-        "send pause before",
-    ),
     "update before start": (
         (INIT, PAUSE),
         posted("/update_weights", 409, {"update_info": PART}),
@@ -163,3 +158,42 @@ async def test_a_fleet_that_is_asked_for_a_version_takes_no_weights(
 
     assert "asked for step-9" in refused.json()["message"]
     await send(call, served)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        posted("/start_weight_update", 409),
+        posted("/update_weights", 409, {"update_info": PART}),
+        posted("/finish_weight_update", 409),
+        rpc("skyrl_start_weight_update", status=409),
+    ],
+    ids=lambda call: call.request,
+)
+async def test_an_update_of_a_worker_that_serves_is_refused_and_a_resume_is_not(
+    served: Subject, fake: Worker, call: Call
+) -> None:
+    await send(INIT, served)
+
+    reply = await send(call, served)
+
+    assert "send pause" in reply.json()["message"]
+    await play((RESUME, PAUSE, START, SEND, finish("1"), RESUME), served, fake)
+
+
+async def test_a_trainer_that_ends_leaves_its_group(served: Subject, fake: Worker) -> None:
+    end = posted("/shutdown_weight_transfer_engine", message="Weight transfer shut down")
+    await play((INIT, end, end, PAUSE), served, fake)
+
+    assert fake.engine.transfer.calls == ["init", "shutdown", "shutdown"]
+    await send(posted("/start_weight_update", 409, message="in no group"), served)
+
+
+async def test_no_trainer_leaves_its_group_in_the_midst_of_an_update(
+    served: Subject, fake: Worker
+) -> None:
+    await play((INIT, PAUSE, START), served, fake)
+
+    await send(posted("/shutdown_weight_transfer_engine", 409), served)
+
+    assert "shutdown" not in fake.engine.transfer.calls

@@ -31,6 +31,7 @@ from tests.fakes.memory import SPOILT, Weights, consume, stamps_of
 from tests.fakes.prefixes import Prefixes, late_refusal, refusal, salt_of
 from tests.fakes.receiver import Receiver, transferred
 from tests.fakes.replies import Asked, Chat, Completion, Generate, Route
+from tests.fakes.server_info import SERVER_INFO
 
 _BOOTS = count(1)
 _NAMED: dict[type[Route], str] = {
@@ -102,6 +103,7 @@ class FakeEngine:
                 send, 200, {"world_size": self.behaviour.ranks}
             ),
             ("GET", "/metrics"): lambda: self._metrics(send),
+            ("GET", "/server_info"): lambda: send_json(send, 200, SERVER_INFO),
             ("POST", "/tokenize"): lambda: send_json(send, *tokenizer.tokenize(body)),
             ("POST", "/detokenize"): lambda: send_json(send, *tokenizer.detokenize(body)),
             ("POST", "/v1/chat/completions/render"): lambda: send_json(

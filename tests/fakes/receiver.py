@@ -28,6 +28,7 @@ class Receiver:
         self._is_grouped = self._is_active = False
         self.routes: dict[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "/init_weight_transfer_engine": self._init,
+            "/shutdown_weight_transfer_engine": self._shutdown,
             "/start_weight_update": self._start,
             "/update_weights": self._update,
             "/finish_weight_update": self._finish,
@@ -42,6 +43,11 @@ class Receiver:
             raise WorkerError("No CUDA GPUs are available")
         self._is_grouped = True
         return "Weight transfer initialized"
+
+    async def _shutdown(self, _body: dict[str, Any]) -> str:
+        self.calls.append("shutdown")
+        self._is_grouped = False
+        return "Weight transfer shut down"
 
     async def _start(self, _body: dict[str, Any]) -> str:
         self.calls.append("start")

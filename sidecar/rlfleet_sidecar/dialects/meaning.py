@@ -126,6 +126,14 @@ def demand_paused(state: State) -> None:
         )
 
 
+def demand_unopened(state: State) -> None:
+    """See that weights are not sent to a worker that serves."""
+    if state.stage is Stage.OPEN:
+        raise SidecarError(
+            Code.WRONG_STAGE, "this worker is Open: send pause and start_weight_update first"
+        )
+
+
 def not_ended(version: str) -> Problem:
     """Tell what stands of an update that has begun, until it has ended."""
     return Problem.of(Code.BUSY, f"the update to {version} was not seen to end", version=version)

@@ -1,5 +1,6 @@
 """What trainers ask about the engine beside a worker; nothing changes by an answer."""
 
+from typing import Any
 from urllib.parse import urlsplit
 
 from rlfleet_contract import api
@@ -8,16 +9,17 @@ from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bounds import within
 from rlfleet_sidecar.dialects.patience import patiently
+from rlfleet_sidecar.dialects.server_info import told_of
 from rlfleet_sidecar.engine import Engine, Relayed
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.journal import Journal
+from rlfleet_sidecar.refusals import MODELS_PATH
 from rlfleet_sidecar.settings import Settings
 
 _LOOK_S = 4.0
 """Shorter than prime-rl waits for /metrics, 5 s."""
 _ALIVE_S = 2.0
 """The extension answers within one."""
-MODELS_PATH = "/v1/models"
 _NAMESPACE, _COMPONENT = "rlfleet", "worker"
 """A worker knows neither its namespace nor its fleet's name."""
 
@@ -50,6 +52,11 @@ class Questions:
         """Return the engine's own answer."""
         async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
             return await self._engine.relayed(path)
+
+    async def server_info(self) -> dict[str, Any]:
+        """Return what trainers may read of the engine's configuration."""
+        async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
+            return told_of(await self._engine.server_info())
 
     async def models(self) -> Relayed:
         """Return the engine's answer about its models; waits for one that is down.

@@ -1,6 +1,6 @@
 """What trainers ask about the engine itself; the vLLM beside this sidecar knows."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict
@@ -10,9 +10,9 @@ from starlette.responses import JSONResponse, Response
 from rlfleet_contract.discovery import PATH
 from rlfleet_contract.models import Stage
 from rlfleet_sidecar.bodies import Parsed
-from rlfleet_sidecar.dialects.questions import MODELS_PATH
 from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, told, trainer_of
 from rlfleet_sidecar.engine import Relayed
+from rlfleet_sidecar.refusals import MODELS_PATH
 
 router = APIRouter(route_class=DialectRoute)
 
@@ -54,6 +54,15 @@ async def workers(worker: Worker, request: Request) -> Response:
 async def models(worker: Worker) -> Response:
     """Pass on the engine's answer, byte for byte; one that is down is waited for."""
     return _passed(await worker.questions.models())
+
+
+@router.get("/server_info")
+async def server_info(worker: Worker, config_format: Literal["text", "json"] = "text") -> Response:
+    """Tell what trainers read of vLLM's configuration; its environment and paths are not told."""
+    found = await worker.questions.server_info()
+    if config_format == "text":
+        found["vllm_config"] = str(found["vllm_config"])
+    return JSONResponse(found)
 
 
 @router.get("/metrics")

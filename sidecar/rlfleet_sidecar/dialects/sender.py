@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
-from rlfleet_contract.models import FlushRequest, VerifyRequest, WorkerReport
+from rlfleet_contract.models import FlushRequest, Stage, VerifyRequest, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.dialects import meaning
 from rlfleet_sidecar.dialects.caller import CALLER
@@ -44,6 +44,13 @@ class Sender:
 
         await patiently(form, self._patience_s)
 
+    async def shutdown(self) -> None:
+        """Leave the group; a trainer that ends says so, whatever the fleet is asked for."""
+        meaning.demand_up(self._change.state)
+        operation = self._change.operation()
+        self._fencing.demand_unled(operation)
+        await self._transfer.shutdown(operation)
+
     def demand_group(self) -> None:
         """See, before anybody is paused for it, that an update of this worker could begin."""
         try:
@@ -51,7 +58,7 @@ class Sender:
             self._operation()
             self._transfer.demand_group()
         except SidecarError as error:
-            self._change.failed(error)
+            self._failed(error)
             raise
 
     async def start(self) -> None:
@@ -90,11 +97,17 @@ class Sender:
         try:
             meaning.demand_up(change.state)
             operation = self._operation()
+            meaning.demand_unopened(change.state)
             change.begun("weights that are sent")
             await act(operation)
         except SidecarError as error:
-            change.failed(error)
+            self._failed(error)
             raise
+
+    def _failed(self, error: SidecarError) -> None:
+        """Note why an update did not end well; a worker that serves is in none."""
+        if self._change.state.stage is not Stage.OPEN:
+            self._change.failed(error)
 
     def _operation(self) -> str:
         """Tell the operation, and see that these weights would answer, and not be led back."""

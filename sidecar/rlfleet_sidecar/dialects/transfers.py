@@ -52,6 +52,13 @@ async def init_weight_transfer_engine(
     return told(message="Weight transfer initialized")
 
 
+@router.post("/shutdown_weight_transfer_engine")
+async def shutdown_weight_transfer_engine(worker: Worker) -> Response:
+    """Leave the group with the trainer; the worker serves on."""
+    await worker.sender.shutdown()
+    return told(message="Weight transfer shut down")
+
+
 @router.post("/start_weight_update")
 async def start_weight_update(
     worker: Worker, body: Annotated[StartBody, Depends(Parsed(StartBody, empty=b"{}"))]
