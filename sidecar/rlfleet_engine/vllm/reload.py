@@ -11,19 +11,21 @@ from typing import Any
 from vllm.config import set_current_vllm_config
 
 try:
-    from rlfleet_engine.vllm import again
+    from rlfleet_engine.vllm import again, layerwise
 except ImportError:  # a release that names its loaders otherwise
-    again = None  # type: ignore[assignment]
+    again = layerwise = None  # type: ignore[assignment]
 
 
 def load(worker: Any, tensors: Iterable[tuple[str, Any]]) -> None:
     """Bring tensors in a checkpoint's form into the model of a worker."""
-    model = worker.get_model()
-    if again is None or worker.device.type != "cpu" or _quantizes_while_loading(model):
+    if again is None:
         worker.reload_weights(weights_iterator=tensors, is_checkpoint_format=True)
         return
+    model = worker.get_model()
+    stays = worker.device.type != "cpu" or _quantizes_while_loading(model)
+    way = layerwise if stays else again
     with set_current_vllm_config(worker.vllm_config):
-        again.load(model, worker.model_config, tensors)
+        way.load(model, worker.model_config, tensors)
     runner = worker.model_runner
     runner.reset_lora_state()
     runner.reset_encoder_cache()
