@@ -30,6 +30,9 @@ class GateState(Reply):
     """Whether this gate takes a deadline; an older extension does not."""
     is_expired: bool = False
     """Whether its deadline passed and the gate did its fallback; the next move ends that."""
+    has_unsalted: bool = False
+    """Whether this boot was sent what no salt separates in its caches: a request on a route
+    that takes none."""
 
 
 class GateCommand(Request):

@@ -34,6 +34,7 @@ _TRIALS: Final = struct.Struct("<II")
 _TRIALS_AT: Final = 80
 _ERA: Final = struct.Struct("<I")
 _ERA_AT: Final = 88
+_UNSALTED: Final = 92
 _DEADLINE_AT: Final = 96
 _VERSIONS_AT: Final = 128
 _VERSION_BYTES: Final = 128
@@ -171,6 +172,15 @@ class Gate:
     def begin_era(self) -> None:
         """Have them find nothing of what was computed before, in every process."""
         _ERA.pack_into(self._map, _ERA_AT, self.era + 1)
+
+    @property
+    def has_unsalted(self) -> bool:
+        """Whether a request passed in this boot that no salt separates in the caches."""
+        return self._map[_UNSALTED] == 1
+
+    def mark_unsalted(self) -> None:
+        """Remember that one passed: the caches are not kept through a change any more."""
+        self._map[_UNSALTED] = 1
 
     def open(self) -> None:
         """Let requests pass, in every process."""

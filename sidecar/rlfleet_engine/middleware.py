@@ -96,6 +96,7 @@ class Extension:
         has_to_be_read = turn is not None or salt.may_have_salt(scope)
         if self._gate.is_open and not has_to_be_read:
             with self._gate.passing():
+                self._note_unsalted(scope)
                 await self._pass(self._app, scope, receive, send, demand)
             return
         held = Held(receive)
@@ -115,10 +116,16 @@ class Extension:
                     # The gate may have been closed while the body came, or was turned.
                     if self._gate.is_open:
                         scope = asked.scope_into(held, self._gate)
+                        self._note_unsalted(scope)
                         await self._pass(asked.app, scope, held.receive, send, demand)
                         return
         finally:
             held.close()
+
+    def _note_unsalted(self, scope: Scope) -> None:
+        """Remember a request that no salt separates, before vLLM has it."""
+        if not self._gate.has_unsalted and salt.is_unsalted(scope):
+            self._gate.mark_unsalted()
 
     async def _pass(
         self, app: Application, scope: Scope, receive: Receive, send: Send, demand: Demand | None
@@ -174,6 +181,7 @@ class Extension:
             is_draining=gate.is_draining,
             has_deadline=True,
             is_expired=gate.deadline.is_expired,
+            has_unsalted=gate.has_unsalted,
         )
         return state.model_dump_json().encode()
 

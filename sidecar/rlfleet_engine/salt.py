@@ -5,6 +5,8 @@ the version that the engine holds. So nobody reads what other weights have compu
 by naming that version's salt either, and within a version equal salts meet. Requests
 without a salt stay as they are, byte for byte: for them the cache is flushed. Where a
 trainer keeps it through a change, an era begins instead, and they get that for a salt.
+It must stay true that a request which no salt separates is known as such: then a change
+keeps no caches.
 """
 
 from collections.abc import Iterator
@@ -28,9 +30,11 @@ _TAKE_SALT = frozenset(
         "/v1/completions",
         "/v1/messages",
         "/v1/responses",
+        "/v1/systemone",
     }
 )
-"""The routes that generate; others pool, or pass over a field that they do not know."""
+"""The routes that generate and pass a salt on to the prefix cache."""
+_COMPUTE_NOTHING = frozenset({"/detokenize", "/tokenize", "/v1/messages/count_tokens"})
 _WITHOUT_KV = ("/render", "/derender")
 """They compute nothing, and hand the salt back to be sent to another route."""
 
@@ -64,6 +68,18 @@ def in_era(body: bytes, era: int, path: str) -> bytes:
         return body
     # No client's: theirs are digested with two zero bytes in between.
     return compact(content | {_FIELD: sha256(b"%d" % era).hexdigest()})
+
+
+def is_unsalted(scope: Scope) -> bool:
+    """Tell whether a request may leave in the caches what no salt separates.
+
+    So does whatever computes on a route that takes no salt (audio, pooling), or that came in
+    a form in which nobody looked for one.
+    """
+    path: str = scope["path"]
+    if scope["method"] != "POST" or path in _COMPUTE_NOTHING or path.endswith(_WITHOUT_KV):
+        return False
+    return path not in _TAKE_SALT or not has_json(scope)
 
 
 def _places(content: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -111,6 +111,7 @@ class Steps:
         """Install the prepared version; whatever goes wrong once it began is DOUBT."""
         checkpoint = await self.demand_held(request.version, request.timeout_s)
         before = self._journal.state.proof
+        await self._empty_unsalted(request)
         async with within(Code.PAUSE_FAILED, request.timeout_s):
             if not await self._engine.is_paused():
                 raise EngineError("the engine runs though it was paused; pause it again")
@@ -141,6 +142,12 @@ class Steps:
             await self._engine.reset_encoder_cache()
             await self._keeper.demand_closed(self._boot)
         self._journal.move(Event.RELOADING, operation=operation)
+
+    async def _empty_unsalted(self, request: ReloadRequest) -> None:
+        """Empty caches that were to be kept and hold what no salt separates."""
+        async with within(Code.FLUSH_FAILED, request.timeout_s):
+            if self._flushed != request.operation and (await self._engine.gate()).has_unsalted:
+                await self._engine.flush()
 
     async def verify(self, request: VerifyRequest) -> None:
         """Let the engine run behind the closed gate and prove what it holds."""

@@ -45,13 +45,14 @@ class TrainerChange:
     async def keeps_caches(self, operation: str) -> bool:
         """Tell whether the caches live on; then no other weights' work is found in them.
 
-        Their trainer asked for no flush, and not to be served from old weights.
+        Their trainer asked for no flush, and not to be served from old weights. What no salt
+        separates would be read by them, so caches with such entries are not kept.
         """
         if self.preserving != operation:
             return False
         async with within(Code.FLUSH_FAILED, _LOOK_S):
-            await self._engine.begin_era(self.state.boot or "")
-        return True
+            gate = await self._engine.begin_era(self.state.boot or "")
+        return not gate.has_unsalted
 
     def begun(self, what: str) -> None:
         """Note that an update begins; a sidecar that dies in the midst of it must find it.

@@ -345,4 +345,5 @@ async def test_a_gate_s_state_is_plain_json(local: httpx.AsyncClient) -> None:
         "is_draining",
         "has_deadline",
         "is_expired",
+        "has_unsalted",
     }
