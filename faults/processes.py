@@ -18,7 +18,8 @@ from pathlib import Path
 _END_S = 20.0
 
 
-def _context() -> ForkServerContext:
+def context() -> ForkServerContext:
+    """Return the server that forks; it has imported what it is to run."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["rlfleet_operator.__main__", "rlfleet_sidecar.__main__"])
     return context
@@ -44,7 +45,7 @@ class Forked:
 
     async def start(self) -> None:
         """Start it."""
-        self._process = _context().Process(target=_run, args=self._words, daemon=True)
+        self._process = context().Process(target=run, args=self._words, daemon=True)
         # Waits for the server that forks, which takes a second the first time.
         await asyncio.to_thread(self._process.start)
 
@@ -62,7 +63,8 @@ class Forked:
         await self.kill()
 
 
-def _run(module: str, variables: dict[str, str], log: str) -> None:
+def run(module: str, variables: dict[str, str], log: str) -> None:
+    """Be ``python -m MODULE``, in the fork."""
     threading.Thread(target=_end_with_campaign, daemon=True).start()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):

@@ -9,7 +9,7 @@ from rlfleet_contract import api
 from rlfleet_contract.models import Stage
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
-from tests.integration.conftest import Fleet, Operator, until
+from tests.integration.conftest import WAIT_S, Fleet, Operator, until
 
 pytestmark = pytest.mark.integration
 
@@ -132,7 +132,7 @@ async def is_healthy(node: HollowNode, name: str) -> bool:
     if name not in node.pods:
         return False
     try:
-        async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
+        async with httpx.AsyncClient(trust_env=False, timeout=WAIT_S) as http:
             engine = await http.get(f"{node.worker(name).engine_url}/health")
             sidecar = await http.get(node.worker(name).admin_url + api.LIVE_PATH)
             return engine.is_success and sidecar.is_success
@@ -141,13 +141,13 @@ async def is_healthy(node: HollowNode, name: str) -> bool:
 
 
 async def ready_of(url: str) -> int:
-    async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=WAIT_S) as http:
         return (await http.get(url + api.READY_PATH)).status_code
 
 
 async def ask(url: str) -> list[int]:
     """Ask an engine at its own address, past Service and readiness; return the tokens."""
     body = {"model": "fake", "prompt": [1, 2, 3], "max_tokens": 4}
-    async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=WAIT_S) as http:
         reply = await http.post(f"{url}/v1/completions", json=body)
     return list(reply.json()["choices"][0]["token_ids"])
