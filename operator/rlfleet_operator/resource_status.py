@@ -136,6 +136,10 @@ class WorkerStatus(Model):
     )
     ready: bool = False
     """Whether it takes traffic."""
+    load_exits: int | None = Field(
+        default=None,
+        description="How often its engine exited while it loaded the version that it tries.",
+    )
     window_ms: int | None = Field(
         default=None, description="The pause window of its last change, in milliseconds."
     )

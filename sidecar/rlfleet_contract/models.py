@@ -217,6 +217,18 @@ class Change(Reply):
     timings: Timings
 
 
+class Exits(Reply):
+    """How often the engine's process ended while it loaded one version, or was to prove it.
+
+    That says less of the version than a refusal does: processes die for reasons of their own.
+    """
+
+    version: str
+    operation: str
+    count: int
+    """Of this version under this operation, since the pod began."""
+
+
 class WorkerReport(Reply):
     """All that a worker says of itself; the answer to every verb and to GET state."""
 
@@ -258,6 +270,8 @@ class WorkerReport(Reply):
     """Why the last prepare was refused; None after one that succeeded."""
     failure: Problem | None = None
     """Why the last change failed; None after one that succeeded or a new boot."""
+    exits: Exits | None = None
+    """Of the last load, if the engine ended in it; None after a load that ended otherwise."""
     last_change: Change | None = None
     adapters: list[AdapterReport] = Field(default_factory=list)
     rejected_trainer: RejectedTrainer | None = None

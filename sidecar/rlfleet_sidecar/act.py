@@ -45,6 +45,8 @@ from rlfleet_sidecar.tester import Tester
 _LOOK_S = 2.0
 _UNDO_S = 30.0
 _HELD_S = 30.0
+_ENDING_LOOKS = 5
+_ENDING_S = 0.3
 _log = logging.getLogger(__name__)
 
 
@@ -115,7 +117,7 @@ class Steps:
         async with within(Code.PAUSE_FAILED, request.timeout_s):
             if not await self._engine.is_paused():
                 raise EngineError("the engine runs though it was paused; pause it again")
-        await self.begin_load(request.operation, request.timeout_s)
+        await self.begin_load(request.operation, request.timeout_s, version=request.version)
         try:
             async with within(Code.RELOAD_FAILED, request.timeout_s, lost=Code.RELOAD_FAILED):
                 installed = await self._engine.reload(
@@ -136,12 +138,17 @@ class Steps:
         self._prover.loaded(load)
         self._journal.move(Event.RELOADED, version=request.version, operation=request.operation)
 
-    async def begin_load(self, operation: str, timeout_s: float) -> None:
-        """Write down that nobody knows from here on what the engine holds; the gate knows first."""
+    async def begin_load(
+        self, operation: str, timeout_s: float, *, version: str | None = None
+    ) -> None:
+        """Write down that nobody knows from here on what the engine holds; the gate knows first.
+
+        ``version`` is what a command loads; weights that a trainer sends have none yet.
+        """
         async with within(Code.PAUSE_FAILED, timeout_s):
             await self._engine.reset_encoder_cache()
             await self._keeper.demand_closed(self._boot)
-        self._journal.move(Event.RELOADING, operation=operation)
+        self._journal.move(Event.RELOADING, version=version, operation=operation)
 
     async def _empty_unsalted(self, request: ReloadRequest) -> None:
         """Empty caches that were to be kept and hold what no salt separates."""
@@ -223,6 +230,23 @@ class Steps:
                 extra=fields(why=error),
             )
             return None
+
+    async def has_exited(self) -> bool:
+        """Tell whether the engine's process has ended, after a step that it did not carry out.
+
+        vLLM's API server outlives its core for a moment; one that hangs has not ended.
+        """
+        for _ in range(_ENDING_LOOKS):
+            try:
+                gate = await self.look()
+            except TimeoutError:
+                return False
+            if gate is None or gate.boot != self._journal.state.boot:
+                return True
+            if await self._engine.is_alive(_LOOK_S):
+                return False
+            await asyncio.sleep(_ENDING_S)
+        return True
 
     async def is_halted(self) -> bool:
         """Tell whether the engine is paused; not if nobody knows."""

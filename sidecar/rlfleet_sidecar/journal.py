@@ -23,7 +23,7 @@ from typing import Any
 from uuid import uuid4
 
 from rlfleet_contract.fence import Fence, Place
-from rlfleet_contract.models import Change, Stage
+from rlfleet_contract.models import Change, Exits, Stage
 from rlfleet_contract.problems import CHECKPOINT_CODES, Code, Problem
 from rlfleet_contract.proof import Proof
 from rlfleet_contract.selftest import SelfTest
@@ -32,7 +32,7 @@ from rlfleet_sidecar.fence import Answer, Heard
 from rlfleet_sidecar.gauge import Gauge
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.needs import Needs
-from rlfleet_sidecar.record import Lead, Record, read
+from rlfleet_sidecar.record import Lead, Record, load_ended, loading_after, read
 from rlfleet_sidecar.swap import AHEAD, Event, State, step
 from rlfleet_sidecar.whole import write_whole
 
@@ -203,7 +203,8 @@ class Journal:
         after = step(before, event, boot=boot, version=version, proof=proof)
         booted = {"failure": None} if event is Event.BOOTED else {}
         clocked = self._clocked(event, before.stage, after.stage)
-        self._write(is_ahead=event in AHEAD, state=after, **booted, **clocked)
+        loads = loading_after(self._record, event, version, operation)
+        self._write(is_ahead=event in AHEAD, state=after, **booted, **clocked, **loads)
         if clocked.get("closed_at") is not None:
             self._closed_at = time.monotonic()
         _log.info(
@@ -232,9 +233,20 @@ class Journal:
         self._write(state=state, refusal=problem)
         _log.info("A version was refused", extra=fields(**problem.model_dump()))
 
-    def failed(self, problem: Problem) -> None:
-        """Note why a change failed."""
-        self._write(failure=problem)
+    @property
+    def exits(self) -> Exits | None:
+        """How often the engine ended in the load that was tried last; None if it did not."""
+        return self._record.exits
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a load that a command began has not ended, as far as is noted."""
+        return self._record.loading is not None
+
+    def failed(self, problem: Problem, *, has_exited: bool | None = None) -> None:
+        """Note why a change failed; of a load, whether the engine's process ended in it."""
+        loads = {} if has_exited is None else load_ended(self._record, has_exited=has_exited)
+        self._write(failure=problem, **loads)
         _log.warning("A change failed", extra=fields(**problem.model_dump()))
         if problem.code in CHECKPOINT_CODES:
             self.refused(problem)

@@ -117,6 +117,7 @@ class Performer:
             epoch=journal.heard.epoch,
             refusal=journal.refusal,
             failure=journal.failure,
+            exits=journal.exits,
             last_change=journal.last_change,
             adapters=self._steps.adapters.reports(state.boot if is_up else None),
             self_test=journal.self_test,
@@ -251,14 +252,22 @@ class Performer:
         if command is None:
             return
         error.operation, error.version = command.operation, command.version
-        problem = error.problem()
-        self._journal.failed(problem)
+        has_exited = await self._has_exited(command)
+        if has_exited:
+            error.message = f"the engine exited while {command.version} was loading: {error}"
+        self._journal.failed(error.problem(), has_exited=has_exited)
         is_undoable = not isinstance(command, VerifyRequest | ResumeRequest)
         if is_undoable and self._journal.state.stage is Stage.PAUSED:
             with suppress(SidecarError):
                 await self._steps.undo()
         with suppress(TimeoutError):
             self._steps.heed(await self._steps.look())
+
+    async def _has_exited(self, command: Step) -> bool | None:
+        """Tell whether the engine's process ended in a load; None for what was no load."""
+        if not isinstance(command, ReloadRequest | VerifyRequest) or not self._journal.is_loading:
+            return None
+        return await self._steps.has_exited()
 
     async def _rescue(self, rescue: Rescue) -> WorkerReport:
         match rescue:

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from rlfleet_contract import api
-from rlfleet_contract.models import Stage
+from rlfleet_contract.models import Exits, Stage
 from rlfleet_contract.problems import Code
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
@@ -47,7 +47,11 @@ async def update(subject: Subject, code: Code) -> None:
     await subject.ok(api.PREPARE_PATH, subject.versions.second)
     timeouts = TIMEOUTS.get(code, {})
     problem = await subject.refused(
-        code, api.UPDATE_WEIGHTS_PATH, subject.versions.second, timeouts=timeouts
+        code,
+        api.UPDATE_WEIGHTS_PATH,
+        subject.versions.second,
+        timeouts=timeouts,
+        operation="o",
     )
     assert problem.message
 
@@ -138,14 +142,39 @@ async def test_an_engine_that_dies_comes_back_closed_on_its_boot_weights(
 
     down = await settled(fake, lambda report: report.stage is Stage.DOWN)
     assert (down.boot, down.proved) == (None, None)
+    assert down.exits == Exits(version=subject.versions.second, operation="o", count=1)
+    assert down.failure is not None
+    assert "the engine exited while step-2 was loading" in down.failure.message
     await subject.refused(Code.ENGINE_UNREACHABLE, api.UPDATE_WEIGHTS_PATH, subject.versions.second)
     honest(fake)
     await fake.restart_engine()
     back = await settled(fake, lambda report: report.stage is Stage.CLOSED)
     assert (back.installed, back.proved, back.failure) == (api.BASE_VERSION, None, None)
     assert back.boot != boot
+    assert back.exits == down.exits
     assert not await subject.is_ready()
-    assert (await subject.serve(subject.versions.first)).stage is Stage.OPEN
+    served = await subject.serve(subject.versions.first)
+    assert (served.stage, served.exits) == (Stage.OPEN, None)
+
+
+async def test_a_load_that_the_engine_ended_in_again_and_one_that_is_refused_are_kept_apart(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(subject.versions.first)
+    for count in (1, 2):
+        fake.engine.behaviour = replace(fake.engine.behaviour, dies_in_reload=True)
+        await update(subject, Code.RELOAD_FAILED)
+        honest(fake)
+        await fake.restart_engine()
+        back = await settled(fake, lambda report: report.stage is Stage.CLOSED)
+        assert back.exits is not None
+        assert (back.exits.version, back.exits.count) == (subject.versions.second, count)
+    fake.engine.behaviour = replace(fake.engine.behaviour, reload_fails=True)
+
+    await update(subject, Code.RELOAD_FAILED)
+
+    report = await subject.report()
+    assert (report.stage, report.exits) == (Stage.DOUBT, None)
 
 
 async def test_old_weights_behind_a_good_answer_are_found_by_the_proof_of_others(

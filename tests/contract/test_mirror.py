@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlfleet_contract import api
-from rlfleet_contract.models import Stage, Verb, WorkerReport
+from rlfleet_contract.models import Exits, Stage, Verb, WorkerReport
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.fakes.behaviour import Behaviour
@@ -60,6 +60,7 @@ HISTORIES: dict[str, tuple[dict[str, Any], tuple[Act, ...]]] = {
     "a reload that fails, and a resume": ({"reload_fails": True}, (PREPARE, CHANGE, RESUME)),
     "a proof that fails": ({"wobbles": True}, (PREPARE, CHANGE, PAUSE)),
     "an engine that dies": ({}, (PREPARE, KILL, CHANGE, RISE, CHANGE)),
+    "an engine that dies in its load": ({"dies_in_reload": True}, (PREPARE, CHANGE, RISE)),
     "an engine that is new": ({}, (KILL, RISE, PREPARE, CHANGE)),
     "a sidecar that is restarted": ({}, (PREPARE, RESTART, CHANGE)),
     "a sidecar restarted amid a pause": ({}, (PREPARE, PARTS[0], RESTART, CHANGE)),
@@ -111,8 +112,12 @@ def _at_rest(worker: Local, fates: dict[str, Fate], lie: dict[str, Any]) -> Loca
     while worker.running is not None:
         verb, is_begun = worker.running.verbs[0], worker.running.is_begun
         fails = {"pause_fails": Verb.PAUSE, "reload_fails": Verb.RELOAD, "wobbles": Verb.VERIFY}
-        is_struck = verb in {fails[name] for name in lie} and (is_begun or verb == Verb.VERIFY)
-        if is_struck:
+        is_struck = verb in {fails[name] for name in lie if name in fails} and (
+            is_begun or verb == Verb.VERIFY
+        )
+        if "dies_in_reload" in lie and verb == Verb.RELOAD and is_begun:
+            worker, _ = sidecar.faulted(sidecar.dead(worker), is_done=False)
+        elif is_struck:
             worker, _ = sidecar.faulted(worker, is_done=True)
         else:
             worker, _ = sidecar.advanced(worker, fates)
@@ -129,7 +134,12 @@ def told(report: WorkerReport) -> dict[str, object]:
         "prepared": report.prepared,
         "failure": failure and (failure.code, failure.version, failure.operation),
         "refusal": refusal and (refusal.code, refusal.version, refusal.operation),
+        "exits": report.exits and (*_load(report.exits), report.exits.count),
     }
+
+
+def _load(exits: Exits) -> tuple[str, str]:
+    return exits.version, exits.operation
 
 
 def told_of(worker: Local) -> dict[str, object]:
@@ -142,6 +152,7 @@ def told_of(worker: Local) -> dict[str, object]:
         "prepared": state.prepared,
         "failure": worker.failure and tuple(worker.failure),
         "refusal": worker.refusal and tuple(worker.refusal),
+        "exits": worker.exits,
     }
 
 

@@ -284,10 +284,11 @@ async def test_rollback_takes_every_worker_back_while_the_failed_one_is_still_do
     operator: Operator, node: HollowNode, fleet: Fleet
 ) -> None:
     await begun(fleet, maxUnavailable=1, onFailure="Rollback")
-    node.worker("qwen-1").engine.behaviour = Behaviour(dies_in_reload=True)
+    node.worker("qwen-1").engine.behaviour = Behaviour(nan_logprobs=True)
 
     await fleet.patch(weightVersion="step-2")
     await fleet.told("RollbackStarted")
+    await node.worker("qwen-1").kill_engine()
     await until(lambda: _are_at(node, {"qwen-0": "step-1", "qwen-2": "step-1"}))
     node.worker("qwen-1").engine.behaviour = Behaviour()
     await node.worker("qwen-1").restart_engine()
@@ -301,6 +302,22 @@ async def test_rollback_takes_every_worker_back_while_the_failed_one_is_still_do
 
     await fleet.patch(rollout={"restartId": "once more"})
     assert (await fleet.synced())["serving"] == "step-2"
+
+
+async def test_an_engine_that_exits_in_a_load_of_a_good_version_fails_no_rollout(
+    operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await begun(fleet, maxUnavailable=1, onFailure="Rollback")
+    node.worker("qwen-0").engine.behaviour = Behaviour(dies_in_reload=True)
+
+    await fleet.patch(weightVersion="step-2")
+    await fleet.told("EngineExited")
+    node.worker("qwen-0").engine.behaviour = Behaviour()
+    await node.worker("qwen-0").restart_engine()
+
+    status = await fleet.synced()
+    assert (status["serving"], status["rollout"]["phase"]) == ("step-2", "Completed")
+    assert "Failed" not in {past["result"] for past in status["history"]}
 
 
 async def _are_at(node: HollowNode, wanted: dict[str, str]) -> bool:

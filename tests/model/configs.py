@@ -20,6 +20,7 @@ VERSIONS: Mapping[str, Fate] = {
     "y": Fate.CRUSHES,
     "z": Fate.REFUSED,
 }
+EXITING: Mapping[str, Fate] = {"base": Fate.GOOD, "a": Fate.GOOD, "w": Fate.EXITS}
 ROLLING: Mapping[str, Any] = {"strategy": "Rolling"}
 BARRIER: Mapping[str, Any] = {"strategy": "Barrier"}
 CANARY: Mapping[str, Any] = {"strategy": "Canary"}
@@ -56,7 +57,7 @@ def config(
         has_cache=has_cache,
         is_trainers=is_trainers,
         faults=dict.fromkeys(faults, at_most),
-        at_once=max(1, len([fault for fault in faults if fault is not Fault.PATCH])),
+        at_once=max(at_most, len([fault for fault in faults if fault is not Fault.PATCH])),
     )
 
 
@@ -71,6 +72,10 @@ def quick() -> Iterator[Config]:
     yield config(ROLLING, "x", Fault.LOST)
     yield config(ROLLING, "b", is_trainers=True)
     yield config(BARRIER, "x", policy="Rollback", is_trainers=True)
+    for rules in STRATEGIES:
+        # A process that dies, in a load or elsewhere, leads to the target and to no failure.
+        yield config(rules, "b", Fault.ENGINE, policy="Rollback", replicas=1)
+    yield replace(config(ROLLING, "w"), fates=EXITING)
     for rules in (ROLLING, BARRIER):
         # A late joiner is left paused, with nothing proved and nothing prepared.
         yield config(rules, "b", Fault.SIDECAR, replicas=1, serving="", has_cache=False)
@@ -91,6 +96,17 @@ def bounded() -> Iterator[Config]:
     for fault in (Fault.PATCH, Fault.CRASH):
         yield config(ROLLING, "b", fault, is_trainers=True)
     yield config(BARRIER, "b", Fault.FAILURE)
+    yield from _dying()
+
+
+def _dying() -> Iterator[Config]:
+    """Yield a good version that processes die with, and one that ends each engine."""
+    for fault in (Fault.ENGINE, Fault.SIDECAR):
+        yield config(ROLLING, "b", fault)
+        yield config(BARRIER, "b", fault, replicas=1)
+    yield config(ROLLING, "b", Fault.ENGINE, at_most=2, replicas=1)
+    for rules in (CANARY, BARRIER):
+        yield replace(config(rules, "w", replicas=1), fates=EXITING)
 
 
 def full() -> Iterator[Config]:

@@ -385,9 +385,8 @@ class Fleet:
     def _is_end(self, rollout: RolloutStatus, workers: list[Local], sound: list[Local]) -> bool:
         is_whole, held = len(sound) == len(workers), {w.engine.holds for w in sound}
         fate = self.config.fates[rollout.to]
-        # An engine that dies in its reload is held against the version (decision 4).
-        blaming = (Fault.FAILURE, Fault.ENGINE)
-        may_fail = fate is not Fate.GOOD or any(self.config.faults.get(f, 0) for f in blaming)
+        # A process that dies is held against no version (decision 4).
+        may_fail = fate is not Fate.GOOD or self.config.faults.get(Fault.FAILURE, 0) > 0
         match rollout.phase:
             case "Completed" | "RolledBack":
                 return is_whole and held == {rollout.to}

@@ -31,6 +31,8 @@ class Fate(StrEnum):
     """It loads, and the probe shows that it is broken."""
     CRUSHES = "Crushes"
     """Its reload fails."""
+    EXITS = "Exits"
+    """The engine's process ends whenever it loads it."""
 
 
 class ViolationError(Exception):
@@ -116,6 +118,10 @@ class Local(NamedTuple):
     """Whether what it prepared outlives its sidecar."""
     refusal: Mark | None = None
     failure: Mark | None = None
+    loading: tuple[str, str] | None = None
+    """Version and operation of the load that has not ended."""
+    exits: tuple[str, str, int] | None = None
+    """The same of the load that the engine ended in, and how often it did."""
     running: Running | None = None
     epoch: int = 0
     """The highest that the sidecar has seen; 0 before any."""

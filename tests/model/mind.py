@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from rlfleet_contract.models import Running, Stage, Verb, WorkerReport
+from rlfleet_contract.models import Exits, Running, Stage, Verb, WorkerReport
 from rlfleet_contract.problems import Problem
 from rlfleet_operator.core.actions import Action, Prepare, Resume, Update
 from rlfleet_operator.core.actions import Command as Sent
@@ -54,16 +54,19 @@ class View(NamedTuple):
     running: tuple[str, str, str] | None
     """The step that is under way, its operation and its version."""
     is_overdue: bool
+    exits: tuple[str, str, int] | None = None
 
 
 def view_of(worker: Local) -> View:
     """Tell what a worker would say now."""
     running = worker.running
     if running is None or running.command.what == RESCUE:
-        return View(worker.state, worker.refusal, worker.failure, None, worker.is_overdue)
+        return View(
+            worker.state, worker.refusal, worker.failure, None, worker.is_overdue, worker.exits
+        )
     command = running.command
     now = (running.verbs[0], command.operation, command.version)
-    return View(worker.state, worker.refusal, worker.failure, now, worker.is_overdue)
+    return View(worker.state, worker.refusal, worker.failure, now, worker.is_overdue, worker.exits)
 
 
 class Known(NamedTuple):
@@ -205,6 +208,10 @@ def _problem(mark: Mark | None) -> Problem | None:
     return Problem.of(mark.code, "told", version=mark.version, operation=mark.operation)
 
 
+def _exits(told: tuple[str, str, int] | None) -> Exits | None:
+    return told and Exits(version=told[0], operation=told[1], count=told[2])
+
+
 @cache
 def report_of(view: View) -> WorkerReport:
     """Make the report that says so."""
@@ -224,6 +231,7 @@ def report_of(view: View) -> WorkerReport:
         refusal=_problem(view.refusal),
         failure=_problem(view.failure),
         paused_s=LONG if view.is_overdue else None,
+        exits=_exits(view.exits),
     )
 
 

@@ -59,11 +59,27 @@ def moved(worker: Local, event: Event, version: str | None = None) -> Local:
         raise ViolationError(f"the sidecar runs into an illegal event: {error}") from error
     if event is Event.BOOTED:
         # What is told of a failure is void with the engine that it happened to.
+        lost_in = worker.state.lost_in or worker.state.stage
         worker = worker._replace(failure=None, harmed_by="")
+        if worker.loading is not None:
+            worker = _load_ended(worker, has_exited=lost_in in {Stage.LOADING, Stage.LOADED})
+    if event is Event.RELOADING and worker.running is not None:
+        command = worker.running.command
+        worker = worker._replace(loading=(command.version, command.operation))
+    if event is Event.PROVED:
+        worker = worker._replace(loading=None, exits=None)
     begins_anew = event is Event.RELOADING and worker.state.stage is Stage.DOUBT
     is_over = begins_anew or state.stage in {Stage.OPEN, Stage.CLOSED}
     is_overdue = worker.is_overdue and not is_over
     return worker._replace(state=state, is_overdue=is_overdue)
+
+
+def _load_ended(worker: Local, *, has_exited: bool) -> Local:
+    loading, before = worker.loading, worker.exits
+    if loading is None or not has_exited:
+        return worker._replace(loading=None, exits=None)
+    count = before[2] + 1 if before is not None and before[:2] == loading else 1
+    return worker._replace(loading=None, exits=(*loading, count))
 
 
 # --- commands -----------------------------------------------------------------------------------
@@ -204,6 +220,8 @@ def _reloaded(worker: Local, command: Command, fates: Fates) -> tuple[Local, Ans
     if running is None or not running.is_begun:
         code = Code.PAUSE_FAILED if engine.is_up else Code.ENGINE_UNREACHABLE
         return failed(worker, Verb.RELOAD, code), Answer(is_good=False)
+    if fates[command.version] is Fate.EXITS:
+        return faulted(dead(worker), is_done=False)
     if not engine.is_up or fates[command.version] is Fate.CRUSHES:
         return faulted(worker, is_done=False)
     # A reload goes to whatever engine answers: its boot is asked for only by the gate.
@@ -269,6 +287,8 @@ def failed(worker: Local, verb: Verb, code: Code, *, is_stuck: bool = False) -> 
     if verb is Verb.PREPARE:
         return worker
     worker = worker._replace(failure=problem)
+    if verb in {Verb.RELOAD, Verb.VERIFY} and worker.loading is not None:
+        worker = _load_ended(worker, has_exited=not _is_there(worker))
     is_undoable = verb not in {Verb.VERIFY, Verb.RESUME} and not is_stuck
     if is_undoable and worker.state.stage is Stage.PAUSED and worker.engine.is_up:
         worker = _undone(worker)

@@ -73,3 +73,19 @@ def test_workers_are_counted_though_status_lists_few() -> None:
 
     assert series(namespace="rl", fleet="qwen")["rlfleet_workers Serving"] == 5
     metrics.forget("rl", "qwen")
+
+
+def test_engines_that_exited_in_a_load_and_versions_that_were_refused_are_counted_apart() -> None:
+    metrics.begin("rl", "qwen")
+    serving = {"name": "qwen-0", "phase": "Serving", "ready": True}
+    exited = {"name": "qwen-0", "phase": "Starting", "loadExits": 2}
+    refused = {"name": "qwen-0", "phase": "Quarantined"}
+
+    for before, after in ((serving, exited), (exited, exited), (serving, refused)):
+        fleet = fleets.fleet(status={"workers": [before]})
+        metrics.count_status(fleet, fleets.fleet(status={"workers": [after]}).status)
+
+    found = series(namespace="rl", fleet="qwen")
+    assert found["rlfleet_load_failures_total EngineExited"] == 2
+    assert found["rlfleet_load_failures_total Refused"] == 1
+    metrics.forget("rl", "qwen")

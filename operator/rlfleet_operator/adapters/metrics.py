@@ -34,6 +34,11 @@ WORKERS = Gauge(
     "Workers by phase.",
     ["namespace", "fleet", "phase"],
 )
+LOAD_FAILURES = Counter(
+    "rlfleet_load_failures",
+    "Loads that failed on a worker: the engine exited, or the version was refused.",
+    ["namespace", "fleet", "kind"],
+)
 DRIVER_FAILURES = Counter(
     "rlfleet_driver_failures",
     "Drivers that failed by a defect, each replaced after a pause.",
@@ -43,12 +48,15 @@ LEADER = Gauge("rlfleet_leader", "1 while this process leads, 0 while it stands 
 RECONCILE = Histogram("rlfleet_reconcile_seconds", "One pass over a fleet, without waiting.")
 
 _STALE_S = 30.0
+_EXITED, _REFUSED = "EngineExited", "Refused"
 
 
 def begin(namespace: str, fleet: str) -> None:
     """Begin the counters of a fleet at 0: the first rollout that fails must be an increase."""
     for result in sorted(ENDED):
         ROLLOUTS.labels(namespace, fleet, result)
+    for kind in (_EXITED, _REFUSED):
+        LOAD_FAILURES.labels(namespace, fleet, kind)
     for counter in (STATUS_WRITES, DRIVER_FAILURES):
         counter.labels(namespace, fleet)
 
@@ -66,15 +74,27 @@ def count_status(fleet: Fleet, status: FleetStatus) -> None:
     STATUS_WRITES.labels(**about).inc()
     old, new = fleet.status.rollout, status.rollout
     # By its id too: one that has nothing to do ends in the write that records it.
+    _count_loads(fleet.status, status, about)
     is_told = old and new and (old.id, old.phase) == (new.id, new.phase)
     if new and new.phase in ENDED and not is_told:
         ROLLOUTS.labels(**about, result=new.phase).inc()
 
 
+def _count_loads(before: FleetStatus, after: FleetStatus, about: dict[str, str]) -> None:
+    old = {worker.name: worker for worker in before.workers}
+    for worker in after.workers:
+        known = old.get(worker.name)
+        exits = (worker.load_exits or 0) - ((known.load_exits or 0) if known else 0)
+        if exits > 0:
+            LOAD_FAILURES.labels(**about, kind=_EXITED).inc(exits)
+        if known and worker.phase == Phase.QUARANTINED and known.phase != worker.phase:
+            LOAD_FAILURES.labels(**about, kind=_REFUSED).inc()
+
+
 def forget(namespace: str, fleet: str) -> None:
     """Remove every series of a fleet that is gone."""
     about = {"namespace": namespace, "fleet": fleet}
-    for series in (STATUS_WRITES, ROLLOUTS, WORKERS, DRIVER_FAILURES):
+    for series in (STATUS_WRITES, ROLLOUTS, WORKERS, DRIVER_FAILURES, LOAD_FAILURES):
         series.remove_by_labels(about)
 
 

@@ -4,7 +4,7 @@ from rlfleet_contract.models import Stage, Verb
 from rlfleet_operator.core.actions import Command
 from rlfleet_operator.core.barrier_state import awaited, has_begun, is_through_with_some, team
 from rlfleet_operator.core.calls import is_able, prepare, resume, update
-from rlfleet_operator.core.failure import is_blocked
+from rlfleet_operator.core.failure import is_condemned
 from rlfleet_operator.core.goals import goal_of
 from rlfleet_operator.core.rollout import Reason, Rollout, of_record
 from rlfleet_operator.core.selection import is_held
@@ -80,7 +80,7 @@ def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[Comma
 
 def _may_close(world: World, rollout: Rollout, members: list[Worker]) -> bool:
     is_each_able = all(is_able(w, rollout.to) for w in members)
-    return is_each_able and not is_held(world) and not is_blocked(world, rollout)
+    return is_each_able and not is_held(world) and not is_condemned(world, rollout)
 
 
 def _may_go_back(worker: Worker, rollout: Rollout) -> bool:
@@ -100,7 +100,7 @@ def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[Comman
     if waits_for:
         led = [w for w in members if w.name in waits_for or w.stage is Stage.PAUSED]
         return [a for w in led for a in _forward(w, world, rollout)]
-    if is_blocked(world, rollout):
+    if is_condemned(world, rollout):
         # A try that nobody can be asked about may be the last that is waited for.
         return [a for w in members if w.stage is Stage.PAUSED for a in _forward(w, world, rollout)]
     return [a for w in members for a in _alone(w, world, rollout, rollout.to)]

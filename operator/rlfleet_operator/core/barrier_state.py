@@ -20,6 +20,7 @@ def team(world: World, rollout: Rollout) -> list[Worker]:
         for w in selected(world)
         if w.is_live
         and w.stage is not Stage.DOWN
+        and not w.is_ending
         and not w.failed(rollout.to, rollout.operation)
         and not is_through(w, rollout)
     ]

@@ -80,7 +80,7 @@ def _is_old(goal: str, rollout: Rollout | None) -> bool:
 
 def _due(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
     """Return the version this worker has to change to; None when there is nothing to do."""
-    if worker.stage is Stage.DOWN:
+    if worker.stage is Stage.DOWN or worker.is_ending:
         return None
     goal = goal_of(worker, world, rollout)
     if goal is None or (worker.is_open and worker.proved == goal):

@@ -36,6 +36,7 @@ def between(before: FleetStatus, after: FleetStatus) -> list[Event]:
         *_warnings(before, after),
         *_rejected(before, after),
         *_adapters(before, after),
+        *_exits(before, after),
         *_workers(before, after),
     ]
 
@@ -138,6 +139,16 @@ def _adapters(before: FleetStatus, after: FleetStatus) -> list[Event]:
             text = f"{adapter.workers} workers serve {adapter.name} {adapter.version}"
             events.append(Event("Normal", "AdapterLoaded", text))
     return events
+
+
+def _exits(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    """Return the Events of engines that exited while they loaded a version."""
+    old = {w.name: w.load_exits or 0 for w in before.workers}
+    return [
+        Event("Warning", "EngineExited", f"{w.name}: {w.message}")
+        for w in after.workers
+        if (w.load_exits or 0) > old.get(w.name, 0)
+    ][:_NAMED_WORKERS]
 
 
 def _workers(before: FleetStatus, after: FleetStatus) -> list[Event]:

@@ -6,7 +6,7 @@ from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from rlfleet_operator.core import barrier_state, budget
 from rlfleet_operator.core.calls import is_prepared
-from rlfleet_operator.core.rollout import Reason, Rollout
+from rlfleet_operator.core.rollout import COMPLETED, Reason, Rollout
 from rlfleet_operator.core.selection import canaries, is_promoted
 from rlfleet_operator.core.worker import complaint_of
 from rlfleet_operator.core.world import RUNNING, Worker, World
@@ -25,9 +25,33 @@ class Stop:
     """Whether the version is to blame; else nothing was loaded."""
 
 
+TRIES = 3
+"""How often engines may end while they load a version that nothing speaks for: it is bad then."""
+
+
 def failures(world: World, version: str, operation: str) -> list[Worker]:
-    """Return the workers on which the version itself failed."""
-    return [w for w in world.desired if w.failed(version, operation)]
+    """Return the workers on which the version itself failed.
+
+    A process that ends is not a bad version; one that ends each time is, until the version
+    has held somewhere.
+    """
+    refused = [w for w in world.desired if w.failed(version, operation)]
+    ended = exited(world, version, operation)
+    is_bad = sum(w.exits(version, operation) for w in ended) >= TRIES
+    return [*refused, *ended] if is_bad and not _is_acquitted(world, version) else refused
+
+
+def exited(world: World, version: str, operation: str) -> list[Worker]:
+    """Return the workers whose engines ended while they loaded the version, and serve nothing."""
+    return [w for w in world.desired if w.exits(version, operation)]
+
+
+def _is_acquitted(world: World, version: str) -> bool:
+    """Tell whether the version has been proved, in this rollout or in one before."""
+    past = world.fleet.status.history
+    return holds(world, version) or any(
+        one.to == version and one.result == COMPLETED for one in past
+    )
 
 
 def is_doubted(world: World, version: str, operation: str) -> bool:
@@ -65,7 +89,33 @@ def holds(world: World, version: str) -> bool:
 
 
 def is_blocked(world: World, rollout: Rollout) -> bool:
-    """Tell whether no further worker may be taken out for this rollout, for now or for good."""
+    """Tell whether no further worker may be taken out for this rollout, for now or for good.
+
+    A worker whose engine ended serves nothing any more: it is the one to try the version again.
+    """
+    return is_condemned(world, rollout) or _is_tried_again(world, rollout)
+
+
+def _is_tried_again(world: World, rollout: Rollout) -> bool:
+    ended = exited(world, rollout.to, rollout.operation)
+    spec = world.fleet.spec
+    if len(ended) > budget.resolve(spec.rollout.max_unavailable, spec.replicas):
+        return True
+    return not holds(world, rollout.to) and any(is_expected(w, rollout) for w in ended)
+
+
+def is_expected(worker: Worker, rollout: Rollout) -> bool:
+    """Tell whether a worker whose engine ended is about to try the version again."""
+    count = worker.exits(rollout.to, rollout.operation)
+    return 0 < count < TRIES and worker.silence is None and _exists(worker)
+
+
+def _exists(worker: Worker) -> bool:
+    return worker.pod is not None and not worker.pod.terminating and not worker.pod.has_ended
+
+
+def is_condemned(world: World, rollout: Rollout) -> bool:
+    """Tell whether the rollout has to be stopped once no try is under way."""
     failed = failures(world, rollout.to, rollout.operation)
     return is_doubted(world, rollout.to, rollout.operation) or len(failed) > limit(world, rollout)
 
@@ -90,7 +140,7 @@ def stop(world: World, rollout: Rollout) -> Stop | None:
     overdue = _pause_overdue(world, rollout)
     if overdue is not None:
         return overdue
-    if any(_is_trying(w, rollout) for w in world.desired) or not is_blocked(world, rollout):
+    if any(_is_trying(w, rollout) for w in world.desired) or not is_condemned(world, rollout):
         return None
     failed = failures(world, rollout.to, rollout.operation)
     first = f"{failed[0].name}: {complaint_of(failed[0], world)}"
@@ -124,6 +174,8 @@ def _pause_overdue(world: World, rollout: Rollout) -> Stop | None:
         failure = worker.report.failure if worker.report else None
         if (
             failure is not None
+            # One whose engine has ended is out, and nobody waits for it.
+            and worker.stage is not Stage.DOWN
             and failure.code in {Code.PAUSE_FAILED, Code.FLUSH_FAILED}
             and failure.operation == rollout.operation
         ):

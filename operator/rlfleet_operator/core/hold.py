@@ -42,7 +42,7 @@ def _is_refused(worker: Worker, goal: str, rollout: Rollout | None) -> bool:
 
 def _due(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
     """Return the version that a worker has to change to; None when there is nothing to do."""
-    if worker.stage is Stage.DOWN:
+    if worker.stage is Stage.DOWN or worker.is_ending:
         return None
     goal = goal_of(worker, world, rollout)
     operation = rollout.operation if rollout else CATCH_UP

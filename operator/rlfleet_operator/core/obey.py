@@ -1,6 +1,7 @@
 """How a worker of a simulation is once it has obeyed a command.
 
-A version is Good, is Refused by the checkpoint check, or Breaks the engine that loads it.
+A version is Good, is Refused by the checkpoint check, Breaks the engine that loads it,
+or ends its process (Exits).
 """
 
 from collections.abc import Mapping
@@ -8,7 +9,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from rlfleet_contract.loaded import AdapterReport
-from rlfleet_contract.models import Change, Stage, Timings, Verb
+from rlfleet_contract.models import Change, Exits, Stage, Timings, Verb
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_operator.core.actions import (
@@ -30,6 +31,8 @@ class Fate(StrEnum):
     GOOD = "Good"
     REFUSED = "Refused"
     BREAKS = "Breaks"
+    EXITS = "Exits"
+    """The engine's process ends each time it loads the version."""
 
 
 def adapted(worker: Worker, command: AdapterCommand) -> Worker:
@@ -99,14 +102,16 @@ def _updated(worker: Worker, action: Update, fates: Mapping[str, Fate]) -> Worke
         is_paused = report.stage in {Stage.CLOSED, Stage.OPEN, Stage.PROVED}
         change: dict[str, object] = {"stage": Stage.PAUSED, "paused_s": 0.0} if is_paused else {}
         return replace(worker, report=report.model_copy(update=change))
-    if fates.get(action.version, Fate.GOOD) is Fate.BREAKS:
-        return _broken(worker, action)
+    fate = fates.get(action.version, Fate.GOOD)
+    if fate in {Fate.BREAKS, Fate.EXITS}:
+        return _broken(worker, action) if fate is Fate.BREAKS else exited(worker, action)
     loaded = {
         "stage": Stage.PROVED,
         "proved": action.version,
         "proof": _proof(worker, action.version),
         "installed": action.version,
         "failure": None,
+        "exits": None,
     }
     worker = replace(worker, report=report.model_copy(update=loaded))
     return _opened(worker, action) if action.through is Verb.RESUME else worker
@@ -129,6 +134,22 @@ def _broken(worker: Worker, action: Update) -> Worker:
     }
     report = worker.report.model_copy(update=change) if worker.report else None
     return replace(worker, report=report)
+
+
+def exited(worker: Worker, action: Update) -> Worker:
+    """Return a worker whose engine ended while it loaded the version."""
+    before = worker.report.exits if worker.report else None
+    is_again = before is not None and before.operation == action.operation
+    count = before.count + 1 if before is not None and is_again else 1
+    exits = Exits(version=action.version, operation=action.operation, count=count)
+    failure = Problem.of(
+        Code.RELOAD_FAILED,
+        f"the engine exited while {action.version} was loading",
+        version=action.version,
+        operation=action.operation,
+    )
+    ended = {"stage": Stage.DOWN, "proved": None, "proof": None, "boot": None, "paused_s": None}
+    return _told(worker, **ended, failure=failure, exits=exits)
 
 
 def _opened(worker: Worker, action: Update) -> Worker:

@@ -76,7 +76,8 @@ def _settled(worker: Worker) -> Worker:
         return Worker(worker.name, worker.ordinal)
     report = worker.report
     if report is None or report.stage is Stage.DOWN:
-        report = booted(worker.pod.uid)
+        known = {} if report is None else {"prepared": report.prepared, "exits": report.exits}
+        report = booted(worker.pod.uid).model_copy(update=known)
     is_ready = bool(worker.pod.weights_ready) and report.stage is not Stage.DOUBT
     return replace(
         worker,
@@ -87,7 +88,7 @@ def _settled(worker: Worker) -> Worker:
     )
 
 
-_AS_SHOWN = {
+_AS_SHOWN: dict[str, Stage] = {
     Phase.SERVING: Stage.OPEN,
     Phase.PREPARING: Stage.OPEN,
     Phase.PAUSED: Stage.OPEN,
@@ -116,7 +117,8 @@ def _names(fleet: Fleet) -> list[str]:
 def _as_told(fleet: Fleet, ordinal: int, told: WorkerStatus, template_hash: str) -> Worker:
     name = worker_name(fleet.name, ordinal)
     serves = told.ready and told.version is not None
-    stage = _AS_SHOWN.get(Phase(told.phase), Stage.OPEN if serves else Stage.CLOSED)
+    # A newer operator may have written a phase that this one has no word for.
+    stage = _AS_SHOWN.get(told.phase, Stage.OPEN if serves else Stage.CLOSED)
     report = booted(name).model_copy(
         update={
             "stage": stage,

@@ -203,10 +203,16 @@ def _worker(worker: Worker, world: World) -> WorkerStatus:
         version=worker.proved,
         verified_by=_verified_by(worker),
         ready=_is_ready(worker),
+        load_exits=_load_exits(worker),
         window_ms=round(change.timings.window_s * 1000) if change else None,
         adapters=adapters.served_by(worker),
         message=complaint[:_WORKER_MESSAGE_LIMIT] if complaint else None,
     )
+
+
+def _load_exits(worker: Worker) -> int | None:
+    exits = worker.report.exits if worker.report else None
+    return None if exits is None or worker.is_settled else exits.count
 
 
 def patch_of(status: FleetStatus) -> dict[str, Any]:

@@ -8,7 +8,7 @@ bad. The others serve the old version until then, if there is one (goals.py).
 
 from rlfleet_contract.models import Stage
 from rlfleet_operator.core import budget
-from rlfleet_operator.core.failure import holds, is_blocked
+from rlfleet_operator.core.failure import holds, is_condemned, is_expected
 from rlfleet_operator.core.rollout import REFUSED, Rollout
 from rlfleet_operator.core.selection import is_canary, is_promoted, selected
 from rlfleet_operator.core.world import Worker, World
@@ -39,21 +39,34 @@ def _waiting(world: World, rollout: Rollout) -> frozenset[str]:
     if not rollout.is_active:
         return frozenset()
     due = [w for w in selected(world) if _is_due(w, world, rollout)]
-    if is_blocked(world, rollout):
+    if is_condemned(world, rollout):
         return frozenset(w.name for w in due)
     rules = world.fleet.spec.rollout
     if holds(world, rollout.to) or rules.strategy is Strategy.BARRIER:
         # A Barrier changes all of them together, whatever they serve.
         return frozenset()
-    trying = sum(w.proved is None and (w.is_changing or w.is_busy) for w in world.desired)
+    trying = sum(_is_trying(w, rollout) for w in world.desired)
     limit = budget.resolve(rules.max_unavailable, world.fleet.spec.replicas)
-    due.sort(key=_late)
+    due.sort(key=lambda worker: _place(worker, rollout))
     return frozenset(w.name for w in due[budget.left(limit, trying) :])
 
 
-def _late(worker: Worker) -> tuple[bool, int]:
-    """Order workers by when they are tried: one that failed on its way holds up no other."""
-    return worker.report is not None and worker.report.failure is not None, worker.ordinal
+def _is_trying(worker: Worker, rollout: Rollout) -> bool:
+    """Tell whether a worker loads something, or does once its engine is back."""
+    is_back = worker.stage is not Stage.DOWN and not worker.is_ending
+    if is_expected(worker, rollout) and not is_back:
+        return True
+    return worker.proved is None and (worker.is_changing or worker.is_busy)
+
+
+def _place(worker: Worker, rollout: Rollout) -> tuple[bool, bool, int]:
+    """Order workers by when they are tried.
+
+    First one on which it was tried before, last one that failed on its way: it holds up no other.
+    """
+    has_failed = worker.report is not None and worker.report.failure is not None
+    has_tried = worker.exits(rollout.to, rollout.operation) > 0
+    return not has_tried, has_failed, worker.ordinal
 
 
 def _is_due(worker: Worker, world: World, rollout: Rollout) -> bool:
@@ -61,6 +74,7 @@ def _is_due(worker: Worker, world: World, rollout: Rollout) -> bool:
     is_out = worker.stage in _OUT and worker.proved is None and not worker.is_busy
     return (
         is_out
+        and not worker.is_ending
         and not worker.failed(rollout.to, rollout.operation)
         and not _is_held_back(worker, world)
         and not _is_refused(worker, world, rollout)

@@ -91,10 +91,9 @@ def complaint_of(worker: Worker, world: World) -> str | None:
     overdue = overdue_at(worker)
     if overdue is not None and world.moment >= overdue:
         return "its pod still ends; if its node is lost, delete the pod with --force"
-    if worker.pod and worker.pod.has_ended and not worker.pod.terminating:
-        return _ended(worker.pod, worker.replace_at)
-    if worker.pod and worker.pod.trouble:
-        return worker.pod.trouble
+    told = _of_pod(worker)
+    if told is not None:
+        return told
     if worker.silence and phase_of(worker) is Phase.UNREACHABLE:
         return worker.silence
     problem = None
@@ -120,6 +119,26 @@ def _begun_by(worker: Worker, world: World) -> str | None:
         return f"engine restarting ({again})"
     # Before its sidecar answers, the pod's own state is all that is known.
     return "engine starting" if worker.report is not None else None
+
+
+def _of_pod(worker: Worker) -> str | None:
+    """Tell of a pod that has ended or does not get on, and of an engine that ended in a load."""
+    pod = worker.pod
+    if pod is None:
+        return None
+    if pod.has_ended and not pod.terminating:
+        return _ended(pod, worker.replace_at)
+    return _exited(worker) or pod.trouble
+
+
+def _exited(worker: Worker) -> str | None:
+    """Tell of an engine that ended while it loaded a version; None for one that did not."""
+    exits = worker.report.exits if worker.report else None
+    if exits is None or worker.is_settled or worker.pod is None:
+        return None
+    how = f" (code {worker.pod.engine_exit})" if worker.pod.engine_exit else ""
+    times = f", {exits.count} times" if exits.count > 1 else ""
+    return f"engine exited{how} while {exits.version} was loading{times}"
 
 
 def problem_in(report: WorkerReport, fleet: Fleet) -> Problem | None:

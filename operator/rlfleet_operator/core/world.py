@@ -243,7 +243,8 @@ class Worker:
     def failed(self, version: str, operation: str) -> bool:
         """Whether ``version`` itself failed on it: the reload or the proof, not the way there.
 
-        What failed under another operation is history: whoever asks anew, gets a new try.
+        What failed under another operation is history: whoever asks anew, gets a new try. An
+        engine whose process ended in it has not refused it.
         """
         failure = self.report.failure if self.report else None
         return (
@@ -251,6 +252,22 @@ class Worker:
             and (failure.version, failure.operation) == (version, operation)
             and failure.code in {Code.RELOAD_FAILED, Code.PROOF_FAILED}
             and not self.is_settled
+            and not self.exits(version, operation)
+        )
+
+    def exits(self, version: str, operation: str) -> int:
+        """Return how often its engine ended while it loaded ``version``; 0 once it serves."""
+        exits = self.report.exits if self.report else None
+        if exits is None or self.is_settled:
+            return 0
+        return exits.count if (exits.version, exits.operation) == (version, operation) else 0
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its engine has ended in a load, and its next start has not been seen yet."""
+        failure = self.report.failure if self.report else None
+        return failure is not None and bool(
+            self.exits(failure.version or "", failure.operation or "")
         )
 
     def refused(self, version: str, operation: str) -> bool:

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from rlfleet_contract.models import Stage
+from rlfleet_operator.core import simulate
 from rlfleet_operator.core.actions import Update
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.preview import preview, with_preview
@@ -105,3 +107,15 @@ def test_a_status_shows_it_only_for_a_dry_run_that_has_something_to_show() -> No
     assert shown(wished) == preview(wished)
     assert shown(asking(fleet(), "step-2")) == []
     assert shown(asking(fleet(), "step-1", dryRun=True)) == []
+
+
+def test_a_phase_that_a_newer_release_wrote_is_read_by_what_the_worker_serves() -> None:
+    told = [
+        {"name": "qwen-0", "phase": "Dreaming", "version": "step-1", "ready": True},
+        {"name": "qwen-1", "phase": "Dreaming", "ready": False},
+    ]
+    fleet = fleets.fleet({"replicas": 2}, status={"workers": told})
+
+    found = simulate.as_told(fleet, "hash")
+
+    assert [worker.stage for worker in found] == [Stage.OPEN, Stage.CLOSED]
