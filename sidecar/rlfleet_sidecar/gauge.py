@@ -2,7 +2,9 @@
 
 The same prompt gives the same log probabilities in an idle engine, and slightly other ones
 in a batch with other requests, because sums are then taken in another order. How much that
-is depends on model, dtype and kernels, so each start of an engine is asked. Pure.
+is depends on model, dtype and kernels, and kernels are chosen by the batch's size, so each
+start of an engine is asked, in batches as large as those of the requests that a change
+freezes, as far as its time allows. Pure.
 """
 
 from collections.abc import Sequence
@@ -14,6 +16,9 @@ from rlfleet_sidecar.probe import Answer, spread
 LENGTHS = (8, 16, 32, MAX_LOGPROBS)
 """Of the prompt, in tokens. A GPU answers the longest in milliseconds; a CPU that has no
 instructions for bfloat16 takes seconds, and clients would wait that long."""
+COMPANIES = (3, 15, 63)
+"""Requests that a measured probe shares its batch with. With the last, and a GPU's prompt, a
+batch has 4096 tokens: as many as where frozen requests compute their prefix again."""
 _SAFETY = 4.0
 """The largest difference that was seen, times this, is what is put up with."""
 _FLOOR = 0.02
@@ -41,6 +46,21 @@ def affordable(shortest_s: float, limit_s: float) -> int:
     """
     fitting = (one for one in LENGTHS if shortest_s * one / LENGTHS[0] <= limit_s)
     return max(fitting, default=LENGTHS[0])
+
+
+def companies(answer_s: float, limit_s: float) -> tuple[int, ...]:
+    """Tell which companies are measured, given how long a probe alone took and all may take.
+
+    A batch takes at most as long as its requests one after the other; the first always is.
+    """
+    kept: tuple[int, ...] = COMPANIES[:1]
+    left_s = limit_s
+    for company in COMPANIES[1:]:
+        left_s -= answer_s * (company + 1)
+        if left_s < 0:
+            break
+        kept += (company,)
+    return kept
 
 
 def unmeasured(boot: str) -> Gauge:

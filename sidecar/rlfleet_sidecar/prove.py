@@ -15,7 +15,15 @@ from rlfleet_sidecar.bounds import in_thread
 from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import EngineError, SidecarError
 from rlfleet_sidecar.evidence import Load
-from rlfleet_sidecar.gauge import LENGTHS, Gauge, affordable, gauge, unmeasured
+from rlfleet_sidecar.gauge import (
+    COMPANIES,
+    LENGTHS,
+    Gauge,
+    affordable,
+    companies,
+    gauge,
+    unmeasured,
+)
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.needs import told_by
@@ -25,8 +33,6 @@ from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.store import Store
 from rlfleet_sidecar.trainer_probe import TrainerProbe
 
-_COMPANY = 3
-"""Requests that a measured probe shares its batch with."""
 _TIMES = 2
 _log = logging.getLogger(__name__)
 
@@ -52,8 +58,12 @@ class Prover:
         begun = time.monotonic()
         await self._ask(LENGTHS[0])
         length = affordable(time.monotonic() - begun, self._settings.probe_s)
+        begun = time.monotonic()
         alone = [await self._ask(length) for _ in range(_TIMES)]
-        beside = [await self._ask(length, _COMPANY) for _ in range(_TIMES)]
+        answer_s = (time.monotonic() - begun) / _TIMES
+        # Twice in the smallest company, once in each that the time allows.
+        sizes = (COMPANIES[0], *companies(answer_s, self._settings.gauge_s))
+        beside = [await self._ask(length, company) for company in sizes]
         await self._engine.read_back()
         self._journal.gauged(gauge(boot, alone, beside))
 

@@ -105,6 +105,9 @@ class Settings(BaseModel):
     probe_s: float = Field(default=0.25, gt=0)
     """What one answer to the probe may take, as measured when the engine starts: the prompt
     is as long as that allows. Clients wait for two."""
+    gauge_s: float = Field(default=10.0, ge=0)
+    """How long a started engine may be measured in large batches: how far its answers lie apart
+    there is what a proof beside frozen requests puts up with."""
     poll_s: float = Field(default=1.0, gt=0)
     """How often the engine is looked at."""
     warm_s: float = Field(default=900.0, gt=0)

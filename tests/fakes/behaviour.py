@@ -39,6 +39,8 @@ class Behaviour:
     """Tells nothing of what stands in memory, as with a quantised model."""
     noise: float = 0
     """By how much the log probabilities of two equal prompts lie apart at most."""
+    crowd_noise: float = 0
+    """The same in a batch of many, as on a GPU, where kernels are chosen by its size."""
     dies_in_reload: bool = False
     resume_hangs: bool = False
     nan_logprobs: bool = False

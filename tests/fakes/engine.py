@@ -40,6 +40,7 @@ _NAMED: dict[type[Route], str] = {
     Generate: "generate-tokens-{}",
 }
 """How the engine calls a request, after what its client called it."""
+_CROWD = 12
 _RPC_FAILED = {"error": {"message": "Call to collective_rpc failed"}}
 
 
@@ -219,14 +220,17 @@ class FakeEngine:
             return reply
         # All prompts share a batch; the tokens of the others are nobody's concern.
         (choice,) = reply["choices"]
+        prompts = _prompts(asked.prompt)
+        is_crowd = len(prompts) + len(self._active) > _CROWD
+        noise = self.behaviour.crowd_noise if is_crowd else self.behaviour.noise
         choices = [
-            choice | {"index": index, "prompt_logprobs": self._prompt_logprobs(prompt)}
-            for index, prompt in enumerate(_prompts(asked.prompt))
+            choice | {"index": index, "prompt_logprobs": self._prompt_logprobs(prompt, noise)}
+            for index, prompt in enumerate(prompts)
         ]
         return reply | {"choices": choices}
 
-    def _prompt_logprobs(self, prompt: list[int]) -> list[dict[str, Any] | None]:
-        noise = self.behaviour.noise * (next(self._turn) % 3 - 1) / 2
+    def _prompt_logprobs(self, prompt: list[int], spread: float) -> list[dict[str, Any] | None]:
+        noise = spread * (next(self._turn) % 3 - 1) / 2
         made: list[dict[str, Any] | None] = [None]
         for place in range(1, len(prompt)):
             value = self.weights.logprob(prompt, place) + noise

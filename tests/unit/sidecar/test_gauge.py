@@ -2,7 +2,15 @@
 
 import pytest
 
-from rlfleet_sidecar.gauge import LENGTHS, Gauge, affordable, gauge, unmeasured
+from rlfleet_sidecar.gauge import (
+    COMPANIES,
+    LENGTHS,
+    Gauge,
+    affordable,
+    companies,
+    gauge,
+    unmeasured,
+)
 from rlfleet_sidecar.probe import Answer
 
 
@@ -17,6 +25,23 @@ def said(*logprobs: float) -> Answer:
 def test_the_prompt_is_as_long_as_clients_can_wait_for(shortest_s: float, length: int) -> None:
     assert affordable(shortest_s, 0.25) == length
     assert length in LENGTHS
+
+
+@pytest.mark.parametrize(
+    ("answer_s", "limit_s", "measured"),
+    [
+        (0.01, 10, COMPANIES),
+        (0.1, 10, COMPANIES),
+        (0.2, 10, COMPANIES[:2]),
+        (5.0, 10, COMPANIES[:1]),
+        (0.0, 0, COMPANIES),
+        (0.001, 0, COMPANIES[:1]),
+    ],
+)
+def test_an_engine_is_measured_in_batches_as_large_as_its_time_allows(
+    answer_s: float, limit_s: float, measured: tuple[int, ...]
+) -> None:
+    assert companies(answer_s, limit_s) == measured
 
 
 def test_an_engine_that_always_says_the_same_is_allowed_the_floor() -> None:

@@ -1,0 +1,64 @@
+"""A proof beside many frozen requests holds where batches of their size make answers move."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from rlfleet_contract import api
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Code
+from tests.contract.subject import Subject
+from tests.contract.test_proof import behave, restart
+from tests.fakes.worker import Worker
+
+CROWD = 16
+NOISE = 0.1
+
+
+@pytest.fixture
+def identity(request: pytest.FixtureRequest) -> dict[str, str]:
+    """How long an engine may be measured: as long as the test says."""
+    return {"gauge_s": str(request.param)}
+
+
+async def led(fake: Worker, subject: Subject) -> None:
+    """Freeze a crowd, and leave it in flight for the proof."""
+    await behave(fake, crowd_noise=NOISE)
+    await restart(fake, subject)
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    fake.engine.behaviour = replace(fake.engine.behaviour, token_s=0.05)
+
+
+async def frozen(subject: Subject) -> "list[asyncio.Task[object]]":
+    made = [asyncio.create_task(subject.complete(max_tokens=60)) for _ in range(CROWD)]
+    await subject.until(lambda report: report.in_flight >= CROWD)
+    return [*made]
+
+
+@pytest.mark.parametrize("identity", [10], indirect=True)
+async def test_a_good_version_is_proved_beside_a_crowd(fake: Worker, subject: Subject) -> None:
+    await led(fake, subject)
+    crowd = await frozen(subject)
+
+    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+
+    assert (report.stage, report.proved) == (Stage.OPEN, subject.versions.second)
+    assert report.proof is not None
+    assert report.proof.tolerance >= NOISE
+    for one in crowd:
+        one.cancel()
+
+
+@pytest.mark.parametrize("identity", [0], indirect=True)
+async def test_an_engine_that_was_not_measured_in_a_crowd_would_fail_it(
+    fake: Worker, subject: Subject
+) -> None:
+    await led(fake, subject)
+    crowd = await frozen(subject)
+
+    await subject.refused(Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+
+    for one in crowd:
+        one.cancel()
