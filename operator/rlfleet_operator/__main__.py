@@ -2,12 +2,9 @@
 
 import argparse
 import asyncio
-import logging
 import sys
 
-import kopf
-
-from rlfleet_operator import handlers, settings, show_plan
+from rlfleet_operator import handlers, logs, settings, show_plan
 from rlfleet_operator.adapters import metrics
 
 
@@ -37,11 +34,7 @@ def main() -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    kopf.configure(log_format=kopf.LogFormat.JSON)
-    logging.getLogger().setLevel(chosen.log_level)
-    # One line per transition is ours; kopf and httpx tell of every event and request.
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logs.configure(chosen.log_level)
     health = metrics.Health()
     if chosen.metrics_port:
         metrics.serve(chosen.metrics_port, health)

@@ -10,13 +10,14 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 
 from rlfleet_contract.fence import Place
 from rlfleet_contract.models import Verb, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_contract.target import Target
 from rlfleet_operator.adapters import metrics
-from rlfleet_operator.adapters.worker import WorkerClient, url_of
+from rlfleet_operator.adapters.worker import WorkerClient, demand_of, url_of
 from rlfleet_operator.clock import Wall
 from rlfleet_operator.contact import PATIENCE_S, Contact
 from rlfleet_operator.core.actions import AnyCommand, Prepare
@@ -28,6 +29,7 @@ from rlfleet_operator.wire import DONE, HIGHEST_EPOCH, VERBS, Body, Numbers, Tak
 _log = logging.getLogger(__name__)
 
 _RESTLESS_S = 0.5
+_SILENT_AT_ONCE = 16
 _ASKED_PER_S = 100
 """How many of a fleet's workers that are not at rest are asked in a second: a command's answer
 is news without a question, and a question costs both sides a millisecond."""
@@ -46,13 +48,18 @@ class Contacts:
         taken: Callable[[], Taken | None],
         sign: Callable[[], int | None],
         patience_s: float = PATIENCE_S,
+        about: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Share ``limit`` with other fleets; ``renew`` reads the admin token anew.
 
         ``taken`` tells the fleet and its epoch while it is driven from here, ``sign`` the epoch
-        that keeps the workers' changes alive, None while none shall be.
+        that keeps the workers' changes alive, None while none shall be. ``about`` is on every
+        line of the log.
         """
-        self._patience_s = patience_s
+        self._patience_s, self._about = patience_s, about
+        self._silent = asyncio.Semaphore(_SILENT_AT_ONCE)
+        """For questions to workers that did not answer the last one: they keep those of other
+        fleets from nothing."""
         self._limit, self._poll_s, self._wake = limit, poll_s, wake
         self._token, self._renew, self._taken, self._sign = token, renew, taken, sign
         self._numbers, self._wall = Numbers(), Wall()
@@ -71,7 +78,7 @@ class Contacts:
                 contact.hurried.set()
         for name, contact in list(self._by_name.items()):
             pod = pods.get(name)
-            if pod is None or (pod.uid, pod.address) != (contact.pod.uid, contact.pod.address):
+            if pod is None or (pod.uid, pod.answers_at) != (contact.pod.uid, contact.pod.address):
                 await self._drop(name)
             else:
                 contact.see(pod)
@@ -79,8 +86,8 @@ class Contacts:
                     # Only a defect of ours ends it: let the fleet's loop end with it.
                     contact.asking.result()
         for name, pod in pods.items():
-            if name not in self._by_name and pod.address is not None:
-                client = WorkerClient(url_of(pod.address, port), self._limit)
+            if name not in self._by_name and pod.answers_at is not None:
+                client = WorkerClient(url_of(pod.answers_at, port), self._limit)
                 contact = Contact(client, pod, patience_s=self._patience_s, over=self._place())
                 self._by_name[name] = contact
                 contact.asking = self._spawn(contact, self._keep_asking(contact))
@@ -174,8 +181,14 @@ class Contacts:
         unasked = taken.epoch if taken is not None and self._target is None else None
         try:
             report = await contact.client.state(
-                token, self._sign(), self._target, None if contact.is_fenced else over, unasked
+                token,
+                self._sign(),
+                self._target,
+                None if contact.is_fenced else over,
+                unasked,
+                limit=None if contact.reachable else self._silent,
             )
+            demand_of(contact.pod, report)
         except OperatorError as error:
             # Where a later question was answered meanwhile, this one is no news.
             if over >= contact.told:
@@ -205,7 +218,7 @@ class Contacts:
         known, told = contact.error, contact.silence
         contact.miss(str(error), time.monotonic())
         if contact.reachable or contact.error not in {None, known}:
-            extra = {"worker": contact.pod.name, "error": str(error)}
+            extra = {**self._about, "worker": contact.pod.name, "error": str(error)}
             _log.info("a sidecar does not answer", extra=extra)
         if contact.silence != told:
             self._wake()
@@ -235,7 +248,7 @@ class Contacts:
             return
         contact.outrun_by = epoch
         metrics.STALE_EPOCHS.inc()
-        extra = {"worker": contact.pod.name, "epoch": taken.epoch, "seen": epoch}
+        extra = {**self._about, "worker": contact.pod.name, "epoch": taken.epoch, "seen": epoch}
         _log.error("a worker has heard of a later driver", extra=extra)
         self._wake()
 
@@ -265,7 +278,12 @@ class Contacts:
     async def _send(
         self, contact: Contact, action: AnyCommand, rollout: RolloutSpec, taken: Taken
     ) -> None:
-        extra = {"worker": action.worker, "version": action.version, "operation": action.operation}
+        extra = {
+            **self._about,
+            "worker": action.worker,
+            "version": action.version,
+            "operation": action.operation,
+        }
         body = self._numbers.fenced(body_of(action, rollout), taken, contact.pod.uid)
         try:
             report = await self._answer_of(contact, body)
@@ -288,7 +306,8 @@ class Contacts:
 
     async def _answer_of(self, contact: Contact, body: Body) -> WorkerReport:
         try:
-            return await contact.client.command(await self._token(), body)
+            report = await contact.client.command(await self._token(), body)
+            return demand_of(contact.pod, report)
         except WorkerProblem:
             raise
         except BaseException:

@@ -70,6 +70,7 @@ class Driver:
         """Begin with the object as it was delivered."""
         self.key = key
         self.uid = str(raw["metadata"]["uid"])
+        self._about = {"namespace": key[0], "fleet": key[1]}
         self._raw = raw
         self._services = services
         metrics.begin(*key)
@@ -102,6 +103,7 @@ class Driver:
             self._upkeep.renew,
             lambda: self._taken,
             self._sign,
+            about=self._about,
         )
 
     @property
@@ -143,9 +145,9 @@ class Driver:
                 except TimeoutError:
                     pass
         except Missing:
-            _log.info("the fleet is gone", extra={"namespace": self.key[0], "fleet": self.key[1]})
+            _log.info("the fleet is gone", extra=self._about)
         except NotLeading as error:
-            extra = {"namespace": self.key[0], "fleet": self.key[1], "why": str(error)}
+            extra = {**self._about, "why": str(error)}
             _log.warning("a fleet is not driven from here any more", extra=extra)
             # By a higher epoch another process leads, whatever our clock says.
             self._services.term.end()
@@ -170,7 +172,7 @@ class Driver:
             self._is_outrun = True
             return 0.1
         except (OperatorError, ValidationError) as error:
-            extra = {"namespace": self.key[0], "fleet": self.key[1], "error": str(error)}
+            extra = {**self._about, "error": str(error)}
             _log.warning("a pass over a fleet failed", extra=extra)
             self._failing_since = self._failing_since or time.monotonic()
             if isinstance(error, ValidationError):

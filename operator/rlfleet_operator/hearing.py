@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 
 from rlfleet_contract.models import WorkerReport
-from rlfleet_operator.adapters.worker import WorkerClient, url_of
+from rlfleet_operator.adapters.worker import WorkerClient, demand_of, url_of
 from rlfleet_operator.core.world import Pod
 from rlfleet_operator.errors import OperatorError
 
@@ -17,23 +17,17 @@ _AT_ONCE = 64
 
 
 async def reports(pods: Mapping[str, Pod], token: str, port: int) -> dict[str, WorkerReport | str]:
-    """Return each worker's report, or why there is none; pods without an address are left out."""
+    """Return each worker's report, or why there is none; who cannot be asked is left out."""
     limit = asyncio.Semaphore(_AT_ONCE)
-    found = await asyncio.gather(
-        *(
-            _report(url_of(pod.address, port), limit, token)
-            for pod in pods.values()
-            if pod.address is not None
-        )
-    )
-    names = [name for name, pod in pods.items() if pod.address is not None]
-    return dict(zip(names, found, strict=True))
+    asked = {name: pod for name, pod in pods.items() if pod.answers_at is not None}
+    found = await asyncio.gather(*(_report(pod, limit, token, port) for pod in asked.values()))
+    return dict(zip(asked, found, strict=True))
 
 
-async def _report(url: str, limit: asyncio.Semaphore, token: str) -> WorkerReport | str:
-    client = WorkerClient(url, limit)
+async def _report(pod: Pod, limit: asyncio.Semaphore, token: str, port: int) -> WorkerReport | str:
+    client = WorkerClient(url_of(pod.answers_at or "", port), limit)
     try:
-        return await client.state(token)
+        return demand_of(pod, await client.state(token))
     except OperatorError as error:
         return str(error)
     finally:

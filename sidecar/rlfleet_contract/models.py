@@ -233,6 +233,8 @@ class WorkerReport(Reply):
     """All that a worker says of itself; the answer to every verb and to GET state."""
 
     contract: int = CONTRACT_VERSION
+    pod_uid: str | None = None
+    """The UID of the worker's pod, if its sidecar knows it: an address may be another pod's."""
     session: str
     """Changes with every start of the sidecar."""
     boot: str | None = None

@@ -60,9 +60,15 @@ class Performer:
     """The worker as its callers see it."""
 
     def __init__(
-        self, steps: Steps, store: Store, journal: Journal, leadership: Leadership
+        self,
+        steps: Steps,
+        store: Store,
+        journal: Journal,
+        leadership: Leadership,
+        pod_uid: str = "",
     ) -> None:
         self._steps = steps
+        self._pod_uid = pod_uid or None
         self._store = store
         self._journal = journal
         self._leadership = leadership
@@ -98,6 +104,7 @@ class Performer:
         is_up = state.stage is not Stage.DOWN
         prepared = None if state.prepared is None else self._store.held(state.prepared)
         return WorkerReport(
+            pod_uid=self._pod_uid,
             session=journal.session,
             boot=state.boot if is_up else None,
             stage=state.stage,

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from rlfleet_contract.models import Stage, Verb
+from rlfleet_operator.adapters.worker import demand_of
 from rlfleet_operator.contacts import Contacts
 from rlfleet_operator.core.actions import Prepare, Update
 from rlfleet_operator.core.worker import Phase, complaint_of, phase_of
@@ -22,6 +23,9 @@ from tests.fakes.worker import Worker
 
 NAME = "qwen-0"
 DRIVER = Taken("f-1", 1)
+
+
+ABOUT = {"namespace": "rl", "fleet": "qwen"}
 
 
 def sign() -> int:
@@ -45,7 +49,7 @@ async def contacts(fake: Worker) -> AsyncIterator[Contacts]:
 async def strangers(fake: Worker) -> AsyncIterator[Contacts]:
     """Contacts that have another fleet's token."""
     kept = Contacts(
-        asyncio.Semaphore(4), 0.05, lambda: None, other, other, lambda: DRIVER, sign, 1.0
+        asyncio.Semaphore(4), 0.05, lambda: None, other, other, lambda: DRIVER, sign, 1.0, ABOUT
     )
     host, _, port = fake.admin_url.removeprefix("http://").partition(":")
     await kept.follow({NAME: workers.pod(0, address=host)}, int(port))
@@ -109,7 +113,8 @@ async def test_a_sidecar_that_takes_another_token_is_complained_of_and_logged_on
     assert complaint is not None
     assert complaint.startswith(f"its sidecar at {where} does not answer: Unauthorized: ")
     assert phase_of(known) is Phase.UNREACHABLE
-    assert len([r for r in caplog.records if r.message == "a sidecar does not answer"]) == 1
+    (line,) = (r for r in caplog.records if r.message == "a sidecar does not answer")
+    assert line.__dict__.items() >= ABOUT.items()
 
     fake.give_token(await other())
     heard = await until(strangers, Stage.CLOSED)
@@ -129,3 +134,38 @@ async def test_a_sidecar_that_nobody_could_ask_is_not_complained_of(fake: Worker
     assert kept.have_all_answered()
     assert kept.worker(NAME, 0, workers.pod(0)).silence is None
     await kept.close()
+
+
+@pytest.fixture
+async def mine(fake: Worker) -> AsyncIterator[tuple[Contacts, str, int]]:
+    """Contacts of nothing yet, and where a sidecar listens that knows its pod."""
+    kept = Contacts(asyncio.Semaphore(4), 0.05, lambda: None, token, token, lambda: DRIVER, sign)
+    host, _, port = fake.admin_url.removeprefix("http://").partition(":")
+    yield kept, host, int(port)
+    await kept.close()
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+async def test_a_pod_that_has_ended_is_asked_nothing(
+    mine: tuple[Contacts, str, int], phase: str
+) -> None:
+    """It keeps the address in its status, and that may be another worker's by now."""
+    contacts, host, port = mine
+    await contacts.follow({NAME: workers.pod(0, address=host)}, port)
+    await until(contacts, Stage.CLOSED)
+
+    pod = workers.pod(0, address=host, phase=phase)
+    await contacts.follow({NAME: pod}, port)
+    await asyncio.sleep(0.1)
+
+    known = contacts.worker(NAME, 0, pod)
+    assert (known.report, known.reachable) == (None, False)
+
+
+def test_a_report_of_another_pod_is_no_answer() -> None:
+    pod, known = workers.pod(0), workers.report()
+
+    assert demand_of(pod, known) is known
+    assert demand_of(pod, known.model_copy(update={"pod_uid": pod.uid})).pod_uid == pod.uid
+    with pytest.raises(Unreachable, match="the address of pod p-9 by now"):
+        demand_of(pod, known.model_copy(update={"pod_uid": "p-9"}))

@@ -43,6 +43,10 @@ async def order(
     return await subject.send(path, subject.versions.second, **fields)
 
 
+async def test_a_worker_reports_which_pod_it_is(subject: Subject) -> None:
+    assert (await subject.report()).pod_uid == POD
+
+
 @pytest.mark.parametrize("field", ["fleet", "pod"])
 async def test_a_command_for_another_worker_is_refused(subject: Subject, field: str) -> None:
     await served(subject)

@@ -328,6 +328,33 @@ async def test_nobody_there_is_unreachable() -> None:
     await client.close()
 
 
+async def test_silent_workers_hold_up_the_questions_of_others_for_a_moment_only() -> None:
+    """Signs of life of other fleets must not wait for workers of a node that is lost."""
+    report = b'{"session": "s", "stage": "Down"}'
+    limit = asyncio.Semaphore(2)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        silent = [
+            WorkerClient(f"http://127.0.0.1:{listening.getsockname()[1]}", limit) for _ in range(6)
+        ]
+        asking = [asyncio.create_task(client.state(TOKEN)) for client in silent]
+        await asyncio.sleep(0)
+        other = WorkerClient("http://worker", limit, httpx.ASGITransport(answering(200, report)))
+
+        async with asyncio.timeout(2):
+            assert (await other.state(TOKEN)).stage is Stage.DOWN
+
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        for client in (other, *silent):
+            await client.close()
+    # Each place was given back once.
+    assert not limit.locked()
+    await limit.acquire()
+    await limit.acquire()
+    assert limit.locked()
+
+
 async def test_silence_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

@@ -114,7 +114,7 @@ async def test_a_driver_that_fails_is_told_and_replaced_until_it_gets_on(
 
 
 def _moment(line: dict[str, Any]) -> datetime:
-    return datetime.fromisoformat(line["timestamp"])
+    return datetime.fromisoformat(line["time"])
 
 
 async def _has_died_again(tmp_path: Path) -> bool:

@@ -7,6 +7,8 @@ WorkerProblem, silence becomes Unreachable.
 
 import asyncio
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
 from pydantic import ValidationError
@@ -26,10 +28,13 @@ from rlfleet_contract.models import (
 from rlfleet_contract.problems import Problem
 from rlfleet_contract.target import Target
 from rlfleet_operator.adapters import metrics
+from rlfleet_operator.core.world import Pod
 from rlfleet_operator.errors import Unreachable, WorkerProblem
 
 _CONNECT_S = 3.0
 _STATE_S = 5.0
+_PLACE_S = 0.1
+"""How long a question counts among those under way: most are answered in a tenth of it."""
 _MARGIN_S = 15.0
 """How much longer than the sidecar itself we wait for its answer."""
 _OK_LIMIT = 400
@@ -44,6 +49,30 @@ Body = (
 )
 _TLS = ssl.create_default_context()
 """One for all workers: to load the certificates takes 20 ms and a megabyte each time."""
+
+
+@asynccontextmanager
+async def _place(limit: asyncio.Semaphore) -> AsyncIterator[None]:
+    """Hold a place among the questions under way, for a moment at most.
+
+    The places bound how many begin at once. One that waits for silence costs nothing, and must
+    not keep the signs of life of other workers waiting.
+    """
+    await limit.acquire()
+    is_held = True
+
+    def give_back() -> None:
+        nonlocal is_held
+        if is_held:
+            is_held = False
+            limit.release()
+
+    timer = asyncio.get_running_loop().call_later(_PLACE_S, give_back)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        give_back()
 
 
 def url_of(address: str, port: int) -> str:
@@ -84,12 +113,15 @@ class WorkerClient:
         target: Target | None = None,
         over: Place | None = None,
         unasked: int | None = None,
+        *,
+        limit: asyncio.Semaphore | None = None,
     ) -> WorkerReport:
         """Ask how the worker is; with an epoch it is a sign of life of whoever drives it.
 
         Such a sign tells the version that the fleet is asked for, too. Commands up to the place
         ``over`` that have not arrived are refused from then on: what is told is not overtaken.
-        ``unasked`` is the epoch of a driver whose fleet is asked for no version.
+        ``unasked`` is the epoch of a driver whose fleet is asked for no version. The question
+        shares ``limit``, the client's own if it is None.
         """
         headers = {} if epoch is None else {api.EPOCH_HEADER: str(epoch)}
         if target is not None:
@@ -99,7 +131,7 @@ class WorkerClient:
             headers[api.OVER_HEADER] = str(over)
         if unasked is not None:
             headers[api.UNASKED_HEADER] = str(unasked)
-        async with self._limit:
+        async with _place(limit or self._limit):
             return await self._send("state", "GET", api.STATE_PATH, token, _STATE_S, **headers)
 
     async def prepare(self, token: str, request: PrepareRequest) -> WorkerReport:
@@ -210,3 +242,13 @@ def _report(verb: str, response: httpx.Response) -> WorkerReport:
         text = response.text[:200]
         raise Unreachable(f"{verb}: {response.status_code}, not in our words: {text}") from error
     raise WorkerProblem(problem)
+
+
+def demand_of(pod: Pod, report: WorkerReport) -> WorkerReport:
+    """Return a report that is this pod's; raises Unreachable for another's.
+
+    An address that a pod gave up may be another's by now, and all have one token.
+    """
+    if report.pod_uid not in {None, "", pod.uid}:
+        raise Unreachable(f"{pod.address} is the address of pod {report.pod_uid} by now")
+    return report

@@ -131,6 +131,11 @@ class Pod:
         """Whether its containers run no more, for good."""
         return self.phase in {"Failed", "Succeeded"}
 
+    @property
+    def answers_at(self) -> str | None:
+        """Where its sidecar may answer: what an ended pod still names is another's soon."""
+        return None if self.has_ended else self.address
+
 
 @dataclass(frozen=True, slots=True)
 class Worker:
