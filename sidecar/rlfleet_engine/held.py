@@ -21,6 +21,13 @@ _BODY = "http.request"
 _LEAVING = "http.disconnect"
 
 
+class TooLargeError(Exception):
+    """A body has more bytes than are kept."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the body has more than {limit} bytes")
+
+
 class Held:
     """Stands in for the server's ``receive`` while a request is held and afterwards."""
 
@@ -28,9 +35,14 @@ class Held:
         self._receive = receive
         self._kept: deque[Message] = deque()
         self._pending: asyncio.Future[Message] | None = None
+        self._size = 0
+        """Of what came while the gate was closed."""
 
-    async def until_open(self, gate: Gate) -> bool:
-        """Wait until the gate holds nobody; False if the client left first."""
+    async def until_open(self, gate: Gate, limit: int) -> bool:
+        """Wait until the gate holds nobody; False if the client left first.
+
+        Raises TooLargeError as soon as more than ``limit`` bytes of the body are kept.
+        """
         opened = asyncio.ensure_future(gate.opened())
         try:
             while not opened.done():
@@ -42,23 +54,28 @@ class Held:
                     self._kept.append(pending.result())
                     if self._kept[-1]["type"] == _LEAVING:
                         return False
+                    self._size += len(self._kept[-1].get("body", b""))
+                    if self._size > limit:
+                        raise TooLargeError(limit)
         finally:
             opened.cancel()
         return True
 
     async def body(self, limit: int) -> bytes:
-        """Read the body and keep it; one with more bytes than ``limit`` is not read on.
+        """Read the body and keep it; if the client leaves, what came until then.
 
-        If the client leaves, what came until then.
+        Raises TooLargeError for one with more bytes than ``limit``, which is not read further.
         """
         taken: list[Message] = []
         pieces: list[bytes] = []
         size, more = 0, True
-        while more and size <= limit:
+        while more:
             message = await self.receive()
             taken.append(message)
             pieces.append(message.get("body", b""))
             size += len(pieces[-1])
+            if size > limit:
+                raise TooLargeError(limit)
             more = message["type"] == _BODY and message.get("more_body", False)
         self._kept.extendleft(reversed(taken))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

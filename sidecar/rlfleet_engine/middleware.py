@@ -24,7 +24,7 @@ from rlfleet_engine.commands import obey
 from rlfleet_engine.demand import Demand, DemandError, Verdict, demand_of
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.guard import Route, is_local, route_of
-from rlfleet_engine.held import Application, Held, Receive
+from rlfleet_engine.held import Application, Held, Receive, TooLargeError
 from rlfleet_engine.liveness import Liveness
 from rlfleet_engine.reply import Reply, malformed, telling, turned_away, unmet
 from rlfleet_engine.settings import Settings
@@ -71,6 +71,12 @@ class Extension:
         if scope["type"] == "websocket":
             await refuse_websocket(scope, send)
             return
+        try:
+            await self._answer(scope, receive, send)
+        except TooLargeError as error:
+            await _too_large(send, error)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         route = route_of(raw_path, scope.get("root_path", ""))
         if route is Route.CONTROL:
@@ -92,35 +98,37 @@ class Extension:
         except DemandError as error:
             await malformed(send, error)
             return
-        turn = turn_of(scope, self._turns)
-        has_to_be_read = turn is not None or salt.may_have_salt(scope)
+        has_to_be_read = turn_of(scope, self._turns) is not None or salt.may_have_salt(scope)
         if self._gate.is_open and not has_to_be_read:
             with self._gate.passing():
                 self._note_unsalted(scope)
                 await self._pass(self._app, scope, receive, send, demand)
             return
         held = Held(receive)
-        asked: Asked | None = None if has_to_be_read else Asked(self._app, scope)
+        asked = None if has_to_be_read else Asked(self._app, scope)
         try:
-            while self._gate.is_open or await held.until_open(self._gate):
-                if self._gate.is_refusing:
-                    await turned_away(send)
-                    return
-                with self._gate.passing():
-                    if asked is None:
-                        body = await held.body(self._max_body_bytes)
-                        if len(body) > self._max_body_bytes:
-                            await _too_large(send, self._max_body_bytes)
-                            return
-                        asked = await Asked.instead(self._app, scope, body, turn)
-                    # The gate may have been closed while the body came, or was turned.
-                    if self._gate.is_open:
-                        scope = asked.scope_into(held, self._gate)
-                        self._note_unsalted(scope)
-                        await self._pass(asked.app, scope, held.receive, send, demand)
-                        return
+            await self._hold(scope, held, send, demand, asked)
         finally:
             held.close()
+
+    async def _hold(
+        self, scope: Scope, held: Held, send: Send, demand: Demand | None, asked: Asked | None
+    ) -> None:
+        limit = self._max_body_bytes
+        while self._gate.is_open or await held.until_open(self._gate, limit):
+            if self._gate.is_refusing:
+                await turned_away(send)
+                return
+            with self._gate.passing():
+                if asked is None:
+                    turn = turn_of(scope, self._turns)
+                    asked = await Asked.instead(self._app, scope, await held.body(limit), turn)
+                # The gate may have been closed while the body came, or was turned.
+                if self._gate.is_open:
+                    scope = asked.scope_into(held, self._gate)
+                    self._note_unsalted(scope)
+                    await self._pass(asked.app, scope, held.receive, send, demand)
+                    return
 
     def _note_unsalted(self, scope: Scope) -> None:
         """Remember a request that no salt separates, before vLLM has it."""
@@ -194,6 +202,6 @@ def _is_local(scope: Scope) -> bool:
     return is_local(scope.get("client"), scope.get("server"), scope["headers"])
 
 
-async def _too_large(send: Send, limit: int) -> None:
-    message = f"the body has more than {limit} bytes"
-    await answer(send, 413, compact(error_of(413, "RequestEntityTooLarge", message, "body")))
+async def _too_large(send: Send, error: TooLargeError) -> None:
+    told = error_of(413, "RequestEntityTooLarge", str(error), "body")
+    await answer(send, 413, compact(told))

@@ -26,8 +26,8 @@ class Settings:
     boot: str
     """Changes with every start of the engine (RLFLEET_BOOT only for tests)."""
     max_body_bytes: int
-    """Of a request that may have a salt (RLFLEET_MAX_BODY_BYTES): vLLM, too, has all of it in
-    memory. Nothing is reserved for it."""
+    """Of a request that waits or may have a salt (RLFLEET_MAX_BODY_BYTES): vLLM, too, has all
+    of it in memory. Nothing is reserved for it."""
 
     @classmethod
     def load(cls) -> Self:

@@ -257,6 +257,25 @@ async def test_a_client_that_leaves_while_waiting_is_forgotten(engine: Engine) -
     assert connection.sent == []
 
 
+@pytest.mark.parametrize("kind", ["application/json", "multipart/form-data; boundary=x"])
+async def test_a_body_that_is_too_large_is_refused_while_the_gate_is_closed(
+    engine: Engine, kind: str
+) -> None:
+    piece = {"type": "http.request", "body": b"x" * 40, "more_body": True}
+    connection = Connection(piece, piece, piece, piece)
+    extension = Extension(engine.answer, engine.gate, max_body_bytes=100)
+    scope = scope_of("/v1/completions")
+    scope["headers"] = [(b"content-type", kind.encode())]
+
+    async with asyncio.timeout(5):
+        await extension(scope, connection.receive, connection.send)
+
+    assert connection.sent[0]["status"] == 413
+    assert (await connection.receive()) == piece
+    await asyncio.sleep(0)
+    assert engine.gate.totals() == (0, 0)
+
+
 async def test_a_client_that_leaves_after_waiting_is_told_to_the_engine(engine: Engine) -> None:
     connection = Connection({"type": "http.request", "body": b"x", "more_body": True})
     request = asyncio.create_task(
