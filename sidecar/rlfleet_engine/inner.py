@@ -5,7 +5,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from rlfleet_engine.answers import Scope
-from rlfleet_engine.held import Application
+from rlfleet_engine.held import Application, Message
 
 _FAILED = 500
 
@@ -14,15 +14,15 @@ async def status_of(
     app: Application, scope: Scope, method: str, path: str, query: bytes = b""
 ) -> int:
     """Return the status of the answer; ``scope`` is any request's of the same server."""
-    inner = {
-        **scope,
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": query,
-        "headers": [],
-    }
-    statuses: list[int] = []
+    inner = {**scope, "method": method, "query_string": query, "headers": []}
+    status: int = (await head_of(app, inner, path)).get("status", _FAILED)
+    return status
+
+
+async def head_of(app: Application, scope: Scope, path: str) -> Message:
+    """Return the head of the answer to a request without a body; empty if there is none."""
+    inner = {**scope, "path": path, "raw_path": path.encode()}
+    heads: list[Message] = []
     messages = iter([{"type": "http.request", "body": b"", "more_body": False}])
 
     async def receive() -> MutableMapping[str, Any]:
@@ -34,7 +34,7 @@ async def status_of(
 
     async def send(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            statuses.append(message["status"])
+            heads.append(message)
 
     await app(inner, receive, send)
-    return statuses[0] if statuses else _FAILED
+    return heads[0] if heads else {}

@@ -21,6 +21,7 @@ from rlfleet_engine.alone import Alone
 from rlfleet_engine.answers import Scope, Send, answer, compact, error_of, refuse, refuse_websocket
 from rlfleet_engine.asked import Asked
 from rlfleet_engine.commands import obey
+from rlfleet_engine.cors import with_cors
 from rlfleet_engine.demand import Demand, DemandError, Verdict, demand_of
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.guard import Route, is_local, route_of
@@ -32,6 +33,8 @@ from rlfleet_engine.shapes import TURNS, turn_of
 from rlfleet_engine.turn import Turn
 
 _PROBE = api.PROBE_HEADER.encode()
+_PREFLIGHT = "OPTIONS"
+"""A browser's question before its request: vLLM answers it from its settings."""
 _MAX_COMMAND_BYTES = 4096
 _ANSWER_S = 0.05
 """How long an answer gets to leave before the process ends."""
@@ -71,6 +74,7 @@ class Extension:
         if scope["type"] == "websocket":
             await refuse_websocket(scope, send)
             return
+        send = with_cors(self._app, scope, send)
         try:
             await self._answer(scope, receive, send)
         except TooLargeError as error:
@@ -83,7 +87,7 @@ class Extension:
             await self._control(scope, receive, send)
         elif route is Route.LIVENESS:
             await self._liveness.tell(scope, telling(send, self._gate))
-        elif route is Route.ALWAYS:
+        elif route is Route.ALWAYS or scope["method"] == _PREFLIGHT:
             await self._app(scope, receive, telling(send, self._gate))
         elif responses.is_stored(scope["path"]):
             await responses.unreadable(send)
