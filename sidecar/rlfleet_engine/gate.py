@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rlfleet_engine.deadline import Deadline
+from rlfleet_engine.settings import started
 
 _MAGIC: Final = b"rlfgate4"
 _BOOT_BYTES: Final = 64
@@ -39,10 +40,13 @@ _DEADLINE_AT: Final = 96
 _VERSIONS_AT: Final = 128
 _VERSION_BYTES: Final = 128
 _SLOTS_AT: Final = _VERSIONS_AT + 2 * _VERSION_BYTES
-_SLOT: Final = struct.Struct("<III")
-"""Process id, waiting, in flight."""
+_SLOT: Final = struct.Struct("<IIIQ")
+"""Process id, waiting, in flight, when the process started: an id is used again."""
+_COUNTS: Final = struct.Struct("<II")
+_COUNTS_IN_SLOT: Final = 4
 _SLOTS: Final = 128
 _SIZE: Final = _SLOTS_AT + _SLOTS * _SLOT.size
+_OFFSETS: Final = range(_SLOTS_AT, _SIZE, _SLOT.size)
 _POLL_S: Final = 0.005
 
 
@@ -210,16 +214,14 @@ class Gate:
         self._map[_DRAINING] = 1
 
     def totals(self) -> tuple[int, int]:
-        """Count the requests waiting and in flight, over all processes."""
-        slots = [
-            _SLOT.unpack_from(self._map, _SLOTS_AT + index * _SLOT.size) for index in range(_SLOTS)
-        ]
-        return sum(slot[1] for slot in slots), sum(slot[2] for slot in slots)
+        """Count the requests waiting and in flight, over all processes that live."""
+        slots = [_SLOT.unpack_from(self._map, offset) for offset in _OFFSETS]
+        counted = [slot for slot in slots if (slot[1] or slot[2]) and _lives(slot[0], slot[3])]
+        return sum(slot[1] for slot in counted), sum(slot[2] for slot in counted)
 
     def processes(self) -> int:
         """Count the API server processes of this start of the engine."""
-        slots = range(_SLOTS_AT, _SIZE, _SLOT.size)
-        return sum(_SLOT.unpack_from(self._map, offset)[0] != 0 for offset in slots)
+        return sum(_SLOT.unpack_from(self._map, offset)[0] != 0 for offset in _OFFSETS)
 
     def passing(self) -> AbstractContextManager[None]:
         """Count a request as in flight until it is completely answered."""
@@ -242,7 +244,8 @@ class Gate:
             self._publish()
 
     def _publish(self) -> None:
-        _SLOT.pack_into(self._map, self._slot, os.getpid(), self.waiting, self.in_flight)
+        at = self._slot + _COUNTS_IN_SLOT
+        _COUNTS.pack_into(self._map, at, self.waiting, self.in_flight)
 
 
 class _Passage(AbstractContextManager[None]):
@@ -286,6 +289,11 @@ def _version_at(change: int) -> int:
     return _VERSIONS_AT + change % 2 * _VERSION_BYTES
 
 
+def _lives(pid: int, since: int) -> bool:
+    """Tell whether a slot's process lives; what one that died has left counts for nothing."""
+    return started(pid) == since != 0
+
+
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -306,8 +314,9 @@ def _attach(path: Path, boot: str) -> tuple[mmap.mmap, int]:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, identity.ljust(_SIZE, b"\0"), 0)
         shared = mmap.mmap(descriptor, _SIZE)
-        for offset in range(_SLOTS_AT, _SIZE, _SLOT.size):
-            if _SLOT.unpack_from(shared, offset)[0] in (0, os.getpid()):
-                _SLOT.pack_into(shared, offset, os.getpid(), 0, 0)
+        own = os.getpid()
+        for offset in _OFFSETS:
+            if _SLOT.unpack_from(shared, offset)[0] in (0, own):
+                _SLOT.pack_into(shared, offset, own, 0, 0, started(own))
                 return shared, offset
     raise RuntimeError(f"{path} has no slot left: more than {_SLOTS} API server processes")

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Self
 
 _MAX_BODY_BYTES = 512 * 1024 * 1024
+_STATE_AFTER_NAME = 0
+_ENDED = frozenset("ZXx")
 _START_TIME_AFTER_NAME = 19
 """Field 22 of /proc/PID/stat, counted behind the command's closing bracket."""
 
@@ -49,8 +51,21 @@ def _natural(name: str, default: int) -> int:
     return int(told)
 
 
+def started(pid: int) -> int:
+    """Return when a process started, in the kernel's ticks; 0 if there is none or it ended."""
+    try:
+        fields = _fields(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return 0 if fields[_STATE_AFTER_NAME] in _ENDED else int(fields[_START_TIME_AFTER_NAME])
+
+
+def _fields(pid: int) -> list[str]:
+    """Return those of /proc/PID/stat behind the name, which may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
 def _boot() -> str:
     kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    fields = Path("/proc/1/stat").read_text().rpartition(")")[2].split()
-    identity = f"{kernel} {fields[_START_TIME_AFTER_NAME]}"
+    identity = f"{kernel} {_fields(1)[_START_TIME_AFTER_NAME]}"
     return sha256(identity.encode()).hexdigest()[:16]

@@ -115,6 +115,33 @@ async def test_other_processes_see_the_flag_and_add_to_the_counts(file: Path) ->
     assert gate.totals() == (0, 0)
 
 
+@pytest.mark.parametrize("signal", ["SIGKILL", "SIGTERM"])
+async def test_what_a_process_that_died_was_answering_is_counted_no_longer(
+    file: Path, signal: str
+) -> None:
+    gate = Gate(file, "boot-1")
+    script = (
+        "import pathlib, os, signal; from rlfleet_engine.gate import Gate\n"
+        f"gate = Gate(pathlib.Path({str(file)!r}), 'boot-1')\n"
+        "gate.count(3); print(gate.totals(), flush=True)\n"
+        f"os.kill(os.getpid(), signal.{signal})\n"
+    )
+    other = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        script,
+        stdout=asyncio.subprocess.PIPE,
+        env={"PYTHONPATH": "sidecar"},
+    )
+    assert other.stdout is not None
+    assert await other.stdout.readline() == b"(0, 3)\n"
+    await other.wait()
+
+    assert gate.totals() == (0, 0)
+    with gate.passing():
+        assert gate.totals() == (0, 1)
+
+
 async def test_all_who_wait_pass_when_it_opens(file: Path) -> None:
     gate = Gate(file, "boot-1")
     waiting = [asyncio.create_task(gate.opened()) for _request in range(50)]
@@ -145,7 +172,7 @@ async def test_one_who_leaves_does_not_take_the_others_wake_up_along(file: Path)
 def test_more_processes_than_slots_is_an_error_not_a_wrong_count(file: Path) -> None:
     gate = Gate(file, "boot-1")
     data = bytearray(file.read_bytes())
-    for offset in range(384, len(data), 12):
+    for offset in range(384, len(data), 20):
         data[offset : offset + 4] = (1).to_bytes(4, "little")
     file.write_bytes(data)
 
