@@ -1,12 +1,15 @@
-"""How long lists of tensors' names travel: a mixture of experts has a hundred thousand.
+"""Tensors' names: how long lists of them travel, and which names are one for the engine.
 
-Names repeat one another, so they are compressed, thirtyfold. It must stay true that what
-unpacks is bounded, whoever packed it.
+A mixture of experts has a hundred thousand names. They repeat one another, so they are
+compressed, thirtyfold. It must stay true that what unpacks is bounded, whatever packed it.
 """
 
+import re
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
+
+from rlfleet_contract.base import Reply
 
 MAX_BYTES = 64 * 1024 * 1024
 """Of all names together; the largest models have 10 MiB."""
@@ -27,3 +30,24 @@ def unpacked(text: str) -> frozenset[str]:
     if not inflate.eof:
         raise ValueError("packed names are cut, or too long")
     return frozenset(filter(None, data.decode().split("\n")))
+
+
+class Renames(Reply):
+    """How a model renames the tensors that it is given, in this order; None is not among them."""
+
+    regex: tuple[tuple[str, str], ...] = ()
+    substr: tuple[tuple[str, str], ...] = ()
+    prefix: tuple[tuple[str, str], ...] = ()
+    suffix: tuple[tuple[str, str], ...] = ()
+
+    def of(self, name: str) -> str:
+        """Tell the name by which the model knows a tensor."""
+        for pattern, new in self.regex:
+            name = re.sub(pattern, new, name)
+        for old, new in self.substr:
+            name = name.replace(old, new, 1)
+        for old, new in self.prefix:
+            name = new + name.removeprefix(old) if name.startswith(old) else name
+        for old, new in self.suffix:
+            name = name.removesuffix(old) + new if name.endswith(old) else name
+        return name

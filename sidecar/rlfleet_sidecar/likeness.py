@@ -13,6 +13,7 @@ one, and the state_dict of a trainer both. vLLM keeps one storage for the two.
 
 from collections.abc import Iterable, Mapping
 
+from rlfleet_contract.names import Renames
 from rlfleet_contract.tensors import Tensor
 from rlfleet_sidecar import configs
 from rlfleet_sidecar.needs import HEAD, Needs
@@ -26,6 +27,8 @@ def differences(
     model: Mapping[str, Tensor], found: Mapping[str, Tensor], needs: Needs
 ) -> str | None:
     """Tell the first differences of a checkpoint from the boot model; None if there are none."""
+    if needs.renames is not None:
+        found = _under_base_names(model, found, needs.renames)
     known = _with_heads(model, found) if needs.tied else model
     missing = model.keys() - found.keys() - set(needs.optional)
     unknown = found.keys() - known.keys()
@@ -51,6 +54,22 @@ def vocabulary(tensors: Mapping[str, Tensor]) -> int | None:
 def config_differences(model: Mapping[str, object], found: Mapping[str, object]) -> str | None:
     """Tell why a checkpoint's own config.json does not go with the boot model, from both files."""
     return configs.code_objection(model, found) or configs.differences(model, found)
+
+
+def _under_base_names(
+    model: Mapping[str, Tensor], found: Mapping[str, Tensor], renames: Renames
+) -> Mapping[str, Tensor]:
+    """Name tensors as the base model does where the engine knows both names as one."""
+    if found.keys() <= model.keys():
+        return found
+    ours = {renames.of(name): name for name in model}
+    renamed = {
+        name if name in model else ours.get(renames.of(name), name): tensor
+        for name, tensor in found.items()
+    }
+    # Two for one parameter, on either side: nobody knows which of them would stand.
+    is_exact = len(ours) == len(model) and len(renamed) == len(found)
+    return renamed if is_exact else found
 
 
 def _with_heads(model: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

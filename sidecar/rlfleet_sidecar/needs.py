@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlfleet_contract.models import Consumed
-from rlfleet_contract.names import unpacked
+from rlfleet_contract.names import Renames, unpacked
 from rlfleet_contract.tensors import Tensor
 
 HEAD = re.compile(r"(^|\.)lm_head\.weight$")
@@ -31,6 +31,8 @@ class Needs:
     """Of the engine that said so; None where it is assumed."""
     optional: tuple[str, ...]
     tied: bool
+    renames: Renames | None = None
+    """By which a version's names may differ from the base model's."""
 
 
 def told_by(boot: str, names: Collection[str], ranks: Sequence[Consumed | None]) -> Needs | None:
@@ -44,7 +46,13 @@ def told_by(boot: str, names: Collection[str], ranks: Sequence[Consumed | None])
         return None
     tied = any(one.tied for one in told)
     optional = set(names) - read | _heads(names, tied=tied)
-    return Needs(boot, tuple(sorted(optional)), tied)
+    return Needs(boot, tuple(sorted(optional)), tied, _common(told))
+
+
+def _common(told: Sequence[Consumed]) -> Renames | None:
+    """Tell the rules that all ranks name."""
+    first = told[0].renames
+    return first if all(one.renames == first for one in told) else None
 
 
 def assumed(tensors: Mapping[str, Tensor], config: Mapping[str, object]) -> Needs:

@@ -21,6 +21,7 @@ from vllm.model_executor.model_loader import base_loader
 from rlfleet_contract.models import Consumed
 from rlfleet_contract.names import packed
 from rlfleet_engine.ledger import Ledger
+from rlfleet_engine.vllm.renamed import renames_of
 
 _HEAD = "lm_head"
 _LOAD = "load_weights"
@@ -115,7 +116,10 @@ def watch_loading() -> None:
 def at_boot(model: Any, ranks: int) -> Consumed | None:
     """Tell what the load at boot has read, and whether the head is the embeddings."""
     read = _WATCHING.told()
-    return None if read is None else Consumed(names=packed(read), tied=_is_tied(model), ranks=ranks)
+    if read is None:
+        return None
+    renames = renames_of(model, read)
+    return Consumed(names=packed(read), tied=_is_tied(model), ranks=ranks, renames=renames)
 
 
 def without_lost_heads(model: Any, tensors: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

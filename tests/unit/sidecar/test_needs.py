@@ -3,7 +3,7 @@
 import pytest
 
 from rlfleet_contract.models import Consumed
-from rlfleet_contract.names import packed, unpacked
+from rlfleet_contract.names import Renames, packed, unpacked
 from rlfleet_contract.tensors import Tensor
 from rlfleet_sidecar.likeness import differences, vocabulary
 from rlfleet_sidecar.needs import Needs, assumed, told_by
@@ -134,3 +134,71 @@ def test_names_survive_being_packed() -> None:
     assert unpacked(packed(names)) == names
     assert len(packed(names)) < 40_000
     assert unpacked(packed([])) == frozenset()
+
+
+QWEN_VL = Renames(
+    prefix=(
+        ("model.language_model.", "language_model.model."),
+        ("model.visual.", "visual."),
+        ("lm_head.", "language_model.lm_head."),
+        ("model.", "language_model.model."),
+    )
+)
+"""As vLLM's Qwen2.5-VL renames: the Hub has one form, newer transformers another."""
+
+
+def renamed(*base: str, renames: Renames | None = QWEN_VL) -> Needs:
+    said = Consumed(names=packed(base), renames=renames)
+    return needs(told_by("boot", base, [said]))
+
+
+HUB = ("model.layers.0.q.weight", "visual.patch.weight", "lm_head.weight")
+NEWER = ("model.language_model.layers.0.q.weight", "model.visual.patch.weight", "lm_head.weight")
+
+
+@pytest.mark.parametrize(("base", "version"), [(HUB, NEWER), (NEWER, HUB)])
+def test_names_that_the_engine_maps_to_one_are_one(
+    base: tuple[str, ...], version: tuple[str, ...]
+) -> None:
+    model = tensors(*base)
+
+    assert differences(model, tensors(*version), renamed(*base)) is None
+    assert differences(model, tensors(*version[1:]), renamed(*base)) == (
+        f"1 tensors are missing ({base[0]})"
+    )
+    assert "2 tensors are missing" in (
+        differences(model, tensors(*version), renamed(*base, renames=None)) or ""
+    )
+
+
+def test_a_renamed_tensor_has_the_shape_of_the_base_s() -> None:
+    found = tensors(*NEWER) | {NEWER[0]: Tensor(NEWER[0], "BF16", (2, 2), 0, 8)}
+
+    assert "has shape [2, 2], not [8, 4]" in (
+        differences(tensors(*HUB), found, renamed(*HUB)) or ""
+    )
+
+
+def test_two_tensors_for_one_parameter_are_refused() -> None:
+    told = differences(tensors(*HUB), tensors(*HUB, *NEWER), renamed(*HUB))
+
+    assert told is not None
+    assert "2 tensors are unknown" in told
+
+
+def test_ranks_that_rename_in_two_ways_say_nothing_of_it() -> None:
+    said = [Consumed(names=packed("a"), ranks=2, renames=one) for one in (QWEN_VL, None)]
+
+    assert needs(told_by("boot", "a", said)).renames is None
+
+
+def test_rules_are_applied_in_vllm_s_order() -> None:
+    renames = Renames(
+        regex=((r"^enc\.(\d+)", r"blocks.\1"),),
+        substr=((".w.", ".weight."),),
+        prefix=(("blocks.", "model."),),
+        suffix=((".g", ".gamma"),),
+    )
+
+    assert renames.of("enc.3.w.w.g") == "model.3.weight.w.gamma"
+    assert renames.of("other.w") == "other.w"

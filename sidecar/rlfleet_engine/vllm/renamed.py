@@ -1,0 +1,37 @@
+"""How a model renames the tensors of a checkpoint, as rules that need no vLLM.
+
+A multimodal model's parts have other names on the Hub, in transformers and in vLLM, and
+vLLM's mapper brings all of them to its own. It must stay true that the rules do exactly what
+the mapper does with the names that the boot read, and lead to parts of the model.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from rlfleet_contract.names import Renames
+
+_KINDS = ("regex", "substr", "prefix", "suffix")
+
+
+def renames_of(model: Any, read: Iterable[str]) -> Renames | None:
+    """Tell a model's rules; None if it has none, or such as cannot be told."""
+    mapper: Any = getattr(model, "hf_to_vllm_mapper", None)
+    if not hasattr(mapper, "get_rename_mapper") or getattr(mapper, "orig_to_new_renaming", None):
+        return None
+    naming = mapper.get_rename_mapper()
+    try:
+        renames = Renames(**{kind: _rules(naming, kind) for kind in _KINDS})
+        is_exact = all(renames.of(name) == naming.map_name(name) for name in read)
+    except re.error:
+        return None
+    parts = {name for name, _ in model.named_children()}
+    taken = [name for name in read if mapper.map_name(name) is not None]
+    leads = all(renames.of(name).partition(".")[0] in parts for name in taken)
+    return renames if is_exact and leads else None
+
+
+def _rules(naming: Any, kind: str) -> tuple[tuple[str, str], ...]:
+    """Read the rules of one kind; a pattern that was compiled has its text."""
+    rules = getattr(naming, f"orig_to_new_{kind}").items()
+    return tuple((getattr(old, "pattern", old), new) for old, new in rules)
