@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from dev import engine_examples, fleet_examples
 from dev.http_example import Example
 from dev.http_examples import EXAMPLES
-from rlfleet_operator.core.trainer_routes import OFFERS
+from rlfleet_operator.core.trainer_routes import CLASSIC, OFFERS
 from rlfleet_sidecar import routes
 from rlfleet_sidecar.adapters import routes as adapter_routes
 from rlfleet_sidecar.app import OPEN
@@ -46,6 +46,12 @@ _FLEET = """\
 Port 8082 of the operator: `FLEET=http://rlfleet.rlfleet-system:8082/fleets/NAMESPACE/qwen`.
 It needs the same token. A body is JSON, and a field that is not known is refused.
 What the fields are, and what a refusal means: [fleet-address.md](../how-to/fleet-address.md).
+"""
+_CLASSIC = """\
+## prime-rl's own routes
+
+What its client calls, below `$FLEET` itself, each for the whole fleet.
+Bodies and answers are prime-rl's, with the fields of the route of `/v1/rl` beside them.
 """
 _ENGINE = """\
 # An engine
@@ -128,6 +134,11 @@ def _fleet() -> Iterator[str]:
             f"{offer.method} /v1/rl/{name}", offer.meaning, [_fields(title, fields)]
         )
     shown.demand_all()
+    yield _CLASSIC
+    yield "| route | does |\n|---|---|"
+    for name, offer in CLASSIC.items():
+        yield f"| `{offer.method} /{name}` | {offer.meaning} |"
+    yield ""
 
 
 def _engine() -> Iterator[str]:

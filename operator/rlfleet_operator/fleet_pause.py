@@ -23,6 +23,7 @@ _MARGIN_S = 10.0
 """How much longer than a worker's own step takes at most its end is waited for."""
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.1, 1.0
 Answer = tuple[int, Told]
+IsDone = Callable[[Heard], bool]
 
 
 class FleetPauses:
@@ -33,16 +34,18 @@ class FleetPauses:
         self._view = view
         self._begun = Begun()
 
-    async def pause(self, key: FleetKey, token: str, asked: Asked) -> Answer:
+    async def pause(
+        self, key: FleetKey, token: str, asked: Asked, is_done: IsDone | None = None
+    ) -> Answer:
         """Have every worker paused; if some do not pause, those that did are resumed.
 
         A fleet that was held before stays so: its trainer may be in the midst of a change.
         Once begun it is brought to its end, though the client may have gone: nobody else would
         resume those that paused.
         """
-        return await self._begun.through(self._pause(key, token, asked))
+        return await self._begun.through(self._pause(key, token, asked, is_done or _is_paused))
 
-    async def _pause(self, key: FleetKey, token: str, asked: Asked) -> Answer:
+    async def _pause(self, key: FleetKey, token: str, asked: Asked, is_done: IsDone) -> Answer:
         fresh = f"fleet-pause-{uuid4().hex[:12]}"
         fleet = await self._paused(key, asked, fresh)
         known = fleet.pause_at(time.time())
@@ -54,13 +57,15 @@ class FleetPauses:
             failed = any(rules.is_given_up(worker, operation) for worker in workers)
             return failed or now is None or now.operation != operation
 
-        fleet, workers, is_done = await self._seen(key, token, limit_s, _is_paused, is_over)
-        if is_done or operation != fresh:
-            return _told(fleet, workers, _is_paused, "are paused")
+        fleet, workers, all_did = await self._seen(key, token, limit_s, is_done, is_over)
+        if all_did or operation != fresh:
+            return _told(fleet, workers, is_done, "are paused")
         fleet = await self._withdrawn(key, operation)
-        return _told(fleet, workers, _is_paused, "paused", "those that did are resumed")
+        return _told(fleet, workers, is_done, "paused", "those that did are resumed")
 
-    async def resume(self, key: FleetKey, token: str, asked: Asked) -> Answer:
+    async def resume(
+        self, key: FleetKey, token: str, asked: Asked, is_done: IsDone = Heard.serves
+    ) -> Answer:
         """Have every worker serve what it proved; refused after an update that did not end well."""
         _, workers = await self._view.heard(key, token)
 
@@ -74,8 +79,8 @@ class FleetPauses:
 
         fleet = await self._begun.through(self._view.record(key, ended))
         limit_s = asked.timeout_s or fleet.spec.rollout.timeouts.resume_seconds + _MARGIN_S
-        fleet, workers, _ = await self._seen(key, token, limit_s, Heard.serves)
-        return _told(fleet, workers, Heard.serves, "serve")
+        fleet, workers, _ = await self._seen(key, token, limit_s, is_done)
+        return _told(fleet, workers, is_done, "serve")
 
     async def flush(self, key: FleetKey, token: str, asked: Asked) -> Answer:
         """Have every worker of a paused fleet empty its caches."""

@@ -8,36 +8,36 @@ client that goes away, or a process that ends, changes nothing.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from aiohttp import web
 from pydantic import BaseModel
 
 from rlfleet_contract.phrases import error_of, phrase_of
+from rlfleet_contract.problems import Meaning
 from rlfleet_operator import execute
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.kube import Json
 from rlfleet_operator.adapters.pods import FleetKey
-from rlfleet_operator.begun import Begun
 from rlfleet_operator.core import answers
-from rlfleet_operator.core.answers import Course, Heard
-from rlfleet_operator.core.trainer_pause import Asked, asked_from, record_of_pause, refused
-from rlfleet_operator.core.trainer_routes import OFFERS
+from rlfleet_operator.core.classic import status_of
+from rlfleet_operator.core.trainer_pause import Asked, asked_from
+from rlfleet_operator.core.trainer_routes import CLASSIC, OFFERS, label_of
 from rlfleet_operator.core.trainers import (
     MEANINGS,
     Fault,
     Refusal,
     Refused,
     UpdateWeights,
-    demand_free,
-    record_of,
     update_from,
-    version_asked,
 )
-from rlfleet_operator.core.world import Fleet, fleet_from
+from rlfleet_operator.core.world import fleet_from
 from rlfleet_operator.errors import Missing, OperatorError
 from rlfleet_operator.fleet_access import Access
+from rlfleet_operator.fleet_classic import ClassicRoutes
 from rlfleet_operator.fleet_pause import Answer, FleetPauses
+from rlfleet_operator.fleet_update import FleetUpdates, about
 from rlfleet_operator.fleet_view import FleetView
 from rlfleet_operator.fleets import Fleets
 from rlfleet_operator.settings import Settings
@@ -45,8 +45,6 @@ from rlfleet_operator.settings import Settings
 _log = logging.getLogger(__name__)
 
 _BODY_LIMIT = 64 * 1024
-_LOOK_S = 1.0
-"""How often workers are asked that have to catch up after their rollout has completed."""
 _ERROR = 400
 _SHUTDOWN_S = 0.5
 """How long a request that is under way may hold up the end of this process."""
@@ -64,8 +62,8 @@ class FleetRoutes:
         self._fleets, self._settings = fleets, settings
         self._access = Access(self._token)
         self._view = FleetView(fleets, settings.admin_port)
-        self._pauses = FleetPauses(self._view)
-        self._begun = Begun()
+        self._pauses, self._updates = FleetPauses(self._view), FleetUpdates(self._view)
+        self._classics = ClassicRoutes(self._view, self._pauses, self._updates)
         self._runner: web.AppRunner | None = None
 
     async def open(self) -> None:
@@ -101,6 +99,9 @@ class FleetRoutes:
         for name, offer in OFFERS.items():
             path = f"{base}/v1/rl/{name}"
             app.router.add_route(offer.method, path, handlers[name], name=name)
+        for name, offer in CLASSIC.items():
+            handler = self._classic(name)
+            app.router.add_route(offer.method, f"{base}/{name}", handler, name=label_of(name))
         app.router.add_route("*", base + "/{rest:.*}", _nowhere, name="none")
         return app
 
@@ -115,7 +116,7 @@ class FleetRoutes:
             request[_TOKEN] = await self._access.demand(known, authorization)
             response = await handler(request)
         except Exception as error:  # noqa: BLE001 - the boundary: each becomes an answer
-            response = _refused(error)
+            response = _refused(error, request.path)
         name = request.match_info.route.name or "none"
         metrics.TRAINER_REQUESTS.labels(route=name, code=str(response.status)).inc()
         return response
@@ -142,7 +143,7 @@ class FleetRoutes:
         asked = asked_from(await request.read(), request.query)
         status, reply = await act(_key(request), request[_TOKEN], asked)
         what = {"route": request.match_info.route.name, "code": status}
-        _log.info("answered a trainer", extra={**_about(_key(request)), **what})
+        _log.info("answered a trainer", extra={**about(_key(request)), **what})
         return _json(status, reply)
 
     async def _update(self, request: web.Request) -> web.Response:
@@ -150,83 +151,26 @@ class FleetRoutes:
         if asked.is_nothing:
             fleet, workers = await self._view.heard(_key(request), request[_TOKEN])
             return _json(*answers.nothing_loaded(fleet, workers))
-        # Once begun it is brought to its end: a record is there or is not, whoever listens.
-        version = await self._begun.through(self._record(_key(request), asked))
-        fleet = self._view.fleet(_key(request))
-        limit_s = asked.timeout_s or fleet.spec.rollout.progress_deadline_seconds
-        fleet, workers = await self._ended(request, version, time.monotonic() + limit_s)
-        status, reply = answers.updated(fleet, workers, version)
-        _log.info(
-            "answered a trainer's update",
-            extra={**_about(_key(request)), "version": version, "code": status},
-        )
-        return _json(status, reply)
+        return _json(*await self._updates.update(_key(request), request[_TOKEN], asked))
 
     async def _asked(self, request: web.Request) -> UpdateWeights:
-        try:
-            return update_from(await request.read())
-        except Refusal as refusal:
-            await self._blame(_key(request), refusal)
-            raise
+        body = await request.read()
+        return await self._updates.asked(_key(request), lambda: update_from(body))
+
+    def _classic(self, name: str) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            said = await self._classics.answer(name, _key(request), request[_TOKEN], request)
+            return _answer(*said, request.path)
+
+        return handle
 
     async def _token(self, raw: Json) -> str:
         return await execute.known_token(self._fleets.kube, fleet_from(raw))
-
-    # --- an update ------------------------------------------------------------------------------
-
-    async def _record(self, key: FleetKey, asked: UpdateWeights) -> str:
-        """Put on record that a trainer asks for a version, unless it does already."""
-
-        def heed(fleet: Fleet, raw: Json) -> Json | None:
-            version, now = version_asked(asked, fleet), time.time()
-            demand_free(fleet, raw, version)
-            pause = fleet.pause_at(now)
-            if fleet.target == version and (pause is None or pause.is_about(version)):
-                return None
-            _log.info("a trainer asks for a version", extra={**_about(key), "version": version})
-            return record_of(raw, version, now, pause)
-
-        try:
-            fleet = await self._view.record(key, heed)
-        except Refusal as refusal:
-            await self._blame(key, refusal)
-            raise
-        return version_asked(asked, fleet)
-
-    async def _blame(self, key: FleetKey, refusal: Refusal) -> None:
-        """Write down why an update was refused: a resume that its trainer sends finds it."""
-
-        def heed(fleet: Fleet, raw: Json) -> Json | None:
-            pause = fleet.pause_at(time.time())
-            return None if pause is None else record_of_pause(raw, refused(pause, refusal.message))
-
-        await self._view.record(key, heed)
-
-    async def _ended(
-        self, request: web.Request, version: str, deadline: float
-    ) -> tuple[Fleet, list[Heard]]:
-        """Wait until the version was proved by all, or will not be, or the time is over."""
-        key = _key(request)
-        while True:
-            at = answers.course(self._view.fleet(key), version)
-            left_s = deadline - time.monotonic()
-            if at is not Course.UNDER_WAY or left_s <= 0:
-                fleet, workers = await self._view.heard(_key(request), request[_TOKEN])
-                # Those that were replaced since the end of the rollout are waited for.
-                is_open = at is Course.COMPLETED and not answers.is_proved(workers, version)
-                if not is_open or left_s <= 0:
-                    return fleet, workers
-                left_s = min(left_s, _LOOK_S)
-            await self._view.news(key, left_s)
 
 
 def _key(request: web.Request) -> FleetKey:
     found = request.match_info
     return found.get("namespace", ""), found.get("name", "")
-
-
-def _about(key: FleetKey) -> dict[str, str]:
-    return {"namespace": key[0], "fleet": key[1]}
 
 
 async def _nowhere(request: web.Request) -> web.StreamResponse:
@@ -238,23 +182,35 @@ async def _nowhere(request: web.Request) -> web.StreamResponse:
 
 def _json(status: int, reply: BaseModel, *, exclude_none: bool = False) -> web.Response:
     """Answer with a model; of an error also as clients read it that know no model of ours."""
-    fields = reply.model_dump(mode="json", exclude_none=exclude_none)
+    return _answer(status, reply.model_dump(mode="json", exclude_none=exclude_none))
+
+
+def _answer(status: int, fields: Mapping[str, Any], path: str = "") -> web.Response:
     if status < _ERROR:
         return web.json_response(fields, status=status)
     code, message = fields["code"], fields["message"]
-    error = {"error": error_of(code, message, status)}
-    return web.json_response(fields | error, status=status, reason=phrase_of(code, message))
+    # prime-rl reads the list of models before it looks at the status.
+    listed: dict[str, Any] = {"data": []} if path.endswith("/v1/models") else {}
+    body = {**fields, "error": error_of(code, message, status), **listed}
+    return web.json_response(body, status=status, reason=phrase_of(code, message))
 
 
-def _refused(error: Exception) -> web.Response:
+def _refused(error: Exception, path: str) -> web.Response:
     """Return the answer that an error is."""
     refusal = error if isinstance(error, Refusal) else _refusal(error)
     meaning = MEANINGS[refusal.fault]
     said = Refused(code=refusal.fault, message=refusal.message, retryable=meaning.retryable)
-    response = _json(meaning.status, said)
+    response = _answer(_status_of(meaning, refusal.fault, path), said.model_dump(mode="json"), path)
     if refusal.fault is Fault.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response
+
+
+def _status_of(meaning: Meaning, fault: Fault, path: str) -> int:
+    """Return the status of a refusal, which prime-rl's routes have of their own."""
+    if "/v1/rl/" in path:
+        return meaning.status
+    return status_of(meaning.status, retryable=meaning.retryable, code=fault)
 
 
 def _refusal(error: Exception) -> Refusal:

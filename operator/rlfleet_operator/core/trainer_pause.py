@@ -89,11 +89,13 @@ def demand_quiet(fleet: Fleet, raw: Raw, what: str) -> None:
 def demand_resumable(pause: TrainerPause, workers: Sequence[Heard]) -> None:
     """Raise Refusal if a resume would serve what its trainer does not mean.
 
-    One that does not answer serves nothing when it comes back but what the fleet asks for.
+    One that does not answer, or whose engine boots, serves nothing when it comes back but what the
+    fleet asks for.
     """
     if pause.refused is not None:
         raise _not_resumable(f"the last update was refused ({pause.refused})")
-    reports = {w.name: w.report for w in workers if w.report is not None}
+    found = {w.name: w.report for w in workers if w.report is not None}
+    reports = {n: r for n, r in found.items() if r.stage not in {Stage.DOWN, Stage.CLOSED}}
     doubted = [n for n, r in reports.items() if r.stage in {Stage.LOADING, Stage.DOUBT}]
     if doubted:
         raise _not_resumable(f"nobody knows what {', '.join(doubted[:5])} hold")

@@ -34,3 +34,20 @@ OFFERS = {
         "POST", "Empty the caches of every worker of a paused fleet.", Asked, is_query=True
     ),
 }
+
+CLASSIC = {
+    "health": Offer("GET", "Tell whether every worker serves or is paused."),
+    "v1/models": Offer("GET", "List the fleet's model."),
+    "pause": Offer("POST", "Pause every worker that takes traffic.", Asked, is_query=True),
+    "update_weights": Offer("POST", "Ask for the version in `weight_dir`."),
+    "resume": Offer("POST", "Have every worker serve what it proved."),
+    "init_broadcaster": Offer("POST", "Refused: the fleet API takes weights from a directory."),
+    "load_lora_adapter": Offer("POST", "Refused: spec.adapters names a fleet's adapters."),
+    "v1/unload_lora_adapter": Offer("POST", "Refused, as load_lora_adapter."),
+}
+"""What prime-rl's own client calls, below ``/fleets/NAMESPACE/NAME`` itself."""
+
+
+def label_of(name: str) -> str:
+    """Return the name of a classic route in metrics."""
+    return "classic." + name.replace("/", ".")

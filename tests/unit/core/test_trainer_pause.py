@@ -265,3 +265,11 @@ def test_a_worker_that_failed_at_it_says_so() -> None:
     assert rules.is_given_up(heard(Stage.OPEN, failure=failure), "fleet-pause-1")
     assert not rules.is_given_up(heard(Stage.OPEN, failure=failure), "fleet-pause-2")
     assert not rules.is_given_up(SILENT, "fleet-pause-1")
+
+
+@pytest.mark.parametrize("stage", [Stage.DOWN, Stage.CLOSED])
+def test_a_worker_whose_engine_boots_holds_no_resume_up(stage: Stage) -> None:
+    """It is led to what the fleet asks for before it takes traffic."""
+    rules.demand_resumable(
+        pause(version="step-2"), [heard(Stage.PAUSED, proved="step-2"), heard(stage, 1)]
+    )

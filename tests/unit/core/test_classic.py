@@ -1,0 +1,109 @@
+"""prime-rl's own routes for a whole fleet: what is read, and what has its client repeat a call."""
+
+import pytest
+
+from rlfleet_contract.models import Stage, WorkerReport
+from rlfleet_operator.core import classic
+from rlfleet_operator.core.answers import Heard
+from rlfleet_operator.core.trainer_routes import CLASSIC, label_of
+from rlfleet_operator.core.trainers import Fault, Refusal, UpdateWeights
+from tests import fleets
+from tests.workers import pod, report
+
+PAUSED = report(Stage.PAUSED, proved="step-1")
+PROVED = report(Stage.PROVED, proved="step-1")
+
+
+def heard(said: WorkerReport | None, *, ready: bool = True) -> Heard:
+    return Heard("qwen-0", pod(ready=ready), said)
+
+
+@pytest.mark.parametrize(
+    ("worker", "rests", "runs", "is_well"),
+    [
+        (heard(report()), False, True, True),
+        (heard(PAUSED), True, False, True),
+        (heard(PROVED, ready=False), True, False, True),
+        (heard(report(Stage.LOADING)), False, False, False),
+        (heard(report(Stage.DOUBT), ready=False), False, False, False),
+        # Nothing is known of it, and by its pod it takes traffic.
+        (heard(None), False, False, False),
+        (heard(None, ready=False), True, True, False),
+        (heard(report(Stage.DOWN), ready=False), True, True, False),
+        (heard(report(Stage.CLOSED), ready=False), True, True, False),
+        (Heard("qwen-0", None, None), True, True, False),
+    ],
+)
+def test_a_worker_that_takes_no_traffic_holds_nothing_up(
+    worker: Heard, *, rests: bool, runs: bool, is_well: bool
+) -> None:
+    assert classic.rests(worker) is rests
+    assert classic.runs(worker) is runs
+    assert classic.is_well(worker) is is_well
+
+
+def test_a_fleet_of_none_is_not_healthy() -> None:
+    assert not classic.is_healthy([])
+    assert classic.is_healthy([heard(report()), heard(PAUSED)])
+    assert not classic.is_healthy([heard(report()), heard(None, ready=False)])
+
+
+def test_the_model_is_listed_by_the_name_that_samplers_send() -> None:
+    fleet = fleets.fleet()
+
+    (card,) = classic.models_of(fleet)["data"]
+
+    assert card["id"] == fleet.spec.model.name
+
+
+def test_an_update_is_its_directory_and_what_else_is_sent_is_not_read() -> None:
+    body = b'{"weight_dir":"/weights/step-2","version_uid":"7"}'
+
+    assert classic.update_of(body) == UpdateWeights(weight_dir="/weights/step-2")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"weight_dir":null}', b'{"weight_dir":""}'])
+def test_an_update_without_a_directory_is_refused(body: bytes) -> None:
+    """A trainer whose broadcast was refused takes its weights for sent."""
+    with pytest.raises(Refusal) as refused:
+        classic.update_of(body)
+    assert refused.value.fault is Fault.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("status", "retryable", "code", "expected"),
+    [
+        (502, True, Fault.NOT_PROVED, 502),
+        # The rollout was stopped: no repeat helps.
+        (502, False, Fault.NOT_PROVED, 422),
+        (503, True, Fault.NO_WORKERS, 503),
+        (409, False, Fault.VERSION_OWNED, 409),
+        (409, False, Fault.ROLLOUT_RUNS, 503),
+        (500, True, Fault.INTERNAL, 500),
+    ],
+)
+def test_only_what_passes_by_itself_is_a_5xx(
+    status: int, code: Fault, expected: int, *, retryable: bool
+) -> None:
+    assert classic.status_of(status, retryable=retryable, code=code) == expected
+
+
+def test_what_a_fleet_cannot_do_says_what_to_do_instead() -> None:
+    assert "spec.adapters" in classic.unserved("/fleets/a/b/load_lora_adapter").message
+    assert "filesystem" in classic.unserved("/fleets/a/b/init_broadcaster").message
+
+
+def test_every_route_of_prime_rl_s_client_is_there() -> None:
+    """As src/prime_rl/utils/client.py calls them."""
+    called = {
+        "GET health",
+        "GET v1/models",
+        "POST pause",
+        "POST update_weights",
+        "POST resume",
+        "POST init_broadcaster",
+        "POST load_lora_adapter",
+        "POST v1/unload_lora_adapter",
+    }
+    assert {f"{offer.method} {name}" for name, offer in CLASSIC.items()} == called
+    assert label_of("v1/models") == "classic.v1.models"
