@@ -93,7 +93,7 @@ async def test_a_sweep_forgets_what_is_there_no_more_with_its_metrics(
     for name, uid, revision in (("qwen", "a", 5), ("new", "n", 12), ("stays", "s", 6)):
         fleets.deliver("ADDED", fleet(uid, revision, name))
         metrics.begin("rl", name)
-    there = [{"metadata": {"uid": "s"}}, {"metadata": {"uid": "another"}}]
+    there = [{"metadata": {"name": uid, "uid": uid}} for uid in ("s", "another")]
     api.objects[fleets_path("")] = {"metadata": {"resourceVersion": "10"}, "items": there}
 
     await fleets.sweep("")

@@ -106,10 +106,7 @@ class Kube:
         """Yield the pages of a list; each has items and metadata, or Unreachable is raised."""
         while True:
             page = await self._call("GET", path, query=query, accept=accept)
-            if not isinstance(page.get("items"), list) or not isinstance(
-                page.get("metadata"), dict
-            ):
-                raise Unreachable(f"GET {path}: expected a list, got {page.get('kind')!r:.100}")
+            _demand_list(page, path)
             yield page
             if not page["metadata"].get("continue"):
                 return
@@ -247,9 +244,28 @@ def _event(line: bytes) -> tuple[str, Json]:
         raise Unreachable(f"watch: expected type and object, got {line[:100]!r}")
     if kind == "ERROR":
         raise _watch_error(found)
-    if not isinstance(found.get("metadata"), dict):
-        raise Unreachable(f"watch: {kind} of an object without metadata")
+    if not _has(found, "resourceVersion", *(() if kind == "BOOKMARK" else _NAMES)):
+        raise Unreachable(f"watch: {kind} of an object without its metadata")
     return kind, found
+
+
+_NAMES = ("name", "uid")
+
+
+def _has(found: Any, *fields: str) -> bool:
+    """Tell whether something has these texts in its metadata, as each object has."""
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    return isinstance(metadata, dict) and all(
+        isinstance(metadata.get(field), str) and metadata[field] for field in fields
+    )
+
+
+def _demand_list(page: Json, path: str) -> None:
+    """Raise Unreachable unless this is a page of a list of objects."""
+    items = page.get("items")
+    is_list = isinstance(items, list) and all(_has(item, *_NAMES) for item in items)
+    if not is_list or not _has(page, "resourceVersion"):
+        raise Unreachable(f"GET {path}: expected a list of objects, got {page.get('kind')!r:.100}")
 
 
 def _watch_error(status: Json) -> Exception:
