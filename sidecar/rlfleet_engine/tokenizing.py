@@ -2,7 +2,8 @@
 
 vLLM takes a request that has both a prompt and messages for one of messages, ignores what
 it does not know, ignores flags of the template in the place where they do not count, and
-decodes an id that has no token to nothing. A client would count other ids than it sends.
+decodes an id that the model does not have to nothing. A client would count other ids than
+it sends.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ from rlfleet_engine import prefix
 from rlfleet_engine.answers import compact
 from rlfleet_engine.fields import FieldError, object_of, parsed
 from rlfleet_engine.turn import Answered, Ask
-from rlfleet_engine.vocabulary import tokens_of
+from rlfleet_engine.vocabulary import check_ids, tokens_of
 
 PATH = "/tokenize"
 BACK_PATH = "/detokenize"
@@ -74,7 +75,10 @@ async def turn(body: bytes, ask: Ask) -> Answered | None:
 
 
 async def turn_back(body: bytes, ask: Ask) -> None:
-    """Refuse ids that have no token; all else is vLLM's. Raises FieldError."""
+    """Refuse ids that the model does not have; all else is vLLM's. Raises FieldError.
+
+    A model may have more ids than its tokenizer has tokens, and sample one: it has no text.
+    """
     ids = (parsed(body) or {}).get("tokens")
     if isinstance(ids, list) and all(type(one) is int and one >= 0 for one in ids):
-        tokens_of(ask.vocabulary(), ids, "tokens")
+        check_ids(ask.vocabulary(), ids, "tokens")

@@ -152,7 +152,7 @@ async def test_tokens_have_no_names_unless_they_are_asked_for(tokens: Tokens) ->
 
 
 @pytest.mark.parametrize("unknown", [100_000_000, 2**40], ids=str)
-async def test_an_id_without_a_token_has_no_text(tokens: Tokens, unknown: int) -> None:
+async def test_an_id_that_the_model_does_not_have_is_refused(tokens: Tokens, unknown: int) -> None:
     reply = await tokens.engine.post("/detokenize", json={"tokens": [5, unknown]})
 
     assert_refused(reply, "tokens")
