@@ -252,6 +252,12 @@ class FleetStatus(Model):
         " a lower one.",
     )
     replicas: int = Field(default=0, description="Workers that exist.")
+    replacing: list[int] = Field(
+        default_factory=list,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        description="The ordinals whose pods the operator deleted for a new template, until their"
+        " successors were ready: they are charged to rollout.maxUnavailable.",
+    )
     ready_replicas: int = Field(default=0, description="Workers that take traffic.")
     proved_replicas: int = Field(default=0, description="Workers that proved the target.")
     quarantined_replicas: int = 0

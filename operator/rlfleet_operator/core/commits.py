@@ -16,6 +16,7 @@ from rlfleet_operator.core.calls import CATCH_UP, is_prepared, prepare, resume, 
 from rlfleet_operator.core.failure import holds, is_blocked, is_unheard
 from rlfleet_operator.core.goals import goal_of
 from rlfleet_operator.core.hold import held
+from rlfleet_operator.core.outage import is_being_replaced, may_be_changing
 from rlfleet_operator.core.rollout import Rollout, is_of_rollout, of_record
 from rlfleet_operator.core.selection import is_canary, is_held, is_promoted
 from rlfleet_operator.core.world import Worker, World
@@ -105,7 +106,7 @@ def _batch(
         # It takes no traffic any more, and what it will say may speak against the version.
         return []
     spec = world.fleet.spec
-    out = sum(_is_out(w) or _is_being_replaced(w, world) for w in world.desired)
+    out = sum(may_be_changing(w) or is_being_replaced(w, world) for w in world.desired)
     limit = budget.resolve(spec.rollout.max_unavailable, spec.replicas)
     is_open_to_all = is_promoted(world)
     # Whoever failed to pause before comes last, so that it does not hold up the others.
@@ -115,7 +116,7 @@ def _batch(
     )
     # One that is paused and asked nothing is out already: to change it costs no more.
     paused = [pair for pair in due if not pair[0].is_open]
-    idle = sum(_is_out(worker) for worker, _ in paused)
+    idle = sum(may_be_changing(worker) for worker, _ in paused)
     first = _updates(paused, operation, world)[: budget.left(limit, out - idle)]
     rest = _updates([pair for pair in due if pair[0].is_open], operation, world)
     return [*first, *rest[: budget.left(limit, max(out, out - idle + len(first)))]]
@@ -123,31 +124,6 @@ def _batch(
 
 def _updates(due: list[tuple[Worker, str]], operation: str, world: World) -> list[Command]:
     return [call for worker, goal in due for call in update(worker, goal, operation, world)]
-
-
-def _is_out(worker: Worker) -> bool:
-    """Tell whether a worker was in service, as far as we know, and may be in a change.
-
-    Our own mark stays true through a change, while the pod's readiness tells of a failure
-    before its report does. One that serves and does not answer us may be changing.
-    """
-    pod = worker.pod
-    if pod is None or not pod.weights_ready:
-        return False
-    return worker.is_changing or (pod.ready and not worker.is_live)
-
-
-def _is_being_replaced(worker: Worker, world: World) -> bool:
-    """Tell whether a worker is out because the pod template has changed, and others follow.
-
-    One that does not get on is not waited for: the next weights may be what it lacks.
-    """
-    pod = worker.pod
-    if not world.has_outdated:
-        return False
-    if pod is None or pod.terminating:
-        return True
-    return not pod.ready and pod.trouble is None and pod.engine_restarts == 0
 
 
 def _let_go(world: World, others: Sequence[Command]) -> list[Command]:

@@ -13,7 +13,7 @@ out of service:
 from dataclasses import dataclass, replace
 
 from rlfleet_contract.models import Stage
-from rlfleet_operator.core import adapters, budget, order
+from rlfleet_operator.core import adapters, order, outage
 from rlfleet_operator.core.actions import Action, CreatePod, DeletePod, MarkPod
 from rlfleet_operator.core.commits import weights
 from rlfleet_operator.core.current import current
@@ -59,7 +59,7 @@ def _pods(world: World) -> list[Action]:
         for w in reversed(world.workers)
         if w.pod is not None and w.ordinal >= wanted and not w.pod.terminating
     ]
-    return made + ended + _replacements(world)
+    return made + ended + outage.replacements(world)
 
 
 def _without(world: World, actions: list[Action]) -> World:
@@ -74,44 +74,6 @@ def _without(world: World, actions: list[Action]) -> World:
             for w in world.workers
         ),
     )
-
-
-def _replacements(world: World) -> list[Action]:
-    """Return the pods to end because they are broken for good or outdated."""
-    present = [w for w in world.desired if w.pod is not None and not w.pod.terminating]
-    ended = [
-        w
-        for w in present
-        if w.pod is not None and w.pod.has_ended and not w.waits_to_be_replaced(world.moment)
-    ]
-    outdated = [
-        w
-        for w in present
-        if w.pod is not None and w.pod.template_hash != world.template_hash and w not in ended
-    ]
-    broken = [w for w in outdated if not _is_in_service(w)]
-    serving = [w for w in outdated if _is_in_service(w)]
-    out = sum(not _is_in_service(w) for w in world.desired) + sum(
-        w.is_changing for w in world.desired if _is_in_service(w)
-    )
-    room = budget.left(_limit(world), out)
-    chosen = [w for w in serving if not w.is_changing][:room]
-    return [
-        *(_delete(w, "the pod has ended") for w in ended),
-        *(_delete(w, "the pod template has changed") for w in [*broken, *chosen]),
-    ]
-
-
-def _delete(worker: Worker, why: str) -> DeletePod:
-    return DeletePod(worker.name, worker.pod.uid if worker.pod else "", why)
-
-
-def _is_in_service(worker: Worker) -> bool:
-    return worker.pod is not None and worker.pod.ready and not worker.pod.terminating
-
-
-def _limit(world: World) -> int:
-    return budget.resolve(world.fleet.spec.rollout.max_unavailable, world.fleet.spec.replicas)
 
 
 # --- the readiness gate and the label of each pod -------------------------------------------------

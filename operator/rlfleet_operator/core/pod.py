@@ -58,9 +58,15 @@ def pod_from(raw: Raw) -> Pod | None:
         terminating="deletionTimestamp" in metadata,
         ends_by=_ends_by(metadata),
         engine_restarts=int(_engine(status).get("restartCount", 0)),
+        created_at=_created_at(metadata),
         engine_exit=_engine_exit(status),
         trouble=_trouble(status, conditions),
     )
+
+
+def _created_at(metadata: Raw) -> float | None:
+    told = metadata.get("creationTimestamp")
+    return None if told is None else datetime.fromisoformat(told).timestamp()
 
 
 def _ends_by(metadata: Raw) -> float | None:

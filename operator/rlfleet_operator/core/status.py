@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rlfleet_operator.core import adapters, conditions, order, status_rollout, status_size
+from rlfleet_operator.core import adapters, conditions, order, outage, status_rollout, status_size
 from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.verdict import RECONCILING, STALLED
 from rlfleet_operator.core.worker import BADNESS, Phase, complaint_of, phase_of
@@ -44,6 +44,7 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
     return FleetStatus(
         observed_generation=world.fleet.generation,
         epoch=world.fleet.status.epoch,
+        replacing=outage.replacing(world),
         replicas=sum(w.pod is not None for w in world.workers),
         ready_replicas=sum(_is_ready(w) for w in world.workers),
         proved_replicas=held,

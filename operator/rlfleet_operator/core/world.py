@@ -123,6 +123,8 @@ class Pod:
     engine_restarts: int
     trouble: str | None
     """Why a container or the scheduler does not get on, in Kubernetes' words."""
+    created_at: float | None = None
+    """When the API server made it; None if that is not known."""
     engine_exit: str | None = None
     """How the engine's container ended last: its exit code, and a reason that says more."""
 
