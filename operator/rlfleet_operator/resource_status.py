@@ -11,6 +11,9 @@ from rlfleet_operator.resource_adapters import AdapterStatus
 from rlfleet_operator.resource_selftest import SelfTestStatus
 from rlfleet_operator.resource_timings import RolloutTimings
 
+SETTLE_S = 3.0
+"""How long a version must be the newest: twenty patches in a row cost a worker two changes."""
+
 
 class RolloutStatus(Model):
     """The newest rollout, recorded before its first side effect."""
@@ -73,8 +76,12 @@ class RolloutStatus(Model):
         return _epoch(self.canary_since) if self.canary_since else None
 
     def settles_in_s(self, moment: float) -> float:
-        """Return for how many seconds ``not_before`` still holds workers back."""
-        return max(0.0, _epoch(self.not_before) - moment) if self.not_before else 0.0
+        """Return for how many seconds ``not_before`` still holds workers back.
+
+        None, if that is longer than it was meant to be: the clock has stepped back.
+        """
+        left = _epoch(self.not_before) - moment if self.not_before else 0.0
+        return left if 0.0 < left <= SETTLE_S else 0.0
 
     def held_s(self, moment: float) -> float:
         """Return for how many seconds it was held until then."""

@@ -10,6 +10,7 @@ from rlfleet_operator.core.rollout import (
     Outcome,
     Reason,
     Rollout,
+    last_id,
     of_record,
     served,
 )
@@ -71,7 +72,7 @@ def _begun(world: World, recorded: RolloutStatus | None) -> Rollout:
         is_same = recorded.restart_id == spec.rollout.restart_id
         reason = reason if is_same else Reason.RESTART
     return Rollout(
-        id=1 if recorded is None else recorded.id + 1,
+        id=last_id(world) + 1,
         before=served(world),
         to=version,
         asked=version,
@@ -84,7 +85,7 @@ def _stopped(world: World, rollout: Rollout, reason: Stop) -> Rollout:
     policy = world.fleet.spec.rollout.on_failure
     if reason.is_of_version and policy is OnFailure.ROLLBACK and _can_go_back(rollout):
         return Rollout(
-            id=rollout.id + 1,
+            id=last_id(world) + 1,
             before=rollout.to,
             to=rollout.fallback,
             asked=rollout.asked,

@@ -6,6 +6,7 @@ id is the operation under which every command to a worker runs: a restarted oper
 repeats the same commands under the same operation.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -47,6 +48,7 @@ class Reason(StrEnum):
 
 
 _OPERATION = "rollout-"
+_GIVEN = re.compile(rf"{_OPERATION}(\d{{1,9}})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,22 @@ def of_record(recorded: RolloutStatus) -> Rollout:
 def is_of_rollout(operation: str | None) -> bool:
     """Tell whether a command was given for a rollout, whichever."""
     return operation is not None and operation.startswith(_OPERATION)
+
+
+def last_id(world: World) -> int:
+    """Return the highest id that was given, as far as status and workers know.
+
+    A fleet that is restored without its status must not give an id again: a sidecar remembers
+    what failed under it.
+    """
+    recorded = world.fleet.status.rollout
+    reports = [w.report for w in world.workers if w.report]
+    known = [r.operation for r in reports]
+    for report in reports:
+        told = (report.failure, report.refusal, report.exits, report.last_change, report.running)
+        known += [one.operation for one in told if one is not None]
+    ids = [int(found[1]) for name in known if name and (found := _GIVEN.fullmatch(name))]
+    return max([0 if recorded is None else recorded.id, *ids])
 
 
 def served(world: World) -> str:

@@ -21,6 +21,7 @@ from rlfleet_operator.core.selection import canaries, is_promoted, selected
 from rlfleet_operator.core.worker import CHANGING, awaited_by, phase_of
 from rlfleet_operator.core.world import World, time_of
 from rlfleet_operator.resource_status import (
+    SETTLE_S,
     PastRollout,
     RolloutStatus,
 )
@@ -33,8 +34,6 @@ _IDLE = frozenset({PAUSED, CANARY_HOLD, PARTITIONED})
 _PAST_MESSAGE_LIMIT = 256
 _QUICK_S = 4.0
 """A rollout that begins within this time after another's start has to settle first."""
-_SETTLE_S = 3.0
-"""How long its version must be the newest: twenty patches in a row cost a worker two changes."""
 
 
 def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutStatus | None:
@@ -89,7 +88,9 @@ def _left(world: World, known: RolloutStatus | None, now: str) -> RolloutStatus 
 def _canary_since(world: World, rollout: Rollout, recorded: RolloutStatus, now: str) -> str | None:
     """Return since when the canaries serve without a break; what was promoted stays so."""
     if _canaries_serve(world, rollout):
-        return recorded.canary_since or now
+        since = recorded.canary_epoch
+        # What lies ahead is of a clock that has stepped back: the hold begins again.
+        return now if since is None or since > world.moment + 1 else recorded.canary_since
     is_promotion = is_promoted(world)
     # One that misses a question serves for all that is known.
     return recorded.canary_since if is_promotion or not _is_canary_lost(world, rollout) else None
@@ -125,7 +126,7 @@ def _settled_at(world: World, rollout: Rollout) -> str | None:
     is_quick = world.moment - before.started_epoch < _QUICK_S
     if before.phase in ENDED and not is_quick:
         return None
-    return time_of(world.moment + _SETTLE_S)
+    return time_of(world.moment + SETTLE_S)
 
 
 def _phase(world: World, rollout: Rollout) -> str:

@@ -1,0 +1,82 @@
+"""A clock that steps back holds nothing up, and a status that is lost gives no id again."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rlfleet_contract.models import Change, Exits, Stage, Timings
+from rlfleet_contract.problems import Code
+from rlfleet_operator.core.actions import Update
+from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.status import status_of
+from rlfleet_operator.core.world import World
+from tests import workers
+
+HOUR = 3600.0
+
+
+def at(moment: float, world: World) -> World:
+    return replace(world, moment=moment)
+
+
+def changed(world: World) -> list[str]:
+    return [a.worker for a in plan(world).actions if isinstance(a, Update)]
+
+
+def test_a_clock_that_steps_back_does_not_let_a_rollout_settle_for_longer() -> None:
+    status = workers.recorded("step-2", "Preparing", notBefore="2023-11-14T22:13:23Z")
+    fleet = [workers.worker(n, prepared="step-2") for n in range(2)]
+    world = workers.world(*fleet, weightVersion="step-2", status=status)
+
+    assert changed(at(workers.MOMENT + 1, world)) == []
+    assert changed(at(workers.MOMENT + 4, world)) == ["qwen-0"]
+    assert changed(at(workers.MOMENT - HOUR, world)) == ["qwen-0"]
+
+
+def test_a_clock_that_steps_back_begins_the_hold_of_the_canaries_again() -> None:
+    canary = {"strategy": "Canary", "canary": {"holdSeconds": 60}}
+    status = workers.recorded("step-2", "CanaryHold", canarySince="2023-11-14T22:13:20Z")
+    fleet = [workers.worker(0, proved="step-2"), workers.worker(1, prepared="step-2")]
+    world = workers.world(*fleet, weightVersion="step-2", status=status, rollout=canary)
+    back = at(workers.MOMENT - HOUR, world)
+
+    written = status_of(back, plan(back).rollout)
+
+    back = replace(back, fleet=replace(back.fleet, status=written))
+    assert changed(at(back.moment + 59, back)) == []
+    assert changed(at(back.moment + 60, back)) == ["qwen-1"]
+
+
+KNOWN: dict[str, dict[str, Any]] = {
+    "a failure": {"failure": workers.problem(Code.PROOF_FAILED, "step-1", "rollout-7")},
+    "a refusal": {"refusal": workers.problem(Code.CHECKPOINT_INVALID, "step-1", "rollout-7")},
+    "a change that it is in": {"operation": "rollout-7"},
+    "an engine that exited": {"exits": Exits(version="step-1", operation="rollout-7", count=1)},
+    "a change that ended": {
+        "last_change": Change(
+            operation="rollout-7", version="step-1", finished_at=0.0, timings=Timings()
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("report", KNOWN.values(), ids=KNOWN)
+def test_a_fleet_that_lost_its_status_counts_on_from_what_its_workers_know(
+    report: dict[str, Any],
+) -> None:
+    world = workers.world(workers.worker(0, Stage.CLOSED, **report), workers.worker(1))
+
+    rollout = plan(world).rollout
+
+    assert rollout is not None
+    assert rollout.id == 8
+
+
+def test_an_operation_that_no_operator_gave_counts_for_nothing() -> None:
+    world = workers.world(workers.worker(0, operation="rollout-x"), workers.worker(1))
+
+    rollout = plan(world).rollout
+
+    assert rollout is not None
+    assert rollout.id == 1
