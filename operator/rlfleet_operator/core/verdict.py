@@ -70,9 +70,11 @@ def _held_up(world: World) -> Verdict | None:
     """Return which workers have kept their requests waiting for long."""
     if not waiting.held_up(world):
         return None
+    refused = world.pause.refused if world.pause else None
+    why = f"the trainer's last update was rejected ({refused}); " if refused else ""
     message = (
-        f"{waiting.said(world)}: the trainer that paused them has to update or resume them, or to"
-        " name a version in spec.weightVersion"
+        f"{waiting.said(world)}: {why}the trainer that paused them has to update or resume them, or"
+        " to name a version in spec.weightVersion"
     )
     return Verdict(DEGRADED, is_true=True, reason=waiting.REASON, message=message)
 

@@ -15,12 +15,7 @@ _STEPS_S = (30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0)
 
 
 def held_up(world: World) -> tuple[Worker, ...]:
-    """Return the workers that hold requests for longer than a change takes.
-
-    While a trainer has paused the whole fleet, the condition Paused says so.
-    """
-    if world.pause is not None:
-        return ()
+    """Return the workers that hold requests for longer than a change takes."""
     return tuple(w for w in world.desired if _paused_s(w) >= _STEPS_S[0])
 
 

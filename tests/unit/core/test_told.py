@@ -12,8 +12,8 @@ from rlfleet_operator.core.current import current
 from rlfleet_operator.core.pod import pod_from
 from rlfleet_operator.core.status import status_of
 from rlfleet_operator.core.waits import due_in_s
-from rlfleet_operator.core.world import World
-from rlfleet_operator.resource_status import Condition, FleetStatus
+from rlfleet_operator.core.world import World, time_of
+from rlfleet_operator.resource_status import Condition, FleetStatus, TrainerPause
 from tests import workers
 from tests.workers import problem, recorded, worker
 
@@ -173,6 +173,33 @@ def test_a_fleet_whose_requests_wait_is_not_said_to_serve(
     ]
     later = told(held(*(s and s + 600 for s in paused_s)))
     assert "RequestsWaiting" not in [e.reason for e in events.between(status, later)]
+
+
+@pytest.mark.parametrize("refused", [None, "weight_dir '/etc' is not /weights/{version}"])
+def test_a_fleet_that_its_trainer_has_paused_for_long_is_not_said_to_serve(
+    refused: str | None,
+) -> None:
+    """At the fleet API too: the whole fleet waits, and may for as long as the pause lasts."""
+    seen = held(40.0, 41.0)
+    pause = TrainerPause(
+        operation="fleet-pause-1",
+        asked_at=time_of(seen.moment - 41),
+        until=time_of(seen.moment + 1459),
+        ttl_seconds=1500,
+        refused=refused,
+    )
+    status = seen.fleet.status.model_copy(update={"trainer_pause": pause})
+    seen = replace(seen, fleet=replace(seen.fleet, status=status))
+
+    ready, degraded = condition(seen, "Ready"), condition(seen, "Degraded")
+
+    assert ready is not None
+    assert ready.reason == "RequestsWaiting"
+    assert degraded is not None
+    assert "2 hold their requests, qwen-1 for more than 30 s" in degraded.message
+    assert (refused or "the trainer that paused them") in degraded.message
+    found = events.between(told(held(None, None)), told(seen))
+    assert "RequestsWaiting" in [event.reason for event in found]
 
 
 def test_a_fleet_looks_again_when_there_is_more_to_say_of_the_waiting() -> None:
