@@ -29,14 +29,23 @@ LATER_S = 5
 class Line(httpx.AsyncBaseTransport):
     """A sidecar's way to its engine, which can be cut as if the sidecar were dead."""
 
-    def __init__(self) -> None:
+    def __init__(self, dies: Callable[[], None]) -> None:
+        self._dies = dies
         self._inner = httpx.AsyncHTTPTransport(verify=False, trust_env=False)
         self._cut = asyncio.Event()
+        self.left: int | None = None
+        """How many changes of the engine it carries yet, before it is cut; None: all."""
 
     def cut(self) -> None:
-        self._cut.set()
+        if not self._cut.is_set():
+            self._dies()
+            self._cut.set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self.left is not None and request.method == "POST" and not await _is_keeping(request):
+            self.left -= 1
+            if self.left < 0:
+                self.cut()
         asking = asyncio.ensure_future(self._inner.handle_async_request(request))
         cut = asyncio.ensure_future(self._cut.wait())
         await asyncio.wait({asking, cut}, return_when=asyncio.FIRST_COMPLETED)
@@ -50,6 +59,10 @@ class Line(httpx.AsyncBaseTransport):
         await self._inner.aclose()
 
 
+async def _is_keeping(request: httpx.Request) -> bool:
+    return request.url.path == api.GATE_PATH and b'"keep"' in await request.aread()
+
+
 class Mortal(Worker):
     """A worker whose sidecar can be killed: nothing that it does afterwards has an effect."""
 
@@ -57,14 +70,23 @@ class Mortal(Worker):
     _lives = 0
 
     def _way(self) -> httpx.AsyncBaseTransport:
-        self._line = Line()
+        self._line = Line(self._keep_what_is_written)
         return self._line
 
-    async def kill_sidecar(self) -> None:
+    def cut_after(self, posts: int) -> None:
+        self._line.left = posts
+
+    def _keep_what_is_written(self) -> None:
         before = self._settings.get("state_dir", self._scratch / "state")
         self._lives += 1
         self._settings["state_dir"] = self._scratch / f"state-{self._lives}"
         shutil.copytree(before, self._settings["state_dir"])
+
+    @property
+    def has_engine(self) -> bool:
+        return self._engine_listener is not None
+
+    async def kill_sidecar(self) -> None:
         self._line.cut()
         await self.stop_sidecar()
 
@@ -229,3 +251,46 @@ async def test_a_sidecar_that_dies_within_each_command_does_not_count_anew(
     await asyncio.gather(going, return_exceptions=True)
 
     assert rests[0] - rests[2] > 0.3
+
+
+POSTS = 12
+"""Requests that change something, from the pause of an update to the opened gate. Before the
+first nothing has happened to the engine: the sidecar that starts ends that by its own clock."""
+
+
+@pytest.mark.parametrize("posts", range(1, POSTS))
+async def test_a_sidecar_that_dies_before_any_of_its_requests_leaves_nothing_unproved_in_traffic(
+    mortal: Mortal, subject: Subject, posts: int
+) -> None:
+    first, second = subject.versions.first, subject.versions.second
+    await subject.serve(first)
+    known = {(await said(subject))[0]: first}
+    await subject.ok(api.PREPARE_PATH, second)
+    mortal.cut_after(posts)
+    await subject.send(api.UPDATE_WEIGHTS_PATH, second, ttl_s=LONG_S)
+    await mortal.kill_sidecar()
+    waiting = asyncio.create_task(subject.complete(max_tokens=2))
+    if mortal.engine.gate.deadline.rest_s is not None:
+        shorten(mortal, 0.01)
+    await held_until(waiting)
+    alone = waiting.result()
+
+    await mortal.start_sidecar()
+    await settled(mortal, lambda report: report.stage is Stage.OPEN or not mortal.has_engine)
+    if not mortal.has_engine:
+        await ended(mortal, Stage.DOWN)
+        await mortal.restart_engine()
+        await ended(mortal, Stage.CLOSED)
+        assert alone.status_code == 503
+    await subject.serve(second)
+    known[(await said(subject))[0]] = second
+
+    assert alone.status_code in {200, 503}
+    if alone.status_code == 200:
+        text = alone.json()["choices"][0]["text"]
+        assert alone.headers["x-rlfleet-version"] == known[text]
+
+
+async def said(subject: Subject) -> tuple[str, str]:
+    reply = await subject.complete(max_tokens=2)
+    return reply.json()["choices"][0]["text"], reply.headers["x-rlfleet-version"]
