@@ -21,6 +21,7 @@ from rlfleet_operator.adapters.kube import (
     Json,
     Kube,
     WatchEnded,
+    fleet_path,
     fleets_path,
     is_newer,
     revision_of,
@@ -38,8 +39,7 @@ from rlfleet_operator.settings import Settings
 _log = logging.getLogger(__name__)
 _BEAT_S = 1.0
 _SWEEP_S = 60.0
-"""How often it is looked whether each fleet is still there: a deletion in a gap of kopf's watch
-is told by nobody."""
+"""How often all fleets are listed: what happens in a gap of kopf's watch is reported by nothing."""
 _REMEMBERED = 10_000
 """Of how many fleets it is known at once that they are gone."""
 
@@ -142,7 +142,7 @@ class Fleets:
 
     def deliver(self, kind: str | None, raw: Json) -> None:
         """Take an event of a fleet."""
-        key = (raw["metadata"]["namespace"], raw["metadata"]["name"])
+        key = _key(raw)
         awaited = self._awaited.pop(key, None)
         if awaited is not None:
             awaited.set()
@@ -180,19 +180,35 @@ class Fleets:
                     await self.sweep(namespace)
 
     async def sweep(self, namespace: str) -> None:
-        """Forget the fleets of a namespace, of all if it is empty, that are there no more."""
-        found, revision = set[str](), 0
+        """Forget the fleets of a namespace (empty: of all) that are gone, take what was missed.
+
+        kopf's watch brings changes at once; whatever becomes of it, they come with the next sweep.
+        """
+        found, revision = dict[FleetKey, Json](), 0
         path = fleets_path(namespace)
         async for page in self.kube.pages(path, accept=METADATA_ONLY, limit="500"):
-            found |= {item["metadata"]["uid"] for item in page["items"]}
+            found |= {_key(item): item for item in page["items"]}
             revision = revision_of(page)
         for key, raw in list(self._raws.items()):
             is_of_it = not namespace or key[0] == namespace
-            is_there = raw["metadata"]["uid"] in found or revision_of(raw) > revision
+            is_there = key in found or revision_of(raw) > revision
             if is_of_it and not is_there:
                 about = {"namespace": key[0], "fleet": key[1]}
                 _log.info("a fleet was deleted while it was not watched", extra=about)
                 self._forget(key, revision)
+        for item in found.values():
+            await self._take_missed(item)
+
+    async def _take_missed(self, listed: Json) -> None:
+        """Read a fleet whose newest state was not delivered."""
+        key = _key(listed)
+        known = self._raws.get(key)
+        if known is not None and not is_newer(listed, known):
+            return
+        with contextlib.suppress(Missing):
+            self.deliver(None, await self.kube.get(fleet_path(*key)))
+            about = {"namespace": key[0], "fleet": key[1]}
+            _log.info("a fleet was changed while it was not watched", extra=about)
 
     def _drive(self, key: FleetKey) -> None:
         """Hand a fleet's newest state to its driver, if this process leads."""
@@ -292,6 +308,10 @@ async def _driven(driver: Driver, before: asyncio.Task[None] | None) -> None:
     if before is not None:
         await asyncio.wait({before})
     await driver.run()
+
+
+def _key(raw: Json) -> FleetKey:
+    return raw["metadata"]["namespace"], raw["metadata"]["name"]
 
 
 def _asked(raw: Json) -> tuple[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlfleet_operator.adapters import metrics
-from rlfleet_operator.adapters.kube import Json, Kube, fleets_path
+from rlfleet_operator.adapters.kube import Json, Kube, fleet_path, fleets_path
 from rlfleet_operator.adapters.lease import Term
 from rlfleet_operator.adapters.pods import Pods
 from rlfleet_operator.driver import Driver
@@ -93,7 +93,7 @@ async def test_a_sweep_forgets_what_is_there_no_more_with_its_metrics(
     for name, uid, revision in (("qwen", "a", 5), ("new", "n", 12), ("stays", "s", 6)):
         fleets.deliver("ADDED", fleet(uid, revision, name))
         metrics.begin("rl", name)
-    there = [{"metadata": {"name": uid, "uid": uid}} for uid in ("s", "another")]
+    there = [listed("stays", "s", 6), listed("elsewhere", "another", 7)]
     api.objects[fleets_path("")] = {"metadata": {"resourceVersion": "10"}, "items": there}
 
     await fleets.sweep("")
@@ -105,6 +105,28 @@ async def test_a_sweep_forgets_what_is_there_no_more_with_its_metrics(
     assert "qwen" not in {labels["fleet"] for labels in counted()}
     fleets.deliver(None, fleet("a", 9))
     assert fleets.known(KEY) is None
+
+
+def listed(name: str, uid: str, revision: int) -> Json:
+    """Return an object of a list that names objects only."""
+    about = {"namespace": "rl", "name": name, "uid": uid, "resourceVersion": str(revision)}
+    return {"metadata": about}
+
+
+async def test_a_sweep_takes_what_the_watch_did_not_bring(fleets: Fleets, api: FakeApi) -> None:
+    fleets.deliver("ADDED", fleet("a", 5))
+    fleets.deliver("ADDED", fleet("k", 5, "known"))
+    there = [listed("qwen", "b", 9), listed("known", "k", 5), listed("new", "n", 8)]
+    api.objects[fleets_path("")] = {"metadata": {"resourceVersion": "10"}, "items": there}
+    api.objects[fleet_path(*KEY)] = fleet("b", 9)
+    api.objects[fleet_path("rl", "new")] = fleet("n", 8, "new")
+
+    await fleets.sweep("")
+
+    assert uid_of(fleets) == "b"
+    assert fleets.known(("rl", "new")) is not None
+    # What is known is not read again.
+    assert f"GET {fleet_path('rl', 'known')}" not in api.asked
 
 
 def counted() -> list[dict[str, str]]:

@@ -244,12 +244,12 @@ def _event(line: bytes) -> tuple[str, Json]:
         raise Unreachable(f"watch: expected type and object, got {line[:100]!r}")
     if kind == "ERROR":
         raise _watch_error(found)
-    if not _has(found, "resourceVersion", *(() if kind == "BOOKMARK" else _NAMES)):
+    if not _has(found, *(("resourceVersion",) if kind == "BOOKMARK" else _NAMES)):
         raise Unreachable(f"watch: {kind} of an object without its metadata")
     return kind, found
 
 
-_NAMES = ("name", "uid")
+_NAMES = ("name", "uid", "resourceVersion")
 
 
 def _has(found: Any, *fields: str) -> bool:
