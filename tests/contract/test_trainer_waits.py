@@ -11,7 +11,7 @@ from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
-from tests.contract.transcripts import PAUSE, RESUME, RUNS, play, send, serves
+from tests.contract.transcripts import PAUSE, RESUME, RUNS, placed, play, send, serves
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 
@@ -60,6 +60,27 @@ async def test_a_pause_waits_for_the_end_of_a_change_that_an_operator_leads(
     assert (await asked).status_code == 200
     assert not fake.engine.gate.is_open
     await play((RESUME, RUNS, serves("step-2")), led)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/update_weights", {"weight_dir": "{weights}/step-1"}),
+        ("/v1/load_lora_adapter", {"lora_name": "poet", "lora_path": "{weights}/adapters/step-1"}),
+    ],
+)
+async def test_an_update_and_an_adapter_wait_for_it_too(
+    fake: Worker, led: Subject, path: str, body: dict[str, str]
+) -> None:
+    asked = asyncio.create_task(led.admin.post(path, json=placed(body, led)))
+    await asyncio.sleep(LOOK_S)
+    assert not asked.done()
+
+    await lead_on(led)
+
+    reply = await asked
+    assert reply.status_code == 200, reply.text
+    assert fake.engine.gate.is_open
 
 
 async def test_a_pause_that_is_asked_for_again_while_it_waits_is_one(

@@ -291,8 +291,13 @@ class Trainer:
             timeout_s=self._settings.trainer_prepare_s,
             wait_s=self._settings.trainer_wait_s,
         )
-        try:
+
+        async def prepare() -> None:
+            await self._demand_up()
             await self._fencing.unfenced(request)
+
+        try:
+            await patiently(prepare, self._patience_s)
         except SupersededError:
             # By the operator, if the fleet is asked for a version by now: that is the reason.
             self._fencing.demand_unowned(*CALLER.get())
