@@ -4,6 +4,7 @@ Adapters are beside the weights: it must stay true that no worker is asked about
 its weights change, and that one which cannot be loaded keeps nothing else from going on.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 
@@ -53,13 +54,19 @@ def lacking(worker: Worker, world: World) -> Wanted | None:
     """
     model = world.fleet.spec.model.name
     return next(
-        (
-            one
-            for one in wanted_by(worker, world)
-            if not is_loaded(worker, one) and (one.name == model or failure_of(worker, one) is None)
-        ),
+        (one for one, problem in _lacked(worker, world) if one.name == model or problem is None),
         None,
     )
+
+
+def _lacked(worker: Worker, world: World) -> list[tuple[Wanted, Problem | None]]:
+    """Return what a worker does not serve of what it shall, with why if it tried."""
+    shelf = _shelf(worker)
+    return [
+        (one, _failure(shelf.get(one.name), one))
+        for one in wanted_by(worker, world)
+        if not _is_loaded(shelf.get(one.name), one)
+    ]
 
 
 def is_unheard(worker: Worker, world: World) -> bool:
@@ -80,7 +87,10 @@ def is_loaded(worker: Worker, wanted: Wanted) -> bool:
 
     Under the name of an inherited one it may serve what its trainer has loaded there since.
     """
-    found = _known(worker, wanted.name)
+    return _is_loaded(_shelf(worker).get(wanted.name), wanted)
+
+
+def _is_loaded(found: AdapterReport | None, wanted: Wanted) -> bool:
     if found is None or wanted.inherited is not None:
         return found is not None and found.version is not None
     return (
@@ -90,9 +100,8 @@ def is_loaded(worker: Worker, wanted: Wanted) -> bool:
     )
 
 
-def failure_of(worker: Worker, wanted: Wanted) -> Problem | None:
+def _failure(found: AdapterReport | None, wanted: Wanted) -> Problem | None:
     """Return why a worker could not load this very adapter; None if it has not tried."""
-    found = _known(worker, wanted.name)
     problem = found.problem if found else None
     return problem if problem and problem.operation == operation_of(wanted) else None
 
@@ -108,8 +117,8 @@ def missing(world: World) -> list[tuple[Worker, Wanted]]:
     return [
         (worker, one)
         for worker in world.desired
-        for one in wanted_by(worker, world)
-        if not is_loaded(worker, one) and failure_of(worker, one) is None
+        for one, problem in _lacked(worker, world)
+        if problem is None
     ]
 
 
@@ -118,27 +127,36 @@ def failed(world: World) -> list[tuple[Worker, Wanted, Problem]]:
     return [
         (worker, one, problem)
         for worker in world.desired
-        for one in wanted_by(worker, world)
-        if not is_loaded(worker, one) and (problem := failure_of(worker, one)) is not None
+        for one, problem in _lacked(worker, world)
+        if problem is not None
     ]
 
 
 def statuses(world: World) -> list[AdapterStatus]:
     """Return how each adapter stands over all workers."""
-    return [_status(world, one) for one in declared(world.fleet.spec.adapters)]
+    all_wanted = declared(world.fleet.spec.adapters)
+    if not all_wanted:
+        return []
+    lacking = Counter(one for w in world.desired for one, _ in _lacked(w, world))
+    first: dict[Wanted, tuple[Worker, Problem]] = {}
+    for worker, one, problem in failed(world):
+        first.setdefault(one, (worker, problem))
+    count = len(world.desired)
+    return [_status(one, count, count - lacking[one], first.get(one)) for one in all_wanted]
 
 
-def _status(world: World, wanted: Wanted) -> AdapterStatus:
-    failures = [(w, problem) for w, one, problem in failed(world) if one == wanted]
+def _status(
+    wanted: Wanted, workers: int, loaded: int, failure: tuple[Worker, Problem] | None
+) -> AdapterStatus:
     reason, message = "", ""
-    if failures:
-        worker, problem = failures[0]
+    if failure is not None:
+        worker, problem = failure
         reason, message = str(problem.code), f"{worker.name}: {problem.message}"
     return AdapterStatus(
         name=wanted.name,
         version=wanted.version,
-        loaded_workers=sum(is_loaded(worker, wanted) for worker in world.desired),
-        workers=len(world.desired),
+        loaded_workers=loaded,
+        workers=workers,
         reason=reason,
         message=message[:_MESSAGE_LIMIT],
     )
@@ -151,10 +169,11 @@ def served_by(worker: Worker) -> list[str] | None:
     return [f"{one.name}={one.version}" for one in worker.report.adapters if one.is_loaded] or None
 
 
-def _known(worker: Worker, name: str) -> AdapterReport | None:
+def _shelf(worker: Worker) -> dict[str, AdapterReport]:
+    """Return what a worker tells of its adapters, by name: looked through once for each worker."""
     if not worker.is_live or worker.report is None:
-        return None
-    return next((one for one in worker.report.adapters if one.name == name), None)
+        return {}
+    return {one.name: one for one in reversed(worker.report.adapters)}
 
 
 def _may_call(worker: Worker) -> bool:
@@ -172,13 +191,13 @@ def _next(worker: Worker, world: World) -> list[AdapterCommand]:
         for one in (worker.report.adapters if worker.report else ())
         if one.is_declared and one.name not in names
     ]
-    left = [one for one in wanted if not is_loaded(worker, one)]
+    left = _lacked(worker, world)
     # What failed before comes last, so that it does not hold up the others.
-    left.sort(key=lambda one: failure_of(worker, one) is not None)
+    left.sort(key=lambda pair: pair[1] is not None)
     loads: list[AdapterCommand] = [
-        _load(worker, one) for one in left if _is_worth_trying(failure_of(worker, one))
+        _load(worker, one) for one, problem in left if _is_worth_trying(problem)
     ]
-    is_tried = any(failure_of(worker, one) for one in left)
+    is_tried = any(problem is not None for _, problem in left)
     return found + loads if not is_tried or not worker.waits_to_retry(world.moment) else []
 
 

@@ -62,3 +62,29 @@ def test_eight_times_the_workers_cost_about_eight_times_the_calls(spec: dict[str
         return _calls(lambda: status_of(world, plan(world).rollout))
 
     assert cost(320) < 10 * cost(40)
+
+
+def _with_adapters(count: int) -> World:
+    """Return a world in which each worker serves as many adapters, the last one not yet."""
+    names = [f"a{number}" for number in range(count)]
+    loaded = [
+        {"name": n, "version": "v", "path": f"/a/{n}", "is_loaded": True, "is_declared": True}
+        for n in names[:-1]
+    ]
+    spec = [{"name": n, "version": "v", "path": "/a/" + n} for n in names]
+    engine = {"args": ["--enable-lora"]}
+    some = [workers.worker(ordinal, adapters=loaded) for ordinal in range(20)]
+    return workers.world(*some, adapters=spec, engine=engine)
+
+
+def test_eight_times_the_adapters_cost_about_eight_times_the_calls() -> None:
+    def cost(count: int) -> int:
+        world = _with_adapters(count)
+
+        def work() -> None:
+            step = plan(world)
+            status_of(world, step.rollout)
+
+        return _calls(work)
+
+    assert cost(64) < 12 * cost(8)
