@@ -111,6 +111,12 @@ async def test_a_name_with_unusual_characters_in_its_directory_is_found(
     await done(serving, "load_lora", source=at(weights / "adapters" / "of step 1"))
 
 
+@pytest.fixture
+def identity() -> dict[str, object]:
+    """Have a trainer wait for no other change: that it waits is shown elsewhere."""
+    return {"trainer_busy_s": 0}
+
+
 @pytest.mark.parametrize("route", LOADS)
 async def test_the_checks_are_those_of_every_load(
     serving: Subject, adapters: Path, route: str
