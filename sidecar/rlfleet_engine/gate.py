@@ -102,6 +102,12 @@ class Gate:
             self._holding = self._read(change)
         return self._holding
 
+    @property
+    def known(self) -> Holding:
+        """What the engine computes with once that is proved; until then it has no name."""
+        held = self.holding
+        return held if self.standing(held.change) is Standing.PROVED else Holding(b"", held.change)
+
     def _read(self, change: int) -> Holding:
         at = _version_at(change)
         return Holding(self._map[at : at + _VERSION_BYTES].rstrip(b"\0"), change)

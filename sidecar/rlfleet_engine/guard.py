@@ -26,7 +26,7 @@ class Route(Enum):
     ALWAYS = "always"
     """Answered whatever the gate says."""
     GATED = "gated"
-    """Reads the model: waits while the gate is closed."""
+    """Waits while the gate is closed, if it computes."""
 
 
 _LIVENESS = api.LIVENESS_PATH

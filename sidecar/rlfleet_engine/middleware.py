@@ -2,7 +2,8 @@
 
 Named to vLLM by ``--middleware rlfleet_engine.middleware.Extension``. The guard: the
 network reaches the data routes and nothing else, and no websocket is opened. The gate:
-while it is closed, a request that reads the model waits, except the sidecar's own probe.
+while it is closed, a request that reads the model waits, except the sidecar's own probe;
+one that reads no weights does not.
 It must stay true that a request which finds the gate open pays for no task and no lock,
 that its body is copied only if a salt or its shape has to be changed, and that one which
 waits loses no byte.
@@ -102,6 +103,9 @@ class Extension:
         except DemandError as error:
             await malformed(send, error)
             return
+        if salt.computes_nothing(scope):
+            await self._at_once(scope, Held(receive), send, demand)
+            return
         has_to_be_read = turn_of(scope, self._turns) is not None or salt.may_have_salt(scope)
         if self._gate.is_open and not has_to_be_read:
             with self._gate.passing():
@@ -114,6 +118,19 @@ class Extension:
             await self._hold(scope, held, send, demand, asked)
         finally:
             held.close()
+
+    async def _at_once(self, scope: Scope, held: Held, send: Send, demand: Demand | None) -> None:
+        """Answer what reads no weights, though they change: there is nothing to wait for."""
+        if self._gate.is_refusing:
+            await turned_away(send)
+            return
+        asked, turn = Asked(self._app, scope), turn_of(scope, self._turns)
+        with self._gate.passing():
+            if turn is not None:
+                body = await held.body(self._max_body_bytes)
+                asked = await Asked.instead(self._app, scope, body, turn)
+                scope = asked.scope_into(held, self._gate)
+            await self._pass(asked.app, scope, held.receive, send, demand, computes=False)
 
     async def _hold(
         self, scope: Scope, held: Held, send: Send, demand: Demand | None, asked: Asked | None
@@ -140,13 +157,21 @@ class Extension:
             self._gate.mark_unsalted()
 
     async def _pass(
-        self, app: Application, scope: Scope, receive: Receive, send: Send, demand: Demand | None
+        self,
+        app: Application,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        demand: Demand | None,
+        *,
+        computes: bool = True,
     ) -> None:
-        holding = self._gate.holding
+        holding = self._gate.holding if computes else self._gate.known
         if demand and demand.verdict(holding.version.decode()) is not Verdict.MET:
             await unmet(send, demand, holding)
         else:
-            await app(scope, receive, Reply(send, self._gate, holding, demand))
+            reply = Reply(send, self._gate, holding, demand, computes=computes)
+            await app(scope, receive, reply)
 
     async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not _is_local(scope):

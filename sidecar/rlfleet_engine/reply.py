@@ -50,10 +50,29 @@ class _Way(Enum):
 class Reply:
     """Stands in for the server's ``send``."""
 
-    __slots__ = ("_body", "_demand", "_gate", "_head", "_held", "_reword", "_send", "_way")
+    __slots__ = (
+        "_body",
+        "_computes",
+        "_demand",
+        "_gate",
+        "_head",
+        "_held",
+        "_reword",
+        "_send",
+        "_way",
+    )
 
-    def __init__(self, send: Send, gate: Gate, held: Holding, demand: Demand | None) -> None:
+    def __init__(
+        self,
+        send: Send,
+        gate: Gate,
+        held: Holding,
+        demand: Demand | None,
+        *,
+        computes: bool = True,
+    ) -> None:
         self._send = send
+        self._computes = computes
         self._gate = gate
         self._held = held
         self._demand = demand
@@ -77,9 +96,10 @@ class Reply:
         headers: list[Header] = [*message["headers"]]
         length = dict(headers).get(LENGTH)
         is_good = message["status"] < _BAD_REQUEST
-        # Who answers an error has computed nothing.
-        standing = await self._gate.settled(self._held.change) if is_good else Standing.PROVED
-        now = self._gate.holding
+        # An error was not computed either.
+        may_wait = is_good and self._computes
+        standing = await self._gate.settled(self._held.change) if may_wait else Standing.PROVED
+        now = self._gate.holding if self._computes else self._gate.known
         is_answer = is_good and length is not None
         if is_answer and self._demand is not None and not self._is_met(self._demand, now):
             self._way = _Way.WITHHELD
@@ -96,7 +116,7 @@ class Reply:
         ):
             self._way, self._head = _Way.GATHERED, message
         else:
-            self._way = _Way.STREAMED if is_good and length is None else _Way.ON
+            self._way = _Way.STREAMED if may_wait and length is None else _Way.ON
             await self._send(message)
 
     async def _stream(self, message: Message) -> None:
@@ -136,9 +156,7 @@ def telling(send: Send, gate: Gate) -> Send:
 
     async def told(message: Message) -> None:
         if message["type"] == "http.response.start":
-            held = gate.holding
-            if gate.standing(held.change) is Standing.PROVED:
-                message = {**message, "headers": [*message["headers"], *_told(_VERSION, held)]}
+            message = {**message, "headers": [*message["headers"], *_told(_VERSION, gate.known)]}
         await send(message)
 
     return told

@@ -70,16 +70,21 @@ def in_era(body: bytes, era: int, path: str) -> bytes:
     return compact(content | {_FIELD: sha256(b"%d" % era).hexdigest()})
 
 
+def computes_nothing(scope: Scope) -> bool:
+    """Tell whether a request reads no weights, whatever the engine holds."""
+    path: str = scope["path"]
+    return path in _COMPUTE_NOTHING or path.endswith(_WITHOUT_KV)
+
+
 def is_unsalted(scope: Scope) -> bool:
     """Tell whether a request may leave in the caches what no salt separates.
 
     So does whatever computes on a route that takes no salt (audio, pooling), or that came in
     a form in which nobody looked for one.
     """
-    path: str = scope["path"]
-    if scope["method"] != "POST" or path in _COMPUTE_NOTHING or path.endswith(_WITHOUT_KV):
+    if scope["method"] != "POST" or computes_nothing(scope):
         return False
-    return path not in _TAKE_SALT or not has_json(scope)
+    return scope["path"] not in _TAKE_SALT or not has_json(scope)
 
 
 def _places(content: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -1,11 +1,13 @@
 """/tokenize and /detokenize count what the engine computes, and refuse what they would guess."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
 
+from rlfleet_contract import api
 from tests.contract.subject import Subject
 from tests.contract.test_samplers import first  # noqa: F401
 
@@ -64,6 +66,27 @@ def assert_refused(reply: httpx.Response, field: str) -> None:
     error = reply.json()["error"]
     assert field in error["message"]
     assert error["param"] == field
+
+
+# --- while the worker is paused -------------------------------------------------------------------
+
+
+async def test_a_paused_worker_tokenizes_at_once(subject: Subject, tokens: Tokens) -> None:
+    second = subject.versions.second
+    await subject.ok(api.PREPARE_PATH, second)
+    await subject.ok(api.PAUSE_PATH, second)
+
+    async with asyncio.timeout(5):
+        reply = await tokens.reply(prompt="one two")
+        text = await tokens.text(reply.json()["tokens"])
+        unmet = await subject.engine.post(
+            "/tokenize", json={"prompt": "one"}, headers={api.EXACT_VERSION_HEADER: second}
+        )
+
+    assert text == "one two"
+    assert reply.headers[api.VERSION_HEADER] == subject.versions.first
+    assert (unmet.status_code, unmet.json()["version"]) == (409, subject.versions.first)
+    await subject.ok(api.UPDATE_WEIGHTS_PATH, second)
 
 
 # --- the two forms --------------------------------------------------------------------------------
