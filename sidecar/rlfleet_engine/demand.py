@@ -1,8 +1,7 @@
 """What a request asks for of versions, and whether one that an engine holds will do.
 
-A minimum needs an order of versions. The extension knows names alone, so it is the number
-at their end that counts, among names that are alike before it; the base model comes before
-all others. Where that gives no order, none is made up.
+A minimum needs an order of versions. The extension knows names alone, so it takes the
+order that names give by themselves; where there is none, none is made up.
 """
 
 import re
@@ -10,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from rlfleet_contract import api
+from rlfleet_contract import api, order
 
 _EXACT = api.EXACT_VERSION_HEADER.encode()
 _MINIMUM = api.MIN_VERSION_HEADER.encode()
@@ -18,7 +17,6 @@ _END = api.END_VERSION_HEADER.encode()
 _ASKED = frozenset({_EXACT, _MINIMUM, _END})
 _IN_AN_EVENT = "event"
 _VERSION = re.compile(api.VERSION_PATTERN)
-_NUMBERED = re.compile(r"(.*?)([0-9]+)")
 
 
 class Verdict(Enum):
@@ -50,18 +48,16 @@ class Demand:
         """Tell whether this version will do; one that nobody has named never does."""
         if self.exact not in {None, version}:
             return Verdict.UNMET
-        if self.minimum in {None, version, api.BASE_VERSION}:
+        if self.minimum in {None, api.BASE_VERSION}:
             return Verdict.MET
-        if version in {"", api.BASE_VERSION}:
-            return Verdict.UNMET
-        return _not_before(version, self.minimum or "")
+        return _not_before(version, self.minimum or "") if version else Verdict.UNMET
 
 
 def _not_before(version: str, minimum: str) -> Verdict:
-    one, other = _NUMBERED.fullmatch(version), _NUMBERED.fullmatch(minimum)
-    if one is None or other is None or one[1] != other[1]:
+    is_before = order.is_before(version, minimum)
+    if is_before is None:
         return Verdict.NO_ORDER
-    return Verdict.MET if int(one[2]) >= int(other[2]) else Verdict.UNMET
+    return Verdict.UNMET if is_before else Verdict.MET
 
 
 def demand_of(headers: Iterable[tuple[bytes, bytes]]) -> Demand | None:

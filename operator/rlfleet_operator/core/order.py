@@ -1,15 +1,16 @@
 """The order of versions: steps within a run, and how old what is served may be."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from rlfleet_contract.order import is_lower, number_of
 from rlfleet_operator.core.rollout import Reason
 from rlfleet_operator.core.world import World
 from rlfleet_operator.resource_rollout import StalenessSpec
 
-_NUMBER_AT_THE_END = re.compile(r"(\d{1,15})$")
+_MOST_STEPS = 2**53 - 1
+"""What the status has room for, and every reader of JSON."""
 
 
 class _Declared(NamedTuple):
@@ -67,7 +68,8 @@ def skew(world: World) -> int | None:
     runs: dict[str, list[int]] = defaultdict(list)
     for place in _places(served, world).values():
         runs[place.run].append(place.number)
-    return max((max(numbers) - min(numbers) for numbers in runs.values()), default=None)
+    skews = (max(numbers) - min(numbers) for numbers in runs.values())
+    return max((min(steps, _MOST_STEPS) for steps in skews), default=None)
 
 
 def stale(world: World) -> dict[str, str]:
@@ -107,10 +109,7 @@ def too_old(version: str, bounds: StalenessSpec | None) -> str | None:
 
 def _older(served: Iterable[str], lowest: str | None) -> set[str]:
     """Return the versions that are older than one by their names, which is all that it says."""
-    bound = _number_of(lowest) if lowest else None
-    if bound is None:
-        return set()
-    return {v for v in served if (number := _number_of(v)) is not None and number < bound}
+    return {v for v in served if lowest and is_lower(v, lowest)}
 
 
 def _behind(served: set[str], world: World) -> dict[str, int]:
@@ -156,7 +155,7 @@ def _places(versions: set[str], world: World) -> dict[str, _Place]:
 
 def _numbers(versions: Iterable[str], declared: Mapping[str, _Declared]) -> dict[str, int]:
     steps = {v: declared.get(v, _Declared()).step for v in versions}
-    names = {v: _number_of(v) for v in versions}
+    names = {v: number_of(v) for v in versions}
     has_all = all(step is not None or names[v] is None for v, step in steps.items())
     return {v: n for v, n in (steps if has_all else names).items() if n is not None}
 
@@ -176,8 +175,3 @@ def _declared(world: World) -> dict[str, _Declared]:
     if spec.weights is not None and spec.weight_version is not None:
         found[spec.weight_version] = _Declared(spec.weights.run_id, spec.weights.step)
     return found
-
-
-def _number_of(version: str) -> int | None:
-    found = _NUMBER_AT_THE_END.search(version)
-    return int(found.group()) if found else None
