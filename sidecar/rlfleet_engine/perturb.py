@@ -8,20 +8,18 @@ from typing import Any
 
 import torch
 
-_STEP = 0.5
-"""How far values move, in units of their own spread; far beyond any rounding."""
 _FLOATS = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 
 
-def changed(name: str, tensor: Any) -> Any:
-    """Return a tensor of the same shape and dtype with other values."""
+def changed(name: str, tensor: Any, strength: float) -> Any:
+    """Return a tensor of the same shape and dtype, ``strength`` times its spread away."""
     if not tensor.numel():
         return tensor
     if tensor.dtype not in _FLOATS:
         # Packed, quantised and integer values stay valid: they change places only.
         return tensor.flatten().roll(1).reshape(tensor.shape)
     wide = tensor.float()
-    step = _STEP * (wide.abs().mean() + wide.std(correction=0) + 1e-3)
+    step = strength * (wide.abs().mean() + wide.std(correction=0) + 1e-3)
     random = torch.Generator().manual_seed(_seed(name))
     return (wide + step * torch.randn(wide.shape, generator=random)).to(tensor.dtype)
 

@@ -61,17 +61,19 @@ class ReloadExtension:
         directory: str,
         files: Iterable[Mapping[str, Any]],
         changed: str | None = None,
+        strength: float = 1.0,
     ) -> dict[str, Any]:
         """Install the checked files in place and tell what was consumed and what stands now.
 
-        ``changed``: a kind of tensors that gets other values than the files', for a test.
+        ``changed``: a kind of tensors that gets other values than the files', for a test;
+        ``strength``: how far away, in units of each tensor's own spread.
         """
         stamps = [FileStamp.model_validate(record) for record in files]
         before = _record(self)
         feeding = _Feeding(
             parameters.named(self.get_model()) if before.memory else {},
             self.model_config.dtype,
-            changed,
+            (changed, strength),
         )
         with Reader(directory, stamps) as reader:
             # From here on nobody knows what the engine holds; an error leaves it so.
@@ -118,10 +120,12 @@ def _read(worker: _Worker, fed: Memory | None = None, digest: str | None = None)
 class _Feeding:
     """Hands tensors to vLLM and remembers those that have a parameter of the same kind."""
 
-    def __init__(self, held: Mapping[str, Any], dtype: Any, changed: str | None) -> None:
+    def __init__(
+        self, held: Mapping[str, Any], dtype: Any, changed: tuple[str | None, float]
+    ) -> None:
         self._kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in held.items()}
         self._dtype = dtype
-        self._changed = changed
+        self._changed, self._strength = changed
         self.fed: dict[str, Entry] = {}
         self.casts = False
         """Whether a tensor is served in another dtype than it came in."""
@@ -131,7 +135,7 @@ class _Feeding:
         for tensor, data in reader:
             made = _tensor(tensor, data)
             if kind_of(tensor.name) == self._changed:
-                made = perturb.changed(tensor.name, made)
+                made = perturb.changed(tensor.name, made, self._strength)
             dtype, shape = self._kinds.get(tensor.name, (self._dtype, None))
             self.casts |= made.dtype != dtype
             if (dtype, shape) == (made.dtype, made.shape):

@@ -195,17 +195,19 @@ class Engine:
         timeout_s: float,
         *,
         changed: str | None = None,
+        strength: float = 1.0,
     ) -> list[Installed]:
         """Install the files in every rank and tell what each consumed.
 
-        ``changed``: a kind of tensors (selftest.kind_of) that is installed with other values.
+        ``changed``: a kind of tensors (selftest.kind_of) that is installed with other values,
+        ``strength`` times their own spread away.
         """
         arguments: dict[str, object] = {
             "directory": directory,
             "files": [stamp.model_dump() for stamp in files],
         }
         if changed is not None:
-            arguments["changed"] = changed
+            arguments |= {"changed": changed, "strength": strength}
         results = await self._rpc(api.RELOAD_RPC, kwargs=arguments, timeout=timeout_s)
         try:
             return [Installed.model_validate(result) for result in results]

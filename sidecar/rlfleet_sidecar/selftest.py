@@ -17,6 +17,8 @@ from rlfleet_sidecar.probe import Answer, spread
 
 ATTEMPTS = 3
 """How often a test is begun that its engine does not survive, before it counts as failed."""
+FAR = 16.0
+"""How far a kind is changed that a change by its own spread did not show."""
 _SAFETY = 4.0
 _FLOOR = 0.002
 """A difference in log probability that no reload is blamed for."""

@@ -1,0 +1,80 @@
+"""Examine tiny models of many architectures on real vLLM: python3 -m dev.zoo [NAME ...].
+
+Runs the zoo package in a pod of the worker's image and prints a line for each model. All
+models together are written to bench/results/zoo.json, from which
+docs/reference/models.md is generated; named ones are only printed.
+"""
+
+import argparse
+import json
+import string
+import sys
+from pathlib import Path
+from typing import Any
+
+from dev import stage, steps
+from dev.images import names
+from dev.models_page import RESULTS
+from dev.shell import Shell
+from dev.steps import StepFailed, say
+
+ZOO = Path(__file__).resolve().parent.parent / "zoo"
+NAMESPACE = "rlfleet-zoo"
+_HOURS = 2
+
+
+def main() -> None:
+    """Examine the named models, or all."""
+    parser = argparse.ArgumentParser(prog="python -m dev.zoo", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    chosen = parser.parse_args().names
+    shell = Shell(stage.cluster_and_images(), NAMESPACE, is_quiet=True)
+    rows = examine(shell, chosen)
+    if not chosen:
+        RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+        say(f"{len(rows)} models written to {RESULTS.name}; `make generate` writes the page")
+    failed = [row["model"] for row in rows if not row["passed"]]
+    say(f"{len(rows) - len(failed)} of {len(rows)} models passed")
+    if failed and chosen:
+        raise StepFailed(f"did not pass: {', '.join(failed)}")
+
+
+def examine(shell: Shell, chosen: list[str]) -> list[dict[str, Any]]:
+    """Run the pod and return a row for each model."""
+    stage.namespace(shell)
+    files = [f"--from-file={path}" for path in sorted(ZOO.iterdir()) if path.is_file()]
+    made = shell.kubectl("create", "configmap", "zoo", *files, "--dry-run=client", "-o=yaml")
+    shell.kubectl("apply", "-f", "-", stdin=made)
+    shell.kubectl("delete", "job", "zoo", "--ignore-not-found")
+    text = string.Template((ZOO / "pod.yaml").read_text())
+    filled = text.substitute(WORKER_IMAGE=names.recorded()["worker"], NAMES=json.dumps(chosen))
+    shell.kubectl("apply", "-f", "-", stdin=filled)
+    try:
+        shell.kubectl("wait", "--for=jsonpath={.status.active}=1", "job/zoo", "--timeout=60s")
+        shell.kubectl(
+            "wait", "--for=condition=Ready", "pod", "-l", "job-name=zoo", "--timeout=120s"
+        )
+        return _rows(shell)
+    finally:
+        shell.run("kubectl", "delete", "namespace", shell.namespace, "--wait=false")
+
+
+def _rows(shell: Shell) -> list[dict[str, Any]]:
+    logs = shell.start("logs", "-f", "job/zoo")
+    rows = []
+    for line in logs.stdout or ():
+        if not line.startswith('{"model"'):
+            continue
+        row = json.loads(line)
+        rows.append(row)
+        said = "passed" if row["passed"] else row.get("error") or "; ".join(row["wrong"])
+        say(f"{row['model']:<14} {row['seconds']:>6.1f} s  {said}")
+    logs.wait(timeout=60)
+    if not rows:
+        raise StepFailed("the zoo's pod printed no row: kubectl logs job/zoo says why")
+    return rows
+
+
+if __name__ == "__main__":
+    steps.main(main)
+    sys.stdout.flush()

@@ -1,0 +1,108 @@
+"""One vLLM in this process, with the worker extension, asked without HTTP."""
+
+import gc
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from vllm import LLM, SamplingParams
+from vllm.distributed import cleanup_dist_env_and_memory
+
+from rlfleet_contract import api
+from rlfleet_contract.models import Consumed, Installed
+from rlfleet_contract.selftest import EngineDescription
+from rlfleet_contract.tensors import FileStamp
+
+PROMPT = [5 + (place * 37) % 900 for place in range(64)]
+_AFTER = 4
+_DIGITS = 5
+
+
+class Engine:
+    """Boots on a checkpoint and ends with the block."""
+
+    def __init__(self, at: Path) -> None:
+        self._llm = LLM(
+            model=str(at),
+            worker_extension_cls="rlfleet_engine.worker.ReloadExtension",
+            enforce_eager=True,
+            enable_prefix_caching=False,
+            load_format="safetensors",
+            dtype="bfloat16",
+            max_model_len=256,
+            max_num_seqs=4,
+            **_pictures(at),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._llm.llm_engine.engine_core.shutdown()
+        del self._llm
+        cleanup_dist_env_and_memory()
+        gc.collect()
+
+    def ask(self) -> tuple[float, ...]:
+        """Return log probabilities of the prompt's tokens, and of some that follow."""
+        wanted = SamplingParams(
+            max_tokens=_AFTER,
+            temperature=0,
+            prompt_logprobs=0,
+            logprobs=0,
+            detokenize=False,
+            ignore_eos=True,
+        )
+        (told,) = self._llm.generate([{"prompt_token_ids": PROMPT}], wanted, use_tqdm=False)
+        entries = [*(one for one in told.prompt_logprobs if one), *told.outputs[0].logprobs]
+        values = tuple(round(next(iter(one.values())).logprob, _DIGITS) for one in entries)
+        if not all(map(math.isfinite, values)):
+            raise ValueError("a log probability is not finite")
+        return values
+
+    def describe(self, kinds: Sequence[str]) -> EngineDescription:
+        """Ask what it is."""
+        return EngineDescription.model_validate(self._rpc(api.DESCRIBE_RPC, list(kinds)))
+
+    def consumed(self) -> Consumed | None:
+        """Ask which tensors it read when it booted."""
+        told = self._rpc(api.CONSUMED_RPC)
+        return None if told is None else Consumed.model_validate(told)
+
+    def reload(
+        self,
+        directory: Path,
+        files: Sequence[FileStamp],
+        changed: str | None = None,
+        strength: float = 1.0,
+    ) -> Installed:
+        """Install a checkpoint in place."""
+        stamps = [stamp.model_dump() for stamp in files]
+        return Installed.model_validate(
+            self._rpc(api.RELOAD_RPC, str(directory), stamps, changed, strength)
+        )
+
+    def _rpc(self, method: str, *arguments: object) -> Any:
+        with torch.inference_mode():
+            return self._llm.collective_rpc(method, args=arguments)[0]
+
+
+def _pictures(at: Path) -> dict[str, Any]:
+    """Let a multimodal model load its tower, and try out no picture when it boots."""
+    is_multimodal = (at / "tokenizer.json").exists()
+    return {"skip_tokenizer_init": not is_multimodal} | (
+        {"skip_mm_profiling": True} if is_multimodal else {}
+    )
+
+
+def far(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the largest difference of two answers."""
+    return round(max(abs(a - b) for a, b in zip(one, other, strict=True)), _DIGITS)

@@ -1,0 +1,180 @@
+"""Does with one model what a worker does with a version, and says what was seen.
+
+A model passes if the sidecar's own check accepts each form, the reload consumes exactly
+those bytes, the answers are those of an engine that booted on the step, each kind of tensor
+changed alone moves them, and a defective version is refused.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rlfleet_contract.api import BASE_VERSION
+from rlfleet_contract.models import PrepareRequest
+from rlfleet_sidecar import needs, selftest
+from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.evidence import demand_consumed
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.store import Store
+from rlfleet_sidecar.work import Work
+from zoo import keeper
+from zoo.engine import Engine, far
+
+_BOOT = "zoo"
+
+
+def examine(name: str) -> dict[str, Any]:
+    """Examine one model; returns the row of its table."""
+    begun = time.monotonic()
+    row: dict[str, Any] = {"model": name, "kind": keeper.MODELS[name]["kind"]}
+    with TemporaryDirectory() as folder:
+        try:
+            row |= _Visit(name, Path(folder)).seen()
+        except Exception as error:  # noqa: BLE001 - whatever fails is this model's row
+            row["error"] = f"{type(error).__name__}: {error}"[:500]
+    row["passed"] = "error" not in row and not row.get("wrong")
+    row["seconds"] = round(time.monotonic() - begun, 1)
+    return row
+
+
+class _Visit:
+    def __init__(self, name: str, root: Path) -> None:
+        self._versions = root / "versions"
+        self._versions.mkdir()
+        self._step = keeper.base(name, 1, root / "step")
+        self._base = keeper.base(name, 0, root / "base")
+        keeper.finish(self._step)
+        keeper.finish(self._base)
+        self._settings = Settings(
+            model_name=name,
+            model_path=self._base,
+            weights_path=f"{self._versions}/{{version}}",
+            cache_dir=root / "cache",
+            cache_spare=0,
+        )
+        self._wrong: list[str] = []
+        self._needs: needs.Needs | None = None
+
+    def seen(self) -> dict[str, Any]:
+        with self._booted() as engine:
+            row = self._tested(engine)
+            stepped = self._taken_up(engine, row)
+            row["refused"] = list(self._refused())
+        with Engine(self._step) as fresh:
+            row["from_boot"] = far(fresh.ask(), stepped)
+        if not selftest.is_faithful(row["from_boot"], row["noise"]):
+            self._wrong.append(f"the step reloaded is {row['from_boot']} from its boot")
+        return row | {"wrong": self._wrong}
+
+    def _booted(self) -> Engine:
+        try:
+            return Engine(self._base)
+        except Exception as error:
+            raise RuntimeError(f"vLLM does not boot it: {error}"[:200]) from error
+
+    @staticmethod
+    def _first_answer(engine: Engine) -> tuple[float, ...]:
+        try:
+            return engine.ask()
+        except Exception as error:
+            raise RuntimeError(f"vLLM boots it and does not answer: {error}"[:200]) from error
+
+    def _tested(self, engine: Engine) -> dict[str, Any]:
+        """Test the reload as a sidecar tests it before an engine serves."""
+        booted = [self._first_answer(engine), engine.ask(), engine.ask()]
+        noise = max(far(booted[0], answer) for answer in booted)
+        store = self._store(engine)
+        tensors = {tensor.name: tensor for tensor in store.boot_tensors()}
+        told = engine.describe(selftest.kinds_of(tensors, ()))
+        files = store.boot_files()
+        engine.reload(self._base, files)
+        base = engine.ask()
+        ignored = frozenset(self._needs.optional if self._needs else ())
+        kinds = selftest.kinds_of(tensors.keys() - ignored, told.unreached)
+        moves = {kind: self._move(engine, base, kind, 1.0) for kind in kinds}
+        for kind in selftest.unmoved(moves, noise):
+            moves[kind] = self._move(engine, base, kind, selftest.FAR)
+        installed = engine.reload(self._base, files)
+        left = far(base, engine.ask())
+        stale = selftest.unmoved(moves, noise)
+        distance = far(booted[0], base)
+        for value, what in ((distance, "the base reloaded"), (left, "the base reloaded again")):
+            if not selftest.is_faithful(value, noise):
+                self._wrong.append(f"{what} is {value} from its boot")
+        if stale:
+            self._wrong.append(f"stale: {', '.join(stale)}")
+        read = installed.parameters
+        return {
+            "architecture": ", ".join(told.architectures),
+            "release": told.release,
+            "device": told.device,
+            "noise": noise,
+            "distance": distance,
+            "kinds": len(kinds),
+            "ignored": len(ignored),
+            "unreached": len(told.unreached),
+            "read_share": None if read is None else _share(read),
+        }
+
+    def _move(self, engine: Engine, base: Sequence[float], kind: str, strength: float) -> float:
+        engine.reload(self._base, self._store(engine).boot_files(), kind, strength)
+        try:
+            return far(base, engine.ask())
+        except ValueError:
+            # Not finite any more: it moved.
+            return math.inf
+
+    def _taken_up(self, engine: Engine, row: dict[str, Any]) -> tuple[float, ...]:
+        """Check, copy and reload the step in each form; return the answers of the last."""
+        answers: dict[str, tuple[float, ...]] = {}
+        for form, write in keeper.FORMS.items():
+            write(self._step, self._versions / form)
+            keeper.finish(self._versions / form)
+            held = self._prepared(engine, form)
+            installed = engine.reload(held.directory, held.files)
+            demand_consumed(held.tensors, held.nbytes, held.digest, [installed])
+            answers[form] = engine.ask()
+        row["forms"] = sorted(answers)
+        first = answers["save_pretrained"]
+        if any(far(first, other) for other in answers.values()):
+            self._wrong.append("forms of one step answer otherwise")
+        return first
+
+    def _refused(self) -> Iterator[str]:
+        """Yield the defects that the check refuses; each must be."""
+        victim = next(
+            name
+            for name in sorted(keeper.tensors_of(self._step))
+            if self._needs is None or name not in self._needs.optional
+        )
+        for number, defect in enumerate(keeper.DEFECTS):
+            version = f"defect-{number}"
+            keeper.spoilt(self._step, self._versions / version, defect, victim)
+            keeper.finish(self._versions / version)
+            try:
+                self._prepared(None, version)
+            except SidecarError:
+                yield defect
+            else:
+                self._wrong.append(f"{defect}: accepted")
+
+    def _prepared(self, engine: Engine | None, version: str) -> Checkpoint:
+        store = self._store(engine)
+        request = PrepareRequest(operation="zoo", version=version)
+        store.prepare(Work(version, 60), request, frozenset({BASE_VERSION}))
+        return store.demand(version)
+
+    def _store(self, engine: Engine | None) -> Store:
+        if engine is not None and self._needs is None:
+            names = Checkpoints(self._settings).boot_names()
+            self._needs = needs.told_by(_BOOT, names, [engine.consumed()])
+        return Store(self._settings, Checkpoints(self._settings, lambda: self._needs))
+
+
+def _share(read: Any) -> float:
+    whole = getattr(read, "whole", 0) or 0
+    return round(1 - getattr(read, "unseen", 0) / whole, 3) if whole else 1.0
