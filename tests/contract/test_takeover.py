@@ -86,7 +86,7 @@ class Api(FakeApi):
 def listed() -> Json:
     """Return the list of the worker's pod, which nobody has marked yet."""
     pod = manifests.pod(FLEET, 0, manifests.Defaults("worker:1"))
-    pod["metadata"]["uid"] = "p-0"
+    pod["metadata"] |= {"uid": "p-0", "resourceVersion": "1"}
     pod["status"] = {"phase": "Running", "podIP": "127.0.0.1"}
     return {"metadata": {"resourceVersion": "1"}, "items": [pod]}
 
@@ -125,7 +125,7 @@ async def test_nothing_is_done_of_what_was_planned_before_the_fleet_was_taken_ov
 
     server = Api(arrive_late)
     server.objects |= {PATH: raw(STATUS, 1), PODS: listed()}
-    async with driven(server, fake), asyncio.timeout(30):
+    async with asyncio.timeout(30), driven(server, fake):
         while not server.labels:  # noqa: ASYNC110 - it is remote
             await asyncio.sleep(0.02)
 
