@@ -6,7 +6,7 @@ import pytest
 
 from dev import stage
 from dev.shell import Shell
-from tests.e2e.kills import kill_engine_core, kill_operator, kill_sidecar, leader
+from tests.e2e.kills import KillInLoad, kill_engine_core, kill_operator, kill_sidecar, leader
 from tests.e2e.scenario import LONG, POD_S, Fleet, restarts, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
@@ -91,6 +91,24 @@ def test_an_engine_killed_in_mid_rollout_comes_back_at_the_target(
     # The base model, which it came back on, answered nobody.
     assert histories[0].versions <= {"step-0", "step-3"}
     assert not histories[0].mixed
+    assert len({tuple(tokens) for tokens in fleet.answers().values()}) == 1
+
+
+def test_an_engine_killed_while_it_loads_a_good_version_needs_nobody(
+    fleet: Fleet, shell: Shell
+) -> None:
+    """A process that dies is not a bad version: it is tried there again."""
+    kill = KillInLoad(shell, "qwen-0")
+    fleet.declare("step-2")
+
+    status = fleet.wait_synced()
+
+    assert kill.killed.is_set()
+    assert status["serving"] == "step-2"
+    assert status["rollout"]["phase"] == "Completed"
+    assert restarts(fleet.pods()["qwen-0"]) >= 1
+    events = shell.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").split()
+    assert "EngineExited" in events
     assert len({tuple(tokens) for tokens in fleet.answers().values()}) == 1
 
 
