@@ -22,13 +22,18 @@ def renames_of(model: Any, read: Iterable[str]) -> Renames | None:
     naming = mapper.get_rename_mapper()
     try:
         renames = Renames(**{kind: _rules(naming, kind) for kind in _KINDS})
-        is_exact = all(renames.of(name) == naming.map_name(name) for name in read)
+        is_exact = all(renames.of(name) == _mapped(naming, name) for name in read)
     except re.error:
         return None
     parts = {name for name, _ in model.named_children()}
-    taken = [name for name in read if mapper.map_name(name) is not None]
+    taken = [name for name in read if _mapped(mapper, name) is not None]
     leads = all(renames.of(name).partition(".")[0] in parts for name in taken)
     return renames if is_exact and leads else None
+
+
+def _mapped(mapper: Any, name: str) -> str | None:
+    """Bring one name to vLLM's own; None if vLLM drops it. Each release has apply_list."""
+    return next(iter(mapper.apply_list([name])), None)
 
 
 def _rules(naming: Any, kind: str) -> tuple[tuple[str, str], ...]:

@@ -26,8 +26,8 @@ class Mapper:
     orig_to_new_suffix: Mapping[str, str] = field(default_factory=dict)
     orig_to_new_renaming: tuple[object, ...] = ()
 
-    def map_name(self, name: str) -> str | None:
-        return self.names[name]
+    def apply_list(self, names: list[str]) -> list[str]:
+        return [new for name in names if (new := self.names[name]) is not None]
 
     def get_rename_mapper(self) -> "Mapper":
         return self
