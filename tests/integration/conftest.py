@@ -49,6 +49,18 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput[PLANE] = config.stash[_SHARED]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let no test fail of a TLS connection that an earlier one cancelled.
+
+    asyncio leaves a transport open whose connect is cancelled before its handshake begins
+    (sslproto, _start_shutdown in the state UNWRAPPED); the hollow node's watch is, when a
+    test ends. Whichever test the garbage collector runs in would be blamed.
+    """
+    for item in items:
+        if "/integration/" in str(item.path):
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
+
+
 @pytest.fixture(scope="session")
 def plane(pytestconfig: pytest.Config) -> Iterator[apiserver.ControlPlane]:
     """A control plane that knows the CRD: the one that is shared, or one of its own."""
