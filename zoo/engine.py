@@ -24,7 +24,7 @@ _DIGITS = 5
 class Engine:
     """Boots on a checkpoint and ends with the block."""
 
-    def __init__(self, at: Path) -> None:
+    def __init__(self, at: Path, **more: Any) -> None:
         self._llm = LLM(
             model=str(at),
             worker_extension_cls="rlfleet_engine.worker.ReloadExtension",
@@ -35,6 +35,7 @@ class Engine:
             max_model_len=256,
             max_num_seqs=4,
             **_pictures(at),
+            **more,
         )
 
     def __enter__(self) -> Self:

@@ -56,6 +56,7 @@ class _Visit:
             cache_dir=root / "cache",
             cache_spare=0,
         )
+        self._options = keeper.MODELS[name].get("engine", {})
         self._wrong: list[str] = []
         self._needs: needs.Needs | None = None
 
@@ -64,7 +65,7 @@ class _Visit:
             row = self._tested(engine)
             stepped = self._taken_up(engine, row)
             row["refused"] = list(self._refused())
-        with Engine(self._step) as fresh:
+        with Engine(self._step, **self._options) as fresh:
             row["from_boot"] = far(fresh.ask(), stepped)
         if not selftest.is_faithful(row["from_boot"], row["noise"]):
             self._wrong.append(f"the step reloaded is {row['from_boot']} from its boot")
@@ -72,7 +73,7 @@ class _Visit:
 
     def _booted(self) -> Engine:
         try:
-            return Engine(self._base)
+            return Engine(self._base, **self._options)
         except Exception as error:
             raise RuntimeError(f"vLLM does not boot it: {error}"[:200]) from error
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+from vllm.lora.layers import BaseLayerWithLoRA
 from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
 from vllm.model_executor.model_loader.reload.meta import to_meta_tensor
 from vllm.model_executor.model_loader.reload.sanitize import restore_layer_refs
@@ -32,11 +33,30 @@ def load(model: Any, model_config: Any, tensors: Iterable[tuple[str, Any]]) -> N
     device = torch.device("cpu")
     with torch.no_grad(), set_default_torch_dtype(model_config.dtype):
         views = Views(model)
-        restored = [tensor for layer in model.modules() for tensor in _restore(layer, views)]
+        bare = _Bare(model)
+        layers = [layer for _, layer in bare.named_modules()]
+        restored = [tensor for layer in layers for tensor in _restore(layer, views)]
         with Written() as written:
             model.load_weights(tensors)
         _demand_written(restored, written)
-        process_weights_after_loading(model, model_config, device)
+        process_weights_after_loading(bare, model_config, device)
+
+
+class _Bare:
+    """A model without the layers that LoRA wraps around its own, as it was when it booted.
+
+    Such a layer hands its own layer's attributes on, and would be processed beside it.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def named_modules(self) -> Iterator[tuple[str, Any]]:
+        found = self._model.named_modules()
+        return ((name, one) for name, one in found if not isinstance(one, BaseLayerWithLoRA))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
 
 
 def _demand_written(tensors: list[Any], written: Written) -> None:
