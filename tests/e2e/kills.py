@@ -9,6 +9,8 @@ from pathlib import Path
 from dev import stage
 from dev.shell import Shell
 
+_JOURNAL = ("var", "lib", "rlfleet", "worker.json")
+"""Where it lies in the container of a sidecar."""
 _LOAD_S = 300.0
 """How long a kill waits for a load to begin."""
 
@@ -42,7 +44,7 @@ class KillInLoad:
     def __init__(self, shell: Shell, pod: str) -> None:
         (sidecar,) = _processes(shell, pod, b"rlfleet_sidecar")
         (self._core,) = _processes(shell, pod, b"VLLM::EngineCore")
-        self._journal = Path(f"/proc/{sidecar}/root/var/lib/rlfleet/worker.json")
+        self._journal = Path("/proc", str(sidecar), "root", *_JOURNAL)
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self.killed = threading.Event()
         self._thread.start()
