@@ -58,9 +58,17 @@ def _common(told: Sequence[Consumed]) -> Renames | None:
 def assumed(tensors: Mapping[str, Tensor], config: Mapping[str, object]) -> Needs:
     """Tell what to go by where no engine said it."""
     tied = _is_tied(tensors, config)
-    layers = _stated(config, "num_hidden_layers")
-    ignored = {name for name in tensors if _IGNORED.search(name) or _is_beyond(name, layers)}
+    ignored = drafters(tensors, config)
     return Needs(None, tuple(sorted(ignored | _heads(tensors, tied=tied))), tied)
+
+
+def drafters(tensors: Mapping[str, Tensor], config: Mapping[str, object]) -> frozenset[str]:
+    """Return the tensors that only speculative decoding computes with, by their names.
+
+    What a drafter proposes is checked by the model: no answer moves with its weights.
+    """
+    layers = _stated(config, "num_hidden_layers")
+    return frozenset(n for n in tensors if _IGNORED.search(n) or _is_beyond(n, layers))
 
 
 def _heads(names: Iterable[str], *, tied: bool) -> set[str]:

@@ -20,6 +20,7 @@ from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints
 from rlfleet_sidecar.content import Content
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.manifest import manifest_of
+from rlfleet_sidecar.needs import drafters
 from rlfleet_sidecar.place import Folder
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.staging import Staging
@@ -68,6 +69,11 @@ class Store:
     def boot_tensors(self) -> tuple[Tensor, ...]:
         """Return the tensors of the base model's files."""
         return tuple(self._checkpoints.boot_model(self._checkpoints.deadline()).tensors.values())
+
+    def boot_drafters(self) -> frozenset[str]:
+        """Return the base model's tensors that only speculative decoding computes with."""
+        model = self._checkpoints.boot_model(self._checkpoints.deadline())
+        return drafters(model.tensors, model.config)
 
     def boot_files(self) -> tuple[FileStamp, ...]:
         """Return the files of the base model."""

@@ -148,10 +148,7 @@ class Tester:
         if not selftest.is_faithful(distance, noise):
             reason = selftest.unfaithful(begun.engine, distance, noise)
             return shown | {"passed": False, "reason": reason}
-        needs = self._journal.needs
-        ignored = frozenset(() if needs is None else needs.optional)
-        read = (one.name for one in tensors if one.name not in ignored)
-        kinds = selftest.kinds_of(read, begun.unreached)
+        kinds = selftest.kinds_of(await self._probed(tensors), begun.unreached)
         if not selftest.affordable(len(kinds), took_s, self._settings.self_test_s):
             _log.warning(
                 "Sensitivity is not tested: it takes longer than RLFLEET_SELF_TEST_S",
@@ -164,6 +161,13 @@ class Tester:
             moves[kind] = await self._move(base, directory, files, kind, selftest.FAR)
         back = await self._reloaded(directory, files)
         return shown | self._judged(begun, moves, noise, spread(base.logprobs, back.logprobs))
+
+    async def _probed(self, tensors: tuple[Tensor, ...]) -> list[str]:
+        """Return the tensors with which an answer is computed: read at boot, and no drafter's."""
+        needs = self._journal.needs
+        silent = set(() if needs is None else needs.optional)
+        silent |= await in_thread(self._store.boot_drafters)
+        return [one.name for one in tensors if one.name not in silent]
 
     @staticmethod
     def _judged(

@@ -15,6 +15,7 @@ from rlfleet_contract.proof import Evidence
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject, Versions, client_of
 from tests.fakes.behaviour import Behaviour
+from tests.fakes.checkpoints import SHAPES, write_file
 from tests.fakes.worker import Worker
 
 STALE = "model.layers.N.mlp.up_proj.weight"
@@ -197,3 +198,19 @@ class TestWithoutATest:
         assert report.proof is not None
         assert not {Evidence.FAITHFUL, Evidence.SENSITIVE} & set(report.proof.verified_by)
         await subject.refused(Code.ENGINE_UNTESTED, api.PREPARE_PATH, subject.versions.second)
+
+
+class TestADrafter:
+    @pytest.fixture
+    def model(self, model: Path) -> Path:
+        """Make of it one that brings layers for multi-token prediction, and uses them."""
+        write_file(model / "model.safetensors", SHAPES | {"mtp.fc.weight": (8, 16)}, 0)
+        return model
+
+    async def test_its_weights_move_no_answer_and_that_is_no_finding(
+        self, fake: Worker, subject: Subject
+    ) -> None:
+        report = await restart(fake, subject, release="0.32.9", stale_kinds=("mtp.fc.weight",))
+
+        assert report.self_test is not None
+        assert (report.self_test.passed, report.self_test.kinds) == (True, KINDS)
