@@ -1,11 +1,13 @@
 """An engine whose reload leaves weights behind serves no version, and says why."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from rlfleet_contract import api
@@ -37,6 +39,17 @@ async def again(fake: Worker, subject: Subject) -> WorkerReport:
     before = (await subject.report()).boot
     await fake.restart_engine()
     return await subject.until(lambda report: report.boot not in {None, before})
+
+
+async def until_ended(fake: Worker) -> None:
+    """Wait until nothing listens where the engine did."""
+    async with asyncio.timeout(10), client_of(fake.engine_url) as client:
+        while True:
+            try:
+                await client.get("/health")
+            except httpx.TransportError:
+                return
+            await asyncio.sleep(0.02)
 
 
 def is_over(attempt: int, report: WorkerReport) -> bool:
@@ -82,7 +95,8 @@ async def test_an_engine_that_does_not_reload_serves_its_base_and_refuses_versio
     await subject.until(
         lambda report: report.self_test is not None and report.self_test.passed is False
     )
-    # The kubelet starts the engine that the test ended.
+    # It does not go on with weights of the test; the kubelet starts it again.
+    await until_ended(fake)
     report = await again(fake, subject)
 
     problem = await subject.refused(
