@@ -60,16 +60,15 @@ def examine(shell: Shell, chosen: list[str]) -> list[dict[str, Any]]:
 
 
 def _rows(shell: Shell) -> list[dict[str, Any]]:
-    logs = shell.start("logs", "-f", "job/zoo")
     rows = []
-    for line in logs.stdout or ():
-        if not line.startswith('{"model"'):
-            continue
-        row = json.loads(line)
-        rows.append(row)
-        said = "passed" if row["passed"] else row.get("error") or "; ".join(row["wrong"])
-        say(f"{row['model']:<14} {row['seconds']:>6.1f} s  {said}")
-    logs.wait(timeout=60)
+    with shell.start("logs", "-f", "job/zoo") as logs:
+        for line in logs.stdout or ():
+            if not line.startswith('{"model"'):
+                continue
+            row = json.loads(line)
+            rows.append(row)
+            said = "passed" if row["passed"] else row.get("error") or "; ".join(row["wrong"])
+            say(f"{row['model']:<14} {row['seconds']:>6.1f} s  {said}")
     if not rows:
         raise StepFailed("the zoo's pod printed no row: kubectl logs job/zoo says why")
     return rows

@@ -15,7 +15,6 @@ from tests.contract.test_salts import (  # noqa: F401
     test_a_salt_is_one_salt_wherever_clients_put_it,
     test_a_salt_that_is_no_text_is_refused_by_its_name,
     test_caches_that_a_trainer_keeps_are_read_by_no_other_version,
-    test_the_same_salt_does_not_hit_what_another_version_computed,
     test_the_same_salt_hits_and_another_does_not,
     test_without_a_salt_a_change_leaves_nothing_to_hit,
 )

@@ -1,0 +1,27 @@
+"""Caches that a change keeps, on real vLLM whose start has seen no request without a salt.
+
+Other tests send such to the worker that they share, and from then on each change of that
+start empties the caches, whoever wants them kept.
+"""
+
+import pytest
+
+from dev.shell import Shell
+from tests.contract.test_salts import (  # noqa: F401
+    prompt,
+    test_the_same_salt_does_not_hit_what_another_version_computed,
+)
+from tests.e2e.kills import kill_engine_core
+from tests.e2e.scenario import POD_S, Fleet, restarts, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(autouse=True)
+def started_anew(solo: Fleet, shell: Shell) -> None:
+    """Have the engine start again."""
+    name = f"{solo.name}-0"
+    before = restarts(solo.pods()[name])
+    kill_engine_core(shell, name)
+    until(lambda: restarts(solo.pods()[name]) > before, POD_S, "its engine's restart")
+    solo.wait_synced()
