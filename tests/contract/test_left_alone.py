@@ -48,15 +48,28 @@ class Line(httpx.AsyncBaseTransport):
                 self.cut()
         asking = asyncio.ensure_future(self._inner.handle_async_request(request))
         cut = asyncio.ensure_future(self._cut.wait())
-        await asyncio.wait({asking, cut}, return_when=asyncio.FIRST_COMPLETED)
-        if cut.done():
-            asking.cancel()
-            raise httpx.ConnectError("the sidecar is dead")
-        cut.cancel()
-        return asking.result()
+        try:
+            await asyncio.wait({asking, cut}, return_when=asyncio.FIRST_COMPLETED)
+            if self._cut.is_set():
+                raise httpx.ConnectError("the sidecar is dead")
+            return asking.result()
+        finally:
+            cut.cancel()
+            if self._cut.is_set() or not asking.done():
+                await _dropped(asking)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+async def _dropped(asking: asyncio.Future[httpx.Response]) -> None:
+    """End a request whose answer nobody reads, and let go of its connection."""
+    asking.cancel()
+    try:
+        reply = await asking
+    except (asyncio.CancelledError, httpx.HTTPError):
+        return
+    await reply.aclose()
 
 
 async def _is_keeping(request: httpx.Request) -> bool:
