@@ -94,7 +94,7 @@ class _Visit:
         files = store.boot_files()
         engine.reload(self._base, files)
         base = engine.ask()
-        ignored = frozenset(self._needs.optional if self._needs else ())
+        ignored = frozenset(self._needs.optional if self._needs else ()) | store.boot_drafters()
         kinds = selftest.kinds_of(tensors.keys() - ignored, told.unreached)
         moves = {kind: self._move(engine, base, kind, 1.0) for kind in kinds}
         for kind in selftest.unmoved(moves, noise):

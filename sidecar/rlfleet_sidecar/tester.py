@@ -10,11 +10,10 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Iterable
 
 from rlfleet_contract.models import KVCache, PauseMode
 from rlfleet_contract.selftest import EngineDescription, SelfTest
-from rlfleet_contract.tensors import FileStamp, Tensor
+from rlfleet_contract.tensors import Tensor
 from rlfleet_sidecar import selftest
 from rlfleet_sidecar.bounds import in_thread
 from rlfleet_sidecar.engine import Engine
@@ -139,9 +138,8 @@ class Tester:
         """Reload, ask and compare; returns what the test has shown."""
         booted = [await self._prover.ask_once() for _ in range(_TIMES)]
         noise = selftest.noise_of(booted)
-        files, directory = await self._base()
         start = time.monotonic()
-        base = await self._reloaded(directory, files)
+        base = await self._reloaded()
         took_s = time.monotonic() - start
         distance = spread(booted[0].logprobs, base.logprobs)
         shown: dict[str, object] = {"noise": noise, "distance": distance}
@@ -155,11 +153,11 @@ class Tester:
                 extra=fields(kinds=len(kinds), reload_s=round(took_s, 3)),
             )
             return shown | {"passed": True}
-        moves = {kind: await self._move(base, directory, files, kind) for kind in kinds}
+        moves = {kind: await self._move(base, kind) for kind in kinds}
         for kind in selftest.unmoved(moves, noise):
             # A router's bias may have to go far before it picks other experts.
-            moves[kind] = await self._move(base, directory, files, kind, selftest.FAR)
-        back = await self._reloaded(directory, files)
+            moves[kind] = await self._move(base, kind, selftest.FAR)
+        back = await self._reloaded()
         return shown | self._judged(begun, moves, noise, spread(base.logprobs, back.logprobs))
 
     async def _probed(self, tensors: tuple[Tensor, ...]) -> list[str]:
@@ -180,43 +178,26 @@ class Tester:
         told = selftest.stale(begun.engine, stale) if stale else None
         return {"passed": not stale, "reason": told, "stale": stale, "kinds": len(moves)}
 
-    async def _base(self) -> tuple[tuple[FileStamp, ...], str]:
-        content = await in_thread(self._store.boot_files)
-        return content, str(self._settings.model_path)
-
-    async def _move(
-        self,
-        base: Answer,
-        directory: str,
-        files: Iterable[FileStamp],
-        kind: str,
-        strength: float = 1.0,
-    ) -> float:
+    async def _move(self, base: Answer, kind: str, strength: float = 1.0) -> float:
         """Return how far the answers move with one kind of tensors changed."""
         try:
-            answer = await self._reloaded(directory, files, kind, strength)
+            answer = await self._reloaded(kind, strength)
         except BadAnswerError:
             # What is no finite number any more has moved.
             return math.inf
         return spread(base.logprobs, answer.logprobs)
 
-    async def _reloaded(
-        self,
-        directory: str,
-        files: Iterable[FileStamp],
-        changed: str | None = None,
-        strength: float = 1.0,
-    ) -> Answer:
+    async def _reloaded(self, changed: str | None = None, strength: float = 1.0) -> Answer:
         """Reload the base, with one kind of its tensors changed, and ask."""
-        limit_s = self._settings.warm_s
+        limit_s, directory = self._settings.warm_s, str(self._settings.model_path)
+        # Read once for all: the store keeps the headers of the base.
+        files = await in_thread(self._store.boot_files)
         async with asyncio.timeout(limit_s):
             known = self._journal.self_test
             if known is None or (await self._engine.gate()).boot != known.boot:
                 raise EngineRestartedError("the engine was restarted during its test")
             await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
-            await self._engine.reload(
-                directory, tuple(files), limit_s, changed=changed, strength=strength
-            )
+            await self._engine.reload(directory, files, limit_s, changed=changed, strength=strength)
             await self._engine.flush()
             await self._engine.resume()
             return await self._prover.ask_once()
