@@ -117,6 +117,18 @@ class Fleet:
         self.wait(lambda status: status["serving"] == version, timeout_s, f"serving {version}")
         return self.status()
 
+    def wait_restarted(self, worker: str, times: int) -> None:
+        """Wait until a worker's containers were restarted more than so often, and it is ready.
+
+        Until the kubelet reports the end of a killed process, the status knows nothing of it.
+        """
+
+        def is_back() -> bool:
+            pod = self.pods().get(worker)
+            return pod is not None and restarts(pod) > times and is_ready(pod)
+
+        until(is_back, POD_S, f"{worker} is restarted and ready")
+
     def wait(self, is_so: Callable[[dict[str, Any]], bool], timeout_s: float, what: str) -> None:
         """Wait until the status, about the newest spec, is so."""
 
@@ -277,6 +289,12 @@ def restarts(pod: dict[str, Any]) -> int:
         *status.get("containerStatuses", ()),
     ]
     return sum(container["restartCount"] for container in containers)
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    """Return whether a pod takes traffic."""
+    conditions = pod["status"].get("conditions", ())
+    return any((c["type"], c["status"]) == ("Ready", "True") for c in conditions)
 
 
 class Trainer:

@@ -12,7 +12,7 @@ from tests.contract.test_salts import (  # noqa: F401
     test_the_same_salt_does_not_hit_what_another_version_computed,
 )
 from tests.e2e.kills import kill_engine_core
-from tests.e2e.scenario import POD_S, Fleet, restarts, until
+from tests.e2e.scenario import Fleet, restarts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
@@ -23,5 +23,5 @@ def started_anew(solo: Fleet, shell: Shell) -> None:
     name = f"{solo.name}-0"
     before = restarts(solo.pods()[name])
     kill_engine_core(shell, name)
-    until(lambda: restarts(solo.pods()[name]) > before, POD_S, "its engine's restart")
+    solo.wait_restarted(name, before)
     solo.wait_synced()

@@ -80,14 +80,15 @@ def test_a_sidecar_killed_in_mid_rollout(fleet: Fleet, shell: Shell) -> None:
 def test_an_engine_killed_in_mid_rollout_comes_back_at_the_target(
     fleet: Fleet, shell: Shell
 ) -> None:
+    before = restarts(fleet.pods()["qwen-0"])
     with fleet.recorded(LONG, clients=6, stagger_s=1, worker="qwen-0") as histories:
         fleet.declare("step-3", rollout={"pauseMode": "Wait"})
         fleet.wait_begun("step-3")
         kill_engine_core(shell, "qwen-0")
+        fleet.wait_restarted("qwen-0", before)
         status = fleet.wait_synced()
 
     assert status["serving"] == "step-3"
-    assert restarts(fleet.pods()["qwen-0"]) >= 1
     # The base model, which it came back on, answered nobody.
     assert histories[0].versions <= {"step-0", "step-3"}
     assert not histories[0].mixed
@@ -98,15 +99,16 @@ def test_an_engine_killed_while_it_loads_a_good_version_needs_nobody(
     fleet: Fleet, shell: Shell
 ) -> None:
     """A process that dies is not a bad version: it is tried there again."""
+    before = restarts(fleet.pods()["qwen-0"])
     kill = KillInLoad(shell, "qwen-0")
     fleet.declare("step-2")
 
+    fleet.wait_restarted("qwen-0", before)
     status = fleet.wait_synced()
 
     assert kill.killed.is_set()
     assert status["serving"] == "step-2"
     assert status["rollout"]["phase"] == "Completed"
-    assert restarts(fleet.pods()["qwen-0"]) >= 1
     events = shell.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").split()
     assert "EngineExited" in events
     assert len({tuple(tokens) for tokens in fleet.answers().values()}) == 1
