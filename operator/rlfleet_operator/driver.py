@@ -37,7 +37,7 @@ from rlfleet_operator.core.selection import hold_left_s
 from rlfleet_operator.core.status import abandoned, patch_of, status_of, unread
 from rlfleet_operator.core.trainers import target_of
 from rlfleet_operator.core.waits import due_in_s
-from rlfleet_operator.core.world import Fleet, Unread, World, fleet_from, worker_name
+from rlfleet_operator.core.world import Fleet, World, fleet_from, named, worker_name
 from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError, TooLarge
 from rlfleet_operator.replacements import Replacements
 from rlfleet_operator.resource_status import FleetStatus
@@ -189,7 +189,7 @@ class Driver:
             path = fleet_path(*self.key) + "/status"
             self.deliver(await self._services.kube.patch(path, patch))
             event = events.Event("Warning", conditions.UNREAD, conditions.unread(error))
-            self._announcements.post(Unread(*self.key, self.uid), [event])
+            self._announcements.post(named(self._raw), [event])
 
     def _sign(self) -> int | None:
         """Return the epoch that keeps workers' changes alive; None while nobody goes on with them.

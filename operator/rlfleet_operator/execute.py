@@ -144,7 +144,7 @@ async def _demand_own(kube: Kube, fleet: Fleet, action: PodAction) -> None:
         raise Refused(complaint)
 
 
-def _demand_ours(found: Json, fleet: Fleet, kind: str) -> None:
+def _demand_ours(found: Json, fleet: Identity, kind: str) -> None:
     """Raise Retryable or Refused when an object is not this fleet's."""
     complaint = ownership.complaint(found, fleet, kind)
     if complaint is not None:
@@ -203,7 +203,7 @@ async def admin_token(kube: Kube, fleet: Fleet) -> str:
         return token
 
 
-async def known_token(kube: Kube, fleet: Fleet) -> str:
+async def known_token(kube: Kube, fleet: Identity) -> str:
     """Return the fleet's admin token; raises Missing without one, Refused if it is no token.
 
     An earlier fleet's Secret, which goes, is Retryable.

@@ -3,9 +3,10 @@
 Each carries the sentence that a person reads when a value is refused.
 """
 
+from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from rlfleet_contract.api import DIGEST_PATTERN, VERSION_PATTERN
@@ -28,6 +29,22 @@ class Model(BaseModel):
         use_attribute_docstrings=True,
     )
 
+
+def epoch_of(time: str) -> float:
+    """Return a moment of ISO 8601 in seconds since the epoch; raises ValueError for no moment."""
+    return datetime.fromisoformat(time).timestamp()
+
+
+def _moment(time: str) -> str:
+    try:
+        epoch_of(time)
+    except ValueError:
+        raise ValueError("must be a moment such as 2026-01-01T00:00:00Z") from None
+    return time
+
+
+Moment = Annotated[str, AfterValidator(_moment)]
+"""A moment as Kubernetes writes it, that decisions depend on."""
 
 _QUANTITY: dict[str, Any] = {
     "x-kubernetes-int-or-string": True,

@@ -32,7 +32,7 @@ from rlfleet_operator.core.trainers import (
     UpdateWeights,
     update_from,
 )
-from rlfleet_operator.core.world import fleet_from
+from rlfleet_operator.core.world import named
 from rlfleet_operator.errors import Missing, OperatorError
 from rlfleet_operator.fleet_access import Access
 from rlfleet_operator.fleet_classic import ClassicRoutes
@@ -116,7 +116,7 @@ class FleetRoutes:
             request[_TOKEN] = await self._access.demand(known, authorization)
             response = await handler(request)
         except Exception as error:  # noqa: BLE001 - the boundary: each becomes an answer
-            response = _refused(error, request.path)
+            response = _refused(error, request)
         name = request.match_info.route.name or "none"
         metrics.TRAINER_REQUESTS.labels(route=name, code=str(response.status)).inc()
         return response
@@ -165,7 +165,7 @@ class FleetRoutes:
         return handle
 
     async def _token(self, raw: Json) -> str:
-        return await execute.known_token(self._fleets.kube, fleet_from(raw))
+        return await execute.known_token(self._fleets.kube, named(raw))
 
 
 def _key(request: web.Request) -> FleetKey:
@@ -195,9 +195,10 @@ def _answer(status: int, fields: Mapping[str, Any], path: str = "") -> web.Respo
     return web.json_response(body, status=status, reason=phrase_of(code, message))
 
 
-def _refused(error: Exception, path: str) -> web.Response:
+def _refused(error: Exception, request: web.Request) -> web.Response:
     """Return the answer that an error is."""
-    refusal = error if isinstance(error, Refusal) else _refusal(error)
+    path = request.path
+    refusal = error if isinstance(error, Refusal) else _refusal(error, request)
     meaning = MEANINGS[refusal.fault]
     said = Refused(code=refusal.fault, message=refusal.message, retryable=meaning.retryable)
     response = _answer(_status_of(meaning, refusal.fault, path), said.model_dump(mode="json"), path)
@@ -213,7 +214,7 @@ def _status_of(meaning: Meaning, fault: Fault, path: str) -> int:
     return status_of(meaning.status, retryable=meaning.retryable, code=fault)
 
 
-def _refusal(error: Exception) -> Refusal:
+def _refusal(error: Exception, request: web.Request) -> Refusal:
     match error:
         case Missing():
             return Refusal(Fault.NOT_FOUND, str(error))
@@ -222,5 +223,7 @@ def _refusal(error: Exception) -> Refusal:
         case web.HTTPClientError():
             return Refusal(Fault.INVALID_REQUEST, f"{error.status} {error.reason}")
         case _:
-            _log.error("a trainer's request failed for a reason of ours", exc_info=error)
-            return Refusal(Fault.INTERNAL, type(error).__name__)
+            what = {**about(_key(request)), "route": request.match_info.route.name}
+            _log.error("a trainer's request failed", exc_info=error, extra=what)
+            said = f"{type(error).__name__} in the operator: see its log; then report it"
+            return Refusal(Fault.INTERNAL, said)

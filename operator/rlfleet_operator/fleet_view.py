@@ -7,10 +7,12 @@ driver finds it wherever it runs. Nothing here commands a worker.
 import time
 from collections.abc import Callable
 
+from pydantic import ValidationError
+
 from rlfleet_operator import hearing
 from rlfleet_operator.adapters.kube import Json, fleet_path
 from rlfleet_operator.adapters.pods import FleetKey
-from rlfleet_operator.core import answers
+from rlfleet_operator.core import answers, conditions
 from rlfleet_operator.core.answers import Heard
 from rlfleet_operator.core.trainers import Fault, Refusal
 from rlfleet_operator.core.world import Fleet, fleet_from
@@ -32,11 +34,11 @@ class FleetView:
         self._fleets, self._admin_port = fleets, admin_port
 
     def fleet(self, key: FleetKey) -> Fleet:
-        """Return the fleet as it was seen last; raises Refusal once it is gone."""
+        """Return the fleet as it was seen last; raises Refusal if it is gone or unparsable."""
         raw = self._fleets.known(key)
         if raw is None:
             raise Refusal(Fault.NOT_FOUND, f"fleet {key[1]} in {key[0]} is gone")
-        return fleet_from(raw)
+        return _parsed(raw)
 
     async def heard(self, key: FleetKey, token: str) -> tuple[Fleet, list[Heard]]:
         """Return the fleet and what its workers say of themselves now."""
@@ -54,7 +56,7 @@ class FleetView:
         """Write into status what ``heed`` makes of the fleet as it is now; return it after that."""
         for _ in range(_ATTEMPTS):
             raw = await self._fleets.kube.get(fleet_path(*key))
-            patch = heed(fleet_from(raw), raw)
+            patch = heed(_parsed(raw), raw)
             if patch is not None:
                 try:
                     raw = await self._fleets.kube.patch(fleet_path(*key) + "/status", patch)
@@ -64,5 +66,13 @@ class FleetView:
                     what = ", ".join(patch["status"])
                     raise Retryable(f"status ({what}) was not kept: upgrade the definition")
             self._fleets.deliver(None, raw)
-            return fleet_from(raw)
+            return _parsed(raw)
         raise Retryable(f"the fleet's status was written {_ATTEMPTS} times in between: ask again")
+
+
+def _parsed(raw: Json) -> Fleet:
+    """Parse a fleet; raises Refusal that names the field and the way out."""
+    try:
+        return fleet_from(raw)
+    except ValidationError as error:
+        raise Refusal(Fault.INVALID_OBJECT, conditions.unread(error)) from error

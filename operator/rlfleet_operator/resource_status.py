@@ -1,12 +1,11 @@
 """The status of an RLInferenceFleet as models: what is; written by the operator alone."""
 
-from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
 from rlfleet_contract.models import KVCache, PauseMode
-from rlfleet_operator.fields import Model
+from rlfleet_operator.fields import Model, Moment, epoch_of
 from rlfleet_operator.resource_adapters import AdapterStatus
 from rlfleet_operator.resource_selftest import SelfTestStatus
 from rlfleet_operator.resource_timings import RolloutTimings
@@ -38,9 +37,9 @@ class RolloutStatus(Model):
     )
     message: str = Field(default="", max_length=1024)
     """The first refusal or failure of `to`, in the worker's words, or why it was rolled back."""
-    started_at: str
+    started_at: Moment
     """When it was recorded."""
-    not_before: str | None = Field(
+    not_before: Moment | None = Field(
         default=None,
         description="No worker that serves is taken out before this time: it followed so quickly"
         " on another rollout that the next change may be on its way.",
@@ -48,11 +47,11 @@ class RolloutStatus(Model):
     finished_at: str | None = None
     """When it ended."""
     seconds: float | None = Field(default=None, description="From start to end.")
-    held_since: str | None = None
+    held_since: Moment | None = None
     """Since when it is held: paused, or waiting for its canaries."""
     held_seconds: int = 0
     """How long it was held before; does not count for the progress deadline."""
-    canary_since: str | None = None
+    canary_since: Moment | None = None
     """Since when its canaries serve without a break."""
     restart_id: str = ""
     """The rollout.restartId that it answers."""
@@ -68,29 +67,25 @@ class RolloutStatus(Model):
     @property
     def started_epoch(self) -> float:
         """``started_at`` in seconds since the epoch."""
-        return _epoch(self.started_at)
+        return epoch_of(self.started_at)
 
     @property
     def canary_epoch(self) -> float | None:
         """``canary_since`` in seconds since the epoch."""
-        return _epoch(self.canary_since) if self.canary_since else None
+        return epoch_of(self.canary_since) if self.canary_since else None
 
     def settles_in_s(self, moment: float) -> float:
         """Return for how many seconds ``not_before`` still holds workers back.
 
         None, if that is longer than it was meant to be: the clock has stepped back.
         """
-        left = _epoch(self.not_before) - moment if self.not_before else 0.0
+        left = epoch_of(self.not_before) - moment if self.not_before else 0.0
         return left if 0.0 < left <= SETTLE_S else 0.0
 
     def held_s(self, moment: float) -> float:
         """Return for how many seconds it was held until then."""
-        running = moment - _epoch(self.held_since) if self.held_since else 0.0
+        running = moment - epoch_of(self.held_since) if self.held_since else 0.0
         return self.held_seconds + max(0.0, running)
-
-
-def _epoch(time: str) -> float:
-    return datetime.fromisoformat(time).timestamp()
 
 
 class PastRollout(Model):
@@ -192,7 +187,7 @@ class TrainerPause(Model):
     """The operation of its commands; another pause has another."""
     asked_at: str
     """When it was asked for."""
-    until: str
+    until: Moment
     """When it ends if its trainer asks for nothing more: the workers serve what they proved."""
     ttl_seconds: int
     """For how long each of its trainer's requests keeps it."""
@@ -218,7 +213,7 @@ class TrainerPause(Model):
     @property
     def until_epoch(self) -> float:
         """``until`` in seconds since the epoch."""
-        return _epoch(self.until)
+        return epoch_of(self.until)
 
     def is_about(self, version: str) -> bool:
         """Tell whether this version is what its trainer asked for last, and it was not refused."""
@@ -239,13 +234,13 @@ class TrainerRejected(Model):
     """The trainer's address and User-Agent, as the worker saw them."""
     call: str
     """Method and path."""
-    at: str
+    at: Moment
     """When."""
 
     @property
     def at_epoch(self) -> float:
         """``at`` in seconds since the epoch."""
-        return _epoch(self.at)
+        return epoch_of(self.at)
 
 
 class FleetStatus(Model):

@@ -1,8 +1,11 @@
 """Operator and sidecar log in one format."""
 
+import ast
 import json
 import logging
+from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,11 @@ from rlfleet_operator.logs import JsonLines
 from rlfleet_sidecar import logs as sidecar
 
 ABOUT = {"namespace": "rl", "fleet": "qwen", "worker": "qwen-0"}
+
+
+OPERATOR = Path(__file__).parents[2] / "operator" / "rlfleet_operator"
+OF_ALL_FLEETS = {"adapters/lease.py", "adapters/pods.py", "fleets.py"}
+"""Modules that log of the process as well."""
 
 
 def record(**extra: object) -> logging.LogRecord:
@@ -42,3 +50,26 @@ def test_an_error_is_one_line_with_its_traceback() -> None:
 @pytest.mark.parametrize("value", [b"\xff", object(), {"a": {1}}])
 def test_any_field_can_be_written(value: object) -> None:
     assert "field" in json.loads(JsonLines().format(record(field=value)))
+
+
+def logged() -> Iterator[tuple[str, ast.Call]]:
+    for path in sorted(OPERATOR.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            function = node.func if isinstance(node, ast.Call) else None
+            if isinstance(node, ast.Call) and isinstance(function, ast.Attribute):
+                of = function.value
+                if isinstance(of, ast.Name) and of.id == "_log":
+                    yield f"{path.relative_to(OPERATOR)}", node
+
+
+def test_each_line_of_a_module_that_works_for_one_fleet_has_fields() -> None:
+    found = [(where, call) for where, call in logged() if where not in OF_ALL_FLEETS]
+
+    bare = [(where, call.lineno) for where, call in found if "extra" not in _names(call)]
+
+    assert len(found) > 10
+    assert not bare
+
+
+def _names(call: ast.Call) -> set[str | None]:
+    return {keyword.arg for keyword in call.keywords}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rlfleet_operator.core.world import FLEET_LABEL, Fleet, Raw
+from rlfleet_operator.core.world import FLEET_LABEL, Identity, Raw
 from rlfleet_operator.resource import GROUP, KIND
 
 
@@ -15,7 +15,7 @@ class Complaint:
     """Whether the object goes without anybody's doing."""
 
 
-def complaint(found: Raw, fleet: Fleet, kind: str) -> Complaint | None:
+def complaint(found: Raw, fleet: Identity, kind: str) -> Complaint | None:
     """Return why an object is not the fleet's; None if it is, or makes way already."""
     metadata = found["metadata"]
     owners = metadata.get("ownerReferences") or ()
@@ -39,6 +39,6 @@ def complaint(found: Raw, fleet: Fleet, kind: str) -> Complaint | None:
     return Complaint(f"{what} exists and does not belong to this fleet: {way_out}", may_pass=False)
 
 
-def _is_namesake(owner: Raw, fleet: Fleet) -> bool:
+def _is_namesake(owner: Raw, fleet: Identity) -> bool:
     group = str(owner.get("apiVersion", "")).partition("/")[0]
     return (group, owner.get("kind"), owner.get("name")) == (GROUP, KIND, fleet.name)

@@ -45,6 +45,8 @@ class Fault(StrEnum):
     """Workers are in doubt, or hold another version than their trainer asked for."""
     INCOMPLETE = "Incomplete"
     """Some workers did not do what was asked for."""
+    INVALID_OBJECT = "InvalidObject"
+    """The fleet's spec or status cannot be parsed."""
     UNAVAILABLE = "Unavailable"
     INTERNAL = "Internal"
 
@@ -63,6 +65,7 @@ MEANINGS: dict[Fault, Meaning] = {
     Fault.NOT_PAUSED: Meaning(409, retryable=False),
     Fault.NOT_RESUMABLE: Meaning(409, retryable=False),
     Fault.INCOMPLETE: Meaning(502, retryable=True),
+    Fault.INVALID_OBJECT: Meaning(409, retryable=False),
     Fault.UNAVAILABLE: Meaning(503, retryable=True),
     Fault.INTERNAL: Meaning(500, retryable=True),
 }

@@ -53,8 +53,8 @@ class Identity(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
-    """Which fleet an object is that could not be parsed."""
+class Named:
+    """Which fleet an object is; nothing else of the object is parsed."""
 
     namespace: str
     name: str
@@ -351,6 +351,12 @@ def worker_name(fleet: str, ordinal: int) -> str:
 def time_of(moment: float) -> str:
     """Return a moment as Kubernetes writes it, in whole seconds."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def named(raw: Raw) -> Named:
+    """Return which fleet an object is, whether its spec and status can be parsed or not."""
+    metadata = raw["metadata"]
+    return Named(metadata["namespace"], metadata["name"], metadata["uid"])
 
 
 def fleet_from(raw: Raw) -> Fleet:

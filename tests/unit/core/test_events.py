@@ -198,7 +198,12 @@ def test_many_workers_at_once_are_one_event(count: int, expected: int) -> None:
 
 
 def test_a_trainer_that_was_rejected_is_named_once() -> None:
-    trainer = {"worker": "qwen-0", "client": "10.0.0.9 (prime)", "call": "POST /pause", "at": "t"}
+    trainer = {
+        "worker": "qwen-0",
+        "client": "10.0.0.9 (prime)",
+        "call": "POST /pause",
+        "at": "2026-01-01T00:00:00Z",
+    }
     after = AT_REST | {"target": "step-1", "trainerRejected": trainer}
 
     (event,) = said(AT_REST, after)
