@@ -25,6 +25,14 @@ class Wall:
         self._wall, self._steady = wall, steady
         self._apart = wall() - steady()
 
+    def in_s(self, seconds: float) -> float:
+        """Return the moment of the steady clock in that many seconds."""
+        return self._steady() + seconds
+
+    def to(self, time: float) -> float:
+        """Return the moment of the steady clock at which the wall clock shows this, as it goes."""
+        return self._steady() + time - self._wall()
+
     def of(self, moment: float) -> float:
         """Return the seconds since the epoch at a moment of the steady clock."""
         apart = self._wall() - self._steady()

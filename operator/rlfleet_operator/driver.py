@@ -39,6 +39,7 @@ from rlfleet_operator.core.trainers import target_of
 from rlfleet_operator.core.waits import due_in_s
 from rlfleet_operator.core.world import Fleet, World, fleet_from, named, worker_name
 from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError, TooLarge
+from rlfleet_operator.pause_end import PauseEnd
 from rlfleet_operator.replacements import Replacements
 from rlfleet_operator.resource_status import FleetStatus
 from rlfleet_operator.services import Services
@@ -92,6 +93,7 @@ class Driver:
         """Writes pods for an earlier pass, beside the loop."""
         self._is_behind = False  # Whether a pass since then has asked for more.
         self._replacements, self._wall = Replacements(), Wall()
+        self._pause_end = PauseEnd(self._wall)
         self._announcements = Announcements(services.kube)
         self._status_size = status_size.LIMIT
         self._thought_s = 0.0  # For which the last pass observed and planned.
@@ -204,7 +206,8 @@ class Driver:
         if self._is_outrun:
             self.deliver(await self._services.kube.get(fleet_path(*self.key)))
             self._is_outrun = False
-        fleet = fleet_from(raw := self._raw)
+        known = fleet_from(raw := self._raw)
+        fleet = self._pause_end.dated(known)
         if fleet.deleting:
             # Somebody else's finalizer may hold it for long: no sign of ours keeps a change alive.
             await self._contacts.close()
@@ -218,7 +221,7 @@ class Driver:
             return self._acquainted_by - time.monotonic()
         world, step, status = self._decide(fleet, pods)
         status, taken = status.model_copy(update={"epoch": epoch}), self._taken
-        write_in_s = await self._publish(world, status, raw)
+        write_in_s = await self._publish(replace(world, fleet=known), status, raw)
         # What was planned before the workers knew of this driver may be overtaken.
         if taken == self._taken == (fleet.uid, epoch):
             self._act(fleet, step.actions)

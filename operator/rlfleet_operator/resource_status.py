@@ -82,6 +82,10 @@ class RolloutStatus(Model):
         left = epoch_of(self.not_before) - moment if self.not_before else 0.0
         return left if 0.0 < left <= SETTLE_S else 0.0
 
+    def spent_s(self, moment: float) -> float:
+        """Return for how many seconds it was under way until then."""
+        return max(0.0, moment - self.started_epoch)
+
     def held_s(self, moment: float) -> float:
         """Return for how many seconds it was held until then."""
         running = moment - epoch_of(self.held_since) if self.held_since else 0.0

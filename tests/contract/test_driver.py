@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from copy import deepcopy
@@ -13,7 +14,9 @@ from rlfleet_operator import driver as drivers
 from rlfleet_operator.adapters.kube import Json, Kube, core_path, fleet_path
 from rlfleet_operator.adapters.lease import Term
 from rlfleet_operator.adapters.pods import Pods
+from rlfleet_operator.core.world import time_of
 from rlfleet_operator.driver import Driver
+from rlfleet_operator.fields import epoch_of
 from rlfleet_operator.services import Services
 from rlfleet_operator.settings import Settings
 from tests.fakes.kube import FakeApi, serving
@@ -181,3 +184,17 @@ async def test_a_fleet_that_cannot_be_parsed_says_so_in_its_status_and_is_driven
     assert patch["observedGeneration"] == 1
     assert [e["reason"] for e in api.events][:1] == ["InvalidObject"]
     assert api.fleet["status"]["conditions"][-1]["reason"] != "InvalidObject"
+
+
+async def test_a_pause_of_another_clock_ends_after_its_time_to_live() -> None:
+    day_later = time_of(time.time() + 86_400)
+    pause = {"operation": "pause-1", "askedAt": _AT, "until": day_later, "ttlSeconds": 60}
+    api = Api({"trainerPause": pause})
+    del api.fleet["spec"]["weightVersion"]
+    api.takes_events.set()
+
+    async with driven(api):
+        await api.until(lambda: api.fleet["status"]["trainerPause"]["until"] < day_later)
+
+    until = epoch_of(api.fleet["status"]["trainerPause"]["until"])
+    assert until - time.time() == pytest.approx(60, abs=5)

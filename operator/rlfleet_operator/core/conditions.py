@@ -281,7 +281,7 @@ def _overdue(world: World, rollout: Rollout | None) -> Verdict | None:
     if rollout is None or recorded is None or rollout.is_new or rollout.is_completed:
         return None
     deadline = world.fleet.spec.rollout.progress_deadline_seconds
-    spent = world.moment - recorded.started_epoch - recorded.held_s(world.moment)
+    spent = recorded.spent_s(world.moment) - recorded.held_s(world.moment)
     if recorded.held_since is not None or spent < deadline:
         return None
     done = sum(is_synced(w, rollout.to) for w in world.desired)

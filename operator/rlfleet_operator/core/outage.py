@@ -75,7 +75,8 @@ def _is_coming(worker: Worker, world: World) -> bool:
 
 
 def _is_young(pod: Pod, world: World) -> bool:
-    return pod.created_at is None or world.moment - pod.created_at < _START_S
+    # One that was made far ahead of now was made by another clock, or before this one was set back.
+    return pod.created_at is None or abs(world.moment - pod.created_at) < _START_S
 
 
 def replacements(world: World) -> list[DeletePod]:

@@ -20,6 +20,7 @@ from rlfleet_operator.core.rollout import (
 from rlfleet_operator.core.selection import canaries, is_promoted, selected
 from rlfleet_operator.core.worker import CHANGING, awaited_by, phase_of
 from rlfleet_operator.core.world import World, time_of
+from rlfleet_operator.fields import epoch_of
 from rlfleet_operator.resource_status import (
     SETTLE_S,
     PastRollout,
@@ -43,7 +44,8 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
         return _left(world, known, now)
     if rollout.is_completed:
         return known
-    recorded = known if known and known.id == rollout.id else _begun(world, rollout, now)
+    is_known = known is not None and known.id == rollout.id
+    recorded = _dated(known, world, now) if known and is_known else _begun(world, rollout, now)
     phase = _phase(world, rollout)
     is_idle = phase in _IDLE
     has_ended = phase in ENDED
@@ -54,7 +56,7 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
             "phase": phase,
             "message": _message(world, rollout),
             "finished_at": recorded.finished_at or now if has_ended else None,
-            "seconds": round(world.moment - recorded.started_epoch, 1)
+            "seconds": round(recorded.spent_s(world.moment), 1)
             if has_ended and recorded.seconds is None
             else recorded.seconds,
             "held_since": recorded.held_since or now if is_idle else None,
@@ -69,6 +71,21 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
     )
 
 
+def _dated(known: RolloutStatus, world: World, now: str) -> RolloutStatus:
+    """Return the rollout on record with what begins again when the clock has stepped back.
+
+    Its start for the progress deadline, a hold, and that of the canaries: each may last as long
+    again, and no longer.
+    """
+    moments = {
+        "started_at": known.started_at,
+        "held_since": known.held_since,
+        "canary_since": known.canary_since,
+    }
+    ahead = {name: now for name, at in moments.items() if at and epoch_of(at) > world.moment + 1}
+    return known.model_copy(update=ahead) if ahead else known
+
+
 def _left(world: World, known: RolloutStatus | None, now: str) -> RolloutStatus | None:
     """Return the rollout on record; one whose version has left the spec ends with that."""
     if known is None or known.phase in ENDED or world.fleet.target is not None:
@@ -78,7 +95,7 @@ def _left(world: World, known: RolloutStatus | None, now: str) -> RolloutStatus 
             "phase": SUPERSEDED,
             "message": "nobody asks for its version any more",
             "finished_at": now,
-            "seconds": round(world.moment - known.started_epoch, 1),
+            "seconds": round(known.spent_s(world.moment), 1),
             "held_since": None,
             "held_seconds": round(known.held_s(world.moment)),
         }
@@ -88,9 +105,7 @@ def _left(world: World, known: RolloutStatus | None, now: str) -> RolloutStatus 
 def _canary_since(world: World, rollout: Rollout, recorded: RolloutStatus, now: str) -> str | None:
     """Return since when the canaries serve without a break; what was promoted stays so."""
     if _canaries_serve(world, rollout):
-        since = recorded.canary_epoch
-        # What lies ahead is of a clock that has stepped back: the hold begins again.
-        return now if since is None or since > world.moment + 1 else recorded.canary_since
+        return recorded.canary_since or now
     is_promotion = is_promoted(world)
     # One that misses a question serves for all that is known.
     return recorded.canary_since if is_promotion or not _is_canary_lost(world, rollout) else None
@@ -251,7 +266,7 @@ def _past(recorded: RolloutStatus, following: Rollout, moment: float) -> PastRol
         started_at=recorded.started_at,
         seconds=recorded.seconds
         if recorded.seconds is not None
-        else round(moment - recorded.started_epoch, 1),
+        else round(recorded.spent_s(moment), 1),
         window_ms=window.median_ms if window else None,
         message=message[:_PAST_MESSAGE_LIMIT] if ended != COMPLETED else "",
         run_id=recorded.run_id,

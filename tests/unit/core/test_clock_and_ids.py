@@ -13,7 +13,7 @@ from rlfleet_operator.core.status import status_of
 from rlfleet_operator.core.world import World
 from tests import workers
 
-HOUR = 3600.0
+HOUR, DAY = 3600.0, 86_400.0
 
 
 def at(moment: float, world: World) -> World:
@@ -46,6 +46,53 @@ def test_a_clock_that_steps_back_begins_the_hold_of_the_canaries_again() -> None
     back = replace(back, fleet=replace(back.fleet, status=written))
     assert changed(at(back.moment + 59, back)) == []
     assert changed(at(back.moment + 60, back)) == ["qwen-1"]
+
+
+def test_a_clock_that_steps_back_lets_a_rollout_go_on_for_one_more_deadline_at_most() -> None:
+    times = {"startedAt": "2023-11-14T22:13:20Z", "heldSince": None}
+    status = workers.recorded("step-2", "Preparing", **times)
+    rollout = {"progressDeadlineSeconds": 600}
+    fleet = [workers.worker(0, prepared="step-1"), workers.worker(1)]
+    world = workers.world(*fleet, weightVersion="step-2", status=status, rollout=rollout)
+    back = at(workers.MOMENT + 500 - DAY, world)
+
+    written = status_of(back, plan(back).rollout)
+
+    assert written.rollout is not None
+    assert written.rollout.started_epoch == back.moment
+    back = replace(back, fleet=replace(back.fleet, status=written))
+    assert stalled(at(back.moment + 599, back)) is None
+    assert stalled(at(back.moment + 600, back)) == "ProgressDeadlineExceeded"
+
+
+def stalled(world: World) -> str | None:
+    found = status_of(world, plan(world).rollout).conditions
+    return next((c.reason for c in found if c.type == "Stalled"), None)
+
+
+def test_a_clock_that_steps_back_gives_no_rollout_a_negative_time() -> None:
+    status = workers.recorded("step-2", "Updating", startedAt="2023-11-14T22:13:20Z")
+    fleet = [workers.worker(n, proved="step-2") for n in range(2)]
+    world = workers.world(*fleet, weightVersion="step-2", status=status)
+    back = at(workers.MOMENT - DAY, world)
+
+    written = status_of(back, plan(back).rollout).rollout
+
+    assert written is not None
+    assert written.seconds == 0.0
+
+
+@pytest.mark.parametrize(("aged_s", "charged"), [(60.0, [1]), (601.0, []), (-DAY, [])])
+def test_a_clock_that_steps_back_charges_no_replaced_pod_for_longer(
+    aged_s: float, charged: list[int]
+) -> None:
+    status = workers.recorded("step-1", "Completed") | {"replacing": [1]}
+    made = workers.pod(1, ready=False, created_at=workers.MOMENT - aged_s)
+    young = replace(workers.worker(1, Stage.CLOSED), pod=made)
+
+    written = status_of(workers.world(workers.worker(0), young, status=status), None)
+
+    assert written.replacing == charged
 
 
 KNOWN: dict[str, dict[str, Any]] = {
