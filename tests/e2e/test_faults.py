@@ -67,6 +67,7 @@ def test_a_sidecar_killed_in_mid_rollout(fleet: Fleet, shell: Shell) -> None:
         fleet.declare("step-2", rollout={"pauseMode": "Wait"})
         fleet.wait_begun("step-2")
         kill_sidecar(shell, "qwen-0")
+        fleet.wait_restarted("qwen-0", pods["qwen-0"][1])
         status = fleet.wait_synced()
 
     assert status["serving"] == "step-2"
