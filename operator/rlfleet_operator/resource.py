@@ -170,11 +170,6 @@ class WeightsSpec(Model):
     )
 
 
-API_KEY = "VLLM_API_KEY"
-API_KEY_REFUSED = (
-    f"{API_KEY} would lock the sidecar's probe out of the engine: remove it, and check keys of"
-    " samplers in a proxy before the fleet's Service"
-)
 _OWN_FLAGS = (
     "--model",
     "--served-model-name",
@@ -210,7 +205,8 @@ class EngineSpec(Model):
                 f"!self.exists(a, a.split('=')[0].replace('_', '-') in {list(_OWN_FLAGS)})",
                 "engine.args: "
                 + ", ".join(_OWN_FLAGS)
-                + " are set from the spec (model, engine.tensorParallelSize) or by rlfleet",
+                + " are set from the spec (model, engine.tensorParallelSize) or by rlfleet;"
+                " a key for samplers is VLLM_API_KEY in engine.extraEnv",
             )
         ),
     )
@@ -219,10 +215,8 @@ class EngineSpec(Model):
     """vLLM's --tensor-parallel-size."""
     extra_env: Annotated[list[EnvVar], Field(max_length=64)] = Field(
         default_factory=list,
-        description="More environment variables of the engine's container.",
-        json_schema_extra=rules(
-            (f"!self.exists(e, e.name == '{API_KEY}')", f"engine.extraEnv: {API_KEY_REFUSED}")
-        ),
+        description="More environment variables of the engine's container; VLLM_API_KEY is the key"
+        " that vLLM asks of samplers.",
     )
     shared_memory: Quantity = Field(default="2Gi", description="Size of /dev/shm.")
     self_test_seconds: int = Field(

@@ -34,6 +34,7 @@ from rlfleet_engine.shapes import TURNS, turn_of
 from rlfleet_engine.turn import Turn
 
 _PROBE = api.PROBE_HEADER.encode()
+_AUTHORIZATION = b"authorization"
 _PREFLIGHT = "OPTIONS"
 """A browser's question before its request: vLLM answers it from its settings."""
 _MAX_COMMAND_BYTES = 4096
@@ -63,6 +64,7 @@ class Extension:
         self._gate = gate or Gate(settings.gate_file, settings.boot)
         self._end = end
         self._max_body_bytes = max_body_bytes or settings.max_body_bytes
+        self._api_key = settings.api_key
         self._turns = turns
         self._liveness = Liveness(app, self._gate)
         self._alone = Alone(app, self._gate)
@@ -89,13 +91,24 @@ class Extension:
         elif route is Route.LIVENESS:
             await self._liveness.tell(scope, telling(send, self._gate))
         elif route is Route.ALWAYS or scope["method"] == _PREFLIGHT:
-            await self._app(scope, receive, telling(send, self._gate))
+            await self._app(self._admitted(scope), receive, telling(send, self._gate))
         elif responses.is_stored(scope["path"]):
             await responses.unreadable(send)
         elif _is_probe(scope):
-            await self._app(scope, receive, send)
+            await self._app(self._admitted(scope), receive, send)
         else:
             await self._serve(scope, receive, send)
+
+    def _admitted(self, scope: Scope) -> Scope:
+        """Return a request of the sidecar with the key that vLLM asks for; another's as it is.
+
+        vLLM's own check of keys stands behind this middleware, and the sidecar knows no key.
+        """
+        if self._api_key is None or not _is_probe(scope):
+            return scope
+        others = [header for header in scope["headers"] if header[0] != _AUTHORIZATION]
+        key = f"Bearer {self._api_key}".encode()
+        return {**scope, "headers": [*others, (_AUTHORIZATION, key)]}
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -224,6 +237,7 @@ class Extension:
 
 
 def _is_probe(scope: Scope) -> bool:
+    """Tell whether a request is the sidecar's own: its header counts from within the pod alone."""
     return _PROBE in dict(scope["headers"]) and _is_local(scope)
 
 

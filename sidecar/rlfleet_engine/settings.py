@@ -7,7 +7,7 @@ engine itself (the pod must not share its process namespace).
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Self
@@ -30,6 +30,8 @@ class Settings:
     max_body_bytes: int
     """Of a request that waits or may have a salt (RLFLEET_MAX_BODY_BYTES): vLLM, too, has all
     of it in memory. Nothing is reserved for it."""
+    api_key: str | None = field(default=None, repr=False)
+    """What vLLM asks of its clients (VLLM_API_KEY, however it came into the environment)."""
 
     @classmethod
     def load(cls) -> Self:
@@ -39,6 +41,7 @@ class Settings:
             gate_file=Path(environment.get("RLFLEET_GATE_FILE", "/dev/shm/rlfleet-gate")),  # noqa: S108 - memory shared by the engine's processes
             boot=environment.get("RLFLEET_BOOT") or _boot(),
             max_body_bytes=_natural("RLFLEET_MAX_BODY_BYTES", _MAX_BODY_BYTES),
+            api_key=environment.get("VLLM_API_KEY") or None,
         )
 
 

@@ -31,6 +31,12 @@ _LIMITS = httpx.Limits(max_connections=8, keepalive_expiry=2.0)
 """vLLM closes idle connections after 5 s; one that it is about to close must not be used."""
 _TOLD_CHARACTERS = 300
 _OURS = frozenset({api.GATE_PATH, api.ENGINE_ADAPTERS_PATH, api.EXIT_PATH, api.LIVENESS_PATH})
+_OURS_ALONE = {api.PROBE_HEADER: "1"}
+"""Shows a request to the extension as the sidecar's: it passes the gate and any key of vLLM's."""
+_KEYLESS = (
+    "the engine wants a key that is not VLLM_API_KEY of its environment: name its key there alone,"
+    " in engine.extraEnv, and not by --api-key or in a file of --config"
+)
 _OF_ONE_BOOT = frozenset({api.GATE_PATH, api.ENGINE_ADAPTERS_PATH})
 """Routes that answer 409 to a command for another start of the engine."""
 
@@ -182,7 +188,7 @@ class Engine:
     async def relayed(self, path: str) -> Relayed:
         """Ask one of the engine's own routes and return its answer byte for byte."""
         try:
-            headers = {"accept-encoding": "identity", **_headers(path)}
+            headers = {"accept-encoding": "identity", **_OURS_ALONE, **_headers(path)}
             reply = await self._client.get(path, headers=headers)
         except httpx.HTTPError as error:
             raise EngineLostError(f"{path}: {type(error).__name__} {error}") from error
@@ -263,9 +269,7 @@ class Engine:
 
     async def complete(self, body: Mapping[str, object]) -> Mapping[str, object]:
         """Complete a prompt behind the closed gate."""
-        return await self._call(
-            "POST", "/v1/completions", json=dict(body), headers={api.PROBE_HEADER: "1"}
-        )
+        return await self._call("POST", "/v1/completions", json=dict(body), headers=_OURS_ALONE)
 
     async def end(self) -> None:
         """End the engine; the kubelet starts it anew."""
@@ -301,6 +305,8 @@ class Engine:
             raise EngineLostError(f"{path}: {type(error).__name__} {error}") from error
         if reply.status_code == httpx.codes.CONFLICT and path in _OF_ONE_BOOT:
             raise EngineRestartedError("the engine was restarted")
+        if reply.status_code == httpx.codes.UNAUTHORIZED:
+            raise EngineError(f"{path} answered 401: {_KEYLESS}")
         if not reply.is_success:
             told = reply.text[:_TOLD_CHARACTERS]
             raise EngineError(f"{path} answered {reply.status_code}: {told}")

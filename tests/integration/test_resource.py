@@ -89,7 +89,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a size of nothing": {"engine": {"sharedMemory": 0}},
     "a cache of a fraction": {"weights": LEAST["weights"] | {"cache": {"size": "0.5Gi"}}},
     "markers": {"weights": LEAST["weights"] | {"markers": ["DONE", ".ready", "a b"]}},
-    "a variable of vLLM": {"engine": {"extraEnv": [{"name": "VLLM_API_KEYS", "value": "k"}]}},
+    "a key for samplers": {"engine": {"extraEnv": [{"name": "VLLM_API_KEY", "value": "k"}]}},
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     **{
@@ -106,9 +106,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         )
         for marker in ("", "sub/STABLE", "a,b", ".", "..")
     },
-    "a key that the probe has not": (
-        {"engine": {"extraEnv": [{"name": "VLLM_API_KEY", "value": "k"}]}},
-        "in a proxy before the fleet's Service",
+    "a key that the probe cannot have": (
+        {"engine": {"args": ["--api-key", "k"]}},
+        "a key for samplers is VLLM_API_KEY in engine.extraEnv",
     ),
     "negative replicas": ({"replicas": -1}, "spec.replicas"),
     "adapters without --enable-lora": (lora(adapter(), args=("--max-loras=2",)), "--enable-lora"),

@@ -34,8 +34,6 @@ from rlfleet_operator.core.world import (
 )
 from rlfleet_operator.fields import MARKER_PATTERN
 from rlfleet_operator.resource import (
-    API_KEY,
-    API_KEY_REFUSED,
     CacheSpec,
     EngineSpec,
     ResourceList,
@@ -125,26 +123,22 @@ def _overlaid(manifest: Manifest, fleet: Fleet) -> Manifest:
 
 
 def _demand_no_key(containers: Any) -> None:
-    """Raise UnusableError when an engine would want a key of its sidecar's probe.
+    """Raise UnusableError when an engine would want a key that the extension cannot know.
 
-    The schema refuses it too, but of the template, and of objects that were written before.
+    The schema refuses it in engine.args, and not in the template.
     """
     for container in containers if isinstance(containers, list) else ():
         is_engine = isinstance(container, Mapping) and container.get("name") == ENGINE_CONTAINER
-        if is_engine and API_KEY in _names_in(container.get("env")):
-            raise UnusableError(f"container {ENGINE_CONTAINER}: env: {API_KEY_REFUSED}")
         flags = container.get("args") if is_engine else None
         if isinstance(flags, list) and any(_flag(flag) == "--api-key" for flag in flags):
-            raise UnusableError(f"container {ENGINE_CONTAINER}: args: --api-key: {API_KEY_REFUSED}")
+            raise UnusableError(
+                f"container {ENGINE_CONTAINER}: args: --api-key hides its key from the sidecar's"
+                " probe: set VLLM_API_KEY in engine.extraEnv instead"
+            )
 
 
 def _flag(argument: Any) -> str:
     return str(argument).partition("=")[0].replace("_", "-")
-
-
-def _names_in(named: Any) -> list[Any]:
-    items = named if isinstance(named, list) else []
-    return [item.get("name") for item in items if isinstance(item, Mapping)]
 
 
 def _remembered(fleet: Fleet) -> dict[str, str]:

@@ -181,6 +181,21 @@ def test_no_template_takes_the_labels_by_which_a_pod_is_found(labels: Any) -> No
 
 
 @pytest.mark.parametrize(
+    "spec",
+    [
+        {"engine": {"extraEnv": [KEY]}},
+        {"template": engine(env=[KEY])},
+        {"template": engine(envFrom=[{"secretRef": {"name": "samplers"}}])},
+    ],
+    ids=["extraEnv", "env", "envFrom"],
+)
+def test_a_key_for_samplers_is_the_engine_s_wherever_it_comes_from(spec: dict[str, Any]) -> None:
+    (made,) = pod(**spec)["spec"]["containers"]
+
+    assert KEY in made["env"] or made["envFrom"]
+
+
+@pytest.mark.parametrize(
     ("spec", "field"),
     [
         ({"template": {"metadata": "x"}}, "spec.template.metadata is 'x'"),
@@ -198,8 +213,6 @@ def test_no_template_takes_the_labels_by_which_a_pod_is_found(labels: Any) -> No
         ({"weights": {"path": "/w/{version}", "markers": ["a/b"]}}, "spec.weights.markers: 'a/b'"),
         ({"weights": {"path": "/w/{version}", "markers": ["a,b"]}}, "spec.weights.markers: 'a,b'"),
         ({"weights": {"path": "/w/{version}", "markers": [".."]}}, "spec.weights.markers: '..'"),
-        ({"engine": {"extraEnv": [KEY]}}, "VLLM_API_KEY would lock"),
-        ({"template": engine(env=[KEY])}, "VLLM_API_KEY would lock"),
         ({"template": engine(args=["--api_key=k"])}, "--api-key"),
         ({"template": engine(args=["--api-key", "k"])}, "--api-key"),
     ],
