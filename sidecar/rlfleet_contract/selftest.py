@@ -72,6 +72,8 @@ class SelfTest(Reply):
     """The boot that was tested."""
     attempts: int = 1
     """How often the test was begun for this key."""
+    again_at: float | None = None
+    """When it is begun again after the engine has ended in it too often; seconds since 1970."""
 
     @property
     def is_faithful(self) -> bool:

@@ -10,6 +10,7 @@ import logging
 from contextlib import suppress
 from functools import partial
 
+from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.gate import GateState
 from rlfleet_contract.models import (
     FlushRequest,
@@ -71,6 +72,8 @@ class Steps:
         self._tester = Tester(settings, engine, store, journal, self._prover)
         self._warm: str | None = None
         """The boot that has answered a first time."""
+        self._again: str | None = None
+        """The boot that is tested again, and takes no command meanwhile."""
         self.gate: GateState | None = None
         """The gate as it was seen last."""
         self._flushed: str | None = None
@@ -261,8 +264,20 @@ class Steps:
         self._prover.loaded(None)
 
     def is_cold(self, gate: GateState) -> bool:
-        """Tell whether this is a new boot that has answered no prompt yet."""
-        return gate.boot not in {self._journal.state.boot, self._warm}
+        """Tell whether this boot has answered no prompt yet, or holds weights of a test."""
+        is_new = gate.boot not in {self._journal.state.boot, self._warm}
+        return is_new or gate.boot == self._again or self._tester.is_spoilt(gate.boot)
+
+    def note_due(self, gate: GateState) -> None:
+        """Have a boot count as cold whose test was put off, and is due.
+
+        An engine that is closed as it booted serves nobody, so its test keeps nobody waiting.
+        """
+        state = self._journal.state
+        is_as_booted = state.stage is Stage.CLOSED and state.installed == BASE_VERSION
+        if is_as_booted and self._tester.is_due_again():
+            self._again = gate.boot
+            self.heed(gate)
 
     async def warm_up(self, gate: GateState) -> None:
         """Have a new boot answer a first time, behind its closed gate and at leisure.
@@ -279,7 +294,7 @@ class Steps:
             # It counts as warm: if something is wrong with it, its proof will tell.
             _log.warning("The engine's first answer was not good", extra=fields(why=error))
         if await self._tester.test(gate.boot):
-            self._warm = gate.boot
+            self._warm, self._again = gate.boot, None
 
     def heed(self, gate: GateState | None) -> None:
         """Let what was seen of the engine count; a cold one does not answer yet."""

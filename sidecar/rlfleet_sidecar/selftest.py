@@ -16,7 +16,9 @@ from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.probe import Answer, spread
 
 ATTEMPTS = 3
-"""How often a test is begun that its engine does not survive, before it counts as failed."""
+"""How often a test that its engine does not survive is begun at each start of it."""
+MOST_REST_S = 1800.0
+"""The longest time between two tests after more than that."""
 FAR = 16.0
 """How far a kind is changed that a change by its own spread did not show."""
 _SAFETY = 4.0
@@ -28,6 +30,7 @@ _NAMED = 4
 _WAY_OUT = (
     "use an engine image with a vLLM release that docs/reference/models.md lists for this model"
 )
+_AGAIN = "it is tested again by itself; look at the log of the engine's last start"
 
 
 def key_of(engine: EngineDescription, tensors: Iterable[Tensor]) -> str:
@@ -79,9 +82,34 @@ def stale(engine: str, kinds: Sequence[str]) -> str:
     )
 
 
-def is_due(known: SelfTest | None, key: str) -> bool:
+def is_due(known: SelfTest | None, key: str, now: float) -> bool:
     """Tell whether an engine has to be tested, given the last test."""
-    return known is None or known.key != key or known.passed is None
+    return known is None or known.key != key or known.passed is None or is_due_again(known, now)
+
+
+def is_due_again(known: SelfTest | None, now: float) -> bool:
+    """Tell whether a test that was put off is due; a clock that was set back puts nothing off."""
+    if known is None or known.again_at is None:
+        return False
+    return not now < known.again_at <= now + MOST_REST_S
+
+
+def put_off(cut: SelfTest, now: float, first_s: float) -> SelfTest:
+    """Return a test that its engine did not survive as one that is begun again later.
+
+    Until then the engine takes no version: nothing vouches for its reload.
+    """
+    rest_s = min(MOST_REST_S, first_s * 2 ** min(cut.attempts - ATTEMPTS, 32))
+    reason = f"{cut.engine} ended {cut.attempts} times in the test of its reload"
+    found = {"passed": False, "reason": reason, "boot": None, "again_at": now + rest_s}
+    return cut.model_copy(update=found)
+
+
+def is_exhausted(known: SelfTest | None, key: str) -> bool:
+    """Tell whether an engine has ended in its test so often that the next one waits."""
+    if known is None or known.key != key or known.passed is not None:
+        return False
+    return known.attempts >= ATTEMPTS
 
 
 def attempts_of(known: SelfTest | None, key: str) -> int:
@@ -93,7 +121,8 @@ def demand_reloadable(test: SelfTest | None, version: Version, base: Version) ->
     """Refuse a version that the engine cannot take up; the base model needs no reload."""
     if test is None or test.passed is not False or version == base:
         return
-    raise SidecarError(test.code or Code.ENGINE_UNFAITHFUL, f"{test.reason}; {_WAY_OUT}")
+    way_out = _WAY_OUT if test.again_at is None else _AGAIN
+    raise SidecarError(test.code or Code.ENGINE_UNFAITHFUL, f"{test.reason}; {way_out}")
 
 
 def untested(begun: SelfTest) -> SelfTest:

@@ -115,6 +115,9 @@ class Settings(BaseModel):
     self_test_s: float = Field(default=300.0, ge=0)
     """How long the test of an engine's own reload may change one kind of tensors after the
     other, before it serves; 0: no test, and no proof claims Faithful or Sensitive."""
+    self_test_again_s: float = Field(default=60.0, gt=0)
+    """How long after the third start that ended in its test an engine is tested again; the
+    time doubles with each further one, up to half an hour."""
     self_test: Annotated[SelfTest | None, BeforeValidator(_known_test)] = None
     """What an equal engine showed before, as the operator remembers it; empty: nothing."""
     require_tested: bool = False

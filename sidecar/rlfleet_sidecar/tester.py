@@ -53,13 +53,14 @@ class Tester:
 
         Returns whether the engine holds what it booted with; one that does not is ended.
         """
-        if self._is_spoilt(boot):
+        if self.is_spoilt(boot):
             await self._end()
             return False
         try:
             described, tensors = await self._described()
         except (SidecarError, EngineError, *_LOST) as error:
             _log.warning("The engine cannot be tested", extra=fields(why=error))
+            self._put_off_further()
             return True
         key = selftest.key_of(described, tensors)
         if not self._is_due(key):
@@ -78,7 +79,7 @@ class Tester:
         elif self._settings.self_test_s:
             self._journal.self_tested(begun)
             await self._run(begun, tensors)
-            if self._is_spoilt(boot):
+            if self.is_spoilt(boot):
                 await self._end()
                 return False
         return True
@@ -88,13 +89,9 @@ class Tester:
         settings = self._settings
         if not begun.is_tested and (settings.require_tested or not settings.self_test_s):
             return selftest.untested(begun.model_copy(update={"boot": None}))
-        if begun.attempts > selftest.ATTEMPTS:
-            last = self._journal.self_test
-            why = f": {last.reason}" if last is not None and last.reason else ""
-            reason = (
-                f"{begun.engine} ended {selftest.ATTEMPTS} times in the test of its reload{why}"
-            )
-            return begun.model_copy(update={"passed": False, "reason": reason, "boot": None})
+        last = self._journal.self_test
+        if last is not None and selftest.is_exhausted(last, begun.key):
+            return selftest.put_off(last, time.time(), settings.self_test_again_s)
         return None
 
     async def _described(self) -> tuple[EngineDescription, tuple[Tensor, ...]]:
@@ -103,18 +100,29 @@ class Tester:
             kinds = selftest.kinds_of((one.name for one in tensors), ())
             return await self._engine.describe(kinds), tensors
 
-    def _is_spoilt(self, boot: str) -> bool:
+    def is_due_again(self) -> bool:
+        """Tell whether a test that was put off can be made now, on an engine as it booted."""
+        is_due = selftest.is_due_again(self._journal.self_test, time.time())
+        return bool(self._settings.self_test_s) and is_due
+
+    def _put_off_further(self) -> None:
+        known = self._journal.self_test
+        if known is not None and selftest.is_due_again(known, time.time()):
+            later = selftest.put_off(known, time.time(), self._settings.self_test_again_s)
+            self._journal.self_tested(later)
+
+    def is_spoilt(self, boot: str) -> bool:
         """Tell whether a test left this boot with weights that are not its base's."""
         known = self._journal.self_test
         return known is not None and known.boot == boot and known.passed is not True
 
     def _is_due(self, key: str) -> bool:
-        remembered = self._settings.self_test
-        if remembered is not None and not selftest.is_due(remembered, key):
+        remembered, now = self._settings.self_test, time.time()
+        if remembered is not None and not selftest.is_due(remembered, key, now):
             if self._journal.self_test != remembered:
                 self._journal.self_tested(remembered)
             return False
-        return selftest.is_due(self._journal.self_test, key)
+        return selftest.is_due(self._journal.self_test, key, now)
 
     async def _run(self, begun: SelfTest, tensors: tuple[Tensor, ...]) -> None:
         start = time.monotonic()

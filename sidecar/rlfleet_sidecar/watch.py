@@ -88,6 +88,7 @@ class Watch:
         self._journal.catch_up()
         if gate is None:
             return
+        self._steps.note_due(gate)
         if self._steps.is_cold(gate):
             await self._steps.warm_up(gate)
             self._steps.heed(gate)

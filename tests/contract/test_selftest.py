@@ -1,6 +1,7 @@
 """An engine whose reload leaves weights behind serves no version, and says why."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
@@ -112,21 +113,88 @@ async def test_an_engine_that_does_not_reload_serves_its_base_and_refuses_versio
     assert not {Evidence.FAITHFUL, Evidence.SENSITIVE} & set(served.proof.verified_by)
 
 
-async def test_an_engine_that_dies_in_its_test_is_tested_again_and_then_refused(
-    fake: Worker, subject: Subject
-) -> None:
+async def die_in_tests(fake: Worker, subject: Subject, times: int) -> None:
+    """Start an engine of another release until it has died so often in its test, and once more."""
     fake.engine.behaviour = replace(fake.engine.behaviour, release="0.32.9", dies_in_reload=True)
-    for attempt in (1, 2, 3):
+    for attempt in range(1, times + 1):
         await fake.restart_engine()
         await subject.until(partial(is_over, attempt))
     await fake.restart_engine()
     await subject.until(lambda report: report.stage is Stage.CLOSED)
+
+
+async def test_an_engine_that_dies_in_its_test_is_tested_again_and_then_refused(
+    fake: Worker, subject: Subject
+) -> None:
+    await die_in_tests(fake, subject, times=3)
 
     problem = await subject.refused(
         Code.ENGINE_UNFAITHFUL, api.PREPARE_PATH, subject.versions.first
     )
 
     assert "ended 3 times" in problem.message
+    assert "it is tested again by itself" in problem.message
+
+
+class TestTestsThatWerePutOff:
+    @pytest.fixture
+    def identity(self) -> dict[str, Any]:
+        return {"self_test_s": 60, "self_test_again_s": 0.3}
+
+    async def test_an_engine_that_died_in_its_tests_needs_no_new_pod(
+        self, fake: Worker, subject: Subject
+    ) -> None:
+        await die_in_tests(fake, subject, times=3)
+        # Whatever killed it is over, and its process is the same.
+        fake.engine.behaviour = replace(fake.engine.behaviour, dies_in_reload=False)
+
+        report = await subject.until(
+            lambda report: report.stage is Stage.CLOSED and has_passed(report)
+        )
+
+        assert report.self_test is not None
+        assert (report.self_test.attempts, report.self_test.again_at) == (4, None)
+        served = await subject.serve(subject.versions.first)
+        assert served.proof is not None
+        assert Evidence.SENSITIVE in served.proof.verified_by
+
+    async def test_one_that_dies_again_waits_twice_as_long(
+        self, fake: Worker, subject: Subject
+    ) -> None:
+        await die_in_tests(fake, subject, times=3)
+        put_off = (await subject.report()).self_test
+        await subject.until(partial(is_over, 4))
+        await fake.restart_engine()
+        later = (await subject.until(lambda report: report.stage is Stage.CLOSED)).self_test
+        now = time.time()
+
+        assert put_off is not None
+        assert later is not None
+        assert (put_off.attempts, later.attempts) == (3, 4)
+        assert put_off.again_at is not None
+        assert later.again_at is not None
+        assert put_off.again_at < now < later.again_at <= now + 0.6
+
+    async def test_a_sidecar_that_dies_in_such_a_test_does_not_serve_what_it_left(
+        self, fake: Worker, subject: Subject
+    ) -> None:
+        await die_in_tests(fake, subject, times=3)
+        fake.engine.behaviour = replace(fake.engine.behaviour, dies_in_reload=False, reload_s=0.3)
+        await subject.until(partial(is_under_way, 4))
+
+        await fake.stop_sidecar()
+        await fake.start_sidecar()
+
+        await until_ended(fake)
+
+
+def has_passed(report: WorkerReport) -> bool:
+    return report.self_test is not None and report.self_test.passed is True
+
+
+def is_under_way(attempt: int, report: WorkerReport) -> bool:
+    test = report.self_test
+    return test is not None and (test.passed, test.attempts) == (None, attempt)
 
 
 async def test_what_the_probe_does_not_reach_is_not_claimed(fake: Worker, subject: Subject) -> None:

@@ -11,6 +11,7 @@ from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.probe import Answer
 
 ENGINE = EngineDescription(release="0.32.0", is_tested=True, device="cpu", fingerprint="f")
+NOW = 1_800_000_000.0
 PASSED = SelfTest(key="k", engine="vLLM", passed=True, distance=0.0, kinds=3)
 
 
@@ -80,12 +81,52 @@ def test_kinds_are_changed_within_the_budget_only() -> None:
 def test_a_test_that_was_cut_off_is_made_again_and_counts_its_attempts() -> None:
     cut = PASSED.model_copy(update={"passed": None, "attempts": 2})
 
-    assert selftest.is_due(None, "k")
-    assert selftest.is_due(cut, "k")
-    assert selftest.is_due(PASSED, "another")
-    assert not selftest.is_due(PASSED, "k")
+    assert selftest.is_due(None, "k", NOW)
+    assert selftest.is_due(cut, "k", NOW)
+    assert selftest.is_due(PASSED, "another", NOW)
+    assert not selftest.is_due(PASSED, "k", NOW)
     assert selftest.attempts_of(cut, "k") == 3
     assert selftest.attempts_of(cut, "another") == 1
+
+
+@pytest.mark.parametrize(
+    ("attempts", "rest_s"), [(3, 60), (4, 120), (7, 960), (8, 1800), (5000, 1800)]
+)
+def test_a_test_that_no_engine_survives_is_put_off_for_longer_each_time(
+    attempts: int, rest_s: float
+) -> None:
+    cut = PASSED.model_copy(update={"passed": None, "attempts": attempts, "boot": "b"})
+
+    put_off = selftest.put_off(cut, NOW, 60)
+
+    assert selftest.is_exhausted(cut, "k")
+    assert not selftest.is_due(put_off, "k", NOW + rest_s - 1)
+    assert selftest.is_due(put_off, "k", NOW + rest_s)
+    assert selftest.attempts_of(put_off, "k") == attempts + 1
+    # This start of the engine holds what it booted with: no test ran in it.
+    assert put_off.boot is None
+
+
+def test_a_clock_that_is_set_back_puts_no_test_off_for_ever() -> None:
+    cut = PASSED.model_copy(update={"passed": None, "attempts": 3})
+
+    assert selftest.is_due(selftest.put_off(cut, NOW, 60), "k", NOW - 86400)
+
+
+def test_a_test_that_gave_its_verdict_is_not_made_again() -> None:
+    failed = PASSED.model_copy(update={"passed": False, "attempts": 9})
+
+    assert not selftest.is_due(failed, "k", NOW)
+    assert not selftest.is_exhausted(failed, "k")
+    assert not selftest.is_exhausted(None, "k")
+
+
+def test_an_engine_whose_test_was_put_off_takes_no_version_and_says_that_nobody_need_come() -> None:
+    cut = PASSED.model_copy(update={"passed": None, "attempts": 3})
+    put_off = selftest.put_off(cut, NOW, 60)
+
+    with pytest.raises(SidecarError, match=r"ended 3 times .* it is tested again by itself"):
+        selftest.demand_reloadable(put_off, "step-1", "base")
 
 
 @pytest.mark.parametrize("code", [None, Code.ENGINE_UNTESTED])
