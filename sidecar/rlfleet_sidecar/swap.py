@@ -210,6 +210,15 @@ def rescue(stage: Stage) -> Rescue | None:
             return None
 
 
+def has_no_pause(stage: Stage, *, is_open: bool) -> bool:
+    """Tell whether a change that is on record keeps nobody waiting, though nothing ended it.
+
+    A gate is closed first and opened last: one that is open shows that its pause had not begun
+    when the sidecar died, or that the change was over. To close it would make clients wait.
+    """
+    return is_open and rescue(stage) in {Rescue.UNDO, Rescue.OPEN}
+
+
 def fallback(state: State) -> Fallback:
     """Tell what the gate does of itself when this sidecar is gone, by what is on record.
 

@@ -19,7 +19,7 @@ from rlfleet_sidecar.lead import AT_REST, Leadership
 from rlfleet_sidecar.logs import fields
 from rlfleet_sidecar.perform import Performer
 from rlfleet_sidecar.settings import Settings
-from rlfleet_sidecar.swap import Rescue, rescue
+from rlfleet_sidecar.swap import Rescue, has_no_pause, rescue
 
 _SILENT_LOOKS = 3
 """An engine that is only slow is not lost; this many silent looks in a row are a loss."""
@@ -112,6 +112,7 @@ class Watch:
         # A gate that has acted alone did so after this change's time to live.
         is_over = self._leadership.rest_s == 0 or gate.is_expired
         is_left = is_over or (gate.is_draining and way is not Rescue.END)
+        is_left = is_left or has_no_pause(stage, is_open=gate.is_open)
         if way is not None and is_left:
             self._leadership.postpone()
             await self._performer.rescue(way)

@@ -35,6 +35,8 @@ class Line(httpx.AsyncBaseTransport):
         self._cut = asyncio.Event()
         self.left: int | None = None
         """How many changes of the engine it carries yet, before it is cut; None: all."""
+        self.drops_reply = False
+        """Whether it is cut when the last of them was made, and its reply is on its way."""
 
     def cut(self) -> None:
         if not self._cut.is_set():
@@ -50,6 +52,8 @@ class Line(httpx.AsyncBaseTransport):
         cut = asyncio.ensure_future(self._cut.wait())
         try:
             await asyncio.wait({asking, cut}, return_when=asyncio.FIRST_COMPLETED)
+            if self.drops_reply and self.left == 0:
+                self.cut()
             if self._cut.is_set():
                 raise httpx.ConnectError("the sidecar is dead")
             return asking.result()
@@ -86,8 +90,8 @@ class Mortal(Worker):
         self._line = Line(self._keep_what_is_written)
         return self._line
 
-    def cut_after(self, posts: int) -> None:
-        self._line.left = posts
+    def cut_after(self, posts: int, *, drops_reply: bool = False) -> None:
+        self._line.left, self._line.drops_reply = posts, drops_reply
 
     def _keep_what_is_written(self) -> None:
         before = self._settings.get("state_dir", self._scratch / "state")
@@ -267,11 +271,10 @@ async def test_a_sidecar_that_dies_within_each_command_does_not_count_anew(
 
 
 POSTS = 12
-"""Requests that change something, from the pause of an update to the opened gate. Before the
-first nothing has happened to the engine: the sidecar that starts ends that by its own clock."""
+"""Requests that change something, from the pause of an update to the opened gate."""
 
 
-@pytest.mark.parametrize("posts", range(1, POSTS))
+@pytest.mark.parametrize("posts", range(POSTS))
 async def test_a_sidecar_that_dies_before_any_of_its_requests_leaves_nothing_unproved_in_traffic(
     mortal: Mortal, subject: Subject, posts: int
 ) -> None:
@@ -302,6 +305,23 @@ async def test_a_sidecar_that_dies_before_any_of_its_requests_leaves_nothing_unp
     if alone.status_code == 200:
         text = alone.json()["choices"][0]["text"]
         assert alone.headers["x-rlfleet-version"] == known[text]
+
+
+async def test_a_sidecar_that_dies_before_it_has_noted_the_open_gate_closes_it_to_nobody(
+    mortal: Mortal, subject: Subject
+) -> None:
+    await subject.serve(subject.versions.first)
+    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    mortal.cut_after(POSTS, drops_reply=True)
+    await subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second, ttl_s=LONG_S)
+    await mortal.kill_sidecar()
+    assert mortal.engine.gate.is_open
+
+    await mortal.start_sidecar()
+    _, took_s = await ended(mortal, Stage.OPEN)
+
+    assert took_s < LATE_S
+    assert (await said(subject))[1] == subject.versions.second
 
 
 async def said(subject: Subject) -> tuple[str, str]:

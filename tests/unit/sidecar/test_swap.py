@@ -15,6 +15,7 @@ from rlfleet_sidecar.swap import (
     IllegalEventError,
     Rescue,
     State,
+    has_no_pause,
     observe,
     rescue,
     step,
@@ -208,3 +209,11 @@ def test_alone_a_sidecar_never_opens_what_is_not_proved() -> None:
             assert stage is Stage.PAUSED
     assert rescue(Stage.DOUBT) is rescue(Stage.LOADED) is Rescue.END
     assert rescue(Stage.OPEN) is rescue(Stage.CLOSED) is rescue(Stage.DOWN) is None
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_only_a_change_that_holds_proved_weights_is_over_where_its_gate_is_open(
+    stage: Stage,
+) -> None:
+    assert has_no_pause(stage, is_open=True) is (stage in {Stage.PAUSED, Stage.PROVED})
+    assert not has_no_pause(stage, is_open=False)
