@@ -21,6 +21,13 @@ A model passes when all of this was seen:
 - The step, reloaded in place, answers as an engine that booted on it.
   `distance` is the largest difference in log probability.
 - A version with a missing tensor, and one with a tensor of another shape, are refused.
+- A step with a trainer's own names, where those differ from the files', is accepted with the same
+  answers, or refused with the reason before anything is paused.
+
+`own names` is what becomes of such a step.
+`state dict` is transformers' own `state_dict()`, which may hold experts fused, a tied head twice,
+or other prefixes; `one by one` are single experts where the base's files hold them fused.
+An empty cell: the names are those of the files.
 
 `read back` is the share of the model's memory that the proof's layer Parameters sees.
 `not reached` counts kinds of tensors that a prompt of text does not pass through.
@@ -31,6 +38,18 @@ and a fleet of it refuses its first version (EngineUnfaithful).
 An architecture that is not listed here is tested when its engine boots.
 
 """
+_COLUMNS = (
+    "model",
+    "kind",
+    "architecture",
+    "passed",
+    "own names",
+    "kinds",
+    "not reached",
+    "distance",
+    "read back",
+)
+_OWN = {"state_dict": "state dict", "one_by_one": "one by one"}
 
 
 def page() -> str:
@@ -41,10 +60,14 @@ def page() -> str:
     lines = [
         f"{', '.join(releases)}: {passed} of {len(rows)} models passed.",
         "",
-        "| model | kind | architecture | passed | kinds | not reached | distance | read back |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| {' | '.join(_COLUMNS)} |",
+        "|---" * len(_COLUMNS) + "|",
         *map(_line, rows),
     ]
+    refused = [row for row in rows if row.get("refused_forms")]
+    if refused:
+        lines += ["", "## What is refused of a trainer's own names", ""]
+        lines += [f"- **{row['model']}**: {'; '.join(_refusals(row))}" for row in refused]
     failed = [row for row in rows if not row["passed"]]
     if failed:
         lines += ["", "## What did not pass", ""]
@@ -59,12 +82,23 @@ def _line(row: dict[str, Any]) -> str:
         row["kind"],
         row.get("architecture", ""),
         "yes" if row["passed"] else "no",
+        _own_names(row),
         row.get("kinds", ""),
         row.get("unreached", ""),
         row.get("from_boot", ""),
         "" if share is None else f"{share:.0%}",
     )
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def _own_names(row: dict[str, Any]) -> str:
+    refused = row.get("refused_forms", {})
+    told = dict.fromkeys(row.get("forms", ()), "yes") | dict.fromkeys(refused, "refused")
+    return ", ".join(f"{name}: {told[form]}" for form, name in _OWN.items() if form in told)
+
+
+def _refusals(row: dict[str, Any]) -> list[str]:
+    return [f"{_OWN[form]}: {told}" for form, told in sorted(row["refused_forms"].items())]
 
 
 def _why(row: dict[str, Any]) -> str:

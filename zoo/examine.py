@@ -21,10 +21,13 @@ from rlfleet_sidecar.evidence import demand_consumed
 from rlfleet_sidecar.settings import Settings
 from rlfleet_sidecar.store import Store
 from rlfleet_sidecar.work import Work
-from zoo import keeper
+from zoo import forms, keeper
 from zoo.engine import Engine, far
 
 _BOOT = "zoo"
+_PLAIN = ("save_pretrained", "sharded", "bare")
+_WAY_OUT = "names of the boot model's files"
+_OF_THE_CHECK = "is not a checkpoint of the boot model: "
 
 
 def examine(name: str) -> dict[str, Any]:
@@ -49,6 +52,8 @@ class _Visit:
         self._base = keeper.base(name, 0, root / "base")
         keeper.finish(self._step)
         keeper.finish(self._base)
+        # Before vLLM is here, which changes classes of transformers (GPT-NeoX).
+        self._forms = forms.forms(self._step, keeper.state_of(name, self._step))
         self._settings = Settings(
             model_name=name,
             model_path=self._base,
@@ -132,29 +137,43 @@ class _Visit:
     def _taken_up(self, engine: Engine, row: dict[str, Any]) -> tuple[float, ...]:
         """Check, copy and reload the step in each form; return the answers of the last."""
         answers: dict[str, tuple[float, ...]] = {}
-        for form, write in keeper.FORMS.items():
-            write(self._step, self._versions / form)
+        refused: dict[str, str] = {}
+        for form, write in self._forms.items():
+            write(self._versions / form)
             keeper.finish(self._versions / form)
-            held = self._prepared(engine, form)
+            # Each form comes over the base, so that what it leaves unread is seen.
+            engine.reload(self._base, self._store(engine).boot_files())
+            try:
+                held = self._prepared(engine, form)
+            except SidecarError as error:
+                refused[form] = self._refusal(form, error)
+                continue
             installed = engine.reload(held.directory, held.files)
             demand_consumed(held.tensors, held.nbytes, held.digest, [installed])
             answers[form] = engine.ask()
-        row["forms"] = sorted(answers)
+        row["forms"], row["refused_forms"] = sorted(answers), refused
         first = answers["save_pretrained"]
         if any(far(first, other) for other in answers.values()):
             self._wrong.append("forms of one step answer otherwise")
         return first
 
+    def _refusal(self, form: str, error: SidecarError) -> str:
+        """Return why a form is refused; what vLLM cannot load must come with the way out."""
+        told = error.message
+        if form in _PLAIN or _WAY_OUT not in told:
+            self._wrong.append(f"{form}: {told}")
+        return told.rpartition(_OF_THE_CHECK)[2]
+
     def _refused(self) -> Iterator[str]:
         """Yield the defects that the check refuses; each must be."""
         victim = next(
             name
-            for name in sorted(keeper.tensors_of(self._step))
+            for name in sorted(forms.tensors_of(self._step))
             if self._needs is None or name not in self._needs.optional
         )
-        for number, defect in enumerate(keeper.DEFECTS):
+        for number, defect in enumerate(forms.DEFECTS):
             version = f"defect-{number}"
-            keeper.spoilt(self._step, self._versions / version, defect, victim)
+            forms.spoilt(self._step, self._versions / version, defect, victim)
             keeper.finish(self._versions / version)
             try:
                 self._prepared(None, version)

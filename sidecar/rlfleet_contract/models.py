@@ -18,7 +18,7 @@ from rlfleet_contract.api import (
 from rlfleet_contract.base import Reply, Request
 from rlfleet_contract.fence import Fence
 from rlfleet_contract.loaded import AdapterReport
-from rlfleet_contract.names import Renames
+from rlfleet_contract.names import Experts, Renames
 from rlfleet_contract.problems import Problem
 from rlfleet_contract.proof import Proof
 from rlfleet_contract.selftest import SelfTest
@@ -318,6 +318,8 @@ class Consumed(Reply):
     """Whether the head is the embeddings: one parameter, or no head at all."""
     renames: Renames | None = None
     """By which names that differ may be of one parameter; None where that is unknown."""
+    experts: Experts | None = None
+    """Which experts may be fused or not; None where the engine takes one form only."""
     ranks: int = 1
     """How many ranks the model is spread over, in all engines."""
 

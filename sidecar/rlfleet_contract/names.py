@@ -51,3 +51,22 @@ class Renames(Reply):
         for old, new in self.suffix:
             name = name.removesuffix(old) + new if name.endswith(old) else name
         return name
+
+
+class Experts(Reply):
+    """Layers of experts that the engine loads in two forms: fused, and one by one.
+
+    Fused: ``PLACE.gate_up_proj`` and ``PLACE.down_proj``, one tensor each for all experts.
+    One by one: ``PLACE.7.gate_proj.weight``, and so on.
+    """
+
+    places: tuple[str, ...]
+    """The layers, by the names that the model has for them."""
+    gate: str
+    up: str
+    down: str
+    """Parts of one expert's names."""
+    fused_gate_up: str
+    fused_down: str
+    transposed: bool = False
+    """Whether fused tensors have inputs before outputs."""

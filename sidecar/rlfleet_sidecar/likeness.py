@@ -11,38 +11,55 @@ A head that is tied to the embeddings is one tensor under two names: the Hub's f
 one, and the state_dict of a trainer both. vLLM keeps one storage for the two.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from rlfleet_contract.names import Renames
 from rlfleet_contract.tensors import Tensor
-from rlfleet_sidecar import configs
+from rlfleet_sidecar import configs, fused
 from rlfleet_sidecar.needs import HEAD, Needs
 
 _CAST = frozenset({"BF16", "F16", "F32"})
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 _NAMED_DIFFERENCES = 3
+_TRANSPOSED = ", and is transposed"
+_WAY_OUT = "write the version with the names of the boot model's files"
+_AS_SAVED = f"{_WAY_OUT}, as transformers' save_pretrained does"
+_LAYOUT = f"{_WAY_OUT} and in their layout"
 
 
 def differences(
     model: Mapping[str, Tensor], found: Mapping[str, Tensor], needs: Needs
 ) -> str | None:
     """Tell the first differences of a checkpoint from the boot model; None if there are none."""
+    if needs.experts is not None:
+        model = fused.in_form_of(model, found, needs.experts, needs.renames)
     if needs.renames is not None:
         found = _under_base_names(model, found, needs.renames)
     known = _with_heads(model, found) if needs.tied else model
-    missing = model.keys() - found.keys() - set(needs.optional)
-    unknown = found.keys() - known.keys()
+    missing = sorted(model.keys() - found.keys() - set(needs.optional))
+    unknown = sorted(found.keys() - known.keys())
     wrong = [
         told
         for name in sorted(found.keys() & known.keys())
         if (told := _difference(known[name], found[name]))
     ]
     parts = [
-        _first("tensors are missing", sorted(missing)),
-        _first("tensors are unknown to the model", sorted(unknown)),
+        *_other_names(missing, unknown, is_known=needs.boot is not None),
         _first("tensors differ from the model", wrong),
     ]
+    if any(one.endswith(_TRANSPOSED) for one in wrong):
+        parts.append(_LAYOUT)
+    elif missing and unknown:
+        parts.append(_AS_SAVED)
     return "; ".join(part for part in parts if part) or None
+
+
+def _other_names(missing: list[str], unknown: list[str], *, is_known: bool) -> Iterator[str]:
+    if missing and unknown and (told := fused.objection(missing, unknown, is_known=is_known)):
+        yield told
+        return
+    yield _first("tensors are missing", missing)
+    yield _first("tensors are unknown to the model", unknown)
 
 
 def vocabulary(tensors: Mapping[str, Tensor]) -> int | None:
@@ -86,10 +103,15 @@ def _embeddings(tensors: Mapping[str, Tensor]) -> Tensor | None:
 
 def _difference(model: Tensor, found: Tensor) -> str | None:
     if model.shape != found.shape:
-        return f"{found.name} has shape {list(found.shape)}, not {list(model.shape)}"
+        why = _TRANSPOSED if found.shape == _turned(model.shape) else ""
+        return f"{found.name} has shape {list(found.shape)}, not {list(model.shape)}{why}"
     if model.dtype != found.dtype and not {model.dtype, found.dtype} <= _CAST:
         return f"{found.name} has dtype {found.dtype}, not {model.dtype}"
     return None
+
+
+def _turned(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[:-2], *shape[:-3:-1])
 
 
 def _first(what: str, items: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlfleet_contract.models import Consumed
-from rlfleet_contract.names import Renames, unpacked
+from rlfleet_contract.names import Experts, Renames, unpacked
 from rlfleet_contract.tensors import Tensor
 
 HEAD = re.compile(r"(^|\.)lm_head\.weight$")
@@ -33,6 +33,8 @@ class Needs:
     tied: bool
     renames: Renames | None = None
     """By which a version's names may differ from the base model's."""
+    experts: Experts | None = None
+    """Layers whose experts a version may hold fused or one by one."""
 
 
 def told_by(boot: str, names: Collection[str], ranks: Sequence[Consumed | None]) -> Needs | None:
@@ -46,13 +48,21 @@ def told_by(boot: str, names: Collection[str], ranks: Sequence[Consumed | None])
         return None
     tied = any(one.tied for one in told)
     optional = set(names) - read | _heads(names, tied=tied)
-    return Needs(boot, tuple(sorted(optional)), tied, _common(told))
+    return Needs(boot, tuple(sorted(optional)), tied, _common(told), _experts(told))
 
 
 def _common(told: Sequence[Consumed]) -> Renames | None:
     """Tell the rules that all ranks name."""
     first = told[0].renames
     return first if all(one.renames == first for one in told) else None
+
+
+def _experts(told: Sequence[Consumed]) -> Experts | None:
+    """Join the layers that ranks name: each has some of them where a pipeline spreads them."""
+    named = [one.experts for one in told if one.experts is not None]
+    places = tuple(sorted({place for one in named for place in one.places}))
+    alike = {one.model_copy(update={"places": places}) for one in named}
+    return alike.pop() if len(alike) == 1 else None
 
 
 def assumed(tensors: Mapping[str, Tensor], config: Mapping[str, object]) -> Needs:

@@ -21,6 +21,7 @@ from vllm.model_executor.model_loader import base_loader
 from rlfleet_contract.models import Consumed
 from rlfleet_contract.names import packed
 from rlfleet_engine.ledger import Ledger
+from rlfleet_engine.vllm import fused
 from rlfleet_engine.vllm.renamed import renames_of
 
 _HEAD = "lm_head"
@@ -38,6 +39,8 @@ class Watching:
         """A storage that is referred to leaves its address to no other."""
         self.failed = False
         self.loads = 0
+        self.filled: list[fused.Filled] = []
+        """Layers of experts that may come in either form."""
 
     def told(self) -> frozenset[str] | None:
         """Tell the names of what was read; None if that was not seen whole."""
@@ -118,8 +121,13 @@ def at_boot(model: Any, ranks: int) -> Consumed | None:
     read = _WATCHING.told()
     if read is None:
         return None
-    renames = renames_of(model, read)
-    return Consumed(names=packed(read), tied=_is_tied(model), ranks=ranks, renames=renames)
+    return Consumed(
+        names=packed(read),
+        tied=_is_tied(model),
+        ranks=ranks,
+        renames=renames_of(model, read),
+        experts=fused.experts_of(model, _WATCHING.filled),
+    )
 
 
 def without_lost_heads(model: Any, tensors: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -152,7 +160,7 @@ def _watch(model: Any, watching: Watching) -> None:
     def watched(weights: Iterable[tuple[str, Any]], *arguments: Any, **named: Any) -> Any:
         # A reload is fed by worker.py, and is not looked at.
         vars(model).pop(_LOAD, None)
-        with _Operations(watching):
+        with fused.noted(model, watching.filled), _Operations(watching):
             made = load(watching.named(weights), *arguments, **named)
         watching.keeps(model)
         watching.loads += 1

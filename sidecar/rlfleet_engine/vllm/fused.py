@@ -1,0 +1,89 @@
+"""Which layers of experts vLLM loads in two forms: fused in two tensors, and one by one.
+
+transformers computes with fused experts, and most files hold each expert by itself. vLLM's
+own loader of such a layer takes both forms. Some models load their experts past it, and
+take the form of their files alone. Which do is in the code of each architecture, so the load
+at boot is watched. It must stay true that only a layer that this loader has filled is reported.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, NamedTuple
+
+from rlfleet_contract.names import Experts
+
+_LOAD = "load_weights"
+_INNER = ".routed_experts"
+"""vLLM's layer inside the one whose name a checkpoint has."""
+_GATE, _DOWN, _UP = "w1", "w2", "w3"
+"""vLLM's names for the parts of an expert."""
+
+
+class Filled(NamedTuple):
+    """A layer of experts that vLLM's own loader has filled, and the forms that it takes."""
+
+    layer: Any
+    experts: Experts
+
+
+@contextmanager
+def noted(model: Any, filled: list[Filled]) -> Iterator[None]:
+    """Note the layers of experts that are filled by vLLM's loader while this lasts."""
+    watched = [
+        (name, layer)
+        for name, layer in model.named_modules()
+        if hasattr(type(layer), _LOAD) and hasattr(layer, "get_expert_mapping")
+    ]
+    for name, layer in watched:
+        vars(layer)[_LOAD] = _noting(name, layer, filled)
+    try:
+        yield
+    finally:
+        for _, layer in watched:
+            vars(layer).pop(_LOAD, None)
+
+
+def experts_of(model: Any, filled: Iterable[Filled]) -> Experts | None:
+    """Return what was filled of a model; None if nothing was, or layers differ in their forms."""
+    parts = {id(part) for part in model.modules()}
+    own = [one.experts for one in filled if id(one.layer) in parts]
+    places = sorted({place for one in own for place in one.places})
+    alike = {one.model_copy(update={"places": tuple(places)}) for one in own}
+    return alike.pop() if len(alike) == 1 else None
+
+
+def _noting(name: str, layer: Any, filled: list[Filled]) -> Any:
+    load = getattr(layer, _LOAD)
+
+    @wraps(load)
+    def noting(weights: Iterable[tuple[str, Any]]) -> Any:
+        experts = _forms(name.removesuffix(_INNER), layer)
+        if experts is not None and not any(one.layer is layer for one in filled):
+            filled.append(Filled(layer, experts))
+        return load(weights)
+
+    return noting
+
+
+def _forms(place: str, layer: Any) -> Experts | None:
+    """Read both forms from the loader's own table; None where it has one form only."""
+    try:
+        table = layer.get_expert_mapping(include_fused=True)
+    except TypeError:  # a release whose loader takes one form
+        return None
+    named = [(weight.partition("experts.")[2], shard) for _, weight, _, shard in table]
+    fused = {shard: name for name, shard in named if not name[:1].isdigit()}
+    # An expert's tensors come last in the table, behind those with gate and up in one.
+    single = {shard: name[2:].rstrip(".") for name, shard in named if name.startswith("0.")}
+    if not fused.keys() == single.keys() == {_GATE, _DOWN, _UP} or fused[_GATE] != fused[_UP]:
+        return None
+    return Experts(
+        places=(place,),
+        gate=single[_GATE],
+        up=single[_UP],
+        down=single[_DOWN],
+        fused_gate_up=fused[_GATE],
+        fused_down=fused[_DOWN],
+        transposed=bool(getattr(layer, "is_fused_checkpoint_transposed", False)),
+    )

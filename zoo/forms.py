@@ -1,0 +1,117 @@
+"""The forms in which trainers write a step, and what is wrong with some versions."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+_SHARDS = 3
+_META = {"format": "pt"}
+_GATE_UP, _DOWN = ".experts.gate_up_proj", ".experts.down_proj"
+
+Tensors = dict[str, Any]
+Write = Callable[[Path], None]
+
+
+def tensors_of(at: Path) -> Tensors:
+    """Read all tensors of a checkpoint."""
+    found: Tensors = {}
+    for path in sorted(at.glob("*.safetensors")):
+        found |= load_file(path)
+    return found
+
+
+def turn(at: Path) -> None:
+    """Give fused experts the layout of the Hub's files, in which transformers 5 writes none."""
+    tensors = tensors_of(at)
+    fused = [name for name in tensors if name.endswith((_GATE_UP, _DOWN))]
+    turned = {name: tensors[name].transpose(1, 2).contiguous() for name in fused}
+    save_file(tensors | turned, at / "model.safetensors", _META)
+
+
+def forms(step: Path, state: Tensors) -> Mapping[str, Write]:
+    """Return how a step is written in each form that it has, by the form's name.
+
+    ``state`` is transformers' own state dict of it: what a trainer holds.
+    """
+    files = tensors_of(step)
+    found: dict[str, Write] = {
+        "save_pretrained": lambda at: _saved(step, at),
+        "sharded": lambda at: _sharded(files, at),
+        "bare": lambda at: _bare(files, at),
+    }
+    if _shapes(state) != _shapes(files):
+        found["state_dict"] = lambda at: _bare(state, at)
+    single = _one_by_one(state)
+    if any(name.endswith(_GATE_UP) for name in files.keys() - single.keys()):
+        found["one_by_one"] = lambda at: _bare(single, at)
+    return found
+
+
+def _shapes(tensors: Tensors) -> dict[str, Any]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
+
+
+def _saved(step: Path, at: Path) -> None:
+    """As save_pretrained writes it, config.json and all."""
+    shutil.copytree(step, at)
+
+
+def _sharded(tensors: Tensors, at: Path) -> None:
+    """In shards with an index, without a config."""
+    at.mkdir()
+    parts = [sorted(tensors)[place::_SHARDS] for place in range(_SHARDS)]
+    files = [f"model-{n + 1:05}-of-{len(parts):05}.safetensors" for n in range(len(parts))]
+    where: dict[str, str] = {}
+    for file, names in zip(files, parts, strict=True):
+        save_file({name: tensors[name] for name in names}, at / file, _META)
+        where |= dict.fromkeys(names, file)
+    index = {"metadata": {}, "weight_map": where}
+    (at / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def _bare(tensors: Tensors, at: Path) -> None:
+    """Weights alone in one file, with neither config nor index: as prime-rl does."""
+    at.mkdir()
+    save_file(tensors, at / "model.safetensors", _META)
+
+
+def _one_by_one(state: Tensors) -> Tensors:
+    """Take fused experts apart; those with biases have gate and up interleaved, and stay."""
+    made: Tensors = {}
+    for name, tensor in state.items():
+        if f"{name}_bias" in state or not name.endswith((_GATE_UP, _DOWN)):
+            made[name] = tensor
+            continue
+        stem, _, last = name.rpartition(".")
+        parts = ("gate_proj", "up_proj") if name.endswith(_GATE_UP) else (last,)
+        for number, expert in enumerate(tensor):
+            for part, piece in zip(parts, expert.chunk(len(parts)), strict=True):
+                made[f"{stem}.{number}.{part}.weight"] = piece.clone()
+    return made
+
+
+def _missing(tensors: Tensors, name: str) -> None:
+    del tensors[name]
+
+
+def _misshapen(tensors: Tensors, name: str) -> None:
+    tensors[name] = torch.zeros(3, 5, dtype=torch.bfloat16)
+
+
+DEFECTS: dict[str, Callable[[Tensors, str], None]] = {
+    "a tensor is missing": _missing,
+    "another shape": _misshapen,
+}
+
+
+def spoilt(step: Path, at: Path, defect: str, name: str) -> None:
+    """Write a version with one defect in one tensor."""
+    at.mkdir()
+    tensors = tensors_of(step)
+    DEFECTS[defect](tensors, name)
+    save_file(tensors, at / "model.safetensors", _META)
