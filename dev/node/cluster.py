@@ -135,7 +135,9 @@ def _has_containerd() -> bool:
 
 def _has_api() -> bool:
     try:
-        token = json.loads(layout.kubeconfig().read_text())["users"][0]["user"]["token"]
+        # Not the host's own file: kubectl writes it anew, as YAML, when a user sets a namespace.
+        admin = layout.endpoints().kubeconfig("admin").read_text()
+        token = json.loads(admin)["users"][0]["user"]["token"]
     except (OSError, ValueError):
         return False
     return apiserver.is_ready(layout.endpoints(), token)
