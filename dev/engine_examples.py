@@ -37,7 +37,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "POST /inference/v1/generate",
-        {"output_mode": "tokens"},
+        {"model": "qwen"},
         {"token_ids": _PROMPT, "sampling_params": {"max_tokens": 4, "logprobs": 1}},
         has_more=True,
     ),

@@ -13,28 +13,28 @@ TOKENS_PATH = "/v1/chat/completions/tokens"
 _NAMES = (prompt_ids.NAME, nvext.NAME)
 
 
-async def turn(body: bytes, _ask: Ask) -> Turned | None:
+async def turn(body: bytes, ask: Ask) -> Turned | None:
     """Turn a chat completion, if anything in it is not vLLM's own. Raises FieldError."""
     content = parsed(body) if may_name(body, _NAMES) else None
-    found = None if content is None else turned(content)
+    found = None if content is None else turned(content, ask)
     return found or finite.watched(PATH, body)
 
 
-async def turn_tokens(body: bytes, _ask: Ask) -> Turned | None:
+async def turn_tokens(body: bytes, ask: Ask) -> Turned | None:
     """Turn a chat completion whose prompt must be given in ids. Raises FieldError."""
     content = parsed(body)
     if content is None:
         return Turned(PATH, body)
     if prompt_ids.field_of(content) is None:
         raise FieldError("tokens", "must be given on this route")
-    return turned(content)
+    return turned(content, ask)
 
 
-def turned(content: dict[str, Any]) -> Turned | None:
+def turned(content: dict[str, Any], ask: Ask) -> Turned | None:
     """Decide what vLLM is asked; None if it is what the client asked. Raises FieldError."""
     given = prompt_ids.field_of(content)
     wanted = nvext.wanted_of(content)
-    asked = content if given is None else prompt_ids.with_ids(content, given)
+    asked = content if given is None else prompt_ids.with_ids(content, given, ask.vocabulary())
     asked = nvext.asked(asked, wanted)
     if asked is content:
         return None

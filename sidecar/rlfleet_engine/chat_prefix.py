@@ -26,4 +26,4 @@ async def turn(body: bytes, ask: Ask) -> Turned | None:
     whole = await ask(_RENDER_PATH, asked)
     so_far = await ask(_RENDER_PATH, prefix.so_far(asked, kept))
     ids = kept.spliced(so_far["token_ids"], whole["token_ids"], ask.vocabulary())
-    return chat.turned(asked | {"tokens": ids})
+    return chat.turned(asked | {"tokens": ids}, ask)

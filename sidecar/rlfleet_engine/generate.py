@@ -1,6 +1,7 @@
-"""/inference/v1/generate as renderers read it: vLLM 0.32 tells the same in other forms.
+"""/inference/v1/generate as renderers read it: vLLM tells the same in other forms.
 
-Each log probability gets its token under the name ``token_id:N`` beside vLLM's integer, and
+Each log probability has its token under the name ``token_id:N`` and as an integer: vLLM has
+the integer alone since 0.32, and the name alone before. It has both from any release, and
 routed experts become an object. Both are done on the reply's bytes, because a long reply
 has thousands of them: in a JSON text an unescaped quote stands in no string, so what is
 looked for can be nothing but a key. All else stays as it came, byte for byte.
@@ -22,8 +23,8 @@ PATH = "/inference/v1/generate"
 _STREAM = (b"stream",)
 _MIN_ID_BYTES = 2
 """In JSON: a digit and what parts it from the next."""
-_LOGPROB = re.compile(rb'\{"token_id":(\d+),"logprob":')
-_NAMED = rb'{"token":"token_id:\1","token_id":\1,"logprob":'
+_LOGPROB = re.compile(rb'\{(?:"token_id":(\d+)|"token":"token_id:(\d+)"),"logprob":')
+_NAMED = rb'{"token":"token_id:\1\2","token_id":\1\2,"logprob":'
 _EXPERTS = re.compile(rb'"routed_experts":"([A-Za-z0-9+/=]*)"')
 
 

@@ -1,14 +1,16 @@
 """Prompts given in token ids to a chat completion: ``tokens``, or ``nvext.token_data``.
 
 vLLM takes them where the second of two engines gets those of the first, in
-``kv_transfer_params``, and then renders no messages; it checks that its vocabulary has
-them. Whatever would make it render messages nevertheless is refused here: an answer to
-another prompt than the one that was given is worse than none.
+``kv_transfer_params``, and then renders no messages. That its vocabulary has them is checked
+here, because not every release names the field. Whatever would make it render messages
+nevertheless is refused here: an answer to another prompt than the one that was given is worse
+than none.
 """
 
 from typing import Any
 
 from rlfleet_engine.fields import FieldError, object_of
+from rlfleet_engine.vocabulary import Vocabulary, check_ids
 
 NAME = b'"tokens"'
 _TOP = "tokens"
@@ -36,13 +38,15 @@ def field_of(content: dict[str, Any]) -> str | None:
     return given[0] if given else None
 
 
-def with_ids(content: dict[str, Any], field: str) -> dict[str, Any]:
+def with_ids(content: dict[str, Any], field: str, vocabulary: Vocabulary) -> dict[str, Any]:
     """Give vLLM the ids of this field. Raises FieldError."""
     place = content if field == _TOP else object_of(content, "nvext")
     ids = place.get(field.rpartition(".")[2])
     if not isinstance(ids, list) or not ids or any(type(one) is not int or one < 0 for one in ids):
         raise FieldError(field, "must be a list of token ids, of one at least")
     _check_beside(content, field)
+    if max(ids) >= vocabulary.size:
+        check_ids(vocabulary, ids, field)
     return {
         **{name: value for name, value in content.items() if name != _TOP},
         "messages": content.get("messages", []),

@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -27,6 +28,19 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def spans(choice: Record, headers: Mapping[str, str]) -> list[tuple[str, int, int]]:
+    """Return which version made which tokens.
+
+    An older release tells the first and the last version alone: where it changed is not known.
+    """
+    if "weight_versions" in choice:
+        told = choice["weight_versions"] or ()
+        return [(span["version"], span["start"], span["end"]) for span in told]
+    first, last = (headers[f"x-rlfleet-version{end}"] for end in ("", "-end"))
+    made = len(choice["token_ids"])
+    return [(last, 0, made)] if first == last else [(first, 0, 0), (last, 0, made)]
+
+
 async def attempt(http: httpx.AsyncClient, name: str, tokens: int) -> Record:
     """Send a request once and tell what became of it."""
     sampling = {"max_tokens": tokens, "ignore_eos": True, "temperature": 0}
@@ -35,12 +49,11 @@ async def attempt(http: httpx.AsyncClient, name: str, tokens: int) -> Record:
         body = {"token_ids": PROMPT, "sampling_params": sampling}
         reply = await http.post("/inference/v1/generate", json=body)
         choice = reply.raise_for_status().json()["choices"][0]
-        spans = choice["weight_versions"] or ()
         record |= {
             "finish": choice["finish_reason"],
             "tokens": len(choice["token_ids"]),
             "head": choice["token_ids"][:HEAD],
-            "spans": [(span["version"], span["start"], span["end"]) for span in spans],
+            "spans": spans(choice, reply.headers),
         }
     except (httpx.HTTPError, KeyError, ValueError) as error:
         record["error"] = f"{type(error).__name__}: {error}"[:120]

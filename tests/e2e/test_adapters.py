@@ -149,6 +149,7 @@ def sampled(fleet: Fleet, tokens: int) -> Iterator[list[tuple[int, ...]]]:
             seen.extend(client.result())
 
 
+@pytest.mark.release
 def test_an_adapter_is_served_beside_the_model_on_every_worker(lora: Fleet) -> None:
     model, poet = only(answers(lora, MODEL)), only(answers(lora, POET))
 
@@ -161,6 +162,7 @@ def test_an_adapter_is_served_beside_the_model_on_every_worker(lora: Fleet) -> N
     }
 
 
+@pytest.mark.release
 def test_a_swap_under_load_loses_no_request_and_mixes_none(lora: Fleet) -> None:
     tokens = 200
     pods = lora.identities()

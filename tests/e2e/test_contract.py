@@ -6,6 +6,8 @@ model on a quiet machine ends it first. test_rollout.py shows the same under a s
 
 import pytest
 
+from dev.images import names
+from rlfleet_engine.vllm.uses import SPANS, has
 from tests.contract.test_http_examples import (  # noqa: F401
     test_an_engine_answers_as_it_is_shown,
 )
@@ -36,10 +38,14 @@ from tests.contract.test_tokenize import *  # noqa: F403
 from tests.contract.test_tokens import *  # noqa: F403
 from tests.contract.test_traffic import (  # noqa: F401
     test_a_client_that_leaves_while_it_waits_is_forgotten,
-    test_a_reply_names_the_version_whose_weights_made_it,
     test_requests_during_a_pause_wait_and_are_answered_by_the_new_weights,
 )
 from tests.contract.test_transcripts import test_a_client_is_answered_as_it_expects  # noqa: F401
 from tests.contract.test_verbs import *  # noqa: F403
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+if has(names.chosen(), SPANS):
+    from tests.contract.test_traffic import (  # noqa: F401
+        test_a_reply_names_the_version_whose_weights_made_it,
+    )
+
+pytestmark = [pytest.mark.cluster, pytest.mark.release, pytest.mark.timeout(1800)]

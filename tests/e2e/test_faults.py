@@ -96,6 +96,7 @@ def test_an_engine_killed_in_mid_rollout_comes_back_at_the_target(
     assert len({tuple(tokens) for tokens in fleet.answers().values()}) == 1
 
 
+@pytest.mark.release
 def test_an_engine_killed_while_it_loads_a_good_version_needs_nobody(
     fleet: Fleet, shell: Shell
 ) -> None:

@@ -37,7 +37,7 @@ TESTED = ["Faithful", "Sensitive"]
 """What the engine's own test of its reload adds."""
 
 
-@pytest.mark.parametrize("scale", ["1e-3", "1e-4"])
+@pytest.mark.parametrize("scale", [pytest.param("1e-3", marks=pytest.mark.release), "1e-4"])
 def test_a_neighbouring_step_is_proved_in_all_layers(
     fleet: Fleet, trainer: Trainer, scale: str
 ) -> None:

@@ -27,6 +27,7 @@ def test_abort_ends_requests_with_a_marker_and_loses_none_silently(fleet: Fleet)
     assert aborted
 
 
+@pytest.mark.release
 def test_there_and_back_are_two_rollouts_and_give_the_old_answers_again(fleet: Fleet) -> None:
     before, first = fleet.answers(), fleet.status()["rollout"]["id"]
 
@@ -71,6 +72,7 @@ f.write_bytes(raw)
 """
 
 
+@pytest.mark.release
 def test_a_version_that_fails_its_proof_is_rolled_back(fleet: Fleet, trainer: Trainer) -> None:
     trainer.write("overflow", "step-1", OVERFLOWING)
     answers = fleet.answers()

@@ -14,7 +14,7 @@ REFUSED = {"deepseek-v3": ["state_dict"]}
 SIX = ("qwen2", "qwen3-moe", "gpt-oss", "deepseek-v3", "qwen2-vl", "mamba2")
 """Biases; experts; fused experts and sinks; MLA; multimodal; state space."""
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.release, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dev import controlplane
+from dev import apiserver, controlplane
 from dev.node import cluster, layout
 
 
@@ -13,12 +13,10 @@ def test_a_kubeconfig_that_kubectl_wrote_anew_hides_no_cluster(
 ) -> None:
     """`kubectl config set-context --current --namespace=…`, as the demo advises, writes YAML."""
     monkeypatch.setenv("RLFLEET_CACHE", str(tmp_path))
-    asked = []
-    monkeypatch.setattr(cluster.apiserver, "is_ready", lambda _, token: not asked.append(token))
+    monkeypatch.setattr(apiserver, "is_ready", lambda _, token: token == "secret")
     at = layout.endpoints()
     at.kubeconfig("admin").parent.mkdir(parents=True)
     at.kubeconfig("admin").write_text(controlplane.kubeconfig(at.url, "secret", at.ca))
     layout.kubeconfig().write_text("apiVersion: v1\nusers:\n- name: rlfleet\n")
 
     assert cluster._has_api()  # noqa: SLF001 - what each start of the cluster waits for
-    assert asked == ["secret"]

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dev.images import build, names
+from dev.node import store
 from dev.steps import StepFailed
 
 OLDER = [release for release in names.releases() if release != names.NEWEST]
@@ -20,12 +21,12 @@ def test_an_older_release_s_base_is_the_newest_one_s_with_a_layer_more() -> None
 def test_images_of_other_releases_are_not_replaced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     images = names.of_all_releases()
     held = {one.name for image in images for one in (image, image.base) if one}
-    monkeypatch.setattr(build.store, "names", lambda: held)
+    monkeypatch.setattr(store, "names", lambda: held)
     monkeypatch.setattr(build, "_built", set)
     assert build.forget_steps(images) == []
 
     stale = f"localhost/vllm-cpu-{OLDER[0]}:stale"
-    monkeypatch.setattr(build.store, "names", lambda: held | {stale})
+    monkeypatch.setattr(store, "names", lambda: held | {stale})
     assert len(build.forget_steps(images)) == 1
 
 

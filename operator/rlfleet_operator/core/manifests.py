@@ -170,7 +170,7 @@ def _engine(fleet: Fleet, defaults: Defaults) -> Manifest:
         "name": ENGINE_CONTAINER,
         "image": image_of(fleet, defaults),
         "imagePullPolicy": engine.image_pull_policy,
-        "command": ["python3", "-m", "vllm.entrypoints.openai.api_server"],
+        "command": ["python3", "-m", "rlfleet_engine.vllm.serve"],
         "args": [
             f"--model={fleet.spec.model.path}",
             f"--served-model-name={fleet.spec.model.name}",

@@ -7,7 +7,7 @@ from typing import Any
 import vllm
 
 from rlfleet_contract.selftest import EngineDescription
-from rlfleet_engine.versions import is_tested
+from rlfleet_engine.vllm.releases import is_tested
 
 
 def described(worker: Any, kinds: Sequence[str]) -> EngineDescription:

@@ -1,7 +1,8 @@
 """Which vLLM releases rlfleet's own suites ran against.
 
-Any other is no reason to refuse an engine: what it does to weights is tested when it boots
-(the sidecar's self-test), and the fleet says that its release is untested.
+`make matrix` runs them and writes docs/reference/compatibility.md. Any other release is no
+reason to refuse an engine: what it does to weights is tested when it boots (the sidecar's
+self-test), and the fleet says that its release is untested.
 """
 
 TESTED = ("0.32.",)

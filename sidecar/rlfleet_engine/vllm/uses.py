@@ -1,0 +1,161 @@
+"""Everything of vLLM's that rlfleet uses by name, in one table, and what breaks without it.
+
+`make matrix` looks each up in a release's own files, also in a release that cannot run here,
+and shows in docs/reference/compatibility.md what is gone or takes other parameters.
+It must stay true that a name of vLLM's which this package imports, or a route of vLLM's
+which the sidecar calls, stands here; a test compares.
+"""
+
+import re
+from typing import NamedTuple
+
+ROUTE, STATE, FLAG, VARIABLE = "route", "app.state", "flag", "variable"
+
+SPANS = "weight_versions"
+"""In a reply of /inference/v1/generate: which version made which tokens."""
+
+
+class Use(NamedTuple):
+    """One name: a place (a module, or one of the words above), and what it takes of ours."""
+
+    place: str
+    name: str
+    takes: tuple[str, ...] = ()
+    since: tuple[int, ...] = ()
+    """The first release that has it, if an older one does without it."""
+
+    def __str__(self) -> str:
+        """Return it as a person would write it."""
+        if self.place in {ROUTE, FLAG, VARIABLE}:
+            return self.name
+        return f"{self.place}.{self.name}"
+
+
+_MODEL = "vllm.model_executor"
+_LOADER = f"{_MODEL}.model_loader"
+_LAYERWISE = f"{_LOADER}.reload.layerwise"
+_RUNNER = "vllm.v1.worker.gpu_model_runner"
+_GENERATE = "vllm.entrypoints.scale_out.token_in_token_out"
+_SERVING = "vllm.entrypoints.openai.models.serving"
+_MAPPER = f"{_MODEL}.models.utils"
+
+USES: dict[str, tuple[Use, ...]] = {
+    "The worker does not start": (
+        Use(FLAG, "--worker-extension-cls"),
+        Use(FLAG, "--middleware"),
+        Use(FLAG, "--load-format"),
+        Use(FLAG, "--tensor-parallel-size"),
+        Use(FLAG, "--served-model-name"),
+        Use(FLAG, "--disable-uvicorn-access-log"),
+        # Without it the routes that take and give token ids are open in 0.29.
+        Use(FLAG, "--enable-scale-out", since=(0, 30)),
+        Use("vllm.config", "set_current_vllm_config", ("vllm_config",)),
+        Use("vllm.v1.worker.gpu_worker", "Worker.get_model"),
+    ),
+    "No control route answers": (
+        Use(VARIABLE, "VLLM_SERVER_DEV_MODE"),
+        Use(ROUTE, "POST /pause", ("mode", "clear_cache")),
+        Use(ROUTE, "POST /resume"),
+        Use(ROUTE, "GET /is_paused"),
+        Use(ROUTE, "POST /collective_rpc", ("method", "args", "kwargs", "timeout")),
+        Use(ROUTE, "POST /reset_prefix_cache", ("reset_running_requests", "reset_external")),
+        Use(ROUTE, "POST /reset_encoder_cache"),
+        Use(ROUTE, "POST /abort_requests", ("request_ids",)),
+        Use(ROUTE, "POST /update_weight_version", ("new_version",)),
+        Use(ROUTE, "GET /get_world_size", ("include_dp",)),
+        Use(ROUTE, "GET /server_info", ("config_format",)),
+    ),
+    "A transfer of weights without files is refused": (
+        Use(ROUTE, "POST /init_weight_transfer_engine", ("init_info",)),
+        Use(ROUTE, "POST /start_weight_update"),
+        Use(ROUTE, "POST /update_weights", ("update_info",)),
+        Use(ROUTE, "POST /finish_weight_update"),
+    ),
+    "Samplers miss a route": (
+        Use(ROUTE, "POST /inference/v1/generate", ("token_ids", "sampling_params", "cache_salt")),
+        Use(ROUTE, "POST /v1/completions", ("return_token_ids", "cache_salt")),
+        Use(
+            ROUTE,
+            "POST /v1/chat/completions",
+            ("return_token_ids", "kv_transfer_params", "cache_salt"),
+        ),
+        Use(ROUTE, "POST /tokenize"),
+        Use(ROUTE, "POST /detokenize"),
+        Use(ROUTE, "GET /health"),
+        Use(ROUTE, "GET /version"),
+        Use(STATE, "serving_tokenization"),
+        Use("vllm.renderers.base", "BaseRenderer.get_tokenizer"),
+        Use("vllm.renderers.base", "BaseRenderer.get_eos_token_id"),
+        Use("vllm.config.model", "ModelConfig.try_get_generation_config"),
+        Use("vllm.config.model", "ModelConfig.get_vocab_size"),
+    ),
+    "A reply tells its first and last version, in headers, and not each token's": (
+        Use(f"{_GENERATE}.protocol", SPANS, since=(0, 32)),
+    ),
+    "Adapters are not loaded": (
+        Use(STATE, "openai_serving_models"),
+        Use(_SERVING, "OpenAIServingModels.load_lora_adapter", ("request",)),
+        Use(_SERVING, "OpenAIServingModels.unload_lora_adapter", ("request",)),
+        Use(_SERVING, "OpenAIServingModels.lora_requests"),
+        Use(_SERVING, "OpenAIServingModels.lora_resolver_lock"),
+        Use(_SERVING, "OpenAIServingModels.is_base_model", ("model_name",)),
+        Use(_SERVING, "OpenAIServingModels.model_name", ("lora_request",)),
+        Use(_SERVING, "OpenAIServingModels.show_available_models"),
+    ),
+    "vLLM's own reload is used": (
+        Use("vllm.lora.layers", "BaseLayerWithLoRA"),
+        Use(_LAYERWISE, "LAYERWISE_INFO"),
+        Use(_LAYERWISE, "initialize_layerwise_reload", ("model",)),
+        Use(_LAYERWISE, "finalize_layerwise_reload", ("model", "model_config")),
+        Use(_LAYERWISE, "get_layerwise_info", ("layer",)),
+        Use(_LAYERWISE, "get_numel_loaded"),
+        Use(_LAYERWISE, "_layerwise_process", ("layer", "info")),
+        Use(_LAYERWISE, "_place_kernel_tensors", ("layer", "info")),
+        Use(f"{_LOADER}.reload.meta", "SKIP_TENSORS"),
+        Use(f"{_LOADER}.reload.meta", "to_meta_tensor", ("tensor",)),
+        Use(f"{_LOADER}.reload.sanitize", "restore_layer_refs", ("tensor", "layer")),
+        Use(f"{_LOADER}.reload.types", "LayerReloadingInfo.restore_metadata"),
+        Use(f"{_LOADER}.reload.types", "LayerReloadingInfo.kernel_tensors"),
+        Use(f"{_LOADER}.reload.types", "LayerReloadingInfo.loaded_weights"),
+        Use(f"{_LOADER}.reload.types", "LayerReloadingInfo.load_numel"),
+        Use(f"{_LOADER}.reload.types", "LayerReloadingInfo.can_load"),
+        Use(f"{_LOADER}.reload.types", "LayerReloadingInfo.reset"),
+        Use(f"{_LOADER}.reload.utils", "get_layer_size", ("layer",)),
+        Use(f"{_LOADER}.reload.utils", "get_layer_tensors", ("layer",)),
+        Use(f"{_LOADER}.utils", "process_weights_after_loading", ("model", "model_config")),
+        Use(f"{_MODEL}.layers.attention", "is_deferred_attention_layer"),
+        Use("vllm.utils.torch_utils", "set_default_torch_dtype", ("dtype",)),
+    ),
+    "A reload fails after the weights": (
+        Use("vllm.v1.worker.gpu_worker", "Worker.reload_weights"),
+        Use(_RUNNER, "GPUModelRunner.reset_encoder_cache"),
+        Use(_RUNNER, "GPUModelRunner.reset_mm_cache"),
+        Use("vllm.v1.worker.lora_model_runner_mixin", "LoRAModelRunnerMixin.reset_lora_state"),
+    ),
+    "What the boot read is not seen": (
+        Use(f"{_LOADER}.base_loader", "initialize_model"),
+        Use(_MAPPER, "WeightsMapper.apply_list", ("values",)),
+        Use(_MAPPER, "WeightsMapper.get_rename_mapper"),
+        Use(_MAPPER, "WeightsMapper.orig_to_new_renaming"),
+    ),
+}
+"""By what a person sees if it is missing."""
+
+
+def has(release: str, name: str) -> bool:
+    """Tell whether a release is no older than the first that has one of these names."""
+    since = (use.since for uses in USES.values() for use in uses if use.name == name)
+    return all(numbers(release) >= first for first in since)
+
+
+def unknown_flags(release: str) -> frozenset[str]:
+    """Return the flags of ours that an older release does not know and does without."""
+    number = numbers(release)
+    flags = (use for uses in USES.values() for use in uses if use.place == FLAG)
+    return frozenset(use.name for use in flags if number < use.since)
+
+
+def numbers(release: str) -> tuple[int, ...]:
+    """Return a release's numbers, to be compared; what follows them does not count."""
+    found = re.match(r"\d+(\.\d+)*", release)
+    return tuple(map(int, found[0].split("."))) if found else ()
