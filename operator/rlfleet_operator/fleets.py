@@ -65,6 +65,8 @@ class Fleets:
         self._pods: Pods
         self._election: Election
         self._tasks: list[asyncio.Task[Any]] = []
+        self._missed = asyncio.Event()
+        """Set when the watch was interrupted, and may have missed something."""
 
     async def open(self) -> None:
         """Connect, list the pods, begin to watch them, stand for election."""
@@ -174,10 +176,16 @@ class Fleets:
 
     async def _keep_sweeping(self) -> None:
         while True:
-            await asyncio.sleep(_SWEEP_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._missed.wait(), _SWEEP_S)
+            self._missed.clear()
             for namespace in self._settings.namespaces or ("",):
                 with contextlib.suppress(OperatorError, WatchEnded):
                     await self.sweep(namespace)
+
+    def miss(self) -> None:
+        """Have all fleets listed now: their watch was interrupted."""
+        self._missed.set()
 
     async def sweep(self, namespace: str) -> None:
         """Forget the fleets of a namespace (empty: of all) that are gone, take what was missed.
