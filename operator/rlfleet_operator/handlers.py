@@ -133,7 +133,8 @@ class Watch:
         async def login(**_: Any) -> kopf.ConnectionInfo:
             # The same credentials as our own client's; kopf asks again when they expire.
             asked = asyncio.run_coroutine_threadsafe(self._fleets.credentials(), self._loop)
-            return kopf.ConnectionInfo(**dataclasses.asdict(await asyncio.wrap_future(asked)))
+            found = await asyncio.wrap_future(asked)
+            return kopf.ConnectionInfo(**dataclasses.asdict(found))
 
         @kopf.on.event(GROUP, API_VERSION, PLURAL, registry=made)
         async def seen(event: kopf.RawEvent, **_: Any) -> None:

@@ -112,6 +112,9 @@ class Operator:
     To import it takes a second of the processor, which is most of what a test takes.
     """
 
+    module = "rlfleet_operator"
+    """What runs it."""
+
     def __init__(
         self, plane: apiserver.ControlPlane, log: Path, namespace: str, **variables: str
     ) -> None:
@@ -129,7 +132,7 @@ class Operator:
             "RLFLEET_POLL_SECONDS": "1",
             **self._variables,
         }
-        words = ("rlfleet_operator", variables, str(self._log))
+        words = (self.module, variables, str(self._log))
         self._process = processes.context().Process(target=processes.run, args=words, daemon=True)
         self._process.start()
 
@@ -159,9 +162,18 @@ class Operator:
 
 
 @pytest.fixture
-def operator(plane: apiserver.ControlPlane, tmp_path: Path, namespace: str) -> Iterator[Operator]:
+def module() -> str:
+    """Which operator it is; a module may have one of its own."""
+    return Operator.module
+
+
+@pytest.fixture
+def operator(
+    plane: apiserver.ControlPlane, tmp_path: Path, namespace: str, module: str
+) -> Iterator[Operator]:
     """An operator of the test's own namespace, so that it may be killed."""
     own = Operator(plane, tmp_path / "operator.log", namespace)
+    own.module = module
     own.start()
     yield own
     own.stop()

@@ -12,6 +12,7 @@ import pytest
 from rlfleet_operator.adapters.kube import Kube, core_path, fleet_path
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
+from tests.integration.defective.__main__ import DEFECT
 
 pytestmark = pytest.mark.integration
 
@@ -41,6 +42,11 @@ class Pair:
         """Write what no operator writes."""
         path = fleet_path(self.bad.namespace, self.bad.name) + "/status"
         await self.bad.kube.patch(path, {"status": status})
+
+
+@pytest.fixture
+def module() -> str:
+    return "tests.integration.defective"
 
 
 @pytest.fixture
@@ -94,14 +100,14 @@ async def _token(fleet: Fleet) -> bytes:
 async def test_a_driver_that_fails_is_told_and_replaced_until_it_gets_on(
     pair: Pair, tmp_path: Path
 ) -> None:
-    # A moment that nobody can read, in a field that only the operator writes.
-    pause = {"operation": "a", "askedAt": "soon", "until": "soon", "ttlSeconds": 60}
+    at = "2026-01-01T00:00:00Z"
+    pause = {"operation": DEFECT, "askedAt": at, "until": at, "ttlSeconds": 60}
     await pair.write_status(trainerPause=pause)
 
     stalled = await pair.bad.stalled()
     await pair.is_unmoved("step-2")
     assert stalled["reason"] == "InternalError"
-    assert "internal error: ValueError" in stalled["message"]
+    assert "internal error: LookupError" in stalled["message"]
     await until(lambda: _has_died_again(tmp_path))
     first, second, *_ = _deaths(tmp_path)
     assert (first["again_in_s"], second["again_in_s"]) == (5, 10)
