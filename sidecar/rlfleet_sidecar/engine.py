@@ -19,7 +19,12 @@ from rlfleet_contract.loaded import EngineAdapterCommand, EngineAdapters
 from rlfleet_contract.models import Consumed, Installed, KVCache, PauseMode, ReadBack
 from rlfleet_contract.selftest import EngineDescription
 from rlfleet_contract.tensors import FileStamp
-from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError
+from rlfleet_sidecar.errors import (
+    EngineError,
+    EngineFailedError,
+    EngineLostError,
+    EngineRestartedError,
+)
 
 _CONNECT_S = 30.0
 """The kernel takes a connection for whoever listens, and refuses one at once for nobody: one
@@ -309,7 +314,8 @@ class Engine:
             raise EngineError(f"{path} answered 401: {_KEYLESS}")
         if not reply.is_success:
             told = reply.text[:_TOLD_CHARACTERS]
-            raise EngineError(f"{path} answered {reply.status_code}: {told}")
+            kind = EngineFailedError if reply.is_server_error else EngineError
+            raise kind(f"{path} answered {reply.status_code}: {told}")
         return reply
 
     async def _reply(self, request: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:

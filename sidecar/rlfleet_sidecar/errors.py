@@ -32,6 +32,10 @@ class EngineError(Exception):
     """The engine answered, and not with what was asked for."""
 
 
+class EngineFailedError(EngineError):
+    """The engine answered 5xx: it failed by itself, which says little of what it was asked."""
+
+
 class EngineLostError(Exception):
     """The engine did not answer: it is gone, or going."""
 

@@ -237,3 +237,30 @@ async def test_a_probe_that_is_none_is_refused_by_its_field(
     problem = await subject.refused(Code.CHECKPOINT_INVALID, api.PREPARE_PATH, NEXT)
 
     assert "probe: Value error, has 1 logprobs for 4 tokens" in problem.message
+
+
+async def test_an_engine_that_fails_at_two_requests_proves_a_good_version_all_the_same(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(api.BASE_VERSION)
+    await behave(fake, errors=2)
+
+    report = await subject.serve(subject.versions.first)
+
+    assert shown(report).verified_by
+    assert fake.engine.behaviour.errors == 0
+
+
+async def test_an_engine_that_fails_each_time_proves_nothing(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(api.BASE_VERSION)
+    await subject.ok(api.PREPARE_PATH, subject.versions.first)
+    await behave(fake, errors=100)
+
+    problem = await subject.refused(
+        Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, subject.versions.first
+    )
+
+    assert "answered 500" in problem.message
+    assert (await subject.report()).stage is Stage.DOUBT

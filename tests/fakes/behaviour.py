@@ -49,6 +49,8 @@ class Behaviour:
     wobbles: bool = False
     """Answers the same greedy prompt differently each time."""
     dies_in_probe: bool = False
+    errors: int = 0
+    """To how many requests more it answers 500."""
     core_dies: bool = False
     """Its API server answers, and its core no more."""
     adapter_s: float = 0

@@ -7,6 +7,7 @@ Contract tests hold it to what real vLLM does.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -149,8 +150,7 @@ class FakeEngine:
         ]
         while self.paused is not None:
             await self._running.wait()
-        if self.behaviour.dies_in_probe:
-            self._on_death()
+        if await self._fails(send):
             return
         asked = self._asked(route, body, adapter)
         self._active.update(generations)
@@ -169,6 +169,16 @@ class FakeEngine:
             if not self._active:
                 self._idle.set()
         self.served.append(self.weights.exact[:12])
+
+    async def _fails(self, send: Send) -> bool:
+        if self.behaviour.dies_in_probe:
+            self._on_death()
+            return True
+        if self.behaviour.errors:
+            self.behaviour = replace(self.behaviour, errors=self.behaviour.errors - 1)
+            await send_json(send, 500, {"error": "it failed"})
+            return True
+        return False
 
     def _asked(self, route: Route, body: dict[str, Any], adapter: LoRARequest | None) -> Asked:
         prompt = route.prompt(body)
