@@ -258,8 +258,8 @@ class FleetStatus(Model):
         " a lower one.",
     )
     replicas: int = Field(default=0, description="Workers that exist.")
-    replacing: list[int] = Field(
-        default_factory=list,
+    replacing: list[int] | None = Field(
+        default=None,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
         description="The ordinals whose pods the operator deleted for a new template, until their"
         " successors were ready: they are charged to rollout.maxUnavailable.",

@@ -5,6 +5,8 @@ so both ask here. What cannot come back by itself is charged for a bounded time:
 weights, or the next template, may be what it lacks.
 """
 
+from collections.abc import Iterable
+
 from rlfleet_contract.models import Stage
 from rlfleet_operator.core import budget
 from rlfleet_operator.core.actions import DeletePod
@@ -32,7 +34,7 @@ def is_being_replaced(worker: Worker, world: World) -> bool:
     While the template goes through the fleet, that is each one that starts; after that, those
     whose pod the operator has deleted for it.
     """
-    if not world.has_outdated and worker.ordinal not in world.fleet.status.replacing:
+    if not world.has_outdated and worker.ordinal not in _recorded(world):
         return False
     return _is_coming(worker, world)
 
@@ -42,7 +44,7 @@ def replacing(world: World) -> list[int]:
 
     Each stays on record until its successor was ready, does not get on or took too long.
     """
-    known = set(world.fleet.status.replacing)
+    known = _recorded(world)
     due = {action.name for action in replacements(world)}
     return [
         w.ordinal
@@ -51,6 +53,25 @@ def replacing(world: World) -> list[int]:
         or _is_ending(w, world)
         or (w.ordinal in known and (_is_outdated(w, world) or _is_coming(w, world)))
     ]
+
+
+def _recorded(world: World) -> frozenset[int]:
+    """Return the ordinals on record as being replaced.
+
+    A release before kept no such record: what starts just now may be one of them.
+    """
+    if _recorded not in world.memo:
+        world.memo[_recorded] = frozenset(_read(world))
+    known: frozenset[int] = world.memo[_recorded]
+    return known
+
+
+def _read(world: World) -> Iterable[int]:
+    status = world.fleet.status
+    if status.replacing is not None:
+        return status.replacing
+    starting = () if status.rollout is None else world.desired
+    return [w.ordinal for w in starting if _is_coming(w, world)]
 
 
 def _is_outdated(worker: Worker, world: World) -> bool:

@@ -36,7 +36,7 @@ def ended(ordinal: int, count: int = 1, stage: Stage = Stage.DOWN, **pod: Any) -
 
 
 def seen_of(*some: Worker, history: tuple[dict[str, Any], ...] = (), **rules: Any) -> World:
-    status = workers.recorded("step-2", "Reloading") | {"history": list(history)}
+    status = workers.recorded("step-2", "Reloading") | {"history": list(history), "replacing": []}
     rollout = {"maxUnavailable": 1, **rules}
     return workers.world(*some, weightVersion="step-2", status=status, rollout=rollout)
 

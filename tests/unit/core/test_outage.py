@@ -21,6 +21,26 @@ def seen_of(*some: Worker, replacing: tuple[int, ...] = (), **fields: Any) -> Wo
     return replace(workers.world(*some, status=status, **asked), **fields)
 
 
+def test_a_status_of_a_release_before_charges_whoever_starts() -> None:
+    """It does not say whose pods that release deleted for a new template."""
+    status = workers.recorded("step-2", "Updating")
+    asked = {"weightVersion": "step-2", "rollout": {"maxUnavailable": 1}}
+    world = workers.world(serving(0), starting(1), status=status, **asked)
+    assert world.fleet.status.replacing is None
+
+    assert updated(world) == []
+    assert status_of(world, None).replacing == [1]
+    ready = workers.world(serving(0), workers.worker(1, proved="step-2"), status=status, **asked)
+    assert updated(ready) == ["qwen-0"]
+    assert status_of(ready, None).replacing == []
+
+
+def test_a_fleet_without_a_rollout_replaces_nobody() -> None:
+    world = workers.world(starting(0), starting(1))
+
+    assert status_of(world, None).replacing == []
+
+
 def outdated(ordinal: int) -> Worker:
     one = workers.worker(ordinal, prepared="step-2")
     return replace(one, pod=workers.pod(ordinal, template_hash="old"))

@@ -139,7 +139,7 @@ UNHEARD: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
 def test_a_version_that_holds_nowhere_waits_for_who_may_have_failed_on_it(
     known: dict[str, Any], pod: dict[str, Any], expected: int
 ) -> None:
-    status = workers.recorded("step-2", "Preparing")
+    status = workers.recorded("step-2", "Preparing") | {"replacing": []}
     asked = {"weightVersion": "step-2", "rollout": {"maxUnavailable": 1}}
     first = workers.worker(0, Stage.DOWN, prepared="step-2")
     assert first.pod is not None
@@ -160,7 +160,7 @@ def test_a_worker_whose_pod_ends_is_charged_to_no_batch() -> None:
     lost = replace(seen[0], pod=ending, reachable=False, calling=Verb.RELOAD)
     asked = {"weightVersion": "step-2", "rollout": {"maxUnavailable": 1}}
 
-    status = workers.recorded("step-2", "Preparing")
+    status = workers.recorded("step-2", "Preparing") | {"replacing": []}
     assert len(of(Update, workers.world(lost, seen[1], status=status, **asked))) == 1
 
 
