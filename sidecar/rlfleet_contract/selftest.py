@@ -35,6 +35,8 @@ class EngineDescription(Reply):
     """Differs where release, device, architecture, precision, parallelism or kernels differ."""
     unreached: tuple[str, ...] = ()
     """Kinds of tensors that a prompt of text does not pass through, such as a vision tower's."""
+    unsendable: str | None = None
+    """Why weights that a trainer sends would leave old ones; None: no reason is known."""
 
     @property
     def title(self) -> str:

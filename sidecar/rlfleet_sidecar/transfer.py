@@ -82,6 +82,7 @@ class Transfer:
             demand_groupable(self._journal.state)
 
         async def work() -> None:
+            await self._demand_sendable()
             boot = self._journal.state.boot
             self._journal.grouped(None)
             await self._ask(_INIT, {"init_info": dict(info)}, Code.TRANSFER_FAILED)
@@ -150,6 +151,17 @@ class Transfer:
     def _demand_started(self, operation: str) -> None:
         state = self._journal.state
         demand_started(state, is_session=self._session == (state.boot, operation))
+
+    async def _demand_sendable(self) -> None:
+        """Refuse an engine that is known to keep old weights when new ones are sent."""
+        async with within(Code.TRANSFER_FAILED, _LOOK_S):
+            engine = await self._engine.describe(())
+        if engine.unsendable is not None:
+            raise SidecarError(
+                Code.ENGINE_UNFAITHFUL,
+                f"{engine.title} cannot take weights that a trainer sends: {engine.unsendable};"
+                " save each version to a directory, and ask for it there",
+            )
 
     async def _in_update(self, path: str, body: Mapping[str, Any], operation: str) -> None:
         try:

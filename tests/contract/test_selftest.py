@@ -17,6 +17,8 @@ from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject, Versions, client_of
+from tests.contract.transcripts import PAUSE, RESUME, play
+from tests.contract.transfers import INIT, SEND, START, finish
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.checkpoints import SHAPES, write_file
 from tests.fakes.worker import Worker
@@ -296,3 +298,17 @@ class TestADrafter:
 
         assert report.self_test is not None
         assert (report.self_test.passed, report.self_test.kinds) == (True, KINDS)
+
+
+async def test_what_an_engine_has_shown_of_reloads_from_files_is_not_claimed_of_sent_weights(
+    fake: Worker, subject: Subject
+) -> None:
+    by_files = (await subject.serve(subject.versions.first)).proof
+    assert by_files is not None
+    assert {Evidence.FAITHFUL, Evidence.SENSITIVE} <= set(by_files.verified_by)
+
+    await play((INIT, PAUSE, START, SEND, finish("9"), RESUME), subject, fake)
+
+    by_trainer = (await subject.report()).proof
+    assert by_trainer is not None
+    assert by_trainer.verified_by == (Evidence.PROBE,)

@@ -3,6 +3,8 @@
 The fake engine answers as vLLM 0.32 does; the tensors themselves go from GPU to GPU.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from rlfleet_contract.models import Stage
@@ -34,6 +36,7 @@ from tests.contract.transfers import (
     refit,
     rpc,
 )
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 
 GOOD: dict[str, tuple[Step, ...]] = {
@@ -151,6 +154,24 @@ async def test_of_weights_that_were_sent_only_what_was_shown_is_claimed(
     assert report.proof.verified_by == (Evidence.PROBE,)
     assert report.proof.checkpoint is None
     assert report.last_change is None or report.last_change.version == "step-1"
+
+
+async def test_an_engine_that_keeps_old_weights_when_new_ones_are_sent_forms_no_group(
+    served: Subject, fake: Worker
+) -> None:
+    fake.engine.behaviour = Behaviour(unsendable="its sinks stay as they were")
+    before = fake.engine.weights.exact
+
+    told = (
+        "vLLM 0.32.0 (cpu) with FakeForCausalLM cannot take weights that a trainer sends: its"
+        " sinks stay as they were; save each version to a directory, and ask for it there"
+    )
+    await send(replace(INIT, status=422, fields={"message": told}), served)
+
+    report = await served.report()
+    assert report.stage is Stage.OPEN
+    assert fake.engine.weights.exact == before
+    await play((PAUSE, replace(START, status=409, fields={})), served, fake)
 
 
 async def test_a_name_that_nobody_gave_is_like_no_other(served: Subject, fake: Worker) -> None:

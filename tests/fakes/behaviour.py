@@ -57,6 +57,8 @@ class Behaviour:
     """How long it takes to load an adapter."""
     adapters_off: bool = False
     """Runs without --enable-lora."""
+    unsendable: str | None = None
+    """Why it would keep old weights when a trainer sends new ones."""
     group_s: float = 0
     """How long the forming of a group takes."""
     group_fails: bool = False

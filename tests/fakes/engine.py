@@ -347,6 +347,7 @@ class FakeEngine:
             "architectures": ["FakeForCausalLM"],
             "fingerprint": f"fake {behaviour.release}",
             "unreached": behaviour.unreached_kinds,
+            "unsendable": behaviour.unsendable,
         }
 
     async def _reload(self, arguments: dict[str, Any], send: Send) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import vllm
 
 from rlfleet_contract.selftest import EngineDescription
+from rlfleet_engine.vllm import sendable
 from rlfleet_engine.vllm.releases import is_tested
 
 
@@ -14,6 +15,7 @@ def described(worker: Any, kinds: Sequence[str]) -> EngineDescription:
     """Describe one rank; ``kinds`` are the kinds of tensors of its base model."""
     config = worker.vllm_config
     ranks = config.parallel_config
+    architectures = tuple(config.model_config.hf_config.architectures or ())
     parts = (
         vllm.__version__,
         worker.device.type,
@@ -26,9 +28,10 @@ def described(worker: Any, kinds: Sequence[str]) -> EngineDescription:
         release=vllm.__version__,
         is_tested=is_tested(vllm.__version__),
         device=worker.device.type,
-        architectures=tuple(config.model_config.hf_config.architectures or ()),
+        architectures=architectures,
         fingerprint=sha256(" ".join(map(str, parts)).encode()).hexdigest()[:32],
         unreached=tuple(unreached(worker.get_model(), kinds)),
+        unsendable=sendable.objection(worker.device.type, architectures),
     )
 
 
