@@ -17,6 +17,7 @@ class Code(StrEnum):
     INVALID_REQUEST = "InvalidRequest"
     STALE_EPOCH = "StaleEpoch"
     WRONG_WORKER = "WrongWorker"
+    TOO_MANY_REQUESTS = "TooManyRequests"
     BUSY = "Busy"
     WRONG_STAGE = "WrongStage"
     NOT_PREPARED = "NotPrepared"
@@ -57,6 +58,7 @@ MEANINGS: dict[Code, Meaning] = {
     Code.INVALID_REQUEST: Meaning(400, retryable=False),
     Code.STALE_EPOCH: Meaning(409, retryable=False),
     Code.WRONG_WORKER: Meaning(409, retryable=False),
+    Code.TOO_MANY_REQUESTS: Meaning(429, retryable=True),
     Code.BUSY: Meaning(409, retryable=True),
     Code.WRONG_STAGE: Meaning(409, retryable=False),
     Code.NOT_PREPARED: Meaning(409, retryable=True),

@@ -2,7 +2,8 @@
 
 It must stay true that credentials are demanded by the application, not by a route: one
 that is added later, or that nobody knows, is refused to strangers too. Only the health
-routes stand outside; the kubelet has no credentials, and some trainers wait without.
+routes stand outside; the kubelet has no credentials, and some trainers wait without. Behind
+them requests of one kind are bounded, before a body is read.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from rlfleet_sidecar.adapters.copies import Copies
 from rlfleet_sidecar.adapters.tend import Adapters
 from rlfleet_sidecar.checkpoint import Checkpoints
 from rlfleet_sidecar.credentials import Credentials
+from rlfleet_sidecar.crowd import Crowd
 from rlfleet_sidecar.dialects import adapters as adapter_dialects
 from rlfleet_sidecar.dialects import dynamo, generation, relays, transfers, weights
 from rlfleet_sidecar.dialects.library import Library
@@ -34,6 +36,7 @@ from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.fencing import Fencing
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.lead import Leadership
+from rlfleet_sidecar.parts import part_of
 from rlfleet_sidecar.perform import Performer
 from rlfleet_sidecar.refusals import told
 from rlfleet_sidecar.routes import performer_of, router
@@ -94,7 +97,6 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
     library = Library(settings, journal, fencing, adapters)
     trainer = Trainer(settings, engine, journal, fencing, transfer, library)
     watch = Watch(settings, steps, journal, performer, leadership)
-    credentials = Credentials(settings.token_file)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -109,7 +111,8 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
         openapi_url=None,
         redirect_slashes=False,
     )
-    app.state.credentials = credentials
+    app.state.credentials = Credentials(settings.token_file)
+    app.state.crowd = Crowd()
     app.state.performer = performer
     app.state.fencing = fencing
     app.state.trainer = trainer
@@ -145,6 +148,13 @@ async def _authorize(request: Request) -> None:
     credentials.demand(request.headers.get("authorization"))
 
 
+async def _admit(request: Request) -> AsyncIterator[None]:
+    route = request.scope.get("route")
+    kind = getattr(route, "path", request.url.path)
+    with part_of(request, Crowd).place(request.method, kind):
+        yield
+
+
 async def _unknown(path: str) -> Response:
     problem = SidecarError(Code.INVALID_REQUEST, f"there is no route /{path:.200}").problem()
     return told(problem, 404, path)
@@ -167,7 +177,7 @@ async def _internal(request: Request, error: Exception) -> Response:
 
 def _table() -> APIRouter:
     """Put the routes together, which takes longer than most tests of a worker: once a process."""
-    table = APIRouter(dependencies=[Depends(_authorize)])
+    table = APIRouter(dependencies=[Depends(_authorize), Depends(_admit)])
     for path, handler in OPEN.items():
         table.add_route(path, handler, methods=["GET"])
     for routes in ROUTERS:

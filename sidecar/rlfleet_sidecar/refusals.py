@@ -11,10 +11,12 @@ from starlette.responses import JSONResponse, Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rlfleet_contract.phrases import error_of, phrase_of
-from rlfleet_contract.problems import Problem
+from rlfleet_contract.problems import Code, Problem
 
 MODELS_PATH = "/v1/models"
 _REASON = b"x-rlfleet-reason"
+_AGAIN_S = 1
+"""After how long a request that found no place may come again."""
 _HEAD_BYTES = 64 * 1024
 """uvicorn's own limit, where none is set."""
 
@@ -26,6 +28,8 @@ def told(problem: Problem, code: int, path: str, **also: object) -> Response:
     # prime-rl reads `data` before it looks at the status: of no models it says so, else it fails.
     listed: dict[str, object] = {"data": []} if path == MODELS_PATH else {}
     headers = {_REASON.decode(): phrase_of(problem.code, problem.message)}
+    if problem.code is Code.TOO_MANY_REQUESTS:
+        headers["retry-after"] = str(_AGAIN_S)
     return JSONResponse({**also, **fields, "error": error, **listed}, code, headers)
 
 
