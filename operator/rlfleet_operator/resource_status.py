@@ -140,6 +140,11 @@ class WorkerStatus(Model):
         " Faithful (its base, reloaded, answered as booted), Sensitive (each kind of tensor moved"
         " the answers), Trainer (it answers as the trainer says its own model does).",
     )
+    read_back_percent: int | None = Field(
+        default=None,
+        description="How much of its model the engine read back from its memory for Parameters, in"
+        " percent; what is missing is vouched for by answers alone. Absent when unknown.",
+    )
     ready: bool = False
     """Whether it takes traffic."""
     load_exits: int | None = Field(

@@ -47,6 +47,8 @@ class Proof(BaseModel):
     """Digest of the checkpoint's tensors (tensors.Digest); None while nobody took it."""
     parameters: tuple[Digest, ...] = ()
     """Digest of each rank's parameters and buffers; empty when they were not read back."""
+    read_share: float | None = Field(default=None, ge=0, le=1)
+    """How much of its model the rank with the least has read back; None when unknown."""
     tokens: Digest
     """Digest of the token ids with which the engine went on greedily after the prompt."""
     logprobs: Annotated[tuple[FiniteFloat, ...], Field(max_length=MAX_LOGPROBS)] = ()

@@ -9,7 +9,7 @@ sound engines may part at a near tie; where the memory of both was read, memory 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfleet_contract.models import Installed
+from rlfleet_contract.models import Installed, ReadBack
 from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_sidecar.errors import SidecarError
@@ -82,6 +82,13 @@ def shown_by(load: Load, answer: Answer, noise: float) -> tuple[Evidence, ...]:
     if all(map(_is_as_it_must, load.ranks)):
         evidence.append(Evidence.PARAMETERS)
     return tuple(evidence)
+
+
+def share_of(read: Sequence[ReadBack | None]) -> float | None:
+    """Return how much of its model the rank with the least has read; None if one does not say."""
+    shares = [None if one is None else one.share for one in read]
+    known = [share for share in shares if share is not None]
+    return min(known) if known and len(known) == len(shares) else None
 
 
 def _is_silent(load: Load, answer: Answer, noise: float) -> bool:

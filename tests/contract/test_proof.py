@@ -168,6 +168,17 @@ async def test_what_cannot_be_read_is_not_claimed(fake: Worker, subject: Subject
     assert proof.parameters == ()
 
 
+async def test_what_parameters_did_not_see_is_told_as_a_share(
+    fake: Worker, subject: Subject
+) -> None:
+    await behave(fake, memory_sizes=(1000, 238))
+
+    proof = shown(await subject.serve(subject.versions.first))
+
+    assert Evidence.PARAMETERS in proof.verified_by
+    assert proof.read_share == pytest.approx(0.762)
+
+
 async def test_an_engine_in_company_that_answers_a_little_otherwise_is_put_up_with(
     fake: Worker, subject: Subject
 ) -> None:

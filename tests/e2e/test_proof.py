@@ -51,5 +51,6 @@ def test_a_neighbouring_step_is_proved_in_all_layers(
     first, second = (worker["verifiedBy"] for worker in status["workers"])
     assert first == [*ALONE, *TESTED]
     assert second == [*ALONE, "Peers", *TESTED]
+    assert [worker["readBackPercent"] for worker in status["workers"]] == [100, 100]
     answers = fleet.answers()
     assert answers["qwen-0"] == answers["qwen-1"]

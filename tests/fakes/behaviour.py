@@ -37,6 +37,8 @@ class Behaviour:
     """Consumes other bytes than the checkpoint's."""
     memory_unread: bool = False
     """Tells nothing of what stands in memory, as with a quantised model."""
+    memory_sizes: tuple[int, int] = (0, 0)
+    """Bytes that its model was made with, and how many of them it cannot read."""
     noise: float = 0
     """By how much the log probabilities of two equal prompts lie apart at most."""
     crowd_noise: float = 0

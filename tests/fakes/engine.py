@@ -370,7 +370,10 @@ class FakeEngine:
         if not behaviour.reload_keeps_old:
             self.weights = self._installed(consumed.weights, arguments.get("changed"))
         installed, self._record = consumed.told(
-            self._record, self.weights, is_read=not behaviour.memory_unread
+            self._record,
+            self.weights,
+            is_read=not behaviour.memory_unread,
+            sizes=behaviour.memory_sizes,
         )
         await send_json(send, 200, {"results": [installed.model_dump()] * behaviour.ranks})
 

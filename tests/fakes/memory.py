@@ -59,10 +59,12 @@ class Consumed:
     installed: Installed
     weights: Weights
 
-    def told(self, before: Record, held: Weights, *, is_read: bool) -> tuple[Installed, Record]:
+    def told(
+        self, before: Record, held: Weights, *, is_read: bool, sizes: tuple[int, int] = (0, 0)
+    ) -> tuple[Installed, Record]:
         """Tell what the extension tells of an engine that holds these weights now."""
         memory = held.memory if is_read else None
-        after = Record(memory, self.weights.memory, self.installed.digest)
+        after = Record(memory, self.weights.memory, self.installed.digest, sizes)
         return reloaded(before, after, self.installed), after
 
 

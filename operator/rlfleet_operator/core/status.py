@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rlfleet_contract.proof import Proof
 from rlfleet_operator.core import adapters, conditions, order, outage, status_rollout, status_size
 from rlfleet_operator.core.rollout import Rollout
 from rlfleet_operator.core.verdict import RECONCILING, STALLED
@@ -203,6 +204,7 @@ def _worker(worker: Worker, world: World) -> WorkerStatus:
         phase=phase_of(worker),
         version=worker.proved,
         verified_by=_verified_by(worker),
+        read_back_percent=_read_back_percent(worker),
         ready=_is_ready(worker),
         load_exits=_load_exits(worker),
         window_ms=round(change.timings.window_s * 1000) if change else None,
@@ -228,7 +230,17 @@ def patch_of(status: FleetStatus) -> dict[str, Any]:
 
 
 def _verified_by(worker: Worker) -> list[str] | None:
+    proof = _proof(worker)
+    return None if proof is None else [str(evidence) for evidence in proof.verified_by]
+
+
+def _read_back_percent(worker: Worker) -> int | None:
+    """Return whole percents: 100 says that nothing at all was left out."""
+    proof = _proof(worker)
+    return None if proof is None or proof.read_share is None else int(proof.read_share * 100)
+
+
+def _proof(worker: Worker) -> Proof | None:
+    """Return the proof of the version that the worker is said to serve."""
     proof = worker.report.proof if worker.report else None
-    if proof is None or proof.version != worker.proved:
-        return None
-    return [str(evidence) for evidence in proof.verified_by]
+    return proof if proof is not None and proof.version == worker.proved else None

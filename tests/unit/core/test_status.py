@@ -164,6 +164,15 @@ def test_what_a_worker_has_shown_of_its_version_is_told_and_nothing_of_another()
     assert [w.verified_by for w in of(seen).workers] == [["Probe", "Peers"], None, None]
 
 
+@pytest.mark.parametrize(("share", "percent"), [(0.999, 99), (1.0, 100), (0.0, 0), (None, None)])
+def test_how_much_of_its_memory_a_worker_has_read_back_is_never_rounded_up(
+    share: float | None, percent: int | None
+) -> None:
+    (found,) = of(world(worker(0, proof=proof("step-1", read_share=share)))).workers
+
+    assert found.read_back_percent == percent
+
+
 def test_the_largest_list_of_workers_fits_into_the_object() -> None:
     version = "v" * 128
     told = Problem.of(Code.RELOAD_FAILED, "x" * 5000, version=version, operation="rollout-1")

@@ -14,6 +14,7 @@ from rlfleet_sidecar.evidence import (
     demand_alike,
     demand_consumed,
     difference,
+    share_of,
     shown_by,
     steady,
 )
@@ -96,6 +97,28 @@ def test_a_first_reload_shows_parameters_only_by_what_was_fed() -> None:
 
     assert Evidence.PARAMETERS in shown_by(by_feeding, ANSWER, 0)
     assert Evidence.PARAMETERS not in shown_by(by_nothing, ANSWER, 0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "share"),
+    [
+        (((100, 25),), 0.75),
+        (((100, 25), (100, 50)), 0.5),
+        (((100, 25), (0, 0)), None),
+        (((100, 0), None), None),
+        ((), None),
+    ],
+    ids=["one", "the rank with the least", "one does not know", "one was not read", "none"],
+)
+def test_the_share_that_was_read_is_that_of_the_rank_with_the_least(
+    sizes: tuple[tuple[int, int] | None, ...], share: float | None
+) -> None:
+    read = [
+        None if one is None else READ.model_copy(update={"whole": one[0], "unseen": one[1]})
+        for one in sizes
+    ]
+
+    assert share_of(read) == share
 
 
 # --- what the ranks consumed ------------------------------------------------------------------
