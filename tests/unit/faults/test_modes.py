@@ -19,7 +19,7 @@ def plan(mode: str, step: str = "close", side: Side = Side.ENGINE) -> Plan:
 @pytest.mark.parametrize(
     ("struck", "before", "is_barrier", "expected"),
     [
-        (plan("engine-kill-after"), (), False, True),
+        (plan("engine-kill-after"), CHANGE[:4], True, False),
         (plan("engine-500"), (), False, False),
         (plan("engine-500"), CHANGE, False, False),
         (plan("engine-500"), CHANGE[:4], False, True),
