@@ -98,6 +98,10 @@ test-faults: ## Strike a hundred requests, the same ones each time
 replay: setup ## Run one plan again: make replay PLAN=faults/failed/NAME.yaml
 	@$(PY) -m faults run $(PLAN)
 
+.PHONY: campaign
+campaign: setup ## Kill something in each of 50 rollouts on the cluster (ARGS="--seed 1 --rollouts 50")
+	@$(PY) -m tests.e2e.campaign $(ARGS)
+
 .PHONY: zoo
 zoo: setup ## Change weights of tiny models of many architectures on real vLLM (MODELS="llama …")
 	@$(PY) -m dev.zoo $(MODELS)

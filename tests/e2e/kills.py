@@ -4,51 +4,110 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from dev import stage
+from dev.node import layout
 from dev.shell import Shell
 
+Strike = Callable[[], None]
+"""Kills what was aimed at, at once: whatever takes time to find was found before."""
 _JOURNAL = ("var", "lib", "rlfleet", "worker.json")
 """Where it lies in the container of a sidecar."""
 _LOAD_S = 300.0
-"""How long a kill waits for a load to begin."""
+"""How long a strike waits for its stage."""
+_ENGINE_CORE = b"VLLM::EngineCore"
+_API_SERVER = b"vllm.entrypoints.openai.api_server"
+_SIDECAR = b"rlfleet_sidecar"
 
 
 def kill_engine_core(shell: Shell, pod: str) -> None:
     """Kill vLLM's engine process as the kernel's out-of-memory killer does, at once."""
-    (process,) = _processes(shell, pod, b"VLLM::EngineCore")
-    os.kill(process, signal.SIGKILL)
+    aim_at_engine_core(shell, pod)()
 
 
 def kill_sidecar(shell: Shell, pod: str) -> None:
     """Kill the sidecar's process from the node: a container's first process is deaf within."""
-    (process,) = _processes(shell, pod, b"rlfleet_sidecar")
-    os.kill(process, signal.SIGKILL)
+    aim_at_sidecar(shell, pod)()
 
 
-class KillInLoad:
-    """Kills vLLM's engine process as soon as its worker begins to load weights.
+def aim_at_engine_core(shell: Shell, pod: str) -> Strike:
+    """Find vLLM's engine process."""
+    return _aimed_at(shell, pod, _ENGINE_CORE)
 
-    The sidecar writes that down before the load; from the node its journal can be read.
+
+def aim_at_api_server(shell: Shell, pod: str) -> Strike:
+    """Find vLLM's API server, the first process of the engine's container."""
+    return _aimed_at(shell, pod, _API_SERVER)
+
+
+def aim_at_sidecar(shell: Shell, pod: str) -> Strike:
+    """Find the sidecar's process."""
+    return _aimed_at(shell, pod, _SIDECAR)
+
+
+def _aimed_at(shell: Shell, pod: str, word: bytes) -> Strike:
+    process = min(_processes(shell, pod, word))
+    return lambda: os.kill(process, signal.SIGKILL)
+
+
+class AtStage:
+    """Strikes as soon as a worker is in a stage of its change, or once the time is up.
+
+    The sidecar writes a stage down before what it begins; from the node its journal can be read.
     """
 
-    def __init__(self, shell: Shell, pod: str) -> None:
-        (sidecar,) = _processes(shell, pod, b"rlfleet_sidecar")
-        (self._core,) = _processes(shell, pod, b"VLLM::EngineCore")
+    def __init__(
+        self, shell: Shell, pod: str, stage: str, strike: Strike, limit_s: float = _LOAD_S
+    ) -> None:
+        sidecar = min(_processes(shell, pod, _SIDECAR))
         self._journal = Path("/proc", str(sidecar), "root", *_JOURNAL)
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self.killed = threading.Event()
-        self._thread.start()
+        self._sign = f'"stage":"{stage}"'.encode()
+        self._strike = strike
+        self._end = time.monotonic() + limit_s
+        self.is_hit = threading.Event()
+        """Set if it has struck in that stage."""
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+        self.thread.start()
 
     def _watch(self) -> None:
-        end = time.monotonic() + _LOAD_S
-        while time.monotonic() < end:
-            if b'"stage":"Loading"' in self._journal.read_bytes():
-                os.kill(self._core, signal.SIGKILL)
-                self.killed.set()
+        while time.monotonic() < self._end:
+            if self._is_reached():
+                self._strike()
+                self.is_hit.set()
                 return
             time.sleep(0.001)
+        self._strike()
+
+    def _is_reached(self) -> bool:
+        try:
+            return self._sign in self._journal.read_bytes()
+        except OSError:
+            return False
+
+
+def freeze_kube_apiserver(for_s: float) -> None:
+    """Have the cluster's API server answer nothing for a time, as one that hangs."""
+    process = _kube_apiserver()
+    os.kill(process, signal.SIGSTOP)
+    try:
+        time.sleep(for_s)
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+def _kube_apiserver() -> int:
+    """Return the process of the development cluster's API server."""
+    own = f"--advertise-address={layout.NODE_ADDRESS}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if own in words and words[0].endswith(b"kube-apiserver"):
+            return int(process.name)
+    raise AssertionError("the development cluster has no API server")
 
 
 def _processes(shell: Shell, pod: str, word: bytes) -> list[int]:
@@ -70,6 +129,12 @@ def kill_operator(shell: Shell) -> None:
     """End the operator as a lost node does: at once, without a word."""
     flags = ("--all", "--grace-period=0", "--force")
     words = ("kubectl", "-n", stage.OPERATOR_NAMESPACE, "delete", "pod", *flags)
+    shell.run(*words)
+
+
+def delete_leader(shell: Shell, name: str) -> None:
+    """Delete the operator's pod that leads, as a drained node does."""
+    words = ("kubectl", "-n", stage.OPERATOR_NAMESPACE, "delete", "pod", name, "--wait=false")
     shell.run(*words)
 
 

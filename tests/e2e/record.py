@@ -76,6 +76,7 @@ async def client(
             records.append(record)
             if record.get("finish") != "abort":
                 break
+        await asyncio.sleep(options.rest)
 
 
 async def tell_begun(options: argparse.Namespace, records: list[Record]) -> None:
@@ -92,6 +93,7 @@ async def main() -> None:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=160)
     parser.add_argument("--stagger", type=float, default=0.1, help="seconds between their starts")
+    parser.add_argument("--rest", type=float, default=0, help="seconds between two requests")
     options = parser.parse_args()
     options.ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     records: list[Record] = []

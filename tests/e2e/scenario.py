@@ -244,6 +244,7 @@ class Fleet:
         clients: int = 4,
         stagger_s: float = 0.1,
         worker: str | None = None,
+        rest_s: float = 0.0,
     ) -> Iterator[list[History]]:
         """Keep requests in flight and record each; the list holds their history afterwards.
 
@@ -252,7 +253,8 @@ class Fleet:
         Clients that start one after the other keep their distance: at any time one of
         them has most of its request before it.
         """
-        flags = (f"--tokens={tokens}", f"--clients={clients}", f"--stagger={stagger_s}")
+        pace = (f"--stagger={stagger_s}", f"--rest={rest_s}")
+        flags = (f"--tokens={tokens}", f"--clients={clients}", *pace)
         # By its address: a name that a slow DNS does not find is no request that we lost.
         of = ("svc", self.name, "-o", "jsonpath={.spec.clusterIP}")
         if worker is not None:

@@ -4,9 +4,16 @@ import time
 
 import pytest
 
-from dev import stage
 from dev.shell import Shell
-from tests.e2e.kills import KillInLoad, kill_engine_core, kill_operator, kill_sidecar, leader
+from tests.e2e.kills import (
+    AtStage,
+    aim_at_engine_core,
+    delete_leader,
+    kill_engine_core,
+    kill_operator,
+    kill_sidecar,
+    leader,
+)
 from tests.e2e.scenario import LONG, POD_S, Fleet, restarts, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
@@ -31,8 +38,7 @@ def test_the_leader_deleted_in_mid_rollout_hands_over(fleet: Fleet, shell: Shell
     with fleet.under_load() as tallies:
         fleet.declare("step-2")
         fleet.wait_begun("step-2")
-        words = ("kubectl", "-n", stage.OPERATOR_NAMESPACE, "delete", "pod", first, "--wait=false")
-        shell.run(*words)
+        delete_leader(shell, first)
         until(lambda: leader(shell) not in {"", first}, 60, "another leader")
         status = fleet.wait_synced()
 
@@ -102,13 +108,13 @@ def test_an_engine_killed_while_it_loads_a_good_version_needs_nobody(
 ) -> None:
     """A process that dies is not a bad version: it is tried there again."""
     before = restarts(fleet.pods()["qwen-0"])
-    kill = KillInLoad(shell, "qwen-0")
+    kill = AtStage(shell, "qwen-0", "Loading", aim_at_engine_core(shell, "qwen-0"))
     fleet.declare("step-2")
 
     fleet.wait_restarted("qwen-0", before)
     status = fleet.wait_synced()
 
-    assert kill.killed.is_set()
+    assert kill.is_hit.is_set()
     assert status["serving"] == "step-2"
     assert status["rollout"]["phase"] == "Completed"
     events = shell.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").split()
