@@ -13,7 +13,8 @@ from typing import Any
 from rlfleet_engine.answers import LENGTH, Scope, compact
 from rlfleet_engine.held import Application, Receive
 from rlfleet_engine.turn import AnsweredError
-from rlfleet_engine.vocabulary import Vocabulary, vocabulary_of
+from rlfleet_engine.vllm.served import context_length_of, vocabulary_of
+from rlfleet_engine.vocabulary import Vocabulary
 
 _OK = 200
 
@@ -41,8 +42,7 @@ class Asking:
 
     def context_length(self) -> int:
         """Return that of the server which has the request."""
-        length: int = self.scope["app"].state.serving_tokenization.model_config.max_model_len
-        return length
+        return context_length_of(self.scope)
 
 
 def rerouted(scope: Scope, path: str, size: int) -> Scope:

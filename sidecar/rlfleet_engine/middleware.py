@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from rlfleet_contract import api
 from rlfleet_contract.gate import GateCommand, GateState
-from rlfleet_engine import adapters, responses, salt
+from rlfleet_engine import responses, salt
 from rlfleet_engine.alone import Alone
 from rlfleet_engine.answers import Scope, Send, answer, compact, error_of, refuse, refuse_websocket
 from rlfleet_engine.asked import Asked
@@ -32,6 +32,7 @@ from rlfleet_engine.reply import Reply, malformed, telling, turned_away, unmet
 from rlfleet_engine.settings import Settings
 from rlfleet_engine.shapes import TURNS, turn_of
 from rlfleet_engine.turn import Turn
+from rlfleet_engine.vllm import adapters
 
 _PROBE = api.PROBE_HEADER.encode()
 _AUTHORIZATION = b"authorization"

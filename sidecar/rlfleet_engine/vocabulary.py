@@ -1,10 +1,8 @@
-"""What the served model's tokenizer knows of ids; vLLM's own serving objects tell it."""
+"""What the served model's tokenizer knows of ids; vllm/served.py asks vLLM's own objects."""
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
-from rlfleet_engine.answers import Scope
 from rlfleet_engine.fields import FieldError
 
 
@@ -24,35 +22,6 @@ class Vocabulary(Protocol):
 
         A byte that is no character by itself has a character of its own there.
         """
-
-
-class Served:
-    """The vocabulary of the model that vLLM serves."""
-
-    def __init__(self, serving: Any) -> None:
-        renderer, config = serving.renderer, serving.model_config
-        self._tokenizer = renderer.get_tokenizer()
-        named = (config.try_get_generation_config() or {}).get("eos_token_id") or []
-        ends = {*(named if isinstance(named, list) else [named]), renderer.get_eos_token_id()}
-        self.ends = frozenset(ends - {None})
-        self.size = max(self._tokenizer.max_token_id + 1, config.get_vocab_size())
-
-    def tokens(self, ids: Sequence[int]) -> list[str | None]:
-        """Ask the tokenizer."""
-        highest = self._tokenizer.max_token_id
-        known = [one for one in ids if one <= highest]
-        found = iter(self._tokenizer.convert_ids_to_tokens(known))
-        return [next(found) if one <= highest else None for one in ids]
-
-
-def vocabulary_of(scope: Scope) -> Vocabulary:
-    """Return the vocabulary of the server that answers this request."""
-    return _served(scope["app"].state.serving_tokenization)
-
-
-@lru_cache(maxsize=1)
-def _served(serving: Any) -> Vocabulary:
-    return Served(serving)
 
 
 def check_ids(vocabulary: Vocabulary, ids: Sequence[int], field: str) -> None:

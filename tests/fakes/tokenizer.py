@@ -10,7 +10,7 @@ from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
-from rlfleet_engine.vocabulary import Served
+from rlfleet_engine.vllm.served import Served
 from tests.fakes.prefixes import MAX_MODEL_LEN
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

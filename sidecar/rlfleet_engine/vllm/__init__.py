@@ -1,4 +1,4 @@
-"""What this extension knows of vLLM's own names where it loads and processes weights.
+"""What this extension knows of vLLM's own names: nothing outside this package knows one.
 
-Only this package imports vLLM's loaders, so that another release is handled in one place.
+uses.py is the table of all of them. What differs between releases is handled here.
 """

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rlfleet_contract import api
-from rlfleet_engine import adapters
 from rlfleet_engine.gate import Gate
+from rlfleet_engine.vllm import adapters
 from tests.fakes.adapters import ServingModels, write_adapter
 
 BOOT = "boot-1"

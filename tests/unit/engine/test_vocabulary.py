@@ -3,7 +3,8 @@
 import pytest
 
 from rlfleet_engine.fields import FieldError
-from rlfleet_engine.vocabulary import Served, check_ids, tokens_of, vocabulary_of
+from rlfleet_engine.vllm.served import Served, vocabulary_of
+from rlfleet_engine.vocabulary import check_ids, tokens_of
 from tests.fakes.tokenizer import END, TOKENIZER, VOCABULARY, Serving
 
 

@@ -30,6 +30,7 @@ from rlfleet_contract.loaded import EngineAdapterCommand, EngineAdapters
 from rlfleet_engine.answers import Scope, compact
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.held import Held, Receive
+from rlfleet_engine.vllm.served import models_of
 
 _OK, _REFUSED, _RESTARTED = 200, 400, 409
 _MAX_COMMAND_BYTES = 16 * 1024
@@ -197,9 +198,7 @@ def _outer(name: str) -> str:
 
 
 def _models(scope: Scope) -> Any:
-    """Find vLLM's OpenAIServingModels; it is not there before the engine is up."""
-    application = scope.get("app")
-    models = getattr(getattr(application, "state", None), "openai_serving_models", None)
+    models = models_of(scope)
     if models is None:
         raise AdapterError("vLLM serves no models under which adapters could be")
     return models
