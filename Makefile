@@ -71,7 +71,7 @@ cluster-status: ## Show what runs in it
 	@$(DEV)node status
 
 .PHONY: images
-images: ## Build the operator's and the worker's image, bring them into the cluster
+images: ## Build the operator's and the worker's image, bring them into the cluster (VLLM=0.31.0)
 	@$(DEV)images
 
 .PHONY: demo
@@ -105,6 +105,10 @@ campaign: setup ## Kill something in each of 50 rollouts on the cluster (ARGS="-
 .PHONY: zoo
 zoo: setup ## Change weights of tiny models of many architectures on real vLLM (MODELS="llama …")
 	@$(PY) -m dev.zoo $(MODELS)
+
+.PHONY: matrix
+matrix: setup ## Run the suites on each release of vLLM (VLLM="0.30.0 0.31.0", SUITE=contract)
+	@$(PY) -m dev.matrix $(VLLM) $(if $(SUITE),--suite $(SUITE))
 
 .PHONY: modelcheck
 modelcheck: setup ## Search every order of events and faults, in bounds (20 minutes)

