@@ -173,8 +173,16 @@ async def _work(settings: Settings, health: metrics.Health) -> None:
     routes = FleetRoutes(fleets, settings)
     await fleets.open()
     try:
-        await routes.open()
+        await _opened(routes)
         await Watch(fleets, settings).run()
     finally:
         # Together: a trainer that waits must not hold up the hand-over to another process.
         await asyncio.gather(routes.close(), fleets.close())
+
+
+async def _opened(routes: FleetRoutes) -> None:
+    try:
+        await routes.open()
+    except OSError as error:
+        why = f"failed to serve the fleet API: {error}; set RLFLEET_FLEETS_PORT to a free port"
+        raise OSError(why) from error

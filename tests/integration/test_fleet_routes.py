@@ -350,4 +350,4 @@ async def test_an_address_that_is_taken_ends_the_operator(
         finally:
             operator.kill()
 
-    assert "the fleets' address" in log.read_text()
+    assert "set RLFLEET_FLEETS_PORT to a free port" in log.read_text()
