@@ -37,6 +37,7 @@ _LAYERWISE = f"{_LOADER}.reload.layerwise"
 _RUNNER = "vllm.v1.worker.gpu_model_runner"
 _GENERATE = "vllm.entrypoints.scale_out.token_in_token_out"
 _SERVING = "vllm.entrypoints.openai.models.serving"
+_EXPERTS = "vllm.model_executor.layers.fused_moe.routed_experts"
 _MAPPER = f"{_MODEL}.models.utils"
 
 USES: dict[str, tuple[Use, ...]] = {
@@ -137,6 +138,10 @@ USES: dict[str, tuple[Use, ...]] = {
         Use(_MAPPER, "WeightsMapper.apply_list", ("values",)),
         Use(_MAPPER, "WeightsMapper.get_rename_mapper"),
         Use(_MAPPER, "WeightsMapper.orig_to_new_renaming"),
+    ),
+    "Experts are taken in the form of the base model's files alone": (
+        Use(_EXPERTS, "RoutedExperts.load_weights", ("weights",)),
+        Use(_EXPERTS, "RoutedExperts.get_expert_mapping", ("include_fused",)),
     ),
 }
 """By what a person sees if it is missing."""
