@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from dev import binaries, cache, environment, packages, steps, target, venv
@@ -95,15 +95,22 @@ def _make_ready(part: str, are_made: Callable[[], None]) -> None:
 def _run(part: str) -> None:
     started = time.monotonic()
     argv = [str(venv.python()), "-m", *_module(part)]
-    variables = {
-        **environment.everything(),
-        "PATH": f"{binaries.path('kubectl').parent}:{environment.search_path()}",
-        "PYTHONPATH": "operator:sidecar:.",
-    }
-    done = subprocess.run(argv, cwd=cache.REPOSITORY, env=variables, check=False)
+    path = f"{binaries.path('kubectl').parent}:{environment.search_path()}"
+    env = variables(environment.everything(), path)
+    done = subprocess.run(argv, cwd=cache.REPOSITORY, env=env, check=False)
     steps.say(f"{part} tests … {time.monotonic() - started:.0f} s")
     if done.returncode:
         raise StepFailed(f"{part} tests failed")
+
+
+def variables(ours: Mapping[str, str], path: str) -> dict[str, str]:
+    """Return the environment of the tests.
+
+    Bytecode is written whatever the shell says: without it each of the processes rewrites and
+    compiles every test again, which is half of the time that collecting takes.
+    """
+    kept = {name: value for name, value in ours.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PATH": path, "PYTHONPATH": "operator:sidecar:."}
 
 
 def _module(part: str) -> list[str]:
