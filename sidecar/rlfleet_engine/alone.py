@@ -3,6 +3,9 @@
 Open: the engine is resumed, then the gate opens over what was proved last. Refuse: requests at
 the gate are turned away, those within the engine end with the marker of an abort. It must stay
 true that nothing is opened that was not proved, or that a sidecar has moved since.
+
+A core that dies in a change ends it before: vLLM's server stops listening, so that no sidecar
+reaches the gate, and ends only when every request is answered, those at the gate too.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from rlfleet_engine.inner import status_of
 _LOOK_S = 0.25
 """Another process may have ended the deadline, or put it off."""
 _RESUME_S = 10.0
+_HEALTH_S = 1.0
 _FAILED = 500
 _log = logging.getLogger(__name__)
 
@@ -38,7 +42,9 @@ class Alone:
 
     async def _watch(self, scope: Scope) -> None:
         while (rest_s := self._gate.deadline.rest_s) is not None:
-            if rest_s > 0:
+            if await self._has_died(scope):
+                self._give_up()
+            elif rest_s > 0:
                 await asyncio.sleep(min(rest_s, _LOOK_S))
             else:
                 await self._act(scope)
@@ -58,6 +64,22 @@ class Alone:
         elif way is Way.REFUSE:
             # It waits for a reload that is under way, and may last as long as that.
             await self._asked(scope, "/pause", b"mode=abort&clear_cache=true")
+
+    async def _has_died(self, scope: Scope) -> bool:
+        """Tell whether vLLM says that its core is dead; one that hangs may come back."""
+        try:
+            async with asyncio.timeout(_HEALTH_S):
+                return await status_of(self._app, scope, "GET", "/health") >= _FAILED
+        except Exception:  # noqa: BLE001 - nothing was said of the core
+            return False
+
+    def _give_up(self) -> None:
+        """Turn away those who wait: this start of the engine answers nothing more."""
+        _log.warning("The engine's core has died in a change: requests are turned away")
+        with self._gate.locked():
+            self._gate.deadline.end()
+            self._gate.fail_trial()
+            self._gate.refuse()
 
     def _taken(self) -> tuple[Way, int]:
         """Take the fallback, in one process; those at the gate are turned away at once."""

@@ -175,6 +175,24 @@ async def test_the_gate_opens_over_what_was_proved_when_the_sidecar_stays_dead(
     assert mortal.engine.gate.is_open
 
 
+async def test_an_engine_whose_core_dies_in_a_change_holds_nobody_at_its_gate(
+    mortal: Mortal, subject: Subject
+) -> None:
+    # vLLM stops listening then, so no sidecar reaches the gate, and ends when all is answered.
+    await subject.serve(subject.versions.first)
+    await lead(subject, Stage.LOADED, ttl_s=LONG_S)
+    waiting = asyncio.create_task(subject.complete(max_tokens=2))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+
+    mortal.engine.behaviour = Behaviour(core_dies=True, health=503)
+    await mortal.kill_sidecar()
+
+    assert await held_until(waiting) < LATE_S
+    assert waiting.result().status_code == 503
+    assert not mortal.engine.gate.is_open
+
+
 async def killed_when_loaded(mortal: Mortal, subject: Subject) -> None:
     await lead(subject, Stage.LOADED, ttl_s=LONG_S)
     await mortal.kill_sidecar()

@@ -55,6 +55,8 @@ class Behaviour:
     """To how many requests more it answers 500."""
     core_dies: bool = False
     """Its API server answers, and its core no more."""
+    health: int = 200
+    """What /health answers: 503 once vLLM knows that its core is dead."""
     adapter_s: float = 0
     """How long it takes to load an adapter."""
     adapters_off: bool = False

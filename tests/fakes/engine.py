@@ -97,7 +97,7 @@ class FakeEngine:
         query = parse_qs(scope.get("query_string", b"").decode())
         asker = dict(scope["headers"]).get(b"x-request-id", b"fake").decode()
         answers: dict[tuple[str, str], Callable[[], Awaitable[None]]] = {
-            ("GET", "/health"): lambda: send_json(send, 200, {}),
+            ("GET", "/health"): lambda: send_json(send, self.behaviour.health, {}),
             ("GET", "/version"): lambda: send_json(send, 200, {"version": "0.32.0"}),
             ("GET", "/v1/models"): lambda: self._models(send),
             ("GET", "/is_paused"): lambda: self._told_paused(send),
