@@ -157,7 +157,7 @@ class Campaign:
         if settled_s is None:
             broken.insert(0, f"not at {planned.target} within {SETTLED_S:.0f} s")
         self._heads = verdict.learned(self._heads, history)
-        waits = [reply.ended - reply.sent for reply in history.replies]
+        slowest = max(history.replies, key=lambda reply: reply.ended - reply.sent)
         return {
             "number": planned.number,
             "from": planned.source,
@@ -169,7 +169,8 @@ class Campaign:
             "seconds": None if settled_s is None else round(settled_s, 1),
             "requests": len(history.replies),
             "lost": len(history.lost),
-            "longest_s": round(max(waits, default=0.0), 1),
+            "longest_s": round(slowest.ended - slowest.sent, 1),
+            "longest_sent_s": round(slowest.sent - struck, 1),
             "broken": broken,
         }
 
