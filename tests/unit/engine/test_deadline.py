@@ -68,11 +68,14 @@ class Engine:
         self.gate = Gate(file, "boot-1")
         self.extension = Extension(self.answer, self.gate, lambda: None)
         self.asked: list[str] = []
-        self.status = 200
+        self.status = self.health = 200
         self.may_resume = asyncio.Event()
         self.may_resume.set()
 
     async def answer(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        if scope["path"] == "/health":
+            await answer(send, self.health, b"{}")
+            return
         self.asked.append(f"{scope['path']}?{scope['query_string'].decode()}".rstrip("?"))
         if scope["path"] == "/resume":
             await self.may_resume.wait()
@@ -194,3 +197,18 @@ async def test_only_one_process_acts(tmp_path: Path, engine: Engine) -> None:
 
     assert len([*engine.asked, *other.asked]) == 1
     assert engine.gate.is_open
+
+
+async def test_a_core_that_dies_ends_the_change_and_nothing_is_asked_of_it(
+    engine: Engine,
+) -> None:
+    await engine.command("close", ttl_s=60, fallback="open")
+    engine.health = 503
+
+    async def is_refusing() -> bool:
+        return engine.gate.is_refusing
+
+    await seconds_until(is_refusing)
+
+    assert (engine.asked, engine.gate.is_open) == ([], False)
+    assert engine.gate.deadline.rest_s is None
