@@ -158,12 +158,8 @@ HONEST: dict[str, tuple[Step, ...]] = {
         RUNS,
     ),
     "vLLM: a group that does not form changes nothing, and nothing is sent without one": (
-        Call(
-            "POST /init_weight_transfer_engine",
-            422,
-            {"code": "TransferFailed", "retryable": False},
-            {"init_info": {}},
-        ),
+        # An engine on a CPU is refused before it tries (EngineUnfaithful), with the same status.
+        Call("POST /init_weight_transfer_engine", 422, {"retryable": False}, {"init_info": {}}),
         RUNS,
         PAUSE,
         Call("POST /update_weights", 409, {"message": "start_weight"}, {"update_info": {}}),
