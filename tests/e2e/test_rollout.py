@@ -2,19 +2,19 @@
 
 import pytest
 
-from tests.e2e.scenario import Fleet, Trainer
+from tests.e2e.scenario import LONG, Fleet, Trainer
 from tests.patience import standstills
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 
 def test_abort_ends_requests_with_a_marker_and_loses_none_silently(fleet: Fleet) -> None:
-    # All go to one worker, so that it has some whenever it pauses: beside another they end
-    # together, and may all be with that one then. An engine that comes to its pause late may
+    # All go to one worker, so that it has some whenever it pauses, and begin one after the
+    # other: those that begin together end together. An engine that comes to its pause late may
     # have answered them all: such a change shows nothing, and is made again.
     aborted = False
-    for version in ("step-1", "step-0", "step-1"):
-        with fleet.recorded(700, worker="qwen-0") as histories:
+    for version in ("step-1", "step-0") * 3:
+        with fleet.recorded(LONG, clients=6, stagger_s=1, worker="qwen-0") as histories:
             fleet.declare(version, rollout={"pauseMode": "Abort"})
             fleet.wait_synced()
         history = histories[0]
