@@ -27,7 +27,7 @@ A model passes when all of this was seen:
 `own names` is what becomes of such a step.
 `state dict` is transformers' own `state_dict()`, which may hold experts fused, a tied head twice,
 or other prefixes; `one by one` are single experts where the base's files hold them fused.
-An empty cell: the names are those of the files.
+An empty cell: the names are those of the files; `not tried`: the row is older than these forms.
 
 `read back` is the share of the model's memory that the proof's layer Parameters sees.
 `not reached` counts kinds of tensors that a prompt of text does not pass through.
@@ -92,7 +92,9 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _own_names(row: dict[str, Any]) -> str:
-    refused = row.get("refused_forms", {})
+    refused = row.get("refused_forms")
+    if refused is None:
+        return "not tried" if row["passed"] else ""
     told = dict.fromkeys(row.get("forms", ()), "yes") | dict.fromkeys(refused, "refused")
     return ", ".join(f"{name}: {told[form]}" for form, name in _OWN.items() if form in told)
 
