@@ -15,13 +15,12 @@ from rlfleet_engine.answers import Scope
 from rlfleet_engine.deadline import Way
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.held import Application
-from rlfleet_engine.inner import status_of
+from rlfleet_engine.inner import FAILED, is_healthy, status_of
 
 _LOOK_S = 0.25
 """Another process may have ended the deadline, or put it off."""
 _RESUME_S = 10.0
 _HEALTH_S = 1.0
-_FAILED = 500
 _log = logging.getLogger(__name__)
 
 
@@ -69,7 +68,7 @@ class Alone:
         """Tell whether vLLM says that its core is dead; one that hangs may come back."""
         try:
             async with asyncio.timeout(_HEALTH_S):
-                return await status_of(self._app, scope, "GET", "/health") >= _FAILED
+                return not await is_healthy(self._app, scope)
         except Exception:  # noqa: BLE001 - nothing was said of the core
             return False
 
@@ -102,7 +101,7 @@ class Alone:
 
     async def _asked(self, scope: Scope, path: str, query: bytes = b"") -> bool:
         try:
-            return await status_of(self._app, scope, "POST", path, query) < _FAILED
+            return await status_of(self._app, scope, "POST", path, query) < FAILED
         except Exception:  # noqa: BLE001 - whatever it is, the engine did not do it
             _log.exception("The engine failed where its sidecar is silent")
             return False

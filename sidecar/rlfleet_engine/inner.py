@@ -7,7 +7,8 @@ from typing import Any
 from rlfleet_engine.answers import Scope
 from rlfleet_engine.held import Application, Message
 
-_FAILED = 500
+FAILED = 500
+"""From this status on the engine has failed by itself."""
 
 
 async def status_of(
@@ -15,8 +16,13 @@ async def status_of(
 ) -> int:
     """Return the status of the answer; ``scope`` is any request's of the same server."""
     inner = {**scope, "method": method, "query_string": query, "headers": []}
-    status: int = (await head_of(app, inner, path)).get("status", _FAILED)
+    status: int = (await head_of(app, inner, path)).get("status", FAILED)
     return status
+
+
+async def is_healthy(app: Application, scope: Scope) -> bool:
+    """Tell whether vLLM says that its core lives; it says so of one that hangs, too."""
+    return await status_of(app, scope, "GET", "/health") < FAILED
 
 
 async def head_of(app: Application, scope: Scope, path: str) -> Message:

@@ -14,13 +14,12 @@ from collections.abc import Callable
 from rlfleet_engine.answers import Scope, Send, answer, refuse
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.held import Application
-from rlfleet_engine.inner import status_of
+from rlfleet_engine.inner import FAILED, is_healthy, status_of
 
 _ANSWER_S = 0.8
 """The kubelet's probes wait for one second if nobody says otherwise."""
 _PATIENCE_S = 30.0
 """A step of the engine takes seconds at worst, and its core answers between two steps."""
-_FAILED = 500
 
 
 class Liveness:
@@ -54,7 +53,7 @@ class Liveness:
         if not self._gate.is_open:
             # What was asked before may wait for the end of the change.
             self._since = self._clock()
-            return await status_of(self._app, scope, "GET", "/health") < _FAILED
+            return await is_healthy(self._app, scope)
         if self._asked is None or self._asked.done():
             self._asked = asyncio.create_task(status_of(self._app, scope, "GET", "/is_paused"))
             self._asked.add_done_callback(_is_answered)
@@ -68,4 +67,4 @@ class Liveness:
 
 def _is_answered(asked: "asyncio.Task[int]") -> bool:
     """Tell whether a question that has ended got an answer; asyncio logs what nobody looks at."""
-    return not asked.cancelled() and asked.exception() is None and asked.result() < _FAILED
+    return not asked.cancelled() and asked.exception() is None and asked.result() < FAILED

@@ -35,7 +35,8 @@ def release() -> str:
 def main() -> None:
     """Become vLLM's server."""
     arguments = sys.argv[1:]
-    known = arguments_for(release(), arguments) if release() else arguments
+    installed = release()
+    known = arguments_for(installed, arguments) if installed else arguments
     os.execv(sys.executable, [sys.executable, "-m", _SERVER, *known])  # noqa: S606 - no shell
 
 
