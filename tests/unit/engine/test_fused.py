@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.names import Experts
 from rlfleet_engine.vllm.fused import Filled, experts_of, noted
+from tests.fakes.expert_layer import BOTH, PLACE
 
-PLACE = "model.layers.0.mlp.experts"
 FUSED = (
     ("experts.w13_weight", "experts.gate_up_proj", 0, "w1"),
     ("experts.w13_weight", "experts.gate_up_proj", 1, "w3"),
@@ -21,14 +20,6 @@ SINGLE = (
     ("experts.w13_", "experts.0.gate_proj.", 0, "w1"),
     ("experts.w2_", "experts.0.down_proj.", 0, "w2"),
     ("experts.w13_", "experts.0.up_proj.", 0, "w3"),
-)
-EXPECTED = Experts(
-    places=(PLACE,),
-    gate="gate_proj",
-    up="up_proj",
-    down="down_proj",
-    fused_gate_up="gate_up_proj",
-    fused_down="down_proj",
 )
 
 
@@ -71,7 +62,7 @@ def filled(layer: Layer) -> list[Filled]:
 def test_a_layer_that_was_filled_is_reported_with_both_forms() -> None:
     layer = Layer()
 
-    assert experts_of(model(layer), filled(layer)) == EXPECTED
+    assert experts_of(model(layer), filled(layer)) == BOTH
     assert "load_weights" not in vars(layer)
 
 

@@ -7,20 +7,12 @@ from rlfleet_contract.names import Experts, Renames, packed
 from rlfleet_contract.tensors import Tensor
 from rlfleet_sidecar.likeness import differences
 from rlfleet_sidecar.needs import Needs, told_by
+from tests.fakes.expert_layer import BOTH, PLACE
 
 Tensors = dict[str, Tensor]
 Shapes = dict[str, tuple[int, ...]]
 
 COUNT, ROWS, COLUMNS = 3, 4, 6
-STEM = "model.layers.0.mlp.experts"
-BOTH = Experts(
-    places=(STEM,),
-    gate="gate_proj",
-    up="up_proj",
-    down="down_proj",
-    fused_gate_up="gate_up_proj",
-    fused_down="down_proj",
-)
 TURNED = BOTH.model_copy(update={"transposed": True})
 ROUTER: Shapes = {"model.layers.0.mlp.gate.weight": (COUNT, COLUMNS)}
 
@@ -29,7 +21,7 @@ def tensors(shapes: Shapes, dtype: str = "BF16") -> Tensors:
     return {name: Tensor(name, dtype, shape, 0, 0) for name, shape in shapes.items()}
 
 
-def single(stem: str = STEM, count: int = COUNT) -> Tensors:
+def single(stem: str = PLACE, count: int = COUNT) -> Tensors:
     shapes: Shapes = {
         f"{stem}.{number}.{part}.weight": shape
         for number in range(count)
@@ -42,7 +34,7 @@ def single(stem: str = STEM, count: int = COUNT) -> Tensors:
     return tensors(shapes | ROUTER)
 
 
-def fused(stem: str = STEM, count: int = COUNT, dtype: str = "BF16") -> Tensors:
+def fused(stem: str = PLACE, count: int = COUNT, dtype: str = "BF16") -> Tensors:
     shapes: Shapes = {
         f"{stem}.gate_up_proj": (count, 2 * ROWS, COLUMNS),
         f"{stem}.down_proj": (count, COLUMNS, ROWS),
@@ -52,8 +44,8 @@ def fused(stem: str = STEM, count: int = COUNT, dtype: str = "BF16") -> Tensors:
 
 def turned() -> Tensors:
     shapes: Shapes = {
-        f"{STEM}.gate_up_proj": (COUNT, COLUMNS, 2 * ROWS),
-        f"{STEM}.down_proj": (COUNT, ROWS, COLUMNS),
+        f"{PLACE}.gate_up_proj": (COUNT, COLUMNS, 2 * ROWS),
+        f"{PLACE}.down_proj": (COUNT, ROWS, COLUMNS),
     }
     return tensors(shapes | ROUTER)
 
@@ -96,7 +88,7 @@ LACKS_ONE = {name: one for name, one in single().items() if ".1.up" not in name}
         (single(), fused(count=2), "has shape [2, 8, 6], not [3, 8, 6]"),
         (fused(), single(count=2), "3 tensors are missing"),
         (fused(), single(count=4), "3 tensors are unknown"),
-        (fused(), LACKS_ONE, f"1 tensors are missing ({STEM}.1.up_proj.weight)"),
+        (fused(), LACKS_ONE, f"1 tensors are missing ({PLACE}.1.up_proj.weight)"),
         (single(), fused() | single(), "2 tensors are unknown"),
         (single(), turned(), "and is transposed"),
         (single(), {k: v for k, v in fused().items() if "down" not in k}, "1 tensors are missing"),
@@ -120,8 +112,8 @@ def test_the_form_that_the_loader_does_not_take_is_refused_with_both_forms_and_t
     said: Needs, why: str
 ) -> None:
     assert differences(single(), fused(), said) == (
-        f"its experts are fused ({STEM}.down_proj), the boot model's are one by one"
-        f" ({STEM}.0.down_proj.weight), and {why}; write the version with the names of the boot"
+        f"its experts are fused ({PLACE}.down_proj), the boot model's are one by one"
+        f" ({PLACE}.0.down_proj.weight), and {why}; write the version with the names of the boot"
         " model's files, as transformers' save_pretrained does"
     )
     assert "its experts are one by one" in (differences(fused(), single(), said) or "")
