@@ -6,6 +6,7 @@ knows how long a step may take and cancels.
 """
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
@@ -25,6 +26,7 @@ from rlfleet_sidecar.errors import (
     EngineLostError,
     EngineRestartedError,
 )
+from rlfleet_sidecar.logs import fields
 
 _CONNECT_S = 30.0
 """The kernel takes a connection for whoever listens, and refuses one at once for nobody: one
@@ -34,6 +36,9 @@ _PATIENCE_S = 1.0
 _LOOK_S = 2.0
 _LIMITS = httpx.Limits(max_connections=8, keepalive_expiry=2.0)
 """vLLM closes idle connections after 5 s; one that it is about to close must not be used."""
+_TRIES = 3
+"""How often a reload or a probe is sent that the engine answers with an error of its own."""
+_RETRY_S = 0.2
 _TOLD_CHARACTERS = 300
 _OURS = frozenset({api.GATE_PATH, api.ENGINE_ADAPTERS_PATH, api.EXIT_PATH, api.LIVENESS_PATH})
 _OURS_ALONE = {api.PROBE_HEADER: "1"}
@@ -44,6 +49,7 @@ _KEYLESS = (
 )
 _OF_ONE_BOOT = frozenset({api.GATE_PATH, api.ENGINE_ADAPTERS_PATH})
 """Routes that answer 409 to a command for another start of the engine."""
+_log = logging.getLogger(__name__)
 
 
 class Relayed(NamedTuple):
@@ -219,7 +225,8 @@ class Engine:
         }
         if changed is not None:
             arguments |= {"changed": changed, "strength": strength}
-        results = await self._rpc(api.RELOAD_RPC, kwargs=arguments, timeout=timeout_s)
+        body = {"method": api.RELOAD_RPC, "kwargs": arguments, "timeout": timeout_s}
+        results = _results(await self._retried("/collective_rpc", body))
         try:
             return [Installed.model_validate(result) for result in results]
         except ValidationError as error:
@@ -274,7 +281,7 @@ class Engine:
 
     async def complete(self, body: Mapping[str, object]) -> Mapping[str, object]:
         """Complete a prompt behind the closed gate."""
-        return await self._call("POST", "/v1/completions", json=dict(body), headers=_OURS_ALONE)
+        return await self._retried("/v1/completions", dict(body), headers=_OURS_ALONE)
 
     async def end(self) -> None:
         """End the engine; the kubelet starts it anew."""
@@ -283,13 +290,22 @@ class Engine:
     async def _rpc(self, method: str, **arguments: object) -> list[object]:
         """Call the worker extension on every rank."""
         body = {"method": method, **arguments}
-        results = (await self._call("POST", "/collective_rpc", json=body)).get("results")
-        return results if isinstance(results, list) else []
+        return _results(await self._call("POST", "/collective_rpc", json=body))
 
     async def _command(self, command: GateCommand) -> GateState:
         # An older extension refuses a field that it does not know, None too.
         body = command.model_dump(exclude_none=True)
         return _gate_state(await self._call("POST", api.GATE_PATH, json=body))
+
+    async def _retried(self, path: str, body: dict[str, Any], **arguments: Any) -> dict[str, Any]:
+        """Post what may be sent again: one error of the engine condemns no version."""
+        for _ in range(_TRIES - 1):
+            try:
+                return await self._call("POST", path, json=body, **arguments)
+            except EngineFailedError as error:
+                _log.warning("The engine is asked again", extra=fields(why=error))
+                await asyncio.sleep(_RETRY_S)
+        return await self._call("POST", path, json=body, **arguments)
 
     async def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         reply = await self._asked(method, path, **arguments)
@@ -346,6 +362,11 @@ def _headers(path: str) -> dict[str, str]:
     closed without a word in that answer: a request sent on it at once would be lost.
     """
     return {} if path in _OURS else {"connection": "close"}
+
+
+def _results(answer: Mapping[str, object]) -> list[object]:
+    results = answer.get("results")
+    return results if isinstance(results, list) else []
 
 
 def _adapters(answer: Mapping[str, object]) -> EngineAdapters:

@@ -4,17 +4,16 @@ Each start of an engine is measured once, before it proves anything (gauge.py). 
 probe said last is remembered, so that after a reload it can be told whether it changed.
 """
 
-import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from uuid import uuid4
 
 from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_sidecar import evidence, probe
 from rlfleet_sidecar.bounds import in_thread
 from rlfleet_sidecar.engine import Engine
-from rlfleet_sidecar.errors import EngineError, EngineFailedError, SidecarError
+from rlfleet_sidecar.errors import EngineError, SidecarError
 from rlfleet_sidecar.evidence import Load
 from rlfleet_sidecar.gauge import (
     COMPANIES,
@@ -35,9 +34,6 @@ from rlfleet_sidecar.store import Store
 from rlfleet_sidecar.trainer_probe import TrainerProbe
 
 _TIMES = 2
-_TRIES = 3
-"""How often a prompt is sent that the engine answers with an error of its own."""
-_AGAIN_S = 0.2
 _log = logging.getLogger(__name__)
 
 
@@ -151,21 +147,11 @@ class Prover:
         salt = f"rlfleet-probe-{uuid4().hex}"
         body = probe.request(prompts, settings.probe_tokens, salt)
         try:
-            told = await self._completed(body)
+            told = await self._engine.complete(body)
         except EngineError as error:
             # vLLM answers 400 when a logprob is not finite: it cannot be told in JSON.
             raise probe.BadAnswerError(f"the probe was not answered: {error}") from error
         return probe.read(told, prompts, settings.probe_tokens)
-
-    async def _completed(self, body: Mapping[str, object]) -> Mapping[str, object]:
-        """Complete a prompt; an engine that fails once does not make its version a bad one."""
-        for _ in range(_TRIES - 1):
-            try:
-                return await self._engine.complete(body)
-            except EngineFailedError as error:
-                _log.warning("The probe is sent again", extra=fields(why=error))
-                await asyncio.sleep(_AGAIN_S)
-        return await self._engine.complete(body)
 
 
 def _proof(load: Load, answer: Answer, gauge: Gauge) -> Proof:

@@ -262,6 +262,19 @@ async def test_an_engine_that_fails_at_two_requests_proves_a_good_version_all_th
     assert fake.engine.behaviour.errors == 0
 
 
+async def test_an_engine_that_fails_at_two_reloads_is_given_a_good_version_all_the_same(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(api.BASE_VERSION)
+    before = fake.engine.reloads
+    await behave(fake, reload_errors=2)
+
+    report = await subject.serve(subject.versions.first)
+
+    assert shown(report).verified_by
+    assert fake.engine.reloads == before + 3
+
+
 async def test_an_engine_that_fails_each_time_proves_nothing(
     fake: Worker, subject: Subject
 ) -> None:

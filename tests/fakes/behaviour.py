@@ -21,6 +21,8 @@ class Behaviour:
     """Answers 200 with success: false."""
     reload_s: float = 0
     reload_fails: bool = False
+    reload_errors: int = 0
+    """To how many reloads more it answers 500, its weights half written."""
     reload_keeps_old: bool = False
     """Tells that all was installed and keeps the old weights."""
     reload_is_unfaithful: bool = False

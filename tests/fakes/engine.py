@@ -357,7 +357,9 @@ class FakeEngine:
         if behaviour.dies_in_reload:
             self._on_death()
             return
-        if behaviour.reload_fails:
+        if behaviour.reload_fails or behaviour.reload_errors:
+            left = max(behaviour.reload_errors - 1, 0)
+            self.behaviour = replace(behaviour, reload_errors=left)
             self.weights = SPOILT
             await send_json(send, 500, _RPC_FAILED)
             return
