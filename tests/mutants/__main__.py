@@ -1,7 +1,7 @@
 """Put each small defect into a copy of the tree and see that a test fails.
 
 ``python -m tests.mutants [--write] [name ...]``: the named defects, or all. The tests that
-a patch names come first, then the model check in small, then all quick tests; a defect
+a defect names come first, then the model check in small, then all quick tests; a defect
 that none of them sees has survived. ``--write`` notes each result in
 bench/results/faults.json, beside what is known there of the others.
 """
@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.mutants.catalogue import ROOT, Mutant, apply, mutants
+from tests.mutants.catalogue import ROOT, Mutant, broken, mutants
 
 RESULTS = ROOT / "bench" / "results" / "faults.json"
 MODEL = ("tests/property/test_model.py",)
@@ -27,7 +27,7 @@ _LIMIT_S = 300
 
 
 def main() -> int:
-    """Strike; returns 1 when too many survive or a patch does not apply."""
+    """Strike; returns 1 when too many survive or a defect does not apply."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("names", nargs="*")
@@ -58,13 +58,13 @@ def _copy(tree: Path) -> None:
 def _caught_by(mutant: Mutant, tree: Path) -> str:
     """Return which tests failed with the defect; empty if none did."""
     begun = time.monotonic()
-    complaint = apply(mutant, tree)
-    if complaint:
-        sys.exit(f"{mutant.patch.name} does not apply; make it anew: {complaint}")
+    path = tree / mutant.file
+    sound = path.read_text()
+    path.write_text(broken(mutant, sound))
     try:
         by = next((told for told, tests in _rounds(mutant) if _is_caught(tests, tree)), "")
     finally:
-        apply(mutant, tree, "--reverse")
+        path.write_text(sound)
     verdict = f"caught by {by}" if by else "SURVIVED"
     seconds = time.monotonic() - begun
     sys.stdout.write(f"{seconds:>6.1f} s  {mutant.name}: {mutant.breaks} - {verdict}\n")

@@ -1,8 +1,9 @@
-"""Small defects, one patch each: a guard that somebody might take away by mistake."""
+"""Small defects, as data: a line of one file, and what it is replaced by."""
 
-import subprocess
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
@@ -15,24 +16,37 @@ class Mutant:
     name: str
     breaks: str
     tests: tuple[str, ...]
-    patch: Path
+    file: str
+    edits: tuple[tuple[str, str], ...]
+    """Lines as they are, and as they are in the defect."""
 
 
 def mutants() -> list[Mutant]:
-    """Read them all; raises ValueError for a patch that does not say what it breaks."""
-    return [_read(path) for path in sorted(FOLDER.glob("*.patch"))]
+    """Read them all; raises KeyError for a defect that lacks a field."""
+    found = [
+        _read(name, told)
+        for path in sorted(FOLDER.glob("*.toml"))
+        for name, told in tomllib.loads(path.read_text()).items()
+    ]
+    return sorted(found, key=lambda mutant: mutant.name)
 
 
-def _read(path: Path) -> Mutant:
-    head = path.read_text().partition("\n\n")[0]
-    told = dict(line.split(": ", 1) for line in head.splitlines())
-    if told.keys() != {"Breaks", "Tests"}:
-        raise ValueError(f"{path.name} must begin with a line Breaks: and a line Tests:")
-    return Mutant(path.stem, told["Breaks"], tuple(told["Tests"].split()), path)
+def _read(name: str, told: dict[str, Any]) -> Mutant:
+    edits = zip(_listed(told["line"]), _listed(told["replacement"]), strict=True)
+    return Mutant(name, told["breaks"], tuple(told["tests"]), told["file"], tuple(edits))
 
 
-def apply(mutant: Mutant, tree: Path, *flags: str) -> str:
-    """Apply the patch in a tree; returns git's complaint, empty if there is none."""
-    words = ("git", "apply", "--unsafe-paths", *flags, str(mutant.patch))
-    done = subprocess.run(words, cwd=tree, check=False, capture_output=True, text=True)
-    return done.stderr.strip() if done.returncode else ""
+def _listed(told: str | list[str]) -> list[str]:
+    return [told] if isinstance(told, str) else told
+
+
+def broken(mutant: Mutant, text: str) -> str:
+    """Return the file's text with the defect; raises ValueError for a line not there once."""
+    for line, replacement in mutant.edits:
+        if text.count(line) != 1:
+            raise ValueError(
+                f"{mutant.name}: {mutant.file} has the line {text.count(line)} times, expected"
+                f" once: write it as it is now, or delete the defect: {line}"
+            )
+        text = text.replace(line, replacement)
+    return text
