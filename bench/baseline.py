@@ -13,7 +13,7 @@ from bench.fleet import BOOT_S, Fleet
 from dev.images import names
 from dev.shell import Shell
 from dev.steps import say
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_operator.core import manifests
 from rlfleet_operator.core.world import fleet_from
 
@@ -72,7 +72,7 @@ def complete(shell: Shell) -> None:
 
 def service() -> dict[str, Any]:
     """Return the Service of its pods."""
-    port = {"port": api.ENGINE_PORT, "targetPort": "http"}
+    port = {"port": paths.ENGINE_PORT, "targetPort": "http"}
     return {
         "apiVersion": "v1",
         "kind": "Service",

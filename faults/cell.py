@@ -20,7 +20,7 @@ from faults.ledger import Ledger
 from faults.processes import Forked
 from faults.sidecar_proxy import SidecarProxy
 from faults.workers import RESTART_S, Kept
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_operator.adapters.kube import Json, Kube, core_path, fleet_path
 from rlfleet_operator.errors import Missing, OperatorError
 from tests.fakes import checkpoints
@@ -59,7 +59,7 @@ class Materials:
         checkpoints.write_version(weights, BREAKING, seed=8)
         digests = {digest_of(weights / version): version for version in VERSIONS}
         checkpoints.spoil(checkpoints.write_version(weights, BAD, seed=9), "truncated by half")
-        return cls(model, weights, digests | {digest_of(model): api.BASE_VERSION})
+        return cls(model, weights, digests | {digest_of(model): paths.BASE_VERSION})
 
 
 class Cell:
@@ -252,7 +252,7 @@ class _Block:
         for _ in itertools.count():
             block = f"127.{random.randint(200, 250)}.{random.randint(0, 250)}"  # noqa: S311
             try:
-                self._held = socket.create_server((f"{block}.250", api.ADMIN_PORT))
+                self._held = socket.create_server((f"{block}.250", paths.ADMIN_PORT))
             except OSError:
                 time.sleep(0)
                 continue

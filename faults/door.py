@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from faults.ledger import Ledger
 from faults.plan import Side
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_engine.answers import Scope, Send
 from rlfleet_engine.held import Receive
 
@@ -20,7 +20,7 @@ _STEPS = {
     "/resume": "resume",
 }
 _OF_GATE = frozenset({"open", "close", "try"})
-_RPCS = {api.RELOAD_RPC: "reload", api.READ_BACK_RPC: "read"}
+_RPCS = {paths.RELOAD_RPC: "reload", paths.READ_BACK_RPC: "read"}
 
 
 class Struck(Protocol):
@@ -108,9 +108,9 @@ class Door:
 def _step_of(scope: Scope, body: bytes) -> str:
     """Name the step; empty for what is no step of a change."""
     path, method = scope.get("path", ""), scope.get("method", "")
-    if path == api.GATE_PATH and method == "POST":
+    if path == paths.GATE_PATH and method == "POST":
         return str(json.loads(body)["action"])
-    if any(name == api.PROBE_HEADER.encode() for name, _ in scope.get("headers", ())):
+    if any(name == paths.PROBE_HEADER.encode() for name, _ in scope.get("headers", ())):
         return "probe"
     if path == "/collective_rpc":
         return _RPCS[json.loads(body)["method"]]

@@ -13,7 +13,7 @@ from aiohttp import web
 from faults.api_proxy import Answer
 from faults.ledger import Ledger, sidecar_key
 from faults.plan import Side
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.problems import Code, Problem
 
 _DELAY_S = 1.0
@@ -127,7 +127,7 @@ class SidecarProxy:
         return response
 
     async def _forwarded(self, request: web.BaseRequest, address: str, body: bytes) -> web.Response:
-        url = f"http://{address}:{api.ADMIN_PORT}{request.path_qs}"
+        url = f"http://{address}:{paths.ADMIN_PORT}{request.path_qs}"
         headers = {
             name: text
             for name, text in request.headers.items()

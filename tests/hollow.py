@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import httpx
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_operator.adapters.kube import STRATEGIC_PATCH, Json, Kube, WatchEnded, is_newer
 from rlfleet_operator.core.world import FLEET_LABEL, READINESS_GATE
 from rlfleet_operator.errors import OperatorError
@@ -35,7 +35,7 @@ def _free_addresses() -> Iterator[str]:
     while True:
         block = f"127.{10 + secrets.randbelow(190)}.{secrets.randbelow(250)}"
         try:
-            held = socket.create_server((f"{block}.250", api.ADMIN_PORT))
+            held = socket.create_server((f"{block}.250", paths.ADMIN_PORT))
         except OSError:
             continue
         with held:
@@ -181,8 +181,8 @@ class HollowNode:
             self._weights,
             "",
             self._scratch / f"{name}-{next(self._numbers)}",
-            engine_port=api.ENGINE_PORT,
-            admin_port=api.ADMIN_PORT,
+            engine_port=paths.ENGINE_PORT,
+            admin_port=paths.ADMIN_PORT,
             **self.choose(name),
         )
         pod = Hollow(name, metadata["namespace"], metadata["uid"], address, worker, raw=raw)
@@ -216,7 +216,7 @@ class HollowNode:
     async def _is_ready(self, pod: Hollow) -> bool:
         """Probe as a kubelet does, over a connection of its own: a pool would be searched."""
         at = httpx.URL(pod.worker.admin_url)
-        asked = f"GET {api.READY_PATH} HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n"
+        asked = f"GET {paths.READY_PATH} HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n"
         try:
             async with asyncio.timeout(30):
                 reader, writer = await asyncio.open_connection(at.host, at.port)

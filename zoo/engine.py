@@ -11,10 +11,10 @@ import torch
 from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Consumed, Installed
+from rlfleet_contract.safetensors import FileStamp
 from rlfleet_contract.selftest import EngineDescription
-from rlfleet_contract.tensors import FileStamp
 
 PROMPT = [5 + (place * 37) % 900 for place in range(64)]
 _AFTER = 4
@@ -71,11 +71,11 @@ class Engine:
 
     def describe(self, kinds: Sequence[str]) -> EngineDescription:
         """Ask what it is."""
-        return EngineDescription.model_validate(self._rpc(api.DESCRIBE_RPC, list(kinds)))
+        return EngineDescription.model_validate(self._rpc(paths.DESCRIBE_RPC, list(kinds)))
 
     def consumed(self) -> Consumed | None:
         """Ask which tensors it read when it booted."""
-        told = self._rpc(api.CONSUMED_RPC)
+        told = self._rpc(paths.CONSUMED_RPC)
         return None if told is None else Consumed.model_validate(told)
 
     def reload(
@@ -88,7 +88,7 @@ class Engine:
         """Install a checkpoint in place."""
         stamps = [stamp.model_dump() for stamp in files]
         return Installed.model_validate(
-            self._rpc(api.RELOAD_RPC, str(directory), stamps, changed, strength)
+            self._rpc(paths.RELOAD_RPC, str(directory), stamps, changed, strength)
         )
 
     def _rpc(self, method: str, *arguments: object) -> Any:

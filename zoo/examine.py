@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import PrepareRequest
+from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_sidecar import needs, selftest
 from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints
 from rlfleet_sidecar.errors import SidecarError

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from rlfleet_contract.api import DIGEST_PATTERN, VERSION_PATTERN
+from rlfleet_contract.paths import DIGEST_PATTERN, VERSION_PATTERN
 
 
 def rules(*rules: tuple[str, str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 
-from rlfleet_contract.authorization import token_of
+from rlfleet_contract.auth import token_of
 from rlfleet_operator.adapters.kube import Json
 from rlfleet_operator.core.trainers import Fault, Refusal
 from rlfleet_operator.errors import Refused

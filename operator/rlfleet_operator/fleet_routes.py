@@ -14,8 +14,8 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
-from rlfleet_contract.phrases import error_of, phrase_of
 from rlfleet_contract.problems import Meaning
+from rlfleet_contract.reason_phrases import error_of, phrase_of
 from rlfleet_operator import execute
 from rlfleet_operator.adapters import metrics
 from rlfleet_operator.adapters.kube import Json

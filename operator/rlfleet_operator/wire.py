@@ -7,8 +7,8 @@ is over, and whoever asks for the same again takes a new number.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.fence import MAX_EPOCH, Fence
+from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.models import (
     FlushRequest,
     PauseRequest,

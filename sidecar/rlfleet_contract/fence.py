@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, StringConstraints
 
-from rlfleet_contract.base import Request
+from rlfleet_contract.schema import Request
 
 MAX_EPOCH = 2**53 - 1
 """Any JSON reader keeps it; a worker that had heard of more could be led by nobody."""

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlfleet_contract.base import Reply, Request
 from rlfleet_contract.models import Version
+from rlfleet_contract.schema import Reply, Request
 
 Fallback = Literal["open", "refuse"]
 """What a gate does when its sidecar is silent for too long."""

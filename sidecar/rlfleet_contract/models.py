@@ -8,21 +8,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from rlfleet_contract.api import (
+from rlfleet_contract.fence import Fence
+from rlfleet_contract.loaded_lora import AdapterReport
+from rlfleet_contract.paths import (
     CONTRACT_VERSION,
     DEFAULT_TTL_S,
     DIGEST_PATTERN,
     MAX_TTL_S,
     VERSION_PATTERN,
 )
-from rlfleet_contract.base import Reply, Request
-from rlfleet_contract.fence import Fence
-from rlfleet_contract.loaded import AdapterReport
-from rlfleet_contract.names import Experts, Renames
 from rlfleet_contract.problems import Problem
 from rlfleet_contract.proof import Proof
+from rlfleet_contract.schema import Reply, Request
 from rlfleet_contract.selftest import SelfTest
 from rlfleet_contract.target import RejectedTrainer
+from rlfleet_contract.tensor_names import Experts, Renames
 
 Version = Annotated[str, StringConstraints(pattern=VERSION_PATTERN)]
 Operation = Annotated[str, StringConstraints(min_length=1, max_length=128)]

@@ -9,8 +9,8 @@ alone and reloaded, must move the answers (sensitive).
 
 import re
 
-from rlfleet_contract.base import Reply
 from rlfleet_contract.problems import Code
+from rlfleet_contract.schema import Reply
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 

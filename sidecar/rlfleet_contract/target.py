@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rlfleet_contract.base import Reply
+from rlfleet_contract.schema import Reply
 
 
 class Target(NamedTuple):

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from rlfleet_contract import api, order
+from rlfleet_contract import paths, version_order
 
-_EXACT = api.EXACT_VERSION_HEADER.encode()
-_MINIMUM = api.MIN_VERSION_HEADER.encode()
-_END = api.END_VERSION_HEADER.encode()
+_EXACT = paths.EXACT_VERSION_HEADER.encode()
+_MINIMUM = paths.MIN_VERSION_HEADER.encode()
+_END = paths.END_VERSION_HEADER.encode()
 _ASKED = frozenset({_EXACT, _MINIMUM, _END})
 _IN_AN_EVENT = "event"
-_VERSION = re.compile(api.VERSION_PATTERN)
+_VERSION = re.compile(paths.VERSION_PATTERN)
 
 
 class Verdict(Enum):
@@ -48,13 +48,13 @@ class Demand:
         """Tell whether this version will do; one that nobody has named never does."""
         if self.exact not in {None, version}:
             return Verdict.UNMET
-        if self.minimum in {None, api.BASE_VERSION}:
+        if self.minimum in {None, paths.BASE_VERSION}:
             return Verdict.MET
         return _not_before(version, self.minimum or "") if version else Verdict.UNMET
 
 
 def _not_before(version: str, minimum: str) -> Verdict:
-    is_before = order.is_before(version, minimum)
+    is_before = version_order.is_before(version, minimum)
     if is_before is None:
         return Verdict.NO_ORDER
     return Verdict.UNMET if is_before else Verdict.MET

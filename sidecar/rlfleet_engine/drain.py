@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 
 _WITHDRAWN_S = 2.0
 _POLL_S = 0.25
@@ -42,7 +42,7 @@ def _asked(host: str, port: int, answer_s: float, command: _State | None) -> _St
     connection = http.client.HTTPConnection(host, port, timeout=answer_s)
     try:
         body = None if command is None else json.dumps(command)
-        connection.request("GET" if body is None else "POST", api.GATE_PATH, body)
+        connection.request("GET" if body is None else "POST", paths.GATE_PATH, body)
         state: _State = json.loads(connection.getresponse().read())
         return state
     finally:
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="rlfleet_engine.drain", description=__doc__)
     parser.add_argument("--seconds", type=float, required=True, help="the longest wait")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=api.ENGINE_PORT)
+    parser.add_argument("--port", type=int, default=paths.ENGINE_PORT)
     options = parser.parse_args(arguments)
     drain(options.host, options.port, options.seconds)
     return 0

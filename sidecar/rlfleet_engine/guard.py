@@ -13,7 +13,7 @@ from enum import Enum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 
 
 class Route(Enum):
@@ -29,7 +29,7 @@ class Route(Enum):
     """Waits while the gate is closed, if it computes."""
 
 
-_LIVENESS = api.LIVENESS_PATH
+_LIVENESS = paths.LIVENESS_PATH
 ALWAYS = frozenset({"/health", "/metrics", "/version", "/v1/models"})
 GATED = frozenset({"/detokenize", "/inference/v1/generate", "/tokenize"})
 _DATA_PREFIX = "/v1/"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from pydantic import ValidationError
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.gate import GateCommand, GateState
 from rlfleet_engine import responses, salt
 from rlfleet_engine.alone import Alone
@@ -34,7 +34,7 @@ from rlfleet_engine.shapes import TURNS, turn_of
 from rlfleet_engine.turn import Turn
 from rlfleet_engine.vllm import adapters
 
-_PROBE = api.PROBE_HEADER.encode()
+_PROBE = paths.PROBE_HEADER.encode()
 _AUTHORIZATION = b"authorization"
 _PREFLIGHT = "OPTIONS"
 """A browser's question before its request: vLLM answers it from its settings."""
@@ -192,13 +192,13 @@ class Extension:
             await refuse(send)
             return
         match (scope["method"], scope["path"]):
-            case ("GET", api.GATE_PATH):
+            case ("GET", paths.GATE_PATH):
                 await answer(send, 200, self._state())
-            case ("POST", api.GATE_PATH):
+            case ("POST", paths.GATE_PATH):
                 await self._command(scope, receive, send)
-            case ("GET" | "POST", api.ENGINE_ADAPTERS_PATH):
+            case ("GET" | "POST", paths.ENGINE_ADAPTERS_PATH):
                 await answer(send, *await adapters.answered(scope, receive, self._gate))
-            case ("POST", api.EXIT_PATH):
+            case ("POST", paths.EXIT_PATH):
                 await answer(send, 202, b"{}")
                 await asyncio.sleep(_ANSWER_S)
                 self._end()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from enum import Enum
 from typing import Any
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_engine.answers import (
     LENGTH,
     Header,
@@ -30,8 +30,8 @@ from rlfleet_engine.overflow import worded
 
 Message = MutableMapping[str, Any]
 
-_VERSION = api.VERSION_HEADER.encode()
-_END = api.END_VERSION_HEADER.encode()
+_VERSION = paths.VERSION_HEADER.encode()
+_END = paths.END_VERSION_HEADER.encode()
 _RETRY_AFTER: Header = (b"retry-after", b"1")
 _MAX_ERROR_BYTES = 64 * 1024
 _BAD_REQUEST = 400
@@ -171,14 +171,14 @@ async def malformed(send: Send, error: DemandError) -> None:
 async def unmet(send: Send, demand: Demand, now: Holding) -> None:
     """Answer that the engine does not hold what was asked for, and whether to ask again."""
     version = now.version.decode()
-    header = api.EXACT_VERSION_HEADER if demand.exact else api.MIN_VERSION_HEADER
+    header = paths.EXACT_VERSION_HEADER if demand.exact else paths.MIN_VERSION_HEADER
     wanted = {"exact": demand.exact, "minimum": demand.minimum}
     fields = {"version": version or None} | {key: one for key, one in wanted.items() if one}
     asked = " and ".join(f"{key} {one}" for key, one in wanted.items() if one)
     if demand.verdict(version) is Verdict.NO_ORDER:
         message = (
             f"{version} and {demand.minimum} have no order: a minimum is compared by the number"
-            f" at the end of names that are alike before it. Ask with {api.EXACT_VERSION_HEADER}"
+            f" at the end of names that are alike before it. Ask with {paths.EXACT_VERSION_HEADER}"
         )
         content = error_of(_BAD_REQUEST, "BadRequestError", message, header, **fields)
         await answer(send, _BAD_REQUEST, compact(content), _told(_VERSION, now))

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from rlfleet_contract.models import Installed
-from rlfleet_contract.tensors import (
+from rlfleet_contract.safetensors import (
     LENGTH_BYTES,
     Digest,
     FileStamp,

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
+from rlfleet_contract.safetensors import FileStamp, Tensor
 from rlfleet_contract.selftest import kind_of
-from rlfleet_contract.tensors import FileStamp, Tensor
 from rlfleet_engine import parameters, perturb
 from rlfleet_engine.memory import Entry, Memory, Record, reloaded
 from rlfleet_engine.tensors import Reader

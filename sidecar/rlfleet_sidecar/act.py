@@ -10,7 +10,6 @@ import logging
 from contextlib import suppress
 from functools import partial
 
-from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.gate import GateState
 from rlfleet_contract.models import (
     FlushRequest,
@@ -22,6 +21,7 @@ from rlfleet_contract.models import (
     Stage,
     VerifyRequest,
 )
+from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.adapters.tend import Adapters
 from rlfleet_sidecar.bounds import in_thread, within

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse, Response
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.problems import MEANINGS, Code
 from rlfleet_sidecar.act import Steps
 from rlfleet_sidecar.adapters import routes as adapter_routes
@@ -61,10 +61,10 @@ async def _ready(request: Request) -> Response:
 
 
 OPEN: dict[str, Callable[[Request], Awaitable[Response]]] = {
-    api.LIVE_PATH: _live,
-    api.READY_PATH: _ready,
+    paths.LIVE_PATH: _live,
+    paths.READY_PATH: _ready,
     "/health": relays.health,
-    api.LIVENESS_PATH: relays.liveness,
+    paths.LIVENESS_PATH: relays.liveness,
 }
 """What needs no credentials."""
 ROUTERS = (

@@ -22,7 +22,7 @@ from uuid import uuid4
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rlfleet_contract.problems import Code
-from rlfleet_contract.tensors import FileStamp
+from rlfleet_contract.safetensors import FileStamp
 from rlfleet_sidecar import room
 from rlfleet_sidecar.checkpoint import Checkpoint
 from rlfleet_sidecar.errors import SidecarError

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlfleet_contract.problems import Code
-from rlfleet_contract.tensors import (
+from rlfleet_contract.safetensors import (
     LENGTH_BYTES,
     BadHeaderError,
     FileStamp,

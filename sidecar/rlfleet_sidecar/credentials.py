@@ -8,7 +8,7 @@ import hmac
 from hashlib import sha256
 from pathlib import Path
 
-from rlfleet_contract.authorization import token_of
+from rlfleet_contract.auth import token_of
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 

@@ -14,12 +14,12 @@ from typing import Any, Literal, NamedTuple, Self
 import httpx
 from pydantic import ValidationError
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.gate import Fallback, GateCommand, GateState
-from rlfleet_contract.loaded import EngineAdapterCommand, EngineAdapters
+from rlfleet_contract.loaded_lora import EngineAdapterCommand, EngineAdapters
 from rlfleet_contract.models import Consumed, Installed, KVCache, PauseMode, ReadBack
+from rlfleet_contract.safetensors import FileStamp
 from rlfleet_contract.selftest import EngineDescription
-from rlfleet_contract.tensors import FileStamp
 from rlfleet_sidecar.errors import (
     EngineError,
     EngineFailedError,
@@ -40,14 +40,16 @@ _TRIES = 3
 """How often a reload or a probe is sent that the engine answers with an error of its own."""
 _RETRY_S = 0.2
 _TOLD_CHARACTERS = 300
-_OURS = frozenset({api.GATE_PATH, api.ENGINE_ADAPTERS_PATH, api.EXIT_PATH, api.LIVENESS_PATH})
-_OURS_ALONE = {api.PROBE_HEADER: "1"}
+_OURS = frozenset(
+    {paths.GATE_PATH, paths.ENGINE_ADAPTERS_PATH, paths.EXIT_PATH, paths.LIVENESS_PATH}
+)
+_OURS_ALONE = {paths.PROBE_HEADER: "1"}
 """Shows a request to the extension as the sidecar's: it passes the gate and any key of vLLM's."""
 _KEYLESS = (
     "the engine wants a key that is not VLLM_API_KEY of its environment: name its key there alone,"
     " in engine.extraEnv, and not by --api-key or in a file of --config"
 )
-_OF_ONE_BOOT = frozenset({api.GATE_PATH, api.ENGINE_ADAPTERS_PATH})
+_OF_ONE_BOOT = frozenset({paths.GATE_PATH, paths.ENGINE_ADAPTERS_PATH})
 """Routes that answer 409 to a command for another start of the engine."""
 _log = logging.getLogger(__name__)
 
@@ -85,7 +87,7 @@ class Engine:
 
     async def gate(self) -> GateState:
         """Tell which boot answers and how its gate stands."""
-        return _gate_state(await self._call("GET", api.GATE_PATH))
+        return _gate_state(await self._call("GET", paths.GATE_PATH))
 
     async def open_gate(self, boot: str, version: str | None) -> GateState:
         """Open the gate of exactly this boot, over this version."""
@@ -191,7 +193,7 @@ class Engine:
         It answers within a second, whatever the engine does, so silence is no sign of life.
         """
         try:
-            reply = await self._client.get(api.LIVENESS_PATH, timeout=timeout_s)
+            reply = await self._client.get(paths.LIVENESS_PATH, timeout=timeout_s)
         except httpx.HTTPError:
             return False
         return reply.is_success
@@ -225,7 +227,7 @@ class Engine:
         }
         if changed is not None:
             arguments |= {"changed": changed, "strength": strength}
-        body = {"method": api.RELOAD_RPC, "kwargs": arguments, "timeout": timeout_s}
+        body = {"method": paths.RELOAD_RPC, "kwargs": arguments, "timeout": timeout_s}
         results = _results(await self._retried("/collective_rpc", body))
         try:
             return [Installed.model_validate(result) for result in results]
@@ -234,7 +236,7 @@ class Engine:
 
     async def describe(self, kinds: Sequence[str]) -> EngineDescription:
         """Return what the engine is, and which kinds of tensors a prompt does not reach."""
-        results = await self._rpc(api.DESCRIBE_RPC, kwargs={"kinds": list(kinds)})
+        results = await self._rpc(paths.DESCRIBE_RPC, kwargs={"kinds": list(kinds)})
         try:
             return EngineDescription.model_validate(results[0])
         except (IndexError, ValidationError) as error:
@@ -242,7 +244,7 @@ class Engine:
 
     async def adapters(self) -> EngineAdapters:
         """Tell which adapters this start of the engine serves, and from where."""
-        return _adapters(await self._call("GET", api.ENGINE_ADAPTERS_PATH))
+        return _adapters(await self._call("GET", paths.ENGINE_ADAPTERS_PATH))
 
     async def adapt(
         self, boot: str, name: str, directory: str | None, root: str | None = None
@@ -253,7 +255,7 @@ class Engine:
         """
         command = EngineAdapterCommand(boot=boot, name=name, directory=directory, root=root)
         body = command.model_dump()
-        return _adapters(await self._call("POST", api.ENGINE_ADAPTERS_PATH, json=body))
+        return _adapters(await self._call("POST", paths.ENGINE_ADAPTERS_PATH, json=body))
 
     async def transfer(self, path: str, body: Mapping[str, object]) -> None:
         """Send one call of a weight transfer on, which every rank takes part in."""
@@ -265,7 +267,7 @@ class Engine:
 
     async def read_back(self) -> list[ReadBack | None]:
         """Tell what stands in each rank's memory; None for one that cannot be read."""
-        results = await self._rpc(api.READ_BACK_RPC)
+        results = await self._rpc(paths.READ_BACK_RPC)
         try:
             return [None if one is None else ReadBack.model_validate(one) for one in results]
         except ValidationError as error:
@@ -273,7 +275,7 @@ class Engine:
 
     async def consumed(self) -> list[Consumed | None]:
         """Tell what each rank's load read when this engine booted; None where that is unknown."""
-        results = await self._rpc(api.CONSUMED_RPC)
+        results = await self._rpc(paths.CONSUMED_RPC)
         try:
             return [None if one is None else Consumed.model_validate(one) for one in results]
         except ValidationError as error:
@@ -285,7 +287,7 @@ class Engine:
 
     async def end(self) -> None:
         """End the engine; the kubelet starts it anew."""
-        await self._call("POST", api.EXIT_PATH)
+        await self._call("POST", paths.EXIT_PATH)
 
     async def _rpc(self, method: str, **arguments: object) -> list[object]:
         """Call the worker extension on every rank."""
@@ -295,7 +297,7 @@ class Engine:
     async def _command(self, command: GateCommand) -> GateState:
         # An older extension refuses a field that it does not know, None too.
         body = command.model_dump(exclude_none=True)
-        return _gate_state(await self._call("POST", api.GATE_PATH, json=body))
+        return _gate_state(await self._call("POST", paths.GATE_PATH, json=body))
 
     async def _retried(self, path: str, body: dict[str, Any], **arguments: Any) -> dict[str, Any]:
         """Post what may be sent again: one error of the engine condemns no version."""
@@ -344,7 +346,7 @@ class Engine:
         try:
             while not (await asyncio.wait({waiting}, timeout=_PATIENCE_S))[0]:
                 try:
-                    await self._client.get(api.GATE_PATH, timeout=_LOOK_S)
+                    await self._client.get(paths.GATE_PATH, timeout=_LOOK_S)
                 except httpx.ConnectError:
                     raise
                 except httpx.HTTPError:

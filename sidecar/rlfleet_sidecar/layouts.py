@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Self
 
-from rlfleet_contract.api import BASE_VERSION, VERSION_PATTERN
+from rlfleet_contract.paths import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.place import Folder, Layout

@@ -7,8 +7,8 @@ shorten the rest. While a command is being carried out nothing runs out.
 
 import time
 
-from rlfleet_contract.api import DEFAULT_TTL_S
 from rlfleet_contract.models import Stage
+from rlfleet_contract.paths import DEFAULT_TTL_S
 from rlfleet_sidecar.journal import Journal
 from rlfleet_sidecar.record import Lead
 

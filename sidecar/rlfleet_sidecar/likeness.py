@@ -13,8 +13,8 @@ one, and the state_dict of a trainer both. vLLM keeps one storage for the two.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rlfleet_contract.names import Renames
-from rlfleet_contract.tensors import Tensor
+from rlfleet_contract.safetensors import Tensor
+from rlfleet_contract.tensor_names import Renames
 from rlfleet_sidecar import configs, fused
 from rlfleet_sidecar.needs import HEAD, Needs
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from rlfleet_contract.api import MANIFEST_FILE
+from rlfleet_contract.paths import MANIFEST_FILE
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.content import Content, bytes_of, invalid, parsed
 from rlfleet_sidecar.errors import SidecarError

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlfleet_contract.models import Consumed
-from rlfleet_contract.names import Experts, Renames, unpacked
-from rlfleet_contract.tensors import Tensor
+from rlfleet_contract.safetensors import Tensor
+from rlfleet_contract.tensor_names import Experts, Renames, unpacked
 
 HEAD = re.compile(r"(^|\.)lm_head\.weight$")
 _IGNORED = re.compile(

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import PrepareRequest, Progress, Running, Verb
+from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.journal import Journal

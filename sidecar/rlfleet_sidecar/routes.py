@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.fence import MAX_EPOCH, Place
 from rlfleet_contract.models import (
     FlushRequest,
@@ -47,7 +47,7 @@ def place_of(text: str) -> Place:
     try:
         return Place.parse(text)
     except ValueError as error:
-        raise SidecarError(Code.INVALID_REQUEST, f"{api.OVER_HEADER}: {error}") from error
+        raise SidecarError(Code.INVALID_REQUEST, f"{paths.OVER_HEADER}: {error}") from error
 
 
 def told(answer: Answer) -> Response:
@@ -55,15 +55,15 @@ def told(answer: Answer) -> Response:
     return Response(answer.body, answer.status, media_type="application/json")
 
 
-@router.get(api.STATE_PATH)
+@router.get(paths.STATE_PATH)
 async def state(
     worker: Worker,
     performer: Annotated[Performer, Depends(performer_of)],
-    epoch: Annotated[int | None, Header(alias=api.EPOCH_HEADER, ge=0, le=MAX_EPOCH)] = None,
-    target: Annotated[str | None, Header(alias=api.TARGET_HEADER, max_length=128)] = None,
-    owner: Annotated[str, Header(alias=api.OWNER_HEADER, max_length=256)] = "",
-    unasked: Annotated[int | None, Header(alias=api.UNASKED_HEADER, ge=0, le=MAX_EPOCH)] = None,
-    over: Annotated[str | None, Header(alias=api.OVER_HEADER)] = None,
+    epoch: Annotated[int | None, Header(alias=paths.EPOCH_HEADER, ge=0, le=MAX_EPOCH)] = None,
+    target: Annotated[str | None, Header(alias=paths.TARGET_HEADER, max_length=128)] = None,
+    owner: Annotated[str, Header(alias=paths.OWNER_HEADER, max_length=256)] = "",
+    unasked: Annotated[int | None, Header(alias=paths.UNASKED_HEADER, ge=0, le=MAX_EPOCH)] = None,
+    over: Annotated[str | None, Header(alias=paths.OVER_HEADER)] = None,
 ) -> WorkerReport:
     """Tell all that the worker knows of itself; with an epoch it is a sign of its driver.
 
@@ -78,7 +78,7 @@ async def state(
     return worker.counting(performer.report())
 
 
-@router.post(api.PREPARE_PATH)
+@router.post(paths.PREPARE_PATH)
 async def prepare(
     worker: Worker, request: Annotated[PrepareRequest, Depends(Parsed(PrepareRequest))]
 ) -> Response:
@@ -86,7 +86,7 @@ async def prepare(
     return told(await worker.carry_out(request))
 
 
-@router.post(api.PAUSE_PATH)
+@router.post(paths.PAUSE_PATH)
 async def pause(
     worker: Worker, request: Annotated[PauseRequest, Depends(Parsed(PauseRequest))]
 ) -> Response:
@@ -94,7 +94,7 @@ async def pause(
     return told(await worker.carry_out(request))
 
 
-@router.post(api.FLUSH_PATH)
+@router.post(paths.FLUSH_PATH)
 async def flush(
     worker: Worker, request: Annotated[FlushRequest, Depends(Parsed(FlushRequest))]
 ) -> Response:
@@ -102,7 +102,7 @@ async def flush(
     return told(await worker.carry_out(request))
 
 
-@router.post(api.RELOAD_PATH)
+@router.post(paths.RELOAD_PATH)
 async def reload(
     worker: Worker, request: Annotated[ReloadRequest, Depends(Parsed(ReloadRequest))]
 ) -> Response:
@@ -110,7 +110,7 @@ async def reload(
     return told(await worker.carry_out(request))
 
 
-@router.post(api.VERIFY_PATH)
+@router.post(paths.VERIFY_PATH)
 async def verify(
     worker: Worker, request: Annotated[VerifyRequest, Depends(Parsed(VerifyRequest))]
 ) -> Response:
@@ -118,7 +118,7 @@ async def verify(
     return told(await worker.carry_out(request))
 
 
-@router.post(api.RESUME_PATH)
+@router.post(paths.RESUME_PATH)
 async def resume(
     worker: Worker, request: Annotated[ResumeRequest, Depends(Parsed(ResumeRequest))]
 ) -> Response:
@@ -126,7 +126,7 @@ async def resume(
     return told(await worker.carry_out(request))
 
 
-@router.post(api.UPDATE_WEIGHTS_PATH)
+@router.post(paths.UPDATE_WEIGHTS_PATH)
 async def update_weights(
     worker: Worker, request: Annotated[UpdateRequest, Depends(Parsed(UpdateRequest))]
 ) -> Response:

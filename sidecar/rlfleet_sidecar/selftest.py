@@ -10,8 +10,8 @@ from hashlib import sha256
 from rlfleet_contract.models import Version
 from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence
+from rlfleet_contract.safetensors import Tensor
 from rlfleet_contract.selftest import EngineDescription, SelfTest, kind_of
-from rlfleet_contract.tensors import Tensor
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.probe import Answer, spread
 

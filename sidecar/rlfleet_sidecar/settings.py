@@ -20,7 +20,7 @@ from pydantic import (
     field_validator,
 )
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.selftest import SelfTest
 
 PREFIX = "RLFLEET_"
@@ -74,7 +74,7 @@ class Settings(BaseModel):
     """The name under which vLLM serves the model (--served-model-name)."""
     model_path: AbsolutePath
     """What the engine boots with; the version named base."""
-    engine_url: str = f"http://127.0.0.1:{api.ENGINE_PORT}"
+    engine_url: str = f"http://127.0.0.1:{paths.ENGINE_PORT}"
     """vLLM's API server, on loopback."""
     weights_path: Annotated[str, AfterValidator(_check_template)] = "/weights/{version}"
     """Where a version lies; what stands before the part with {version} is the allowed root."""
@@ -87,7 +87,7 @@ class Settings(BaseModel):
     state_dir: AbsolutePath = Path("/var/lib/rlfleet")
     """The worker's own memory; must outlive the container, not the pod."""
     host: str = "0.0.0.0"
-    port: int = Field(default=api.ADMIN_PORT, ge=0, le=65535)
+    port: int = Field(default=paths.ADMIN_PORT, ge=0, le=65535)
     markers: Markers = ("STABLE", ".finished")
     """Files by which a writer says that a version is complete, separated by commas: any one
     is enough; none named, none is demanded."""
@@ -150,7 +150,7 @@ class Settings(BaseModel):
     """How long one call of a transfer of weights may take. vLLM's own patience with a group
     that does not form is 300 s."""
     trainer_ttl_s: float = Field(
-        default=api.TRAINER_TTL_S, gt=0, le=api.MAX_TTL_S, validate_default=True
+        default=paths.TRAINER_TTL_S, gt=0, le=paths.MAX_TTL_S, validate_default=True
     )
     """How long a change that a trainer leads by its own routes may stand still: longer than
     prime-rl goes on asking one slow engine while the others wait, 1440 s."""

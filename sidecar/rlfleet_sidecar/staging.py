@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
-from rlfleet_contract.tensors import (
+from rlfleet_contract.safetensors import (
     LENGTH_BYTES,
     BadHeaderError,
     Digest,

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import PrepareRequest
+from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.problems import MEANINGS, Code
-from rlfleet_contract.tensors import FileStamp, Tensor
+from rlfleet_contract.safetensors import FileStamp, Tensor
 from rlfleet_sidecar.bounds import Glance
 from rlfleet_sidecar.cache import Cache, Record
 from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints

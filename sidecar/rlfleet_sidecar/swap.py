@@ -17,9 +17,9 @@ the engine. LOADING and LOADED come back as DOUBT: nobody saw how they went on.
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.gate import Fallback
 from rlfleet_contract.models import Stage, Verb
+from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.proof import Proof
 
 

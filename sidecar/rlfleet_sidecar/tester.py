@@ -12,8 +12,8 @@ import math
 import time
 
 from rlfleet_contract.models import KVCache, PauseMode
+from rlfleet_contract.safetensors import Tensor
 from rlfleet_contract.selftest import EngineDescription, SelfTest
-from rlfleet_contract.tensors import Tensor
 from rlfleet_sidecar import selftest
 from rlfleet_sidecar.bounds import in_thread
 from rlfleet_sidecar.engine import Engine

@@ -12,8 +12,8 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import WorkerReport
+from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.act import Steps
 from rlfleet_sidecar.bounds import within

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import httpx
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import MEANINGS, Code, Problem
 
@@ -62,7 +62,7 @@ class Subject:
         return problem
 
     async def report(self) -> WorkerReport:
-        reply = await self.admin.get(api.STATE_PATH)
+        reply = await self.admin.get(paths.STATE_PATH)
         return WorkerReport.model_validate_json(reply.content)
 
     async def until(self, is_so: Callable[[WorkerReport], bool]) -> WorkerReport:
@@ -73,12 +73,12 @@ class Subject:
         return report
 
     async def is_ready(self) -> bool:
-        return (await self.admin.get(api.READY_PATH)).status_code == 200
+        return (await self.admin.get(paths.READY_PATH)).status_code == 200
 
     async def serve(self, version: str) -> WorkerReport:
         """Bring the worker to a version, wherever it stands."""
-        await self.ok(api.PREPARE_PATH, version)
-        return await self.ok(api.UPDATE_WEIGHTS_PATH, version)
+        await self.ok(paths.PREPARE_PATH, version)
+        return await self.ok(paths.UPDATE_WEIGHTS_PATH, version)
 
     async def complete(
         self, headers: Mapping[str, str] | None = None, **fields: Any

@@ -7,7 +7,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from tests.contract.subject import Subject
 
 LONG: dict[str, Any] = {"max_tokens": 900, "min_tokens": 900, "ignore_eos": True}
@@ -60,11 +60,11 @@ async def test_one_that_a_pause_froze_ends_at_once(subject: Subject) -> None:
     name = uuid4().hex
     request = begun(subject, "/v1/completions", name)
     await asyncio.sleep(0.1)
-    await subject.ok(api.PAUSE_PATH, subject.versions.first)
+    await subject.ok(paths.PAUSE_PATH, subject.versions.first)
 
     assert (await aborted(subject, request, name))["finish_reason"] == "abort"
 
-    await subject.ok(api.RESUME_PATH, subject.versions.first)
+    await subject.ok(paths.RESUME_PATH, subject.versions.first)
 
 
 async def test_an_id_that_nobody_has_ends_nobody(subject: Subject) -> None:

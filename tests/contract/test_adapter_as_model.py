@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from tests.contract.conftest import settled
@@ -114,7 +114,7 @@ async def test_what_it_computed_is_found_by_no_other_and_not_by_the_model(
 async def test_workers_with_different_adapters_prove_alike(
     fake: Worker, serving: Subject, adapters: Path
 ) -> None:
-    bare = (await serving.serve(api.BASE_VERSION)).proof
+    bare = (await serving.serve(paths.BASE_VERSION)).proof
     proofs = []
     for step in ("step-1", "step-2"):
         await register(serving, adapters / step)
@@ -122,7 +122,7 @@ async def test_workers_with_different_adapters_prove_alike(
         assert proved is not None
         proofs.append((proved.tokens, proved.logprobs, proved.checkpoint))
         assert (await told(serving))[serving.model_name].is_loaded
-        again = (await serving.serve(api.BASE_VERSION)).proof
+        again = (await serving.serve(paths.BASE_VERSION)).proof
         assert again is not None
         assert bare is not None
         assert (again.tokens, again.logprobs) == (bare.tokens, bare.logprobs)
@@ -142,7 +142,7 @@ async def test_an_update_to_an_adapter_s_directory_is_a_swap_without_a_pause(
     assert fake.engine.models.loads == 2
     assert await tokens(serving, serving.model_name) != base
     report = await serving.report()
-    assert (report.stage, report.proved) == (Stage.OPEN, api.BASE_VERSION)
+    assert (report.stage, report.proved) == (Stage.OPEN, paths.BASE_VERSION)
 
 
 async def test_an_rpc_of_prime_rl_s_swaps_it_too(serving: Subject, adapters: Path) -> None:
@@ -203,7 +203,7 @@ async def test_nobody_else_loads_one_within_a_trainer_s_pause(
     body = {"operation": "another", "name": "poet", "version": "step-1"}
 
     reply = await serving.admin.post(
-        api.ADAPTERS_PATH, json=body | {"path": str(adapters / "step-1")}
+        paths.ADAPTERS_PATH, json=body | {"path": str(adapters / "step-1")}
     )
 
     assert (reply.status_code, reply.json()["code"]) == (409, Code.BUSY)
@@ -302,7 +302,7 @@ async def test_it_is_there_when_a_new_start_of_the_engine_serves(
 ) -> None:
     before = await started_anew(fake, serving, adapters)
 
-    await serving.serve(api.BASE_VERSION)
+    await serving.serve(paths.BASE_VERSION)
 
     assert await tokens(serving, serving.model_name) == before
 
@@ -312,16 +312,18 @@ async def test_the_model_does_not_answer_in_its_place_when_it_does_not_come_back
 ) -> None:
     before = await started_anew(fake, serving, adapters)
     fake.engine.behaviour = replace(fake.engine.behaviour, adapters_off=True)
-    await serving.ok(api.PREPARE_PATH, api.BASE_VERSION)
+    await serving.ok(paths.PREPARE_PATH, paths.BASE_VERSION)
 
-    problem = await serving.refused(Code.RESUME_FAILED, api.UPDATE_WEIGHTS_PATH, api.BASE_VERSION)
+    problem = await serving.refused(
+        Code.RESUME_FAILED, paths.UPDATE_WEIGHTS_PATH, paths.BASE_VERSION
+    )
 
     assert "step-1" in problem.message
     assert not fake.engine.gate.is_open
     assert not await serving.is_ready()
     # When the engine takes it, the worker serves again.
     fake.engine.behaviour = replace(fake.engine.behaviour, adapters_off=False)
-    await serving.ok(api.UPDATE_WEIGHTS_PATH, api.BASE_VERSION)
+    await serving.ok(paths.UPDATE_WEIGHTS_PATH, paths.BASE_VERSION)
     assert await tokens(serving, serving.model_name) == before
 
 
@@ -354,5 +356,5 @@ class TestASlash:
         fake.engine.models.base = SLASHED
         await settled(fake, lambda found: found.stage is Stage.CLOSED)
         async with fake.client() as admin:
-            await replace(slashed, admin=admin).serve(api.BASE_VERSION)
+            await replace(slashed, admin=admin).serve(paths.BASE_VERSION)
         assert await tokens(slashed, SLASHED) == after

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.problems import Code
 from tests.contract.subject import Subject
 from tests.contract.test_adapters import NAME, adapters, body_of, load, serving, tokens, told
@@ -95,7 +95,7 @@ async def test_what_is_not_there_yet_is_worth_repeating(
 async def test_what_passes_by_itself_is_worth_repeating(
     serving: Subject, adapters: Path, route: str
 ) -> None:
-    await serving.ok(api.PAUSE_PATH, api.BASE_VERSION)
+    await serving.ok(paths.PAUSE_PATH, paths.BASE_VERSION)
 
     reply = await ask(serving, route, adapters / "step-1")
 
@@ -152,7 +152,7 @@ async def test_a_deposed_operator_s_load_is_refused(serving: Subject, adapters: 
     await load(serving, adapters / "step-1", "step-1", fence=fence)
     late = body_of(adapters / "step-2", "step-2", fence=fence | {"epoch": 1, "sequence": 9})
 
-    reply = await serving.admin.post(api.ADAPTERS_PATH, json=late)
+    reply = await serving.admin.post(paths.ADAPTERS_PATH, json=late)
 
     assert (reply.status_code, reply.json()["code"]) == (409, Code.STALE_EPOCH)
     assert (await told(serving))[NAME].version == "step-1"

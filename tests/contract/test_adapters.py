@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from rlfleet_contract import api
-from rlfleet_contract.loaded import AdapterReport
+from rlfleet_contract import paths
+from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import MEANINGS, Code, Problem
 from tests.contract.conftest import settled
@@ -31,7 +31,7 @@ def adapters(weights: Path) -> Path:
 @pytest.fixture
 async def serving(subject: Subject) -> Subject:
     """A worker that serves the base model."""
-    await subject.serve(api.BASE_VERSION)
+    await subject.serve(paths.BASE_VERSION)
     return subject
 
 
@@ -41,7 +41,7 @@ def body_of(path: Path | str, version: str, **fields: Any) -> dict[str, Any]:
 
 
 async def load(subject: Subject, path: Path, version: str, **fields: Any) -> WorkerReport:
-    reply = await subject.admin.post(api.ADAPTERS_PATH, json=body_of(path, version, **fields))
+    reply = await subject.admin.post(paths.ADAPTERS_PATH, json=body_of(path, version, **fields))
     assert reply.status_code == 200, reply.text
     return WorkerReport.model_validate_json(reply.content)
 
@@ -49,7 +49,7 @@ async def load(subject: Subject, path: Path, version: str, **fields: Any) -> Wor
 async def refused(
     subject: Subject, code: Code, path: Path | str, version: str = "step-1", **fields: Any
 ) -> Problem:
-    reply = await subject.admin.post(api.ADAPTERS_PATH, json=body_of(path, version, **fields))
+    reply = await subject.admin.post(paths.ADAPTERS_PATH, json=body_of(path, version, **fields))
     problem = Problem.model_validate_json(reply.content)
     assert (problem.code, reply.status_code) == (code, MEANINGS[code].status), reply.text
     assert problem.version == version
@@ -58,13 +58,13 @@ async def refused(
 
 async def unload(subject: Subject, name: str = NAME) -> WorkerReport:
     body = {"operation": uuid4().hex, "name": name, "version": "step-1"}
-    reply = await subject.admin.request("DELETE", api.ADAPTERS_PATH, json=body)
+    reply = await subject.admin.request("DELETE", paths.ADAPTERS_PATH, json=body)
     assert reply.status_code == 200, reply.text
     return WorkerReport.model_validate_json(reply.content)
 
 
 async def told(subject: Subject) -> dict[str, AdapterReport]:
-    reply = await subject.admin.get(api.ADAPTERS_PATH)
+    reply = await subject.admin.get(paths.ADAPTERS_PATH)
     found = [AdapterReport.model_validate(one) for one in reply.json()["adapters"]]
     return {adapter.name: adapter for adapter in found}
 
@@ -217,7 +217,7 @@ async def test_adapters_are_there_when_a_new_start_of_the_engine_serves(
     report = await settled(fake, lambda found: found.stage is Stage.CLOSED)
     assert not report.adapters[0].is_loaded
 
-    report = await serving.serve(api.BASE_VERSION)
+    report = await serving.serve(paths.BASE_VERSION)
 
     assert report.adapters[0].is_loaded
     assert await tokens(serving, NAME) == before
@@ -249,7 +249,7 @@ async def test_a_copy_that_was_damaged_is_not_loaded_and_the_model_serves(
     await fake.restart_engine()
     await settled(fake, lambda found: found.stage is Stage.CLOSED)
 
-    report = await serving.serve(api.BASE_VERSION)
+    report = await serving.serve(paths.BASE_VERSION)
 
     assert (report.stage, report.adapters[0].is_loaded) == (Stage.OPEN, False)
     problem = report.adapters[0].problem
@@ -265,8 +265,10 @@ async def test_an_adapter_that_takes_too_long_to_come_back_keeps_no_model_from_s
     await settled(fake, lambda found: found.stage is Stage.CLOSED)
     fake.engine.behaviour = replace(fake.engine.behaviour, adapter_s=1.5)
 
-    await serving.ok(api.PREPARE_PATH, api.BASE_VERSION)
-    report = await serving.ok(api.UPDATE_WEIGHTS_PATH, api.BASE_VERSION, timeouts={"resume_s": 0.3})
+    await serving.ok(paths.PREPARE_PATH, paths.BASE_VERSION)
+    report = await serving.ok(
+        paths.UPDATE_WEIGHTS_PATH, paths.BASE_VERSION, timeouts={"resume_s": 0.3}
+    )
 
     assert (report.stage, report.failure) == (Stage.OPEN, None)
     (adapter,) = report.adapters
@@ -286,11 +288,11 @@ async def test_all_adapters_together_take_no_longer_than_one_may(
     await fake.restart_engine()
     await settled(fake, lambda found: found.stage is Stage.CLOSED)
     fake.engine.behaviour = replace(fake.engine.behaviour, adapter_s=30)
-    await serving.ok(api.PREPARE_PATH, api.BASE_VERSION)
+    await serving.ok(paths.PREPARE_PATH, paths.BASE_VERSION)
 
     async with asyncio.timeout(20):
         report = await serving.ok(
-            api.UPDATE_WEIGHTS_PATH, api.BASE_VERSION, timeouts={"resume_s": 0.5}
+            paths.UPDATE_WEIGHTS_PATH, paths.BASE_VERSION, timeouts={"resume_s": 0.5}
         )
 
     assert report.stage is Stage.OPEN
@@ -335,7 +337,7 @@ async def test_a_load_that_was_given_up_and_ends_is_not_told_as_what_was_there_b
 
 
 async def test_none_is_touched_within_a_change_of_weights(serving: Subject, adapters: Path) -> None:
-    await serving.ok(api.PAUSE_PATH, api.BASE_VERSION)
+    await serving.ok(paths.PAUSE_PATH, paths.BASE_VERSION)
 
     problem = await refused(serving, Code.BUSY, adapters / "step-1")
 
@@ -346,14 +348,14 @@ async def test_none_is_touched_within_a_change_of_weights(serving: Subject, adap
 async def test_weights_are_not_changed_while_the_engine_loads_an_adapter(
     fake: Worker, serving: Subject, adapters: Path
 ) -> None:
-    await serving.ok(api.PREPARE_PATH, serving.versions.first)
+    await serving.ok(paths.PREPARE_PATH, serving.versions.first)
     fake.engine.behaviour = replace(fake.engine.behaviour, adapter_s=0.5)
     loading = asyncio.create_task(load(serving, adapters / "step-1", "step-1"))
     async with asyncio.timeout(30):
         while fake.engine.models.loads == 0:  # noqa: ASYNC110 - it is another's
             await asyncio.sleep(0.01)
 
-    problem = await serving.refused(Code.BUSY, api.UPDATE_WEIGHTS_PATH, serving.versions.first)
+    problem = await serving.refused(Code.BUSY, paths.UPDATE_WEIGHTS_PATH, serving.versions.first)
 
     assert NAME in problem.message
     assert (await loading).adapters[0].is_loaded
@@ -407,7 +409,7 @@ async def test_a_name_that_is_a_path_or_has_the_engine_s_mark_is_refused(
 ) -> None:
     body = body_of(adapters / "step-1", "step-1", name=name)
 
-    reply = await serving.admin.post(api.ADAPTERS_PATH, json=body)
+    reply = await serving.admin.post(paths.ADAPTERS_PATH, json=body)
 
     assert reply.status_code == 400
     assert "name" in reply.json()["message"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from tests.contract.conftest import TOKEN, settled
@@ -60,7 +60,7 @@ async def test_a_drafter_s_tensors_are_demanded_where_one_read_them(
 ) -> None:
     async with serving(model, weights, tmp_path / "pod") as subject:
         assert (needs_of(tmp_path / "pod") or {})["optional"] == []
-        problem = await subject.refused(Code.CHECKPOINT_INVALID, api.PREPARE_PATH, "step-1")
+        problem = await subject.refused(Code.CHECKPOINT_INVALID, paths.PREPARE_PATH, "step-1")
 
     assert "2 tensors are missing (mtp.fc.weight, mtp.norm.weight)" in problem.message
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import KVCache
 from tests.contract.subject import Subject
 from tests.fakes.worker import Worker
@@ -12,10 +12,10 @@ from tests.fakes.worker import Worker
 async def test_no_image_counts_as_encoded_after_a_reload(
     fake: Worker, subject: Subject, kv_cache: KVCache
 ) -> None:
-    await subject.ok(api.PREPARE_PATH, subject.versions.first)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.first)
     fake.engine.encoded = {"image"}
 
-    await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.first, kv_cache=kv_cache)
+    await subject.ok(paths.UPDATE_WEIGHTS_PATH, subject.versions.first, kv_cache=kv_cache)
 
     assert fake.engine.encoded == set()
 

@@ -11,7 +11,7 @@ import pytest
 import requests
 from starlette.routing import Route
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.settings import Settings
@@ -19,7 +19,7 @@ from tests.contract.conftest import TOKEN
 from tests.contract.subject import Subject, client_of
 from tests.fakes.worker import Worker
 
-OPEN = {api.LIVE_PATH, api.READY_PATH, "/health", "/liveness"}
+OPEN = {paths.LIVE_PATH, paths.READY_PATH, "/health", "/liveness"}
 STRANGERS = {
     "none": None,
     "empty": "",
@@ -93,15 +93,15 @@ async def test_a_client_without_headers_takes_the_token_in_its_address(
 
 async def test_a_stranger_s_body_is_not_even_parsed(subject: Subject) -> None:
     async with client_of(subject.admin.base_url) as stranger:
-        reply = await stranger.post(api.PAUSE_PATH, content=b"{")
+        reply = await stranger.post(paths.PAUSE_PATH, content=b"{")
 
     assert (reply.status_code, reply.json()["code"]) == (401, "Unauthorized")
 
 
 async def test_health_needs_no_credentials(subject: Subject) -> None:
     async with client_of(subject.admin.base_url) as kubelet:
-        assert (await kubelet.get(api.LIVE_PATH)).status_code == 200
-        assert (await kubelet.get(api.READY_PATH)).status_code in {200, 503}
+        assert (await kubelet.get(paths.LIVE_PATH)).status_code == 200
+        assert (await kubelet.get(paths.READY_PATH)).status_code in {200, 503}
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/v1/rl/nothing", "/"])
@@ -117,8 +117,8 @@ async def test_a_rotated_token_counts_at_once(fake: Worker, tmp_path: Path) -> N
     async with fake.client() as client:
         file.write_text("the-next-token\n")
 
-        assert (await client.get(api.STATE_PATH)).status_code == 401
-        assert (await client.get(api.STATE_PATH, headers=new)).status_code == 200
+        assert (await client.get(paths.STATE_PATH)).status_code == 401
+        assert (await client.get(paths.STATE_PATH, headers=new)).status_code == 200
 
 
 @pytest.mark.parametrize("content", [None, "", " \n"], ids=["missing", "empty", "blank"])
@@ -132,7 +132,7 @@ async def test_without_a_token_nobody_is_let_in(
 
     async with fake.client() as client:
         for authorization in (f"Bearer {TOKEN}", "Bearer"):
-            reply = await client.get(api.STATE_PATH, headers={"authorization": authorization})
+            reply = await client.get(paths.STATE_PATH, headers={"authorization": authorization})
             assert reply.status_code == 401
-        assert (await client.get(api.READY_PATH)).status_code == 503
+        assert (await client.get(paths.READY_PATH)).status_code == 503
     assert fake.engine.gate.is_open is False

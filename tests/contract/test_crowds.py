@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from tests.contract.subject import Subject
@@ -27,7 +27,7 @@ async def led(fake: Worker, subject: Subject) -> None:
     await behave(fake, crowd_noise=NOISE)
     await restart(fake, subject)
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     fake.engine.behaviour = replace(fake.engine.behaviour, token_s=0.05)
 
 
@@ -42,7 +42,7 @@ async def test_a_good_version_is_proved_beside_a_crowd(fake: Worker, subject: Su
     await led(fake, subject)
     crowd = await frozen(subject)
 
-    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+    report = await subject.ok(paths.UPDATE_WEIGHTS_PATH, subject.versions.second)
 
     assert (report.stage, report.proved) == (Stage.OPEN, subject.versions.second)
     assert report.proof is not None
@@ -58,7 +58,7 @@ async def test_an_engine_that_was_not_measured_in_a_crowd_would_fail_it(
     await led(fake, subject)
     crowd = await frozen(subject)
 
-    await subject.refused(Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+    await subject.refused(Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, subject.versions.second)
 
     for one in crowd:
         one.cancel()

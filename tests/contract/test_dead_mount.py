@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_contract.adapters import LoadAdapterRequest
 from rlfleet_contract.fence import Fence
+from rlfleet_contract.lora import LoadAdapterRequest
 from rlfleet_contract.models import (
     PauseRequest,
     PrepareRequest,
@@ -24,7 +24,7 @@ from rlfleet_contract.models import (
     WorkerReport,
 )
 from rlfleet_contract.problems import Code
-from rlfleet_contract.tensors import FileStamp
+from rlfleet_contract.safetensors import FileStamp
 from rlfleet_sidecar.act import Steps
 from rlfleet_sidecar.adapters.book import Book, Copy
 from rlfleet_sidecar.adapters.commands import Hands

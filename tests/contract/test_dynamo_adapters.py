@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.problems import Code
 from tests.contract.subject import Subject
 from tests.contract.test_adapters import NAME, adapters, load, serving, tokens, told
@@ -125,7 +125,7 @@ async def test_the_checks_are_those_of_every_load(
 
     large = await ask(serving, route, source=at(adapters / "large"))
     outside = await ask(serving, route, source={"uri": "file:///etc"})
-    await serving.ok(api.PAUSE_PATH, api.BASE_VERSION)
+    await serving.ok(paths.PAUSE_PATH, paths.BASE_VERSION)
     busy = await ask(serving, route, source=at(adapters / "step-1"))
 
     assert (large.status_code, large.json()["code"]) == (422, Code.ADAPTER_FAILED)

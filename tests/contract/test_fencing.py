@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code, Problem
 from tests.contract.conftest import TOKEN, settled
@@ -32,7 +32,7 @@ def fence(epoch: int, sequence: int, **fields: str) -> dict[str, Any]:
 async def served(subject: Subject) -> None:
     """Serve the first version and have the second prepared, by nobody's epoch."""
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
 
 
 async def order(
@@ -53,7 +53,7 @@ async def test_a_command_for_another_worker_is_refused(subject: Subject, field: 
 
     problem = await subject.refused(
         Code.WRONG_WORKER,
-        api.UPDATE_WEIGHTS_PATH,
+        paths.UPDATE_WEIGHTS_PATH,
         subject.versions.second,
         fence=fence(9, 1, **{field: "another"}),
     )
@@ -65,13 +65,13 @@ async def test_a_command_for_another_worker_is_refused(subject: Subject, field: 
 
 @pytest.mark.parametrize(
     "path",
-    [api.PREPARE_PATH, api.PAUSE_PATH, api.RESUME_PATH, api.UPDATE_WEIGHTS_PATH],
+    [paths.PREPARE_PATH, paths.PAUSE_PATH, paths.RESUME_PATH, paths.UPDATE_WEIGHTS_PATH],
 )
 async def test_a_lower_epoch_is_told_the_highest_and_has_no_effect(
     subject: Subject, path: str
 ) -> None:
     await served(subject)
-    await order(subject, api.PREPARE_PATH, 5, 1)
+    await order(subject, paths.PREPARE_PATH, 5, 1)
     before = await subject.report()
 
     reply = await order(subject, path, 4, 99)
@@ -87,12 +87,12 @@ async def test_a_heartbeat_of_a_later_driver_ends_the_one_before(
     fake: Worker, subject: Subject
 ) -> None:
     await served(subject)
-    await subject.admin.get(api.STATE_PATH, headers={api.EPOCH_HEADER: "7"})
+    await subject.admin.get(paths.STATE_PATH, headers={paths.EPOCH_HEADER: "7"})
     await fake.stop_sidecar()
     await fake.start_sidecar()
     await settled(fake, lambda report: report.stage is Stage.OPEN)
 
-    reply = await order(subject, api.UPDATE_WEIGHTS_PATH, 6, 1)
+    reply = await order(subject, paths.UPDATE_WEIGHTS_PATH, 6, 1)
 
     assert reply.json()["code"] == Code.STALE_EPOCH
     assert (await fake.report()).epoch == 7
@@ -103,17 +103,17 @@ async def test_a_repeat_gets_the_answer_that_the_first_got(
     fake: Worker, subject: Subject, restarts: int
 ) -> None:
     await served(subject)
-    first = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1)
+    first = await order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 1)
     await subject.serve(subject.versions.first)
-    refused = await order(subject, api.VERIFY_PATH, 1, 2)
+    refused = await order(subject, paths.VERIFY_PATH, 1, 2)
     for _restart in range(restarts):
         await fake.stop_sidecar()
         await fake.start_sidecar()
         await settled(fake, lambda report: report.stage is Stage.OPEN)
     flushes = fake.engine.flushes
 
-    again = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1)
-    refused_again = await order(subject, api.VERIFY_PATH, 1, 2)
+    again = await order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 1)
+    refused_again = await order(subject, paths.VERIFY_PATH, 1, 2)
 
     assert (again.status_code, again.content) == (200, first.content)
     assert (refused_again.status_code, refused_again.content) == (409, refused.content)
@@ -126,11 +126,11 @@ async def test_a_failure_is_repeated_too_and_a_new_number_tries_anew(
 ) -> None:
     await served(subject)
     fake.engine.behaviour = Behaviour(pause_fails=True)
-    first = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1)
+    first = await order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 1)
     fake.engine.behaviour = Behaviour()
 
-    again = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1)
-    anew = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 2)
+    again = await order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 1)
+    anew = await order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 2)
 
     assert (first.status_code, again.content) == (502, first.content)
     assert WorkerReport.model_validate_json(anew.content).proved == subject.versions.second
@@ -142,7 +142,7 @@ async def test_a_repeat_under_way_joins_and_both_get_one_answer(
     await served(subject)
     fake.engine.behaviour = Behaviour(reload_s=0.3)
 
-    calls = [asyncio.create_task(order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1)) for _ in range(3)]
+    calls = [asyncio.create_task(order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 1)) for _ in range(3)]
     replies = await asyncio.gather(*calls)
 
     assert {reply.content for reply in replies} == {replies[0].content}
@@ -156,7 +156,7 @@ async def test_the_answer_is_kept_though_its_caller_left(
     fake.engine.behaviour = Behaviour(reload_s=0.3)
     with pytest.raises(httpx.ReadTimeout):
         await subject.admin.post(
-            api.UPDATE_WEIGHTS_PATH,
+            paths.UPDATE_WEIGHTS_PATH,
             json={
                 "operation": "rollout-1",
                 "version": subject.versions.second,
@@ -169,7 +169,7 @@ async def test_the_answer_is_kept_though_its_caller_left(
     assert journal["heard"]["orders"][-1]["answer"]["status"] == 200, "it ended with its answer"
     await fake.start_sidecar()
 
-    again = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1)
+    again = await order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 1)
 
     assert WorkerReport.model_validate_json(again.content).proved == subject.versions.second
     assert fake.engine.flushes == 2
@@ -180,24 +180,24 @@ async def test_the_next_driver_takes_up_what_the_last_one_began(
 ) -> None:
     await served(subject)
     fake.engine.behaviour = Behaviour(reload_s=0.3)
-    first = asyncio.create_task(order(subject, api.UPDATE_WEIGHTS_PATH, 1, 8))
+    first = asyncio.create_task(order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 8))
     await settled(fake, lambda report: report.stage is Stage.LOADING)
 
-    second = await order(subject, api.UPDATE_WEIGHTS_PATH, 2, 1)
+    second = await order(subject, paths.UPDATE_WEIGHTS_PATH, 2, 1)
 
     assert second.status_code == (await first).status_code == 200
     assert fake.engine.flushes == 2
-    assert (await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 8)).json()["epoch"] == 2
-    assert (await order(subject, api.UPDATE_WEIGHTS_PATH, 2, 1)).content == second.content
+    assert (await order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 8)).json()["epoch"] == 2
+    assert (await order(subject, paths.UPDATE_WEIGHTS_PATH, 2, 1)).content == second.content
 
 
 async def test_parts_of_a_change_do_not_join_one_another(fake: Worker, subject: Subject) -> None:
     await served(subject)
     fake.engine.behaviour = Behaviour(pause_s=0.3)
-    part = asyncio.create_task(order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1, through="Pause"))
+    part = asyncio.create_task(order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 1, through="Pause"))
     await settled(fake, lambda report: report.stage is Stage.PAUSED)
 
-    whole = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 2)
+    whole = await order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 2)
 
     assert whole.json()["code"] == Code.BUSY
     assert (await part).json()["stage"] == Stage.PAUSED
@@ -207,13 +207,13 @@ async def test_without_a_fence_nobody_crosses_an_operators_change(
     fake: Worker, subject: Subject
 ) -> None:
     await served(subject)
-    await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1, through="Pause")
+    await order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 1, through="Pause")
 
-    for path in (api.RESUME_PATH, api.UPDATE_WEIGHTS_PATH, api.PREPARE_PATH):
+    for path in (paths.RESUME_PATH, paths.UPDATE_WEIGHTS_PATH, paths.PREPARE_PATH):
         problem = await subject.refused(Code.BUSY, path, subject.versions.first)
         assert "rollout-1" in problem.message
     assert (await fake.report()).stage is Stage.PAUSED
-    await subject.ok(api.RESUME_PATH, subject.versions.first, operation="rollout-1")
+    await subject.ok(paths.RESUME_PATH, subject.versions.first, operation="rollout-1")
     assert (await subject.serve(subject.versions.first)).stage is Stage.OPEN
 
 
@@ -221,18 +221,18 @@ async def test_a_later_operation_of_an_operator_takes_a_change_over(
     fake: Worker, subject: Subject
 ) -> None:
     await served(subject)
-    await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 1, through="Verify")
+    await order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 1, through="Verify")
 
-    reply = await order(subject, api.UPDATE_WEIGHTS_PATH, 1, 2, operation="rollout-2")
+    reply = await order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 2, operation="rollout-2")
 
     assert reply.json()["stage"] == Stage.OPEN
 
 
 async def test_a_number_for_two_commands_is_refused(subject: Subject) -> None:
     await served(subject)
-    await order(subject, api.PREPARE_PATH, 1, 1)
+    await order(subject, paths.PREPARE_PATH, 1, 1)
 
-    reply = await order(subject, api.PREPARE_PATH, 1, 1, timeout_s=7)
+    reply = await order(subject, paths.PREPARE_PATH, 1, 1, timeout_s=7)
 
     assert (reply.status_code, reply.json()["code"]) == (400, Code.INVALID_REQUEST)
 
@@ -245,6 +245,6 @@ async def test_a_worker_that_was_never_told_who_it_is_takes_what_comes(
     )
     async with worker, worker.client() as admin, client_of(worker.engine_url) as engine:
         subject = Subject(admin, engine, "fake", Versions())
-        reply = await order(subject, api.PREPARE_PATH, 1, 1)
+        reply = await order(subject, paths.PREPARE_PATH, 1, 1)
 
         assert reply.status_code == 200

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from tests.contract.conftest import ended, settled
@@ -53,7 +53,7 @@ async def demand_open(fake: Worker, subject: Subject) -> None:
     assert (await subject.complete(max_tokens=1)).status_code == 200
 
 
-@pytest.mark.parametrize("path", [api.RELOAD_PATH, api.UPDATE_WEIGHTS_PATH])
+@pytest.mark.parametrize("path", [paths.RELOAD_PATH, paths.UPDATE_WEIGHTS_PATH])
 async def test_a_reload_that_cannot_be_noted_is_not_begun_and_the_pause_is_undone(
     fake: Worker, subject: Subject, full: Callable[[], None], path: str
 ) -> None:
@@ -76,13 +76,13 @@ async def test_a_pause_that_cannot_be_noted_closes_nothing(
     await bring(subject, Stage.OPEN)
     full()
 
-    await subject.refused(Code.INTERNAL, api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+    await subject.refused(Code.INTERNAL, paths.UPDATE_WEIGHTS_PATH, subject.versions.second)
 
     report = await fake.report()
     assert (report.paused_s, report.proved) == (None, subject.versions.first)
     await demand_open(fake, subject)
     freed(state)
-    healed = await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+    healed = await subject.ok(paths.UPDATE_WEIGHTS_PATH, subject.versions.second)
     assert (healed.proved, healed.failure) == (subject.versions.second, None)
 
 
@@ -115,7 +115,7 @@ async def test_a_change_that_has_begun_to_load_ends_as_it_would(
 ) -> None:
     await bring(subject, Stage.OPEN)
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.2)
-    update = asyncio.create_task(subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second))
+    update = asyncio.create_task(subject.send(paths.UPDATE_WEIGHTS_PATH, subject.versions.second))
     await settled(fake, lambda report: report.stage is Stage.LOADING)
     full()
 
@@ -134,7 +134,7 @@ async def test_an_engine_whose_failed_proof_cannot_be_noted_is_ended(
     full()
     fake.engine.behaviour = replace(fake.engine.behaviour, wobbles=True)
 
-    await subject.refused(Code.PROOF_FAILED, api.VERIFY_PATH, subject.versions.first)
+    await subject.refused(Code.PROOF_FAILED, paths.VERIFY_PATH, subject.versions.first)
 
     # Nobody starts it anew here.
     await settled(fake, lambda report: report.stage is Stage.DOWN)

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.crowd import COMMANDS
 from tests.contract.subject import Subject
@@ -20,7 +20,7 @@ async def test_more_commands_of_one_kind_are_turned_away_and_nothing_else_is(
 ) -> None:
     waiting = [
         asyncio.create_task(
-            subject.admin.post(api.PREPARE_PATH, json={"operation": "one", "version": "step-7"})
+            subject.admin.post(paths.PREPARE_PATH, json={"operation": "one", "version": "step-7"})
         )
         for _ in range(COMMANDS + MORE)
     ]
@@ -30,7 +30,7 @@ async def test_more_commands_of_one_kind_are_turned_away_and_nothing_else_is(
     assert {reply.json()["code"] for reply in refused} == {Code.TOO_MANY_REQUESTS}
     assert {reply.headers["retry-after"] for reply in refused} == {"1"}
     assert (await subject.report()).progress is not None
-    await subject.refused(Code.NOT_PREPARED, api.UPDATE_WEIGHTS_PATH, subject.versions.first)
+    await subject.refused(Code.NOT_PREPARED, paths.UPDATE_WEIGHTS_PATH, subject.versions.first)
 
     write_version(weights, "step-7", seed=7)
     replies = await asyncio.gather(*waiting)

@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from dev import engine_examples
 from dev.http_example import agrees
 from dev.http_examples import EXAMPLES, POD_UID
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_engine.chat import TOKENS_PATH
 from rlfleet_engine.guard import ALWAYS, GATED, Route, route_of
 from rlfleet_sidecar.app import OPEN, ROUTERS
@@ -84,7 +84,7 @@ def test_each_data_route_has_an_example() -> None:
     shown = {example.request.split()[1] for example in engine_examples.EXAMPLES}
 
     assert {route_of(path.encode()) for path in shown} == set(Route) - {Route.CONTROL}
-    assert ALWAYS | GATED | {api.LIVENESS_PATH, TOKENS_PATH} <= shown
+    assert ALWAYS | GATED | {paths.LIVENESS_PATH, TOKENS_PATH} <= shown
 
 
 def test_each_route_has_an_example_and_each_example_a_route() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract import api
-from rlfleet_contract.loaded import AdapterReport
+from rlfleet_contract import paths
+from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from tests.contract.conftest import settled
@@ -99,5 +99,5 @@ async def test_it_may_have_the_model_s_own_name_and_comes_back_with_the_engine(
     inherited = await tokens(serving, serving.model_name)
     await fake.restart_engine()
     await settled(fake, lambda found: found.stage is Stage.CLOSED)
-    await serving.serve(api.BASE_VERSION)
+    await serving.serve(paths.BASE_VERSION)
     assert base != inherited == await tokens(serving, serving.model_name)

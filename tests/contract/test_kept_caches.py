@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from tests.contract.subject import Subject
 from tests.fakes.worker import Worker
 
@@ -12,7 +12,7 @@ Change = Callable[[Subject, str], Awaitable[None]]
 
 
 async def by_its_trainer(subject: Subject, version: str) -> None:
-    await subject.ok(api.PREPARE_PATH, version)
+    await subject.ok(paths.PREPARE_PATH, version)
     for path, body in (
         ("/pause?mode=keep&clear_cache=false", None),
         ("/update_weights", {"weight_dir": f"{subject.weights}/{version}"}),
@@ -23,8 +23,8 @@ async def by_its_trainer(subject: Subject, version: str) -> None:
 
 
 async def preserved(subject: Subject, version: str) -> None:
-    await subject.ok(api.PREPARE_PATH, version)
-    await subject.ok(api.UPDATE_WEIGHTS_PATH, version, kv_cache="Preserve")
+    await subject.ok(paths.PREPARE_PATH, version)
+    await subject.ok(paths.UPDATE_WEIGHTS_PATH, version, kv_cache="Preserve")
 
 
 async def sends_a_recording(subject: Subject) -> None:

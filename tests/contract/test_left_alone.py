@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from tests.contract.conftest import ended, settled
 from tests.contract.subject import Subject
@@ -77,7 +77,7 @@ async def _dropped(asking: asyncio.Future[httpx.Response]) -> None:
 
 
 async def _is_keeping(request: httpx.Request) -> bool:
-    return request.url.path == api.GATE_PATH and b'"keep"' in await request.aread()
+    return request.url.path == paths.GATE_PATH and b'"keep"' in await request.aread()
 
 
 class Mortal(Worker):
@@ -118,7 +118,7 @@ async def killed_in_reload(fake: Mortal, subject: Subject) -> None:
     await lead(subject, Stage.PAUSED, ttl_s=LONG_S)
     fake.engine.behaviour = Behaviour(reload_s=0.2)
     common: dict[str, Any] = {"operation": "the-change"}
-    going = asyncio.create_task(subject.send(api.RELOAD_PATH, subject.versions.second, **common))
+    going = asyncio.create_task(subject.send(paths.RELOAD_PATH, subject.versions.second, **common))
     await subject.until(lambda report: report.stage is Stage.LOADING)
     await asyncio.sleep(0.05)
     await fake.kill_sidecar()
@@ -236,7 +236,7 @@ async def test_a_sidecar_that_comes_back_in_time_goes_on_and_the_gate_does_nothi
     await settled(mortal, lambda report: report.stage is Stage.PAUSED)
 
     report = await subject.ok(
-        api.UPDATE_WEIGHTS_PATH, subject.versions.second, operation="the-change"
+        paths.UPDATE_WEIGHTS_PATH, subject.versions.second, operation="the-change"
     )
 
     assert (report.stage, report.proved) == (Stage.OPEN, subject.versions.second)
@@ -256,7 +256,7 @@ async def test_a_living_sidecar_keeps_the_gate_between_commands_and_within_one(
     await seconds_until(lambda: is_kept(mortal))
 
     mortal.engine.behaviour = Behaviour(reload_s=0.6)
-    update = subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second, **common)
+    update = subject.send(paths.UPDATE_WEIGHTS_PATH, subject.versions.second, **common)
     going = asyncio.create_task(update)
     await subject.until(lambda report: report.stage is Stage.LOADING)
     shorten(mortal, LONG_S / 2)
@@ -270,9 +270,9 @@ async def test_a_sidecar_that_dies_within_each_command_does_not_count_anew(
     mortal: Mortal, subject: Subject
 ) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     mortal.engine.behaviour = Behaviour(pause_s=30)
-    pause = subject.send(api.PAUSE_PATH, subject.versions.second, ttl_s=LONG_S)
+    pause = subject.send(paths.PAUSE_PATH, subject.versions.second, ttl_s=LONG_S)
     going = asyncio.create_task(pause)
     await subject.until(lambda report: report.stage is Stage.PAUSED)
     await mortal.kill_sidecar()
@@ -299,9 +299,9 @@ async def test_a_sidecar_that_dies_before_any_of_its_requests_leaves_nothing_unp
     first, second = subject.versions.first, subject.versions.second
     await subject.serve(first)
     known = {(await said(subject))[0]: first}
-    await subject.ok(api.PREPARE_PATH, second)
+    await subject.ok(paths.PREPARE_PATH, second)
     mortal.cut_after(posts)
-    await subject.send(api.UPDATE_WEIGHTS_PATH, second, ttl_s=LONG_S)
+    await subject.send(paths.UPDATE_WEIGHTS_PATH, second, ttl_s=LONG_S)
     await mortal.kill_sidecar()
     waiting = asyncio.create_task(subject.complete(max_tokens=2))
     if mortal.engine.gate.deadline.rest_s is not None:
@@ -329,9 +329,9 @@ async def test_a_sidecar_that_dies_before_it_has_noted_the_open_gate_closes_it_t
     mortal: Mortal, subject: Subject
 ) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     mortal.cut_after(POSTS, drops_reply=True)
-    await subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second, ttl_s=LONG_S)
+    await subject.send(paths.UPDATE_WEIGHTS_PATH, subject.versions.second, ttl_s=LONG_S)
     await mortal.kill_sidecar()
     assert mortal.engine.gate.is_open
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from tests.contract.conftest import TOKEN, settled
@@ -19,9 +19,9 @@ from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 
 UNTIL = {
-    Stage.PAUSED: [api.PAUSE_PATH],
-    Stage.LOADED: [api.PAUSE_PATH, api.RELOAD_PATH],
-    Stage.PROVED: [api.PAUSE_PATH, api.RELOAD_PATH, api.VERIFY_PATH],
+    Stage.PAUSED: [paths.PAUSE_PATH],
+    Stage.LOADED: [paths.PAUSE_PATH, paths.RELOAD_PATH],
+    Stage.PROVED: [paths.PAUSE_PATH, paths.RELOAD_PATH, paths.VERIFY_PATH],
 }
 AFTERWARDS = {
     Stage.OPEN: (Stage.OPEN, "first"),
@@ -33,7 +33,7 @@ AFTERWARDS = {
 
 async def bring(subject: Subject, stage: Stage) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     for path in UNTIL.get(stage, []):
         await subject.ok(path, subject.versions.second)
 
@@ -68,7 +68,7 @@ async def test_an_engine_that_restarted_while_the_sidecar_was_away_is_closed(
     await fake.start_sidecar()
 
     report = await settled(fake, lambda report: report.stage is Stage.CLOSED)
-    assert (report.installed, report.proved) == (api.BASE_VERSION, None)
+    assert (report.installed, report.proved) == (paths.BASE_VERSION, None)
     assert report.prepared == subject.versions.second
 
 
@@ -104,13 +104,13 @@ async def test_without_a_journal_what_an_engine_holds_is_not_taken_for_the_base_
     await fake.start_sidecar()
     await settled(fake, lambda report: report.stage is Stage.CLOSED)
 
-    await subject.refused(Code.NOT_PREPARED, api.UPDATE_WEIGHTS_PATH, api.BASE_VERSION)
-    await subject.refused(Code.WRONG_STAGE, api.VERIFY_PATH, api.BASE_VERSION)
+    await subject.refused(Code.NOT_PREPARED, paths.UPDATE_WEIGHTS_PATH, paths.BASE_VERSION)
+    await subject.refused(Code.WRONG_STAGE, paths.VERIFY_PATH, paths.BASE_VERSION)
 
     assert fake.engine.weights == held
     reloads = fake.engine.reloads
-    report = await subject.serve(api.BASE_VERSION)
-    assert (report.stage, report.proved) == (Stage.OPEN, api.BASE_VERSION)
+    report = await subject.serve(paths.BASE_VERSION)
+    assert (report.stage, report.proved) == (Stage.OPEN, paths.BASE_VERSION)
     assert (fake.engine.weights != held, fake.engine.reloads) == (True, reloads + 1)
 
 
@@ -159,7 +159,7 @@ async def test_a_sidecar_killed_in_the_reload_comes_back_in_doubt(
             await bring(subject, Stage.OPEN)
             fake.engine.behaviour = Behaviour(reload_s=30)
             call = asyncio.create_task(
-                subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+                subject.send(paths.UPDATE_WEIGHTS_PATH, subject.versions.second)
             )
             while (await subject.report()).stage is not Stage.LOADING:  # noqa: ASYNC110 - remote
                 await asyncio.sleep(0.02)
@@ -192,7 +192,7 @@ async def test_sigterm_lets_the_command_end_first(
             worker.engine.behaviour = Behaviour(reload_s=0.5)
             reloads = worker.engine.reloads
             call = asyncio.create_task(
-                subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+                subject.send(paths.UPDATE_WEIGHTS_PATH, subject.versions.second)
             )
             async with asyncio.timeout(60):
                 while worker.engine.reloads == reloads:  # noqa: ASYNC110 - it is another's

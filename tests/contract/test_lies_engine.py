@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Exits, Stage
 from rlfleet_contract.problems import Code
 from tests.contract.conftest import settled
@@ -44,11 +44,11 @@ TIMEOUTS = {
 
 
 async def update(subject: Subject, code: Code) -> None:
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     timeouts = TIMEOUTS.get(code, {})
     problem = await subject.refused(
         code,
-        api.UPDATE_WEIGHTS_PATH,
+        paths.UPDATE_WEIGHTS_PATH,
         subject.versions.second,
         timeouts=timeouts,
         operation="o",
@@ -104,7 +104,7 @@ async def test_a_pause_that_lands_after_it_was_undone_is_ended(
 
 async def test_a_pause_that_is_meant_is_not_ended(fake: Worker, subject: Subject) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PAUSE_PATH, subject.versions.first)
+    await subject.ok(paths.PAUSE_PATH, subject.versions.first)
 
     await asyncio.sleep(0.5)
 
@@ -124,7 +124,7 @@ async def test_a_failure_from_the_reload_on_is_doubt_and_a_good_version_leads_ou
     assert (report.stage, report.proved) == (Stage.DOUBT, None)
     assert not fake.engine.gate.is_open
     assert not await subject.is_ready()
-    await subject.refused(Code.ENGINE_IN_DOUBT, api.RESUME_PATH, subject.versions.first)
+    await subject.refused(Code.ENGINE_IN_DOUBT, paths.RESUME_PATH, subject.versions.first)
     honest(fake)
     healed = await subject.serve(subject.versions.first)
     assert (healed.stage, healed.proved) == (Stage.OPEN, subject.versions.first)
@@ -145,11 +145,13 @@ async def test_an_engine_that_dies_comes_back_closed_on_its_boot_weights(
     assert down.exits == Exits(version=subject.versions.second, operation="o", count=1)
     assert down.failure is not None
     assert "the engine exited while step-2 was loading" in down.failure.message
-    await subject.refused(Code.ENGINE_UNREACHABLE, api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+    await subject.refused(
+        Code.ENGINE_UNREACHABLE, paths.UPDATE_WEIGHTS_PATH, subject.versions.second
+    )
     honest(fake)
     await fake.restart_engine()
     back = await settled(fake, lambda report: report.stage is Stage.CLOSED)
-    assert (back.installed, back.proved, back.failure) == (api.BASE_VERSION, None, None)
+    assert (back.installed, back.proved, back.failure) == (paths.BASE_VERSION, None, None)
     assert back.boot != boot
     assert back.exits == down.exits
     assert not await subject.is_ready()
@@ -184,11 +186,11 @@ async def test_old_weights_behind_a_good_answer_are_found_by_the_proof_of_others
     assert proof is not None
     await subject.serve(subject.versions.first)
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_keeps_old=True)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
 
     await subject.refused(
         Code.PROOF_FAILED,
-        api.UPDATE_WEIGHTS_PATH,
+        paths.UPDATE_WEIGHTS_PATH,
         subject.versions.second,
         expected=proof.model_dump(mode="json"),
     )
@@ -218,9 +220,9 @@ async def test_a_restarted_engine_is_out_of_service_until_it_is_proved_again(
     await fake.restart_engine()
 
     report = await settled(fake, lambda report: report.stage is Stage.CLOSED)
-    assert (report.proved, report.installed) == (None, api.BASE_VERSION)
+    assert (report.proved, report.installed) == (None, paths.BASE_VERSION)
     assert not await subject.is_ready()
-    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.first)
+    report = await subject.ok(paths.UPDATE_WEIGHTS_PATH, subject.versions.first)
     assert report.proved == subject.versions.first
 
 
@@ -228,9 +230,9 @@ async def test_an_engine_that_restarts_within_a_command_voids_the_command(
     fake: Worker, subject: Subject
 ) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.2)
-    command = asyncio.create_task(subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second))
+    command = asyncio.create_task(subject.send(paths.UPDATE_WEIGHTS_PATH, subject.versions.second))
     await settled(fake, lambda report: report.stage is Stage.LOADING)
 
     fake.engine.gate.boot = "another"
@@ -254,17 +256,17 @@ async def test_a_gate_that_somebody_else_moved_is_brought_back(
         assert (await subject.complete(max_tokens=1)).status_code == 200
 
 
-@pytest.mark.parametrize("path", [api.RELOAD_PATH, api.UPDATE_WEIGHTS_PATH, api.PAUSE_PATH])
+@pytest.mark.parametrize("path", [paths.RELOAD_PATH, paths.UPDATE_WEIGHTS_PATH, paths.PAUSE_PATH])
 async def test_another_command_meanwhile_is_refused_and_the_same_one_joins(
     fake: Worker, subject: Subject, path: str
 ) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.4)
     operation = uuid4().hex
     both = [
         asyncio.create_task(
-            subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second, operation=operation)
+            subject.send(paths.UPDATE_WEIGHTS_PATH, subject.versions.second, operation=operation)
         )
         for _caller in range(2)
     ]
@@ -281,9 +283,9 @@ async def test_another_command_meanwhile_is_refused_and_the_same_one_joins(
 
 async def test_a_caller_that_leaves_does_not_cut_the_change(fake: Worker, subject: Subject) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.2)
-    call = asyncio.create_task(subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second))
+    call = asyncio.create_task(subject.send(paths.UPDATE_WEIGHTS_PATH, subject.versions.second))
     await settled(fake, lambda report: report.stage is Stage.LOADING)
 
     call.cancel()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage, Verb
 from rlfleet_operator.contacts import Contacts
 from rlfleet_operator.core.actions import Command, Prepare, Update
@@ -64,14 +64,14 @@ class Wire:
         status, body = (
             (504, b"gateway timeout") if is_lost else (answer.status_code, answer.content)
         )
-        if self.held is not None and scope["method"] == "GET" and api.OVER_HEADER not in headers:
+        if self.held is not None and scope["method"] == "GET" and paths.OVER_HEADER not in headers:
             self.is_holding = True
             await self.held.wait()
         await _answer(send, status, body)
 
     async def bring_late(self) -> list[int]:
         """Bring the commands that did not arrive; tell what each was answered."""
-        commands = [one for one in self._late if one[0] == api.UPDATE_WEIGHTS_PATH]
+        commands = [one for one in self._late if one[0] == paths.UPDATE_WEIGHTS_PATH]
         async with self._worker.client() as client:
             return [
                 (await client.post(path, content=body, headers=headers)).status_code
@@ -153,7 +153,7 @@ async def test_a_command_whose_answer_was_lost_is_over_and_has_one_effect(
     fake: Worker, driven: Driven
 ) -> None:
     await prepared(driven, "step-2")
-    driven.wire.loses = api.UPDATE_WEIGHTS_PATH
+    driven.wire.loses = paths.UPDATE_WEIGHTS_PATH
     driven.command(to("step-2"))
     await driven.until(lambda known: known.calling is None)
     flushes = fake.engine.flushes
@@ -212,7 +212,7 @@ async def test_an_older_answer_is_not_taken_for_how_the_worker_stands_now(
     await prepared(driven, "step-2")
     driven.wire.held = asyncio.Event()
     await driven.until(lambda _: driven.wire.is_holding)
-    await subject.ok(api.PREPARE_PATH, subject.versions.first)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.first)
     driven.wire.deaf_to = {"POST"}
     driven.command(to("step-2"))
     await driven.until(lambda known: known.calling is None)
@@ -245,7 +245,7 @@ async def test_an_earlier_drivers_worker_counts_as_free_once_it_knows_the_later_
     assert (driven.heard["epoch"], driven.heard["sequence"]) == (4, -1)
     fence = {"fleet": "f-1", "pod": "p-0", "epoch": 3, "sequence": 9}
     late = {"operation": "rollout-1", "version": "step-2", "fence": fence}
-    assert (await subject.admin.post(api.UPDATE_WEIGHTS_PATH, json=late)).status_code == 409
+    assert (await subject.admin.post(paths.UPDATE_WEIGHTS_PATH, json=late)).status_code == 409
 
 
 async def test_a_failure_that_was_told_is_followed_by_a_new_number(
@@ -270,7 +270,7 @@ async def test_nothing_more_is_sent_to_a_worker_that_has_a_later_driver(
 ) -> None:
     await prepared(driven, "step-2")
     counted = REGISTRY.get_sample_value("rlfleet_stale_epochs_total") or 0.0
-    await subject.admin.get(api.STATE_PATH, headers={api.EPOCH_HEADER: "4"})
+    await subject.admin.get(paths.STATE_PATH, headers={paths.EPOCH_HEADER: "4"})
 
     driven.command(to("step-2"))
     await driven.until(lambda known: known.calling is None)
@@ -296,7 +296,7 @@ async def test_a_drivers_questions_are_the_heartbeat_that_keeps_its_change(
         fence = {"fleet": "f-1", "pod": "p-0", "epoch": 3, "sequence": next(numbers)}
         pause = {"ttl_s": ttl_s, "operation": "rollout-1", "fence": fence}
         signs = driven.wire.signs = Signs()
-        await signs.give(subject.ok(api.PAUSE_PATH, subject.versions.second, **pause))
+        await signs.give(subject.ok(paths.PAUSE_PATH, subject.versions.second, **pause))
         paused_until = asyncio.get_running_loop().time() + ttl_s * 2.5
         await driven.until(lambda _: asyncio.get_running_loop().time() > paused_until)
         assert driven.known.report is not None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Exits, Stage, Verb, WorkerReport
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
@@ -21,12 +21,12 @@ from tests.model.local import UPDATE, Command, Fate, Local
 
 FIRST, SECOND, BROKEN = "step-1", "step-2", "step-truncated"
 PATHS = {
-    Verb.PREPARE: api.PREPARE_PATH,
-    Verb.PAUSE: api.PAUSE_PATH,
-    Verb.RELOAD: api.RELOAD_PATH,
-    Verb.VERIFY: api.VERIFY_PATH,
-    Verb.RESUME: api.RESUME_PATH,
-    UPDATE: api.UPDATE_WEIGHTS_PATH,
+    Verb.PREPARE: paths.PREPARE_PATH,
+    Verb.PAUSE: paths.PAUSE_PATH,
+    Verb.RELOAD: paths.RELOAD_PATH,
+    Verb.VERIFY: paths.VERIFY_PATH,
+    Verb.RESUME: paths.RESUME_PATH,
+    UPDATE: paths.UPDATE_WEIGHTS_PATH,
 }
 
 

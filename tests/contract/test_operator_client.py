@@ -18,7 +18,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from rlfleet_contract.adapters import LoadAdapterRequest
+from rlfleet_contract.lora import LoadAdapterRequest
 from rlfleet_contract.models import PrepareRequest, Stage, UpdateRequest, WorkerReport
 from rlfleet_contract.problems import MEANINGS, Code, Problem
 from rlfleet_operator.adapters.worker import WorkerClient

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage, Timings, WorkerReport
 from rlfleet_contract.problems import Code
 from tests.contract.subject import Subject
@@ -26,13 +26,13 @@ class Parts:
     async def begin(self) -> WorkerReport:
         """Serve the old version and prepare the new one."""
         report = await self._subject.serve(self.old)
-        await self._subject.ok(api.PREPARE_PATH, self.new, operation=self.operation)
+        await self._subject.ok(paths.PREPARE_PATH, self.new, operation=self.operation)
         return report
 
     async def through(self, step: str, **fields: Any) -> WorkerReport:
         """Ask for the change as far as this step."""
         return await self._subject.ok(
-            api.UPDATE_WEIGHTS_PATH, self.new, operation=self.operation, through=step, **fields
+            paths.UPDATE_WEIGHTS_PATH, self.new, operation=self.operation, through=step, **fields
         )
 
 
@@ -106,7 +106,7 @@ async def test_the_way_out_of_doubt_is_a_window_of_its_own(subject: Subject, fak
     await parts.begin()
     begun = time.monotonic()
     fake.engine.behaviour = Behaviour(nan_logprobs=True)
-    await subject.refused(Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, parts.new)
+    await subject.refused(Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, parts.new)
     await asyncio.sleep(0.6)
     fake.engine.behaviour = Behaviour()
 
@@ -121,7 +121,7 @@ async def test_a_window_that_was_undone_counts_for_no_later_one(subject: Subject
     await parts.begin()
     await parts.through("Pause")
     await asyncio.sleep(0.6)
-    undone = await subject.ok(api.RESUME_PATH, parts.old, operation=parts.operation)
+    undone = await subject.ok(paths.RESUME_PATH, parts.old, operation=parts.operation)
     assert undone.paused_s is None
 
     change = (await parts.through("Resume")).last_change
@@ -143,11 +143,11 @@ async def test_a_pause_of_many_steps_is_undone_on_the_old_version(
     before = await parts.begin()
     answer = await subject.complete(max_tokens=4)
     await parts.through("Pause")
-    for path in (api.FLUSH_PATH, api.PAUSE_PATH, api.FLUSH_PATH):
+    for path in (paths.FLUSH_PATH, paths.PAUSE_PATH, paths.FLUSH_PATH):
         await subject.ok(path, parts.new, operation=parts.operation)
     waiting = asyncio.create_task(subject.complete(max_tokens=4))
 
-    path = {"resume": api.RESUME_PATH, "update": api.UPDATE_WEIGHTS_PATH}[way]
+    path = {"resume": paths.RESUME_PATH, "update": paths.UPDATE_WEIGHTS_PATH}[way]
     after = await subject.ok(path, parts.old, operation=parts.operation)
 
     told = after.model_dump(include={"prepared_bytes", "staged", "in_flight"})
@@ -162,7 +162,7 @@ async def test_a_part_that_cannot_lead_on_pauses_nobody(subject: Subject) -> Non
     await subject.serve(subject.versions.first)
 
     await subject.refused(
-        Code.NOT_PREPARED, api.UPDATE_WEIGHTS_PATH, subject.versions.second, through="Pause"
+        Code.NOT_PREPARED, paths.UPDATE_WEIGHTS_PATH, subject.versions.second, through="Pause"
     )
 
     assert (await subject.report()).stage is Stage.OPEN
@@ -171,7 +171,7 @@ async def test_a_part_that_cannot_lead_on_pauses_nobody(subject: Subject) -> Non
 @pytest.mark.parametrize("step", ["Prepare", "Flush", "Reload", "pause"])
 async def test_only_steps_that_leave_a_safe_place_end_a_part(subject: Subject, step: str) -> None:
     body = {"operation": "o", "version": "step-1", "through": step}
-    reply = await subject.admin.post(api.UPDATE_WEIGHTS_PATH, json=body)
+    reply = await subject.admin.post(paths.UPDATE_WEIGHTS_PATH, json=body)
 
     assert (reply.status_code, reply.json()["code"]) == (400, Code.INVALID_REQUEST)
     assert "through" in reply.json()["message"]

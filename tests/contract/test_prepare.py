@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.room import footprint
@@ -49,7 +49,7 @@ def cache_of(tmp_path: Path) -> Path:
 
 
 def prepare(subject: Subject, version: str, **fields: Any) -> "asyncio.Task[Any]":
-    return asyncio.create_task(subject.send(api.PREPARE_PATH, version, **fields))
+    return asyncio.create_task(subject.send(paths.PREPARE_PATH, version, **fields))
 
 
 async def test_a_version_is_waited_for_until_its_marker_is_there(
@@ -72,14 +72,14 @@ async def test_a_version_is_waited_for_until_its_marker_is_there(
     report = WorkerReport.model_validate_json((await call).content)
     assert (report.prepared, report.proved) == ("step-7", before.proved)
     assert report.last_change == before.last_change
-    assert (await subject.ok(api.UPDATE_WEIGHTS_PATH, "step-7")).proved == "step-7"
+    assert (await subject.ok(paths.UPDATE_WEIGHTS_PATH, "step-7")).proved == "step-7"
 
 
 async def test_waiting_ends_with_what_was_missing(subject: Subject) -> None:
     began = asyncio.get_running_loop().time()
 
     problem = await subject.refused(
-        Code.VERSION_NOT_FOUND, api.PREPARE_PATH, subject.versions.absent, timeout_s=0.7
+        Code.VERSION_NOT_FOUND, paths.PREPARE_PATH, subject.versions.absent, timeout_s=0.7
     )
 
     assert 0.6 < asyncio.get_running_loop().time() - began < 30
@@ -91,10 +91,10 @@ async def test_what_was_staged_outlives_the_trainer_s_copy(
 ) -> None:
     await subject.serve(subject.versions.first)
     version = subject.versions.second
-    prepared = await subject.ok(api.PREPARE_PATH, version)
+    prepared = await subject.ok(paths.PREPARE_PATH, version)
     shutil.rmtree(weights / version)
 
-    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, version)
+    report = await subject.ok(paths.UPDATE_WEIGHTS_PATH, version)
 
     assert (report.proved, report.stage) == (version, Stage.OPEN)
     assert prepared.staged == [version, subject.versions.first]
@@ -109,7 +109,7 @@ async def test_a_restarted_sidecar_finds_what_was_staged_and_sweeps_out_the_rest
 ) -> None:
     await subject.serve(subject.versions.first)
     version, cache = subject.versions.second, cache_of(tmp_path)
-    before = await subject.ok(api.PREPARE_PATH, version)
+    before = await subject.ok(paths.PREPARE_PATH, version)
     await fake.stop_sidecar()
     shutil.rmtree(weights / version)
     (cache / ".draft-of-a-sidecar-that-died").mkdir()
@@ -122,14 +122,14 @@ async def test_a_restarted_sidecar_finds_what_was_staged_and_sweeps_out_the_rest
     report = await settled(fake, lambda report: report.stage is Stage.OPEN)
     assert (report.prepared, report.staged) == (version, before.staged)
     assert {path.name for path in cache.iterdir()} == set(before.staged)
-    assert (await subject.ok(api.UPDATE_WEIGHTS_PATH, version)).proved == version
+    assert (await subject.ok(paths.UPDATE_WEIGHTS_PATH, version)).proved == version
 
 
 async def test_a_copy_from_before_the_machine_was_started_is_not_trusted(
     fake: Worker, subject: Subject, tmp_path: Path
 ) -> None:
     version = subject.versions.first
-    await subject.ok(api.PREPARE_PATH, version)
+    await subject.ok(paths.PREPARE_PATH, version)
     await fake.stop_sidecar()
     record = cache_of(tmp_path) / version / ".record.json"
     told = json.loads(record.read_text()) | {"machine_boot": "another"}
@@ -147,11 +147,11 @@ async def test_a_copy_that_was_tampered_with_pauses_nobody(
 ) -> None:
     before = await subject.serve(subject.versions.first)
     version = subject.versions.second
-    await subject.ok(api.PREPARE_PATH, version)
+    await subject.ok(paths.PREPARE_PATH, version)
     next((cache_of(tmp_path) / version).glob("*.safetensors")).touch()
     flushes = fake.engine.flushes
 
-    await subject.refused(Code.NOT_PREPARED, api.UPDATE_WEIGHTS_PATH, version)
+    await subject.refused(Code.NOT_PREPARED, paths.UPDATE_WEIGHTS_PATH, version)
 
     assert fake.engine.flushes == flushes, "a pause would have been followed by a flush"
 
@@ -168,7 +168,7 @@ async def test_a_newer_prepare_takes_the_place_of_one_that_waits(
     call = prepare(subject, subject.versions.absent)
     await settled(fake, waits)
 
-    report = await subject.ok(api.PREPARE_PATH, subject.versions.first)
+    report = await subject.ok(paths.PREPARE_PATH, subject.versions.first)
 
     assert (report.prepared, report.refusal) == (subject.versions.first, None)
     reply = await call
@@ -181,12 +181,12 @@ async def test_a_newer_prepare_leaves_nothing_of_one_that_copies(
     fake: Worker, subject: Subject, weights: Path, tmp_path: Path
 ) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     for version in ("step-7", "step-8"):
         write_version(weights, version, seed=7)
     # A copy stands still during a change.
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=2)
-    change = asyncio.create_task(subject.send(api.UPDATE_WEIGHTS_PATH, subject.versions.second))
+    change = asyncio.create_task(subject.send(paths.UPDATE_WEIGHTS_PATH, subject.versions.second))
     await settled(fake, lambda report: report.stage is Stage.LOADING)
     older = prepare(subject, "step-7")
     await settled(fake, lambda r: bool(r.progress and r.progress.bytes_done))
@@ -206,15 +206,15 @@ async def test_a_prepared_version_is_installed_while_another_is_waited_for(
     fake: Worker, subject: Subject
 ) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     call = prepare(subject, subject.versions.absent)
     await settled(fake, waits)
 
-    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+    report = await subject.ok(paths.UPDATE_WEIGHTS_PATH, subject.versions.second)
 
     assert report.proved == subject.versions.second
     assert waits(report)
-    await subject.ok(api.PREPARE_PATH, subject.versions.first)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.first)
     assert (await call).json()["code"] == Code.BUSY
 
 
@@ -255,8 +255,8 @@ async def test_a_version_that_was_written_again_under_the_served_name_is_no_good
     reloads, flushes = fake.engine.reloads, fake.engine.flushes
 
     if asker == "operator":
-        await subject.ok(api.PREPARE_PATH, version)
-        problem = await subject.refused(Code.CHECKPOINT_INVALID, api.UPDATE_WEIGHTS_PATH, version)
+        await subject.ok(paths.PREPARE_PATH, version)
+        problem = await subject.refused(Code.CHECKPOINT_INVALID, paths.UPDATE_WEIGHTS_PATH, version)
         message = problem.message
     else:
         if asker == "paused trainer":
@@ -295,9 +295,9 @@ async def test_current_previous_and_next_are_kept(subject: Subject, weights: Pat
         write_version(weights, f"step-{step}", seed=step)
     for step in (1, 2, 3):
         await subject.serve(f"step-{step}")
-    await subject.ok(api.PREPARE_PATH, "step-4")
+    await subject.ok(paths.PREPARE_PATH, "step-4")
 
-    report = await subject.ok(api.PREPARE_PATH, "step-5")
+    report = await subject.ok(paths.PREPARE_PATH, "step-5")
 
     assert report.staged == ["step-5", "step-3", "step-2"]
 
@@ -312,7 +312,7 @@ async def test_room_for_two_goes_without_the_previous_version(
         for version in ("step-1", "step-3"):
             await subject.serve(version)
 
-        report = await subject.ok(api.PREPARE_PATH, "step-4")
+        report = await subject.ok(paths.PREPARE_PATH, "step-4")
 
         assert report.staged == ["step-4", "step-3"]
 
@@ -325,7 +325,7 @@ async def test_a_version_that_does_not_fit_is_refused_and_evicts_nothing(
     async with serving(model, weights, tmp_path / "pod", cache_bytes=room) as subject:
         before = await subject.serve("step-1")
 
-        problem = await subject.refused(Code.CACHE_FULL, api.PREPARE_PATH, "step-3")
+        problem = await subject.refused(Code.CACHE_FULL, paths.PREPARE_PATH, "step-3")
 
         assert f"takes {room} bytes and 0 of the cache's {room}" in problem.message
         assert "spec.weights.cache.size" in problem.message
@@ -339,7 +339,7 @@ async def test_a_share_of_the_file_system_is_left_to_others(
     model: Path, weights: Path, tmp_path: Path
 ) -> None:
     async with serving(model, weights, tmp_path / "pod", cache_spare=0.9999) as subject:
-        problem = await subject.refused(Code.CACHE_FULL, api.PREPARE_PATH, "step-1")
+        problem = await subject.refused(Code.CACHE_FULL, paths.PREPARE_PATH, "step-1")
 
     assert "left to the node" in problem.message
 
@@ -351,10 +351,10 @@ async def test_without_a_cache_the_trainer_s_files_are_read(
         report = await subject.serve("step-1")
         assert (report.proved, report.staged) == ("step-1", [])
         version = subject.versions.second
-        await subject.ok(api.PREPARE_PATH, version)
+        await subject.ok(paths.PREPARE_PATH, version)
         next((weights / version).glob("*.safetensors")).touch()
 
-        await subject.refused(Code.CHECKPOINT_INVALID, api.UPDATE_WEIGHTS_PATH, version)
+        await subject.refused(Code.CHECKPOINT_INVALID, paths.UPDATE_WEIGHTS_PATH, version)
 
         report = await subject.report()
         assert (report.stage, report.prepared, report.paused_s) == (Stage.OPEN, None, None)
@@ -367,11 +367,11 @@ async def test_files_that_change_between_pause_and_reload_are_noticed_and_the_pa
     async with serving(model, weights, tmp_path / "pod", cache_dir=None) as subject:
         await subject.serve("step-1")
         version = subject.versions.second
-        await subject.ok(api.PREPARE_PATH, version)
-        await subject.ok(api.PAUSE_PATH, version)
+        await subject.ok(paths.PREPARE_PATH, version)
+        await subject.ok(paths.PAUSE_PATH, version)
         next((weights / version).glob("*.safetensors")).touch()
 
-        await subject.refused(Code.CHECKPOINT_INVALID, api.RELOAD_PATH, version)
+        await subject.refused(Code.CHECKPOINT_INVALID, paths.RELOAD_PATH, version)
 
         assert (await subject.report()).stage is Stage.OPEN
 
@@ -395,16 +395,16 @@ async def test_the_manifest_s_digest_is_demanded_before_anything_is_staged(
 
     await subject.refused(
         Code.DIGEST_MISMATCH,
-        api.PREPARE_PATH,
+        paths.PREPARE_PATH,
         subject.versions.first,
         digest=f"sha256:{'0' * 64}",
     )
-    report = await subject.ok(api.PREPARE_PATH, subject.versions.first, digest=digest)
+    report = await subject.ok(paths.PREPARE_PATH, subject.versions.first, digest=digest)
 
     assert report.staged == [subject.versions.first]
     await subject.refused(
         Code.DIGEST_MISMATCH,
-        api.PREPARE_PATH,
+        paths.PREPARE_PATH,
         subject.versions.second,
         digest=digest,
     )
@@ -416,16 +416,16 @@ async def test_a_change_in_parts_goes_on_though_another_version_was_prepared_mea
 ) -> None:
     await subject.serve(subject.versions.first)
     version, command = subject.versions.second, {"operation": uuid4().hex}
-    await subject.ok(api.PREPARE_PATH, version, **command)
-    await subject.ok(api.UPDATE_WEIGHTS_PATH, version, **command, through="Pause")
+    await subject.ok(paths.PREPARE_PATH, version, **command)
+    await subject.ok(paths.UPDATE_WEIGHTS_PATH, version, **command, through="Pause")
     write_version(weights, "step-3", seed=3)
-    between = await subject.ok(api.PREPARE_PATH, "step-3")
+    between = await subject.ok(paths.PREPARE_PATH, "step-3")
 
-    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, version, **command)
+    report = await subject.ok(paths.UPDATE_WEIGHTS_PATH, version, **command)
 
     assert between.prepared == "step-3"
     assert (report.stage, report.proved) == (Stage.OPEN, version)
-    await subject.refused(Code.NOT_PREPARED, api.UPDATE_WEIGHTS_PATH, subject.versions.first)
+    await subject.refused(Code.NOT_PREPARED, paths.UPDATE_WEIGHTS_PATH, subject.versions.first)
 
 
 async def test_a_refusal_for_good_costs_one_read_until_the_files_or_the_asker_change(
@@ -437,19 +437,19 @@ async def test_a_refusal_for_good_costs_one_read_until_the_files_or_the_asker_ch
     spoil(directory, "a NaN in a norm")
     stamp = file.stat()
     first = await subject.refused(
-        Code.CHECKPOINT_INVALID, api.PREPARE_PATH, "step-7", operation="rollout-2"
+        Code.CHECKPOINT_INVALID, paths.PREPARE_PATH, "step-7", operation="rollout-2"
     )
 
     # Whoever reads it finds it mended, and by its stamp it is what it was.
     file.write_bytes(good)
     os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     again = await subject.refused(
-        Code.CHECKPOINT_INVALID, api.PREPARE_PATH, "step-7", operation="rollout-2"
+        Code.CHECKPOINT_INVALID, paths.PREPARE_PATH, "step-7", operation="rollout-2"
     )
     assert again == first
     assert (await subject.report()).refusal == first
 
-    await subject.ok(api.PREPARE_PATH, "step-7", operation="rollout-3")
+    await subject.ok(paths.PREPARE_PATH, "step-7", operation="rollout-3")
 
 
 async def test_a_version_that_was_refused_for_good_and_mended_is_read_again(
@@ -457,10 +457,10 @@ async def test_a_version_that_was_refused_for_good_and_mended_is_read_again(
 ) -> None:
     spoil(write_version(weights, "step-7", seed=7), "a NaN in a norm")
     await subject.refused(
-        Code.CHECKPOINT_INVALID, api.PREPARE_PATH, "step-7", operation="rollout-2"
+        Code.CHECKPOINT_INVALID, paths.PREPARE_PATH, "step-7", operation="rollout-2"
     )
 
     write_version(weights, "step-7", seed=7)
 
-    report = await subject.ok(api.PREPARE_PATH, "step-7", operation="rollout-2")
+    report = await subject.ok(paths.PREPARE_PATH, "step-7", operation="rollout-2")
     assert (report.prepared, report.refusal) == ("step-7", None)

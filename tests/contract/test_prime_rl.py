@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from tests.contract.conftest import TOKEN, settled
 from tests.fakes.behaviour import Behaviour
@@ -76,7 +76,7 @@ async def workers(tmp_path: Path, model: Path, weights: Path) -> AsyncIterator[l
             await settled(worker, lambda report: report.stage is Stage.CLOSED)
             made.append(worker)
             async with worker.client() as client:
-                for path in (api.PREPARE_PATH, api.UPDATE_WEIGHTS_PATH):
+                for path in (paths.PREPARE_PATH, paths.UPDATE_WEIGHTS_PATH):
                     command = {"operation": "o", "version": "step-1"}
                     assert (await client.post(path, json=command)).is_success
         yield made
@@ -152,9 +152,9 @@ async def test_a_worker_that_an_operator_brings_along_is_waited_for(
     workers[0].engine.behaviour = Behaviour(reload_s=ATTEMPTS * WAIT_S + ATTEMPT_S / 2)
     command = {"operation": "catch-up", "version": "step-2"}
     async with workers[0].client() as operator:
-        await operator.post(api.PREPARE_PATH, json=command)
+        await operator.post(paths.PREPARE_PATH, json=command)
         bringing = asyncio.create_task(
-            operator.post(api.UPDATE_WEIGHTS_PATH, json=command | {"fence": fence})
+            operator.post(paths.UPDATE_WEIGHTS_PATH, json=command | {"fence": fence})
         )
         await settled(workers[0], lambda report: report.stage is Stage.LOADING)
 

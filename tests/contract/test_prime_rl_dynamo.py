@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from rlfleet_contract.discovery import instance_of
+from rlfleet_contract.dynamo import instance_of
 from rlfleet_contract.models import Stage
 from rlfleet_sidecar.dialects.dynamo import ROUTES
 from tests.contract.conftest import settled

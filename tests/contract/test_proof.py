@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence, Proof
@@ -48,7 +48,7 @@ async def restart(fake: Worker, subject: Subject) -> None:
 
 
 async def test_a_sound_engine_shows_its_memory_and_its_answers(subject: Subject) -> None:
-    base = shown(await subject.serve(api.BASE_VERSION))
+    base = shown(await subject.serve(paths.BASE_VERSION))
     first = shown(await subject.serve(subject.versions.first))
 
     assert base.verified_by == (Evidence.PROBE,)
@@ -71,9 +71,11 @@ async def test_neighbours_have_the_same_tokens_and_are_told_apart(subject: Subje
 async def test_a_worker_like_its_peer_shows_all_that_it_can(subject: Subject) -> None:
     peer = shown(await subject.serve(NEXT))
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, NEXT)
+    await subject.ok(paths.PREPARE_PATH, NEXT)
 
-    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, NEXT, expected=peer.model_dump(mode="json"))
+    report = await subject.ok(
+        paths.UPDATE_WEIGHTS_PATH, NEXT, expected=peer.model_dump(mode="json")
+    )
 
     assert set(shown(report).verified_by) >= OWN | {Evidence.PEERS}
 
@@ -86,9 +88,9 @@ async def test_the_first_worker_that_keeps_its_old_weights_is_caught_between_nei
     await restart(fake, subject)
     await subject.serve(subject.versions.first)
     await behave(fake, reload_keeps_old=True)
-    await subject.ok(api.PREPARE_PATH, NEXT)
+    await subject.ok(paths.PREPARE_PATH, NEXT)
 
-    problem = await subject.refused(Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, NEXT)
+    problem = await subject.refused(Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, NEXT)
 
     assert "kept its old weights" in problem.message
     report = await subject.report()
@@ -101,10 +103,10 @@ async def test_an_engine_that_keeps_what_it_booted_with_is_caught_at_once(
     fake: Worker, subject: Subject
 ) -> None:
     await behave(fake, reload_keeps_old=True)
-    await subject.ok(api.PREPARE_PATH, subject.versions.first)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.first)
 
     problem = await subject.refused(
-        Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, subject.versions.first
+        Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, subject.versions.first
     )
 
     assert "model.norm.weight" in problem.message or "lm_head.weight" in problem.message
@@ -118,10 +120,10 @@ async def test_a_later_worker_that_keeps_what_it_booted_with_is_unlike_its_peer(
     await behave(fake, memory_unread=True)
     await restart(fake, subject)
     await behave(fake, reload_keeps_old=True)
-    await subject.ok(api.PREPARE_PATH, NEXT)
+    await subject.ok(paths.PREPARE_PATH, NEXT)
 
     await subject.refused(
-        Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, NEXT, expected=peer.model_dump(mode="json")
+        Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, NEXT, expected=peer.model_dump(mode="json")
     )
 
     assert (await subject.report()).stage is Stage.DOUBT
@@ -133,11 +135,11 @@ async def test_another_memory_than_the_peers_is_caught_though_the_answers_are_al
     peer = shown(await subject.serve(subject.versions.first))
     other = peer.model_copy(update={"parameters": ("another",)})
     await subject.serve(NEXT)
-    await subject.ok(api.PREPARE_PATH, subject.versions.first)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.first)
 
     problem = await subject.refused(
         Code.PROOF_FAILED,
-        api.UPDATE_WEIGHTS_PATH,
+        paths.UPDATE_WEIGHTS_PATH,
         subject.versions.first,
         expected=other.model_dump(mode="json"),
     )
@@ -150,9 +152,9 @@ async def test_an_engine_that_consumed_other_bytes_is_caught(
 ) -> None:
     await subject.serve(subject.versions.first)
     await behave(fake, reload_spoils_bytes=True)
-    await subject.ok(api.PREPARE_PATH, NEXT)
+    await subject.ok(paths.PREPARE_PATH, NEXT)
 
-    problem = await subject.refused(Code.RELOAD_FAILED, api.UPDATE_WEIGHTS_PATH, NEXT)
+    problem = await subject.refused(Code.RELOAD_FAILED, paths.UPDATE_WEIGHTS_PATH, NEXT)
 
     assert "other bytes" in problem.message
     assert (await subject.report()).stage is Stage.DOUBT
@@ -209,7 +211,7 @@ async def test_the_measure_of_an_engine_outlives_the_sidecar(
 def announce(directory: Path, logprobs: list[float], **more: Any) -> None:
     """Have the trainer's manifest say what its own model answers."""
     write_manifest(directory)
-    path = directory / api.MANIFEST_FILE
+    path = directory / paths.MANIFEST_FILE
     said = {"tokens": PROMPT, "logprobs": logprobs, "tolerance": 0.05} | more
     path.write_text(json.dumps(json.loads(path.read_text()) | {"probe": said}))
 
@@ -233,9 +235,9 @@ async def test_an_engine_that_answers_otherwise_than_the_trainer_s_model_fails_i
 ) -> None:
     held = consume(str(weights / NEXT), stamps_of(weights / NEXT)).weights
     announce(weights / NEXT, [held.logprob(PROMPT, place) - 0.2 for place in (1, 2, 3)])
-    await subject.ok(api.PREPARE_PATH, NEXT)
+    await subject.ok(paths.PREPARE_PATH, NEXT)
 
-    problem = await subject.refused(Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, NEXT)
+    problem = await subject.refused(Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, NEXT)
 
     assert "0.2000 from the trainer's own" in problem.message
 
@@ -245,7 +247,7 @@ async def test_a_probe_that_is_none_is_refused_by_its_field(
 ) -> None:
     announce(weights / NEXT, [-1.0])
 
-    problem = await subject.refused(Code.CHECKPOINT_INVALID, api.PREPARE_PATH, NEXT)
+    problem = await subject.refused(Code.CHECKPOINT_INVALID, paths.PREPARE_PATH, NEXT)
 
     assert "probe: Value error, has 1 logprobs for 4 tokens" in problem.message
 
@@ -253,7 +255,7 @@ async def test_a_probe_that_is_none_is_refused_by_its_field(
 async def test_an_engine_that_fails_at_two_requests_proves_a_good_version_all_the_same(
     fake: Worker, subject: Subject
 ) -> None:
-    await subject.serve(api.BASE_VERSION)
+    await subject.serve(paths.BASE_VERSION)
     await behave(fake, errors=2)
 
     report = await subject.serve(subject.versions.first)
@@ -265,7 +267,7 @@ async def test_an_engine_that_fails_at_two_requests_proves_a_good_version_all_th
 async def test_an_engine_that_fails_at_two_reloads_is_given_a_good_version_all_the_same(
     fake: Worker, subject: Subject
 ) -> None:
-    await subject.serve(api.BASE_VERSION)
+    await subject.serve(paths.BASE_VERSION)
     before = fake.engine.reloads
     await behave(fake, reload_errors=2)
 
@@ -278,12 +280,12 @@ async def test_an_engine_that_fails_at_two_reloads_is_given_a_good_version_all_t
 async def test_an_engine_that_fails_each_time_proves_nothing(
     fake: Worker, subject: Subject
 ) -> None:
-    await subject.serve(api.BASE_VERSION)
-    await subject.ok(api.PREPARE_PATH, subject.versions.first)
+    await subject.serve(paths.BASE_VERSION)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.first)
     await behave(fake, errors=100)
 
     problem = await subject.refused(
-        Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, subject.versions.first
+        Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, subject.versions.first
     )
 
     assert "answered 500" in problem.message

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from tests.contract.conftest import settled
@@ -23,7 +23,7 @@ class Slow(Worker):
         inner: Any = super()._application()
 
         async def slow(scope: Any, receive: Any, send: Any) -> None:
-            if (scope.get("path"), scope.get("method")) == (api.GATE_PATH, "GET"):
+            if (scope.get("path"), scope.get("method")) == (paths.GATE_PATH, "GET"):
                 await asyncio.sleep(LOOK_S)
             await inner(scope, receive, send)
 
@@ -39,8 +39,8 @@ async def test_a_change_that_nobody_leads_ends_whatever_is_refused_meanwhile(
     fake: Worker, subject: Subject
 ) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second, operation="a")
-    await subject.ok(api.PAUSE_PATH, subject.versions.second, operation="a", ttl_s=0.5)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second, operation="a")
+    await subject.ok(paths.PAUSE_PATH, subject.versions.second, operation="a", ttl_s=0.5)
 
     refused = asyncio.create_task(_refused(subject))
     report = await settled(fake, lambda report: report.stage is Stage.OPEN)
@@ -53,5 +53,5 @@ async def test_a_change_that_nobody_leads_ends_whatever_is_refused_meanwhile(
 async def _refused(subject: Subject) -> None:
     while True:
         version = subject.versions.second
-        await subject.refused(Code.WRONG_STAGE, api.VERIFY_PATH, version, operation="a")
+        await subject.refused(Code.WRONG_STAGE, paths.VERIFY_PATH, version, operation="a")
         await asyncio.sleep(LOOK_S / 5)

@@ -7,7 +7,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from tests.contract.subject import Subject
 
 PROMPT_TOKENS = 400
@@ -43,8 +43,8 @@ def cached_of(reply: httpx.Response) -> int:
 
 async def preserved(subject: Subject, version: str) -> None:
     """Change the version and keep what is in the cache."""
-    await subject.ok(api.PREPARE_PATH, version)
-    await subject.ok(api.UPDATE_WEIGHTS_PATH, version, kv_cache="Preserve")
+    await subject.ok(paths.PREPARE_PATH, version)
+    await subject.ok(paths.UPDATE_WEIGHTS_PATH, version, kv_cache="Preserve")
 
 
 async def test_the_same_salt_hits_and_another_does_not(prompt: Prompt) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from tests.contract.subject import Subject
 from tests.contract.test_traffic import until_in_flight
 
@@ -29,13 +29,13 @@ async def first(subject: Subject) -> str:
 
 
 async def test_a_reply_tells_its_version_at_its_start_and_at_its_end(subject: Subject) -> None:
-    for version in (subject.versions.first, subject.versions.second, api.BASE_VERSION):
+    for version in (subject.versions.first, subject.versions.second, paths.BASE_VERSION):
         await subject.serve(version)
 
         reply = await subject.complete(max_tokens=2)
 
-        assert reply.headers[api.VERSION_HEADER] == version
-        assert reply.headers[api.END_VERSION_HEADER] == version
+        assert reply.headers[paths.VERSION_HEADER] == version
+        assert reply.headers[paths.END_VERSION_HEADER] == version
         assert int(reply.headers["content-length"]) == len(reply.content)
 
 
@@ -45,21 +45,21 @@ async def test_what_is_answered_at_any_time_tells_the_version_too(
 ) -> None:
     for version in (subject.versions.first, subject.versions.second):
         await subject.serve(version)
-        await subject.ok(api.PAUSE_PATH, version, operation=f"look-{version}")
+        await subject.ok(paths.PAUSE_PATH, version, operation=f"look-{version}")
 
         paused = await subject.engine.get(path)
 
-        await subject.ok(api.RESUME_PATH, version, operation=f"look-{version}")
+        await subject.ok(paths.RESUME_PATH, version, operation=f"look-{version}")
         opened = await subject.engine.get(path)
         for reply in (paused, opened):
-            assert (reply.status_code, reply.headers[api.VERSION_HEADER]) == (200, version)
-            assert api.END_VERSION_HEADER not in reply.headers
+            assert (reply.status_code, reply.headers[paths.VERSION_HEADER]) == (200, version)
+            assert paths.END_VERSION_HEADER not in reply.headers
 
 
 async def test_an_error_tells_its_version_too(subject: Subject, first: str) -> None:
     reply = await subject.complete(max_tokens="many")
 
-    assert (reply.status_code, reply.headers[api.VERSION_HEADER]) == (400, first)
+    assert (reply.status_code, reply.headers[paths.VERSION_HEADER]) == (400, first)
 
 
 async def test_a_streamed_reply_tells_its_version_at_its_start_alone(
@@ -67,8 +67,8 @@ async def test_a_streamed_reply_tells_its_version_at_its_start_alone(
 ) -> None:
     reply = await subject.complete(max_tokens=4, stream=True)
 
-    assert reply.headers[api.VERSION_HEADER] == first
-    assert api.END_VERSION_HEADER not in reply.headers
+    assert reply.headers[paths.VERSION_HEADER] == first
+    assert paths.END_VERSION_HEADER not in reply.headers
     assert reply.text.rstrip().endswith("data: [DONE]")
 
 
@@ -76,7 +76,7 @@ async def test_a_streamed_reply_tells_its_version_at_its_start_alone(
 async def streamed(subject: Subject, path: str, tokens: int) -> AsyncIterator[Any]:
     """Open a stream by OpenAI's own client, and ask it to tell its end."""
     words: dict[str, Any] = {"model": subject.model_name, "max_tokens": tokens, "stream": True}
-    words["extra_headers"] = {api.END_VERSION_HEADER: "event"}
+    words["extra_headers"] = {paths.END_VERSION_HEADER: "event"}
     words["extra_body"] = {"ignore_eos": True}
     url = str(subject.engine.base_url).rstrip("/")
     async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
@@ -101,10 +101,10 @@ async def test_a_stream_tells_its_end_in_an_event_where_it_was_asked_to(
 
 async def test_a_stream_that_was_frozen_tells_both_versions(subject: Subject, first: str) -> None:
     second = subject.versions.second
-    await subject.ok(api.PREPARE_PATH, second)
+    await subject.ok(paths.PREPARE_PATH, second)
     async with streamed(subject, "/v1/completions", tokens=900) as stream:
         await anext(stream)
-        await subject.ok(api.UPDATE_WEIGHTS_PATH, second)
+        await subject.ok(paths.UPDATE_WEIGHTS_PATH, second)
         *_, last = [chunk async for chunk in stream]
 
     assert last.model_extra == {"version": first, "version_end": second, "changes": 1}
@@ -119,24 +119,24 @@ async def test_a_reply_that_was_frozen_tells_both_versions_in_its_head(
     await subject.serve(subject.versions.second)
 
     reply = await request
-    assert reply.headers[api.VERSION_HEADER] == first
-    assert reply.headers[api.END_VERSION_HEADER] == subject.versions.second
+    assert reply.headers[paths.VERSION_HEADER] == first
+    assert reply.headers[paths.END_VERSION_HEADER] == subject.versions.second
 
 
 async def test_a_reply_that_ends_behind_the_closed_gate_tells_what_ended_it(
     subject: Subject, first: str
 ) -> None:
     second = subject.versions.second
-    await subject.ok(api.PREPARE_PATH, second)
+    await subject.ok(paths.PREPARE_PATH, second)
     request = asyncio.create_task(subject.complete(max_tokens=900, ignore_eos=True))
     await until_in_flight(subject, is_any=True)
 
-    await subject.ok(api.UPDATE_WEIGHTS_PATH, second, through="Verify")
+    await subject.ok(paths.UPDATE_WEIGHTS_PATH, second, through="Verify")
 
     reply = await request
-    assert reply.headers[api.VERSION_HEADER] == first
-    assert reply.headers[api.END_VERSION_HEADER] == second
-    await subject.ok(api.RESUME_PATH, second)
+    assert reply.headers[paths.VERSION_HEADER] == first
+    assert reply.headers[paths.END_VERSION_HEADER] == second
+    await subject.ok(paths.RESUME_PATH, second)
 
 
 # --- asking for a version -------------------------------------------------------------------------
@@ -145,10 +145,10 @@ async def test_a_reply_that_ends_behind_the_closed_gate_tells_what_ended_it(
 @pytest.mark.parametrize(
     ("header", "wanted"),
     [
-        (api.EXACT_VERSION_HEADER, "step-1"),
-        (api.MIN_VERSION_HEADER, "step-1"),
-        (api.MIN_VERSION_HEADER, "step-0"),
-        (api.MIN_VERSION_HEADER, api.BASE_VERSION),
+        (paths.EXACT_VERSION_HEADER, "step-1"),
+        (paths.MIN_VERSION_HEADER, "step-1"),
+        (paths.MIN_VERSION_HEADER, "step-0"),
+        (paths.MIN_VERSION_HEADER, paths.BASE_VERSION),
     ],
 )
 async def test_who_asks_for_what_is_served_is_answered(
@@ -158,12 +158,12 @@ async def test_who_asks_for_what_is_served_is_answered(
 
     reply = await subject.complete(headers={header: wanted}, max_tokens=2)
 
-    assert (reply.status_code, reply.headers[api.VERSION_HEADER]) == (200, first)
+    assert (reply.status_code, reply.headers[paths.VERSION_HEADER]) == (200, first)
 
 
 @pytest.mark.parametrize(
     ("header", "field"),
-    [(api.EXACT_VERSION_HEADER, "exact"), (api.MIN_VERSION_HEADER, "minimum")],
+    [(paths.EXACT_VERSION_HEADER, "exact"), (paths.MIN_VERSION_HEADER, "minimum")],
 )
 async def test_who_asks_for_another_version_is_told_to_try_again(
     subject: Subject, first: str, header: str, field: str
@@ -181,7 +181,7 @@ async def test_who_asks_for_another_version_is_told_to_try_again(
 async def test_a_minimum_without_an_order_is_a_fault_of_the_request(
     subject: Subject, first: str
 ) -> None:
-    reply = await subject.complete(headers={api.MIN_VERSION_HEADER: "run-7-step-1"}, max_tokens=2)
+    reply = await subject.complete(headers={paths.MIN_VERSION_HEADER: "run-7-step-1"}, max_tokens=2)
 
     assert (reply.status_code, reply.json()["version"]) == (400, first)
     assert "no order" in reply.json()["error"]["message"]
@@ -189,25 +189,25 @@ async def test_a_minimum_without_an_order_is_a_fault_of_the_request(
 
 async def test_a_request_at_the_gate_is_judged_when_it_passes(subject: Subject, first: str) -> None:
     second = subject.versions.second
-    await subject.ok(api.PREPARE_PATH, second)
-    await subject.ok(api.PAUSE_PATH, second)
+    await subject.ok(paths.PREPARE_PATH, second)
+    await subject.ok(paths.PAUSE_PATH, second)
     new, old = (
         asyncio.create_task(subject.complete(headers={header: wanted}, max_tokens=2))
         for header, wanted in (
-            (api.MIN_VERSION_HEADER, second),
-            (api.EXACT_VERSION_HEADER, first),
+            (paths.MIN_VERSION_HEADER, second),
+            (paths.EXACT_VERSION_HEADER, first),
         )
     )
     done, _ = await asyncio.wait([new, old], timeout=0.2)
     assert not done
 
-    await subject.ok(api.UPDATE_WEIGHTS_PATH, second)
+    await subject.ok(paths.UPDATE_WEIGHTS_PATH, second)
 
     assert ((await new).status_code, (await old).status_code) == (200, 409)
 
 
 async def test_an_answer_that_did_not_stay_exact_is_withheld(subject: Subject, first: str) -> None:
-    exact = {api.EXACT_VERSION_HEADER: first}
+    exact = {paths.EXACT_VERSION_HEADER: first}
     request = asyncio.create_task(subject.complete(headers=exact, max_tokens=900, ignore_eos=True))
     await until_in_flight(subject, is_any=True)
 
@@ -254,11 +254,11 @@ async def test_a_malformed_body_is_refused_by_the_name_of_its_field(
 
 
 async def test_a_paused_engine_is_alive(subject: Subject, first: str) -> None:
-    for step in (None, api.PAUSE_PATH):
+    for step in (None, paths.PAUSE_PATH):
         if step is not None:
             await subject.ok(step, subject.versions.second)
 
         reply = await subject.engine.get("/liveness", timeout=30)
 
         assert (reply.status_code, reply.json()) == (200, {"status": "ok"})
-    await subject.ok(api.RESUME_PATH, first)
+    await subject.ok(paths.RESUME_PATH, first)

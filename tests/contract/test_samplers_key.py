@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from rlfleet_engine.answers import Scope, Send
@@ -51,8 +51,8 @@ async def proved(subject: Subject) -> Subject:
 
 
 async def test_a_version_is_proved_and_samplers_need_the_key(proved: Subject) -> None:
-    report = await proved.ok(api.PREPARE_PATH, proved.versions.second)
-    report = await proved.ok(api.UPDATE_WEIGHTS_PATH, proved.versions.second)
+    report = await proved.ok(paths.PREPARE_PATH, proved.versions.second)
+    report = await proved.ok(paths.UPDATE_WEIGHTS_PATH, proved.versions.second)
     without = await proved.engine.post(COMPLETIONS, json=PROMPT)
     wrong = await proved.engine.post(
         COMPLETIONS, json=PROMPT, headers={"authorization": "Bearer the-fleet-token"}
@@ -73,7 +73,7 @@ async def test_a_trainer_reads_the_models_from_the_sidecar_without_the_key(
 
 @pytest.mark.parametrize("path", [COMPLETIONS, "/v1/models"])
 async def test_who_forwards_a_probe_is_given_no_key(proved: Subject, path: str) -> None:
-    probe = {api.PROBE_HEADER: "1", "x-forwarded-for": "10.0.0.7"}
+    probe = {paths.PROBE_HEADER: "1", "x-forwarded-for": "10.0.0.7"}
 
     said = await proved.engine.request(
         "GET" if path == "/v1/models" else "POST", path, json=PROMPT, headers=probe
@@ -86,10 +86,10 @@ async def test_who_forwards_a_probe_is_given_no_key(proved: Subject, path: str) 
 async def test_a_key_from_elsewhere_is_named_with_the_way_out(
     subject: Subject, weights: Path
 ) -> None:
-    await subject.ok(api.PREPARE_PATH, subject.versions.first)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.first)
 
     problem = await subject.refused(
-        Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, subject.versions.first
+        Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, subject.versions.first
     )
 
     assert "VLLM_API_KEY" in problem.message

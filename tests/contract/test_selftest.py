@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence
@@ -103,14 +103,14 @@ async def test_an_engine_that_does_not_reload_serves_its_base_and_refuses_versio
     report = await again(fake, subject)
 
     problem = await subject.refused(
-        Code.ENGINE_UNFAITHFUL, api.PREPARE_PATH, subject.versions.first
+        Code.ENGINE_UNFAITHFUL, paths.PREPARE_PATH, subject.versions.first
     )
 
     assert said in problem.message
     assert "vLLM 0.32.9 (cpu) with FakeForCausalLM" in problem.message
     assert not problem.retryable
     assert (report.stage, report.self_test and report.self_test.passed) == (Stage.CLOSED, False)
-    served = await subject.serve(api.BASE_VERSION)
+    served = await subject.serve(paths.BASE_VERSION)
     assert served.proof is not None
     assert not {Evidence.FAITHFUL, Evidence.SENSITIVE} & set(served.proof.verified_by)
 
@@ -131,7 +131,7 @@ async def test_an_engine_that_dies_in_its_test_is_tested_again_and_then_refused(
     await die_in_tests(fake, subject, times=3)
 
     problem = await subject.refused(
-        Code.ENGINE_UNFAITHFUL, api.PREPARE_PATH, subject.versions.first
+        Code.ENGINE_UNFAITHFUL, paths.PREPARE_PATH, subject.versions.first
     )
 
     assert "ended 3 times" in problem.message
@@ -262,7 +262,7 @@ class TestReleasesThatMustBeTested:
         await restart(fake, subject, release="0.33.0")
 
         problem = await subject.refused(
-            Code.ENGINE_UNTESTED, api.PREPARE_PATH, subject.versions.first
+            Code.ENGINE_UNTESTED, paths.PREPARE_PATH, subject.versions.first
         )
 
         assert "vLLM 0.33.0" in problem.message
@@ -281,7 +281,7 @@ class TestWithoutATest:
 
         assert report.proof is not None
         assert not {Evidence.FAITHFUL, Evidence.SENSITIVE} & set(report.proof.verified_by)
-        await subject.refused(Code.ENGINE_UNTESTED, api.PREPARE_PATH, subject.versions.second)
+        await subject.refused(Code.ENGINE_UNTESTED, paths.PREPARE_PATH, subject.versions.second)
 
 
 class TestADrafter:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from tests.contract.conftest import settled
@@ -34,7 +34,7 @@ class Slow(Worker):
 
         async def slow(scope: Any, receive: Any, send: Any) -> None:
             is_question = (scope.get("path"), scope.get("method")) == (
-                api.ENGINE_ADAPTERS_PATH,
+                paths.ENGINE_ADAPTERS_PATH,
                 "GET",
             )
             if is_question:
@@ -119,7 +119,7 @@ async def test_a_slow_engine_that_was_heard_before_opens_with_its_adapters(
             await asyncio.sleep(0.01)
     slow.telling.clear()
 
-    report = await serving.serve(api.BASE_VERSION)
+    report = await serving.serve(paths.BASE_VERSION)
 
     assert (report.stage, report.adapters[0].is_loaded) == (Stage.OPEN, True)
     assert report.adapters[0].problem is None

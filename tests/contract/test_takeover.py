@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_operator import driver
 from rlfleet_operator.adapters.kube import Json, core_path, fleet_path
 from rlfleet_operator.adapters.lease import Term
@@ -119,7 +119,7 @@ async def test_nothing_is_done_of_what_was_planned_before_the_fleet_was_taken_ov
     await subject.serve(subject.versions.first)
 
     async def arrive_late() -> None:
-        for number, path in enumerate((api.PREPARE_PATH, api.UPDATE_WEIGHTS_PATH), start=1):
+        for number, path in enumerate((paths.PREPARE_PATH, paths.UPDATE_WEIGHTS_PATH), start=1):
             fence = {"fleet": FLEET.uid, "pod": "p-0", "epoch": EARLIER, "sequence": number}
             await subject.ok(path, subject.versions.second, operation="rollout-1", fence=fence)
 

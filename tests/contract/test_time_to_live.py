@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_engine import drain
@@ -31,16 +31,16 @@ async def lead(subject: Subject, stage: Stage, ttl_s: float = TTL_S, **fields: A
     """Lead a change to the second version as far as the stage."""
     await subject.serve(subject.versions.first)
     common = {"operation": "the-change"} | fields
-    await subject.ok(api.PREPARE_PATH, subject.versions.second, **common)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second, **common)
     for path in UNTIL[stage]:
-        ttl = {"ttl_s": ttl_s} if path == api.PAUSE_PATH else {}
+        ttl = {"ttl_s": ttl_s} if path == paths.PAUSE_PATH else {}
         await subject.ok(path, subject.versions.second, **common, **ttl)
 
 
 async def pause_led(subject: Subject, epoch: int, ttl_s: float = TTL_S) -> None:
     """Pause on the way to the second version, as a driver with this epoch."""
     fields = {"ttl_s": ttl_s, "operation": "led", "fence": FENCE | {"epoch": epoch, "sequence": 1}}
-    await subject.ok(api.PAUSE_PATH, subject.versions.second, **fields)
+    await subject.ok(paths.PAUSE_PATH, subject.versions.second, **fields)
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ async def test_an_engine_in_doubt_that_nobody_leads_is_ended_and_never_resumed(
     fake: Worker, subject: Subject
 ) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     fake.engine.behaviour = Behaviour(wobbles=True)
     await subject.refused(
-        Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, subject.versions.second, ttl_s=TTL_S
+        Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, subject.versions.second, ttl_s=TTL_S
     )
     served = len(fake.engine.served)
 
@@ -123,11 +123,11 @@ async def test_every_accepted_command_renews_and_a_refused_one_does_not(
     async def renewed() -> tuple[set[int], Stage] | None:
         await lead(subject, Stage.PAUSED, ttl_s=60)
         signs = Signs()
-        again = subject.send(api.PAUSE_PATH, subject.versions.second, ttl_s=TTL_S, **change)
+        again = subject.send(paths.PAUSE_PATH, subject.versions.second, ttl_s=TTL_S, **change)
         replies = [await signs.give(again)]
         for _time in range(4):
             await asyncio.sleep(TTL_S * 0.6)
-            flush = subject.send(api.FLUSH_PATH, subject.versions.second, **change)
+            flush = subject.send(paths.FLUSH_PATH, subject.versions.second, **change)
             replies.append(await signs.give(flush))
         report = await signs.give(fake.report())
         found = {reply.status_code for reply in replies}, report.stage
@@ -144,7 +144,7 @@ async def test_every_accepted_command_renews_and_a_refused_one_does_not(
 
 async def _keep_asking(subject: Subject) -> None:
     while True:
-        await subject.send(api.VERIFY_PATH, subject.versions.second, operation="the-change")
+        await subject.send(paths.VERIFY_PATH, subject.versions.second, operation="the-change")
         await asyncio.sleep(0.05)
 
 
@@ -162,10 +162,10 @@ async def test_a_heartbeat_of_the_highest_epoch_keeps_a_change_and_nothing_else_
         epoch, signs = next(epochs), Signs()
         await lead(subject, Stage.PAUSED)
         await signs.give(pause_led(subject, epoch))
-        headers = {} if later is None else {api.EPOCH_HEADER: str(epoch + later)}
+        headers = {} if later is None else {paths.EPOCH_HEADER: str(epoch + later)}
         begun = time.monotonic()
         while time.monotonic() < begun + TTL_S * 3 and not fake.engine.gate.is_open:
-            await signs.give(subject.admin.get(api.STATE_PATH, headers=headers))
+            await signs.give(subject.admin.get(paths.STATE_PATH, headers=headers))
             await asyncio.sleep(0.05)
         report = await signs.give(fake.report())
         if signs.longest_s < TTL_S:
@@ -194,7 +194,7 @@ async def beaten_s(subject: Subject) -> float:
 
 
 async def beat(subject: Subject, epoch: int) -> WorkerReport:
-    reply = await subject.admin.get(api.STATE_PATH, headers={api.EPOCH_HEADER: str(epoch)})
+    reply = await subject.admin.get(paths.STATE_PATH, headers={paths.EPOCH_HEADER: str(epoch)})
     return WorkerReport.model_validate_json(reply.content)
 
 
@@ -202,10 +202,10 @@ async def test_nothing_runs_out_while_a_command_is_carried_out(
     fake: Worker, subject: Subject
 ) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     fake.engine.behaviour = Behaviour(pause_s=TTL_S * 2, reload_s=TTL_S * 2)
 
-    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.second, ttl_s=TTL_S / 2)
+    report = await subject.ok(paths.UPDATE_WEIGHTS_PATH, subject.versions.second, ttl_s=TTL_S / 2)
 
     assert (report.stage, report.proved) == (Stage.OPEN, subject.versions.second)
 
@@ -273,13 +273,13 @@ async def test_a_heartbeat_outlives_a_restart(fake: Worker, subject: Subject) ->
 
 
 async def test_a_time_to_live_has_bounds(subject: Subject) -> None:
-    for ttl_s in (0, -1, api.MAX_TTL_S + 1):
-        reply = await subject.send(api.PAUSE_PATH, "step-1", ttl_s=ttl_s)
+    for ttl_s in (0, -1, paths.MAX_TTL_S + 1):
+        reply = await subject.send(paths.PAUSE_PATH, "step-1", ttl_s=ttl_s)
         assert (reply.status_code, reply.json()["code"]) == (400, Code.INVALID_REQUEST)
         assert "ttl_s" in reply.json()["message"]
 
 
 async def test_an_epoch_that_is_no_number_is_refused(subject: Subject) -> None:
     for epoch in ("-1", "x", ""):
-        reply = await subject.admin.get(api.STATE_PATH, headers={api.EPOCH_HEADER: epoch})
+        reply = await subject.admin.get(paths.STATE_PATH, headers={paths.EPOCH_HEADER: epoch})
         assert (reply.status_code, reply.json()["code"]) == (400, Code.INVALID_REQUEST)

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from tests.contract.subject import Subject
 from tests.contract.test_samplers import first  # noqa: F401
 
@@ -73,20 +73,20 @@ def assert_refused(reply: httpx.Response, field: str) -> None:
 
 async def test_a_paused_worker_tokenizes_at_once(subject: Subject, tokens: Tokens) -> None:
     second = subject.versions.second
-    await subject.ok(api.PREPARE_PATH, second)
-    await subject.ok(api.PAUSE_PATH, second)
+    await subject.ok(paths.PREPARE_PATH, second)
+    await subject.ok(paths.PAUSE_PATH, second)
 
     async with asyncio.timeout(5):
         reply = await tokens.reply(prompt="one two")
         text = await tokens.text(reply.json()["tokens"])
         unmet = await subject.engine.post(
-            "/tokenize", json={"prompt": "one"}, headers={api.EXACT_VERSION_HEADER: second}
+            "/tokenize", json={"prompt": "one"}, headers={paths.EXACT_VERSION_HEADER: second}
         )
 
     assert text == "one two"
-    assert reply.headers[api.VERSION_HEADER] == subject.versions.first
+    assert reply.headers[paths.VERSION_HEADER] == subject.versions.first
     assert (unmet.status_code, unmet.json()["version"]) == (409, subject.versions.first)
-    await subject.ok(api.UPDATE_WEIGHTS_PATH, second)
+    await subject.ok(paths.UPDATE_WEIGHTS_PATH, second)
 
 
 # --- the two forms --------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from tests.contract.subject import Subject
 
 TOKENS = [11, 12, 13]
@@ -133,7 +133,7 @@ async def test_what_cannot_be_taken_is_refused_by_the_name_of_its_field(
 
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, named), reply.text
     assert named in reply.json()["error"]["message"]
-    assert reply.headers[api.VERSION_HEADER] == serving.versions.first
+    assert reply.headers[paths.VERSION_HEADER] == serving.versions.first
     assert int(reply.headers["content-length"]) == len(reply.content)
 
 
@@ -278,7 +278,7 @@ async def test_a_salt_in_nvext_counts_for_a_prompt_in_ids(serving: Subject) -> N
 
 
 async def test_a_demand_holds_for_them_too(serving: Subject) -> None:
-    headers = {api.EXACT_VERSION_HEADER: serving.versions.second}
+    headers = {paths.EXACT_VERSION_HEADER: serving.versions.second}
 
     reply = await serving.chat(ROUTE, headers, tokens=TOKENS)
 
@@ -290,7 +290,7 @@ async def test_replies_tell_their_version_and_their_length(serving: Subject) -> 
         await serving.chat(ROUTE, tokens=TOKENS, nvext={"extra_fields": ALL}),
         await serving.continue_from(TOKENS, {"logprobs": 1}),
     ):
-        assert reply.headers[api.END_VERSION_HEADER] == serving.versions.first
+        assert reply.headers[paths.END_VERSION_HEADER] == serving.versions.first
         assert int(reply.headers["content-length"]) == len(reply.content)
 
 

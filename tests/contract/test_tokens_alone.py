@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from renderers.client import parse_generate_response
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from tests.contract.subject import Subject
 from tests.contract.test_tokens import TOKENS, events_of, told
 from tests.contract.test_traffic import until_in_flight
@@ -158,8 +158,8 @@ async def test_after_an_abort_the_tokens_that_were_made_are_told(
     await asyncio.sleep(0.1)
 
     second = serving.versions.second
-    await serving.ok(api.PREPARE_PATH, second)
-    await serving.ok(api.UPDATE_WEIGHTS_PATH, second, mode="Abort")
+    await serving.ok(paths.PREPARE_PATH, second)
+    await serving.ok(paths.UPDATE_WEIGHTS_PATH, second, mode="Abort")
 
     reply = await request
     if is_streamed:
@@ -176,18 +176,18 @@ async def test_a_request_that_waits_at_the_gate_is_turned_once_it_passes(
     serving: Subject,
 ) -> None:
     second = serving.versions.second
-    await serving.ok(api.PREPARE_PATH, second)
-    await serving.ok(api.PAUSE_PATH, second)
+    await serving.ok(paths.PREPARE_PATH, second)
+    await serving.ok(paths.PAUSE_PATH, second)
     waiting = asyncio.create_task(
         serving.chat("/v1/chat/completions/tokens", tokens=TOKENS, return_token_ids=True)
     )
     done, _ = await asyncio.wait([waiting], timeout=0.2)
     assert not done
 
-    await serving.ok(api.UPDATE_WEIGHTS_PATH, second)
+    await serving.ok(paths.UPDATE_WEIGHTS_PATH, second)
 
     assert told(await waiting)["prompt_token_ids"] == TOKENS
-    assert (await waiting).headers[api.VERSION_HEADER] == second
+    assert (await waiting).headers[paths.VERSION_HEADER] == second
 
 
 async def test_renderers_read_routed_experts(serving: Subject, fake: Worker) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from tests.contract.subject import Subject
 
 TOKENS = [11, 12, 13]
@@ -41,11 +41,11 @@ async def both(subject: Subject, path: str, body: dict[str, Any]) -> tuple[bytes
     """Return what is answered, and what vLLM alone answers."""
     await subject.serve(subject.versions.first)
     replies = []
-    for headers in ({}, {api.PROBE_HEADER: "1"}):
+    for headers in ({}, {paths.PROBE_HEADER: "1"}):
         sent = {"model": subject.model_name} | body
         reply = await subject.engine.post(path, json=sent, headers=headers)
         assert reply.status_code == 200, reply.text
-        assert (api.VERSION_HEADER in reply.headers) is not bool(headers)
+        assert (paths.VERSION_HEADER in reply.headers) is not bool(headers)
         replies.append(PASSING.sub(b"", reply.content))
     ours, plain = replies
     return ours, plain

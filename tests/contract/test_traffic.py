@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from tests.contract.subject import Subject
 from tests.proofs import foreign
@@ -46,13 +46,13 @@ async def test_requests_during_a_pause_wait_and_are_answered_by_the_new_weights(
     await subject.serve(subject.versions.second)
     expected = choice_of(await subject.complete(max_tokens=4, return_token_ids=True))
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
-    await subject.ok(api.PAUSE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PAUSE_PATH, subject.versions.second)
 
     waiting = asyncio.create_task(subject.complete(max_tokens=4, return_token_ids=True))
     done, _ = await asyncio.wait([waiting], timeout=0.2)
     assert not done
-    await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+    await subject.ok(paths.UPDATE_WEIGHTS_PATH, subject.versions.second)
 
     assert choice_of(await waiting)["token_ids"] == expected["token_ids"]
 
@@ -85,7 +85,7 @@ async def test_keep_freezes_requests_and_they_go_on_afterwards(subject: Subject)
     await subject.serve(subject.versions.first)
     request = await started(subject)
 
-    await subject.ok(api.PAUSE_PATH, subject.versions.second, mode="Keep")
+    await subject.ok(paths.PAUSE_PATH, subject.versions.second, mode="Keep")
     done, _ = await asyncio.wait([request], timeout=0.5)
     assert not done
     await subject.serve(subject.versions.second)
@@ -97,33 +97,33 @@ async def test_wait_lets_requests_end_first(subject: Subject) -> None:
     await subject.serve(subject.versions.first)
     request = await started(subject)
 
-    report = await subject.ok(api.PAUSE_PATH, subject.versions.second, mode="Wait")
+    report = await subject.ok(paths.PAUSE_PATH, subject.versions.second, mode="Wait")
 
     assert report.stage is Stage.PAUSED
     assert len(choice_of(await request)["token_ids"]) == LONG["max_tokens"]
-    await subject.ok(api.RESUME_PATH, subject.versions.first)
+    await subject.ok(paths.RESUME_PATH, subject.versions.first)
 
 
 async def test_abort_ends_requests_with_a_mark(subject: Subject) -> None:
     await subject.serve(subject.versions.first)
     request = await started(subject)
 
-    await subject.ok(api.PAUSE_PATH, subject.versions.second, mode="Abort")
+    await subject.ok(paths.PAUSE_PATH, subject.versions.second, mode="Abort")
 
     assert choice_of(await request)["finish_reason"] == "abort"
-    await subject.ok(api.RESUME_PATH, subject.versions.first)
+    await subject.ok(paths.RESUME_PATH, subject.versions.first)
 
 
 async def test_requests_that_an_unproved_engine_answers_are_ended_when_its_proof_fails(
     subject: Subject,
 ) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     request = asyncio.create_task(subject.complete(**LONG | {"max_tokens": 900, "min_tokens": 900}))
     await asyncio.sleep(0.1)
 
     reply = await subject.send(
-        api.UPDATE_WEIGHTS_PATH,
+        paths.UPDATE_WEIGHTS_PATH,
         subject.versions.second,
         expected=foreign(subject.versions.second),
     )
@@ -138,13 +138,13 @@ async def test_an_answer_that_ends_while_its_weights_are_proved_is_no_good_one_i
 ) -> None:
     first, second = subject.versions.first, subject.versions.second
     await subject.serve(first)
-    await subject.ok(api.PREPARE_PATH, second)
+    await subject.ok(paths.PREPARE_PATH, second)
     # Some of them end in the proof, whenever that is.
     lengths = range(60, 900, 40)
     requests = [asyncio.create_task(subject.generate(tokens=length)) for length in lengths]
     await asyncio.sleep(0.1)
 
-    reply = await subject.send(api.UPDATE_WEIGHTS_PATH, second, expected=foreign(second))
+    reply = await subject.send(paths.UPDATE_WEIGHTS_PATH, second, expected=foreign(second))
 
     assert reply.status_code == 502
     choices = await asyncio.gather(*requests)
@@ -157,11 +157,11 @@ async def test_an_answer_that_ends_while_its_weights_are_proved_is_no_good_one_i
 
 async def test_a_client_that_leaves_while_it_waits_is_forgotten(subject: Subject) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PAUSE_PATH, subject.versions.second)
+    await subject.ok(paths.PAUSE_PATH, subject.versions.second)
     request = await started(subject)
     await until_in_flight(subject, is_any=True)
 
     request.cancel()
 
     await until_in_flight(subject, is_any=False)
-    await subject.ok(api.RESUME_PATH, subject.versions.first)
+    await subject.ok(paths.RESUME_PATH, subject.versions.first)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.target import Target
 from rlfleet_operator.contacts import Contacts
@@ -23,13 +23,13 @@ SOON_S = 5.0
 
 
 async def beat(subject: Subject, epoch: int, version: str | None, owner: str = OWNER) -> None:
-    named = {} if version is None else {api.TARGET_HEADER: version, api.OWNER_HEADER: owner}
-    headers = {api.EPOCH_HEADER: str(epoch), **named}
-    assert (await subject.admin.get(api.STATE_PATH, headers=headers)).status_code == 200
+    named = {} if version is None else {paths.TARGET_HEADER: version, paths.OWNER_HEADER: owner}
+    headers = {paths.EPOCH_HEADER: str(epoch), **named}
+    assert (await subject.admin.get(paths.STATE_PATH, headers=headers)).status_code == 200
 
 
 async def unasked(subject: Subject, epoch: int) -> None:
-    await subject.admin.get(api.STATE_PATH, headers={api.UNASKED_HEADER: str(epoch)})
+    await subject.admin.get(paths.STATE_PATH, headers={paths.UNASKED_HEADER: str(epoch)})
 
 
 def refused(call: str, body: Any = None) -> Call:
@@ -76,7 +76,7 @@ async def test_an_update_that_the_operator_s_prepare_displaces_says_what_sets_th
     await subject.until(lambda report: report.progress is not None)
 
     await beat(subject, 3, "step-1")
-    await subject.ok(api.PREPARE_PATH, "step-1")
+    await subject.ok(paths.PREPARE_PATH, "step-1")
 
     reply = await updating
     assert reply.status_code == 409

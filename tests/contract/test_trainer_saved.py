@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from tests.contract.subject import Subject
@@ -128,7 +128,7 @@ async def test_a_name_leads_to_one_directory_only(
     write_version(weights, name, seed=9)
 
     reply = await subject.admin.post("/update_weights", json={"weight_dir": f"{weights}/{name}"})
-    prepared = await subject.send(api.PREPARE_PATH, name, wait_s=0)
+    prepared = await subject.send(paths.PREPARE_PATH, name, wait_s=0)
 
     assert (reply.status_code, reply.json()["code"]) == (422, Code.PATH_REFUSED)
     assert prepared.json()["code"] in {Code.PATH_REFUSED, Code.VERSION_NOT_FOUND}

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from tests.contract.conftest import settled
@@ -39,13 +39,13 @@ async def pausing(subject: Subject, path: str) -> asyncio.Task[httpx.Response]:
 async def led(subject: Subject) -> Subject:
     """A worker that an operator has paused on its way to the second version."""
     await subject.serve("step-1")
-    await subject.ok(api.PREPARE_PATH, "step-2", **COMMAND)
-    await subject.ok(api.PAUSE_PATH, "step-2", **COMMAND, fence=fence(1), ttl_s=60)
+    await subject.ok(paths.PREPARE_PATH, "step-2", **COMMAND)
+    await subject.ok(paths.PAUSE_PATH, "step-2", **COMMAND, fence=fence(1), ttl_s=60)
     return subject
 
 
 async def lead_on(subject: Subject) -> None:
-    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, "step-2", **COMMAND, fence=fence(2))
+    report = await subject.ok(paths.UPDATE_WEIGHTS_PATH, "step-2", **COMMAND, fence=fence(2))
     assert report.proved == "step-2"
 
 
@@ -144,9 +144,9 @@ async def test_a_pause_waits_for_a_command_that_is_under_way(
     fake: Worker, subject: Subject
 ) -> None:
     await subject.serve("step-1")
-    await subject.ok(api.PREPARE_PATH, "step-2")
+    await subject.ok(paths.PREPARE_PATH, "step-2")
     fake.engine.behaviour = Behaviour(reload_s=LOOK_S * 2)
-    changing = asyncio.create_task(subject.send(api.UPDATE_WEIGHTS_PATH, "step-2"))
+    changing = asyncio.create_task(subject.send(paths.UPDATE_WEIGHTS_PATH, "step-2"))
     await settled(fake, lambda report: report.stage is Stage.LOADING)
 
     asked = await pausing(subject, "/pause?mode=keep")

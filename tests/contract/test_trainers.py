@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from tests.contract.conftest import settled
@@ -216,8 +216,8 @@ async def test_a_trainer_does_not_cross_a_change_that_an_operator_leads(
 ) -> None:
     await subject.serve("step-1")
     fence = {"fleet": "f", "pod": "p", "epoch": 3, "sequence": 1}
-    await subject.ok(api.PREPARE_PATH, "step-2", operation="rollout-1")
-    await subject.ok(api.PAUSE_PATH, "step-2", operation="rollout-1", fence=fence, ttl_s=60)
+    await subject.ok(paths.PREPARE_PATH, "step-2", operation="rollout-1")
+    await subject.ok(paths.PAUSE_PATH, "step-2", operation="rollout-1", fence=fence, ttl_s=60)
 
     for path in ("/pause", "/resume", "/wake_up", "/reset_prefix_cache", "/engine/flush_cache"):
         reply = await subject.admin.post(path)
@@ -227,7 +227,7 @@ async def test_a_trainer_does_not_cross_a_change_that_an_operator_leads(
     assert (refused.status_code, refused.json()["code"]) == (503, Code.BUSY)
     assert (await fake.report()).stage is Stage.PAUSED
     change = {"operation": "rollout-1", "fence": fence | {"sequence": 2}}
-    assert (await subject.ok(api.UPDATE_WEIGHTS_PATH, "step-2", **change)).stage is Stage.OPEN
+    assert (await subject.ok(paths.UPDATE_WEIGHTS_PATH, "step-2", **change)).stage is Stage.OPEN
 
 
 async def test_what_an_operator_heals_is_not_what_the_trainer_resumes(
@@ -237,8 +237,8 @@ async def test_what_an_operator_heals_is_not_what_the_trainer_resumes(
     await send(update("step-2", 422), paused)
     fake.engine.behaviour = Behaviour()
     fence = {"fleet": "f", "pod": "p", "epoch": 3, "sequence": 1}
-    await paused.ok(api.PREPARE_PATH, "step-1", operation="catch-up")
-    healed = await paused.ok(api.UPDATE_WEIGHTS_PATH, "step-1", operation="catch-up", fence=fence)
+    await paused.ok(paths.PREPARE_PATH, "step-1", operation="catch-up")
+    healed = await paused.ok(paths.UPDATE_WEIGHTS_PATH, "step-1", operation="catch-up", fence=fence)
 
     assert (healed.stage, healed.proved) == (Stage.OPEN, "step-1")
     await send(resume_refused(message="step-1"), paused)
@@ -246,9 +246,11 @@ async def test_what_an_operator_heals_is_not_what_the_trainer_resumes(
 
 async def test_an_operator_takes_over_what_a_trainer_left(paused: Subject) -> None:
     fence = {"fleet": "f", "pod": "p", "epoch": 3, "sequence": 1}
-    await paused.ok(api.PREPARE_PATH, "step-2", operation="rollout-1")
+    await paused.ok(paths.PREPARE_PATH, "step-2", operation="rollout-1")
 
-    report = await paused.ok(api.UPDATE_WEIGHTS_PATH, "step-2", operation="rollout-1", fence=fence)
+    report = await paused.ok(
+        paths.UPDATE_WEIGHTS_PATH, "step-2", operation="rollout-1", fence=fence
+    )
 
     assert (report.stage, report.proved) == (Stage.OPEN, "step-2")
 
@@ -271,7 +273,7 @@ async def test_the_model_that_the_engine_boots_with_is_the_version_base(
 ) -> None:
     reply = await paused.admin.post("/update_weights", json={"weight_dir": str(model)})
 
-    assert reply.json()["weight_version"] == api.BASE_VERSION
+    assert reply.json()["weight_version"] == paths.BASE_VERSION
 
 
 async def test_an_engine_that_is_gone_is_told_and_may_be_asked_again(
@@ -285,7 +287,7 @@ async def test_an_engine_that_is_gone_is_told_and_may_be_asked_again(
         "GET": ("/health", "/liveness", "/v1/models", "/metrics", "/get_world_size", "/is_paused"),
         "POST": ("/pause", "/reset_prefix_cache", "/engine/liveness_probe", "/resume"),
     }
-    replies = [await subject.admin.request(m, path) for m, paths in asked.items() for path in paths]
+    replies = [await subject.admin.request(m, path) for m, known in asked.items() for path in known]
     replies.append(await updating(subject, "step-2"))
 
     assert {reply.status_code for reply in replies} == {503}

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from tests.contract.conftest import ended, settled
 from tests.contract.subject import Subject
@@ -162,15 +162,17 @@ class TestWithLittlePatience:
     ) -> None:
         await play((INIT, PAUSE, START, SEND), served, fake)
         command = {"operation": "rollout-1", "version": "step-2"}
-        assert (await served.admin.post(api.PREPARE_PATH, json=command)).status_code == 200
+        assert (await served.admin.post(paths.PREPARE_PATH, json=command)).status_code == 200
 
         async def is_down() -> bool:
             # It drives, as far as it knows: it commands, and gives signs of life.
             fence = {"fleet": "f", "pod": "p", "epoch": 7, "sequence": next(numbers)}
-            sent = await served.admin.post(api.UPDATE_WEIGHTS_PATH, json=command | {"fence": fence})
+            sent = await served.admin.post(
+                paths.UPDATE_WEIGHTS_PATH, json=command | {"fence": fence}
+            )
             assert sent.status_code in {409, 503}
             await served.admin.get(
-                api.STATE_PATH, headers={api.EPOCH_HEADER: "7", api.TARGET_HEADER: "step-2"}
+                paths.STATE_PATH, headers={paths.EPOCH_HEADER: "7", paths.TARGET_HEADER: "step-2"}
             )
             return (await served.report()).stage is Stage.DOWN
 

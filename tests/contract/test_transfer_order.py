@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
@@ -139,8 +139,8 @@ async def test_another_start_of_the_engine_is_in_no_group(served: Subject, fake:
 
 
 def _beats(epoch: int, target: str | None) -> dict[str, str]:
-    named = {} if target is None else {api.TARGET_HEADER: target}
-    return {api.EPOCH_HEADER: str(epoch)} | named
+    named = {} if target is None else {paths.TARGET_HEADER: target}
+    return {paths.EPOCH_HEADER: str(epoch)} | named
 
 
 @pytest.mark.parametrize("call", [INIT, START], ids=["init", "start"])
@@ -150,11 +150,11 @@ async def test_a_fleet_that_is_asked_for_a_version_takes_no_weights(
     await play((INIT, PAUSE), served, fake)
     path = call.request.partition(" ")[2]
 
-    await served.admin.get(api.STATE_PATH, headers=_beats(3, "step-9"))
+    await served.admin.get(paths.STATE_PATH, headers=_beats(3, "step-9"))
     # What a driver that leads no more says is no news.
-    await served.admin.get(api.STATE_PATH, headers=_beats(2, None))
+    await served.admin.get(paths.STATE_PATH, headers=_beats(2, None))
     refused = await send(posted(path, 409, call.body), served)
-    await served.admin.get(api.STATE_PATH, headers=_beats(3, None))
+    await served.admin.get(paths.STATE_PATH, headers=_beats(3, None))
 
     assert "asked for step-9" in refused.json()["message"]
     await send(call, served)

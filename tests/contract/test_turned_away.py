@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.problems import Code
 from tests.contract.subject import Subject
 from tests.contract.test_traffic import choice_of, until_in_flight
@@ -21,9 +21,9 @@ def identity(request: pytest.FixtureRequest) -> dict[str, str]:
 
 async def fail(fake: Worker, subject: Subject) -> None:
     """Bring the engine in doubt, with requests frozen in it."""
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_fails=True)
-    await subject.refused(Code.RELOAD_FAILED, api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+    await subject.refused(Code.RELOAD_FAILED, paths.UPDATE_WEIGHTS_PATH, subject.versions.second)
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_fails=False)
 
 
@@ -62,7 +62,7 @@ async def test_what_is_withheld_for_a_proof_that_nobody_ends_is_let_go(
 ) -> None:
     frozen = asyncio.create_task(served.complete(max_tokens=900, ignore_eos=True))
     await until_in_flight(served, is_any=True)
-    for path in (api.PREPARE_PATH, api.PAUSE_PATH, api.RELOAD_PATH):
+    for path in (paths.PREPARE_PATH, paths.PAUSE_PATH, paths.RELOAD_PATH):
         await served.ok(path, served.versions.second)
     await fake.stop_sidecar()
     # What one leaves that was killed when it had begun its proof.
@@ -80,7 +80,7 @@ async def test_a_good_version_ends_that(fake: Worker, served: Subject) -> None:
     await served.serve(served.versions.second)
 
     reply = await served.complete(max_tokens=2)
-    assert reply.headers[api.VERSION_HEADER] == served.versions.second
+    assert reply.headers[paths.VERSION_HEADER] == served.versions.second
     assert choice_of(reply)["finish_reason"] == "length"
 
 
@@ -98,11 +98,11 @@ async def test_who_waits_for_a_version_that_comes_in_time_is_answered(
 
 async def test_a_pause_turns_nobody_away(served: Subject) -> None:
     first = served.versions.first
-    await served.ok(api.PAUSE_PATH, first, operation="long")
+    await served.ok(paths.PAUSE_PATH, first, operation="long")
     held = asyncio.create_task(served.complete(max_tokens=2))
 
     await asyncio.sleep(3 * PATIENCE_S)
 
     assert not held.done()
-    await served.ok(api.RESUME_PATH, first, operation="long")
+    await served.ok(paths.RESUME_PATH, first, operation="long")
     assert choice_of(await held)["finish_reason"] == "length"

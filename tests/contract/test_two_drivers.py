@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from tests.contract.conftest import settled
@@ -58,7 +58,7 @@ def commands(dice: random.Random) -> Iterator[tuple[tuple[int, int], dict[str, A
         place = (epoch, numbers[epoch])
         version = dice.choice(["step-1", "step-2"])
         made[place] = {
-            "path": dice.choice([api.PREPARE_PATH, api.UPDATE_WEIGHTS_PATH]),
+            "path": dice.choice([paths.PREPARE_PATH, paths.UPDATE_WEIGHTS_PATH]),
             "body": {
                 "operation": f"rollout-{dice.randrange(3)}",
                 "version": version,
@@ -94,14 +94,14 @@ async def test_two_drivers_at_once_leave_what_the_later_one_asked_for(
     fake: Worker, subject: Subject
 ) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
 
     async def drive(epoch: int, version: str) -> list[int]:
         statuses = []
         for sequence in range(1, 9):
             fence = {"fleet": "f", "pod": "p", "epoch": epoch, "sequence": sequence}
-            for path in (api.PREPARE_PATH, api.UPDATE_WEIGHTS_PATH):
-                number = fence | {"sequence": 2 * sequence + (path == api.UPDATE_WEIGHTS_PATH)}
+            for path in (paths.PREPARE_PATH, paths.UPDATE_WEIGHTS_PATH):
+                number = fence | {"sequence": 2 * sequence + (path == paths.UPDATE_WEIGHTS_PATH)}
                 reply = await subject.send(path, version, operation=f"of-{epoch}", fence=number)
                 statuses.append(reply.status_code)
             await asyncio.sleep(0.01)

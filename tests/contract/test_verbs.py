@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence
@@ -12,12 +12,12 @@ from tests.contract.subject import Subject
 from tests.proofs import foreign
 
 IN_ORDER = {
-    api.PREPARE_PATH: None,
-    api.PAUSE_PATH: Stage.PAUSED,
-    api.FLUSH_PATH: Stage.PAUSED,
-    api.RELOAD_PATH: Stage.LOADED,
-    api.VERIFY_PATH: Stage.PROVED,
-    api.RESUME_PATH: Stage.OPEN,
+    paths.PREPARE_PATH: None,
+    paths.PAUSE_PATH: Stage.PAUSED,
+    paths.FLUSH_PATH: Stage.PAUSED,
+    paths.RELOAD_PATH: Stage.LOADED,
+    paths.VERIFY_PATH: Stage.PROVED,
+    paths.RESUME_PATH: Stage.OPEN,
 }
 
 
@@ -28,9 +28,9 @@ def shown(report: WorkerReport) -> tuple[str | None, str]:
 
 
 async def test_a_fresh_worker_proves_its_boot_weights_and_opens(subject: Subject) -> None:
-    report = await subject.serve(api.BASE_VERSION)
+    report = await subject.serve(paths.BASE_VERSION)
 
-    assert (report.stage, report.proved) == (Stage.OPEN, api.BASE_VERSION)
+    assert (report.stage, report.proved) == (Stage.OPEN, paths.BASE_VERSION)
     assert report.proof is not None
     assert Evidence.PROBE in report.proof.verified_by
     assert await subject.is_ready()
@@ -40,9 +40,11 @@ async def test_the_whole_sequence_ends_in_serving_the_version(subject: Subject) 
     await subject.serve(subject.versions.first)
     operation = uuid4().hex
     was_staged = subject.versions.second in (await subject.report()).staged
-    await subject.ok(api.PREPARE_PATH, subject.versions.second, operation=operation)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second, operation=operation)
 
-    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.second, operation=operation)
+    report = await subject.ok(
+        paths.UPDATE_WEIGHTS_PATH, subject.versions.second, operation=operation
+    )
 
     assert (report.stage, report.proved) == (Stage.OPEN, subject.versions.second)
     assert report.installed == report.prepared == subject.versions.second
@@ -74,7 +76,7 @@ async def test_the_verbs_one_by_one_go_the_same_way_and_may_each_be_repeated(
 async def test_an_update_to_the_served_version_does_nothing(subject: Subject) -> None:
     before = await subject.serve(subject.versions.first)
 
-    after = await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.first)
+    after = await subject.ok(paths.UPDATE_WEIGHTS_PATH, subject.versions.first)
 
     assert after.last_change == before.last_change
     assert after.stage is Stage.OPEN
@@ -90,19 +92,19 @@ async def test_equal_weights_answer_equally_and_others_otherwise(subject: Subjec
 
 async def test_base_is_loaded_from_the_model_path_after_another_version(subject: Subject) -> None:
     await subject.serve(subject.versions.first)
-    base = await subject.serve(api.BASE_VERSION)
+    base = await subject.serve(paths.BASE_VERSION)
     await subject.serve(subject.versions.second)
 
-    again = await subject.serve(api.BASE_VERSION)
+    again = await subject.serve(paths.BASE_VERSION)
 
-    assert (again.proved, shown(again)) == (api.BASE_VERSION, shown(base))
+    assert (again.proved, shown(again)) == (paths.BASE_VERSION, shown(base))
 
 
 async def test_an_unprepared_version_is_refused_before_any_pause(subject: Subject) -> None:
     before = await subject.serve(subject.versions.first)
 
     problem = await subject.refused(
-        Code.NOT_PREPARED, api.UPDATE_WEIGHTS_PATH, subject.versions.second
+        Code.NOT_PREPARED, paths.UPDATE_WEIGHTS_PATH, subject.versions.second
     )
 
     assert problem.retryable
@@ -112,7 +114,7 @@ async def test_an_unprepared_version_is_refused_before_any_pause(subject: Subjec
 
 async def test_a_version_that_is_not_there_is_told_with_those_that_are(subject: Subject) -> None:
     problem = await subject.refused(
-        Code.VERSION_NOT_FOUND, api.PREPARE_PATH, subject.versions.absent, wait_s=0
+        Code.VERSION_NOT_FOUND, paths.PREPARE_PATH, subject.versions.absent, wait_s=0
     )
 
     assert subject.versions.first in problem.message
@@ -129,27 +131,27 @@ async def test_a_bad_checkpoint_is_refused_while_everything_serves(
     before = await subject.serve(subject.versions.first)
     version = getattr(subject.versions, which)
 
-    await subject.refused(code, api.PREPARE_PATH, version, wait_s=0)
+    await subject.refused(code, paths.PREPARE_PATH, version, wait_s=0)
 
     after = await subject.report()
     assert (after.stage, after.proved) == (Stage.OPEN, subject.versions.first)
     assert after.prepared == before.prepared
-    await subject.refused(Code.NOT_PREPARED, api.UPDATE_WEIGHTS_PATH, version)
-    await subject.ok(api.PREPARE_PATH, subject.versions.first)
+    await subject.refused(Code.NOT_PREPARED, paths.UPDATE_WEIGHTS_PATH, version)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.first)
     assert (await subject.report()).refusal is None
 
 
 async def test_a_pause_is_undone_by_resuming_the_old_version(subject: Subject) -> None:
     before = await subject.serve(subject.versions.first)
-    await subject.ok(api.PAUSE_PATH, subject.versions.second)
+    await subject.ok(paths.PAUSE_PATH, subject.versions.second)
 
-    after = await subject.ok(api.RESUME_PATH, subject.versions.first)
+    after = await subject.ok(paths.RESUME_PATH, subject.versions.first)
 
     assert (after.stage, after.proved) == (Stage.OPEN, subject.versions.first)
     assert after.last_change == before.last_change
 
 
-@pytest.mark.parametrize("path", [api.FLUSH_PATH, api.RELOAD_PATH, api.VERIFY_PATH])
+@pytest.mark.parametrize("path", [paths.FLUSH_PATH, paths.RELOAD_PATH, paths.VERIFY_PATH])
 async def test_a_verb_out_of_order_is_refused_and_changes_nothing(
     subject: Subject, path: str
 ) -> None:
@@ -162,14 +164,14 @@ async def test_a_verb_out_of_order_is_refused_and_changes_nothing(
 
 async def test_a_version_cannot_be_resumed_before_it_is_proved(subject: Subject) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
-    await subject.ok(api.PAUSE_PATH, subject.versions.second)
-    await subject.ok(api.RELOAD_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PAUSE_PATH, subject.versions.second)
+    await subject.ok(paths.RELOAD_PATH, subject.versions.second)
 
-    await subject.refused(Code.WRONG_STAGE, api.RESUME_PATH, subject.versions.second)
-    await subject.refused(Code.WRONG_STAGE, api.VERIFY_PATH, subject.versions.first)
+    await subject.refused(Code.WRONG_STAGE, paths.RESUME_PATH, subject.versions.second)
+    await subject.refused(Code.WRONG_STAGE, paths.VERIFY_PATH, subject.versions.first)
 
-    report = await subject.ok(api.UPDATE_WEIGHTS_PATH, subject.versions.second)
+    report = await subject.ok(paths.UPDATE_WEIGHTS_PATH, subject.versions.second)
     assert report.proved == subject.versions.second
 
 
@@ -177,21 +179,21 @@ async def test_a_worker_that_answers_unlike_its_peers_is_in_doubt_until_a_good_v
     subject: Subject,
 ) -> None:
     await subject.serve(subject.versions.first)
-    await subject.ok(api.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
     command = {"operation": uuid4().hex, "expected": foreign(subject.versions.second)}
 
     problem = await subject.refused(
-        Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, subject.versions.second, **command
+        Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, subject.versions.second, **command
     )
 
     report = await subject.report()
     assert (report.stage, report.proved, report.failure) == (Stage.DOUBT, None, problem)
     assert not await subject.is_ready()
     for version in (subject.versions.first, subject.versions.second):
-        await subject.refused(Code.ENGINE_IN_DOUBT, api.RESUME_PATH, version)
-        await subject.refused(Code.ENGINE_IN_DOUBT, api.VERIFY_PATH, version)
+        await subject.refused(Code.ENGINE_IN_DOUBT, paths.RESUME_PATH, version)
+        await subject.refused(Code.ENGINE_IN_DOUBT, paths.VERIFY_PATH, version)
     again = await subject.refused(
-        Code.PROOF_FAILED, api.UPDATE_WEIGHTS_PATH, subject.versions.second, **command
+        Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, subject.versions.second, **command
     )
     assert again == problem, "a repeat has one answer, and does nothing"
 
@@ -206,7 +208,7 @@ async def test_a_served_version_that_peers_proved_otherwise_is_refused_and_goes_
     first = subject.versions.first
     await subject.serve(first)
 
-    for path in (api.UPDATE_WEIGHTS_PATH, api.VERIFY_PATH):
+    for path in (paths.UPDATE_WEIGHTS_PATH, paths.VERIFY_PATH):
         await subject.refused(Code.PROOF_FAILED, path, first, expected=foreign(first))
 
     assert (await subject.report()).stage is Stage.OPEN
@@ -230,7 +232,7 @@ async def test_a_served_version_that_peers_proved_otherwise_is_refused_and_goes_
 async def test_a_malformed_command_is_refused_with_the_field_named(
     subject: Subject, body: bytes, named: str
 ) -> None:
-    reply = await subject.admin.post(api.PAUSE_PATH, content=body)
+    reply = await subject.admin.post(paths.PAUSE_PATH, content=body)
 
     assert reply.status_code == 400
     assert reply.json()["code"] == Code.INVALID_REQUEST
@@ -238,7 +240,7 @@ async def test_a_malformed_command_is_refused_with_the_field_named(
 
 
 async def test_replies_are_compact_json_with_a_length(subject: Subject) -> None:
-    for path in (api.STATE_PATH, "/no/such/route"):
+    for path in (paths.STATE_PATH, "/no/such/route"):
         reply = await subject.admin.get(path)
         assert reply.headers["content-type"] == "application/json"
         assert int(reply.headers["content-length"]) == len(reply.content)

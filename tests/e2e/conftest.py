@@ -8,7 +8,7 @@ import pytest
 
 from dev import stage, target
 from dev.shell import Shell
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from tests.contract.subject import Subject, Versions, client_of
 from tests.e2e.evidence import gathered
@@ -122,4 +122,4 @@ async def _let_go(subject: Subject) -> None:
     """Open a worker that a test has left paused: a trainer's pause lasts for long."""
     report = await subject.report()
     if report.stage is Stage.PAUSED and report.proved is not None:
-        await subject.ok(api.RESUME_PATH, report.proved, operation="after-the-test")
+        await subject.ok(paths.RESUME_PATH, report.proved, operation="after-the-test")

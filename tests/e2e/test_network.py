@@ -13,7 +13,7 @@ import pytest
 
 from dev.images import names
 from dev.shell import Shell
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from tests.e2e.scenario import Fleet
 from tests.tricks import HEADS, status, tricks_with
 
@@ -36,8 +36,8 @@ NOT_IN_THE_TABLE = (
     "/v1/unload_lora_adapter",
     "/nowhere",
     "/",
-    api.GATE_PATH,
-    api.EXIT_PATH,
+    paths.GATE_PATH,
+    paths.EXIT_PATH,
 )
 """Mounted, hidden from the schema, there only with some flags, or our own."""
 KNOWN = (
@@ -48,7 +48,7 @@ KNOWN = (
     "/inference/v1/generate",
 )
 """Without these it is not vLLM's table that was read."""
-TRICKED = ("/pause", "/collective_rpc", "/reset_prefix_cache", "/is_paused", api.EXIT_PATH)
+TRICKED = ("/pause", "/collective_rpc", "/reset_prefix_cache", "/is_paused", paths.EXIT_PATH)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_data_routes_are_there(fleet: Fleet) -> None:
     assert httpx.get(f"{url}/v1/models").json()["data"][0]["id"] == "qwen"
     body = {"model": "qwen", "messages": [{"role": "user", "content": "one"}], "max_tokens": 4}
     reply = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
-    assert (reply.status_code, reply.headers[api.VERSION_HEADER]) == (200, "step-0")
+    assert (reply.status_code, reply.headers[paths.VERSION_HEADER]) == (200, "step-0")
 
 
 def test_a_connection_that_lay_idle_for_long_is_still_there(fleet: Fleet) -> None:
@@ -137,7 +137,7 @@ def test_a_connection_that_lay_idle_for_long_is_still_there(fleet: Fleet) -> Non
         assert connection.sock is used
 
 
-@pytest.mark.parametrize("path", [api.STATE_PATH, api.RESUME_PATH, "/", "/nowhere"])
+@pytest.mark.parametrize("path", [paths.STATE_PATH, paths.RESUME_PATH, "/", "/nowhere"])
 def test_the_sidecar_answers_strangers_nothing(fleet: Fleet, path: str) -> None:
     reply = httpx.get(f"http://{address(fleet)}:8090{path}")
 
@@ -158,7 +158,7 @@ def is_unknown(reply: httpx.Response) -> bool:
 def is_running(shell: Shell) -> bool:
     """Tell whether the engine is neither paused nor behind a closed gate."""
     paused = json.loads(within(shell, "/is_paused"))["is_paused"]
-    return paused is False and json.loads(within(shell, api.GATE_PATH))["is_open"] is True
+    return paused is False and json.loads(within(shell, paths.GATE_PATH))["is_open"] is True
 
 
 def within(shell: Shell, path: str) -> str:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from dev import stage
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from tests.e2e.scenario import NAMESPACE, Fleet
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
@@ -20,7 +20,7 @@ def drive(fleet: Fleet, worker: str, version: str) -> None:
     bearer = {"authorization": f"Bearer {fleet.token()}"}
     command = {"operation": f"trainer-{version}", "version": version}
     with httpx.Client(base_url=f"http://{address}:8090", headers=bearer, timeout=120) as http:
-        for path in (api.PREPARE_PATH, api.UPDATE_WEIGHTS_PATH):
+        for path in (paths.PREPARE_PATH, paths.UPDATE_WEIGHTS_PATH):
             reply = http.post(path, json=command)
             assert reply.status_code == 200, reply.text
 
@@ -101,7 +101,7 @@ def ask(fleet: Fleet, method: str, route: str, *body: str) -> tuple[int, dict[st
 
 def test_a_trainer_with_one_url_changes_the_fleet_by_a_rollout(fleet: Fleet) -> None:
     first = fleet.status()["rollout"]["id"]
-    update = api.UPDATE_WEIGHTS_PATH
+    update = paths.UPDATE_WEIGHTS_PATH
     assert ask(fleet, "POST", update, '{"version": "step-1"}')[0] == 409
     fleet.patch(weightVersion=None)
 
@@ -116,7 +116,7 @@ def test_a_trainer_with_one_url_changes_the_fleet_by_a_rollout(fleet: Fleet) -> 
     assert tallies[0].lost == 0, tallies
     assert "weightVersion" not in fleet.get()["spec"]
     assert fleet.status()["rollout"]["id"] == first + 1
-    _, state = ask(fleet, "GET", api.STATE_PATH)
+    _, state = ask(fleet, "GET", paths.STATE_PATH)
     assert (state["ready"], state["desired_version"], state["applied_version"]) == (
         True,
         "step-1",
@@ -128,18 +128,18 @@ def test_a_trainer_with_one_url_changes_the_fleet_by_a_rollout(fleet: Fleet) -> 
 
 
 def test_a_trainer_pauses_changes_and_resumes_the_fleet_by_one_url(fleet: Fleet) -> None:
-    pods, update = fleet.identities(), api.UPDATE_WEIGHTS_PATH
+    pods, update = fleet.identities(), paths.UPDATE_WEIGHTS_PATH
     fleet.patch(weightVersion=None)
 
     with fleet.under_load() as tallies:
         status, said = ask(fleet, "POST", "/v1/rl/pause", '{"mode": "keep"}')
         assert status == 200, said
-        _, state = ask(fleet, "GET", api.STATE_PATH)
+        _, state = ask(fleet, "GET", paths.STATE_PATH)
         assert (state["paused"], state["paused_by"]) == (True, "trainer")
         assert fleet.condition("Paused")["status"] == "True"
         status, said = ask(fleet, "POST", update, '{"weight_dir": "/data/weights/step-2"}')
         assert status == 200, said
-        _, state = ask(fleet, "GET", api.STATE_PATH)
+        _, state = ask(fleet, "GET", paths.STATE_PATH)
         assert (state["paused"], state["applied_version"]) == (True, "step-2")
         status, said = ask(fleet, "POST", "/v1/rl/resume")
         assert status == 200, said

@@ -11,7 +11,7 @@ from hashlib import sha256
 from math import prod
 from pathlib import Path
 
-from rlfleet_contract.api import MANIFEST_FILE
+from rlfleet_contract.paths import MANIFEST_FILE
 
 VOCABULARY = 512
 HIDDEN = 8

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Consumed
-from rlfleet_contract.names import packed
-from rlfleet_contract.tensors import FileStamp
+from rlfleet_contract.safetensors import FileStamp
+from rlfleet_contract.tensor_names import packed
 from rlfleet_engine.answers import Scope, Send
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.held import Application, Receive
@@ -310,15 +310,15 @@ class FakeEngine:
 
     async def _rpc(self, body: dict[str, Any], send: Send) -> None:
         match body.get("method"):
-            case api.RELOAD_RPC:
+            case paths.RELOAD_RPC:
                 await self._reload(body["kwargs"], send)
-            case api.DESCRIBE_RPC:
+            case paths.DESCRIBE_RPC:
                 await send_json(send, 200, {"results": [self._described()]})
-            case api.READ_BACK_RPC:
+            case paths.READ_BACK_RPC:
                 read = None if self.behaviour.memory_unread else told(self.weights.memory)
                 results = None if read is None else read.model_dump()
                 await send_json(send, 200, {"results": [results] * self.behaviour.ranks})
-            case api.CONSUMED_RPC:
+            case paths.CONSUMED_RPC:
                 results = self._consumed()
                 await send_json(send, 200, {"results": [results] * self.behaviour.ranks})
             case _:

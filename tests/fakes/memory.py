@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from rlfleet_contract.models import Installed
-from rlfleet_contract.tensors import FileStamp, Tensor
+from rlfleet_contract.safetensors import FileStamp, Tensor
 from rlfleet_engine.memory import Entry, Record, reloaded
 from rlfleet_engine.tensors import Reader
 

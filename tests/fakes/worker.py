@@ -16,7 +16,7 @@ from typing import Any, Self
 import httpx
 from fastapi import FastAPI
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import WorkerReport
 from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.settings import Settings
@@ -36,8 +36,8 @@ class Worker:
         token: str,
         scratch: Path,
         *,
-        engine_port: int = api.ENGINE_PORT,
-        admin_port: int = api.ADMIN_PORT,
+        engine_port: int = paths.ENGINE_PORT,
+        admin_port: int = paths.ADMIN_PORT,
         behaviour: Behaviour | None = None,
         **settings: Any,
     ) -> None:
@@ -103,7 +103,7 @@ class Worker:
     async def report(self) -> WorkerReport:
         """Ask the sidecar how the worker stands."""
         async with self.client() as client:
-            reply = await client.get(api.STATE_PATH)
+            reply = await client.get(paths.STATE_PATH)
         return WorkerReport.model_validate_json(reply.content)
 
     async def kill_engine(self) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
@@ -134,7 +134,7 @@ async def is_healthy(node: HollowNode, name: str) -> bool:
     try:
         async with httpx.AsyncClient(trust_env=False, timeout=WAIT_S) as http:
             engine = await http.get(f"{node.worker(name).engine_url}/health")
-            sidecar = await http.get(node.worker(name).admin_url + api.LIVE_PATH)
+            sidecar = await http.get(node.worker(name).admin_url + paths.LIVE_PATH)
             return engine.is_success and sidecar.is_success
     except httpx.HTTPError:
         return False
@@ -142,7 +142,7 @@ async def is_healthy(node: HollowNode, name: str) -> bool:
 
 async def ready_of(url: str) -> int:
     async with httpx.AsyncClient(trust_env=False, timeout=WAIT_S) as http:
-        return (await http.get(url + api.READY_PATH)).status_code
+        return (await http.get(url + paths.READY_PATH)).status_code
 
 
 async def ask(url: str) -> list[int]:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from dev import apiserver
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_operator.adapters.kube import Kube, fleet_path, lease_path
 from rlfleet_operator.errors import Missing, Refused
@@ -254,7 +254,7 @@ async def test_a_number_that_workers_know_and_status_does_not_is_outdone(
     await fleet.synced()
 
     async with node.worker("qwen-0").client() as admin:
-        await admin.get(api.STATE_PATH, headers={api.EPOCH_HEADER: "41"})
+        await admin.get(paths.STATE_PATH, headers={paths.EPOCH_HEADER: "41"})
     await fleet.patch(weightVersion="step-2")
 
     assert (await fleet.synced())["epoch"] >= 42
@@ -278,7 +278,7 @@ async def test_a_driver_that_cannot_write_keeps_no_change_alive(
         left_s = (await node.worker("qwen-0").report()).expires_s
 
     assert left_s is not None
-    assert left_s < api.DEFAULT_TTL_S - 5
+    assert left_s < paths.DEFAULT_TTL_S - 5
 
 
 async def _is_paused(node: HollowNode, name: str) -> bool:

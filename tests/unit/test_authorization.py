@@ -4,7 +4,7 @@ from base64 import b64encode
 
 import pytest
 
-from rlfleet_contract.authorization import token_of
+from rlfleet_contract.auth import token_of
 
 
 def basic(credentials: str | bytes) -> str:

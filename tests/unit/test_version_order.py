@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfleet_contract.order import is_before, is_lower, number_of
+from rlfleet_contract.version_order import is_before, is_lower, number_of
 from rlfleet_engine.demand import Demand, Verdict
 from rlfleet_operator.core.order import skew, too_old
 from rlfleet_operator.resource_rollout import StalenessSpec

@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 import httpx
 from pydantic import ValidationError
 
-from rlfleet_contract import api
-from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract import paths
 from rlfleet_contract.fence import Place
+from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.models import (
     Command,
     FlushRequest,
@@ -123,21 +123,21 @@ class WorkerClient:
         ``unasked`` is the epoch of a driver whose fleet is asked for no version. The question
         shares ``limit``, the client's own if it is None.
         """
-        headers = {} if epoch is None else {api.EPOCH_HEADER: str(epoch)}
+        headers = {} if epoch is None else {paths.EPOCH_HEADER: str(epoch)}
         if target is not None:
-            headers[api.TARGET_HEADER] = target.version
-            headers[api.OWNER_HEADER] = target.owner
+            headers[paths.TARGET_HEADER] = target.version
+            headers[paths.OWNER_HEADER] = target.owner
         if over is not None:
-            headers[api.OVER_HEADER] = str(over)
+            headers[paths.OVER_HEADER] = str(over)
         if unasked is not None:
-            headers[api.UNASKED_HEADER] = str(unasked)
+            headers[paths.UNASKED_HEADER] = str(unasked)
         async with _place(limit or self._limit):
-            return await self._send("state", "GET", api.STATE_PATH, token, _STATE_S, **headers)
+            return await self._send("state", "GET", paths.STATE_PATH, token, _STATE_S, **headers)
 
     async def prepare(self, token: str, request: PrepareRequest) -> WorkerReport:
         """Have a version found and checked."""
         timeout_s = request.timeout_s + _MARGIN_S
-        return await self._command("prepare", api.PREPARE_PATH, token, request, timeout_s)
+        return await self._command("prepare", paths.PREPARE_PATH, token, request, timeout_s)
 
     async def update(self, token: str, request: UpdateRequest) -> WorkerReport:
         """Have the whole change made; answers when it has ended."""
@@ -145,33 +145,33 @@ class WorkerClient:
         timeout_s = _MARGIN_S + (
             steps.pause_s + steps.flush_s + steps.reload_s + steps.verify_s + steps.resume_s
         )
-        path = api.UPDATE_WEIGHTS_PATH
+        path = paths.UPDATE_WEIGHTS_PATH
         return await self._command("update_weights", path, token, request, timeout_s)
 
     async def resume(self, token: str, request: ResumeRequest) -> WorkerReport:
         """Have the worker serve what it has proved."""
         timeout_s = request.timeout_s + _MARGIN_S
-        return await self._command("resume", api.RESUME_PATH, token, request, timeout_s)
+        return await self._command("resume", paths.RESUME_PATH, token, request, timeout_s)
 
     async def load_adapter(self, token: str, request: LoadAdapterRequest) -> WorkerReport:
         """Have the worker serve an adapter; the copy and the engine have their time each."""
         timeout_s = 2 * request.timeout_s + _MARGIN_S
-        return await self._command("adapters", api.ADAPTERS_PATH, token, request, timeout_s)
+        return await self._command("adapters", paths.ADAPTERS_PATH, token, request, timeout_s)
 
     async def unload_adapter(self, token: str, request: UnloadAdapterRequest) -> WorkerReport:
         """Have the worker serve an adapter no more."""
-        timeout_s, path = request.timeout_s + _MARGIN_S, api.ADAPTERS_PATH
+        timeout_s, path = request.timeout_s + _MARGIN_S, paths.ADAPTERS_PATH
         return await self._command("adapters", path, token, request, timeout_s, "DELETE")
 
     async def pause(self, token: str, request: PauseRequest) -> WorkerReport:
         """Have the worker stop serving."""
         timeout_s = request.timeout_s + _MARGIN_S
-        return await self._command("pause", api.PAUSE_PATH, token, request, timeout_s)
+        return await self._command("pause", paths.PAUSE_PATH, token, request, timeout_s)
 
     async def flush(self, token: str, request: FlushRequest) -> WorkerReport:
         """Have the paused worker empty its caches."""
         timeout_s = request.timeout_s + _MARGIN_S
-        return await self._command("flush", api.FLUSH_PATH, token, request, timeout_s)
+        return await self._command("flush", paths.FLUSH_PATH, token, request, timeout_s)
 
     async def command(self, token: str, body: Body) -> WorkerReport:
         """Give whichever command this is."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 
-from rlfleet_contract.loaded import AdapterReport
+from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import Verb
 from rlfleet_contract.problems import CHECKPOINT_CODES, Problem
 from rlfleet_operator.core import barrier

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from rlfleet_contract import api
-from rlfleet_contract.discovery import Discovered, Discovery, instance_of
+from rlfleet_contract import paths
+from rlfleet_contract.dynamo import Discovered, Discovery, instance_of
 from rlfleet_contract.models import Stage, Verb, WorkerReport
 from rlfleet_operator.core.rollout import COMPLETED, ENDED, PARTITIONED, REFUSED
 from rlfleet_operator.core.surroundings import headless_name
@@ -267,7 +267,7 @@ def _discovered(fleet: Fleet, worker: Heard, pod: Pod, admin_port: int) -> Disco
         namespace=fleet.namespace,
         component=fleet.name,
         instance_id=instance_of(pod.uid),
-        request_plane_url=f"http://{host}:{api.ENGINE_PORT}",
+        request_plane_url=f"http://{host}:{paths.ENGINE_PORT}",
         system_url=sidecar,
         admin_base_url=sidecar,
         model=fleet.spec.model.name,

@@ -1,7 +1,7 @@
 """The version that each worker shall serve next."""
 
-from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import Stage
+from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_operator.core.rollout import Rollout, served
 from rlfleet_operator.core.selection import kept
 from rlfleet_operator.core.trials import waits

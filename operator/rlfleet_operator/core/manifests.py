@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_operator.core import quantity
 from rlfleet_operator.core.overrides import allowed, merged, with_ours
 from rlfleet_operator.core.pod import identity_of
@@ -175,7 +175,7 @@ def _engine(fleet: Fleet, defaults: Defaults) -> Manifest:
             f"--model={fleet.spec.model.path}",
             f"--served-model-name={fleet.spec.model.name}",
             "--host=0.0.0.0",
-            f"--port={api.ENGINE_PORT}",
+            f"--port={paths.ENGINE_PORT}",
             "--load-format=safetensors",
             f"--tensor-parallel-size={engine.tensor_parallel_size}",
             "--middleware=rlfleet_engine.middleware.Extension",
@@ -200,7 +200,7 @@ def _engine(fleet: Fleet, defaults: Defaults) -> Manifest:
             {"name": "VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "value": "3600"},
             *({"name": e.name, "value": e.value} for e in engine.extra_env),
         ],
-        "ports": [{"name": "http", "containerPort": api.ENGINE_PORT, "protocol": "TCP"}],
+        "ports": [{"name": "http", "containerPort": paths.ENGINE_PORT, "protocol": "TCP"}],
         "resources": engine.resources.model_dump(),
         "securityContext": _CONTAINER_SECURITY,
         "startupProbe": _probe("/health", "http", period=2, failures=1800),
@@ -240,12 +240,12 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> Manifest:
                 },
             },
         ],
-        "ports": [{"name": "admin", "containerPort": api.ADMIN_PORT, "protocol": "TCP"}],
+        "ports": [{"name": "admin", "containerPort": paths.ADMIN_PORT, "protocol": "TCP"}],
         "resources": _sidecar_resources(fleet.spec.sidecar.resources),
         "securityContext": _CONTAINER_SECURITY,
-        "startupProbe": _probe(api.LIVE_PATH, "admin", period=1, failures=120),
-        "livenessProbe": _probe(api.LIVE_PATH, "admin", period=10, failures=3),
-        "readinessProbe": _probe(api.READY_PATH, "admin", period=2, failures=1),
+        "startupProbe": _probe(paths.LIVE_PATH, "admin", period=1, failures=120),
+        "livenessProbe": _probe(paths.LIVE_PATH, "admin", period=10, failures=3),
+        "readinessProbe": _probe(paths.READY_PATH, "admin", period=2, failures=1),
         "volumeMounts": [
             {"name": "token", "mountPath": _TOKEN_DIR, "readOnly": True},
             {"name": "state", "mountPath": _STATE_DIR},

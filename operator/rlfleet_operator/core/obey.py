@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 
-from rlfleet_contract.loaded import AdapterReport
+from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import Change, Exits, Stage, Timings, Verb
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_contract.proof import Evidence, Proof

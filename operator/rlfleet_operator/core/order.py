@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from rlfleet_contract.order import is_lower, number_of
+from rlfleet_contract.version_order import is_lower, number_of
 from rlfleet_operator.core.rollout import Reason
 from rlfleet_operator.core.world import World
 from rlfleet_operator.resource_rollout import StalenessSpec

@@ -7,8 +7,8 @@ the sidecars (obey.py).
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import Stage, WorkerReport
+from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_operator.core.actions import (
     Action,
     CreatePod,

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_operator.core import budget
 from rlfleet_operator.core.world import FLEET_LABEL, Fleet
 from rlfleet_operator.resource import API_VERSION, GROUP, KIND
@@ -59,8 +59,8 @@ def metadata_of(fleet: Fleet, name: str) -> Manifest:
 
 def services(fleet: Fleet) -> list[Manifest]:
     """Return the samplers' Service and the headless one for names."""
-    http = {"name": "http", "port": api.ENGINE_PORT, "targetPort": "http", "protocol": "TCP"}
-    admin = {"name": "admin", "port": api.ADMIN_PORT, "targetPort": "admin", "protocol": "TCP"}
+    http = {"name": "http", "port": paths.ENGINE_PORT, "targetPort": "http", "protocol": "TCP"}
+    admin = {"name": "admin", "port": paths.ADMIN_PORT, "targetPort": "admin", "protocol": "TCP"}
     selector = {FLEET_LABEL: fleet.name}
     return [
         {

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from rlfleet_contract.api import MAX_TTL_S, TRAINER_TTL_S
-from rlfleet_contract.base import Reply, Request
 from rlfleet_contract.models import KVCache, PauseMode, Stage
+from rlfleet_contract.paths import MAX_TTL_S, TRAINER_TTL_S
+from rlfleet_contract.schema import Reply, Request
 from rlfleet_operator.core.answers import Course, Heard, course, said
 from rlfleet_operator.core.trainers import (
     MEANINGS,

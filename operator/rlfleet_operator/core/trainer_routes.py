@@ -6,7 +6,7 @@ neither knows of a route that the other lacks.
 
 from typing import NamedTuple
 
-from rlfleet_contract.base import Request
+from rlfleet_contract.schema import Request
 from rlfleet_operator.core.trainer_pause import Asked
 from rlfleet_operator.core.trainers import UpdateWeights
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from rlfleet_contract.api import BASE_VERSION, VERSION_PATTERN
-from rlfleet_contract.base import Reply, Request
+from rlfleet_contract.paths import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.problems import Meaning
+from rlfleet_contract.schema import Reply, Request
 from rlfleet_contract.target import Target
 from rlfleet_operator.core.order import too_old
 from rlfleet_operator.core.world import Fleet, Raw, time_of

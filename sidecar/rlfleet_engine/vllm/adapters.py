@@ -25,8 +25,8 @@ from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
 
-from rlfleet_contract.api import ADAPTER_PATTERN
-from rlfleet_contract.loaded import EngineAdapterCommand, EngineAdapters
+from rlfleet_contract.loaded_lora import EngineAdapterCommand, EngineAdapters
+from rlfleet_contract.paths import ADAPTER_PATTERN
 from rlfleet_engine.answers import Scope, compact
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.held import Held, Receive

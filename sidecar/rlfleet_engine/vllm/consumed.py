@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vllm.model_executor.model_loader import base_loader
 
 from rlfleet_contract.models import Consumed
-from rlfleet_contract.names import packed
+from rlfleet_contract.tensor_names import packed
 from rlfleet_engine.ledger import Ledger
 from rlfleet_engine.vllm import fused
 from rlfleet_engine.vllm.renamed import renames_of

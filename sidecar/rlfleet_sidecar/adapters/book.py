@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rlfleet_contract.problems import Problem
-from rlfleet_contract.tensors import FileStamp
+from rlfleet_contract.safetensors import FileStamp
 from rlfleet_sidecar.logs import fields
 
 _FILE = "adapters.json"

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.adapters.decide import demand_inherited, demand_name, demand_rest

@@ -19,10 +19,10 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from rlfleet_contract.adapters import LoadAdapterRequest
-from rlfleet_contract.api import ADAPTER_PATTERN
+from rlfleet_contract.lora import LoadAdapterRequest
+from rlfleet_contract.paths import ADAPTER_PATTERN
 from rlfleet_contract.problems import Code
-from rlfleet_contract.tensors import FileStamp
+from rlfleet_contract.safetensors import FileStamp
 from rlfleet_sidecar import room
 from rlfleet_sidecar.adapters import fit
 from rlfleet_sidecar.adapters.book import Copy

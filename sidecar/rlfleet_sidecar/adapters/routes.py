@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
-from rlfleet_contract import api
-from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
-from rlfleet_contract.loaded import AdapterList
+from rlfleet_contract import paths
+from rlfleet_contract.loaded_lora import AdapterList
+from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_sidecar.bodies import Parsed
 from rlfleet_sidecar.perform import Performer
 from rlfleet_sidecar.routes import Worker, performer_of, told
@@ -15,13 +15,13 @@ from rlfleet_sidecar.routes import Worker, performer_of, told
 router = APIRouter()
 
 
-@router.get(api.ADAPTERS_PATH)
+@router.get(paths.ADAPTERS_PATH)
 async def adapters(performer: Annotated[Performer, Depends(performer_of)]) -> AdapterList:
     """Tell every adapter that is served, or shall be."""
     return AdapterList(adapters=performer.report().adapters)
 
 
-@router.post(api.ADAPTERS_PATH)
+@router.post(paths.ADAPTERS_PATH)
 async def load_adapter(
     worker: Worker, request: Annotated[LoadAdapterRequest, Depends(Parsed(LoadAdapterRequest))]
 ) -> Response:
@@ -29,7 +29,7 @@ async def load_adapter(
     return told(await worker.carry_out(request))
 
 
-@router.delete(api.ADAPTERS_PATH)
+@router.delete(paths.ADAPTERS_PATH)
 async def unload_adapter(
     worker: Worker, request: Annotated[UnloadAdapterRequest, Depends(Parsed(UnloadAdapterRequest))]
 ) -> Response:

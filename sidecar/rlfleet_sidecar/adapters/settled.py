@@ -9,7 +9,7 @@ directory that bears prime-rl's mark of one that is being written.
 import time
 from typing import NamedTuple
 
-from rlfleet_contract.tensors import FileStamp
+from rlfleet_contract.safetensors import FileStamp
 from rlfleet_sidecar.adapters import fit
 from rlfleet_sidecar.checkpoint import STARTED
 from rlfleet_sidecar.content import header_of

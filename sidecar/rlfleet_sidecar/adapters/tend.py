@@ -12,8 +12,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
-from rlfleet_contract.loaded import AdapterReport, EngineAdapters
+from rlfleet_contract.loaded_lora import AdapterReport, EngineAdapters
+from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.models import Running, Verb
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.adapters.book import Book, Copy, Entry

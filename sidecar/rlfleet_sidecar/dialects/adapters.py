@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import PlainTextResponse, Response
 
-from rlfleet_contract.loaded import AdapterName
+from rlfleet_contract.loaded_lora import AdapterName
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bodies import Parsed
 from rlfleet_sidecar.dialects.library import Library

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
-from rlfleet_contract.loaded import AdapterName
+from rlfleet_contract.loaded_lora import AdapterName
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.dialects.adapters import LoadBody, demand_new
 from rlfleet_sidecar.dialects.library import Library

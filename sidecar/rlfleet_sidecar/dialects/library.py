@@ -2,8 +2,8 @@
 
 from uuid import uuid4
 
-from rlfleet_contract.adapters import LoadAdapterRequest, UnloadAdapterRequest
-from rlfleet_contract.loaded import AdapterReport
+from rlfleet_contract.loaded_lora import AdapterReport
+from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_sidecar.adapters.decide import demand_bare, demand_undeclared
 from rlfleet_sidecar.adapters.tend import Adapters
 from rlfleet_sidecar.dialects import meaning

@@ -6,8 +6,8 @@ resume which names nothing opens a worker only if the trainer's own last update 
 
 import re
 
-from rlfleet_contract.api import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.models import PauseMode, Stage, Verb
+from rlfleet_contract.paths import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.problems import MEANINGS, Code, Problem
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.sent import label_of

@@ -3,8 +3,8 @@
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlfleet_contract import api
-from rlfleet_contract.discovery import Discovered, Discovery, instance_of
+from rlfleet_contract import paths
+from rlfleet_contract.dynamo import Discovered, Discovery, instance_of
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bounds import within
@@ -96,4 +96,4 @@ def _name_in(host: str) -> str:
 
 
 def _port_of(url: str) -> int:
-    return urlsplit(url).port or api.ENGINE_PORT
+    return urlsplit(url).port or paths.ENGINE_PORT

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rlfleet_contract.discovery import PATH
+from rlfleet_contract.dynamo import PATH
 from rlfleet_contract.models import Stage
 from rlfleet_sidecar.bodies import Parsed
 from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, told, trainer_of

@@ -10,8 +10,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from rlfleet_contract.api import BASE_VERSION
-from rlfleet_contract.loaded import AdapterReport
+from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import (
     KVCache,
     PauseMode,
@@ -22,6 +21,7 @@ from rlfleet_contract.models import (
     UpdateRequest,
     WorkerReport,
 )
+from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.bounds import within
 from rlfleet_sidecar.dialects import meaning

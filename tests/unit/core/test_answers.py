@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.discovery import ENGINE_ROUTES
+from rlfleet_contract.dynamo import ENGINE_ROUTES
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_operator.core import answers

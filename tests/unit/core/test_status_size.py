@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.loaded import AdapterReport
+from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import Stage
 from rlfleet_operator.core.current import current
 from rlfleet_operator.core.status import patch_of, status_of

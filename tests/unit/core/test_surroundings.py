@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_operator.core import surroundings
 from rlfleet_operator.core.surroundings import UnusableError
 from rlfleet_operator.core.world import FLEET_LABEL
@@ -40,7 +40,7 @@ def test_the_fleet_owns_it_and_its_deletion_waits_for_nothing(made: dict[str, An
 
 def test_samplers_see_ready_workers_and_no_admin_port() -> None:
     assert SAMPLERS["metadata"]["name"] == "qwen"
-    assert [port["port"] for port in SAMPLERS["spec"]["ports"]] == [api.ENGINE_PORT]
+    assert [port["port"] for port in SAMPLERS["spec"]["ports"]] == [paths.ENGINE_PORT]
     assert "publishNotReadyAddresses" not in SAMPLERS["spec"]
 
 
@@ -49,8 +49,8 @@ def test_whoever_drives_a_worker_reaches_it_though_it_is_not_ready() -> None:
     assert HEADLESS["spec"]["clusterIP"] == "None"
     assert HEADLESS["spec"]["publishNotReadyAddresses"] is True
     assert {port["port"] for port in HEADLESS["spec"]["ports"]} == {
-        api.ENGINE_PORT,
-        api.ADMIN_PORT,
+        paths.ENGINE_PORT,
+        paths.ADMIN_PORT,
     }
 
 

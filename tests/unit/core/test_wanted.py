@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.loaded import AdapterReport
+from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_operator.core import adapters, waits

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.vllm import adapters
 from tests.fakes.adapters import ServingModels, write_adapter
@@ -38,7 +38,7 @@ async def ask(models: ServingModels | None, gate: Gate, **command: Any) -> tuple
 
     scope = {
         "method": "POST" if command else "GET",
-        "path": api.ENGINE_ADAPTERS_PATH,
+        "path": paths.ENGINE_ADAPTERS_PATH,
         "app": SimpleNamespace(state=state),
     }
     status, told = await adapters.answered(scope, receive, gate)

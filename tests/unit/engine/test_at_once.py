@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_engine.answers import Scope, Send
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.held import Receive
@@ -25,8 +25,8 @@ ROUTES = [
     "/v1/completions/render",
     "/v1/responses/render",
 ]
-STEP_1, STEP_2 = ({api.EXACT_VERSION_HEADER: version} for version in ("step-1", "step-2"))
-AT_LEAST_2 = {api.MIN_VERSION_HEADER: "step-2"}
+STEP_1, STEP_2 = ({paths.EXACT_VERSION_HEADER: version} for version in ("step-1", "step-2"))
+AT_LEAST_2 = {paths.MIN_VERSION_HEADER: "step-2"}
 
 
 class Engine:
@@ -62,7 +62,7 @@ def engine(tmp_path: Path) -> Engine:
 
 
 def versions(reply: httpx.Response) -> tuple[str | None, str | None]:
-    return reply.headers.get(api.VERSION_HEADER), reply.headers.get(api.END_VERSION_HEADER)
+    return reply.headers.get(paths.VERSION_HEADER), reply.headers.get(paths.END_VERSION_HEADER)
 
 
 @pytest.mark.parametrize("path", ROUTES)

@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.middleware import Extension
 
@@ -64,10 +64,10 @@ async def test_the_extension_s_own_answers_have_the_cors_headers_of_vllm_s(
     theirs = cors_of(await page.post(path, headers=head, json={}))
     assert ("access-control-allow-origin" in theirs) is (origin == "http://ui")
 
-    exact = {**head, api.EXACT_VERSION_HEADER: "step-9"}
+    exact = {**head, paths.EXACT_VERSION_HEADER: "step-9"}
     answers = [
         await page.post(path, headers=exact, json={}),
-        await page.post(path, headers={**exact, api.EXACT_VERSION_HEADER: "../x"}, json={}),
+        await page.post(path, headers={**exact, paths.EXACT_VERSION_HEADER: "../x"}, json={}),
         await page.post(path, headers=head, json={"prompt": "x" * 200}),
         await page.get("/pause", headers=head),
     ]

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_engine.answers import Scope, Send, answer
 from rlfleet_engine.deadline import BYTES, Deadline, Way
 from rlfleet_engine.gate import Gate
@@ -87,7 +87,7 @@ class Engine:
         transport = httpx.ASGITransport(self.extension, client=("127.0.0.1", 4000))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             body = {"action": action, "boot": "boot-1"} | fields
-            reply = await client.post(api.GATE_PATH, json=body)
+            reply = await client.post(paths.GATE_PATH, json=body)
         assert reply.status_code == 200, reply.text
         told: dict[str, Any] = reply.json()
         return told

@@ -2,11 +2,11 @@
 
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_engine.demand import Demand, DemandError, Verdict, demand_of
 
-EXACT, MINIMUM = api.EXACT_VERSION_HEADER.encode(), api.MIN_VERSION_HEADER.encode()
-END = api.END_VERSION_HEADER.encode()
+EXACT, MINIMUM = paths.EXACT_VERSION_HEADER.encode(), paths.MIN_VERSION_HEADER.encode()
+END = paths.END_VERSION_HEADER.encode()
 MET, UNMET, NO_ORDER = Verdict.MET, Verdict.UNMET, Verdict.NO_ORDER
 
 
@@ -62,13 +62,13 @@ def test_a_stream_is_to_tell_its_end() -> None:
 
 @pytest.mark.parametrize("value", [b"", b"step-1", b"events", b"event,event"])
 def test_another_word_about_the_end_is_refused_by_its_header(value: bytes) -> None:
-    with pytest.raises(DemandError, match=f"{api.END_VERSION_HEADER} must be event"):
+    with pytest.raises(DemandError, match=f"{paths.END_VERSION_HEADER} must be event"):
         demand_of([(END, value)])
 
 
 @pytest.mark.parametrize("value", [b"", b" ", b"a b", b"../x", b"step-1,step-2", b"\xff"])
 def test_a_header_that_names_no_version_is_refused_by_its_name(value: bytes) -> None:
-    with pytest.raises(DemandError, match=api.MIN_VERSION_HEADER):
+    with pytest.raises(DemandError, match=paths.MIN_VERSION_HEADER):
         demand_of([(MINIMUM, value)])
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_contract.gate import GateState
 from rlfleet_engine.answers import Scope, Send
 from rlfleet_engine.gate import Gate
@@ -19,7 +19,7 @@ from rlfleet_engine.middleware import Extension
 
 NETWORK = ("10.244.0.9", 4000)
 LOCAL = ("127.0.0.1", 4000)
-PROBE = {api.PROBE_HEADER: "1"}
+PROBE = {paths.PROBE_HEADER: "1"}
 
 
 class Engine:
@@ -75,7 +75,7 @@ async def moved(
     local: httpx.AsyncClient, action: str, boot: str = "boot-1", version: str | None = None
 ) -> httpx.Response:
     body = {"action": action, "boot": boot, "version": version}
-    return await local.post(api.GATE_PATH, json=body)
+    return await local.post(paths.GATE_PATH, json=body)
 
 
 async def test_the_network_gets_for_a_control_route_what_it_gets_for_none(
@@ -85,7 +85,7 @@ async def test_the_network_gets_for_a_control_route_what_it_gets_for_none(
     async with httpx.AsyncClient(transport=transport, base_url="http://vllm") as vllm:
         unknown = await vllm.get("/no/such/route")
 
-    for method, path in (("POST", "/pause"), ("GET", api.GATE_PATH), ("POST", api.EXIT_PATH)):
+    for method, path in (("POST", "/pause"), ("GET", paths.GATE_PATH), ("POST", paths.EXIT_PATH)):
         reply = await network.request(method, path)
         assert (reply.status_code, reply.content) == (404, unknown.content)
         assert reply.headers == unknown.headers
@@ -104,7 +104,7 @@ async def test_health_is_answered_though_the_gate_is_closed(network: httpx.Async
 async def test_the_gate_is_told_and_moved_by_its_boot_alone(
     engine: Engine, local: httpx.AsyncClient
 ) -> None:
-    told = GateState.model_validate((await local.get(api.GATE_PATH)).json())
+    told = GateState.model_validate((await local.get(paths.GATE_PATH)).json())
     assert told == GateState(
         boot="boot-1", is_open=False, waiting=0, in_flight=0, has_deadline=True
     )
@@ -131,14 +131,14 @@ async def test_a_gate_command_tells_what_the_engine_holds_or_leaves_it(
 async def test_a_malformed_gate_command_is_refused(
     engine: Engine, local: httpx.AsyncClient, body: bytes
 ) -> None:
-    assert (await local.post(api.GATE_PATH, content=body)).status_code == 400
+    assert (await local.post(paths.GATE_PATH, content=body)).status_code == 400
     assert not engine.gate.is_open
 
 
 async def test_the_engine_is_ended_after_the_answer(
     engine: Engine, local: httpx.AsyncClient
 ) -> None:
-    assert (await local.post(api.EXIT_PATH)).status_code == 202
+    assert (await local.post(paths.EXIT_PATH)).status_code == 202
     assert engine.ended == 1
 
 
@@ -320,7 +320,7 @@ async def test_a_websocket_that_demands_a_version_is_refused_as_a_websocket(
 ) -> None:
     asked = Connection({"type": "websocket.connect"})
     scope = scope_of("/v1/realtime", "websocket")
-    header = (api.EXACT_VERSION_HEADER.encode(), b"no such/version")
+    header = (paths.EXACT_VERSION_HEADER.encode(), b"no such/version")
 
     await engine.extension({**scope, "headers": [header]}, asked.receive, asked.send)
 
@@ -354,7 +354,7 @@ async def test_the_lifespan_passes(engine: Engine) -> None:
 
 
 async def test_a_gate_s_state_is_plain_json(local: httpx.AsyncClient) -> None:
-    assert set(json.loads((await local.get(api.GATE_PATH)).content)) == {
+    assert set(json.loads((await local.get(paths.GATE_PATH)).content)) == {
         "boot",
         "is_open",
         "waiting",

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_engine.answers import resized
 from rlfleet_engine.gate import Gate
 from rlfleet_engine.middleware import Extension
@@ -65,7 +65,7 @@ def engine(tmp_path: Path) -> Engine:
 
 def versions(reply: httpx.Response) -> tuple[str | None, str | None]:
     headers = reply.headers
-    return headers.get(api.VERSION_HEADER), headers.get(api.END_VERSION_HEADER)
+    return headers.get(paths.VERSION_HEADER), headers.get(paths.END_VERSION_HEADER)
 
 
 async def test_both_versions_are_told_and_may_differ(engine: Engine) -> None:
@@ -81,7 +81,7 @@ async def test_both_versions_are_told_and_may_differ(engine: Engine) -> None:
 
 async def test_a_stream_tells_its_start_and_goes_on_byte_for_byte(engine: Engine) -> None:
     engine.meanwhile = lambda: engine.gate.hold("step-2")
-    headers = {api.EXACT_VERSION_HEADER: "step-1"}
+    headers = {paths.EXACT_VERSION_HEADER: "step-1"}
 
     reply = await engine.client.post("/v1/stream", headers=headers)
 
@@ -99,15 +99,15 @@ async def test_while_nobody_has_named_a_version_none_is_told(tmp_path: Path) -> 
     )
 
     assert versions(await client.post("/v1/completions")) == (None, None)
-    refused = await client.post("/v1/completions", headers={api.MIN_VERSION_HEADER: "base"})
+    refused = await client.post("/v1/completions", headers={paths.MIN_VERSION_HEADER: "base"})
     assert refused.status_code == 404
-    refused = await client.post("/v1/completions", headers={api.MIN_VERSION_HEADER: "step-1"})
+    refused = await client.post("/v1/completions", headers={paths.MIN_VERSION_HEADER: "step-1"})
     assert (refused.status_code, refused.json()["version"]) == (409, None)
 
 
 async def test_a_stream_tells_its_end_where_it_was_asked_to(engine: Engine) -> None:
     engine.meanwhile = lambda: engine.gate.hold("step-2")
-    headers = {api.END_VERSION_HEADER: "event"}
+    headers = {paths.END_VERSION_HEADER: "event"}
 
     reply = await engine.client.post("/v1/stream", headers=headers)
     whole = await engine.client.post("/v1/completions", headers=headers)
@@ -128,7 +128,7 @@ async def test_a_stream_tells_its_end_where_it_was_asked_to(engine: Engine) -> N
 async def test_from_there_and_back_is_two_changes(engine: Engine) -> None:
     engine.meanwhile = engine.there_and_back
 
-    reply = await engine.client.post("/v1/stream", headers={api.END_VERSION_HEADER: "event"})
+    reply = await engine.client.post("/v1/stream", headers={paths.END_VERSION_HEADER: "event"})
 
     told = json.loads(reply.text.split("\n\n")[1].removeprefix("data: "))
     assert (told["version"], told["version_end"], told["changes"]) == ("step-1", "step-1", 2)
@@ -151,7 +151,9 @@ async def test_what_is_not_gated_tells_the_version_that_is_proved(engine: Engine
 
 
 async def test_an_unmet_request_does_not_reach_the_engine(engine: Engine) -> None:
-    reply = await engine.client.post("/v1/completions", headers={api.MIN_VERSION_HEADER: "step-2"})
+    reply = await engine.client.post(
+        "/v1/completions", headers={paths.MIN_VERSION_HEADER: "step-2"}
+    )
 
     assert (reply.status_code, reply.headers["retry-after"]) == (409, "1")
     assert reply.headers["content-length"] == str(len(reply.content))
@@ -164,15 +166,15 @@ async def test_an_unmet_request_does_not_reach_the_engine(engine: Engine) -> Non
 
 @pytest.mark.parametrize("value", ["", "a b"])
 async def test_a_malformed_header_is_refused_by_its_name(engine: Engine, value: str) -> None:
-    reply = await engine.client.post("/v1/completions", headers={api.EXACT_VERSION_HEADER: value})
+    reply = await engine.client.post("/v1/completions", headers={paths.EXACT_VERSION_HEADER: value})
 
-    assert (reply.status_code, reply.json()["error"]["param"]) == (400, api.EXACT_VERSION_HEADER)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, paths.EXACT_VERSION_HEADER)
     assert engine.seen == []
 
 
 async def test_exact_means_all_the_time(engine: Engine) -> None:
     engine.meanwhile = engine.there_and_back
-    exact, minimum = api.EXACT_VERSION_HEADER, api.MIN_VERSION_HEADER
+    exact, minimum = paths.EXACT_VERSION_HEADER, paths.MIN_VERSION_HEADER
 
     replies = [
         await engine.client.post("/v1/completions", headers={header: "step-1"})
@@ -187,7 +189,9 @@ async def test_an_answer_below_the_minimum_at_its_end_is_withheld(engine: Engine
     engine.gate.hold("step-2")
     engine.meanwhile = lambda: engine.gate.hold("step-1")
 
-    reply = await engine.client.post("/v1/completions", headers={api.MIN_VERSION_HEADER: "step-2"})
+    reply = await engine.client.post(
+        "/v1/completions", headers={paths.MIN_VERSION_HEADER: "step-2"}
+    )
 
     assert (reply.status_code, reply.json()["version"]) == (409, "step-1")
 
@@ -196,7 +200,7 @@ async def test_an_answer_below_the_minimum_at_its_end_is_withheld(engine: Engine
 async def test_an_error_is_not_withheld(engine: Engine, path: str, status: int) -> None:
     engine.meanwhile = lambda: engine.gate.hold("step-2")
 
-    reply = await engine.client.post(f"/v1/{path}", headers={api.EXACT_VERSION_HEADER: "step-1"})
+    reply = await engine.client.post(f"/v1/{path}", headers={paths.EXACT_VERSION_HEADER: "step-1"})
 
     assert (reply.status_code, versions(reply)) == (status, ("step-1", "step-2"))
 

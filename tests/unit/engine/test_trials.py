@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_engine.gate import Gate, Standing
 from rlfleet_engine.marker import UnmarkableError, marked, marked_events
 from rlfleet_engine.middleware import Extension
@@ -84,7 +84,7 @@ async def test_an_answer_made_on_trial_goes_out_once_the_weights_are_proved(
 
     reply = await request
     assert reply.json() == {"choices": CHOICES}
-    assert reply.headers[api.END_VERSION_HEADER] == "step-2"
+    assert reply.headers[paths.END_VERSION_HEADER] == "step-2"
     assert not engine.gate.is_open
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 from rlfleet_engine.answers import Scope, Send, compact
 from rlfleet_engine.fields import FieldError
 from rlfleet_engine.gate import Gate
@@ -170,7 +170,9 @@ async def test_vllm_is_asked_with_the_client_s_key_and_its_answer_is_turned(
     assert (two, json.loads(body)["heard"]) == ("/v1/inner", '{"x":1}')
     assert json.loads(body)["cache_salt"] not in {"a", None}
     assert reply.content.startswith(b'{"HEARD"')
-    assert reply.headers[api.VERSION_HEADER] == reply.headers[api.END_VERSION_HEADER] == "step-1"
+    assert (
+        reply.headers[paths.VERSION_HEADER] == reply.headers[paths.END_VERSION_HEADER] == "step-1"
+    )
     assert int(reply.headers["content-length"]) == len(reply.content)
 
 
@@ -179,7 +181,7 @@ async def test_what_vllm_refuses_on_the_way_is_the_answer(engine: Engine) -> Non
 
     assert (reply.status_code, len(engine.came)) == (422, 1)
     assert json.loads(reply.content) == {"heard": '{"refused":1}'}
-    assert reply.headers[api.VERSION_HEADER] == "step-1"
+    assert reply.headers[paths.VERSION_HEADER] == "step-1"
 
 
 async def test_a_field_that_cannot_be_taken_is_named_and_vllm_never_asked(engine: Engine) -> None:
@@ -187,7 +189,7 @@ async def test_a_field_that_cannot_be_taken_is_named_and_vllm_never_asked(engine
 
     assert (reply.status_code, engine.came) == (400, [])
     assert reply.json()["error"]["param"] == "bad"
-    assert reply.headers[api.VERSION_HEADER] == "step-1"
+    assert reply.headers[paths.VERSION_HEADER] == "step-1"
 
 
 async def test_a_gate_that_closes_while_vllm_is_asked_holds_the_request_and_no_question(
@@ -202,5 +204,5 @@ async def test_a_gate_that_closes_while_vllm_is_asked_holds_the_request_and_no_q
     engine.gate.hold("step-2")
     engine.gate.open()
 
-    assert (await request).headers[api.VERSION_HEADER] == "step-2"
+    assert (await request).headers[paths.VERSION_HEADER] == "step-2"
     assert [path for path, _, _ in engine.came] == ["/v1/other", "/v1/inner"]

@@ -5,7 +5,7 @@ from typing import Any
 
 from faults.door import Door
 from faults.ledger import Ledger
-from rlfleet_contract import api
+from rlfleet_contract import paths
 
 
 class Engine:
@@ -42,9 +42,9 @@ async def test_what_is_asked_of_an_open_engine_ever_so_often_is_no_step() -> Non
     door = Door(engine.answer, "w1", ledger, engine.crash, "breaking")
     door.worker = engine
     for action in ("close", "open"):
-        await asked(door, "POST", api.GATE_PATH, {"action": action})
+        await asked(door, "POST", paths.GATE_PATH, {"action": action})
         for _look in range(3):
             await asked(door, "GET", "/is_paused")
-            await asked(door, "GET", api.GATE_PATH)
+            await asked(door, "GET", paths.GATE_PATH)
 
     assert [place.key for place in ledger.places] == ["close w1", "is_paused w1", "open w1"]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.loaded import AdapterReport
+from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
-from rlfleet_contract.tensors import Tensor
+from rlfleet_contract.safetensors import Tensor
 from rlfleet_sidecar.adapters.decide import (
     Step,
     demand_bare,

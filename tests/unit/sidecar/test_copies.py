@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_contract.adapters import LoadAdapterRequest
+from rlfleet_contract.lora import LoadAdapterRequest
 from rlfleet_sidecar.adapters.book import Copy
 from rlfleet_sidecar.adapters.copies import Copies
 from rlfleet_sidecar.checkpoint import Checkpoints

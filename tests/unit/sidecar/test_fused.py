@@ -3,8 +3,8 @@
 import pytest
 
 from rlfleet_contract.models import Consumed
-from rlfleet_contract.names import Experts, Renames, packed
-from rlfleet_contract.tensors import Tensor
+from rlfleet_contract.safetensors import Tensor
+from rlfleet_contract.tensor_names import Experts, Renames, packed
 from rlfleet_sidecar.likeness import differences
 from rlfleet_sidecar.needs import Needs, told_by
 from tests.fakes.expert_layer import BOTH, PLACE

@@ -3,8 +3,8 @@
 import pytest
 
 from rlfleet_contract.models import Consumed
-from rlfleet_contract.names import Renames, packed, unpacked
-from rlfleet_contract.tensors import Tensor
+from rlfleet_contract.safetensors import Tensor
+from rlfleet_contract.tensor_names import Renames, packed, unpacked
 from rlfleet_sidecar.likeness import differences, vocabulary
 from rlfleet_sidecar.needs import Needs, assumed, told_by
 

@@ -4,8 +4,8 @@ import pytest
 
 from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence
+from rlfleet_contract.safetensors import Tensor
 from rlfleet_contract.selftest import EngineDescription, SelfTest, kind_of
-from rlfleet_contract.tensors import Tensor
 from rlfleet_sidecar import selftest
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.probe import Answer

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_contract.api import VERSION_PATTERN
 from rlfleet_contract.models import Stage
+from rlfleet_contract.paths import VERSION_PATTERN
 from rlfleet_contract.problems import Code
 from rlfleet_contract.target import Target
 from rlfleet_sidecar import sent

@@ -11,7 +11,7 @@ import pytest
 
 from rlfleet_contract.models import PrepareRequest
 from rlfleet_contract.problems import Code
-from rlfleet_contract.tensors import FileStamp
+from rlfleet_contract.safetensors import FileStamp
 from rlfleet_sidecar.bounds import Glance
 from rlfleet_sidecar.checkpoint import Checkpoints
 from rlfleet_sidecar.errors import SidecarError

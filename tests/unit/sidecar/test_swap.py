@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.api import BASE_VERSION
 from rlfleet_contract.models import Stage, Verb
+from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_sidecar.swap import (
     BACK_TO,
     TABLE,

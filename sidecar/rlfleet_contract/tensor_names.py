@@ -9,7 +9,7 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
 
-from rlfleet_contract.base import Reply
+from rlfleet_contract.schema import Reply
 
 MAX_BYTES = 64 * 1024 * 1024
 """Of all names together; the largest models have 10 MiB."""

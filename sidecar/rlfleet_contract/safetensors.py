@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from rlfleet_contract.base import Request
+from rlfleet_contract.schema import Request
 
 LENGTH_BYTES = 8
 """A file begins with the header's length, little-endian."""

@@ -11,7 +11,7 @@ names of their own, and what has no number is lower than nothing.
 import re
 from typing import NamedTuple
 
-from rlfleet_contract import api
+from rlfleet_contract import paths
 
 _NUMBERED = re.compile(r"(.*?)([0-9]+)")
 
@@ -38,9 +38,9 @@ def number_of(version: str) -> int | None:
 
 def is_before(version: str, other: str) -> bool | None:
     """Tell whether a version is an earlier one than the other; None if they have no order."""
-    if other in {version, api.BASE_VERSION}:
+    if other in {version, paths.BASE_VERSION}:
         return False
-    if version == api.BASE_VERSION:
+    if version == paths.BASE_VERSION:
         return True
     one, two = numbered(version), numbered(other)
     if one is None or two is None or one.text != two.text:

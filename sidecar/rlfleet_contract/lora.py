@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from rlfleet_contract.loaded import AdapterName
+from rlfleet_contract.loaded_lora import AdapterName
 from rlfleet_contract.models import Command
 
 

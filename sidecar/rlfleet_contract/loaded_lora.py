@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from rlfleet_contract.api import MODEL_PATTERN
-from rlfleet_contract.base import Reply, Request
+from rlfleet_contract.paths import MODEL_PATTERN
 from rlfleet_contract.problems import Problem
+from rlfleet_contract.schema import Reply, Request
 
 AdapterName = Annotated[str, StringConstraints(pattern=MODEL_PATTERN)]
 """One of its own, or the model's: whoever is asked sees whether it is one of the two."""

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from rlfleet_contract.base import Reply
+from rlfleet_contract.schema import Reply
 
 PATH = "/v1/rl/workers"
 PROTOCOL_VERSION = 1
