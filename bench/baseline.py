@@ -14,8 +14,8 @@ from dev.images import names
 from dev.shell import Shell
 from dev.steps import say
 from rlfleet_contract import paths
-from rlfleet_operator.core import manifests
-from rlfleet_operator.core.world import fleet_from
+from rlfleet_operator.core.manifests import pod_manifest
+from rlfleet_operator.core.model.world import fleet_from
 
 NAME = "baseline"
 _REPLICAS = 2
@@ -85,8 +85,8 @@ def _deployment(shell: Shell, model: cluster.Model, version: str, replicas: int)
     """Return the fleet's own pod with nothing of rlfleet in it."""
     raw = Fleet(shell, model).manifest()
     raw["metadata"] |= {"namespace": cluster.NAMESPACE, "uid": "", "generation": 1}
-    defaults = manifests.Defaults(names.recorded()["worker"])
-    pod = manifests.pod(fleet_from(raw), 0, defaults)["spec"]
+    defaults = pod_manifest.Defaults(names.recorded()["worker"])
+    pod = pod_manifest.pod(fleet_from(raw), 0, defaults)["spec"]
     labels = {"app": NAME}
     spec = {
         "automountServiceAccountToken": False,

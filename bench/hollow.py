@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 from kubernetes.aio import client, config
 
-from rlfleet_operator.adapters.kube import Kube
+from rlfleet_operator.kube.client import Kube
 from tests.fakes import checkpoints
 from tests.fakes.worker import Worker
 from tests.hollow import HollowNode

@@ -25,7 +25,7 @@ from bench.hollow import POLL_S, PROBE_S, VERSIONS
 from bench.witness import Witness
 from dev import apiserver, cache, steps
 from dev.steps import say
-from rlfleet_operator.adapters.kube import Kube, fleet_path
+from rlfleet_operator.kube.client import Kube, fleet_path
 
 BUDGETS = ("25%", "100%")
 FLEET = "qwen"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dev.steps import StepFailed
-from rlfleet_operator.adapters.kube import Json, Kube, WatchEnded, fleet_path
 from rlfleet_operator.errors import OperatorError
+from rlfleet_operator.kube.client import Json, Kube, WatchEnded, fleet_path
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rlfleet_operator import resource, resource_status
+from rlfleet_operator.crd import fleet_spec, fleet_status
 
 Schema = dict[str, Any]
 
@@ -82,12 +82,12 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _spec_schema() -> Schema:
-    raw = resource.FleetSpec.model_json_schema(by_alias=True)
+    raw = fleet_spec.FleetSpec.model_json_schema(by_alias=True)
     return structural(raw, raw.get("$defs", {}))
 
 
 def _status_schema() -> Schema:
-    raw = resource_status.FleetStatus.model_json_schema(by_alias=True)
+    raw = fleet_status.FleetStatus.model_json_schema(by_alias=True)
     status = structural(raw, raw.get("$defs", {}))
     for field in status["properties"].values():
         field.pop("default", None)
@@ -117,7 +117,7 @@ def definition() -> Schema:
         "x-kubernetes-validations": [_NAME_RULE, _NEIGHBOUR_RULE],
     }
     version = {
-        "name": resource.API_VERSION,
+        "name": fleet_spec.API_VERSION,
         "served": True,
         "storage": True,
         "subresources": {
@@ -134,15 +134,15 @@ def definition() -> Schema:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.PLURAL}.{resource.GROUP}"},
+        "metadata": {"name": f"{fleet_spec.PLURAL}.{fleet_spec.GROUP}"},
         "spec": {
-            "group": resource.GROUP,
+            "group": fleet_spec.GROUP,
             "scope": "Namespaced",
             "names": {
-                "kind": resource.KIND,
-                "listKind": f"{resource.KIND}List",
-                "plural": resource.PLURAL,
-                "singular": resource.KIND.lower(),
+                "kind": fleet_spec.KIND,
+                "listKind": f"{fleet_spec.KIND}List",
+                "plural": fleet_spec.PLURAL,
+                "singular": fleet_spec.KIND.lower(),
                 "shortNames": ["rlf"],
                 "categories": ["rl"],
             },
@@ -153,7 +153,5 @@ def definition() -> Schema:
 
 def as_yaml() -> str:
     """Return the definition as it is committed under crds/."""
-    head = (
-        "# Generated from operator/rlfleet_operator/resource.py by `make generate`; do not edit.\n"
-    )
+    head = "# Generated from operator/rlfleet_operator/crd by `make generate`; do not edit.\n"
     return head + yaml.safe_dump(definition(), sort_keys=False, width=100)

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from dev import engine_examples, fleet_examples
 from dev.http_example import Example
 from dev.http_examples import EXAMPLES
-from rlfleet_operator.core.trainer_routes import CLASSIC, OFFERS
+from rlfleet_operator.core.trainer.routes import CLASSIC, OFFERS
 from rlfleet_sidecar import routes
 from rlfleet_sidecar.adapters import routes as adapter_routes
 from rlfleet_sidecar.app import OPEN

@@ -18,7 +18,7 @@ from faults.modes import MODES, Mode
 from faults.plan import Place, Plan
 from faults.run import Outcome, Reference, Stage, reference, struck
 from faults.workloads import until
-from rlfleet_operator.adapters.kube import Kube
+from rlfleet_operator.kube.client import Kube
 
 CONTROLLERS = apiserver.GARBAGE_COLLECTION + apiserver.SERVICE_ACCOUNTS
 FAILED = Path(__file__).resolve().parent / "failed"

@@ -21,8 +21,8 @@ from faults.processes import Forked
 from faults.sidecar_proxy import SidecarProxy
 from faults.workers import RESTART_S, Kept
 from rlfleet_contract import paths
-from rlfleet_operator.adapters.kube import Json, Kube, core_path, fleet_path
 from rlfleet_operator.errors import Missing, OperatorError
+from rlfleet_operator.kube.client import Json, Kube, core_path, fleet_path
 from tests.fakes import checkpoints
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.memory import digest_of

@@ -9,8 +9,8 @@ from faults.cell import Cell
 from faults.monitor import is_ready
 from faults.workers import Kept
 from rlfleet_contract.problems import Code
-from rlfleet_operator.adapters.kube import Json, budget_path, core_path, fleet_path
 from rlfleet_operator.errors import Missing
+from rlfleet_operator.kube.client import Json, budget_path, core_path, fleet_path
 
 BY_HAND = {
     r"metadata\.(uid|resourceVersion|creationTimestamp|generation|managedFields)": (

@@ -14,9 +14,9 @@ from typing import Any
 
 from faults.cell import Cell
 from faults.workers import Kept
-from rlfleet_operator.adapters.kube import Json, WatchEnded, fleet_path
-from rlfleet_operator.core.world import FLEET_LABEL, ORDINAL_LABEL
+from rlfleet_operator.core.model.world import FLEET_LABEL, ORDINAL_LABEL
 from rlfleet_operator.errors import OperatorError
+from rlfleet_operator.kube.client import Json, WatchEnded, fleet_path
 from tests.hollow import Hollow
 
 _LOOK_S = 0.03

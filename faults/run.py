@@ -14,7 +14,7 @@ from faults.modes import MODES, may_stop
 from faults.monitor import Monitor
 from faults.plan import Place, Plan
 from faults.workloads import WORKLOADS, Stuck, until
-from rlfleet_operator.adapters.kube import Kube
+from rlfleet_operator.kube.client import Kube
 
 WITHIN_S = 30.0
 """How soon after the fault everything has to be as without it."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from faults.cell import BAD, BREAKING, Cell
-from rlfleet_operator.adapters.kube import Json
+from rlfleet_operator.kube.client import Json
 
 FLEET = "qwen"
 SECOND = "mini"

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from rlfleet_operator.core import manifests, obey, simulate
-from rlfleet_operator.core.world import Fleet, Worker, World, fleet_from
+from rlfleet_operator.core.manifests import pod_manifest
+from rlfleet_operator.core.model.world import Fleet, Worker, World, fleet_from
+from rlfleet_operator.core.simulation import model_fleet, model_worker
 
 
 def fleet(spec: dict[str, Any] | None = None, *, status: dict[str, Any] | None = None) -> Fleet:
@@ -25,7 +26,7 @@ def fleet(spec: dict[str, Any] | None = None, *, status: dict[str, Any] | None =
 def world(spec: dict[str, Any] | None = None) -> World:
     """Return a fleet that was just created: no pod, no status."""
     made = fleet(spec)
-    return World(fleet=made, workers=(), template_hash=manifests.template_hash(made), moment=1e9)
+    return World(fleet=made, workers=(), template_hash=pod_manifest.template_hash(made), moment=1e9)
 
 
 def asking(seen: World, **spec: Any) -> World:
@@ -35,12 +36,12 @@ def asking(seen: World, **spec: Any) -> World:
         spec=seen.fleet.spec.model_copy(update=spec),
         generation=seen.fleet.generation + 1,
     )
-    return replace(seen, fleet=changed, template_hash=manifests.template_hash(changed))
+    return replace(seen, fleet=changed, template_hash=pod_manifest.template_hash(changed))
 
 
-def at_rest(seen: World, fates: dict[str, obey.Fate] | None = None) -> World:
+def at_rest(seen: World, fates: dict[str, model_worker.Fate] | None = None) -> World:
     """Return the world once nothing is left to do."""
-    *_, last = simulate.run(seen, fates or {})
+    *_, last = model_fleet.run(seen, fates or {})
     return last.world
 
 

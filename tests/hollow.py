@@ -18,9 +18,9 @@ from typing import Any, Self
 import httpx
 
 from rlfleet_contract import paths
-from rlfleet_operator.adapters.kube import STRATEGIC_PATCH, Json, Kube, WatchEnded, is_newer
-from rlfleet_operator.core.world import FLEET_LABEL, READINESS_GATE
+from rlfleet_operator.core.model.world import FLEET_LABEL, READINESS_GATE
 from rlfleet_operator.errors import OperatorError
+from rlfleet_operator.kube.client import STRATEGIC_PATCH, Json, Kube, WatchEnded, is_newer
 from tests.fakes.worker import Worker
 
 Choose = Callable[[str], dict[str, Any]]

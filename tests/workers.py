@@ -4,8 +4,8 @@ from typing import Any
 
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code, Problem
-from rlfleet_operator.core import manifests
-from rlfleet_operator.core.world import Pod, Worker, World
+from rlfleet_operator.core.manifests import pod_manifest
+from rlfleet_operator.core.model.world import Pod, Worker, World
 from tests import fleets
 
 MOMENT = 1_700_000_000.0
@@ -18,7 +18,7 @@ def pod(ordinal: int = 0, **fields: Any) -> Pod:
         "uid": f"p-{ordinal}",
         "ordinal": ordinal,
         "owner_uid": "f-1",
-        "template_hash": manifests.template_hash(fleets.fleet()),
+        "template_hash": pod_manifest.template_hash(fleets.fleet()),
         "address": "10.0.0.1",
         "phase": "Running",
         "ready": True,
@@ -64,7 +64,7 @@ def world(*workers: Worker, status: dict[str, Any] | None = None, **spec: Any) -
     return World(
         fleet=made,
         workers=workers,
-        template_hash=manifests.template_hash(made),
+        template_hash=pod_manifest.template_hash(made),
         moment=MOMENT,
     )
 

@@ -4,8 +4,7 @@ import argparse
 import asyncio
 import sys
 
-from rlfleet_operator import handlers, logs, settings, show_plan
-from rlfleet_operator.adapters import metrics
+from rlfleet_operator import cli_plan, json_logs, kopf_app, metrics, settings
 
 
 def main() -> int:
@@ -18,7 +17,7 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", metavar="plan")
-    show_plan.add_arguments(
+    cli_plan.add_arguments(
         commands.add_parser(
             "plan",
             help="print what applying a manifest would do; changes nothing",
@@ -28,17 +27,17 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     if arguments.command == "plan":
-        return show_plan.main(arguments)
+        return cli_plan.main(arguments)
     try:
         chosen = settings.from_environment()
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    logs.configure(chosen.log_level)
+    json_logs.configure(chosen.log_level)
     health = metrics.Health()
     if chosen.metrics_port:
         metrics.serve(chosen.metrics_port, health)
-    asyncio.run(handlers.run(chosen, health))
+    asyncio.run(kopf_app.run(chosen, health))
     return 0
 
 

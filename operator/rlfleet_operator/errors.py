@@ -10,7 +10,7 @@
         ├── TooLarge       the object takes more bytes than the API server keeps
         └── Missing        the object is not there
 
-Library errors become these at two places: adapters/kube.py and adapters/worker.py.
+Library errors become these at two places: kube/client.py and workers/client.py.
 """
 
 from rlfleet_contract.problems import Problem

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from rlfleet_contract.models import Stage, Verb
-from rlfleet_operator.adapters.worker import demand_of
-from rlfleet_operator.contacts import Contacts
-from rlfleet_operator.core.actions import Prepare, Update
-from rlfleet_operator.core.worker import Phase, complaint_of, phase_of
-from rlfleet_operator.core.world import Worker as Known
+from rlfleet_operator.core.model.actions import Prepare, Update
+from rlfleet_operator.core.model.worker_phase import Phase, complaint_of, phase_of
+from rlfleet_operator.core.model.world import Worker as Known
+from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from rlfleet_operator.errors import Unreachable
-from rlfleet_operator.resource_rollout import RolloutSpec
-from rlfleet_operator.wire import Taken
+from rlfleet_operator.workers.client import demand_of
+from rlfleet_operator.workers.pool import Contacts
+from rlfleet_operator.workers.requests import Taken
 from tests import workers
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject
@@ -97,7 +97,7 @@ async def test_a_change_counts_as_under_way_until_the_worker_tells_how_it_ended(
 async def test_a_sidecar_that_takes_another_token_is_complained_of_and_logged_once(
     fake: Worker, strangers: Contacts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "rlfleet_operator.contacts")
+    caplog.set_level(logging.INFO, "rlfleet_operator.workers.pool")
     pod = workers.pod(0)
 
     assert complaint_of(strangers.worker(NAME, 0, pod), workers.world()) is None

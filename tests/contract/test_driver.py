@@ -10,14 +10,14 @@ from copy import deepcopy
 import pytest
 from aiohttp import web
 
-from rlfleet_operator import driver as drivers
-from rlfleet_operator.adapters.kube import Json, Kube, core_path, fleet_path
-from rlfleet_operator.adapters.lease import Term
-from rlfleet_operator.adapters.pods import Pods
-from rlfleet_operator.core.world import time_of
-from rlfleet_operator.driver import Driver
-from rlfleet_operator.fields import epoch_of
-from rlfleet_operator.services import Services
+from rlfleet_operator.core.model.world import time_of
+from rlfleet_operator.crd.field_types import epoch_of
+from rlfleet_operator.kube.client import Json, Kube, core_path, fleet_path
+from rlfleet_operator.kube.lease import Term
+from rlfleet_operator.kube.pod_cache import Pods
+from rlfleet_operator.reconcile import reconciler as drivers
+from rlfleet_operator.reconcile.reconciler import Driver
+from rlfleet_operator.reconcile.shared import Services
 from rlfleet_operator.settings import Settings
 from tests.fakes.kube import FakeApi, serving
 
@@ -106,7 +106,7 @@ async def driven(api: Api) -> AsyncIterator[Driver]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_WRITE_INTERVAL_S", "_ERROR_PAUSE_S"):
         monkeypatch.setattr(drivers, name, 0.01)
-    monkeypatch.setattr("rlfleet_operator.announcements._FAREWELL_S", 0.01)
+    monkeypatch.setattr("rlfleet_operator.reconcile.event_poster._FAREWELL_S", 0.01)
 
 
 async def test_commands_do_not_wait_for_events() -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from rlfleet_operator.adapters import metrics
-from rlfleet_operator.adapters.kube import Json, Kube, fleet_path, fleets_path
-from rlfleet_operator.adapters.lease import Term
-from rlfleet_operator.adapters.pods import Pods
-from rlfleet_operator.driver import Driver
+from rlfleet_operator import metrics
 from rlfleet_operator.errors import Missing
-from rlfleet_operator.fleets import Fleets
-from rlfleet_operator.services import Services
+from rlfleet_operator.kube.client import Json, Kube, fleet_path, fleets_path
+from rlfleet_operator.kube.lease import Term
+from rlfleet_operator.kube.pod_cache import Pods
+from rlfleet_operator.reconcile.reconciler import Driver
+from rlfleet_operator.reconcile.shared import Services
+from rlfleet_operator.reconcile.supervisor import Fleets
 from rlfleet_operator.settings import Settings
 from tests.fakes.kube import FakeApi, serving
 

@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from rlfleet_operator.adapters.kube import Json, core_path
-from rlfleet_operator.core.world import FLEET_LABEL
+from rlfleet_operator.core.model.world import FLEET_LABEL
+from rlfleet_operator.kube.client import Json, core_path
 from tests.fakes import checkpoints
 from tests.fakes.kube import FakeApi, serving
 from tests.hollow import HollowNode

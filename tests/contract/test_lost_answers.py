@@ -13,10 +13,10 @@ from prometheus_client import REGISTRY
 
 from rlfleet_contract import paths
 from rlfleet_contract.models import Stage, Verb
-from rlfleet_operator.contacts import Contacts
-from rlfleet_operator.core.actions import Command, Prepare, Update
-from rlfleet_operator.core.world import Worker as Known
-from rlfleet_operator.wire import Taken
+from rlfleet_operator.core.model.actions import Command, Prepare, Update
+from rlfleet_operator.core.model.world import Worker as Known
+from rlfleet_operator.workers.pool import Contacts
+from rlfleet_operator.workers.requests import Taken
 from tests import fleets, workers
 from tests.contract.conftest import TOKEN
 from tests.contract.subject import Subject

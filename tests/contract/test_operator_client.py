@@ -21,8 +21,8 @@ from fastapi import FastAPI
 from rlfleet_contract.lora import LoadAdapterRequest
 from rlfleet_contract.models import PrepareRequest, Stage, UpdateRequest, WorkerReport
 from rlfleet_contract.problems import MEANINGS, Code, Problem
-from rlfleet_operator.adapters.worker import WorkerClient
 from rlfleet_operator.errors import Unreachable, WorkerProblem
+from rlfleet_operator.workers.client import WorkerClient
 from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.settings import Settings
 from tests.fakes.behaviour import Behaviour

@@ -9,14 +9,14 @@ import pytest
 from aiohttp import web
 
 from rlfleet_contract import paths
-from rlfleet_operator import driver
-from rlfleet_operator.adapters.kube import Json, core_path, fleet_path
-from rlfleet_operator.adapters.lease import Term
-from rlfleet_operator.adapters.pods import Pods
-from rlfleet_operator.core import manifests, surroundings
-from rlfleet_operator.core.world import VERSION_LABEL
-from rlfleet_operator.driver import Driver
-from rlfleet_operator.services import Services
+from rlfleet_operator.core.manifests import owned_objects, pod_manifest
+from rlfleet_operator.core.model.world import VERSION_LABEL
+from rlfleet_operator.kube.client import Json, core_path, fleet_path
+from rlfleet_operator.kube.lease import Term
+from rlfleet_operator.kube.pod_cache import Pods
+from rlfleet_operator.reconcile import reconciler
+from rlfleet_operator.reconcile.reconciler import Driver
+from rlfleet_operator.reconcile.shared import Services
 from rlfleet_operator.settings import Settings
 from tests import fleets, workers
 from tests.contract.conftest import TOKEN
@@ -85,7 +85,7 @@ class Api(FakeApi):
 
 def listed() -> Json:
     """Return the list of the worker's pod, which nobody has marked yet."""
-    pod = manifests.pod(FLEET, 0, manifests.Defaults("worker:1"))
+    pod = pod_manifest.pod(FLEET, 0, pod_manifest.Defaults("worker:1"))
     pod["metadata"] |= {"uid": "p-0", "resourceVersion": "1"}
     pod["status"] = {"phase": "Running", "podIP": "127.0.0.1"}
     return {"metadata": {"resourceVersion": "1"}, "items": [pod]}
@@ -97,7 +97,7 @@ async def driven(server: Api, worker: Worker) -> AsyncIterator[None]:
     port = int(worker.admin_url.rpartition(":")[2])
     settings = Settings("worker:1", ("rl",), admin_port=port, poll_seconds=0.1)
     async with serving(server) as kube:
-        await kube.create(core_path("rl", "secrets"), surroundings.secret(FLEET, TOKEN))
+        await kube.create(core_path("rl", "secrets"), owned_objects.secret(FLEET, TOKEN))
         pods = Pods(kube, settings.namespaces, lambda _: None, 60.0)
         watching = asyncio.create_task(pods.run())
         await pods.synced.wait()
@@ -115,7 +115,7 @@ async def test_nothing_is_done_of_what_was_planned_before_the_fleet_was_taken_ov
     fake: Worker, subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A slow machine must not pass for a worker that is silent.
-    monkeypatch.setattr(driver, "_ACQUAINT_S", 60.0)
+    monkeypatch.setattr(reconciler, "_ACQUAINT_S", 60.0)
     await subject.serve(subject.versions.first)
 
     async def arrive_late() -> None:

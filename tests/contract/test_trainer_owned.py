@@ -8,8 +8,8 @@ import pytest
 from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.target import Target
-from rlfleet_operator.contacts import Contacts
-from rlfleet_operator.wire import Taken
+from rlfleet_operator.workers.pool import Contacts
+from rlfleet_operator.workers.requests import Taken
 from tests import workers
 from tests.contract.conftest import TOKEN
 from tests.contract.subject import Subject

@@ -8,13 +8,13 @@ import httpx
 import pytest
 from aiohttp.test_utils import TestServer
 
-from rlfleet_operator.adapters import metrics
-from rlfleet_operator.adapters.kube import Json, core_path, fleet_path
-from rlfleet_operator.adapters.pods import Pods
-from rlfleet_operator.core.trainer_routes import CLASSIC, OFFERS
-from rlfleet_operator.fleet_routes import FleetRoutes
-from rlfleet_operator.fleets import Fleets
+from rlfleet_operator import metrics
+from rlfleet_operator.core.trainer.routes import CLASSIC, OFFERS
+from rlfleet_operator.kube.client import Json, core_path, fleet_path
+from rlfleet_operator.kube.pod_cache import Pods
+from rlfleet_operator.reconcile.supervisor import Fleets
 from rlfleet_operator.settings import Settings
+from rlfleet_operator.trainer_api.server import FleetRoutes
 from tests.fakes.kube import FakeApi, serving
 
 ABOUT = {"namespace": "rl", "name": "qwen", "uid": "a", "generation": 1, "resourceVersion": "5"}

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from rlfleet_operator import execute, upkeep
-from rlfleet_operator.adapters.kube import Kube, budget_path, core_path, fleet_path
-from rlfleet_operator.adapters.lease import Term
-from rlfleet_operator.core import manifests
-from rlfleet_operator.core.actions import CreatePod, DeletePod, PodAction
+from rlfleet_operator.core.manifests import pod_manifest
+from rlfleet_operator.core.model.actions import CreatePod, DeletePod, PodAction
 from rlfleet_operator.errors import Conflict, Forbidden, Refused, Retryable
-from rlfleet_operator.upkeep import Upkeep
+from rlfleet_operator.kube import apply
+from rlfleet_operator.kube.client import Kube, budget_path, core_path, fleet_path
+from rlfleet_operator.kube.lease import Term
+from rlfleet_operator.reconcile import owned_objects
+from rlfleet_operator.reconcile.owned_objects import Upkeep
 from tests import fleets
 from tests.fakes.kube import FakeApi, serving
 
@@ -20,7 +21,7 @@ FLEET = fleets.fleet()
 SECRET = core_path("rl", "secrets", "qwen-admin")
 PODS = core_path("rl", "pods")
 THERE = {"metadata": {"uid": FLEET.uid}}
-DEFAULTS = manifests.Defaults("worker:1")
+DEFAULTS = pod_manifest.Defaults("worker:1")
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ async def kube(api: FakeApi) -> AsyncIterator[Kube]:
 def kept(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> Upkeep:
     """An upkeep that is done in every look."""
     for name in ("_SOON_S", "_LATER_S", "_RENEW_S", "INTERVAL_S"):
-        monkeypatch.setattr(upkeep, name, 0.0)
+        monkeypatch.setattr(owned_objects, name, 0.0)
     return Upkeep(kube, Term(), lambda: FLEET)
 
 
@@ -61,7 +62,7 @@ async def test_all_is_made_and_the_token_known(kept: Upkeep, api: FakeApi, kube:
         budget_path("rl", "qwen"),
         SECRET,
     }
-    assert await kept.token() == await execute.known_token(kube, FLEET)
+    assert await kept.token() == await apply.known_token(kube, FLEET)
 
 
 async def test_workers_that_refuse_the_token_have_it_read_once(kube: Kube, api: FakeApi) -> None:
@@ -165,7 +166,7 @@ async def test_a_pod_s_error_keeps_whether_it_may_pass(
 ) -> None:
     api.errors[PODS] = error
 
-    found = await execute.pods(kube, FLEET, [CreatePod(0)], DEFAULTS)
+    found = await apply.pods(kube, FLEET, [CreatePod(0)], DEFAULTS)
 
     assert [type(one) for one in found] == kinds
 
@@ -175,8 +176,8 @@ async def test_a_pod_that_cannot_be_made_is_refused_and_the_others_are_made(
 ) -> None:
     bad = fleets.fleet({"template": {"metadata": "x"}})
 
-    refused = await execute.pods(kube, bad, [CreatePod(0)], DEFAULTS)
-    made = await execute.pods(kube, FLEET, [CreatePod(0), CreatePod(1)], DEFAULTS)
+    refused = await apply.pods(kube, bad, [CreatePod(0)], DEFAULTS)
+    made = await apply.pods(kube, FLEET, [CreatePod(0), CreatePod(1)], DEFAULTS)
 
     assert [type(one) for one in refused] == [Refused]
     assert "spec.template.metadata" in str(refused[0])
@@ -214,10 +215,10 @@ async def test_what_an_earlier_fleet_left_is_waited_for_before_it_is_told(
 
 
 async def test_a_pod_that_an_earlier_fleet_left_is_waited_for(kube: Kube, api: FakeApi) -> None:
-    await execute.pods(kube, FLEET, [CreatePod(0)], DEFAULTS)
+    await apply.pods(kube, FLEET, [CreatePod(0)], DEFAULTS)
     left_by_an_earlier_fleet(api)
 
-    (error,) = await execute.pods(kube, FLEET, [CreatePod(0)], DEFAULTS)
+    (error,) = await apply.pods(kube, FLEET, [CreatePod(0)], DEFAULTS)
 
     assert type(error) is Retryable
 
@@ -249,7 +250,7 @@ async def test_no_pod_is_made_for_a_fleet_that_may_be_gone_and_the_rest_is_done(
         CreatePod(1),
     ]
 
-    errors = await execute.pods(kube, FLEET, actions, DEFAULTS)
+    errors = await apply.pods(kube, FLEET, actions, DEFAULTS)
 
     assert [type(one) for one in errors] == [kind, kind]
     assert made_in(api) == []

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rlfleet_operator import handlers
-from rlfleet_operator.adapters import metrics
-from rlfleet_operator.adapters.kube import Json, fleet_path, fleets_path
-from rlfleet_operator.fleets import Fleets
-from rlfleet_operator.resource import API_VERSION, GROUP, PLURAL
+from rlfleet_operator import kopf_app, metrics
+from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, PLURAL
+from rlfleet_operator.kube.client import Json, fleet_path, fleets_path
+from rlfleet_operator.reconcile.supervisor import Fleets
 from rlfleet_operator.settings import Settings
 from tests.contract.test_fleets import fleet
 from tests.fakes.kube import FakeApi, serving
@@ -78,7 +77,7 @@ class Api(FakeApi):
 
 @pytest.fixture
 async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Api, Fleets]]:
-    monkeypatch.setattr(handlers, "_PAUSES_S", (0.01,))
+    monkeypatch.setattr(kopf_app, "_PAUSES_S", (0.01,))
     api, settings = Api(), Settings(worker_image="worker:1")
     api.has(fleet("a", 5))
     known = Fleets(settings, metrics.Health())
@@ -99,7 +98,7 @@ async def test_the_watch_of_fleets_begins_again_and_ends_nothing_else(
 ) -> None:
     api, fleets = watched
     api.ends = [end, end]
-    watching = asyncio.create_task(handlers.Watch(fleets, Settings(worker_image="w")).run())
+    watching = asyncio.create_task(kopf_app.Watch(fleets, Settings(worker_image="w")).run())
     driving = asyncio.create_task(asyncio.sleep(60))
     await until(lambda: fleets.known(KEY))
     api.has(fleet("a", 7))
@@ -118,7 +117,7 @@ async def test_a_change_that_the_watch_missed_is_taken_by_the_sweep(
     watched: tuple[Api, Fleets], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A watch that is alive and brings nothing."""
-    monkeypatch.setattr("rlfleet_operator.fleets._SWEEP_S", 0.05)
+    monkeypatch.setattr("rlfleet_operator.reconcile.supervisor._SWEEP_S", 0.05)
     api, fleets = watched
     fleets.deliver("ADDED", fleet("a", 5))
     sweeping = asyncio.create_task(fleets._keep_sweeping())  # noqa: SLF001 - one of its loops

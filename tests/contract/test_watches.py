@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 from kubernetes.aio import client
 
-from rlfleet_operator.adapters.kube import Kube
-from rlfleet_operator.adapters.pods import Pods
 from rlfleet_operator.errors import OperatorError, Unreachable
+from rlfleet_operator.kube.client import Kube
+from rlfleet_operator.kube.pod_cache import Pods
 
 _LIST = b'{"metadata":{"resourceVersion":"5"},"items":[]}'
 _OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
@@ -73,7 +73,7 @@ _PAGE = b"<html>maintenance</html>"
 async def test_the_watch_of_pods_goes_on_whatever_answers(
     listed: bytes, watched: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlfleet_operator.adapters.pods._PAUSE_S", 0.01)
+    monkeypatch.setattr("rlfleet_operator.kube.pod_cache._PAUSE_S", 0.01)
     async with _answering(listed, watched) as (kube, listed_again):
         running = asyncio.create_task(Pods(kube, (), lambda _key: None, 5).run())
         again = asyncio.create_task(listed_again.wait())

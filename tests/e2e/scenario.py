@@ -15,7 +15,7 @@ from kubernetes.aio import client, config
 
 from dev.images import names
 from dev.shell import Shell
-from rlfleet_operator.adapters.kube import Kube, fleet_path
+from rlfleet_operator.kube.client import Kube, fleet_path
 from tests.e2e.history import History, history_of
 
 FLEET = "qwen"

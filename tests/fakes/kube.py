@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
-from rlfleet_operator.adapters.kube import Json, Kube
+from rlfleet_operator.kube.client import Json, Kube
 
 
 class FakeApi:

@@ -23,7 +23,7 @@ from kubernetes.aio import client, config
 
 from dev import apiserver, steps
 from faults import processes
-from rlfleet_operator.adapters.kube import Json, Kube, fleet_path
+from rlfleet_operator.kube.client import Json, Kube, fleet_path
 from tests.fakes import checkpoints
 from tests.hollow import HollowNode
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_operator.adapters.kube import Kube, core_path, fleet_path
+from rlfleet_operator.kube.client import Kube, core_path, fleet_path
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
 from tests.integration.defective.__main__ import DEFECT

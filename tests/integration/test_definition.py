@@ -7,7 +7,7 @@ import pytest
 from kubernetes.aio import client, config
 
 from dev import apiserver, steps
-from rlfleet_operator.adapters.kube import Kube
+from rlfleet_operator.kube.client import Kube
 from tests.integration.conftest import CONTROLLERS, ROOT, Fleet, Operator, kubectl
 
 pytestmark = pytest.mark.integration

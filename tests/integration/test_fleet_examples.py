@@ -7,7 +7,7 @@ import pytest
 from dev import apiserver
 from dev.fleet_examples import EXAMPLES
 from dev.http_example import agrees
-from rlfleet_operator.core.trainer_routes import OFFERS
+from rlfleet_operator.core.trainer.routes import OFFERS
 from tests.integration.conftest import Fleet, until
 from tests.integration.trainers import SPEC, Replica, Trainer
 

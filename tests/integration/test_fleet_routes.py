@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from dev import apiserver
-from rlfleet_operator.adapters.kube import Json, Kube, fleet_path
-from rlfleet_operator.core.trainers import record_of
+from rlfleet_operator.core.trainer.models import record_of
 from rlfleet_operator.errors import Conflict
+from rlfleet_operator.kube.client import Json, Kube, fleet_path
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, kubectl, until

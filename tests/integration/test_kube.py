@@ -8,12 +8,12 @@ import pytest
 from kubernetes.aio import client, config
 
 from dev import apiserver
-from rlfleet_operator import execute
-from rlfleet_operator.adapters.kube import Kube, core_path, fleet_path, fleets_path
-from rlfleet_operator.core import manifests
-from rlfleet_operator.core.actions import CreatePod
-from rlfleet_operator.core.world import fleet_from
+from rlfleet_operator.core.manifests import pod_manifest
+from rlfleet_operator.core.model.actions import CreatePod
+from rlfleet_operator.core.model.world import fleet_from
 from rlfleet_operator.errors import NotLeading, Refused
+from rlfleet_operator.kube import apply
+from rlfleet_operator.kube.client import Kube, core_path, fleet_path, fleets_path
 
 pytestmark = pytest.mark.integration
 
@@ -86,7 +86,7 @@ async def test_a_field_of_a_template_that_kubernetes_does_not_know_is_refused_by
     }
     fleet = fleet_from(await kube.create(fleets_path(namespace), manifest))
 
-    (error,) = await execute.pods(kube, fleet, [CreatePod(0)], manifests.Defaults("worker:1"))
+    (error,) = await apply.pods(kube, fleet, [CreatePod(0)], pod_manifest.Defaults("worker:1"))
 
     assert isinstance(error, Refused)
     assert f'unknown field "{field}"' in str(error)

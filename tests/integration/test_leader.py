@@ -15,8 +15,8 @@ import pytest
 from dev import apiserver
 from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
-from rlfleet_operator.adapters.kube import Kube, fleet_path, lease_path
 from rlfleet_operator.errors import Missing, Refused
+from rlfleet_operator.kube.client import Kube, fleet_path, lease_path
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until

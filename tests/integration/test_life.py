@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dev import apiserver
-from rlfleet_operator.adapters.kube import Kube, budget_path, core_path, fleet_path
 from rlfleet_operator.errors import Missing
+from rlfleet_operator.kube.client import Kube, budget_path, core_path, fleet_path
 from tests.fakes import checkpoints
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode

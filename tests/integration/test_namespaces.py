@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dev import apiserver
-from rlfleet_operator.adapters.kube import Kube
+from rlfleet_operator.kube.client import Kube
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, kubectl
 from tests.integration.test_chart import rendered

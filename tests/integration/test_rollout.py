@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_operator.core.label import label_of
-from rlfleet_operator.core.world import VERSION_LABEL
+from rlfleet_operator.core.model.version_label import label_of
+from rlfleet_operator.core.model.world import VERSION_LABEL
 from tests.fakes import checkpoints
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until

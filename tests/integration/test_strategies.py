@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlfleet_contract.models import Stage
-from rlfleet_operator.adapters.kube import fleet_path
+from rlfleet_operator.kube.client import fleet_path
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from dev import apiserver
-from rlfleet_operator.adapters.kube import Json
+from rlfleet_operator.kube.client import Json
 from tests.integration.conftest import Fleet, Operator
 
 SPEC: Json = {"replicas": 2, "rollout": {"maxUnavailable": 1}}

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rlfleet_contract.models import Stage
-from rlfleet_operator.core import budget
-from rlfleet_operator.core.actions import (
+from rlfleet_operator.core.model.actions import (
     Action,
     AnyCommand,
     CreatePod,
@@ -24,10 +23,11 @@ from rlfleet_operator.core.actions import (
     UnloadAdapter,
     Update,
 )
-from rlfleet_operator.core.actions import Command as Sent
-from rlfleet_operator.core.label import label_of
-from rlfleet_operator.core.rollout import of_record
-from rlfleet_operator.resource_status import FleetStatus, RolloutStatus, TrainerTarget
+from rlfleet_operator.core.model.actions import Command as Sent
+from rlfleet_operator.core.model.version_label import label_of
+from rlfleet_operator.core.rollout import budget
+from rlfleet_operator.core.rollout.rollout import of_record
+from rlfleet_operator.crd.fleet_status import FleetStatus, RolloutStatus, TrainerTarget
 from tests.model.local import Command, Fate, Local, ViolationError
 from tests.model.mind import Decision, Declared, Known, Mind, PodView, aged, pod_view_of, sent
 from tests.model.pair import Change, Fault, changes, created, demand_sound, gone

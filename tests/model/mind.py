@@ -1,7 +1,7 @@
 """The operator of the model: what it knows, and what the real planner makes of it.
 
-``plan`` and ``status_of`` are the real ones. What contacts.py and driver.py do around them
-is told here: what is known of a worker is its last report, which may be old.
+``plan`` and ``status_of`` are the real ones. What workers/pool.py and reconcile/reconciler.py
+do around them is told here: what is known of a worker is its last report, which may be old.
 """
 
 from dataclasses import dataclass, replace
@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from rlfleet_contract.models import Exits, Running, Stage, Verb, WorkerReport
 from rlfleet_contract.problems import Problem
-from rlfleet_operator.core.actions import Action, Prepare, Resume, Update
-from rlfleet_operator.core.actions import Command as Sent
+from rlfleet_operator.core.model.actions import Action, Prepare, Resume, Update
+from rlfleet_operator.core.model.actions import Command as Sent
+from rlfleet_operator.core.model.world import Fleet, Pod, Worker, World, worker_name
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.rollout import ENDED, Reason
-from rlfleet_operator.core.status import status_of
-from rlfleet_operator.core.world import Fleet, Pod, Worker, World, worker_name
-from rlfleet_operator.resource_status import FleetStatus, RolloutStatus
+from rlfleet_operator.core.rollout.rollout import ENDED, Reason
+from rlfleet_operator.core.status.fleet import status_of
+from rlfleet_operator.crd.fleet_status import FleetStatus, RolloutStatus
 from rlfleet_sidecar.swap import State
 from tests import fleets
 from tests.model.local import RESCUE, UPDATE, Command, Local, Mark, ViolationError

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfleet_contract.paths import VERSION_PATTERN
-from rlfleet_operator.core.label import LABEL_CHARACTERS, label_of
+from rlfleet_operator.core.model.version_label import LABEL_CHARACTERS, label_of
 
 LABEL_PATTERN = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 """Of a label's value, as apimachinery checks it."""

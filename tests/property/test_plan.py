@@ -7,11 +7,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from rlfleet_contract.models import Stage
-from rlfleet_operator.core import budget
-from rlfleet_operator.core.obey import Fate
+from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.simulate import carried_out, recorded, settled
-from rlfleet_operator.core.world import World
+from rlfleet_operator.core.rollout import budget
+from rlfleet_operator.core.simulation.model_fleet import carried_out, recorded, settled
+from rlfleet_operator.core.simulation.model_worker import Fate
 from tests import fleets
 
 FATES = {"good": Fate.GOOD, "other": Fate.GOOD, "missing": Fate.REFUSED, "bad": Fate.BREAKS}

@@ -8,12 +8,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from rlfleet_contract.models import Stage
-from rlfleet_operator.core.obey import Fate
+from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.rollout import ENDED, PARTITIONED
-from rlfleet_operator.core.simulate import carried_out, recorded, settled
-from rlfleet_operator.core.world import World
-from rlfleet_operator.resource_rollout import RolloutSpec
+from rlfleet_operator.core.rollout.rollout import ENDED, PARTITIONED
+from rlfleet_operator.core.simulation.model_fleet import carried_out, recorded, settled
+from rlfleet_operator.core.simulation.model_worker import Fate
+from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from tests import fleets
 
 FATES = {"good": Fate.GOOD, "other": Fate.GOOD, "missing": Fate.REFUSED, "bad": Fate.BREAKS}

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from rlfleet_operator.begun import Begun
+from rlfleet_operator.shielded import Begun
 
 
 async def test_it_ends_though_its_caller_went_away_and_nothing_else_holds_it() -> None:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rlfleet_contract.models import Running, Stage, Verb
-from rlfleet_operator.adapters.worker import WorkerClient
-from rlfleet_operator.contact import Contact
 from rlfleet_operator.errors import Unreachable
+from rlfleet_operator.workers.client import WorkerClient
+from rlfleet_operator.workers.connection import Contact
 from tests import workers
 
 

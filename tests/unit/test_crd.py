@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from dev import crd, generated, reference
-from rlfleet_operator.fields import Model
-from rlfleet_operator.resource import FleetSpec
-from rlfleet_operator.resource_status import FleetStatus
+from rlfleet_operator.crd.field_types import Model
+from rlfleet_operator.crd.fleet_spec import FleetSpec
+from rlfleet_operator.crd.fleet_status import FleetStatus
 
 Schema = dict[str, Any]
 DEFINITION = crd.definition()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_operator.core.trainers import Fault, Refusal
+from rlfleet_operator.core.trainer.models import Fault, Refusal
 from rlfleet_operator.errors import Missing, Refused, Unreachable
-from rlfleet_operator.fleet_access import Access
+from rlfleet_operator.trainer_api.auth import Access
 
 FLEET: dict[str, Any] = {"metadata": {"uid": "f-1"}}
 ANOTHER: dict[str, Any] = {"metadata": {"uid": "f-2"}}

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_operator.logs import JsonLines
+from rlfleet_operator.json_logs import JsonLines
 from rlfleet_sidecar import logs as sidecar
 
 ABOUT = {"namespace": "rl", "fleet": "qwen", "worker": "qwen-0"}
 
 
 OPERATOR = Path(__file__).parents[2] / "operator" / "rlfleet_operator"
-OF_ALL_FLEETS = {"adapters/lease.py", "adapters/pods.py", "fleets.py"}
+OF_ALL_FLEETS = {"kube/lease.py", "kube/pod_cache.py", "reconcile/supervisor.py"}
 """Modules that log of the process as well."""
 
 

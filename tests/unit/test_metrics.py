@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from rlfleet_operator.adapters import metrics
+from rlfleet_operator import metrics
 from tests import fleets, workers
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from rlfleet_operator.clock import Wall
-from rlfleet_operator.core.world import Fleet, time_of
-from rlfleet_operator.pause_end import PauseEnd
+from rlfleet_operator.core.model.world import Fleet, time_of
+from rlfleet_operator.reconcile.trainer_pause_end import PauseEnd
 from tests import fleets
 
 DAY_S, TTL_S = 86_400.0, 1500

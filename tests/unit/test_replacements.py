@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from rlfleet_operator.clock import Wall
-from rlfleet_operator.core.world import Pod, Worker
-from rlfleet_operator.replacements import Replacements
+from rlfleet_operator.core.model.world import Pod, Worker
+from rlfleet_operator.reconcile.pod_backoff import Replacements
 from tests import workers
 
 NAMES = ("qwen-0", "qwen-1")

@@ -11,8 +11,8 @@ import yaml
 
 from dev import environment
 from rlfleet_operator import __main__ as command
-from rlfleet_operator.adapters.kube import Kube, fleet_path
-from rlfleet_operator.show_plan import live_of
+from rlfleet_operator.cli_plan import live_of
+from rlfleet_operator.kube.client import Kube, fleet_path
 from tests.fakes.kube import FakeApi, serving
 
 ROOT = Path(__file__).resolve().parents[2]

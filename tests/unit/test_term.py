@@ -2,8 +2,8 @@
 
 import pytest
 
-from rlfleet_operator.adapters.lease import Term
 from rlfleet_operator.errors import NotLeading
+from rlfleet_operator.kube.lease import Term
 
 
 class Clock:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from rlfleet_operator import trouble
 from rlfleet_operator.errors import (
     Conflict,
     Missing,
@@ -12,6 +11,7 @@ from rlfleet_operator.errors import (
     Retryable,
     Unreachable,
 )
+from rlfleet_operator.reconcile import object_errors
 
 TRANSIENT: list[OperatorError] = [
     Retryable("500"),
@@ -26,21 +26,21 @@ def test_what_may_pass_is_told_only_when_it_lasts(error: OperatorError) -> None:
     """kstatus takes Stalled for a failure, and Flux gives up."""
     found = None
     for now in range(100, 160, 5):
-        found = trouble.after([error], found, now)
+        found = object_errors.after([error], found, now)
         assert found is not None
         assert found.may_pass
         assert found.told(now) is None
-    found = trouble.after([error], found, 160)
+    found = object_errors.after([error], found, 160)
 
     assert found is not None
     assert found.told(160) == str(error)
 
 
 def test_a_success_ends_it_and_what_comes_then_is_new() -> None:
-    first = trouble.after([Unreachable("timeout")], None, 100)
-    assert trouble.after([], first, 150) is None
+    first = object_errors.after([Unreachable("timeout")], None, 100)
+    assert object_errors.after([], first, 150) is None
 
-    second = trouble.after([Unreachable("timeout")], None, 155)
+    second = object_errors.after([Unreachable("timeout")], None, 155)
 
     assert second is not None
     assert second.told(165) is None
@@ -58,14 +58,14 @@ def test_a_success_ends_it_and_what_comes_then_is_new() -> None:
 def test_what_somebody_has_to_mend_is_told_at_once_whatever_else_failed(
     error: Exception, told: str
 ) -> None:
-    found = trouble.after([Unreachable("timeout"), error], None, 100)
+    found = object_errors.after([Unreachable("timeout"), error], None, 100)
 
     assert found is not None
     assert found.told(100) == told
 
 
 def test_a_disturbance_takes_back_nothing_that_was_refused() -> None:
-    refused = trouble.after([Refused("quota")], None, 100)
+    refused = object_errors.after([Refused("quota")], None, 100)
 
-    assert trouble.after([Unreachable("timeout")], refused, 105) == refused
-    assert trouble.after([], refused, 105) is None
+    assert object_errors.after([Unreachable("timeout")], refused, 105) == refused
+    assert object_errors.after([], refused, 105) is None

@@ -6,9 +6,9 @@ import pytest
 
 from rlfleet_contract.fence import MAX_EPOCH
 from rlfleet_contract.models import PrepareRequest, Verb
-from rlfleet_operator.core.actions import Prepare, Resume, Update
+from rlfleet_operator.core.model.actions import Prepare, Resume, Update
 from rlfleet_operator.errors import NotLeading
-from rlfleet_operator.wire import Numbers, Taken, body_of, epoch_for
+from rlfleet_operator.workers.requests import Numbers, Taken, body_of, epoch_for
 from tests import fleets
 
 TAKEN = Taken("fleet-uid", 3)

@@ -13,13 +13,14 @@ out of service:
 from dataclasses import dataclass, replace
 
 from rlfleet_contract.models import Stage
-from rlfleet_operator.core import adapters, order, outage
-from rlfleet_operator.core.actions import Action, CreatePod, DeletePod, MarkPod
-from rlfleet_operator.core.commits import weights
-from rlfleet_operator.core.current import current
-from rlfleet_operator.core.label import label_of
-from rlfleet_operator.core.rollout import Rollout
-from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.core.model.actions import Action, CreatePod, DeletePod, MarkPod
+from rlfleet_operator.core.model.version_label import label_of
+from rlfleet_operator.core.model.world import Worker, World
+from rlfleet_operator.core.rollout import outage, version_order
+from rlfleet_operator.core.rollout.next_rollout import current
+from rlfleet_operator.core.rollout.rollout import Rollout
+from rlfleet_operator.core.strategy import lora
+from rlfleet_operator.core.strategy.rolling import weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def plan(world: World) -> Plan:
         left = _without(world, on_pods)
         commands = weights(left, rollout)
         actions += commands
-        actions += adapters.calls(left, {command.worker for command in commands})
+        actions += lora.calls(left, {command.worker for command in commands})
     return Plan(rollout, tuple(actions))
 
 
@@ -80,7 +81,7 @@ def _without(world: World, actions: list[Action]) -> World:
 
 
 def _marks(world: World, rollout: Rollout | None) -> list[Action]:
-    stale = order.stale(world) if _is_strict(world) else {}
+    stale = version_order.stale(world) if _is_strict(world) else {}
     marks = (_mark(w, rollout, stale.get(w.name) or _lacks(w, world)) for w in world.workers)
     return [mark for mark in marks if mark is not None]
 
@@ -112,9 +113,9 @@ def _lacks(worker: Worker, world: World) -> str | None:
         return None
     if not worker.is_open:
         return None
-    if adapters.is_unheard(worker, world):
+    if lora.is_unheard(worker, world):
         return "waits to hear which adapters the others serve"
-    lacking = adapters.lacking(worker, world)
+    lacking = lora.lacking(worker, world)
     return None if lacking is None else f"has not loaded adapter {lacking.name} yet"
 
 

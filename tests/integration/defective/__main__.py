@@ -1,9 +1,9 @@
 """The operator with a defect: it cannot plan for a fleet whose status says so."""
 
 from rlfleet_operator import __main__ as operator
-from rlfleet_operator import driver
+from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import Plan, plan
-from rlfleet_operator.core.world import World
+from rlfleet_operator.reconcile import reconciler
 
 DEFECT = "defect"
 """The operation of the trainer's pause of which the defect comes."""
@@ -18,5 +18,5 @@ def _plan(world: World) -> Plan:
 
 def main() -> int:
     """Run it."""
-    vars(driver)["plan"] = _plan
+    vars(reconciler)["plan"] = _plan
     return operator.main()

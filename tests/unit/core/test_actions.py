@@ -1,6 +1,12 @@
 """How many writes to pods are begun at once."""
 
-from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod, PodAction, first_of_each
+from rlfleet_operator.core.model.actions import (
+    CreatePod,
+    DeletePod,
+    MarkPod,
+    PodAction,
+    first_of_each,
+)
 
 
 def test_what_is_refused_of_one_kind_holds_up_no_other() -> None:

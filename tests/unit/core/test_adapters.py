@@ -8,8 +8,7 @@ import pytest
 from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import Running, Stage, Verb
 from rlfleet_contract.problems import Code, Problem
-from rlfleet_operator.core import adapters, conditions, events
-from rlfleet_operator.core.actions import (
+from rlfleet_operator.core.model.actions import (
     AdapterCommand,
     LoadAdapter,
     MarkPod,
@@ -18,12 +17,14 @@ from rlfleet_operator.core.actions import (
     UnloadAdapter,
     Update,
 )
+from rlfleet_operator.core.model.wanted_lora import Wanted, declared
+from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.status import patch_of, status_of
-from rlfleet_operator.core.wanted import Wanted, declared
-from rlfleet_operator.core.world import Worker, World
-from rlfleet_operator.resource_adapters import AdapterSpec
-from rlfleet_operator.resource_status import FleetStatus
+from rlfleet_operator.core.status import conditions, events
+from rlfleet_operator.core.status.fleet import patch_of, status_of
+from rlfleet_operator.core.strategy import lora
+from rlfleet_operator.crd.fleet_status import FleetStatus
+from rlfleet_operator.crd.lora import AdapterSpec
 from tests import fleets, workers
 
 POET: dict[str, Any] = {"name": "poet", "path": "/weights/poet/{version}", "version": "v1"}
@@ -36,7 +37,7 @@ def wanted(spec: dict[str, Any]) -> Wanted:
     return declared([AdapterSpec.model_validate(spec)])[0]
 
 
-OPERATION = adapters.operation_of(wanted(POET))
+OPERATION = lora.operation_of(wanted(POET))
 
 
 def loaded(declared: dict[str, Any], **fields: Any) -> AdapterReport:
@@ -49,7 +50,7 @@ def loaded(declared: dict[str, Any], **fields: Any) -> AdapterReport:
 def failing(declared: dict[str, Any], code: Code, before: str | None = None) -> AdapterReport:
     """Return what a worker tells that failed to load it."""
     spec = AdapterSpec.model_validate(declared)
-    operation = adapters.operation_of(wanted(declared))
+    operation = lora.operation_of(wanted(declared))
     problem = Problem.of(code, "why", version=spec.version, operation=operation)
     return AdapterReport(
         name=spec.name,
@@ -314,7 +315,7 @@ def test_a_model_fleet_comes_to_rest_with_its_adapters() -> None:
     )
 
     assert all(
-        adapters.is_loaded(worker, one)
+        lora.is_loaded(worker, one)
         for worker in rested.workers
         for one in declared(rested.fleet.spec.adapters)
     )

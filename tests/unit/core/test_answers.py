@@ -8,11 +8,11 @@ import pytest
 from rlfleet_contract.dynamo import ENGINE_ROUTES
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code, Problem
-from rlfleet_operator.core import answers
-from rlfleet_operator.core.answers import Course, Heard
-from rlfleet_operator.core.simulate import new_pod
-from rlfleet_operator.core.trainers import Fault
-from rlfleet_operator.core.world import Fleet, Pod, Worker
+from rlfleet_operator.core.model.world import Fleet, Pod, Worker
+from rlfleet_operator.core.simulation.model_fleet import new_pod
+from rlfleet_operator.core.trainer import replies
+from rlfleet_operator.core.trainer.models import Fault
+from rlfleet_operator.core.trainer.replies import Course, Heard
 from tests import fleets
 
 UID = "0f0e0d0c-0b0a-4908-8706-050403020100"
@@ -79,15 +79,15 @@ def worker(said: WorkerReport | None, *, ready: bool = True, why: str = "") -> H
 def test_what_is_on_record_tells_how_far_an_update_has_come(
     phase: str, status: dict[str, Any], course: Course
 ) -> None:
-    assert answers.course(fleet(phase, **status), "step-2") is course
+    assert replies.course(fleet(phase, **status), "step-2") is course
 
 
 def test_the_spec_s_other_version_supersedes_and_the_same_goes_on() -> None:
     other = fleet(spec={"weightVersion": "step-3"})
     same = fleet(spec={"weightVersion": "step-2"})
 
-    assert answers.course(other, "step-2") is Course.SUPERSEDED
-    assert answers.course(same, "step-2") is Course.COMPLETED
+    assert replies.course(other, "step-2") is Course.SUPERSEDED
+    assert replies.course(same, "step-2") is Course.COMPLETED
 
 
 GOOD = report()
@@ -120,7 +120,7 @@ def test_an_update_succeeded_only_if_every_worker_proved_it(
     *,
     retryable: bool,
 ) -> None:
-    seen, reply = answers.updated(told, [worker(one) for one in said], "step-2")
+    seen, reply = replies.updated(told, [worker(one) for one in said], "step-2")
 
     assert (seen, reply.code, reply.retryable) == (status, code, retryable)
     assert reply.status == ("ok" if status == 200 else "error")
@@ -132,18 +132,18 @@ def test_an_update_succeeded_only_if_every_worker_proved_it(
 def test_an_update_of_nothing_tells_the_version_that_stays() -> None:
     both = [worker(report("step-1")), worker(report("step-1"))]
 
-    status, said = answers.nothing_loaded(fleet(), both)
+    status, said = replies.nothing_loaded(fleet(), both)
 
     assert (status, said.status, said.version, len(said.workers)) == (200, "ok", "step-1", 2)
     assert said.message == "nothing was loaded: weight_dir names no directory"
-    status, said = answers.nothing_loaded(fleet(), [worker(report("step-1")), worker(report())])
+    status, said = replies.nothing_loaded(fleet(), [worker(report("step-1")), worker(report())])
     assert (status, said.version) == (200, None)
-    status, said = answers.nothing_loaded(fleet(), [worker(report()), worker(None, why="gone")])
+    status, said = replies.nothing_loaded(fleet(), [worker(report()), worker(None, why="gone")])
     assert (status, said.version, said.workers[1].message) == (200, None, "gone")
 
 
 def test_an_update_of_nothing_is_no_success_of_a_fleet_of_none() -> None:
-    status, said = answers.nothing_loaded(fleet(), [])
+    status, said = replies.nothing_loaded(fleet(), [])
 
     assert (status, said.status, said.code) == (503, "error", Fault.NO_WORKERS)
 
@@ -152,7 +152,7 @@ def test_a_worker_is_told_with_what_is_wrong_with_it() -> None:
     failure = Problem.of(Code.PROOF_FAILED, "the probe differs")
     broken = worker(report(None, stage=Stage.DOUBT, failure=failure), ready=False)
 
-    _, reply = answers.updated(fleet("Failed"), [broken, worker(None, why="no pod")], "step-2")
+    _, reply = replies.updated(fleet("Failed"), [broken, worker(None, why="no pod")], "step-2")
 
     assert [w.message for w in reply.workers] == ["ProofFailed: the probe differs", "no pod"]
     assert [w.stage for w in reply.workers] == ["Doubt", None]
@@ -164,7 +164,7 @@ def test_a_worker_is_told_with_what_is_wrong_with_it() -> None:
 def test_a_refusal_is_told_while_its_version_is_asked_for(version: str, told: str | None) -> None:
     refusal = Problem.of(Code.VERSION_NOT_FOUND, "no such directory", version=version)
 
-    reply = answers.state(fleet(), [worker(report("step-1", refusal=refusal))])
+    reply = replies.state(fleet(), [worker(report("step-1", refusal=refusal))])
 
     assert [w.message for w in reply.workers] == [told]
 
@@ -192,7 +192,7 @@ def test_the_state_is_that_of_all_workers(
     in_flight: int,
     applied: str | None,
 ) -> None:
-    told = answers.state(fleet(), [worker(one) for one in said])
+    told = replies.state(fleet(), [worker(one) for one in said])
 
     assert (told.ready, told.paused, told.in_flight) == (ready, paused, in_flight)
     assert told.applied_version == applied
@@ -200,7 +200,7 @@ def test_the_state_is_that_of_all_workers(
 
 
 def test_a_worker_whose_pod_takes_no_traffic_makes_the_fleet_unready() -> None:
-    assert not answers.state(fleet(), [worker(GOOD), worker(GOOD, ready=False)]).ready
+    assert not replies.state(fleet(), [worker(GOOD), worker(GOOD, ready=False)]).ready
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_worker_whose_pod_takes_no_traffic_makes_the_fleet_unready() -> None:
 def test_the_state_says_who_asks_for_which_version(
     told: Fleet, desired: str | None, by: str | None
 ) -> None:
-    said = answers.state(told, [])
+    said = replies.state(told, [])
 
     assert (said.desired_version, said.desired_by) == (desired, by)
 
@@ -222,7 +222,7 @@ def test_the_state_says_who_asks_for_which_version(
 def test_the_workers_are_those_that_the_spec_asks_for_in_their_order() -> None:
     pods = {name: replace(pod(), name=name) for name in ("qwen-2", "qwen-1")}
 
-    heard = answers.heard_of(fleet(spec={"replicas": 3}), pods, {"qwen-1": GOOD, "qwen-9": GOOD})
+    heard = replies.heard_of(fleet(spec={"replicas": 3}), pods, {"qwen-1": GOOD, "qwen-9": GOOD})
 
     assert [(w.name, w.report, w.why) for w in heard] == [
         ("qwen-0", None, "no pod"),
@@ -234,7 +234,7 @@ def test_the_workers_are_those_that_the_spec_asks_for_in_their_order() -> None:
 def test_discovery_is_dynamo_s() -> None:
     told = fleet(spec={"engine": {"tensorParallelSize": 2}})
 
-    found = answers.discovery(
+    found = replies.discovery(
         told, [worker(GOOD), replace(worker(None), pod=None, why="no pod")], 8090
     )
 

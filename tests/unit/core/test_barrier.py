@@ -7,9 +7,9 @@ import pytest
 
 from rlfleet_contract.models import Running, Stage, Verb
 from rlfleet_contract.problems import Code
-from rlfleet_operator.core.actions import Action, Prepare, Resume, Update
+from rlfleet_operator.core.model.actions import Action, Prepare, Resume, Update
+from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.world import Worker, World
 from tests.workers import problem, recorded, worker, world
 
 READY: dict[str, Any] = {"prepared": "step-2"}

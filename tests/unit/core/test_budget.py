@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfleet_operator.core import budget
+from rlfleet_operator.core.rollout import budget
 
 
 @pytest.mark.parametrize(

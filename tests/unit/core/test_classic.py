@@ -3,10 +3,10 @@
 import pytest
 
 from rlfleet_contract.models import Stage, WorkerReport
-from rlfleet_operator.core import classic
-from rlfleet_operator.core.answers import Heard
-from rlfleet_operator.core.trainer_routes import CLASSIC, label_of
-from rlfleet_operator.core.trainers import Fault, Refusal, UpdateWeights
+from rlfleet_operator.core.trainer import prime_rl
+from rlfleet_operator.core.trainer.models import Fault, Refusal, UpdateWeights
+from rlfleet_operator.core.trainer.replies import Heard
+from rlfleet_operator.core.trainer.routes import CLASSIC, label_of
 from tests import fleets
 from tests.workers import pod, report
 
@@ -37,21 +37,21 @@ def heard(said: WorkerReport | None, *, ready: bool = True) -> Heard:
 def test_a_worker_that_takes_no_traffic_holds_nothing_up(
     worker: Heard, *, rests: bool, runs: bool, is_well: bool
 ) -> None:
-    assert classic.rests(worker) is rests
-    assert classic.runs(worker) is runs
-    assert classic.is_well(worker) is is_well
+    assert prime_rl.rests(worker) is rests
+    assert prime_rl.runs(worker) is runs
+    assert prime_rl.is_well(worker) is is_well
 
 
 def test_a_fleet_of_none_is_not_healthy() -> None:
-    assert not classic.is_healthy([])
-    assert classic.is_healthy([heard(report()), heard(PAUSED)])
-    assert not classic.is_healthy([heard(report()), heard(None, ready=False)])
+    assert not prime_rl.is_healthy([])
+    assert prime_rl.is_healthy([heard(report()), heard(PAUSED)])
+    assert not prime_rl.is_healthy([heard(report()), heard(None, ready=False)])
 
 
 def test_the_model_is_listed_by_the_name_that_samplers_send() -> None:
     fleet = fleets.fleet()
 
-    (card,) = classic.models_of(fleet)["data"]
+    (card,) = prime_rl.models_of(fleet)["data"]
 
     assert card["id"] == fleet.spec.model.name
 
@@ -59,14 +59,14 @@ def test_the_model_is_listed_by_the_name_that_samplers_send() -> None:
 def test_an_update_is_its_directory_and_what_else_is_sent_is_not_read() -> None:
     body = b'{"weight_dir":"/weights/step-2","version_uid":"7"}'
 
-    assert classic.update_of(body) == UpdateWeights(weight_dir="/weights/step-2")
+    assert prime_rl.update_of(body) == UpdateWeights(weight_dir="/weights/step-2")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"weight_dir":null}', b'{"weight_dir":""}'])
 def test_an_update_without_a_directory_is_refused(body: bytes) -> None:
     """A trainer whose broadcast was refused takes its weights for sent."""
     with pytest.raises(Refusal) as refused:
-        classic.update_of(body)
+        prime_rl.update_of(body)
     assert refused.value.fault is Fault.INVALID_REQUEST
 
 
@@ -85,12 +85,12 @@ def test_an_update_without_a_directory_is_refused(body: bytes) -> None:
 def test_only_what_passes_by_itself_is_a_5xx(
     status: int, code: Fault, expected: int, *, retryable: bool
 ) -> None:
-    assert classic.status_of(status, retryable=retryable, code=code) == expected
+    assert prime_rl.status_of(status, retryable=retryable, code=code) == expected
 
 
 def test_what_a_fleet_cannot_do_says_what_to_do_instead() -> None:
-    assert "spec.adapters" in classic.unserved("/fleets/a/b/load_lora_adapter").message
-    assert "filesystem" in classic.unserved("/fleets/a/b/init_broadcaster").message
+    assert "spec.adapters" in prime_rl.unserved("/fleets/a/b/load_lora_adapter").message
+    assert "filesystem" in prime_rl.unserved("/fleets/a/b/init_broadcaster").message
 
 
 def test_every_route_of_prime_rl_s_client_is_there() -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from rlfleet_contract.models import Change, Exits, Stage, Timings
 from rlfleet_contract.problems import Code
-from rlfleet_operator.core.actions import Update
+from rlfleet_operator.core.model.actions import Update
+from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.status import status_of
-from rlfleet_operator.core.world import World
+from rlfleet_operator.core.status.fleet import status_of
 from tests import workers
 
 HOUR, DAY = 3600.0, 86_400.0

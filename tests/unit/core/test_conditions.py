@@ -7,11 +7,11 @@ import pytest
 
 from rlfleet_contract.models import Stage, Verb
 from rlfleet_contract.problems import CHECKPOINT_CODES, Code
-from rlfleet_operator.core.conditions import MESSAGE_LIMIT, dated, verdicts
-from rlfleet_operator.core.current import current
-from rlfleet_operator.core.verdict import Verdict
-from rlfleet_operator.core.world import Worker, World
-from rlfleet_operator.resource_status import Condition
+from rlfleet_operator.core.model.world import Worker, World
+from rlfleet_operator.core.rollout.next_rollout import current
+from rlfleet_operator.core.status.conditions import MESSAGE_LIMIT, dated, verdicts
+from rlfleet_operator.core.status.verdict import Verdict
+from rlfleet_operator.crd.fleet_status import Condition
 from tests.workers import MOMENT, pod, problem, recorded, worker, world
 
 DONE = recorded("step-1", "Completed")

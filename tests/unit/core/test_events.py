@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rlfleet_operator.core.events import Event, between
-from rlfleet_operator.resource_status import FleetStatus
+from rlfleet_operator.core.status.events import Event, between
+from rlfleet_operator.crd.fleet_status import FleetStatus
 from tests.workers import recorded
 
 AT_REST = recorded("step-1", "Completed")

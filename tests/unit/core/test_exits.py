@@ -7,14 +7,14 @@ import pytest
 
 from rlfleet_contract.models import Exits, Stage
 from rlfleet_contract.problems import Code
-from rlfleet_operator.core.actions import Prepare, Update
-from rlfleet_operator.core.events import between
-from rlfleet_operator.core.failure import TRIES
-from rlfleet_operator.core.obey import Fate
+from rlfleet_operator.core.model.actions import Prepare, Update
+from rlfleet_operator.core.model.worker_phase import complaint_of
+from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.status import status_of
-from rlfleet_operator.core.worker import complaint_of
-from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.core.rollout.failure_rules import TRIES
+from rlfleet_operator.core.simulation.model_worker import Fate
+from rlfleet_operator.core.status.events import between
+from rlfleet_operator.core.status.fleet import status_of
 from tests import fleets, workers
 
 HISTORY = {

@@ -7,14 +7,14 @@ import pytest
 
 from rlfleet_contract.models import KVCache, PauseMode, Stage, Verb
 from rlfleet_contract.problems import Code
-from rlfleet_operator.core.actions import Command, Flush, Pause, Resume, Update
-from rlfleet_operator.core.obey import Fate
+from rlfleet_operator.core.model.actions import Command, Flush, Pause, Resume, Update
+from rlfleet_operator.core.model.world import World, time_of
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.rollout import served
-from rlfleet_operator.core.status import status_of
-from rlfleet_operator.core.world import World, time_of
-from rlfleet_operator.resource_rollout import OnFailure, Strategy
-from rlfleet_operator.resource_status import FleetStatus, TrainerPause, TrainerTarget
+from rlfleet_operator.core.rollout.rollout import served
+from rlfleet_operator.core.simulation.model_worker import Fate
+from rlfleet_operator.core.status.fleet import status_of
+from rlfleet_operator.crd.fleet_status import FleetStatus, TrainerPause, TrainerTarget
+from rlfleet_operator.crd.rollout_spec import OnFailure, Strategy
 from tests import fleets, workers
 
 AN_HOUR_S = 3600

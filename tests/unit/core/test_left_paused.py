@@ -9,9 +9,9 @@ import pytest
 
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
-from rlfleet_operator.core.actions import Action, Prepare, Resume, Update
+from rlfleet_operator.core.model.actions import Action, Prepare, Resume, Update
+from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.world import World
 from tests.workers import problem, recorded, worker, world
 
 LATE: dict[str, Any] = {"prepared": "step-1", "paused_s": 1.0}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rlfleet_contract.selftest import SelfTest
-from rlfleet_operator.core import manifests
-from rlfleet_operator.core.surroundings import UnusableError
-from rlfleet_operator.core.world import (
+from rlfleet_operator.core.manifests import pod_manifest
+from rlfleet_operator.core.manifests.owned_objects import UnusableError
+from rlfleet_operator.core.model.world import (
     FLEET_LABEL,
     ORDINAL_LABEL,
     READINESS_GATE,
@@ -17,7 +17,7 @@ from rlfleet_operator.core.world import (
 )
 from tests import fleets
 
-DEFAULTS = manifests.Defaults(worker_image="worker:1")
+DEFAULTS = pod_manifest.Defaults(worker_image="worker:1")
 OUR_GATE = {"conditionType": READINESS_GATE}
 THEIR_GATE = {"conditionType": "example.com/warm"}
 
@@ -31,19 +31,19 @@ def engine(**fields: Any) -> dict[str, Any]:
 
 
 def pod(**spec: Any) -> dict[str, Any]:
-    return manifests.pod(fleets.fleet(spec), 0, DEFAULTS)
+    return pod_manifest.pod(fleets.fleet(spec), 0, DEFAULTS)
 
 
 def test_a_pod_with_a_template_carries_the_hash_that_the_fleet_has() -> None:
     fleet = fleets.fleet({"template": {"metadata": {"annotations": {"team": "rl"}}}})
 
-    made = manifests.pod(fleet, 0, DEFAULTS)
-    again = manifests.pod(fleet, 0, DEFAULTS)
+    made = pod_manifest.pod(fleet, 0, DEFAULTS)
+    again = pod_manifest.pod(fleet, 0, DEFAULTS)
 
     assert made == again
     assert made["metadata"]["annotations"] == {
         "team": "rl",
-        TEMPLATE_ANNOTATION: manifests.template_hash(fleet),
+        TEMPLATE_ANNOTATION: pod_manifest.template_hash(fleet),
     }
 
 
@@ -58,7 +58,9 @@ def test_a_pod_with_a_template_carries_the_hash_that_the_fleet_has() -> None:
     ids=lambda spec: next(iter(spec)),
 )
 def test_what_is_no_matter_of_pods_replaces_none(spec: dict[str, Any]) -> None:
-    assert manifests.template_hash(fleets.fleet(spec)) == manifests.template_hash(fleets.fleet())
+    assert pod_manifest.template_hash(fleets.fleet(spec)) == pod_manifest.template_hash(
+        fleets.fleet()
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,12 +75,14 @@ def test_what_is_no_matter_of_pods_replaces_none(spec: dict[str, Any]) -> None:
     ids=str,
 )
 def test_what_pods_are_made_of_changes_the_hash(spec: dict[str, Any]) -> None:
-    assert manifests.template_hash(fleets.fleet(spec)) != manifests.template_hash(fleets.fleet())
+    assert pod_manifest.template_hash(fleets.fleet(spec)) != pod_manifest.template_hash(
+        fleets.fleet()
+    )
 
 
 def test_a_default_that_is_written_out_is_no_change_and_another_spelling_of_a_size_is() -> None:
     def digest(**engine: Any) -> str:
-        return manifests.template_hash(fleets.fleet({"engine": engine}))
+        return pod_manifest.template_hash(fleets.fleet({"engine": engine}))
 
     assert digest() == digest(sharedMemory="2Gi", tensorParallelSize=1)
     assert digest() != digest(sharedMemory="2048Mi")
@@ -250,7 +254,7 @@ def test_null_in_a_template_is_nothing(template: dict[str, Any]) -> None:
     ],
 )
 def test_the_root_of_the_weights_is_above_the_version(path: str, root: str) -> None:
-    assert manifests.weights_root(path) == root
+    assert pod_manifest.weights_root(path) == root
 
 
 def container(spec: dict[str, Any], name: str) -> dict[str, Any]:
@@ -295,7 +299,7 @@ def test_without_a_cache_there_is_no_trace_of_it(weights: dict[str, Any] | None)
 def test_what_is_about_one_version_restarts_nobody_and_the_cache_s_default_neither() -> None:
     def digest(**weights: Any) -> str:
         spec = {"weights": {"path": "/w/{version}"} | weights}
-        return manifests.template_hash(fleets.fleet(spec))
+        return pod_manifest.template_hash(fleets.fleet(spec))
 
     told = {"digest": f"sha256:{'0' * 64}", "step": 7, "runId": "a"}
     written = {"cache": {"enabled": True, "medium": "Disk"}}
@@ -338,8 +342,8 @@ SHOWN = {
 def remembered(template: str | None = None, **fields: object) -> str | None:
     """Return what a new pod is told of an earlier self-test."""
     plain = fleets.fleet()
-    known = SHOWN | {"template": template or manifests.template_hash(plain)} | fields
-    made = manifests.pod(fleets.fleet(status={"selfTest": known}), 0, DEFAULTS)
+    known = SHOWN | {"template": template or pod_manifest.template_hash(plain)} | fields
+    made = pod_manifest.pod(fleets.fleet(status={"selfTest": known}), 0, DEFAULTS)
     found = made["metadata"]["annotations"].get("rlfleet.dev/self-test")
     return None if found is None else str(found)
 
@@ -359,11 +363,11 @@ def test_a_pod_of_another_template_and_one_after_a_failure_are_tested_anew() -> 
 
 
 def test_what_is_remembered_replaces_no_pod() -> None:
-    known = SHOWN | {"template": manifests.template_hash(fleets.fleet())}
+    known = SHOWN | {"template": pod_manifest.template_hash(fleets.fleet())}
 
-    assert manifests.template_hash(
+    assert pod_manifest.template_hash(
         fleets.fleet(status={"selfTest": known})
-    ) == manifests.template_hash(fleets.fleet())
+    ) == pod_manifest.template_hash(fleets.fleet())
 
 
 def test_the_self_test_can_be_set() -> None:

@@ -5,9 +5,9 @@ from itertools import product
 import pytest
 
 from rlfleet_contract.models import Stage, Verb, WorkerReport
-from rlfleet_operator.core.actions import Update
-from rlfleet_operator.core.obey import obeyed
-from rlfleet_operator.core.world import Worker
+from rlfleet_operator.core.model.actions import Update
+from rlfleet_operator.core.model.world import Worker
+from rlfleet_operator.core.simulation.model_worker import obeyed
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.judge import judge_update
 from rlfleet_sidecar.swap import State, step

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from rlfleet_operator.core.actions import MarkPod
-from rlfleet_operator.core.conditions import verdicts
-from rlfleet_operator.core.order import skew, stale
+from rlfleet_operator.core.model.actions import MarkPod
+from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.preview import preview
-from rlfleet_operator.core.simulate import run
-from rlfleet_operator.core.trainers import Fault, Refusal, demand_free
-from rlfleet_operator.core.world import World
+from rlfleet_operator.core.rollout.version_order import skew, stale
+from rlfleet_operator.core.simulation.model_fleet import run
+from rlfleet_operator.core.simulation.preview import preview
+from rlfleet_operator.core.status.conditions import verdicts
+from rlfleet_operator.core.trainer.models import Fault, Refusal, demand_free
 from tests import fleets, workers
 from tests.unit.core.test_strategies import asking, at_rest, fleet, stepped, versions
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from rlfleet_contract.models import Stage
-from rlfleet_operator.core.actions import DeletePod, Update
+from rlfleet_operator.core.model.actions import DeletePod, Update
+from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.simulate import carried_out, recorded
-from rlfleet_operator.core.status import status_of
-from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.core.simulation.model_fleet import carried_out, recorded
+from rlfleet_operator.core.status.fleet import status_of
 from tests import workers
 
 

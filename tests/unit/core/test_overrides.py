@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_operator.core.overrides import merged
+from rlfleet_operator.core.manifests.template_merge import merged
 
 ENGINE = {"name": "engine", "image": "a", "env": [{"name": "HOME", "value": "/tmp"}]}  # noqa: S108
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_operator.core.ownership import complaint
-from rlfleet_operator.core.surroundings import metadata_of
-from rlfleet_operator.core.world import FLEET_LABEL
+from rlfleet_operator.core.manifests.owned_objects import metadata_of
+from rlfleet_operator.core.manifests.ownership import complaint
+from rlfleet_operator.core.model.world import FLEET_LABEL
 from tests import fleets
 
 FLEET = fleets.fleet()

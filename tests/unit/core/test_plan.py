@@ -7,11 +7,11 @@ import pytest
 
 from rlfleet_contract.models import Stage, Verb
 from rlfleet_contract.proof import Proof
-from rlfleet_operator.core.actions import CreatePod, DeletePod, MarkPod, Prepare, Update
-from rlfleet_operator.core.obey import Fate
+from rlfleet_operator.core.model.actions import CreatePod, DeletePod, MarkPod, Prepare, Update
+from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.simulate import recorded, settled
-from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.core.simulation.model_fleet import recorded, settled
+from rlfleet_operator.core.simulation.model_worker import Fate
 from tests import fleets, workers
 from tests.proofs import proof
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rlfleet_operator.core.pod import identity_of, lost_label
-from rlfleet_operator.core.world import FLEET_LABEL, ORDINAL_LABEL
+from rlfleet_operator.core.model.pod import identity_of, lost_label
+from rlfleet_operator.core.model.world import FLEET_LABEL, ORDINAL_LABEL
 from tests import fleets
 
 

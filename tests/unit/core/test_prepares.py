@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from rlfleet_contract.models import Progress, Stage, Verb, WorkerReport
-from rlfleet_operator.core.actions import Prepare
+from rlfleet_operator.core.model.actions import Prepare
+from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.status import status_of
-from rlfleet_operator.core.world import World
-from rlfleet_operator.resource_rollout import RolloutSpec
-from rlfleet_operator.wire import body_of
+from rlfleet_operator.core.status.fleet import status_of
+from rlfleet_operator.crd.rollout_spec import RolloutSpec
+from rlfleet_operator.workers.requests import body_of
 from tests.workers import recorded, worker, world
 
 DIGEST = f"sha256:{'a' * 64}"

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from rlfleet_contract.models import Stage
-from rlfleet_operator.core import simulate
-from rlfleet_operator.core.actions import Update
+from rlfleet_operator.core.model.actions import Update
+from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.preview import preview, with_preview
-from rlfleet_operator.core.simulate import run
-from rlfleet_operator.core.status import status_of
-from rlfleet_operator.core.world import World
+from rlfleet_operator.core.simulation import model_fleet
+from rlfleet_operator.core.simulation.model_fleet import run
+from rlfleet_operator.core.simulation.preview import preview, with_preview
+from rlfleet_operator.core.status.fleet import status_of
 from tests import fleets
 from tests.unit.core.test_strategies import asking, at_rest, fleet, stepped
 
@@ -116,6 +116,6 @@ def test_a_phase_that_a_newer_release_wrote_is_read_by_what_the_worker_serves() 
     ]
     fleet = fleets.fleet({"replicas": 2}, status={"workers": told})
 
-    found = simulate.as_told(fleet, "hash")
+    found = model_fleet.as_told(fleet, "hash")
 
     assert [worker.stage for worker in found] == [Stage.OPEN, Stage.CLOSED]

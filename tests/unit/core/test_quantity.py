@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfleet_operator.core.quantity import in_bytes
+from rlfleet_operator.core.manifests.quantity import in_bytes
 
 
 @pytest.mark.parametrize(

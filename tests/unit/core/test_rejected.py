@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.status import status_of
-from rlfleet_operator.core.world import World
-from rlfleet_operator.resource_status import FleetStatus
+from rlfleet_operator.core.status.fleet import status_of
+from rlfleet_operator.crd.fleet_status import FleetStatus
 from tests.workers import worker, world
 
 

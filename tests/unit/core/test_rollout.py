@@ -7,13 +7,13 @@ import pytest
 
 from rlfleet_contract.models import Running, Stage, Verb
 from rlfleet_contract.problems import Code
-from rlfleet_operator.core.actions import Update
-from rlfleet_operator.core.current import current
-from rlfleet_operator.core.failure import stop
-from rlfleet_operator.core.goals import goal_of
+from rlfleet_operator.core.model.actions import Update
+from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.rollout import Outcome, Rollout, served
-from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.core.rollout.failure_rules import stop
+from rlfleet_operator.core.rollout.next_rollout import current
+from rlfleet_operator.core.rollout.rollout import Outcome, Rollout, served
+from rlfleet_operator.core.rollout.worker_goal import goal_of
 from tests.workers import problem, recorded, worker, world
 
 UNDER_WAY = Rollout(1, "step-1", "step-2", "step-2")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.status import status_of
-from rlfleet_operator.core.world import World
+from rlfleet_operator.core.status.fleet import status_of
 from tests import workers
 from tests.proofs import proof
 

@@ -9,12 +9,12 @@ import pytest
 from rlfleet_contract.models import Change, Stage, Timings, Verb
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_contract.proof import Evidence
-from rlfleet_operator.core.current import current
+from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.status import abandoned, status_of
-from rlfleet_operator.core.world import Worker, World
-from rlfleet_operator.resource_selftest import SelfTestStatus
-from rlfleet_operator.resource_status import Condition, FleetStatus, RolloutStatus
+from rlfleet_operator.core.rollout.next_rollout import current
+from rlfleet_operator.core.status.fleet import abandoned, status_of
+from rlfleet_operator.crd.fleet_status import Condition, FleetStatus, RolloutStatus
+from rlfleet_operator.crd.selftest import SelfTestStatus
 from tests import fleets
 from tests.proofs import proof
 from tests.workers import MOMENT, pod, problem, recorded, worker, world

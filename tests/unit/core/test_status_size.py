@@ -7,11 +7,11 @@ import pytest
 
 from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import Stage
-from rlfleet_operator.core.current import current
-from rlfleet_operator.core.status import patch_of, status_of
-from rlfleet_operator.core.status_size import LEAST, LIMIT, after_refusal
-from rlfleet_operator.core.world import World
-from rlfleet_operator.resource_status import FleetStatus
+from rlfleet_operator.core.model.world import World
+from rlfleet_operator.core.rollout.next_rollout import current
+from rlfleet_operator.core.status.fleet import patch_of, status_of
+from rlfleet_operator.core.status.size_limit import LEAST, LIMIT, after_refusal
+from rlfleet_operator.crd.fleet_status import FleetStatus
 from tests import workers
 
 PAST = {

@@ -8,12 +8,12 @@ import pytest
 
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
-from rlfleet_operator.core.actions import Update
-from rlfleet_operator.core.obey import Fate
+from rlfleet_operator.core.model.actions import Update
+from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.simulate import carried_out, recorded, run, settled
-from rlfleet_operator.core.world import Worker, World
-from rlfleet_operator.resource_rollout import RolloutSpec
+from rlfleet_operator.core.simulation.model_fleet import carried_out, recorded, run, settled
+from rlfleet_operator.core.simulation.model_worker import Fate
+from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from tests import fleets
 from tests.workers import problem, report
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_operator.core import surroundings
-from rlfleet_operator.core.surroundings import UnusableError
-from rlfleet_operator.core.world import FLEET_LABEL
+from rlfleet_operator.core.manifests import owned_objects
+from rlfleet_operator.core.manifests.owned_objects import UnusableError
+from rlfleet_operator.core.model.world import FLEET_LABEL
 from rlfleet_sidecar.credentials import Credentials
 from tests import fleets
 
 FLEET = fleets.fleet({"replicas": 8, "rollout": {"maxUnavailable": "25%"}})
-SAMPLERS, HEADLESS = surroundings.services(FLEET)
-BUDGET = surroundings.disruption_budget(FLEET)
-SECRET = surroundings.secret(FLEET, "the-token")
+SAMPLERS, HEADLESS = owned_objects.services(FLEET)
+BUDGET = owned_objects.disruption_budget(FLEET)
+SECRET = owned_objects.secret(FLEET, "the-token")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_secret_s_token_is_read_as_a_sidecar_reads_it(around: str, tmp_path: P
     sidecar = Credentials(tmp_path / "token")
 
     assert SECRET["stringData"] == {"token": "the-token"}
-    token = surroundings.token_in(holding(written))
+    token = owned_objects.token_in(holding(written))
     assert token == "the-token"
     sidecar.demand(f"Bearer {token}")
 
@@ -113,11 +113,11 @@ def test_a_secret_s_token_is_read_as_a_sidecar_reads_it(around: str, tmp_path: P
 )
 def test_what_no_header_carries_is_refused_by_the_secret_s_name(found: dict[str, Any]) -> None:
     with pytest.raises(UnusableError, match=r"Secret qwen-admin: data\.token .*delete the Secret"):
-        surroundings.token_in(found)
+        owned_objects.token_in(found)
 
 
 def test_a_token_that_is_refused_is_not_told() -> None:
     with pytest.raises(UnusableError) as refused:
-        surroundings.token_in(holding(b"my secret"))
+        owned_objects.token_in(holding(b"my secret"))
 
     assert "my" not in str(refused.value)

@@ -7,13 +7,13 @@ import pytest
 
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
-from rlfleet_operator.core import events
-from rlfleet_operator.core.current import current
-from rlfleet_operator.core.pod import pod_from
-from rlfleet_operator.core.status import status_of
-from rlfleet_operator.core.waits import due_in_s
-from rlfleet_operator.core.world import World, time_of
-from rlfleet_operator.resource_status import Condition, FleetStatus, TrainerPause
+from rlfleet_operator.core.model.pod import pod_from
+from rlfleet_operator.core.model.world import World, time_of
+from rlfleet_operator.core.rollout.next_rollout import current
+from rlfleet_operator.core.status import events
+from rlfleet_operator.core.status.fleet import status_of
+from rlfleet_operator.core.timers import due_in_s
+from rlfleet_operator.crd.fleet_status import Condition, FleetStatus, TrainerPause
 from tests import workers
 from tests.workers import problem, recorded, worker
 

@@ -6,13 +6,13 @@ import pytest
 
 from rlfleet_contract.models import KVCache, PauseMode, Stage, Verb
 from rlfleet_contract.problems import Code
-from rlfleet_operator.core import answers
-from rlfleet_operator.core import trainer_pause as rules
-from rlfleet_operator.core.answers import Heard
-from rlfleet_operator.core.trainer_pause import Asked
-from rlfleet_operator.core.trainers import Fault, Refusal, record_of
-from rlfleet_operator.core.world import Fleet
-from rlfleet_operator.resource_status import TrainerPause
+from rlfleet_operator.core.model.world import Fleet
+from rlfleet_operator.core.trainer import pause_rules as rules
+from rlfleet_operator.core.trainer import replies
+from rlfleet_operator.core.trainer.models import Fault, Refusal, record_of
+from rlfleet_operator.core.trainer.pause_rules import Asked
+from rlfleet_operator.core.trainer.replies import Heard
+from rlfleet_operator.crd.fleet_status import TrainerPause
 from tests import fleets, workers
 
 MOMENT = 1e9
@@ -236,9 +236,9 @@ def test_an_update_underneath_is_proved_by_workers_that_wait() -> None:
     held = [heard(Stage.PROVED, i, proved="step-2") for i in (0, 1)]
     unheld = [heard(Stage.PROVED, i, held=False, proved="step-2") for i in (0, 1)]
 
-    assert answers.updated(seen, held, "step-2")[0] == 200
-    assert answers.updated(seen, unheld, "step-2")[0] == 502
-    assert answers.updated(seen, [held[0], heard(Stage.PROVED, 1)], "step-2")[0] == 502
+    assert replies.updated(seen, held, "step-2")[0] == 200
+    assert replies.updated(seen, unheld, "step-2")[0] == 502
+    assert replies.updated(seen, [held[0], heard(Stage.PROVED, 1)], "step-2")[0] == 502
 
 
 @pytest.mark.parametrize(
@@ -252,11 +252,11 @@ def test_an_update_underneath_is_proved_by_workers_that_wait() -> None:
 def test_state_says_whether_all_are_paused_and_by_whom(
     said: list[Heard], *, is_paused: bool
 ) -> None:
-    told = answers.state(fleet(trainerPause=PAUSE), said, pause())
+    told = replies.state(fleet(trainerPause=PAUSE), said, pause())
 
     assert (told.paused, told.ready) == (is_paused, False)
     assert (told.paused_by, told.paused_until) == ("trainer", PAUSE["until"])
-    assert answers.state(fleet(), said).paused_by is None
+    assert replies.state(fleet(), said).paused_by is None
 
 
 def test_a_worker_that_failed_at_it_says_so() -> None:

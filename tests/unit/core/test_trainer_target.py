@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from rlfleet_operator.core.current import is_wished
-from rlfleet_operator.core.obey import Fate
+from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.rollout import Reason, of_record
-from rlfleet_operator.core.simulate import recorded
-from rlfleet_operator.core.status import patch_of, status_of
-from rlfleet_operator.core.world import World
-from rlfleet_operator.resource_status import RolloutStatus, TrainerTarget
+from rlfleet_operator.core.rollout.next_rollout import is_wished
+from rlfleet_operator.core.rollout.rollout import Reason, of_record
+from rlfleet_operator.core.simulation.model_fleet import recorded
+from rlfleet_operator.core.simulation.model_worker import Fate
+from rlfleet_operator.core.status.fleet import patch_of, status_of
+from rlfleet_operator.crd.fleet_status import RolloutStatus, TrainerTarget
 from tests import fleets
 
 

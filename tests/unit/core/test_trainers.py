@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rlfleet_contract.target import Target
-from rlfleet_operator.core.trainers import (
+from rlfleet_operator.core.trainer.models import (
     MEANINGS,
     Fault,
     Refusal,

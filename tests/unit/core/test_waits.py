@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from rlfleet_operator.core.waits import due_in_s
-from rlfleet_operator.core.world import Worker
+from rlfleet_operator.core.model.world import Worker
+from rlfleet_operator.core.timers import due_in_s
 from tests.workers import MOMENT, pod, worker, world
 
 

@@ -8,12 +8,13 @@ import pytest
 from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code, Problem
-from rlfleet_operator.core import adapters, waits
-from rlfleet_operator.core.actions import LoadAdapter, MarkPod, UnloadAdapter
+from rlfleet_operator.core import timers
+from rlfleet_operator.core.model.actions import LoadAdapter, MarkPod, UnloadAdapter
+from rlfleet_operator.core.model.wanted_lora import Wanted
+from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.status import status_of
-from rlfleet_operator.core.wanted import Wanted
-from rlfleet_operator.core.world import Worker, World
+from rlfleet_operator.core.status.fleet import status_of
+from rlfleet_operator.core.strategy import lora
 from tests import fleets, workers
 
 MODEL = "qwen"
@@ -56,7 +57,7 @@ def marked_ready(world: World, name: str) -> bool | None:
 
 
 def failing(inherited: Wanted, code: Code) -> AdapterReport:
-    problem = Problem.of(code, "why", operation=adapters.operation_of(inherited))
+    problem = Problem.of(code, "why", operation=lora.operation_of(inherited))
     return AdapterReport(name=inherited.name, problem=problem)
 
 
@@ -138,7 +139,7 @@ def test_it_waits_until_each_of_the_others_was_heard_since_it_opened(
         *world.workers[:2], heard(joining(2, of_trainer()), at=9, open_since=7), args=args
     )
     assert marked_ready(loaded, "qwen-2") is (None if is_waited_for else True)
-    assert waits.due_in_s(world) == (1 if is_waited_for else None)
+    assert timers.due_in_s(world) == (1 if is_waited_for else None)
 
 
 def test_it_waits_for_nobody_where_the_spec_names_adapters() -> None:
@@ -146,7 +147,7 @@ def test_it_waits_for_nobody_where_the_spec_names_adapters() -> None:
     joiner = heard(joining(1), at=9, open_since=7)
     world = with_lora(heard(serving(0), at=1), joiner, adapters=[poet])
 
-    assert not adapters.is_unheard(joiner, world)
+    assert not lora.is_unheard(joiner, world)
 
 
 def test_who_does_not_answer_is_not_waited_for() -> None:

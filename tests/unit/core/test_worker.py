@@ -7,8 +7,14 @@ import pytest
 
 from rlfleet_contract.models import Running, Stage, Verb
 from rlfleet_contract.problems import Code
-from rlfleet_operator.core.worker import BADNESS, CHANGING, Phase, complaint_of, phase_of
-from rlfleet_operator.core.world import Worker
+from rlfleet_operator.core.model.worker_phase import (
+    BADNESS,
+    CHANGING,
+    Phase,
+    complaint_of,
+    phase_of,
+)
+from rlfleet_operator.core.model.world import Worker
 from tests.workers import MOMENT, pod, problem, recorded, worker, world
 
 BY_STAGE = {

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from rlfleet_contract.models import Running, Stage, Verb
 from rlfleet_contract.problems import Code
-from rlfleet_operator.core.pod import pod_from
-from rlfleet_operator.core.world import (
+from rlfleet_operator.core.model.pod import pod_from
+from rlfleet_operator.core.model.world import (
     FLEET_LABEL,
     ORDINAL_LABEL,
     READINESS_GATE,

@@ -1,1 +1,0 @@
-"""I/O towards Kubernetes and the sidecars; decides nothing."""

@@ -1,0 +1,376 @@
+"""The pod of a worker, as a pure function of the fleet's spec.
+
+It passes Pod Security *restricted*. ``template_hash`` covers what the user
+declared, not what this file makes of it: an operator upgrade restarts no
+worker.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from rlfleet_contract import paths
+from rlfleet_operator.core.manifests import quantity
+from rlfleet_operator.core.manifests.owned_objects import (
+    Manifest,
+    UnusableError,
+    headless_name,
+    metadata_of,
+    secret_name,
+)
+from rlfleet_operator.core.manifests.template_merge import allowed, merged, with_ours
+from rlfleet_operator.core.model.pod import identity_of
+from rlfleet_operator.core.model.world import (
+    ENGINE_CONTAINER,
+    SELF_TEST_ANNOTATION,
+    SIDECAR_CONTAINER,
+    TEMPLATE_ANNOTATION,
+    Fleet,
+    worker_name,
+)
+from rlfleet_operator.crd.field_types import MARKER_PATTERN
+from rlfleet_operator.crd.fleet_spec import CacheSpec, EngineSpec, ResourceList, WeightsSpec
+
+USER_ID = 65532
+"""The images' user; a numeric one, so that Kubernetes can see that it is not root."""
+GRACE_SECONDS = 90
+DRAIN_SECONDS = 60
+_TOKEN_DIR = "/var/run/rlfleet/token"  # noqa: S105 - a path
+_STATE_DIR = "/var/lib/rlfleet"
+_CACHE_DIR = "/var/cache/rlfleet"
+_CACHE_SIZE = "1Ti"
+_SIDECAR_REQUESTS = {"cpu": "250m", "memory": "256Mi"}
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the installation decides where a fleet does not."""
+
+    worker_image: str
+
+
+def template_hash(fleet: Fleet) -> str:
+    """Return a digest of everything whose change means other pods."""
+    spec = fleet.spec.model_dump(
+        mode="json",
+        by_alias=True,
+        include={"model", "weights", "engine", "sidecar", "template"},
+        # A release that brings a new field with a default must restart nobody.
+        exclude_defaults=True,
+        # What is about one version restarts nobody either.
+        exclude={"weights": {"digest", "run_id", "step"}},
+    )
+    text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
+    """Return the pod of one worker; raises UnusableError, which names the field."""
+    name = worker_name(fleet.name, ordinal)
+    metadata = metadata_of(fleet, name)
+    metadata["labels"]["app.kubernetes.io/component"] = "worker"
+    manifest: Manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {
+            "hostname": name,
+            "subdomain": headless_name(fleet.name),
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER_ID,
+                "runAsGroup": USER_ID,
+                "fsGroup": USER_ID,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "initContainers": [_sidecar(fleet, defaults)],
+            "containers": [_engine(fleet, defaults)],
+            "volumes": _volumes(fleet),
+        },
+    }
+    manifest = _overlaid(manifest, fleet)
+    # The engine's start is known by its process 1: another's would never change.
+    manifest["spec"] |= {"shareProcessNamespace": False, "hostPID": False}
+    # Without ours a worker would take traffic before it has proved anything.
+    manifest["spec"]["readinessGates"] = with_ours(manifest["spec"].get("readinessGates"))
+    mine = {
+        "labels": identity_of(fleet, ordinal),
+        "annotations": {TEMPLATE_ANNOTATION: template_hash(fleet), **_remembered(fleet)},
+    }
+    # Last: what we find a pod by is not the template's to change or, with null, to remove.
+    for kind, own in mine.items():
+        manifest["metadata"][kind] = manifest["metadata"].get(kind, {}) | own
+    return manifest
+
+
+def _overlaid(manifest: Manifest, fleet: Fleet) -> Manifest:
+    overlaid: Manifest = merged(manifest, allowed(fleet.spec.template))
+    _demand_no_key(overlaid["spec"].get("containers"))
+    return overlaid
+
+
+def _demand_no_key(containers: Any) -> None:
+    """Raise UnusableError when an engine would want a key that the extension cannot know.
+
+    The schema refuses it in engine.args, and not in the template.
+    """
+    for container in containers if isinstance(containers, list) else ():
+        is_engine = isinstance(container, Mapping) and container.get("name") == ENGINE_CONTAINER
+        flags = container.get("args") if is_engine else None
+        if isinstance(flags, list) and any(_flag(flag) == "--api-key" for flag in flags):
+            raise UnusableError(
+                f"container {ENGINE_CONTAINER}: args: --api-key hides its key from the sidecar's"
+                " probe: set VLLM_API_KEY in engine.extraEnv instead"
+            )
+
+
+def _flag(argument: Any) -> str:
+    return str(argument).partition("=")[0].replace("_", "-")
+
+
+def _remembered(fleet: Fleet) -> dict[str, str]:
+    """Return what an equal engine showed of its reload, so that the next is not tested again.
+
+    One that failed is not remembered: a new pod may show that it was its node's fault.
+    """
+    test = fleet.status.self_test
+    if test is None or not test.passed or test.template != template_hash(fleet):
+        return {}
+    return {SELF_TEST_ANNOTATION: test.for_pod()}
+
+
+def image_of(fleet: Fleet, defaults: Defaults) -> str:
+    """Return the engine's image."""
+    return fleet.spec.engine.image or defaults.worker_image
+
+
+_CONTAINER_SECURITY: Manifest = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def _engine(fleet: Fleet, defaults: Defaults) -> Manifest:
+    engine = fleet.spec.engine
+    return {
+        "name": ENGINE_CONTAINER,
+        "image": image_of(fleet, defaults),
+        "imagePullPolicy": engine.image_pull_policy,
+        "command": ["python3", "-m", "rlfleet_engine.vllm.serve"],
+        "args": [
+            f"--model={fleet.spec.model.path}",
+            f"--served-model-name={fleet.spec.model.name}",
+            "--host=0.0.0.0",
+            f"--port={paths.ENGINE_PORT}",
+            "--load-format=safetensors",
+            f"--tensor-parallel-size={engine.tensor_parallel_size}",
+            "--middleware=rlfleet_engine.middleware.Extension",
+            "--worker-extension-cls=rlfleet_engine.worker.ReloadExtension",
+            # Samplers that send and get token ids ask /inference/v1/generate. Whoever does not
+            # want it gives --no-enable-scale-out.
+            "--enable-scale-out",
+            # The sidecar looks at its engine every second.
+            "--disable-uvicorn-access-log",
+            *engine.args,
+        ],
+        "env": [
+            {"name": "HOME", "value": "/tmp"},  # noqa: S108 - an emptyDir of the pod
+            # The user has no name in the image's /etc/passwd; libraries ask for one.
+            {"name": "USER", "value": "rlfleet"},
+            {"name": "HF_HUB_OFFLINE", "value": "1"},
+            {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
+            # Opens vLLM's control routes; the extension shows them to loopback only.
+            {"name": "VLLM_SERVER_DEV_MODE", "value": "1"},
+            # After vLLM's 5 s a busy server closes connections whose next request it has not read
+            # yet, and an idle one those on which it is on its way: clients close theirs earlier.
+            {"name": "VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "value": "3600"},
+            *({"name": e.name, "value": e.value} for e in engine.extra_env),
+        ],
+        "ports": [{"name": "http", "containerPort": paths.ENGINE_PORT, "protocol": "TCP"}],
+        "resources": engine.resources.model_dump(),
+        "securityContext": _CONTAINER_SECURITY,
+        "startupProbe": _probe("/health", "http", period=2, failures=1800),
+        "livenessProbe": _probe("/health", "http", period=10, failures=6),
+        "lifecycle": {"preStop": {"exec": {"command": _drain_command()}}},
+        "volumeMounts": [
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - an emptyDir of the pod
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the same
+            *({**mount, "readOnly": True} for mount in _cache_mounts(fleet)),
+            *_data_mounts(fleet),
+        ],
+    }
+
+
+def _drain_command() -> list[str]:
+    return ["python3", "-m", "rlfleet_engine.drain", f"--seconds={DRAIN_SECONDS}"]
+
+
+def _sidecar(fleet: Fleet, defaults: Defaults) -> Manifest:
+    """Return the admin sidecar: a native one, up before the engine and down after it."""
+    return {
+        "name": SIDECAR_CONTAINER,
+        "image": fleet.spec.sidecar.image or image_of(fleet, defaults),
+        "imagePullPolicy": fleet.spec.engine.image_pull_policy,
+        "restartPolicy": "Always",
+        "command": ["python3", "-m", "rlfleet_sidecar"],
+        "env": [
+            *({"name": name, "value": value} for name, value in _sidecar_env(fleet).items()),
+            {
+                "name": "RLFLEET_POD_UID",
+                "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}},
+            },
+            {
+                "name": "RLFLEET_SELF_TEST",
+                "valueFrom": {
+                    "fieldRef": {"fieldPath": f"metadata.annotations['{SELF_TEST_ANNOTATION}']"}
+                },
+            },
+        ],
+        "ports": [{"name": "admin", "containerPort": paths.ADMIN_PORT, "protocol": "TCP"}],
+        "resources": _sidecar_resources(fleet.spec.sidecar.resources),
+        "securityContext": _CONTAINER_SECURITY,
+        "startupProbe": _probe(paths.LIVE_PATH, "admin", period=1, failures=120),
+        "livenessProbe": _probe(paths.LIVE_PATH, "admin", period=10, failures=3),
+        "readinessProbe": _probe(paths.READY_PATH, "admin", period=2, failures=1),
+        "volumeMounts": [
+            {"name": "token", "mountPath": _TOKEN_DIR, "readOnly": True},
+            {"name": "state", "mountPath": _STATE_DIR},
+            *_cache_mounts(fleet),
+            *_data_mounts(fleet),
+        ],
+    }
+
+
+def _sidecar_resources(asked: ResourceList) -> Manifest:
+    """Return what the sidecar gets: beside a busy engine one without a request waits for seconds.
+
+    A limit without a request is one already, as Kubernetes has it, and may be lower than ours.
+    """
+    named = asked.requests | asked.limits
+    ours = {name: value for name, value in _SIDECAR_REQUESTS.items() if name not in named}
+    return {"requests": ours | asked.requests, "limits": asked.limits}
+
+
+def _markers(weights: WeightsSpec) -> list[str]:
+    for marker in weights.markers:
+        if re.fullmatch(MARKER_PATTERN, marker) is None or marker in {".", ".."}:
+            raise UnusableError(
+                f"spec.weights.markers: {marker!r:.80} is no file name without '/' and ','"
+            )
+    return weights.markers
+
+
+def _sidecar_env(fleet: Fleet) -> dict[str, str]:
+    weights = fleet.spec.weights
+    env = {
+        "RLFLEET_FLEET_UID": fleet.uid,
+        "RLFLEET_MODEL_NAME": fleet.spec.model.name,
+        "RLFLEET_MODEL_PATH": fleet.spec.model.path,
+        "RLFLEET_TOKEN_FILE": f"{_TOKEN_DIR}/token",
+        "RLFLEET_STATE_DIR": _STATE_DIR,
+    }
+    engine = fleet.spec.engine
+    if engine.self_test_seconds != EngineSpec().self_test_seconds:
+        env["RLFLEET_SELF_TEST_S"] = str(engine.self_test_seconds)
+    if engine.require_tested:
+        env["RLFLEET_REQUIRE_TESTED"] = "true"
+    if weights is not None:
+        env["RLFLEET_WEIGHTS_PATH"] = weights.path
+        env["RLFLEET_MARKERS"] = ",".join(_markers(weights))
+        env |= _cache_env(weights.cache)
+    return env
+
+
+def _probe(path: str, port: str, *, period: int, failures: int) -> Manifest:
+    return {
+        "httpGet": {"path": path, "port": port},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _volumes(fleet: Fleet) -> list[Manifest]:
+    memory = {"medium": "Memory", "sizeLimit": fleet.spec.engine.shared_memory}
+    caches = _cache_mounts(fleet)
+    return [
+        {"name": "shm", "emptyDir": memory},
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "state", "emptyDir": {"sizeLimit": "64Mi"}},
+        {"name": "token", "secret": {"secretName": secret_name(fleet.name)}},
+        *({"name": mount["name"], "emptyDir": _cache_volume(fleet)} for mount in caches),
+        *({"name": name, **source} for name, source, _ in _data_volumes(fleet)),
+    ]
+
+
+def _cache_mounts(fleet: Fleet) -> list[Manifest]:
+    weights = fleet.spec.weights
+    has_cache = weights is not None and weights.cache.enabled
+    return [{"name": "cache", "mountPath": _CACHE_DIR}] if has_cache else []
+
+
+def _cache_volume(fleet: Fleet) -> Manifest:
+    cache = fleet.spec.weights.cache if fleet.spec.weights else CacheSpec()
+    medium = {"medium": "Memory"} if cache.medium == "Memory" else {}
+    return {"sizeLimit": _CACHE_SIZE if cache.size is None else cache.size, **medium}
+
+
+def _cache_env(cache: CacheSpec) -> dict[str, str]:
+    if not cache.enabled:
+        return {}
+    env = {
+        "RLFLEET_CACHE_DIR": _CACHE_DIR,
+        "RLFLEET_CACHE_BYTES": str(_cache_bytes(cache)),
+    }
+    # A tmpfs is as large as its limit and nobody else's.
+    return env | ({"RLFLEET_CACHE_SPARE": "0"} if cache.medium == "Memory" else {})
+
+
+def _cache_bytes(cache: CacheSpec) -> int:
+    try:
+        size = quantity.in_bytes(_CACHE_SIZE if cache.size is None else cache.size)
+    except ValueError as error:
+        raise _bad_cache_size(str(error)) from error
+    if size <= 0:
+        raise _bad_cache_size(f"got {cache.size!r}, expected more than 0")
+    return size
+
+
+def _bad_cache_size(why: str) -> UnusableError:
+    return UnusableError(
+        f"spec.weights.cache.size: {why}; write a size such as 100Gi, or leave it out"
+    )
+
+
+def _data_mounts(fleet: Fleet) -> list[Manifest]:
+    return [
+        {"name": name, "mountPath": path, "readOnly": True}
+        for name, _, path in _data_volumes(fleet)
+    ]
+
+
+def _data_volumes(fleet: Fleet) -> list[tuple[str, Manifest, str]]:
+    """Return name, source and mount path of the model's and the weights' volumes."""
+    model, weights = fleet.spec.model, fleet.spec.weights
+    found: list[tuple[str, Manifest, str]] = []
+    if model.volume:
+        found.append(("model", model.volume, model.mount_path or model.path))
+    if weights is not None and weights.volume:
+        found.append(("weights", weights.volume, weights.mount_path or weights_root(weights.path)))
+    return found
+
+
+def weights_root(path: str) -> str:
+    """Return the directory in which the versions' directories are."""
+    parts = PurePosixPath(path).parts
+    first = next(place for place, part in enumerate(parts) if "{version}" in part)
+    return str(PurePosixPath(*parts[:first]))

@@ -1,0 +1,116 @@
+"""What is read of a worker's pod, as the API server tells it, and what it is known by."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from rlfleet_operator.core.model.world import (
+    ENGINE_CONTAINER,
+    FLEET_LABEL,
+    ORDINAL_LABEL,
+    READINESS_GATE,
+    TEMPLATE_ANNOTATION,
+    VERSION_LABEL,
+    Fleet,
+    Pod,
+    Raw,
+    worker_name,
+)
+
+
+def identity_of(fleet: Fleet, ordinal: int) -> dict[str, str]:
+    """Return the labels by which a worker's pod is found."""
+    return {FLEET_LABEL: fleet.name, ORDINAL_LABEL: str(ordinal)}
+
+
+def lost_label(raw: Raw, fleet: Fleet, ordinal: int) -> str | None:
+    """Return a complaint about a pod of ours that is not found; None if it is, or ends."""
+    metadata = raw["metadata"]
+    labels = metadata.get("labels") or {}
+    for label, value in identity_of(fleet, ordinal).items():
+        if labels.get(label) != value and "deletionTimestamp" not in metadata:
+            return (
+                f"Pod {metadata['name']} lost its label {label}={value}:"
+                " restore it, or delete the pod"
+            )
+    return None
+
+
+def pod_from(raw: Raw) -> Pod | None:
+    """Parse a worker's pod; None when it is not labelled as the one that its name says."""
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    labels = metadata.get("labels") or {}
+    fleet, ordinal = labels.get(FLEET_LABEL, ""), labels.get(ORDINAL_LABEL, "")
+    if not ordinal.isdecimal() or metadata["name"] != worker_name(fleet, int(ordinal)):
+        return None
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    gate = conditions.get(READINESS_GATE)
+    return Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        ordinal=int(ordinal),
+        owner_uid=next((o["uid"] for o in metadata.get("ownerReferences") or ()), ""),
+        template_hash=(metadata.get("annotations") or {}).get(TEMPLATE_ANNOTATION, ""),
+        address=status.get("podIP"),
+        phase=status.get("phase", "Pending"),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        weights_ready=None if gate is None else gate["status"] == "True",
+        version_label=labels.get(VERSION_LABEL),
+        terminating="deletionTimestamp" in metadata,
+        ends_by=_ends_by(metadata),
+        engine_restarts=int(_engine(status).get("restartCount", 0)),
+        created_at=_created_at(metadata),
+        engine_exit=_engine_exit(status),
+        trouble=_trouble(status, conditions),
+    )
+
+
+def _created_at(metadata: Raw) -> float | None:
+    told = metadata.get("creationTimestamp")
+    return None if told is None else datetime.fromisoformat(told).timestamp()
+
+
+def _ends_by(metadata: Raw) -> float | None:
+    """Return when the pod shall have ended: Kubernetes adds the grace to the time of deletion."""
+    told = metadata.get("deletionTimestamp")
+    return None if told is None else datetime.fromisoformat(told).timestamp()
+
+
+def _container_statuses(status: Raw) -> list[Raw]:
+    return [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]
+
+
+def _engine(status: Raw) -> Raw:
+    found = (c for c in _container_statuses(status) if c["name"] == ENGINE_CONTAINER)
+    return next(found, {})
+
+
+_PLAIN_REASONS = {"Error", "Completed", None}
+"""Reasons that say no more than the exit code."""
+
+
+def _engine_exit(status: Raw) -> str | None:
+    last = (_engine(status).get("lastState") or {}).get("terminated")
+    if last is None:
+        return None
+    reason = last.get("reason")
+    return f"{last.get('exitCode')}" + ("" if reason in _PLAIN_REASONS else f", {reason}")
+
+
+_PATIENCE = {"ContainerCreating", "PodInitializing"}
+
+
+def _trouble(status: Raw, conditions: Mapping[str, Raw]) -> str | None:
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return f"{scheduled.get('reason')}: {scheduled.get('message', '')}"
+    for container in _container_statuses(status):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason = waiting.get("reason")
+        if reason and reason not in _PATIENCE:
+            return f"{container['name']}: {reason}: {waiting.get('message', '')}"
+    if status.get("phase") == "Failed":
+        return f"{status.get('reason', 'Failed')}: {status.get('message', '')}"
+    return None

@@ -1,0 +1,94 @@
+"""How far a Barrier has come, read from the workers' reports alone.
+
+All pause, all reload and prove, all resume. Nothing of it is remembered: until the first
+worker has begun to load, everybody can go back to the old version; from then on there is
+no way but forward.
+"""
+
+from rlfleet_contract.models import Stage, Verb
+from rlfleet_operator.core.model.world import Worker, World
+from rlfleet_operator.core.rollout.cohorts import selected
+from rlfleet_operator.core.rollout.rollout import Rollout
+
+_LOADING = frozenset({Stage.LOADING, Stage.LOADED})
+
+
+def team(world: World, rollout: Rollout) -> list[Worker]:
+    """Return the workers that change together: those that answer and have not failed."""
+    return [
+        w
+        for w in selected(world)
+        if w.is_live
+        and w.stage is not Stage.DOWN
+        and not w.is_ending
+        and not w.failed(rollout.to, rollout.operation)
+        and not is_through(w, rollout)
+    ]
+
+
+def is_through(worker: Worker, rollout: Rollout) -> bool:
+    """Tell whether a worker serves the rollout's version."""
+    return worker.is_open and worker.proved == rollout.to
+
+
+def has_begun(world: World, rollout: Rollout) -> bool:
+    """Tell whether a worker of the fleet has begun to load the rollout's version."""
+    return any(_has_begun(w, rollout) for w in selected(world))
+
+
+def _has_begun(worker: Worker, rollout: Rollout) -> bool:
+    report = worker.report
+    if report is None or not worker.is_live:
+        return False
+    if worker.failed(rollout.to, rollout.operation):
+        return True
+    if report.stage is Stage.LOADING:
+        return report.running is not None and report.running.operation == rollout.operation
+    return report.stage in {Stage.LOADED, Stage.PROVED} and report.installed == rollout.to
+
+
+def is_through_with_some(world: World, rollout: Rollout) -> bool:
+    """Tell whether a worker serves the rollout's version: whoever is left comes alone."""
+    return any(is_through(w, rollout) for w in selected(world))
+
+
+def awaited(world: World, rollout: Rollout) -> list[Worker]:
+    """Return whom the others wait for behind their closed gates, once one has begun to load.
+
+    Also for one that serves the old version again, because its pause did not last: no two
+    versions shall be served. But nobody is waited for longer than a whole change may take.
+    """
+    is_late = _longest_s(world) > _change_s(world)
+    return [w for w in team(world, rollout) if _is_awaited(w, rollout, is_late=is_late)]
+
+
+def _is_awaited(worker: Worker, rollout: Rollout, *, is_late: bool) -> bool:
+    if worker.calling in {Verb.RELOAD, Verb.RESUME} or worker.stage in _LOADING:
+        return True
+    if is_late:
+        return False
+    if worker.stage is not Stage.PAUSED:
+        return worker.stage is Stage.OPEN
+    if worker.proved == rollout.to or worker.refused(rollout.to, rollout.operation):
+        return False
+    # Behind its closed gate it mixes with nobody.
+    return worker.is_busy or not has_stuck(worker, rollout)
+
+
+def has_stuck(worker: Worker, rollout: Rollout) -> bool:
+    """Tell whether a paused worker failed on its way: its engine may answer no more."""
+    failure = worker.report.failure if worker.report else None
+    is_its = failure is not None and failure.operation == rollout.operation
+    return worker.stage is Stage.PAUSED and is_its
+
+
+def _longest_s(world: World) -> float:
+    """Return for how long workers have been closed for this change; one in doubt was before."""
+    changed = (w for w in selected(world) if w.is_live and w.stage is not Stage.DOUBT)
+    return max((w.report.paused_s or 0.0 for w in changed if w.report), default=0.0)
+
+
+def _change_s(world: World) -> int:
+    allowed = world.fleet.spec.rollout.timeouts
+    load_s = allowed.reload_seconds + allowed.verify_seconds
+    return allowed.pause_seconds + allowed.flush_seconds + load_s

@@ -1,0 +1,177 @@
+"""The order of versions: steps within a run, and how old what is served may be."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from rlfleet_contract.version_order import is_lower, number_of
+from rlfleet_operator.core.model.world import World
+from rlfleet_operator.core.rollout.rollout import Reason
+from rlfleet_operator.crd.rollout_spec import StalenessSpec
+
+_MOST_STEPS = 2**53 - 1
+"""What the status has room for, and every reader of JSON."""
+
+
+class _Declared(NamedTuple):
+    """What a spec said of a version: weights.runId and weights.step."""
+
+    run: str = ""
+    step: int | None = None
+
+
+class _Place(NamedTuple):
+    """Where a version stands in its run."""
+
+    run: str
+    number: int
+
+
+class Objection(NamedTuple):
+    """What speaks against the version that is asked for."""
+
+    reason: str
+    message: str
+
+
+def objection(world: World) -> Objection | None:
+    """Return why the target may not be rolled out now; None if nothing speaks against it."""
+    rewound = _rewound(world)
+    if rewound is not None:
+        return Objection("StepRewound", rewound)
+    target = world.fleet.target
+    forbidden = None if target is None else too_old(target, world.fleet.spec.staleness)
+    return None if forbidden is None else Objection("StaleTarget", forbidden)
+
+
+def _rewound(world: World) -> str | None:
+    """Tell of a step that goes back by mistake.
+
+    The API server refuses most of these; it sees only the change from one spec to the next.
+    """
+    weights, recorded = world.fleet.spec.weights, world.fleet.status.rollout
+    if weights is None or weights.step is None or recorded is None or recorded.step is None:
+        return None
+    is_back = weights.run_id == recorded.run_id and weights.step < recorded.step
+    if not is_back or world.fleet.spec.rollout.allow_rewind:
+        return None
+    return (
+        f"weights.step {weights.step} is lower than {recorded.step}, which was rolled out before"
+        f" (weights.runId {weights.run_id or 'is empty'}): set rollout.allowRewind if going back is"
+        " meant, or another weights.runId"
+    )
+
+
+def skew(world: World) -> int | None:
+    """Return the steps between the newest and the oldest version that takes traffic."""
+    served = {w.proved for w in world.workers if w.is_open and w.pod and w.pod.ready and w.proved}
+    runs: dict[str, list[int]] = defaultdict(list)
+    for place in _places(served, world).values():
+        runs[place.run].append(place.number)
+    skews = (max(numbers) - min(numbers) for numbers in runs.values())
+    return max((min(steps, _MOST_STEPS) for steps in skews), default=None)
+
+
+def stale(world: World) -> dict[str, str]:
+    """Return how workers that serve break the bounds of spec.staleness, by their names."""
+    bounds = world.fleet.spec.staleness
+    if bounds is None:
+        return {}
+    served = {w.proved for w in world.workers if w.is_open and w.proved}
+    too_old = _older(served, bounds.min_version)
+    behind = {} if bounds.max_skew is None else _behind(served, world)
+    whys: dict[str, str] = {}
+    for version in served:
+        if version in too_old:
+            whys[version] = f"is older than staleness.minVersion {bounds.min_version}"
+        elif bounds.max_skew is not None and behind.get(version, 0) > bounds.max_skew:
+            steps = f"is {behind[version]} steps behind the newest version served"
+            whys[version] = f"{steps} (staleness.maxSkew {bounds.max_skew})"
+    return {
+        w.name: f"{w.proved} {why}"
+        for w in world.workers
+        if w.is_open and w.proved and (why := whys.get(w.proved))
+    }
+
+
+def too_old(version: str, bounds: StalenessSpec | None) -> str | None:
+    """Return why no worker could take traffic with a version; None if it could."""
+    if bounds is None or bounds.on_violation != "Unready":
+        return None
+    if not _older([version], bounds.min_version):
+        return None
+    return (
+        f"{version} is older than staleness.minVersion {bounds.min_version}, so that no worker"
+        " could take traffic with it (staleness.onViolation Unready): ask for a later version, or"
+        " for an older minimum"
+    )
+
+
+def _older(served: Iterable[str], lowest: str | None) -> set[str]:
+    """Return the versions that are older than one by their names, which is all that it says."""
+    return {v for v in served if lowest and is_lower(v, lowest)}
+
+
+def _behind(served: set[str], world: World) -> dict[str, int]:
+    """Return the steps by which each version is behind the newest of its run.
+
+    What is newer than the version that the fleet goes to is being left: nobody is behind it,
+    and a worker that has arrived is never behind.
+    """
+    goal = _goal(world)
+    places = _places(served if goal is None else {*served, goal}, world)
+    end = places.get(goal) if goal is not None else None
+    newest: dict[str, int] = {}
+    for version in {w.proved for w in world.desired if w.is_open and w.proved} & places.keys():
+        run, number = places[version]
+        if end is None or run != end.run or number <= end.number:
+            newest[run] = max(newest.get(run, number), number)
+    return {v: newest.get(run, number) - number for v, (run, number) in places.items()}
+
+
+def _goal(world: World) -> str | None:
+    """Return the version that the workers are led to; None where nobody asks the fleet."""
+    recorded = world.fleet.status.rollout
+    return recorded.to if recorded and world.fleet.target is not None else world.fleet.target
+
+
+def _places(versions: set[str], world: World) -> dict[str, _Place]:
+    """Return where each version stands that has a number.
+
+    Within a run all numbers are declared steps, or all are those at the names' ends: the two
+    are of different scales. What is not on record any more counts for the run that is.
+    """
+    declared, recorded = _declared(world), world.fleet.status.rollout
+    unknown = _Declared(recorded.run_id if recorded else "")
+    runs: dict[str, list[str]] = defaultdict(list)
+    for version in versions:
+        runs[declared.get(version, unknown).run].append(version)
+    return {
+        version: _Place(run, number)
+        for run, members in runs.items()
+        for version, number in _numbers(members, declared).items()
+    }
+
+
+def _numbers(versions: Iterable[str], declared: Mapping[str, _Declared]) -> dict[str, int]:
+    steps = {v: declared.get(v, _Declared()).step for v in versions}
+    names = {v: number_of(v) for v in versions}
+    has_all = all(step is not None or names[v] is None for v, step in steps.items())
+    return {v: n for v, n in (steps if has_all else names).items() if n is not None}
+
+
+def _declared(world: World) -> dict[str, _Declared]:
+    """Return what was declared of the versions that the spec or the record names."""
+    spec, status = world.fleet.spec, world.fleet.status
+    found = {
+        past.to: _Declared(past.run_id, past.step)
+        for past in reversed(status.history)
+        # The declaration of a rollback is about the version that it leads away from.
+        if past.reason != Reason.ROLLBACK
+    }
+    recorded = status.rollout
+    if recorded is not None:
+        found[recorded.asked or recorded.to] = _Declared(recorded.run_id, recorded.step)
+    if spec.weights is not None and spec.weight_version is not None:
+        found[spec.weight_version] = _Declared(spec.weights.run_id, spec.weights.step)
+    return found

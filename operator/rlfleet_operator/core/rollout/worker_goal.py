@@ -1,0 +1,42 @@
+"""The version that each worker shall serve next."""
+
+from rlfleet_contract.models import Stage
+from rlfleet_contract.paths import BASE_VERSION
+from rlfleet_operator.core.model.world import Worker, World
+from rlfleet_operator.core.rollout.cohorts import kept
+from rlfleet_operator.core.rollout.rollout import Rollout, served
+from rlfleet_operator.core.rollout.trials import waits
+
+
+def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
+    """Return the version that this worker shall serve next; None: leave it as it is."""
+    if rollout is None:
+        # A trainer drives, or the version is not to be rolled out yet (dryRun): only a worker
+        # that serves nothing is brought along.
+        is_left = worker.is_open or worker.is_changing
+        return None if is_left else served(world) or _first(worker, world)
+    if rollout.is_stopped:
+        is_left = worker.is_settled or worker.failed(rollout.to, rollout.operation)
+        return None if is_left else rollout.fallback or None
+    return _goal_in(worker, world, rollout)
+
+
+def _first(worker: Worker, world: World) -> str | None:
+    """Return what a worker shall serve when none serves anything: what its engine began with.
+
+    Not when another version is asked for, nor when it failed at what its trainer asked of it:
+    nobody asked for older weights.
+    """
+    is_other_wished = world.fleet.target is not None or worker.stage is Stage.DOUBT
+    return None if is_other_wished else BASE_VERSION
+
+
+def _goal_in(worker: Worker, world: World, rollout: Rollout) -> str | None:
+    """Return the goal in a rollout that has not been stopped."""
+    if rollout.is_completed:
+        return rollout.to
+    if worker.ordinal < kept(world):
+        return None if worker.is_settled else rollout.fallback or rollout.to
+    if not worker.is_settled and rollout.fallback and waits(worker, world, rollout):
+        return rollout.fallback
+    return rollout.to

@@ -1,0 +1,195 @@
+"""A model fleet that carries out plans: for tests, previews and the docs' examples.
+
+It stands for everything outside the planner: the API server, the kubelet and
+the sidecars (obey.py).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from rlfleet_contract.models import Stage, WorkerReport
+from rlfleet_contract.paths import BASE_VERSION
+from rlfleet_operator.core.model.actions import (
+    Action,
+    CreatePod,
+    DeletePod,
+    Flush,
+    LoadAdapter,
+    MarkPod,
+    Pause,
+    Prepare,
+    Resume,
+    UnloadAdapter,
+    Update,
+)
+from rlfleet_operator.core.model.version_label import label_of
+from rlfleet_operator.core.model.worker_phase import Phase
+from rlfleet_operator.core.model.world import Fleet, Pod, Worker, World, worker_name
+from rlfleet_operator.core.plan import Plan, plan
+from rlfleet_operator.core.simulation.model_worker import Fate, adapted, obeyed
+from rlfleet_operator.core.status.fleet import status_of
+from rlfleet_operator.crd.fleet_status import FleetStatus, WorkerStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pass over the fleet: what was seen, and what was decided."""
+
+    world: World
+    plan: Plan
+
+
+def run(world: World, fates: Mapping[str, Fate], *, limit: int = 200) -> Iterator[Step]:
+    """Yield passes until nothing is left to do; raises RuntimeError after ``limit`` passes."""
+    for _ in range(limit):
+        world = settled(world)
+        step = Step(world, plan(world))
+        yield step
+        after = recorded(world, step.plan)
+        for action in step.plan.actions:
+            after = carried_out(after, action, fates)
+        if settled(after) == world:
+            return
+        world = replace(after, moment=after.moment + 60)
+    raise RuntimeError(f"no end after {limit} passes: {world}")
+
+
+def recorded(world: World, step: Plan) -> World:
+    """Return the world after its status was written."""
+    status = status_of(world, step.rollout)
+    return replace(world, fleet=replace(world.fleet, status=status))
+
+
+def settled(world: World) -> World:
+    """Return the world after the kubelet and the engines did what they do by themselves."""
+    wanted = world.fleet.spec.replicas
+    workers = {w.ordinal: w for w in world.workers}
+    for ordinal in range(wanted):
+        workers.setdefault(ordinal, Worker(worker_name(world.fleet.name, ordinal), ordinal))
+    kept = [_settled(w) for _, w in sorted(workers.items()) if w.pod or w.ordinal < wanted]
+    is_held = world.fleet.pause_at(world.moment) is not None
+    return replace(world, workers=tuple(replace(w, held=is_held) for w in kept))
+
+
+def _settled(worker: Worker) -> Worker:
+    if worker.pod is None:
+        return Worker(worker.name, worker.ordinal)
+    report = worker.report
+    if report is None or report.stage is Stage.DOWN:
+        known = {} if report is None else {"prepared": report.prepared, "exits": report.exits}
+        report = booted(worker.pod.uid).model_copy(update=known)
+    is_ready = bool(worker.pod.weights_ready) and report.stage is not Stage.DOUBT
+    return replace(
+        worker,
+        pod=replace(worker.pod, ready=is_ready and report.proved is not None),
+        report=report,
+        reachable=True,
+        calling=None,
+    )
+
+
+_AS_SHOWN: dict[str, Stage] = {
+    Phase.SERVING: Stage.OPEN,
+    Phase.PREPARING: Stage.OPEN,
+    Phase.PAUSED: Stage.OPEN,
+    Phase.QUARANTINED: Stage.DOUBT,
+}
+
+
+def as_told(fleet: Fleet, template_hash: str) -> tuple[Worker, ...]:
+    """Return the workers that a fleet's status tells of; those it leaves out serve as the rest."""
+    known = {worker.name: worker for worker in fleet.status.workers}
+    unlisted = WorkerStatus(name="", phase=Phase.SERVING, version=fleet.status.serving or None)
+    rest = dict.fromkeys(_names(fleet), unlisted) if fleet.status.workers_truncated else {}
+    told = rest | known
+    return tuple(
+        _as_told(fleet, ordinal, told[name], template_hash)
+        if name in told
+        else Worker(name, ordinal)
+        for ordinal, name in enumerate(_names(fleet))
+    )
+
+
+def _names(fleet: Fleet) -> list[str]:
+    return [worker_name(fleet.name, ordinal) for ordinal in range(fleet.spec.replicas)]
+
+
+def _as_told(fleet: Fleet, ordinal: int, told: WorkerStatus, template_hash: str) -> Worker:
+    name = worker_name(fleet.name, ordinal)
+    serves = told.ready and told.version is not None
+    # A newer operator may have written a phase that this one has no word for.
+    stage = _AS_SHOWN.get(told.phase, Stage.OPEN if serves else Stage.CLOSED)
+    report = booted(name).model_copy(
+        update={
+            "stage": stage,
+            "proved": told.version,
+            "installed": told.version,
+            "prepared_bytes": _prepared_bytes(fleet.status),
+        }
+    )
+    pod = replace(_pod(name, ordinal, fleet.uid, template_hash), weights_ready=told.ready)
+    pod = replace(pod, ready=told.ready, version_label=label_of(told.version))
+    return Worker(name, ordinal, pod, report=report, reachable=True)
+
+
+def _prepared_bytes(status: FleetStatus) -> int | None:
+    """Return the bytes of the last version that is known to have been read."""
+    newest = status.rollout.prepared_bytes if status.rollout else None
+    told = (newest, *(past.prepared_bytes for past in status.history))
+    return next((size for size in told if size is not None), None)
+
+
+def booted(session: str) -> WorkerReport:
+    """Return the report of a worker whose engine has just come up."""
+    return WorkerReport(session=session, boot=session, stage=Stage.CLOSED, installed=BASE_VERSION)
+
+
+def carried_out(world: World, action: Action, fates: Mapping[str, Fate]) -> World:
+    """Return the world after one action."""
+    workers = tuple(_after(world, worker, action, fates) for worker in world.workers)
+    return replace(world, workers=workers)
+
+
+def _after(world: World, worker: Worker, action: Action, fates: Mapping[str, Fate]) -> Worker:
+    match action:
+        case CreatePod(ordinal) if ordinal == worker.ordinal:
+            return replace(worker, pod=new_pod(world, worker))
+        case DeletePod(name) if name == worker.name:
+            return Worker(worker.name, worker.ordinal)
+        case MarkPod(name) if name == worker.name and worker.pod is not None:
+            label = label_of(action.version)
+            marked = replace(worker.pod, weights_ready=action.ready, version_label=label)
+            return replace(worker, pod=marked)
+        case LoadAdapter(name) | UnloadAdapter(name) if name == worker.name:
+            return adapted(worker, action)
+        case Prepare(name) | Update(name) | Resume(name) | Pause(name) | Flush(name) if (
+            name == worker.name
+        ):
+            return obeyed(worker, action, fates)
+        case _:
+            return worker
+
+
+def new_pod(world: World, worker: Worker) -> Pod:
+    """Return the pod that the kubelet would show for a worker just created."""
+    pod = _pod(worker.name, worker.ordinal, world.fleet.uid, world.template_hash)
+    return replace(pod, uid=f"{worker.name}@{world.moment}")
+
+
+def _pod(name: str, ordinal: int, owner_uid: str, template_hash: str) -> Pod:
+    return Pod(
+        name=name,
+        uid=name,
+        ordinal=ordinal,
+        owner_uid=owner_uid,
+        template_hash=template_hash,
+        address="10.0.0.1",
+        phase="Running",
+        ready=False,
+        weights_ready=None,
+        version_label=None,
+        terminating=False,
+        ends_by=None,
+        engine_restarts=0,
+        trouble=None,
+    )

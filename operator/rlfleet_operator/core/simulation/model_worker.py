@@ -1,0 +1,188 @@
+"""How a worker of a simulation is once it has obeyed a command.
+
+A version is Good, is Refused by the checkpoint check, Breaks the engine that loads it,
+or ends its process (Exits).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+
+from rlfleet_contract.loaded_lora import AdapterReport
+from rlfleet_contract.models import Change, Exits, Stage, Timings, Verb
+from rlfleet_contract.problems import Code, Problem
+from rlfleet_contract.proof import Evidence, Proof
+from rlfleet_operator.core.model.actions import (
+    AdapterCommand,
+    Command,
+    Flush,
+    LoadAdapter,
+    Pause,
+    Prepare,
+    Resume,
+    Update,
+)
+from rlfleet_operator.core.model.world import Worker
+
+
+class Fate(StrEnum):
+    """What becomes of a worker that is given a version."""
+
+    GOOD = "Good"
+    REFUSED = "Refused"
+    BREAKS = "Breaks"
+    EXITS = "Exits"
+    """The engine's process ends each time it loads the version."""
+
+
+def adapted(worker: Worker, command: AdapterCommand) -> Worker:
+    """Carry out a command about an adapter; each can be loaded here."""
+    if worker.report is None:
+        return worker
+    kept = [one for one in worker.report.adapters if one.name != command.name]
+    if isinstance(command, LoadAdapter):
+        loaded = {"name": command.name, "version": command.version, "path": command.path}
+        is_declared = command.inherited is None
+        kept.append(AdapterReport(**loaded, is_loaded=True, is_declared=is_declared))
+    return replace(worker, report=worker.report.model_copy(update={"adapters": kept}))
+
+
+def obeyed(worker: Worker, command: Command, fates: Mapping[str, Fate]) -> Worker:
+    """Carry out a command about weights."""
+    match command:
+        case Prepare():
+            return _prepared(worker, command, fates)
+        case Update():
+            return _updated(worker, command, fates)
+        case Resume():
+            return _resumed(worker, command)
+        case Pause():
+            return _paused(worker)
+        case Flush():
+            return _told(worker, flushed=command.operation)
+
+
+def _prepared(worker: Worker, action: Prepare, fates: Mapping[str, Fate]) -> Worker:
+    if worker.report is None:
+        return worker
+    if fates.get(action.version, Fate.GOOD) is Fate.REFUSED:
+        refusal = Problem.of(
+            Code.CHECKPOINT_INVALID,
+            "model.safetensors is truncated",
+            version=action.version,
+            operation=action.operation,
+        )
+        return replace(worker, report=worker.report.model_copy(update={"refusal": refusal}))
+    change = {"prepared": action.version, "refusal": None}
+    return replace(worker, report=worker.report.model_copy(update=change))
+
+
+def _proof(worker: Worker, version: str) -> Proof:
+    return Proof(
+        version=version,
+        boot=(worker.report.boot if worker.report else None) or "",
+        verified_by=(Evidence.PROBE,),
+        tokens=f"answers of {version}"[:64],
+    )
+
+
+_NOTHING_TO_LOAD = frozenset({Stage.PAUSED, Stage.PROVED, Stage.OPEN})
+"""Where a worker that has proved the version is led no further than out of its gate."""
+
+
+def _updated(worker: Worker, action: Update, fates: Mapping[str, Fate]) -> Worker:
+    report = worker.report
+    if report is None:
+        return worker
+    if report.proved == action.version and report.stage in _NOTHING_TO_LOAD:
+        return _opened(worker, action) if action.through is Verb.RESUME else worker
+    if report.prepared != action.version:
+        return worker
+    if action.through is Verb.PAUSE:
+        is_paused = report.stage in {Stage.CLOSED, Stage.OPEN, Stage.PROVED}
+        change: dict[str, object] = {"stage": Stage.PAUSED, "paused_s": 0.0} if is_paused else {}
+        return replace(worker, report=report.model_copy(update=change))
+    fate = fates.get(action.version, Fate.GOOD)
+    if fate in {Fate.BREAKS, Fate.EXITS}:
+        return _broken(worker, action) if fate is Fate.BREAKS else exited(worker, action)
+    loaded = {
+        "stage": Stage.PROVED,
+        "proved": action.version,
+        "proof": _proof(worker, action.version),
+        "installed": action.version,
+        "failure": None,
+        "exits": None,
+    }
+    worker = replace(worker, report=report.model_copy(update=loaded))
+    return _opened(worker, action) if action.through is Verb.RESUME else worker
+
+
+def _broken(worker: Worker, action: Update) -> Worker:
+    failure = Problem.of(
+        Code.PROOF_FAILED,
+        "the probe differs",
+        version=action.version,
+        operation=action.operation,
+    )
+    change: dict[str, object] = {
+        "stage": Stage.DOUBT,
+        "proved": None,
+        "proof": None,
+        "installed": action.version,
+        "failure": failure,
+        "paused_s": None,
+    }
+    report = worker.report.model_copy(update=change) if worker.report else None
+    return replace(worker, report=report)
+
+
+def exited(worker: Worker, action: Update) -> Worker:
+    """Return a worker whose engine ended while it loaded the version."""
+    before = worker.report.exits if worker.report else None
+    is_again = before is not None and before.operation == action.operation
+    count = before.count + 1 if before is not None and is_again else 1
+    exits = Exits(version=action.version, operation=action.operation, count=count)
+    failure = Problem.of(
+        Code.RELOAD_FAILED,
+        f"the engine exited while {action.version} was loading",
+        version=action.version,
+        operation=action.operation,
+    )
+    ended = {"stage": Stage.DOWN, "proved": None, "proof": None, "boot": None, "paused_s": None}
+    return _told(worker, **ended, failure=failure, exits=exits)
+
+
+def _opened(worker: Worker, action: Update) -> Worker:
+    if worker.report is None or worker.report.stage is Stage.OPEN:
+        return worker
+    change: dict[str, object] = {
+        "stage": Stage.OPEN,
+        "paused_s": None,
+        "last_change": Change(
+            operation=action.operation,
+            version=action.version,
+            finished_at=0.0,
+            timings=Timings(window_s=0.25),
+        ),
+    }
+    return replace(worker, report=worker.report.model_copy(update=change))
+
+
+def _paused(worker: Worker) -> Worker:
+    is_able = worker.report is not None and worker.report.stage in {Stage.OPEN, Stage.PROVED}
+    return _told(worker, stage=Stage.PAUSED, paused_s=0.0) if is_able else worker
+
+
+def _told(worker: Worker, **change: object) -> Worker:
+    report = worker.report.model_copy(update=change) if worker.report else None
+    return replace(worker, report=report)
+
+
+def _resumed(worker: Worker, action: Resume) -> Worker:
+    report = worker.report
+    if report is None or report.proved != action.version:
+        return worker
+    if report.stage not in {Stage.PAUSED, Stage.PROVED}:
+        return worker
+    change: dict[str, object] = {"stage": Stage.OPEN, "paused_s": None}
+    return replace(worker, report=report.model_copy(update=change))

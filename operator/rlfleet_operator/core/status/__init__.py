@@ -1,0 +1,1 @@
+"""The status, conditions and Events of a fleet. Pure."""

@@ -1,0 +1,347 @@
+"""Conditions, as kstatus, Argo CD and ``kubectl wait`` read them.
+
+Ready and WeightsSynced are always there. Paused, Reconciling, Stalled and Degraded are
+there only while they are true: a condition for which False is the good state must not
+be published. A time stamp changes only when a condition's status does, so that
+nothing is written at rest.
+"""
+
+from collections.abc import Iterable
+
+from pydantic import ValidationError
+
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Problem
+from rlfleet_operator.core.model.worker_phase import complaint_of, phase_of
+from rlfleet_operator.core.model.world import Worker, World
+from rlfleet_operator.core.rollout.cohorts import canary_of, kept, selected
+from rlfleet_operator.core.rollout.next_rollout import is_wished
+from rlfleet_operator.core.rollout.rollout import CANARY_HOLD, HELD, Reason, Rollout
+from rlfleet_operator.core.status import waiting_requests
+from rlfleet_operator.core.status.verdict import (
+    READY,
+    RECONCILING,
+    STALLED,
+    SYNCED,
+    Verdict,
+    forbidden,
+    sometimes,
+)
+from rlfleet_operator.core.strategy import lora
+from rlfleet_operator.crd.fleet_status import Condition
+from rlfleet_operator.crd.rollout_spec import Promote, Strategy
+
+MESSAGE_LIMIT = 1024
+_SUMMARY_LIMIT = 64
+"""Characters of the column STATUS."""
+
+
+def verdicts(world: World, rollout: Rollout | None) -> tuple[Verdict, ...]:
+    """Return what is true of the fleet now."""
+    stalled, ready = _stalled(world, rollout), _ready(world)
+    always = (ready, _synced(world, rollout, stalled), *sometimes(world))
+    if stalled is not None:
+        return (*always, stalled)
+    is_quiet = not _is_moving(world) and not lora.missing(world)
+    if ready.is_true and _is_settled(world, rollout) and is_quiet:
+        return always
+    return (*always, _reconciling(world, rollout))
+
+
+def _is_settled(world: World, rollout: Rollout | None) -> bool:
+    """Tell whether the rollout has done all that it may do."""
+    to = rollout.to if rollout else None
+    return all(is_synced(w, to) for w in selected(world))
+
+
+def abandoned(why: str) -> Verdict:
+    """Return what is said of a fleet that nobody drives for a while, by a defect of ours."""
+    message = f"{why}. The fleet is tried again within minutes, and at once when its spec changes"
+    return Verdict(STALLED, is_true=True, reason="InternalError", message=message)
+
+
+UNREAD = "InvalidObject"
+"""Why a fleet is not driven whose object cannot be parsed."""
+
+
+def unread(error: ValidationError) -> str:
+    """Return which field of a fleet cannot be parsed, and the way out."""
+    part = error.title.removeprefix("Fleet").lower()
+    first, count = error.errors(include_url=False)[0], error.error_count()
+    field = ".".join([part, *map(str, first["loc"])])
+    others = f" (and {count - 1} more)" if count > 1 else ""
+    way = (
+        "write a valid value"
+        if part == "spec"
+        else "upgrade the operator if a newer one wrote it, or remove the field with"
+        " kubectl edit --subresource=status"
+    )
+    said = f"{first['msg']}, got {first['input']!r:.100}"
+    return f"the fleet is not driven: {field}: {said}{others}; {way}"
+
+
+def dated(
+    found: Iterable[Verdict], before: Iterable[Condition], *, generation: int, now: str
+) -> list[Condition]:
+    """Return the verdicts as conditions; an unchanged status keeps its time."""
+    known = {c.type: c for c in before}
+    dated_conditions = []
+    for verdict in found:
+        status = "True" if verdict.is_true else "False"
+        old = known.get(verdict.type)
+        since = old.last_transition_time if old and old.status == status else now
+        dated_conditions.append(
+            Condition(
+                type=verdict.type,
+                status=status,
+                reason=verdict.reason,
+                message=verdict.message[:MESSAGE_LIMIT],
+                last_transition_time=since,
+                observed_generation=generation,
+            )
+        )
+    return dated_conditions
+
+
+def is_synced(worker: Worker, version: str | None) -> bool:
+    """Tell whether a worker takes traffic with the version, with any if it is None.
+
+    One that its trainer has paused on it counts: the change has done its part, and a pod that
+    joined or was healed meanwhile is not ready before it may open.
+
+    One that is busy does not count: a command of an earlier rollout may take it elsewhere.
+    """
+    if worker.pod is None or worker.is_busy:
+        return False
+    if not worker.is_kept and not (worker.is_open and worker.pod.ready):
+        return False
+    return version is None or worker.proved == version
+
+
+def refusal_of(world: World, rollout: Rollout | None) -> tuple[Worker, Problem] | None:
+    """Return a worker that refuses the target's checkpoint, with its reason."""
+    if rollout is None:
+        return None
+    for worker in world.desired:
+        if (
+            worker.refused(rollout.to, rollout.operation)
+            and worker.report
+            and worker.report.refusal
+        ):
+            return worker, worker.report.refusal
+    return None
+
+
+def served_by(worker: Worker) -> str | None:
+    """Return the version that a ready worker answers with; empty if nobody knows.
+
+    One that does not answer us goes on with what it told last. None is for one in a change:
+    it answers nobody meanwhile.
+    """
+    if worker.is_live:
+        return worker.proved
+    told = worker.report.proved if worker.report else None
+    return told or ""
+
+
+def _ready(world: World) -> Verdict:
+    wanted = world.fleet.spec.replicas
+    ready = [w for w in world.desired if w.pod and w.pod.ready and not w.pod.terminating]
+    if wanted == 0:
+        return Verdict(READY, is_true=True, reason="ScaledToZero", message="no worker is asked for")
+    versions = sorted({version for w in ready if (version := served_by(w)) is not None})
+    holding = waiting_requests.held_up(world)
+    if holding and len(ready) == wanted:
+        message = f"{wanted} of {wanted} workers ready; {waiting_requests.said(world)}"
+        return Verdict(READY, is_true=True, reason=waiting_requests.REASON, message=message)
+    if len(ready) == wanted:
+        what = " and ".join(v or "an unknown version" for v in versions) or "what they have"
+        return Verdict(
+            READY,
+            is_true=True,
+            reason="AllServing" if len(versions) < 2 else "MixedVersions",  # noqa: PLR2004
+            message=f"{wanted} of {wanted} workers serve {what}",
+        )
+    message = f"{len(ready)} of {wanted} workers ready{_first_complaint(world)}"
+    return Verdict(READY, is_true=False, reason="InsufficientWorkers", message=message)
+
+
+def summary(world: World, found: Iterable[Verdict]) -> str:
+    """Return how the fleet stands in one short line; the conditions say why."""
+    by_type = {verdict.type: verdict for verdict in found}
+    ready, stalled = by_type[READY], by_type.get(STALLED)
+    text = ready.message
+    if not ready.is_true:
+        wanted = len(world.desired)
+        out = [w for w in world.desired if w.pod is None or not w.pod.ready or w.pod.terminating]
+        text = f"{wanted - len(out)} of {wanted} workers ready"
+        if out and stalled is None:
+            text += f"; {out[0].name} {phase_of(out[0])}"
+    if stalled is not None:
+        count = ready.message.partition(" workers")[0]
+        text = f"Stalled: {stalled.reason}; {count} workers ready"
+    return text if len(text) <= _SUMMARY_LIMIT else f"{text[: _SUMMARY_LIMIT - 1]}…"
+
+
+def _first_complaint(world: World) -> str:
+    for worker in world.desired:
+        complaint = None if worker.pod and worker.pod.ready else complaint_of(worker, world)
+        if complaint:
+            return f"; {worker.name}: {complaint}"
+    return ""
+
+
+def _synced(world: World, rollout: Rollout | None, stalled: Verdict | None) -> Verdict:
+    wanted, target = len(world.desired), world.fleet.target
+    done = sum(is_synced(w, target) for w in world.desired)
+    message = f"{done} of {wanted} workers proved {target or 'a version'}"
+    if done == wanted:
+        return Verdict(SYNCED, is_true=True, reason="Proved", message=message)
+    return Verdict(
+        SYNCED,
+        is_true=False,
+        reason=_why_behind(world, rollout, stalled),
+        message=message + _first_complaint(world),
+    )
+
+
+def _why_behind(world: World, rollout: Rollout | None, stalled: Verdict | None) -> str:
+    if world.fleet.spec.rollout.dry_run and is_wished(world):
+        return "DryRun"
+    if _quarantined(world):
+        return "Quarantined"
+    if rollout is not None and rollout.reason is Reason.ROLLBACK:
+        return "RolledBack"
+    if stalled is not None:
+        # Waiting does not help.
+        return stalled.reason
+    return "Partitioned" if kept(world) and _is_settled(world, rollout) else "Behind"
+
+
+def _stalled(world: World, rollout: Rollout | None) -> Verdict | None:
+    if world.trouble:
+        return Verdict(STALLED, is_true=True, reason="ObjectRefused", message=world.trouble)
+    final = forbidden(world) or _ended_badly(rollout)
+    if final is not None:
+        return final
+    refusal = refusal_of(world, rollout)
+    if refusal is not None and not any(map(_is_moved, world.desired)):
+        _worker, problem = refusal
+        return Verdict(STALLED, is_true=True, reason=problem.code, message=problem.message)
+    broken = [w for w in _quarantined(world) if _is_given_up(w, rollout)]
+    if broken and not _others_move(world, rollout):
+        names = ", ".join(w.name for w in broken[:5])
+        message = (
+            f"out of service: {names}{_first_complaint(world)}. Delete the pod to replace it,"
+            " or ask for another version, in spec.weightVersion or at the fleets' address"
+        )
+        return Verdict(STALLED, is_true=True, reason="WorkersQuarantined", message=message)
+    return _overdue(world, rollout)
+
+
+_TRY_AGAIN = (
+    "Ask for another version, in spec.weightVersion or at the fleets' address, or set"
+    " rollout.restartId to a new value to try again"
+)
+
+
+def _ended_badly(rollout: Rollout | None) -> Verdict | None:
+    """Return how a rollout ended that is not tried again until the spec asks anew."""
+    if rollout is None or rollout.is_active:
+        return None
+    if rollout.is_completed:
+        if rollout.reason is not Reason.ROLLBACK:
+            return None
+        message = f"{rollout.why}. The fleet went back to {rollout.to}. {_TRY_AGAIN}"
+        return Verdict(STALLED, is_true=True, reason="RolledBack", message=message)
+    reason = "RolloutHeld" if rollout.phase == HELD else "RolloutFailed"
+    message = f"{rollout.why}. The others keep their version. {_TRY_AGAIN}"
+    return Verdict(STALLED, is_true=True, reason=reason, message=message)
+
+
+def _quarantined(world: World) -> list[Worker]:
+    return [w for w in world.desired if w.stage is Stage.DOUBT]
+
+
+def _is_given_up(worker: Worker, rollout: Rollout | None) -> bool:
+    """Tell whether nothing more is tried on it: the version failed there, not the way to it."""
+    if rollout is None:
+        return True
+    versions = {rollout.to, rollout.fallback} - {""}
+    return any(worker.failed(version, rollout.operation) for version in versions)
+
+
+def _others_move(world: World, rollout: Rollout | None) -> bool:
+    to = rollout.to if rollout else None
+    return any(w.stage is not Stage.DOUBT and not is_synced(w, to) for w in selected(world))
+
+
+def _overdue(world: World, rollout: Rollout | None) -> Verdict | None:
+    """Report a rollout that has not ended within its deadline; work on it goes on."""
+    recorded = world.fleet.status.rollout
+    if rollout is None or recorded is None or rollout.is_new or rollout.is_completed:
+        return None
+    deadline = world.fleet.spec.rollout.progress_deadline_seconds
+    spent = recorded.spent_s(world.moment) - recorded.held_s(world.moment)
+    if recorded.held_since is not None or spent < deadline:
+        return None
+    done = sum(is_synced(w, rollout.to) for w in world.desired)
+    message = (
+        f"rollout {rollout.id} to {rollout.to} has not ended within {deadline} s"
+        f" (rollout.progressDeadlineSeconds): {done} of {len(world.desired)} workers"
+        f" proved it{_first_complaint(world)}"
+    )
+    return Verdict(STALLED, is_true=True, reason="ProgressDeadlineExceeded", message=message)
+
+
+def _is_moving(world: World) -> bool:
+    extra = len(world.workers) != len(world.desired)
+    return extra or world.has_outdated or any(map(_is_moved, world.desired))
+
+
+def _is_moved(worker: Worker) -> bool:
+    """Tell whether a worker is in a change that goes on; a trainer's pause does not."""
+    return worker.is_changing and not worker.is_kept
+
+
+def _reconciling(world: World, rollout: Rollout | None) -> Verdict:
+    behind = sum(not is_synced(w, rollout.to if rollout else None) for w in selected(world))
+    if rollout and rollout.is_active:
+        before = rollout.before or "nothing"
+        message = f"rollout {rollout.id}: {before} to {rollout.to}, {behind} workers to go"
+        reason, hint = _pace(world, rollout)
+        return Verdict(RECONCILING, is_true=True, reason=reason, message=message + hint)
+    if behind:
+        message = f"{behind} workers catch up"
+        return Verdict(RECONCILING, is_true=True, reason="CatchingUp", message=message)
+    lacking = lora.missing(world)
+    if lacking:
+        message = f"{len(lacking)} adapters of workers to load"
+        return Verdict(RECONCILING, is_true=True, reason="LoadingAdapters", message=message)
+    return Verdict(RECONCILING, is_true=True, reason="Scaling", message="pods come and go")
+
+
+def _pace(world: World, rollout: Rollout) -> tuple[str, str]:
+    """Return how a rollout goes on, and what a person can do about it."""
+    recorded = world.fleet.status.rollout
+    if rollout.reason is Reason.ROLLBACK:
+        return "RollingBack", f"; {rollout.why}"
+    if world.fleet.spec.rollout.paused:
+        return "Paused", "; rollout.paused holds the next batch"
+    if recorded is not None and recorded.phase == CANARY_HOLD:
+        canary = canary_of(world)
+        is_manual = (
+            canary is not None
+            and canary.promote is Promote.MANUAL
+            and canary.promoted_version != rollout.to
+        )
+        way = (
+            f"set rollout.canary.promotedVersion to {rollout.to}"
+            if is_manual
+            else "they are held for rollout.canary.holdSeconds"
+        )
+        return "CanaryHold", f"; the canaries serve: {way}"
+    adapting = next((w.name for w in selected(world) if w.is_adapting), None)
+    if adapting is not None and world.fleet.spec.rollout.strategy is Strategy.BARRIER:
+        return "RollingOut", f"; nobody is paused before {adapting} has loaded its adapter"
+    return "RollingOut", ""

@@ -1,0 +1,176 @@
+"""Which Events a change of status is worth: one per transition, none per poll."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlfleet_operator.core.model.worker_phase import Phase
+from rlfleet_operator.core.rollout.rollout import (
+    CANARY_HOLD,
+    COMPLETED,
+    ENDED,
+    PAUSED,
+    ROLLED_BACK,
+    Reason,
+)
+from rlfleet_operator.core.status import waiting_requests
+from rlfleet_operator.core.status.verdict import DEGRADED, STALLED
+from rlfleet_operator.crd.fleet_status import FleetStatus, RolloutStatus
+
+_NAMED_WORKERS = 16
+"""More transitions than this in one write are told in one Event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One Kubernetes Event about the fleet."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+def between(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    """Return the Events of the transitions from one written status to the next."""
+    return [
+        *_rollout(before, after),
+        *_warnings(before, after),
+        *_rejected(before, after),
+        *_adapters(before, after),
+        *_exits(before, after),
+        *_workers(before, after),
+    ]
+
+
+def _rollout(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    old, new = before.rollout, after.rollout
+    if new is None:
+        return []
+    if old is None or old.id != new.id:
+        return [*_begun(old, new), *_came_to(new, after)]
+    return [] if new.phase == old.phase else _came_to(new, after)
+
+
+def _came_to(rollout: RolloutStatus, status: FleetStatus) -> list[Event]:
+    """Return the Event of the phase that a rollout has come to, if it is worth one."""
+    told: dict[str, tuple[Literal["Normal", "Warning"], str, str]] = {
+        COMPLETED: ("Normal", "RolloutCompleted", _completed(rollout, status)),
+        ROLLED_BACK: (
+            "Warning",
+            "RolledBack",
+            f"rollout {rollout.id}: every worker is back at {rollout.to}; {rollout.message}",
+        ),
+        CANARY_HOLD: (
+            "Normal",
+            "CanaryReady",
+            f"rollout {rollout.id}: the canaries serve {rollout.to}; the others wait",
+        ),
+        PAUSED: (
+            "Normal",
+            "RolloutPaused",
+            f"rollout {rollout.id} to {rollout.to} is held by rollout.paused",
+        ),
+    }
+    return [Event(*told[rollout.phase])] if rollout.phase in told else []
+
+
+def _begun(old: RolloutStatus | None, new: RolloutStatus) -> list[Event]:
+    if new.reason == Reason.ROLLBACK:
+        text = f"rollout {new.id}: from {new.from_version} back to {new.to}: {new.message}"
+        return [Event("Warning", "RollbackStarted", text)]
+    events = []
+    if old is not None and old.phase not in ENDED:
+        text = f"rollout {old.id} to {old.to} gives way to {new.to}"
+        events.append(Event("Normal", "RolloutSuperseded", text))
+    text = f"rollout {new.id}: {new.from_version or 'nothing'} to {new.to}"
+    return [*events, Event("Normal", "RolloutStarted", text)]
+
+
+def _completed(rollout: RolloutStatus, status: FleetStatus) -> str:
+    text = f"rollout {rollout.id}: {status.proved} workers proved {rollout.to}"
+    if rollout.seconds is not None:
+        text += f" in {rollout.seconds} s"
+    if rollout.timings and rollout.timings.window:
+        text += f", paused for {rollout.timings.window.max_ms} ms at most"
+    return text
+
+
+def _warnings(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    """Return the Events of what is wrong with the fleet, once for each reason."""
+
+    def told(status: FleetStatus) -> dict[str, str]:
+        return {
+            c.reason: c.message
+            for c in status.conditions
+            if c.type == STALLED or (c.type == DEGRADED and c.reason == waiting_requests.REASON)
+        }
+
+    old = told(before)
+    return [
+        Event("Warning", reason, message)
+        for reason, message in told(after).items()
+        if reason not in old
+    ]
+
+
+def _rejected(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    """Return the Event of a trainer that was rejected; its repeats are told by their time."""
+    trainer = after.trainer_rejected
+    if trainer is None or trainer == before.trainer_rejected:
+        return []
+    text = (
+        f"{trainer.worker} rejected {trainer.call} of trainer {trainer.client}: the fleet is asked"
+        f" for {after.target}. Take weightVersion out of the spec, or ask for versions there"
+    )
+    return [Event("Warning", "TrainerRejected", text)]
+
+
+def _adapters(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    old = {adapter.name: adapter for adapter in before.adapters}
+    events = []
+    for adapter in after.adapters:
+        known = old.get(adapter.name)
+        is_same = known is not None and known.version == adapter.version
+        was_bad = is_same and known is not None and known.reason == adapter.reason
+        was_done = is_same and known is not None and known.loaded_workers >= adapter.workers
+        if adapter.reason and not was_bad:
+            text = f"{adapter.name} {adapter.version}: {adapter.reason}: {adapter.message}"
+            events.append(Event("Warning", "AdapterFailed", text))
+        if 0 < adapter.workers <= adapter.loaded_workers and not was_done:
+            text = f"{adapter.workers} workers serve {adapter.name} {adapter.version}"
+            events.append(Event("Normal", "AdapterLoaded", text))
+    return events
+
+
+def _exits(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    """Return the Events of engines that exited while they loaded a version."""
+    old = {w.name: w.load_exits or 0 for w in before.workers}
+    return [
+        Event("Warning", "EngineExited", f"{w.name}: {w.message}")
+        for w in after.workers
+        if (w.load_exits or 0) > old.get(w.name, 0)
+    ][:_NAMED_WORKERS]
+
+
+def _workers(before: FleetStatus, after: FleetStatus) -> list[Event]:
+    old = {w.name: w for w in before.workers}
+    events = []
+    for worker in after.workers:
+        known = old.get(worker.name)
+        if known is None or (known.phase == worker.phase and known.ready == worker.ready):
+            continue
+        if worker.phase == Phase.QUARANTINED and known.phase != worker.phase:
+            text = f"{worker.name} is out of service: {worker.message or 'its engine is in doubt'}"
+            events.append(Event("Warning", "WorkerQuarantined", text))
+        elif known.ready and not worker.ready:
+            text = f"{worker.name} takes no traffic: {worker.message or worker.phase}"
+            events.append(Event("Warning", "WorkerLost", text))
+        elif worker.ready and not known.ready:
+            events.append(
+                Event("Normal", "WorkerReady", f"{worker.name} serves {worker.version or 'again'}")
+            )
+    if len(events) > _NAMED_WORKERS:
+        # The worst is told: a warning must not hide behind a worker that came back.
+        worst = next((event for event in events if event.type == "Warning"), events[0])
+        text = f"{len(events)} workers changed; {worst.message}"
+        return [Event(worst.type, "WorkersChanged", text)]
+    return events

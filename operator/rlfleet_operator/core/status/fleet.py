@@ -1,0 +1,248 @@
+"""The status of a fleet, as a pure function of the world and the rollout."""
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from rlfleet_contract.proof import Proof
+from rlfleet_operator.core.model.worker_phase import BADNESS, Phase, complaint_of, phase_of
+from rlfleet_operator.core.model.world import FLEET_LABEL, Fleet, Raw, Worker, World, time_of
+from rlfleet_operator.core.rollout import outage, version_order
+from rlfleet_operator.core.rollout.rollout import Rollout
+from rlfleet_operator.core.status import conditions, rollout_history, size_limit
+from rlfleet_operator.core.status.verdict import RECONCILING, STALLED
+from rlfleet_operator.core.strategy import lora
+from rlfleet_operator.crd.fleet_status import (
+    FleetStatus,
+    RolloutStatus,
+    TrainerPause,
+    TrainerRejected,
+    TrainerTarget,
+    WorkerStatus,
+)
+from rlfleet_operator.crd.selftest import SelfTestStatus
+
+_WORKER_MESSAGE_LIMIT = 256
+_ONE_TRAINER_S = 60.0
+"""How far apart rejections of one trainer by several workers are one."""
+
+
+def status_of(world: World, rollout: Rollout | None, size: int = size_limit.LIMIT) -> FleetStatus:
+    """Return what status shall say, in ``size`` bytes of JSON at most.
+
+    Equal worlds give equal statuses, time apart.
+    """
+    return size_limit.bounded(_whole(world, rollout), size)
+
+
+def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
+    now = time_of(world.moment)
+    target = world.fleet.target or ""
+    held = sum(_holds(w, target) for w in world.desired)
+    limit = world.fleet.spec.status_worker_limit
+    verdicts = conditions.verdicts(world, rollout)
+    listed = sorted(world.workers, key=_worst_first)[:limit]
+    if len(world.workers) <= limit:
+        listed = list(world.workers)
+    return FleetStatus(
+        observed_generation=world.fleet.generation,
+        epoch=world.fleet.status.epoch,
+        replacing=outage.replacing(world),
+        replicas=sum(w.pod is not None for w in world.workers),
+        ready_replicas=sum(_is_ready(w) for w in world.workers),
+        proved_replicas=held,
+        quarantined_replicas=sum(phase_of(w) is Phase.QUARANTINED for w in world.workers),
+        selector=f"{FLEET_LABEL}={world.fleet.name}",
+        target=target,
+        trainer_target=_trainer_target(world),
+        trainer_pause=_trainer_pause(world),
+        trainer_rejected=_trainer_rejected(world),
+        self_test=self_test_of(world),
+        serving=_serving(world),
+        proved=f"{held}/{len(world.desired)}",
+        skew=version_order.skew(world),
+        rollout=rollout_history.rollout_status(world, rollout, now),
+        history=rollout_history.history(world, rollout),
+        workers=[_worker(w, world) for w in listed],
+        adapters=lora.statuses(world),
+        workers_truncated=len(world.workers) - len(listed),
+        summary=conditions.summary(world, verdicts),
+        conditions=conditions.dated(
+            verdicts,
+            world.fleet.status.conditions,
+            generation=world.fleet.generation,
+            now=now,
+        ),
+    )
+
+
+def abandoned(fleet: Fleet, why: str, moment: float) -> FleetStatus:
+    """Return the last status with the news that nobody drives the fleet for a while."""
+    verdict = conditions.abandoned(why)
+    (told,) = conditions.dated(
+        [verdict],
+        fleet.status.conditions,
+        generation=fleet.generation,
+        now=time_of(moment),
+    )
+    # What else is known of the fleet keeps the generation that it was said about.
+    others = [c for c in fleet.status.conditions if c.type not in {STALLED, RECONCILING}]
+    update = {
+        "observed_generation": fleet.generation,
+        "summary": f"Stalled: {verdict.reason}",
+        "conditions": [*others, told],
+    }
+    return fleet.status.model_copy(update=update)
+
+
+def unread(raw: Raw, error: ValidationError, moment: float) -> dict[str, Any] | None:
+    """Return the merge patch by which the status of a fleet that cannot be parsed says so.
+
+    None when it says so already. All else in it stays as it is.
+    """
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    known = [c for c in status.get("conditions") or () if isinstance(c, dict)]
+    since = time_of(moment)
+    for one in known:
+        if (one.get("type"), one.get("status")) == (STALLED, "True"):
+            since = one.get("lastTransitionTime", since)
+    message = conditions.unread(error)
+    condition = {
+        "type": STALLED,
+        "status": "True",
+        "reason": conditions.UNREAD,
+        "message": message[: conditions.MESSAGE_LIMIT],
+        "lastTransitionTime": since,
+        "observedGeneration": metadata["generation"],
+    }
+    if condition in known:
+        return None
+    others = [c for c in known if c.get("type") not in {STALLED, RECONCILING}]
+    said = {
+        "observedGeneration": metadata["generation"],
+        "summary": f"Stalled: {conditions.UNREAD}",
+        "conditions": [*others, condition],
+    }
+    version = {"resourceVersion": metadata["resourceVersion"]}
+    return {"metadata": version, "status": said}
+
+
+def _trainer_target(world: World) -> TrainerTarget | None:
+    """Return what a trainer asks for: it is over once the spec names a version."""
+    fleet = world.fleet
+    return fleet.status.trainer_target if fleet.spec.weight_version is None else None
+
+
+def _trainer_pause(world: World) -> TrainerPause | None:
+    """Return the trainer's pause; one that is over stays until nobody is paused by it."""
+    pause = world.fleet.status.trainer_pause
+    if pause is None or world.pause is not None:
+        return pause
+    is_left = any(w.is_changing for w in world.desired)
+    return pause.model_copy(update={"ending": True}) if is_left else None
+
+
+def _trainer_rejected(world: World) -> TrainerRejected | None:
+    """Return the last trainer that was rejected for the target; a worker that is gone is kept."""
+    if world.fleet.target is None:
+        return None
+    known = world.fleet.status.trainer_rejected
+    reports = [(w.name, w.report.rejected_trainer) for w in world.desired if w.report]
+    found = [
+        TrainerRejected(worker=name, client=one.client, call=one.call, at=time_of(one.at))
+        for name, one in reports
+        if one is not None
+    ]
+    newest = max(found, key=lambda one: one.at_epoch, default=None)
+    if known is None or newest is None:
+        return newest or known
+    # A trainer asks every worker of its list.
+    is_same = newest.client == known.client
+    is_news = newest.at_epoch - known.at_epoch > (_ONE_TRAINER_S if is_same else 0.0)
+    return newest if is_news else known
+
+
+def self_test_of(world: World) -> SelfTestStatus | None:
+    """Return what the engines of the present pod template showed; a failure before a success."""
+    found = [
+        worker.report.self_test
+        for worker in world.desired
+        if worker.is_live
+        and worker.pod is not None
+        and worker.pod.template_hash == world.template_hash
+        and worker.report is not None
+        and worker.report.self_test is not None
+        and worker.report.self_test.passed is not None
+    ]
+    if found:
+        worst = min(found, key=lambda test: test.passed is True)
+        return SelfTestStatus.of(worst, world.template_hash)
+    known = world.fleet.status.self_test
+    return known if known is not None and known.template == world.template_hash else None
+
+
+def _holds(worker: Worker, target: str) -> bool:
+    return worker.is_settled and (not target or worker.proved == target)
+
+
+def _is_ready(worker: Worker) -> bool:
+    return worker.pod is not None and worker.pod.ready and not worker.pod.terminating
+
+
+def _worst_first(worker: Worker) -> tuple[int, int]:
+    return BADNESS[phase_of(worker)], worker.ordinal
+
+
+def _serving(world: World) -> str:
+    versions = {conditions.served_by(w) for w in world.workers if _is_ready(w)} - {None}
+    return versions.pop() or "" if len(versions) == 1 else ""
+
+
+def _worker(worker: Worker, world: World) -> WorkerStatus:
+    change = worker.report.last_change if worker.report else None
+    complaint = complaint_of(worker, world)
+    return WorkerStatus(
+        name=worker.name,
+        phase=phase_of(worker),
+        version=worker.proved,
+        verified_by=_verified_by(worker),
+        read_back_percent=_read_back_percent(worker),
+        ready=_is_ready(worker),
+        load_exits=_load_exits(worker),
+        window_ms=round(change.timings.window_s * 1000) if change else None,
+        adapters=lora.served_by(worker),
+        message=complaint[:_WORKER_MESSAGE_LIMIT] if complaint else None,
+    )
+
+
+def _load_exits(worker: Worker) -> int | None:
+    exits = worker.report.exits if worker.report else None
+    return None if exits is None or worker.is_settled else exits.count
+
+
+def patch_of(status: FleetStatus) -> dict[str, Any]:
+    """Return the status as a merge patch: what it does not say has to go."""
+    body: dict[str, Any] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for field in FleetStatus.model_fields.values():
+        body.setdefault(str(field.alias), None)
+    if body["rollout"] is not None:
+        for field in RolloutStatus.model_fields.values():
+            body["rollout"].setdefault(str(field.alias), None)
+    return body
+
+
+def _verified_by(worker: Worker) -> list[str] | None:
+    proof = _proof(worker)
+    return None if proof is None else [str(evidence) for evidence in proof.verified_by]
+
+
+def _read_back_percent(worker: Worker) -> int | None:
+    """Return whole percents: 100 says that nothing at all was left out."""
+    proof = _proof(worker)
+    return None if proof is None or proof.read_share is None else int(proof.read_share * 100)
+
+
+def _proof(worker: Worker) -> Proof | None:
+    """Return the proof of the version that the worker is said to serve."""
+    proof = worker.report.proof if worker.report else None
+    return proof if proof is not None and proof.version == worker.proved else None

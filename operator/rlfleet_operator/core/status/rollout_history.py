@@ -1,0 +1,271 @@
+"""The rollout in status, and what is kept of those before it."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from rlfleet_contract.models import Timings
+from rlfleet_operator.core.model.worker_phase import CHANGING, awaited_by, phase_of
+from rlfleet_operator.core.model.world import World, time_of
+from rlfleet_operator.core.rollout.cohorts import canaries, is_promoted, selected
+from rlfleet_operator.core.rollout.rollout import (
+    CANARY_HOLD,
+    COMPLETED,
+    ENDED,
+    PARTITIONED,
+    PAUSED,
+    REFUSED,
+    ROLLED_BACK,
+    SUPERSEDED,
+    Reason,
+    Rollout,
+)
+from rlfleet_operator.core.status import conditions
+from rlfleet_operator.crd.field_types import epoch_of
+from rlfleet_operator.crd.fleet_status import SETTLE_S, PastRollout, RolloutStatus
+from rlfleet_operator.crd.timings import RolloutTimings, Spread
+
+_STEPS = ("prepare", "pause", "flush", "reload", "verify", "resume", "window")
+PREPARING, UPDATING, WAITING = "Preparing", "Updating", "Waiting"
+_IDLE = frozenset({PAUSED, CANARY_HOLD, PARTITIONED})
+"""The phases in which somebody else's word is waited for: that time does not count."""
+_PAST_MESSAGE_LIMIT = 256
+_QUICK_S = 4.0
+"""A rollout that begins within this time after another's start has to settle first."""
+
+
+def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutStatus | None:
+    """Return what status shall say of the rollout."""
+    known = world.fleet.status.rollout
+    if rollout is None:
+        return _left(world, known, now)
+    if rollout.is_completed:
+        return known
+    is_known = known is not None and known.id == rollout.id
+    recorded = _dated(known, world, now) if known and is_known else _begun(world, rollout, now)
+    phase = _phase(world, rollout)
+    is_idle = phase in _IDLE
+    has_ended = phase in ENDED
+    held_s = recorded.held_s(world.moment)
+    timings = _timings(world, rollout) or recorded.timings
+    return recorded.model_copy(
+        update={
+            "phase": phase,
+            "message": _message(world, rollout),
+            "finished_at": recorded.finished_at or now if has_ended else None,
+            "seconds": round(recorded.spent_s(world.moment), 1)
+            if has_ended and recorded.seconds is None
+            else recorded.seconds,
+            "held_since": recorded.held_since or now if is_idle else None,
+            "held_seconds": recorded.held_seconds if is_idle else round(held_s),
+            "canary_since": _canary_since(world, rollout, recorded, now),
+            "timings": timings,
+            # With news of timings alone: it is worth no write of its own.
+            "prepared_bytes": recorded.prepared_bytes
+            if timings == recorded.timings
+            else _prepared_bytes(world, rollout) or recorded.prepared_bytes,
+        }
+    )
+
+
+def _dated(known: RolloutStatus, world: World, now: str) -> RolloutStatus:
+    """Return the rollout on record with what begins again when the clock has stepped back.
+
+    Its start for the progress deadline, a hold, and that of the canaries: each may last as long
+    again, and no longer.
+    """
+    moments = {
+        "started_at": known.started_at,
+        "held_since": known.held_since,
+        "canary_since": known.canary_since,
+    }
+    ahead = {name: now for name, at in moments.items() if at and epoch_of(at) > world.moment + 1}
+    return known.model_copy(update=ahead) if ahead else known
+
+
+def _left(world: World, known: RolloutStatus | None, now: str) -> RolloutStatus | None:
+    """Return the rollout on record; one whose version has left the spec ends with that."""
+    if known is None or known.phase in ENDED or world.fleet.target is not None:
+        return known
+    return known.model_copy(
+        update={
+            "phase": SUPERSEDED,
+            "message": "nobody asks for its version any more",
+            "finished_at": now,
+            "seconds": round(known.spent_s(world.moment), 1),
+            "held_since": None,
+            "held_seconds": round(known.held_s(world.moment)),
+        }
+    )
+
+
+def _canary_since(world: World, rollout: Rollout, recorded: RolloutStatus, now: str) -> str | None:
+    """Return since when the canaries serve without a break; what was promoted stays so."""
+    if _canaries_serve(world, rollout):
+        return recorded.canary_since or now
+    is_promotion = is_promoted(world)
+    # One that misses a question serves for all that is known.
+    return recorded.canary_since if is_promotion or not _is_canary_lost(world, rollout) else None
+
+
+def _begun(world: World, rollout: Rollout, now: str) -> RolloutStatus:
+    # The spec's run and step are about weightVersion alone.
+    weights = world.fleet.spec.weights if world.fleet.spec.weight_version else None
+    return RolloutStatus(
+        id=rollout.id,
+        reason=rollout.reason,
+        asked=rollout.asked,
+        from_version=rollout.before,
+        to=rollout.to,
+        phase=PREPARING,
+        message="",
+        started_at=now,
+        not_before=_settled_at(world, rollout),
+        restart_id=world.fleet.spec.rollout.restart_id,
+        run_id=weights.run_id if weights else "",
+        step=weights.step if weights else None,
+    )
+
+
+def _settled_at(world: World, rollout: Rollout) -> str | None:
+    """Return when a rollout may take workers out that serve; None for at once.
+
+    Times on record are whole seconds, so that either span is up to one second shorter.
+    """
+    before = world.fleet.status.rollout
+    if before is None or rollout.reason is Reason.ROLLBACK:
+        return None
+    is_quick = world.moment - before.started_epoch < _QUICK_S
+    if before.phase in ENDED and not is_quick:
+        return None
+    return time_of(world.moment + SETTLE_S)
+
+
+def _phase(world: World, rollout: Rollout) -> str:
+    if rollout.is_stopped:
+        return rollout.phase
+    # A fleet of no workers is at its version: whoever comes later catches up with it.
+    if all(conditions.is_synced(w, rollout.to) for w in world.desired):
+        return ROLLED_BACK if rollout.reason is Reason.ROLLBACK else COMPLETED
+    if all(conditions.is_synced(w, rollout.to) for w in selected(world)):
+        return PARTITIONED
+    steps = [p for p in map(phase_of, world.desired) if p in CHANGING]
+    if steps:
+        return max(steps, key=CHANGING.index)
+    if conditions.refusal_of(world, rollout) is not None:
+        return REFUSED
+    return _resting_phase(world, rollout)
+
+
+def _resting_phase(world: World, rollout: Rollout) -> str:
+    """Return the phase while nobody changes."""
+    if world.fleet.spec.rollout.paused:
+        return PAUSED
+    if not is_promoted(world) and _canaries_serve(world, rollout):
+        return CANARY_HOLD
+    if any(w.is_settled and w.proved == rollout.to for w in world.desired):
+        return UPDATING
+    return PREPARING if rollout.is_new or any(w.is_live for w in world.desired) else WAITING
+
+
+def _canaries_serve(world: World, rollout: Rollout) -> bool:
+    first = canaries(world)
+    return (
+        bool(first)
+        and not rollout.is_new
+        and all(conditions.is_synced(w, rollout.to) for w in first)
+    )
+
+
+def _is_canary_lost(world: World, rollout: Rollout) -> bool:
+    """Tell whether a canary is known not to serve the version, or not to be ready."""
+    return any(
+        w.pod is None
+        or w.pod.terminating
+        or not w.pod.ready
+        or (w.is_live and not conditions.is_synced(w, rollout.to))
+        for w in canaries(world)
+    )
+
+
+def _message(world: World, rollout: Rollout) -> str:
+    refusal = conditions.refusal_of(world, rollout)
+    if rollout.why:
+        return rollout.why[: conditions.MESSAGE_LIMIT]
+    if refusal is not None:
+        worker, problem = refusal
+        return f"{worker.name}: {problem.code}: {problem.message}"[: conditions.MESSAGE_LIMIT]
+    for worker in world.desired:
+        failure = worker.report.failure if worker.report else None
+        if failure is not None and failure.operation == rollout.operation:
+            return f"{worker.name}: {failure.code}: {failure.message}"[: conditions.MESSAGE_LIMIT]
+    return _awaited(world, rollout) or _staged(world, rollout)
+
+
+def _awaited(world: World, rollout: Rollout) -> str:
+    for worker in world.desired:
+        awaited = awaited_by(worker, rollout.to)
+        if awaited is not None:
+            return f"{worker.name} {awaited}"[: conditions.MESSAGE_LIMIT]
+    return ""
+
+
+def _staged(world: World, rollout: Rollout) -> str:
+    """Tell in tenths how far the copying is: a finer figure would be written all the time."""
+    reports = [w.report.progress for w in world.desired if w.report and w.report.progress]
+    mine = [p for p in reports if p.version == rollout.to and p.bytes_total]
+    if not mine:
+        return ""
+    done, total = sum(p.bytes_done for p in mine), sum(p.bytes_total for p in mine)
+    return f"{len(mine)} workers stage {rollout.to}: {done * 10 // total * 10} % of {total} bytes"
+
+
+def _timings(world: World, rollout: Rollout) -> RolloutTimings | None:
+    changes = [w.report.last_change for w in world.desired if w.report and w.report.last_change]
+    mine = [c.timings for c in changes if c.operation == rollout.operation]
+    if not mine:
+        return None
+    return RolloutTimings(**{step: _spread(mine, step) for step in _STEPS})
+
+
+def _prepared_bytes(world: World, rollout: Rollout) -> int | None:
+    reports = [w.report for w in world.desired if w.report and w.report.prepared == rollout.to]
+    return max((report.prepared_bytes or 0 for report in reports), default=0) or None
+
+
+def _spread(timings: Sequence[Timings], step: str) -> Spread:
+    values = sorted(round(getattr(t, f"{step}_s") * 1000) for t in timings)
+    return Spread(min_ms=values[0], median_ms=round(median(values)), max_ms=values[-1])
+
+
+# --- history ------------------------------------------------------------------------------------
+
+
+def history(world: World, rollout: Rollout | None) -> list[PastRollout]:
+    """Return the rollouts before the newest, the latest first."""
+    recorded, known = world.fleet.status.rollout, world.fleet.status.history
+    if recorded is not None and rollout is not None and recorded.id != rollout.id:
+        known = [_past(recorded, rollout, world.moment), *known]
+    return known[: world.fleet.spec.history_limit]
+
+
+def _past(recorded: RolloutStatus, following: Rollout, moment: float) -> PastRollout:
+    window = recorded.timings.window if recorded.timings else None
+    is_rolled_back = following.reason is Reason.ROLLBACK
+    ended = recorded.phase if recorded.phase in ENDED else SUPERSEDED
+    message = following.why if is_rolled_back else recorded.message
+    return PastRollout(
+        id=recorded.id,
+        reason=recorded.reason,
+        from_version=recorded.from_version,
+        to=recorded.to,
+        result="Failed" if is_rolled_back else ended,
+        started_at=recorded.started_at,
+        seconds=recorded.seconds
+        if recorded.seconds is not None
+        else round(recorded.spent_s(moment), 1),
+        window_ms=window.median_ms if window else None,
+        message=message[:_PAST_MESSAGE_LIMIT] if ended != COMPLETED else "",
+        run_id=recorded.run_id,
+        step=recorded.step,
+        prepared_bytes=recorded.prepared_bytes,
+    )

@@ -1,0 +1,124 @@
+"""The strategy Barrier: all pause, all reload and prove, all resume."""
+
+from rlfleet_contract.models import Stage, Verb
+from rlfleet_operator.core.model.actions import Command
+from rlfleet_operator.core.model.commands import is_able, prepare, resume, update
+from rlfleet_operator.core.model.world import Worker, World
+from rlfleet_operator.core.rollout.barrier_progress import (
+    awaited,
+    has_begun,
+    is_through_with_some,
+    team,
+)
+from rlfleet_operator.core.rollout.cohorts import is_held
+from rlfleet_operator.core.rollout.failure_rules import is_condemned
+from rlfleet_operator.core.rollout.rollout import Reason, Rollout, of_record
+from rlfleet_operator.core.rollout.worker_goal import goal_of
+from rlfleet_operator.crd.rollout_spec import Strategy
+
+
+def barrier(world: World, rollout: Rollout) -> list[Command]:
+    """Return the next commands of a rollout that changes all workers together."""
+    members = _members(world, rollout)
+    names = {w.name for w in members}
+    fallen = [w for w in team(world, rollout) if w.name not in names]
+    backwards = [a for w in fallen for a in _alone(w, world, rollout, rollout.fallback)]
+    return [*backwards, *_together(world, rollout, members)]
+
+
+def closes(world: World) -> bool:
+    """Tell whether a Barrier closes gates, or would but for an adapter that is being loaded."""
+    recorded, rules = world.fleet.status.rollout, world.fleet.spec.rollout
+    if recorded is None or world.fleet.target is None or rules.strategy is not Strategy.BARRIER:
+        return False
+    rollout = of_record(recorded)
+    if not rollout.is_active or is_through_with_some(world, rollout):
+        return False
+    members = _members(world, rollout)
+    may_close = bool(members) and _may_close(world, rollout, members)
+    return may_close or has_begun(world, rollout)
+
+
+def _members(world: World, rollout: Rollout) -> list[Worker]:
+    return [w for w in team(world, rollout) if not _falls_back(w, world, rollout)]
+
+
+def _falls_back(worker: Worker, world: World, rollout: Rollout) -> bool:
+    """Tell whether a worker that serves nothing shall not wait for what it cannot have."""
+    is_out = worker.stage in {Stage.CLOSED, Stage.DOUBT, Stage.PAUSED} and worker.proved is None
+    return is_out and goal_of(worker, world, rollout) != rollout.to
+
+
+def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
+    if has_begun(world, rollout):
+        return _go_on(world, rollout, members)
+    if is_through_with_some(world, rollout):
+        # Whoever is left has come late.
+        late = [w for w in members if not (w.is_open and is_held(world))]
+        return [a for w in late for a in _alone(w, world, rollout, rollout.to)]
+    return _gather(world, rollout, members)
+
+
+def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
+    """Prepare all, then pause all, then let all load."""
+    if not _may_close(world, rollout, members) or any(w.is_adapting for w in members):
+        # Nobody waits behind a closed gate for a checkpoint, an adapter or a person.
+        unprepared = [w for w in members if not is_able(w, rollout.to)]
+        waiting = [w for w in members if _may_go_back(w, rollout)]
+        return [
+            *(c for w in unprepared for c in prepare(w, rollout.to, rollout.operation, world)),
+            *(c for w in waiting for c in resume(w, rollout.operation, world)),
+        ]
+    there = [w for w in members if w.proved == rollout.to]
+    if there:
+        # They were paused for another version: their gates are all that is left to do.
+        return [c for w in there for c in _alone(w, world, rollout, rollout.to)]
+    # Paused is written down before the engine has paused: who is still at it does not count.
+    unpaused = [w for w in members if w.is_busy or w.stage in {Stage.OPEN, Stage.PROVED}]
+    through = Verb.PAUSE if unpaused else Verb.VERIFY
+    return [
+        call
+        for w in unpaused or members
+        for call in update(w, rollout.to, rollout.operation, world, through)
+    ]
+
+
+def _may_close(world: World, rollout: Rollout, members: list[Worker]) -> bool:
+    is_each_able = all(is_able(w, rollout.to) for w in members)
+    return is_each_able and not is_held(world) and not is_condemned(world, rollout)
+
+
+def _may_go_back(worker: Worker, rollout: Rollout) -> bool:
+    """Tell whether a worker behind a closed gate shall serve what it has proved meanwhile.
+
+    One that has proved the version which is rolled back shall not, if the old one can be had.
+    """
+    if worker.stage is not Stage.PROVED:
+        return worker.stage is Stage.PAUSED
+    is_refused = worker.refused(rollout.to, rollout.operation)
+    return rollout.reason is not Reason.ROLLBACK or is_refused
+
+
+def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
+    """Load the rest of those that paused, and open no gate before all have proved."""
+    waits_for = {w.name for w in awaited(world, rollout)}
+    if waits_for:
+        led = [w for w in members if w.name in waits_for or w.stage is Stage.PAUSED]
+        return [a for w in led for a in _forward(w, world, rollout)]
+    if is_condemned(world, rollout):
+        # A try that nobody can be asked about may be the last that is waited for.
+        return [a for w in members if w.stage is Stage.PAUSED for a in _forward(w, world, rollout)]
+    return [a for w in members for a in _alone(w, world, rollout, rollout.to)]
+
+
+def _forward(worker: Worker, world: World, rollout: Rollout) -> list[Command]:
+    if not is_able(worker, rollout.to):
+        # Without a cache a sidecar that was restarted has to read it again.
+        return [*prepare(worker, rollout.to, rollout.operation, world, is_bound=True)]
+    return [*update(worker, rollout.to, rollout.operation, world, Verb.VERIFY)]
+
+
+def _alone(worker: Worker, world: World, rollout: Rollout, version: str) -> list[Command]:
+    if not is_able(worker, version):
+        return [*prepare(worker, version, rollout.operation, world, is_bound=True)]
+    return [*update(worker, version, rollout.operation, world)]

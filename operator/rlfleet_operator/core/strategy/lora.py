@@ -1,0 +1,212 @@
+"""Which adapters a worker lacks, and the next command about one. Pure.
+
+Adapters are beside the weights: it must stay true that no worker is asked about one while
+its weights change, and that one which cannot be loaded keeps nothing else from going on.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import sha256
+
+from rlfleet_contract.loaded_lora import AdapterReport
+from rlfleet_contract.models import Verb
+from rlfleet_contract.problems import CHECKPOINT_CODES, Problem
+from rlfleet_operator.core.model.actions import AdapterCommand, LoadAdapter, UnloadAdapter
+from rlfleet_operator.core.model.wanted_lora import Wanted, declared
+from rlfleet_operator.core.model.world import Worker, World
+from rlfleet_operator.core.strategy import barrier
+from rlfleet_operator.crd.lora import LORA_FLAG, AdapterStatus
+
+_MESSAGE_LIMIT = 512
+
+
+def calls(world: World, busy: set[str]) -> list[AdapterCommand]:
+    """Return at most one command for each worker that nobody asks for anything else.
+
+    None while a trainer or a Barrier closes all gates: the others would wait for an adapter.
+    """
+    if world.pause is not None or barrier.closes(world):
+        return []
+    return [
+        call
+        for worker in world.desired
+        if worker.name not in busy and _may_call(worker)
+        for call in _next(worker, world)[:1]
+    ]
+
+
+def wanted_by(worker: Worker, world: World) -> Sequence[Wanted]:
+    """Return what a worker shall serve: the spec's; what others do, if it begins without."""
+    spec = world.fleet.spec.adapters
+    if spec:
+        return declared(spec)
+    is_new = worker.pod is not None and not worker.pod.weights_ready
+    if not is_new or not world.inherited or is_unheard(worker, world):
+        return ()
+    return world.inherited
+
+
+def lacking(worker: Worker, world: World) -> Wanted | None:
+    """Return an adapter without which a worker shall not begin to take traffic.
+
+    One that failed to load keeps nobody from serving the model; but under the model's own
+    name the model must not answer in its place.
+    """
+    model = world.fleet.spec.model.name
+    return next(
+        (one for one, problem in _lacked(worker, world) if one.name == model or problem is None),
+        None,
+    )
+
+
+def _lacked(worker: Worker, world: World) -> list[tuple[Wanted, Problem | None]]:
+    """Return what a worker does not serve of what it shall, with why if it tried."""
+    shelf = _shelf(worker)
+    return [
+        (one, _failure(shelf.get(one.name), one))
+        for one in wanted_by(worker, world)
+        if not _is_loaded(shelf.get(one.name), one)
+    ]
+
+
+def is_unheard(worker: Worker, world: World) -> bool:
+    """Tell whether a trainer may have loaded one at the others that they have not told of yet.
+
+    Workers at rest are asked every few seconds alone; what each said since this one opened
+    is what it begins with.
+    """
+    spec = world.fleet.spec
+    if spec.adapters or LORA_FLAG not in {arg.replace("_", "-") for arg in spec.engine.args}:
+        return False
+    others = (w for w in world.desired if w.is_live and w.pod and w.pod.weights_ready)
+    return any(other.heard_at < worker.open_since for other in others)
+
+
+def is_loaded(worker: Worker, wanted: Wanted) -> bool:
+    """Tell whether a worker serves exactly this adapter, as the spec's.
+
+    Under the name of an inherited one it may serve what its trainer has loaded there since.
+    """
+    return _is_loaded(_shelf(worker).get(wanted.name), wanted)
+
+
+def _is_loaded(found: AdapterReport | None, wanted: Wanted) -> bool:
+    if found is None or wanted.inherited is not None:
+        return found is not None and found.version is not None
+    return (
+        found.is_loaded
+        and found.is_declared
+        and (found.version, found.path) == (wanted.version, wanted.directory)
+    )
+
+
+def _failure(found: AdapterReport | None, wanted: Wanted) -> Problem | None:
+    """Return why a worker could not load this very adapter; None if it has not tried."""
+    problem = found.problem if found else None
+    return problem if problem and problem.operation == operation_of(wanted) else None
+
+
+def operation_of(wanted: Wanted) -> str:
+    """Name the operation of an adapter: another one for another version, directory or bytes."""
+    text = f"{wanted.name}\0{wanted.version}\0{wanted.directory}\0{wanted.inherited or ''}"
+    return f"adapter-{sha256(text.encode()).hexdigest()[:16]}"
+
+
+def missing(world: World) -> list[tuple[Worker, Wanted]]:
+    """Return what is neither loaded nor has failed, on workers that take traffic or shall."""
+    return [
+        (worker, one)
+        for worker in world.desired
+        for one, problem in _lacked(worker, world)
+        if problem is None
+    ]
+
+
+def failed(world: World) -> list[tuple[Worker, Wanted, Problem]]:
+    """Return what could not be loaded."""
+    return [
+        (worker, one, problem)
+        for worker in world.desired
+        for one, problem in _lacked(worker, world)
+        if problem is not None
+    ]
+
+
+def statuses(world: World) -> list[AdapterStatus]:
+    """Return how each adapter stands over all workers."""
+    all_wanted = declared(world.fleet.spec.adapters)
+    if not all_wanted:
+        return []
+    lacking = Counter(one for w in world.desired for one, _ in _lacked(w, world))
+    first: dict[Wanted, tuple[Worker, Problem]] = {}
+    for worker, one, problem in failed(world):
+        first.setdefault(one, (worker, problem))
+    count = len(world.desired)
+    return [_status(one, count, count - lacking[one], first.get(one)) for one in all_wanted]
+
+
+def _status(
+    wanted: Wanted, workers: int, loaded: int, failure: tuple[Worker, Problem] | None
+) -> AdapterStatus:
+    reason, message = "", ""
+    if failure is not None:
+        worker, problem = failure
+        reason, message = str(problem.code), f"{worker.name}: {problem.message}"
+    return AdapterStatus(
+        name=wanted.name,
+        version=wanted.version,
+        loaded_workers=loaded,
+        workers=workers,
+        reason=reason,
+        message=message[:_MESSAGE_LIMIT],
+    )
+
+
+def served_by(worker: Worker) -> list[str] | None:
+    """Return the adapters that a worker serves, as name=version; None if none."""
+    if not worker.is_live or worker.report is None:
+        return None
+    return [f"{one.name}={one.version}" for one in worker.report.adapters if one.is_loaded] or None
+
+
+def _shelf(worker: Worker) -> dict[str, AdapterReport]:
+    """Return what a worker tells of its adapters, by name: looked through once for each worker."""
+    if not worker.is_live or worker.report is None:
+        return {}
+    return {one.name: one for one in reversed(worker.report.adapters)}
+
+
+def _may_call(worker: Worker) -> bool:
+    is_free = worker.calling is None and not worker.is_changing and not worker.is_adapting
+    running = worker.report.running if worker.report else None
+    is_preparing = running is not None and running.verb is Verb.PREPARE
+    return worker.is_open and is_free and not is_preparing
+
+
+def _next(worker: Worker, world: World) -> list[AdapterCommand]:
+    wanted = wanted_by(worker, world)
+    names = {one.name for one in wanted}
+    found: list[AdapterCommand] = [
+        UnloadAdapter(worker.name, one.name, one.version or one.name, f"adapter-{one.name}"[:128])
+        for one in (worker.report.adapters if worker.report else ())
+        if one.is_declared and one.name not in names
+    ]
+    left = _lacked(worker, world)
+    # What failed before comes last, so that it does not hold up the others.
+    left.sort(key=lambda pair: pair[1] is not None)
+    loads: list[AdapterCommand] = [
+        _load(worker, one) for one, problem in left if _is_worth_trying(problem)
+    ]
+    is_tried = any(problem is not None for _, problem in left)
+    return found + loads if not is_tried or not worker.waits_to_retry(world.moment) else []
+
+
+def _load(worker: Worker, one: Wanted) -> LoadAdapter:
+    return LoadAdapter(
+        worker.name, one.name, one.version, one.directory, operation_of(one), one.inherited
+    )
+
+
+def _is_worth_trying(problem: Problem | None) -> bool:
+    """Tell whether a load may succeed: a trainer can mend a directory, nobody a rank."""
+    return problem is None or problem.retryable or problem.code in CHECKPOINT_CODES

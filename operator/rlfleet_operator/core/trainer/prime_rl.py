@@ -1,0 +1,87 @@
+"""prime-rl's own routes, for a whole fleet: what its client sends, and what it reads. Pure.
+
+That client knows 200 and no other success, repeats every 5xx and never a 4xx, and reads no body.
+So what passes by itself is a 5xx, and what does not is a 4xx, whatever the code of the same answer
+at /v1/rl. A worker that takes no traffic holds nothing up: it proves and waits as the fleet does.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlfleet_contract.models import Stage
+from rlfleet_operator.core.model.world import Fleet
+from rlfleet_operator.core.trainer.models import Fault, Refusal, UpdateWeights
+from rlfleet_operator.core.trainer.replies import Heard
+
+UPDATE_S = 600.0
+"""How long an update is waited for at most: prime-rl waits 720 s for one answer, and asks again."""
+QUIET_S = 240.0
+"""How long a pause waits for a rollout that is under way: prime-rl waits 300 s for one answer."""
+_UNPROCESSABLE, _SERVER_ERROR, _UNAVAILABLE = 422, 500, 503
+_SENT = (
+    "the fleet API takes weights from a directory: configure prime-rl's filesystem broadcast, or"
+    " send weights to each worker's own address"
+)
+_ADAPTERS = (
+    "the fleet API loads no adapters: name them in spec.adapters, or load them at each worker's"
+    " own address"
+)
+
+
+def rests(worker: Heard) -> bool:
+    """Tell whether a worker answers no request: paused, or out of traffic."""
+    return worker.is_paused or is_out(worker)
+
+
+def runs(worker: Heard) -> bool:
+    """Tell whether a worker serves, or will by itself: one that is out is brought back."""
+    return worker.serves() or is_out(worker)
+
+
+def is_out(worker: Heard) -> bool:
+    """Tell whether a worker takes no traffic, by its pod and by its own word or silence."""
+    stage = worker.report.stage if worker.report else None
+    return not worker.is_ready and stage in {None, Stage.DOWN, Stage.CLOSED}
+
+
+def is_healthy(workers: Sequence[Heard]) -> bool:
+    """Tell whether a trainer can begin: every worker serves or is paused, and there is one."""
+    return bool(workers) and all(map(is_well, workers))
+
+
+def is_well(worker: Heard) -> bool:
+    """Tell whether a worker serves or is paused."""
+    return worker.serves() or worker.is_paused
+
+
+def models_of(fleet: Fleet) -> dict[str, Any]:
+    """Return the model as vLLM's /v1/models lists it."""
+    model = fleet.spec.model
+    card = {"id": model.name, "object": "model", "owned_by": "rlfleet", "root": model.path}
+    return {"object": "list", "data": [card]}
+
+
+def update_of(body: bytes) -> UpdateWeights:
+    """Read prime-rl's update; what else it sends is not read. Raises Refusal."""
+    try:
+        found = json.loads(body or b"{}")
+    except ValueError as error:
+        raise Refusal(Fault.INVALID_REQUEST, f"the body is not JSON: {error}") from error
+    directory = found.get("weight_dir") if isinstance(found, Mapping) else None
+    if not isinstance(directory, str) or not directory:
+        raise Refusal(Fault.INVALID_REQUEST, f"weight_dir names no directory: {_SENT}")
+    return UpdateWeights(weight_dir=directory)
+
+
+def unserved(path: str) -> Refusal:
+    """Return why one of prime-rl's other routes is not served for a fleet."""
+    why = _ADAPTERS if path.endswith("lora_adapter") else _SENT
+    return Refusal(Fault.INVALID_REQUEST, why)
+
+
+def status_of(status: int, *, retryable: bool, code: Fault | None = None) -> int:
+    """Return the status that has prime-rl repeat what passes by itself, and nothing else."""
+    if code is Fault.ROLLOUT_RUNS:
+        return _UNAVAILABLE
+    return _UNPROCESSABLE if status >= _SERVER_ERROR and not retryable else status

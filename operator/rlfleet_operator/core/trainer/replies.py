@@ -1,0 +1,276 @@
+"""How a fleet and its workers stand, for a trainer. Pure.
+
+A worker is judged by its own report of this moment, never by what status says of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from rlfleet_contract import paths
+from rlfleet_contract.dynamo import Discovered, Discovery, instance_of
+from rlfleet_contract.models import Stage, Verb, WorkerReport
+from rlfleet_operator.core.manifests.owned_objects import headless_name
+from rlfleet_operator.core.model.worker_phase import problem_in
+from rlfleet_operator.core.model.world import Fleet, Pod, worker_name
+from rlfleet_operator.core.rollout.rollout import COMPLETED, ENDED, PARTITIONED, REFUSED
+from rlfleet_operator.core.trainer.models import (
+    MEANINGS,
+    Fault,
+    FleetSaid,
+    RolloutSaid,
+    Updated,
+    WorkerSaid,
+)
+from rlfleet_operator.crd.fleet_status import TrainerPause
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One worker of the fleet: its pod, and what its sidecar said just now."""
+
+    name: str
+    pod: Pod | None
+    report: WorkerReport | None
+    why: str = ""
+    """Why there is no report."""
+    held: bool = False
+    """Whether its trainer has paused the fleet."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes traffic, by its pod."""
+        return self.pod is not None and self.pod.ready and not self.pod.terminating
+
+    def serves(self, version: str | None = None) -> bool:
+        """Tell whether it answers clients with the version, with any if it is None."""
+        if self.report is None or self.report.stage is not Stage.OPEN:
+            return False
+        proved = self.report.proved
+        return proved is not None and (version is None or proved == version)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is behind its closed gate with a proved version, and nothing goes on."""
+        report = self.report
+        return (
+            report is not None
+            and report.stage in {Stage.PAUSED, Stage.PROVED}
+            and report.proved is not None
+            and (report.running is None or report.running.verb is Verb.PREPARE)
+        )
+
+    def keeps(self, version: str) -> bool:
+        """Tell whether it serves the version, or will as soon as its trainer resumes the fleet."""
+        is_proved = self.report is not None and self.report.proved == version
+        return self.serves(version) or (self.held and self.is_paused and is_proved)
+
+
+class Course(StrEnum):
+    """How far the update that a trainer asked for has come."""
+
+    UNDER_WAY = "UnderWay"
+    COMPLETED = "Completed"
+    """Every worker had proved it."""
+    ENDED = "Ended"
+    """It does not go on of itself."""
+    SUPERSEDED = "Superseded"
+    """Another version is asked for."""
+
+
+def course(fleet: Fleet, version: str) -> Course:
+    """Tell how far a version has come that was asked for; what is on record decides."""
+    status = fleet.status
+    rollout = status.rollout
+    if fleet.target != version:
+        return Course.SUPERSEDED
+    is_seen = (
+        rollout is not None
+        and status.target == version
+        and (rollout.asked or rollout.to) == version
+        and rollout.restart_id == fleet.spec.rollout.restart_id
+    )
+    if rollout is None or not is_seen:
+        return Course.UNDER_WAY
+    if rollout.phase == COMPLETED:
+        return Course.COMPLETED
+    has_ended = rollout.phase in ENDED or rollout.phase in {REFUSED, PARTITIONED}
+    return Course.ENDED if has_ended else Course.UNDER_WAY
+
+
+def heard_of(
+    fleet: Fleet,
+    pods: Mapping[str, Pod],
+    reports: Mapping[str, WorkerReport | str],
+    *,
+    held: bool = False,
+) -> list[Heard]:
+    """Return every worker that the spec asks for, in the order of ordinals."""
+    names = [worker_name(fleet.name, ordinal) for ordinal in range(fleet.spec.replicas)]
+    found = [_heard(name, pods.get(name), reports.get(name)) for name in names]
+    return [replace(worker, held=held) for worker in found]
+
+
+def _heard(name: str, pod: Pod | None, said: WorkerReport | str | None) -> Heard:
+    if isinstance(said, WorkerReport):
+        return Heard(name, pod, said)
+    return Heard(name, pod, None, said or ("no pod" if pod is None else "no address yet"))
+
+
+# --- replies --------------------------------------------------------------------------------------
+
+
+def is_proved(workers: Sequence[Heard], version: str) -> bool:
+    """Tell whether every worker proved the version and serves it, or will; false of no workers."""
+    return bool(workers) and all(worker.keeps(version) for worker in workers)
+
+
+def updated(fleet: Fleet, workers: Sequence[Heard], version: str) -> tuple[int, Updated]:
+    """Return the HTTP status and the reply to an update that is waited for no longer."""
+    fault = _fault(fleet, workers, version)
+    done = sum(worker.keeps(version) for worker in workers)
+    message = f"{done} of {len(workers)} workers proved {version}"
+    if fault is not None:
+        message += f"; {_why(fleet, version, fault)}"
+    return (MEANINGS[fault].status if fault else 200), Updated(
+        status="error" if fault else "ok",
+        code=fault,
+        message=message,
+        retryable=fault is not None and _is_worth_asking_again(fleet, version, fault),
+        version=version,
+        rollout=_rollout(fleet),
+        workers=[said(worker, fleet, is_well=worker.keeps(version)) for worker in workers],
+    )
+
+
+def nothing_loaded(fleet: Fleet, workers: Sequence[Heard]) -> tuple[int, Updated]:
+    """Return the HTTP status and the reply to an update that names no directory.
+
+    A fleet of none is no success here either.
+    """
+    fault = None if workers else Fault.NO_WORKERS
+    return (MEANINGS[fault].status if fault else 200), Updated(
+        status="error" if fault else "ok",
+        code=fault,
+        message="nothing was loaded: weight_dir names no directory",
+        retryable=fault is not None,
+        version=_applied(workers),
+        rollout=_rollout(fleet),
+        workers=[said(worker, fleet, is_well=worker.report is not None) for worker in workers],
+    )
+
+
+def _fault(fleet: Fleet, workers: Sequence[Heard], version: str) -> Fault | None:
+    at = course(fleet, version)
+    if at is Course.SUPERSEDED:
+        return Fault.SUPERSEDED
+    if not workers:
+        return Fault.NO_WORKERS
+    is_done = at is Course.COMPLETED and is_proved(workers, version)
+    return None if is_done else Fault.NOT_PROVED
+
+
+def _is_worth_asking_again(fleet: Fleet, version: str, fault: Fault) -> bool:
+    """Tell whether the same request may succeed later: not after a rollout that was stopped."""
+    rollout = fleet.status.rollout
+    is_over = (
+        rollout is not None and course(fleet, version) is Course.ENDED and rollout.phase != REFUSED
+    )
+    return MEANINGS[fault].retryable and not is_over
+
+
+def _why(fleet: Fleet, version: str, fault: Fault) -> str:
+    if fault is Fault.SUPERSEDED:
+        asker = "the spec" if fleet.spec.weight_version else "a later request"
+        other = fleet.target or "no version"
+        return f"{asker} asks for {other} now, and {version} is not waited for any more"
+    if fault is Fault.NO_WORKERS:
+        return "the fleet has none: spec.replicas is 0"
+    rollout = fleet.status.rollout
+    if rollout is None or course(fleet, version) is Course.UNDER_WAY:
+        return "the rollout goes on: the same request waits for it again"
+    if rollout.phase == COMPLETED:
+        return "some have to catch up: the same request waits for them"
+    return f"rollout {rollout.id} is {rollout.phase}: {rollout.message}"
+
+
+def state(fleet: Fleet, workers: Sequence[Heard], pause: TrainerPause | None = None) -> FleetSaid:
+    """Return the reply to GET state; ``pause`` is its trainer's that holds it now."""
+    asker = "trainer" if fleet.spec.weight_version is None else "spec"
+    gates = [_is_paused(worker) for worker in workers]
+    return FleetSaid(
+        namespace=fleet.namespace,
+        fleet=fleet.name,
+        ready=bool(workers) and all(w.is_ready and w.serves() for w in workers),
+        paused=bool(gates) and all(gates),
+        paused_by=None if pause is None else "trainer",
+        paused_until=None if pause is None else pause.until,
+        in_flight=sum(w.report.in_flight for w in workers if w.report),
+        desired_version=fleet.target,
+        desired_by=None if fleet.target is None else asker,
+        applied_version=_applied(workers),
+        rollout=_rollout(fleet),
+        workers=[said(worker, fleet, is_well=worker.report is not None) for worker in workers],
+    )
+
+
+def _is_paused(worker: Heard) -> bool | None:
+    report = worker.report
+    if report is None:
+        return None
+    # A late joiner that proves behind its gate was never paused, and waits all the same.
+    return report.paused_s is not None or report.stage is Stage.PROVED
+
+
+def _applied(workers: Sequence[Heard]) -> str | None:
+    proved = {w.report.proved if w.report else None for w in workers}
+    return proved.pop() if len(proved) == 1 else None
+
+
+def _rollout(fleet: Fleet) -> RolloutSaid | None:
+    known = fleet.status.rollout
+    if known is None:
+        return None
+    return RolloutSaid(id=known.id, to=known.to, phase=known.phase, message=known.message)
+
+
+def said(worker: Heard, fleet: Fleet, *, is_well: bool) -> WorkerSaid:
+    """Return what a reply says of one worker."""
+    report = worker.report
+    if report is None:
+        return WorkerSaid(
+            name=worker.name, status="error", ready=worker.is_ready, message=worker.why
+        )
+    problem = problem_in(report, fleet)
+    return WorkerSaid(
+        name=worker.name,
+        status="ok" if is_well else "error",
+        ready=worker.is_ready,
+        stage=report.stage,
+        version=report.proved,
+        paused=_is_paused(worker),
+        in_flight=report.in_flight,
+        message=f"{problem.code}: {problem.message}" if problem else None,
+    )
+
+
+def discovery(fleet: Fleet, workers: Sequence[Heard], admin_port: int) -> Discovery:
+    """Return the reply to GET workers: those that have a pod."""
+    found = [_discovered(fleet, w, w.pod, admin_port) for w in workers if w.pod is not None]
+    return Discovery(namespace=fleet.namespace, workers=found)
+
+
+def _discovered(fleet: Fleet, worker: Heard, pod: Pod, admin_port: int) -> Discovered:
+    host = f"{worker.name}.{headless_name(fleet.name)}.{fleet.namespace}.svc"
+    sidecar = f"http://{host}:{admin_port}"
+    return Discovered(
+        namespace=fleet.namespace,
+        component=fleet.name,
+        instance_id=instance_of(pod.uid),
+        request_plane_url=f"http://{host}:{paths.ENGINE_PORT}",
+        system_url=sidecar,
+        admin_base_url=sidecar,
+        model=fleet.spec.model.name,
+        world_size=fleet.spec.engine.tensor_parallel_size,
+        error=worker.why or None,
+    )

@@ -1,0 +1,53 @@
+"""What the fleets' address offers, in the order in which it is told. Pure.
+
+The server is put together from it, and docs/reference/http.md is written from it, so that
+neither knows of a route that the other lacks.
+"""
+
+from typing import NamedTuple
+
+from rlfleet_contract.schema import Request
+from rlfleet_operator.core.trainer.models import UpdateWeights
+from rlfleet_operator.core.trainer.pause_rules import Asked
+
+
+class Offer(NamedTuple):
+    """One route below ``/fleets/NAMESPACE/NAME/v1/rl``."""
+
+    method: str
+    meaning: str
+    takes: type[Request] | None = None
+    """The fields of its body."""
+    is_query: bool = False
+    """Whether they may stand in the query as well."""
+
+
+OFFERS = {
+    "workers": Offer("GET", "List the workers as Dynamo's discovery does."),
+    "state": Offer("GET", "Tell the fleet and every worker, by what their sidecars say now."),
+    "update_weights": Offer(
+        "POST", "Ask for a version, and answer when its rollout has ended.", UpdateWeights
+    ),
+    "pause": Offer("POST", "Pause every worker, or none.", Asked, is_query=True),
+    "resume": Offer("POST", "Have every worker serve what it proved.", Asked, is_query=True),
+    "flush_cache": Offer(
+        "POST", "Empty the caches of every worker of a paused fleet.", Asked, is_query=True
+    ),
+}
+
+CLASSIC = {
+    "health": Offer("GET", "Tell whether every worker serves or is paused."),
+    "v1/models": Offer("GET", "List the fleet's model."),
+    "pause": Offer("POST", "Pause every worker that takes traffic.", Asked, is_query=True),
+    "update_weights": Offer("POST", "Ask for the version in `weight_dir`."),
+    "resume": Offer("POST", "Have every worker serve what it proved."),
+    "init_broadcaster": Offer("POST", "Refused: the fleet API takes weights from a directory."),
+    "load_lora_adapter": Offer("POST", "Refused: spec.adapters names a fleet's adapters."),
+    "v1/unload_lora_adapter": Offer("POST", "Refused, as load_lora_adapter."),
+}
+"""What prime-rl's own client calls, below ``/fleets/NAMESPACE/NAME`` itself."""
+
+
+def label_of(name: str) -> str:
+    """Return the name of a classic route in metrics."""
+    return "classic." + name.replace("/", ".")

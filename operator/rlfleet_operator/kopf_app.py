@@ -1,0 +1,188 @@
+"""All of kopf: events of fleets go to those who drive them.
+
+kopf is the shell of the resource's life and no more (docs/decisions/0001): no
+finalizer, no change handlers, no patch object, so that deletion never waits for
+us and a running step always sees the newest spec.
+
+It must stay true that whatever ends kopf ends no driver. It ends by any answer to its watch that
+it does not expect, and then cancels every task of its loop: so it has a thread and a loop of its
+own, and begins again.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+import kopf
+
+from rlfleet_operator import metrics
+from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, PLURAL
+from rlfleet_operator.reconcile.supervisor import Fleets
+from rlfleet_operator.settings import Settings
+from rlfleet_operator.trainer_api.server import FleetRoutes
+
+_log = logging.getLogger(__name__)
+_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+"""Between one watch that failed and the next; the last of them goes on."""
+_RAN_WELL_S = 60.0
+_END_S = 2.0
+"""How long the end of kopf may hold up that of the process."""
+
+
+class _NoDiff(kopf.DiffBaseStorage):
+    """Keeps no copy of the spec: there are no change handlers to compare for."""
+
+    def fetch(self, *, body: kopf.Body) -> None:  # noqa: ARG002 - kopf's signature
+        return None
+
+    def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:  # noqa: ARG002
+        return kopf.BodyEssence({})
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        """Write nothing."""
+
+
+class _Forever:
+    """Back-offs without end: a short outage of the API server must not end us."""
+
+    def __iter__(self) -> Iterator[float]:
+        yield from (0.5, 1, 2, 4)
+        while True:
+            yield 5.0
+
+
+class Watch:
+    """kopf, in a thread of its own, for as long as the operator runs."""
+
+    def __init__(self, fleets: Fleets, settings: Settings) -> None:
+        """Deliver to these fleets, in the loop that is running now."""
+        self._fleets, self._settings = fleets, settings
+        self._loop = asyncio.get_running_loop()
+        self._is_over, self._ended = threading.Event(), asyncio.Event()
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        # A thread that hangs must not keep the process from its end.
+        threading.Thread(target=self._work, name="kopf", daemon=True).start()
+        try:
+            await self._ended.wait()
+        finally:
+            self._is_over.set()
+            if self._running is not None:
+                loop, task = self._running
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(task.cancel)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), _END_S)
+
+    def _work(self) -> None:
+        failures = 0
+        while not self._is_over.is_set():
+            begun = time.monotonic()
+            try:
+                asyncio.run(self._watch())
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it begins again
+                found: BaseException | None = error
+            else:
+                found = None
+            if self._is_over.is_set():
+                break
+            failures = 0 if time.monotonic() - begun > _RAN_WELL_S else failures
+            pause_s = _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
+            failures += 1
+            extra = {"error": repr(found), "again_in_s": pause_s}
+            _log.error("the watch of fleets ended", extra=extra)
+            self._call(self._fleets.miss)
+            self._is_over.wait(pause_s)
+        self._call(self._ended.set)
+
+    async def _watch(self) -> None:
+        """Run kopf until it fails; in its own thread."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - for the type alone
+        self._running = asyncio.get_running_loop(), task
+        await kopf.operator(
+            registry=self._registry(),
+            # kopf would ask for the user's name, and a pod's user has none.
+            identity=cast("Any", "rlfleet"),
+            clusterwide=not self._settings.namespaces,
+            namespaces=self._settings.namespaces,
+        )
+
+    def _call(self, function: Any, *arguments: Any) -> None:
+        """Have the operator's loop do it; one that has ended does nothing more."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        made = kopf.OperatorRegistry()
+        silence_s = self._settings.watch_silence_seconds
+
+        @kopf.on.startup(registry=made)
+        async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
+            _configure(settings, silence_s)
+
+        @kopf.on.login(registry=made)
+        async def login(**_: Any) -> kopf.ConnectionInfo:
+            # The same credentials as our own client's; kopf asks again when they expire.
+            asked = asyncio.run_coroutine_threadsafe(self._fleets.credentials(), self._loop)
+            found = await asyncio.wrap_future(asked)
+            return kopf.ConnectionInfo(**dataclasses.asdict(found))
+
+        @kopf.on.event(GROUP, API_VERSION, PLURAL, registry=made)
+        async def seen(event: kopf.RawEvent, **_: Any) -> None:
+            self._call(self._fleets.deliver, event["type"], dict(event["object"]))
+
+        return made
+
+
+def _configure(settings: kopf.OperatorSettings, silence_s: float) -> None:
+    settings.peering.standalone = True
+    settings.scanning.disabled = True
+    settings.posting.enabled = False
+    settings.process.ultimate_exiting_timeout = None
+    settings.persistence.diffbase_storage = _NoDiff()
+    settings.networking.error_backoffs = _Forever()
+    settings.networking.request_timeout = 30
+    settings.watching.server_timeout = 300
+    settings.watching.reconnect_backoff = 0.2
+    # Never longer than kopf's own: the API server remembers events for little more.
+    settings.watching.inactivity_timeout = min(settings.watching.inactivity_timeout, silence_s)
+
+
+async def run(settings: Settings, health: metrics.Health) -> None:
+    """Run the operator until it is told to stop."""
+    working = asyncio.create_task(_work(settings, health))
+    for one in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(one, working.cancel)
+    # kopf says of each start in a thread that it leaves signals alone.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+    with contextlib.suppress(asyncio.CancelledError):
+        await working
+
+
+async def _work(settings: Settings, health: metrics.Health) -> None:
+    fleets = Fleets(settings, health)
+    routes = FleetRoutes(fleets, settings)
+    await fleets.open()
+    try:
+        await _opened(routes)
+        await Watch(fleets, settings).run()
+    finally:
+        # Together: a trainer that waits must not hold up the hand-over to another process.
+        await asyncio.gather(routes.close(), fleets.close())
+
+
+async def _opened(routes: FleetRoutes) -> None:
+    try:
+        await routes.open()
+    except OSError as error:
+        why = f"failed to serve the fleet API: {error}; set RLFLEET_FLEETS_PORT to a free port"
+        raise OSError(why) from error

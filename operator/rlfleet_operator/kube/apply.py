@@ -1,0 +1,259 @@
+"""Carries out what a plan asks of Kubernetes; decides nothing.
+
+A conflict is no failure: somebody was faster, and the next observation shows
+what is there now. Whatever the API server refuses for good keeps its own words,
+so that it reaches the fleet's status, and what a user wrote and nothing can be
+made of is refused in ours.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, assert_never
+
+from rlfleet_operator.core.manifests import owned_objects as around
+from rlfleet_operator.core.manifests import ownership, pod_manifest
+from rlfleet_operator.core.manifests.owned_objects import UnusableError
+from rlfleet_operator.core.model.actions import CreatePod, DeletePod, MarkPod, PodAction
+from rlfleet_operator.core.model.pod import lost_label
+from rlfleet_operator.core.model.version_label import label_of
+from rlfleet_operator.core.model.world import (
+    READINESS_GATE,
+    VERSION_LABEL,
+    Fleet,
+    Identity,
+    worker_name,
+)
+from rlfleet_operator.core.status.events import Event
+from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, KIND
+from rlfleet_operator.errors import Conflict, Missing, OperatorError, Refused, Retryable
+from rlfleet_operator.kube import client as paths
+from rlfleet_operator.kube.client import STRATEGIC_PATCH, Json, Kube
+
+_log = logging.getLogger(__name__)
+_PARALLEL = 16
+
+
+async def pods(
+    kube: Kube, fleet: Fleet, actions: Iterable[PodAction], defaults: pod_manifest.Defaults
+) -> list[BaseException]:
+    """Carry out actions on pods, some at once; return what went wrong, a defect of ours too."""
+    limit, wanted, unmade = asyncio.Semaphore(_PARALLEL), list(actions), list[BaseException]()
+    if creations := [action for action in wanted if isinstance(action, CreatePod)]:
+        (error,) = await asyncio.gather(_demand_there(kube, fleet), return_exceptions=True)
+        if error is not None:
+            unmade = [error] * len(creations)
+            wanted = [action for action in wanted if action not in creations]
+
+    async def one(action: PodAction) -> None:
+        async with limit:
+            try:
+                await _pod(kube, fleet, action, defaults)
+            except Missing:
+                return
+            except Conflict:
+                await _demand_own(kube, fleet, action)
+
+    ends = await asyncio.gather(*(one(action) for action in wanted), return_exceptions=True)
+    errors = [*unmade, *(end for end in ends if end is not None)]
+    for error in dict.fromkeys(errors):
+        _tell(fleet, error)
+    return errors
+
+
+async def _demand_there(kube: Kube, fleet: Fleet) -> None:
+    """Raise Conflict when the fleet goes: the garbage collector would end every pod of it.
+
+    The watch may tell so late, and pods would be made again as fast as they end.
+    """
+    try:
+        found = (await kube.get(paths.fleet_path(fleet.namespace, fleet.name)))["metadata"]
+    except Missing:
+        found = {}
+    if found.get("uid") != fleet.uid or "deletionTimestamp" in found:
+        raise Conflict(f"fleet {fleet.name} is gone, or is being deleted: no pod is made for it")
+
+
+def _tell(fleet: Fleet, error: BaseException) -> None:
+    extra = {"namespace": fleet.namespace, "fleet": fleet.name, "error": str(error)}
+    if isinstance(error, OperatorError):
+        _log.warning("an action on a pod failed", extra=extra)
+    else:
+        _log.critical("an action on a pod failed by a defect", exc_info=error, extra=extra)
+
+
+async def _pod(
+    kube: Kube, fleet: Fleet, action: PodAction, defaults: pod_manifest.Defaults
+) -> None:
+    match action:
+        case CreatePod(ordinal):
+            manifest = _manifest(fleet, ordinal, defaults)
+            # Strict: a template's field that Kubernetes does not know is refused, not dropped.
+            path = paths.core_path(fleet.namespace, "pods")
+            await kube.create(path, manifest, fieldValidation="Strict")
+            _log.info("created a worker's pod", extra=_about(fleet, manifest["metadata"]["name"]))
+        case DeletePod(name, uid, why):
+            await kube.delete(paths.core_path(fleet.namespace, "pods", name), uid)
+            _log.info("ended a worker's pod", extra={**_about(fleet, name), "why": why})
+        case MarkPod():
+            await _mark(kube, fleet, action)
+        case _:
+            assert_never(action)
+
+
+def _manifest(fleet: Fleet, ordinal: int, defaults: pod_manifest.Defaults) -> Json:
+    try:
+        return pod_manifest.pod(fleet, ordinal, defaults)
+    except UnusableError as error:
+        raise Refused(str(error)) from error
+
+
+async def _mark(kube: Kube, fleet: Fleet, mark: MarkPod) -> None:
+    path = paths.core_path(fleet.namespace, "pods", mark.name)
+    condition = {
+        "type": READINESS_GATE,
+        "status": "True" if mark.ready else "False",
+        "reason": "Proved" if mark.ready else "NotProved",
+        "message": mark.message[:1024],
+        "lastTransitionTime": _now(),
+    }
+    identity = {"uid": mark.uid}
+    label = {"metadata": {**identity, "labels": {VERSION_LABEL: label_of(mark.version)}}}
+    gate = {"metadata": identity, "status": {"conditions": [condition]}}
+    # The label first: a ready pod must never carry the version it had before.
+    if mark.relabels:
+        await kube.patch(path, label)
+    if mark.regates:
+        await kube.patch(path + "/status", gate, STRATEGIC_PATCH)
+    extra = {**_about(fleet, mark.name), "ready": mark.ready, "version": mark.version}
+    _log.info("marked a worker's pod", extra=extra)
+
+
+async def _demand_own(kube: Kube, fleet: Fleet, action: PodAction) -> None:
+    """Raise Retryable or Refused when a pod that does not count as ours has the name we need."""
+    if not isinstance(action, CreatePod):
+        return
+    name = worker_name(fleet.name, action.ordinal)
+    path = paths.core_path(fleet.namespace, "pods", name)
+    try:
+        taken = await kube.get(path)
+    except OperatorError:
+        return
+    _demand_ours(taken, fleet, "Pod")
+    if complaint := lost_label(taken, fleet, action.ordinal):
+        raise Refused(complaint)
+
+
+def _demand_ours(found: Json, fleet: Identity, kind: str) -> None:
+    """Raise Retryable or Refused when an object is not this fleet's."""
+    complaint = ownership.complaint(found, fleet, kind)
+    if complaint is not None:
+        raise (Retryable if complaint.may_pass else Refused)(complaint.message)
+
+
+# --- what stands around the pods ----------------------------------------------------------------
+
+
+async def surroundings(kube: Kube, fleet: Fleet) -> None:
+    """Make the Services and the PodDisruptionBudget what they shall be."""
+    for service in around.services(fleet):
+        await _ensure(kube, fleet, paths.core_path(fleet.namespace, "services"), service)
+    budget = around.disruption_budget(fleet)
+    await _ensure(kube, fleet, paths.budget_path(fleet.namespace), budget)
+
+
+async def _ensure(kube: Kube, fleet: Fleet, collection: str, wanted: Json) -> None:
+    path = f"{collection}/{wanted['metadata']['name']}"
+    try:
+        found = await kube.get(path)
+    except Missing:
+        await kube.create(collection, wanted)
+        return
+    _demand_ours(found, fleet, wanted["kind"])
+    changes = {
+        "metadata": {"labels": wanted["metadata"]["labels"]},
+        "spec": wanted["spec"],
+    }
+    if not _covers(found, changes):
+        await kube.patch(path, changes)
+
+
+def _covers(found: Any, wanted: Any) -> bool:
+    """Tell whether ``found`` says all that ``wanted`` says; it may say more."""
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(
+            key in found and _covers(found[key], value) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return (
+            isinstance(found, list)
+            and len(found) == len(wanted)
+            and all(map(_covers, found, wanted))
+        )
+    return bool(found == wanted)
+
+
+async def admin_token(kube: Kube, fleet: Fleet) -> str:
+    """Return the fleet's admin token; make it when there is none."""
+    try:
+        return await known_token(kube, fleet)
+    except Missing:
+        token = secrets.token_urlsafe(32)
+        await kube.create(paths.core_path(fleet.namespace, "secrets"), around.secret(fleet, token))
+        return token
+
+
+async def known_token(kube: Kube, fleet: Identity) -> str:
+    """Return the fleet's admin token; raises Missing without one, Refused if it is no token.
+
+    An earlier fleet's Secret, which goes, is Retryable.
+    """
+    name = around.secret_name(fleet.name)
+    found = await kube.get(paths.core_path(fleet.namespace, "secrets", name))
+    _demand_ours(found, fleet, "Secret")
+    try:
+        return around.token_in(found)
+    except UnusableError as error:
+        raise Refused(str(error)) from error
+
+
+async def post_event(kube: Kube, about: Identity, event: Event) -> None:
+    """Post an Event; one that cannot be posted is logged and given up."""
+    try:
+        await kube.create(paths.core_path(about.namespace, "events"), _event(about, event))
+    except OperatorError as error:
+        extra = {"namespace": about.namespace, "fleet": about.name, "error": str(error)}
+        _log.warning("an Event was not posted", extra=extra)
+
+
+def _event(fleet: Identity, event: Event) -> Json:
+    now = _now()
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{fleet.name}.", "namespace": fleet.namespace},
+        "involvedObject": {
+            "apiVersion": f"{GROUP}/{API_VERSION}",
+            "kind": KIND,
+            "name": fleet.name,
+            "namespace": fleet.namespace,
+            "uid": fleet.uid,
+        },
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message[:1024],
+        "source": {"component": "rlfleet-operator"},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+def _about(fleet: Fleet, worker: str) -> dict[str, str]:
+    return {"namespace": fleet.namespace, "fleet": fleet.name, "worker": worker}
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

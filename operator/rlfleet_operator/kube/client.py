@@ -1,0 +1,351 @@
+"""The Kubernetes API over the official client's transport, with raw JSON.
+
+The client's typed models drop fields they do not know and cost ten times the
+CPU, so only its configuration, TLS and token refresh are used. Kubernetes'
+errors become ours here and nowhere else.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio import client, config
+
+from rlfleet_operator import metrics
+from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, PLURAL
+from rlfleet_operator.errors import (
+    Conflict,
+    Forbidden,
+    Missing,
+    OperatorError,
+    Refused,
+    Retryable,
+    TooLarge,
+    Unreachable,
+)
+
+Json = dict[str, Any]
+
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+"""Merges lists by key: the kubelet writes its own pod conditions beside ours."""
+_JSON = "application/json"
+METADATA_ONLY = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""Asks for a list of objects without what is in them."""
+_CALL_TIMEOUT_S = 20.0
+_WATCH_TIMEOUT_S = 300
+
+
+class WatchEnded(Exception):  # noqa: N818 - not an error
+    """The watch has to begin anew from a list (410 Gone)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Where the API server is and who we are; fields as kopf.ConnectionInfo names them."""
+
+    server: str
+    ca_path: str | None
+    insecure: bool
+    scheme: str | None
+    token: str | None
+    certificate_path: str | None
+    private_key_path: str | None
+
+
+class Kube:
+    """One connection to the API server."""
+
+    def __init__(self, api: client.ApiClient, demand: Callable[[], None] = lambda: None) -> None:
+        """Use an ApiClient that is configured already; ``demand`` is called before each write."""
+        self._api, self._demand = api, demand
+
+    @classmethod
+    async def connect(cls) -> "Kube":
+        """Connect as the pod's ServiceAccount, or by the current kubeconfig outside a cluster."""
+        settings = client.Configuration()
+        try:
+            config.load_incluster_config(client_configuration=settings)
+        except config.ConfigException:
+            await config.load_kube_config(client_configuration=settings)
+        settings.connection_pool_maxsize = 64
+        return cls(client.ApiClient(settings))
+
+    async def credentials(self) -> Credentials:
+        """Return what this connection goes by, with a token that is valid now."""
+        settings, headers = self._api.configuration, dict[str, str]()
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"], "/", "GET", None)
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        return Credentials(
+            server=settings.host,
+            ca_path=settings.ssl_ca_cert,
+            insecure=not settings.verify_ssl,
+            scheme=scheme or None,
+            token=token or None,
+            certificate_path=settings.cert_file,
+            private_key_path=settings.key_file,
+        )
+
+    def under(self, demand: Callable[[], None]) -> "Kube":
+        """Return the same connections, for one who writes only while ``demand`` raises nothing."""
+        return Kube(self._api, demand)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._api.close()
+
+    async def get(self, path: str, **query: str) -> Json:
+        """GET an object or a list."""
+        return await self._call("GET", path, query=query)
+
+    async def pages(self, path: str, *, accept: str = _JSON, **query: str) -> AsyncIterator[Json]:
+        """Yield the pages of a list; each has items and metadata, or Unreachable is raised."""
+        while True:
+            page = await self._call("GET", path, query=query, accept=accept)
+            _demand_list(page, path)
+            yield page
+            if not page["metadata"].get("continue"):
+                return
+            query["continue"] = page["metadata"]["continue"]
+
+    async def create(self, path: str, body: Json, **query: str) -> Json:
+        """POST an object; Conflict when its name is taken."""
+        return await self._call("POST", path, query=query, body=body)
+
+    async def patch(self, path: str, body: Json, content_type: str = MERGE_PATCH) -> Json:
+        """Patch an object; Conflict when the body's resourceVersion or uid is not its own."""
+        return await self._call("PATCH", path, body=body, content_type=content_type)
+
+    async def replace(self, path: str, body: Json) -> Json:
+        """PUT an object; Conflict when the body's resourceVersion is not the object's."""
+        return await self._call("PUT", path, body=body)
+
+    async def delete(self, path: str, uid: str) -> None:
+        """Delete exactly the object with this uid."""
+        options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        await self._call("DELETE", path, body=options)
+
+    async def watch(
+        self, path: str, version: str, *, silence_s: float = 150.0, **query: str
+    ) -> AsyncIterator[tuple[str, Json]]:
+        """Yield (type, object) after ``version``; ends when the server ends it.
+
+        A watch that tells nothing for ``silence_s`` is dead and raises Unreachable.
+        """
+        query |= {
+            "watch": "1",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_TIMEOUT_S),
+        }
+        headers = {"Accept": _JSON}
+        response = await self._open("GET", path, query, None, headers, _WATCH_TIMEOUT_S + 30.0)
+        try:
+            await _raise_for(response)
+            async for line in _lines(response, silence_s):
+                yield _event(line)
+        finally:
+            _hang_up(response)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Json | None = None,
+        content_type: str = _JSON,
+        accept: str = _JSON,
+    ) -> Json:
+        headers = {"Content-Type": content_type, "Accept": accept}
+        response = await self._open(method, path, query, body, headers, _CALL_TIMEOUT_S)
+        try:
+            await _raise_for(response)
+            return _object(await response.read(), f"{method} {path}")
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
+        finally:
+            _hang_up(response)
+
+    async def _open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Json | None,
+        headers: dict[str, str],
+        timeout_s: float,
+    ) -> aiohttp.ClientResponse:
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        url = self._api.configuration.host + path + ("?" + urlencode(query) if query else "")
+        if method != "GET":
+            self._demand()
+        metrics.API_REQUESTS.labels(method=method).inc()
+        if body is not None:
+            metrics.API_BYTES.inc(len(json.dumps(body)))
+        try:
+            answer = await self._api.rest_client.request(
+                method, url, headers=headers, body=body, _request_timeout=timeout_s
+            )
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
+        return answer.response  # type: ignore[no-any-return]
+
+
+def _hang_up(response: aiohttp.ClientResponse) -> None:
+    """Let go of a response; one that was not read to its end takes its connection with it.
+
+    At once: TLS' own farewell waits up to 30 s for the server's, and outlives the loop.
+    """
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
+
+
+async def _lines(response: aiohttp.ClientResponse, silence_s: float) -> AsyncIterator[bytes]:
+    """Yield lines of any length; Unreachable when the stream falls silent or breaks."""
+    rest = b""
+    while True:
+        try:
+            async with asyncio.timeout(silence_s):
+                chunk = await response.content.readany()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unreachable(f"watch: {type(error).__name__}: {error}") from error
+        if not chunk:
+            return
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+
+
+def _object(body: bytes, what: str) -> Json:
+    """Parse a body; Unreachable when it is no object, such as the page of a proxy in between."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        text = body[:100].decode(errors="replace")
+        raise Unreachable(f"{what}: expected a JSON object, got {text!r}")
+    return found
+
+
+def _event(line: bytes) -> tuple[str, Json]:
+    """Parse one line of a watch; raises what an ERROR in it means."""
+    event = _object(line, "watch")
+    kind, found = event.get("type"), event.get("object")
+    if not isinstance(kind, str) or not isinstance(found, dict):
+        raise Unreachable(f"watch: expected type and object, got {line[:100]!r}")
+    if kind == "ERROR":
+        raise _watch_error(found)
+    if not _has(found, *(("resourceVersion",) if kind == "BOOKMARK" else _NAMES)):
+        raise Unreachable(f"watch: {kind} of an object without its metadata")
+    return kind, found
+
+
+_NAMES = ("name", "uid", "resourceVersion")
+
+
+def _has(found: Any, *fields: str) -> bool:
+    """Tell whether something has these texts in its metadata, as each object has."""
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    return isinstance(metadata, dict) and all(
+        isinstance(metadata.get(field), str) and metadata[field] for field in fields
+    )
+
+
+def _demand_list(page: Json, path: str) -> None:
+    """Raise Unreachable unless this is a page of a list of objects."""
+    items = page.get("items")
+    is_list = isinstance(items, list) and all(_has(item, *_NAMES) for item in items)
+    if not is_list or not _has(page, "resourceVersion"):
+        raise Unreachable(f"GET {path}: expected a list of objects, got {page.get('kind')!r:.100}")
+
+
+def _watch_error(status: Json) -> Exception:
+    if _ERRORS.get(status.get("code", 0)) is WatchEnded:
+        return WatchEnded()
+    return Unreachable(f"watch: {status.get('code')}: {status.get('message')}")
+
+
+_TOO_MANY, _SERVER_ERROR = 429, 500
+_ERRORS: dict[int, type[OperatorError] | type[WatchEnded]] = {
+    403: Forbidden,
+    404: Missing,
+    409: Conflict,
+    410: WatchEnded,
+    413: TooLarge,
+}
+_TOO_LARGE = ("request is too large", "message larger than max")
+
+
+async def _raise_for(response: aiohttp.ClientResponse) -> None:
+    if response.ok:
+        return
+    try:
+        text = (await response.read()).decode(errors="replace")
+    except (aiohttp.ClientError, TimeoutError):
+        # The status says what it is; only the words are lost.
+        text = response.reason or ""
+    try:
+        message = str(json.loads(text).get("message", text))
+    except (ValueError, AttributeError):
+        message = text
+    error = _error_for(response.status, message)
+    raise error(f"{response.status} {response.method}: {message:.4096}")
+
+
+def _error_for(status: int, message: str) -> type[OperatorError] | type[WatchEnded]:
+    # etcd's limit, and that of the connection to it, come as errors of the server.
+    if status >= _SERVER_ERROR and any(words in message for words in _TOO_LARGE):
+        return TooLarge
+    may_pass = status == _TOO_MANY or status >= _SERVER_ERROR
+    return _ERRORS.get(status, Retryable if may_pass else Refused)
+
+
+def is_newer(raw: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
+    """Tell whether this is a later state of the object, or of its successor of the same name.
+
+    The resourceVersion is etcd's revision, which counts for all objects of a kind: it orders an
+    object and its successor, too.
+    """
+    return revision_of(raw) > revision_of(than)
+
+
+def revision_of(raw: Mapping[str, Any]) -> int:
+    """Return at which revision of the API server's store an object, or a list of them, stood so."""
+    return int(raw["metadata"]["resourceVersion"])
+
+
+def core_path(namespace: str, kind: str, name: str = "") -> str:
+    """Return the path of a core/v1 object or collection."""
+    return f"/api/v1/namespaces/{namespace}/{kind}" + (f"/{name}" if name else "")
+
+
+def fleet_path(namespace: str, name: str) -> str:
+    """Return the path of a fleet."""
+    return f"/apis/{GROUP}/{API_VERSION}/namespaces/{namespace}/{PLURAL}/{name}"
+
+
+def fleets_path(namespace: str) -> str:
+    """Return the path of a namespace's fleets, or of all if it is empty."""
+    base = f"/apis/{GROUP}/{API_VERSION}"
+    return f"{base}/namespaces/{namespace}/{PLURAL}" if namespace else f"{base}/{PLURAL}"
+
+
+def lease_path(namespace: str, name: str = "") -> str:
+    """Return the path of a Lease or their collection."""
+    base = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    return base + (f"/{name}" if name else "")
+
+
+def budget_path(namespace: str, name: str = "") -> str:
+    """Return the path of a PodDisruptionBudget or their collection."""
+    base = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    return base + (f"/{name}" if name else "")

@@ -1,0 +1,226 @@
+"""The Lease through which one operator process leads, and the term that it leads for.
+
+core/election.py decides; this reads and writes, and tells everybody who sends
+whether he still may.
+"""
+
+import asyncio
+import logging
+import math
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Protocol, assert_never
+
+from rlfleet_operator.core import election
+from rlfleet_operator.core.election import PACE, Candidate, Hold, Look, Record, Resign, Wait
+from rlfleet_operator.errors import Missing, NotLeading, OperatorError
+from rlfleet_operator.kube.client import Json, Kube, lease_path
+
+_log = logging.getLogger(__name__)
+_CALL_S = 3.0
+_FAREWELL_S = 2.0
+"""How long giving the Lease back may take: it runs out by itself."""
+
+Clock = Callable[[], float]
+
+
+def clock() -> float:
+    """Return seconds that never jump and go on while the machine is suspended."""
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+class Term:
+    """One stretch of leading. When it is over it stays over; the next is another."""
+
+    def __init__(self, until: float = math.inf, now: Clock = clock) -> None:
+        """Lead until then, by this clock."""
+        self._until, self._now = until, now
+        self.over = asyncio.Event()
+
+    def demand(self) -> None:
+        """Raise NotLeading unless something may be sent now; ask right before sending."""
+        if self._now() >= self._until:
+            self.over.set()
+        if self.over.is_set():
+            raise NotLeading("this process does not lead any more")
+
+    def extend(self, until: float) -> None:
+        """Lead until then, if it is not over already."""
+        if self._now() < self._until:
+            self._until = until
+        else:
+            self.over.set()
+
+    def end(self) -> None:
+        """Send nothing from now on."""
+        self.over.set()
+
+
+class Election(Protocol):
+    """How a process comes to lead."""
+
+    async def win(self) -> Term:
+        """Wait until this process leads."""
+
+    async def hold(self, term: Term) -> None:
+        """Return when the term is over."""
+
+    async def release(self) -> None:
+        """Let another lead at once; nothing may be sent under a term any more."""
+
+
+class Unopposed:
+    """No election: there is one process, outside a cluster."""
+
+    async def win(self) -> Term:
+        """Lead at once."""
+        return Term()
+
+    async def hold(self, term: Term) -> None:
+        """Lead until a higher epoch shows that there is another process after all."""
+        await term.over.wait()
+        _log.error("another operator drives the same fleets, and neither has a Lease")
+        await asyncio.sleep(PACE.lease_s)
+
+    async def release(self) -> None:
+        """Nobody waits."""
+
+
+class LeaseElection:
+    """One candidate for one Lease."""
+
+    def __init__(self, kube: Kube, namespace: str, name: str) -> None:
+        """Stand for this Lease; ``kube`` is nobody else's, so that no renewal waits in a queue."""
+        self._kube, self._namespace, self._name = kube, namespace, name
+        self._raw: Json | None = None
+        self._seen = Candidate(f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
+
+    async def win(self) -> Term:
+        """Wait until this process leads."""
+        _log.info("waiting to lead", extra={"lease": self._name, "identity": self._seen.me})
+        while self._seen.renewed_at is None:
+            await self._step()
+        _log.info("leading", extra={"lease": self._name, "identity": self._seen.me})
+        return Term(election.may_send_until(self._seen.renewed_at))
+
+    async def hold(self, term: Term) -> None:
+        """Renew until the term is over."""
+        while self._seen.renewed_at is not None and not term.over.is_set():
+            term.extend(election.may_send_until(self._seen.renewed_at))
+            await self._step(term)
+        term.end()
+        self._seen = self._seen.resigned()
+        _log.warning("leading no more", extra={"lease": self._name, "identity": self._seen.me})
+
+    async def release(self) -> None:
+        """Give the Lease back if it is ours, also if we do not know that it is."""
+        self._seen = self._seen.resigned()
+        try:
+            async with asyncio.timeout(_FAREWELL_S):
+                raw = await self._kube.get(self._path)
+                if raw["spec"].get("holderIdentity") == self._seen.me:
+                    raw["spec"]["holderIdentity"] = ""
+                    await self._kube.replace(self._path, raw)
+                    _log.info("gave the lease back", extra={"lease": self._name})
+        except (OperatorError, TimeoutError) as error:
+            _log.warning("the lease was not given back", extra={"error": str(error)})
+        await self._kube.close()
+
+    @property
+    def _path(self) -> str:
+        return lease_path(self._namespace, self._name)
+
+    async def _step(self, term: Term | None = None) -> None:
+        now = clock()
+        match election.decide(self._seen, now):
+            case Wait(until):
+                await _sleep(until - now, term)
+            case Look():
+                await self._attempt(self._look)
+            case Hold():
+                await self._attempt(self._hold)
+            case Resign():
+                self._seen = self._seen.resigned()
+            case other:
+                assert_never(other)
+
+    async def _attempt(self, call: Callable[[], Awaitable[None]]) -> None:
+        now, limit_s = clock(), _CALL_S
+        if self._seen.renewed_at is not None:
+            limit_s = min(limit_s, election.may_send_until(self._seen.renewed_at) - now)
+        try:
+            async with asyncio.timeout(limit_s):
+                await call()
+        except (OperatorError, TimeoutError) as error:
+            extra = {"lease": self._name, "error": str(error) or type(error).__name__}
+            _log.info("a call about the lease failed", extra=extra)
+            self._seen = self._seen.failed(clock())
+
+    async def _look(self) -> None:
+        try:
+            self._raw = await self._kube.get(self._path)
+        except Missing:
+            self._raw = None
+        self._seen = self._seen.saw(_record(self._raw), clock())
+
+    async def _hold(self) -> None:
+        sent_at = clock()
+        if self._raw is None:
+            path = lease_path(self._namespace)
+            raw = await self._kube.create(path, _new(self._name, self._seen.me))
+        else:
+            raw = await self._kube.replace(self._path, _renewed(self._raw, self._seen.me))
+        self._raw = raw
+        record = _record(raw)
+        if record is not None:
+            self._seen = self._seen.wrote(record, sent_at, clock())
+
+
+async def _sleep(seconds: float, term: Term | None) -> None:
+    """Sleep, or until the term is over."""
+    try:
+        async with asyncio.timeout(max(0.0, seconds)):
+            await (asyncio.Event() if term is None else term.over).wait()
+    except TimeoutError:
+        pass
+
+
+def _record(raw: Json | None) -> Record | None:
+    if raw is None:
+        return None
+    spec = raw.get("spec") or {}
+    return Record(
+        version=raw["metadata"]["resourceVersion"],
+        holder=spec.get("holderIdentity") or "",
+        lease_s=float(spec.get("leaseDurationSeconds") or PACE.lease_s),
+    )
+
+
+def _new(name: str, me: str) -> Json:
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name},
+        "spec": {"leaseTransitions": -1},
+    }
+    return _renewed(lease, me)
+
+
+def _renewed(raw: Json, me: str) -> Json:
+    """Return the Lease in one's own name; its moments are for people, nobody decides by them."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = dict(raw.get("spec") or {})
+    if spec.get("holderIdentity") != me:
+        spec |= {"acquireTime": now, "leaseTransitions": spec.get("leaseTransitions", -1) + 1}
+    spec |= {
+        "holderIdentity": me,
+        "leaseDurationSeconds": round(PACE.lease_s),
+        "renewTime": now,
+    }
+    return raw | {"spec": spec}

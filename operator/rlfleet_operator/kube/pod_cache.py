@@ -1,0 +1,154 @@
+"""Every worker's pod, kept by one list and watch per namespace.
+
+kopf's index is quadratic and keeps ghosts (docs/decisions); this one forgets
+what a new list no longer names. Only small records are kept, no JSON.
+
+A namespace that is refused, because it was deleted with the role in it, keeps no
+other from being driven: it counts as one without pods until it can be listed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from rlfleet_operator.core.backoff import pause_s
+from rlfleet_operator.core.model.pod import pod_from
+from rlfleet_operator.core.model.world import FLEET_LABEL, Pod
+from rlfleet_operator.errors import Forbidden, Missing, OperatorError
+from rlfleet_operator.kube.client import Json, Kube, WatchEnded
+
+_log = logging.getLogger(__name__)
+_PAGE = "500"
+_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+REFUSALS = 4
+"""How often in a row a namespace is refused before it is done without: a new role takes a while."""
+
+FleetKey = tuple[str, str]
+"""(namespace, fleet)."""
+Records = dict[FleetKey, dict[str, Pod]]
+"""Pods by fleet and name."""
+
+
+class Pods:
+    """The pods of all fleets, as last seen."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        namespaces: tuple[str, ...],
+        on_change: Callable[[FleetKey], None],
+        silence_s: float,
+    ) -> None:
+        """Watch these namespaces (none means all); tell ``on_change`` whose pods changed."""
+        self._kube, self._silence_s = kube, silence_s
+        self._is_everywhere = not namespaces
+        self._paths = [f"/api/v1/namespaces/{n}/pods" for n in namespaces] or ["/api/v1/pods"]
+        self._on_change = on_change
+        self._records: dict[str, Records] = {}
+        self._synced: set[str] = set()
+        self.synced = asyncio.Event()
+        """Set once every namespace was listed or refused: before, a missing pod means nothing."""
+
+    def of(self, key: FleetKey) -> dict[str, Pod]:
+        """Return a fleet's pods by name."""
+        found: dict[str, Pod] = {}
+        for records in self._records.values():
+            found |= records.get(key, {})
+        return found
+
+    def owned(self, key: FleetKey, uid: str | None) -> dict[str, Pod]:
+        """Return those of them that belong to the fleet of this UID."""
+        return {name: pod for name, pod in self.of(key).items() if pod.owner_uid == uid}
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        await asyncio.gather(*(self._follow(path) for path in self._paths))
+
+    async def _follow(self, path: str) -> None:
+        refusals = 0
+        while True:
+            try:
+                version = await self._list(path)
+                refusals = 0
+                while True:
+                    version = await self._watch(path, version)
+            except WatchEnded:
+                _log.info("pods are listed anew")
+            except (Forbidden, Missing) as error:
+                refusals += 1
+                await self._do_without(path, refusals, error)
+            except OperatorError as error:
+                _log.warning("watching pods failed", extra={"error": str(error)})
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _do_without(self, path: str, refusals: int, error: OperatorError) -> None:
+        """Keep what is known of a namespace that is refused, and wait before it is tried again."""
+        # Who may see no pods at all was installed badly, and is not ready.
+        if refusals >= REFUSALS and not self._is_everywhere:
+            self._count_in(path)
+        rest_s = pause_s(refusals, _PAUSE_S, _LONGEST_PAUSE_S)
+        extra = {"path": path, "error": str(error), "again_in_s": rest_s}
+        _log.warning("pods may not be listed", extra=extra)
+        await asyncio.sleep(rest_s)
+
+    def _count_in(self, path: str) -> None:
+        self._synced.add(path)
+        if len(self._synced) == len(self._paths):
+            self.synced.set()
+
+    async def _list(self, path: str) -> str:
+        found: Records = {}
+        version = ""
+        async for page in self._kube.pages(path, labelSelector=FLEET_LABEL, limit=_PAGE):
+            for raw in page["items"]:
+                _note(found, raw)
+            version = page["metadata"]["resourceVersion"]
+        before = self._records.get(path, {})
+        self._records[path] = found
+        for key in before.keys() | found.keys():
+            self._on_change(key)
+        self._count_in(path)
+        return version
+
+    async def _watch(self, path: str, version: str) -> str:
+        records = self._records[path]
+        watch = self._kube.watch(
+            path, version, silence_s=self._silence_s, labelSelector=FLEET_LABEL
+        )
+        async for kind, raw in watch:
+            version = raw["metadata"]["resourceVersion"]
+            if kind == "BOOKMARK":
+                continue
+            changed = _forget(records, raw) if kind == "DELETED" else _note(records, raw)
+            for key in changed:
+                self._on_change(key)
+        return version
+
+
+def _note(records: Records, raw: Json) -> set[FleetKey]:
+    """Keep a pod; return whose pods are other than what was known."""
+    owner, pod = _owner(raw), pod_from(raw)
+    known = records.get(owner, {}).get(raw["metadata"]["name"])
+    if pod is not None and pod == known:
+        return set()
+    # Its labels may say that it is another's now, or nobody's.
+    changed = _forget(records, raw) if known is None or pod is None else set()
+    if pod is not None:
+        records.setdefault(owner, {})[pod.name] = pod
+        changed.add(owner)
+    return changed
+
+
+def _forget(records: Records, raw: Json) -> set[FleetKey]:
+    """Forget a pod, whoever's it was; return whose."""
+    namespace, name = raw["metadata"]["namespace"], raw["metadata"]["name"]
+    return {
+        key
+        for key, pods in records.items()
+        if key[0] == namespace and pods.pop(name, None) is not None
+    }
+
+
+def _owner(raw: Json) -> FleetKey:
+    metadata = raw["metadata"]
+    return metadata["namespace"], (metadata.get("labels") or {}).get(FLEET_LABEL, "")

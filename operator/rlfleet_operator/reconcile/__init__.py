@@ -1,0 +1,1 @@
+"""One loop per fleet: observe, plan, publish, act, wait; and what all loops share."""

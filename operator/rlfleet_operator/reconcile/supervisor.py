@@ -1,0 +1,333 @@
+"""The fleets of this process: driven while it leads, kept warm while it stands by.
+
+A process that stands by watches fleets and pods as the leader does, so that it
+can begin in the moment in which it wins.
+
+It must stay true that a driver which fails stops its own fleet alone: it is replaced
+after a pause, and only the end of a loop that all fleets share ends the process.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from dataclasses import replace
+from typing import Any
+
+from rlfleet_operator import metrics
+from rlfleet_operator.core import setback
+from rlfleet_operator.core.model.world import Pod
+from rlfleet_operator.core.setback import Setback
+from rlfleet_operator.errors import Forbidden, Missing, OperatorError
+from rlfleet_operator.kube.client import (
+    METADATA_ONLY,
+    Credentials,
+    Json,
+    Kube,
+    WatchEnded,
+    fleet_path,
+    fleets_path,
+    is_newer,
+    revision_of,
+)
+from rlfleet_operator.kube.lease import Election, LeaseElection, Term, Unopposed
+from rlfleet_operator.kube.pod_cache import REFUSALS, FleetKey, Pods
+from rlfleet_operator.reconcile.reconciler import Driver
+from rlfleet_operator.reconcile.shared import Services
+from rlfleet_operator.settings import Settings
+
+_log = logging.getLogger(__name__)
+_BEAT_S = 1.0
+_SWEEP_S = 60.0
+"""How often all fleets are listed: what happens in a gap of kopf's watch is reported by nothing."""
+_REMEMBERED = 10_000
+"""Of how many fleets it is known at once that they are gone."""
+
+
+class Fleets:
+    """The newest state of every fleet, and a driver for each while this process leads."""
+
+    def __init__(self, settings: Settings, health: metrics.Health) -> None:
+        """Begin with none; ``open`` connects."""
+        self._settings, self._health = settings, health
+        self._raws: dict[FleetKey, Json] = {}
+        self._gone: dict[FleetKey, int] = {}
+        """At which revision a fleet was found to be gone: what is older comes late."""
+        self._awaited: dict[FleetKey, asyncio.Event] = {}
+        """Set, and forgotten, when there is something new of a fleet."""
+        self._drivers: dict[FleetKey, tuple[Driver, asyncio.Task[None]]] = {}
+        self._setbacks: dict[FleetKey, Setback] = {}
+        """Of fleets whose driver failed, since their spec was written."""
+        self._leading: Services | None = None
+        """What drivers work with, under the present term; None while this process stands by."""
+        self.kube: Kube
+        """For whoever writes as any client may; what drives fleets writes under a term."""
+        self._pods: Pods
+        self._election: Election
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._missed = asyncio.Event()
+        """Set when the watch was interrupted, and may have missed something."""
+
+    async def open(self) -> None:
+        """Connect, list the pods, begin to watch them, stand for election."""
+        self.kube = kube = await Kube.connect()
+        self._pods = pods = Pods(
+            kube,
+            self._settings.namespaces,
+            self._pods_changed,
+            self._settings.watch_silence_seconds,
+        )
+        self._election = await _election(self._settings)
+        watching, beating = asyncio.create_task(pods.run()), asyncio.create_task(self._beat())
+        self._tasks = [watching, beating]
+        await pods.synced.wait()
+        # kopf looks once for what there is to be watched, and would never find a resource that is
+        # defined later. Nor must a trainer hear that there is no fleet before one was listed.
+        await self._list()
+        self._health.is_ready = True
+        limit = asyncio.Semaphore(self._settings.sidecar_concurrency)
+        services = Services(kube, pods, self._settings, limit, Term())
+        self._tasks.append(asyncio.create_task(self._lead(services)))
+        self._tasks.append(asyncio.create_task(self._keep_sweeping()))
+
+    async def credentials(self) -> Credentials:
+        """Return what kopf may connect with."""
+        return await self.kube.credentials()
+
+    async def close(self) -> None:
+        """End every loop, then let another lead; a sidecar ends what it has begun by itself."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._election.release()
+        await self.kube.close()
+
+    def known(self, key: FleetKey) -> Json | None:
+        """Return the newest state of a fleet; None if there is none."""
+        return self._raws.get(key)
+
+    def pods_of(self, key: FleetKey) -> dict[str, Pod]:
+        """Return the pods that belong to a fleet, by name."""
+        raw = self._raws.get(key)
+        return self._pods.owned(key, raw["metadata"]["uid"] if raw else None)
+
+    async def news(self, key: FleetKey, within_s: float) -> None:
+        """Return when there is something new of a fleet, or after ``within_s`` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, within_s)):
+                await self._awaited.setdefault(key, asyncio.Event()).wait()
+
+    async def _list(self) -> None:
+        for namespace in self._settings.namespaces or ("",):
+            for raw in (await self._listed(namespace))["items"]:
+                self.deliver(None, raw)
+
+    async def _listed(self, namespace: str) -> Json:
+        refusals, was_missing = 0, False
+        while True:
+            try:
+                found = await self.kube.get(fleets_path(namespace))
+            except OperatorError as error:
+                extra = {"of": namespace, "error": str(error)}
+                _log.warning("listing fleets failed", extra=extra)
+                refusals += isinstance(error, Forbidden)
+                if namespace and refusals >= REFUSALS:
+                    # It may have been deleted with our role in it; kopf goes on trying.
+                    return {"items": []}
+                was_missing = isinstance(error, Missing)
+                await asyncio.sleep(_BEAT_S)
+            else:
+                if was_missing:
+                    # A resource is served a moment before it is told to be, which kopf goes by.
+                    await asyncio.sleep(_BEAT_S)
+                return found
+
+    def deliver(self, kind: str | None, raw: Json) -> None:
+        """Take an event of a fleet."""
+        key = _key(raw)
+        awaited = self._awaited.pop(key, None)
+        if awaited is not None:
+            awaited.set()
+        if revision_of(raw) <= self._gone.get(key, 0):
+            return
+        known = self._raws.get(key)
+        if kind == "DELETED":
+            if known is None or not is_newer(known, raw):
+                self._forget(key, revision_of(raw))
+            return
+        if known is not None and not is_newer(raw, known):
+            return
+        self._raws[key] = raw
+        if known is not None and _asked(raw) != _asked(known):
+            # What failed with the spec before may go well with this one.
+            self._setbacks.pop(key, None)
+        self._drive(key)
+
+    def _forget(self, key: FleetKey, revision: int) -> None:
+        self._raws.pop(key, None)
+        self._setbacks.pop(key, None)
+        self._gone[key] = revision
+        if len(self._gone) > _REMEMBERED:
+            del self._gone[next(iter(self._gone))]
+        metrics.forget(*key)
+        known = self._drivers.pop(key, None)
+        if known is not None:
+            known[1].cancel()
+
+    async def _keep_sweeping(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._missed.wait(), _SWEEP_S)
+            self._missed.clear()
+            for namespace in self._settings.namespaces or ("",):
+                with contextlib.suppress(OperatorError, WatchEnded):
+                    await self.sweep(namespace)
+
+    def miss(self) -> None:
+        """Have all fleets listed now: their watch was interrupted."""
+        self._missed.set()
+
+    async def sweep(self, namespace: str) -> None:
+        """Forget the fleets of a namespace (empty: of all) that are gone, take what was missed.
+
+        kopf's watch brings changes at once; whatever becomes of it, they come with the next sweep.
+        """
+        found, revision = dict[FleetKey, Json](), 0
+        path = fleets_path(namespace)
+        async for page in self.kube.pages(path, accept=METADATA_ONLY, limit="500"):
+            found |= {_key(item): item for item in page["items"]}
+            revision = revision_of(page)
+        for key, raw in list(self._raws.items()):
+            is_of_it = not namespace or key[0] == namespace
+            is_there = key in found or revision_of(raw) > revision
+            if is_of_it and not is_there:
+                about = {"namespace": key[0], "fleet": key[1]}
+                _log.info("a fleet was deleted while it was not watched", extra=about)
+                self._forget(key, revision)
+        for item in found.values():
+            await self._take_missed(item)
+
+    async def _take_missed(self, listed: Json) -> None:
+        """Read a fleet whose newest state was not delivered."""
+        key = _key(listed)
+        known = self._raws.get(key)
+        if known is not None and not is_newer(listed, known):
+            return
+        with contextlib.suppress(Missing):
+            self.deliver(None, await self.kube.get(fleet_path(*key)))
+            about = {"namespace": key[0], "fleet": key[1]}
+            _log.info("a fleet was changed while it was not watched", extra=about)
+
+    def _drive(self, key: FleetKey) -> None:
+        """Hand a fleet's newest state to its driver, if this process leads."""
+        if self._leading is None:
+            return
+        known, uid = self._drivers.get(key), self._raws[key]["metadata"]["uid"]
+        before: asyncio.Task[None] | None = None
+        if known is not None and known[0].uid != uid:
+            # Nothing that was known of the one before is true of its successor.
+            before = known[1]
+            before.cancel()
+            metrics.forget(*key)
+        elif known is not None and not known[1].done():
+            known[0].deliver(self._raws[key])
+            return
+        elif known is not None and _defect_of(known[1]) is not None:
+            return  # Its failure is dealt with first.
+        pausing = self._setbacks.get(key)
+        if pausing is not None and time.monotonic() < pausing.over_at:
+            return
+        driver = Driver(key, self._raws[key], self._leading)
+        self._drivers[key] = (driver, asyncio.create_task(_driven(driver, before)))
+
+    async def _lead(self, services: Services) -> None:
+        """Win, drive all fleets until the term is over, end all drivers, begin again."""
+        while True:
+            term = await self._election.win()
+            kube = services.kube.under(term.demand)
+            metrics.LEADER.set(1)
+            try:
+                self.drive_under(replace(services, kube=kube, term=term))
+                await self._election.hold(term)
+            finally:
+                term.end()
+                metrics.LEADER.set(0)
+                await self.end_drivers()
+
+    def drive_under(self, services: Services) -> None:
+        """Drive all fleets with these services until ``end_drivers``."""
+        self._leading = services
+        for key in self._raws:
+            self._drive(key)
+
+    def driver_of(self, key: FleetKey) -> Driver | None:
+        """Return what drives a fleet; None while nothing does."""
+        known = self._drivers.get(key)
+        return None if known is None or known[1].done() else known[0]
+
+    async def end_drivers(self) -> None:
+        """End every driver, and begin none."""
+        self._leading = None
+        tasks = [task for _, task in self._drivers.values()]
+        self._drivers.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # Whoever leads next tells them: two that told would be added up.
+        metrics.WORKERS.clear()
+
+    def _pods_changed(self, key: FleetKey) -> None:
+        if key in self._drivers:
+            self._drivers[key][0].wake()
+
+    async def _beat(self) -> None:
+        while True:
+            self._health.beat()
+            for task in self._tasks:
+                if (defect := _defect_of(task)) is not None:
+                    # All fleets need it: say it loudly, and let the pod's restart mend it.
+                    _log.critical("a loop died", exc_info=defect)
+                    raise SystemExit(1)
+            self._replace_failed()
+            await asyncio.sleep(_BEAT_S)
+
+    def _replace_failed(self) -> None:
+        """Forget each driver that has failed, and give its fleet another after a pause."""
+        for key, (_, task) in list(self._drivers.items()):
+            if (defect := _defect_of(task)) is None:
+                continue
+            del self._drivers[key]
+            self._setbacks[key] = back = setback.after(self._setbacks.get(key), time.monotonic())
+            metrics.DRIVER_FAILURES.labels(namespace=key[0], fleet=key[1]).inc()
+            extra = {"namespace": key[0], "fleet": key[1], "again_in_s": back.pause_s}
+            _log.critical("a fleet's driver died", exc_info=defect, extra=extra)
+        for key in self._setbacks:
+            if key not in self._drivers:
+                self._drive(key)
+
+
+def _defect_of(task: asyncio.Task[Any]) -> BaseException | None:
+    """Return what a task died of; None if it runs, was cancelled or has ended well."""
+    return task.exception() if task.done() and not task.cancelled() else None
+
+
+async def _driven(driver: Driver, before: asyncio.Task[None] | None) -> None:
+    """Run a driver once the one before it has ended."""
+    if before is not None:
+        await asyncio.wait({before})
+    await driver.run()
+
+
+def _key(raw: Json) -> FleetKey:
+    return raw["metadata"]["namespace"], raw["metadata"]["name"]
+
+
+def _asked(raw: Json) -> tuple[str, int]:
+    """Return what changes when somebody writes the spec, or makes the fleet again."""
+    return raw["metadata"]["uid"], int(raw["metadata"]["generation"])
+
+
+async def _election(settings: Settings) -> Election:
+    if not settings.lease_name:
+        return Unopposed()
+    return LeaseElection(await Kube.connect(), settings.lease_namespace, settings.lease_name)

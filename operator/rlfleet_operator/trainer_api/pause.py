@@ -1,0 +1,159 @@
+"""Pause, resume and flush of a whole fleet, for trainers that want one URL.
+
+Nothing is sent to a worker from here: what is asked for is recorded in status.trainerPause,
+the reconciler carries it out under its own epoch (core/strategy/trainer_pause.py), and this waits and asks the
+workers how they stand. So it holds whichever process is asked, and whoever ends meanwhile.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from uuid import uuid4
+
+from rlfleet_operator.core.model.world import Fleet
+from rlfleet_operator.core.trainer import pause_rules as rules
+from rlfleet_operator.core.trainer.pause_rules import Asked, Told
+from rlfleet_operator.core.trainer.replies import Heard
+from rlfleet_operator.kube.client import Json
+from rlfleet_operator.kube.pod_cache import FleetKey
+from rlfleet_operator.shielded import Begun
+from rlfleet_operator.trainer_api.records import FleetView
+
+_MARGIN_S = 10.0
+"""How much longer than a worker's own step takes at most its end is waited for."""
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.1, 1.0
+Answer = tuple[int, Told]
+IsDone = Callable[[Heard], bool]
+
+
+class FleetPauses:
+    """Carries out what trainers ask for at three of the routes."""
+
+    def __init__(self, view: FleetView) -> None:
+        """Work by this view of the fleets."""
+        self._view = view
+        self._begun = Begun()
+
+    async def pause(
+        self, key: FleetKey, token: str, asked: Asked, is_done: IsDone | None = None
+    ) -> Answer:
+        """Have every worker paused; if some do not pause, those that did are resumed.
+
+        A fleet that was held before stays so: its trainer may be in the midst of a change.
+        Once begun it is brought to its end, though the client may have gone: nobody else would
+        resume those that paused.
+        """
+        return await self._begun.through(self._pause(key, token, asked, is_done or _is_paused))
+
+    async def _pause(self, key: FleetKey, token: str, asked: Asked, is_done: IsDone) -> Answer:
+        fresh = f"fleet-pause-{uuid4().hex[:12]}"
+        fleet = await self._paused(key, asked, fresh)
+        known = fleet.pause_at(time.time())
+        operation = known.operation if known else fresh
+        limit_s = asked.timeout_s or fleet.spec.rollout.timeouts.pause_seconds + _MARGIN_S
+
+        def is_over(seen: Fleet, workers: Sequence[Heard]) -> bool:
+            now = seen.pause_at(time.time())
+            failed = any(rules.is_given_up(worker, operation) for worker in workers)
+            return failed or now is None or now.operation != operation
+
+        fleet, workers, all_did = await self._seen(key, token, limit_s, is_done, is_over)
+        if all_did or operation != fresh:
+            return _told(fleet, workers, is_done, "are paused")
+        fleet = await self._withdrawn(key, operation)
+        return _told(fleet, workers, is_done, "paused", "those that did are resumed")
+
+    async def resume(
+        self, key: FleetKey, token: str, asked: Asked, is_done: IsDone = Heard.serves
+    ) -> Answer:
+        """Have every worker serve what it proved; refused after an update that did not end well."""
+        _, workers = await self._view.heard(key, token)
+
+        def ended(fleet: Fleet, raw: Json) -> Json | None:
+            rules.demand_quiet(fleet, raw, "resume")
+            pause = fleet.pause_at(time.time())
+            if pause is None:
+                return None
+            rules.demand_resumable(pause, workers)
+            return rules.record_of_pause(raw, pause.model_copy(update={"ending": True}))
+
+        fleet = await self._begun.through(self._view.record(key, ended))
+        limit_s = asked.timeout_s or fleet.spec.rollout.timeouts.resume_seconds + _MARGIN_S
+        fleet, workers, _ = await self._seen(key, token, limit_s, is_done)
+        return _told(fleet, workers, is_done, "serve")
+
+    async def flush(self, key: FleetKey, token: str, asked: Asked) -> Answer:
+        """Have every worker of a paused fleet empty its caches."""
+
+        def counted(fleet: Fleet, raw: Json) -> Json:
+            rules.demand_quiet(fleet, raw, "flush_cache")
+            pause = rules.demand_held(fleet, time.time())
+            one_more = rules.kept(pause, time.time(), flushes=pause.flushes + 1)
+            return rules.record_of_pause(raw, one_more)
+
+        fleet = await self._begun.through(self._view.record(key, counted))
+        pause = rules.demand_held(fleet, time.time())
+        limit_s = asked.timeout_s or fleet.spec.rollout.timeouts.flush_seconds + _MARGIN_S
+
+        def is_flushed(worker: Heard) -> bool:
+            done = worker.report.flushed if worker.report else None
+            return worker.is_paused and done == pause.flush_operation
+
+        def is_over(seen: Fleet, workers: Sequence[Heard]) -> bool:
+            failed = any(rules.is_given_up(w, pause.flush_operation) for w in workers)
+            return failed or seen.pause_at(time.time()) is None
+
+        fleet, workers, _ = await self._seen(key, token, limit_s, is_flushed, is_over)
+        return _told(fleet, workers, is_flushed, "emptied their caches")
+
+    async def _paused(self, key: FleetKey, asked: Asked, fresh: str) -> Fleet:
+        def begun(fleet: Fleet, raw: Json) -> Json:
+            rules.demand_quiet(fleet, raw, "pause")
+            now = time.time()
+            return rules.record_of_pause(raw, rules.paused(fleet.pause_at(now), asked, now, fresh))
+
+        return await self._view.record(key, begun)
+
+    async def _withdrawn(self, key: FleetKey, operation: str) -> Fleet:
+        """End the pause, unless it is another by now."""
+
+        def ended(fleet: Fleet, raw: Json) -> Json | None:
+            pause = fleet.status.trainer_pause
+            if pause is None or pause.operation != operation:
+                return None
+            return rules.record_of_pause(raw, pause.model_copy(update={"ending": True}))
+
+        return await self._view.record(key, ended)
+
+    async def _seen(
+        self,
+        key: FleetKey,
+        token: str,
+        limit_s: float,
+        is_done: Callable[[Heard], bool],
+        is_over: Callable[[Fleet, Sequence[Heard]], bool] = lambda _fleet, _workers: False,
+    ) -> tuple[Fleet, list[Heard], bool]:
+        """Ask the workers until all did it, or will not, or the time is over."""
+        deadline, look_s = time.monotonic() + limit_s, _FIRST_LOOK_S
+        while True:
+            fleet, workers = await self._view.heard(key, token)
+            all_did = bool(workers) and all(map(is_done, workers))
+            left_s = deadline - time.monotonic()
+            if all_did or left_s <= 0 or is_over(fleet, workers):
+                return fleet, workers, all_did
+            await asyncio.sleep(min(look_s, left_s))
+            look_s = min(_LAST_LOOK_S, look_s * 2)
+
+
+def _is_paused(worker: Heard) -> bool:
+    return worker.is_paused
+
+
+def _told(
+    fleet: Fleet,
+    workers: Sequence[Heard],
+    is_done: Callable[[Heard], bool],
+    what: str,
+    hint: str = "the same request tries again",
+) -> Answer:
+    return rules.told(fleet, workers, is_done, what, moment=time.time(), hint=hint)

@@ -1,0 +1,100 @@
+"""prime-rl's classic client at the fleet API: one URL instead of a list of workers.
+
+Each call is one of /v1/rl, with prime-rl's words around it (core/trainer/prime_rl.py): a pause, an update
+and a resume of the whole fleet. So a fleet may be scaled, and a pod replaced, in mid-update.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from rlfleet_operator.core.trainer import prime_rl
+from rlfleet_operator.core.trainer.models import Fault, Refusal, Updated
+from rlfleet_operator.core.trainer.pause_rules import Told, asked_from
+from rlfleet_operator.kube.pod_cache import FleetKey
+from rlfleet_operator.trainer_api.pause import Answer, FleetPauses
+from rlfleet_operator.trainer_api.records import FleetView
+from rlfleet_operator.trainer_api.update import FleetUpdates
+
+_OK, _UNAVAILABLE, _LOOK_S = 200, 503, 1.0
+
+
+class ClassicRoutes:
+    """What prime-rl's client calls, for the fleet with this key and token."""
+
+    def __init__(self, view: FleetView, pauses: FleetPauses, updates: FleetUpdates) -> None:
+        """Work by these."""
+        self._view, self._pauses, self._updates = view, pauses, updates
+
+    async def answer(
+        self, name: str, key: FleetKey, token: str, request: web.Request
+    ) -> tuple[int, Mapping[str, Any]]:
+        """Return the HTTP status and the body of one of core/trainer/routes.CLASSIC."""
+        match name:
+            case "health":
+                return await self._health(key, token)
+            case "v1/models":
+                return _OK, prime_rl.models_of(self._view.fleet(key))
+            case "pause":
+                asked = asked_from(await request.read(), request.query)
+                said = await _quietly(
+                    self._view,
+                    key,
+                    lambda: self._pauses.pause(key, token, asked, prime_rl.rests),
+                )
+                return _said(*said, status="paused")
+            case "resume":
+                asked = asked_from(b"", {})
+                said = await _quietly(
+                    self._view, key, lambda: self._pauses.resume(key, token, asked, prime_rl.runs)
+                )
+                return _said(*said, status="resumed")
+            case "update_weights":
+                return await self._update(key, token, await request.read())
+            case _:
+                refusal = prime_rl.unserved(request.path)
+                await self._updates.blame(key, refusal)
+                raise refusal
+
+    async def _health(self, key: FleetKey, token: str) -> tuple[int, Mapping[str, Any]]:
+        _, workers = await self._view.heard(key, token)
+        if prime_rl.is_healthy(workers):
+            return _OK, {"status": "ok"}
+        well = sum(map(prime_rl.is_well, workers))
+        message = f"{well} of {len(workers)} workers serve or are paused"
+        return _UNAVAILABLE, {"status": "error", "code": Fault.INCOMPLETE, "message": message}
+
+    async def _update(
+        self, key: FleetKey, token: str, body: bytes
+    ) -> tuple[int, Mapping[str, Any]]:
+        asked = await self._updates.asked(key, lambda: prime_rl.update_of(body))
+        said = await self._updates.update(key, token, asked, prime_rl.UPDATE_S)
+        return _said(*said, status="ok")
+
+
+async def _quietly(view: FleetView, key: FleetKey, act: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Do it when no rollout is under way; prime-rl takes ten quick refusals for the end."""
+    deadline = time.monotonic() + prime_rl.QUIET_S
+    while True:
+        try:
+            return await act()
+        except Refusal as refusal:
+            left_s = deadline - time.monotonic()
+            if refusal.fault is not Fault.ROLLOUT_RUNS or left_s <= 0:
+                raise
+        await view.news(key, min(left_s, _LOOK_S))
+
+
+def _said(code: int, reply: Told | Updated, *, status: str) -> tuple[int, Mapping[str, Any]]:
+    """Return an answer of /v1/rl in prime-rl's words."""
+    fields = _dumped(reply)
+    if code == _OK:
+        return code, fields | {"status": status}
+    return prime_rl.status_of(code, retryable=reply.retryable, code=reply.code), fields
+
+
+def _dumped(reply: BaseModel) -> dict[str, Any]:
+    return reply.model_dump(mode="json")

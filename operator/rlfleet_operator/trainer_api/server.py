@@ -1,0 +1,229 @@
+"""One address for every fleet: /fleets/NAMESPACE/NAME/v1/rl/..., for trainers.
+
+Any process of the operator answers, whoever leads (docs/decisions/0015): a version that is
+asked for is recorded in the fleet's status by compare-and-swap, as a user's patch records
+one in the spec, and the driver rolls it out. The handler then only watches, so that a
+client that goes away, or a process that ends, changes nothing.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from rlfleet_contract.problems import Meaning
+from rlfleet_contract.reason_phrases import error_of, phrase_of
+from rlfleet_operator import metrics
+from rlfleet_operator.core.model.world import named
+from rlfleet_operator.core.trainer import replies
+from rlfleet_operator.core.trainer.models import (
+    MEANINGS,
+    Fault,
+    Refusal,
+    Refused,
+    UpdateWeights,
+    update_from,
+)
+from rlfleet_operator.core.trainer.pause_rules import Asked, asked_from
+from rlfleet_operator.core.trainer.prime_rl import status_of
+from rlfleet_operator.core.trainer.routes import CLASSIC, OFFERS, label_of
+from rlfleet_operator.errors import Missing, OperatorError
+from rlfleet_operator.kube import apply
+from rlfleet_operator.kube.client import Json
+from rlfleet_operator.kube.pod_cache import FleetKey
+from rlfleet_operator.reconcile.supervisor import Fleets
+from rlfleet_operator.settings import Settings
+from rlfleet_operator.trainer_api.auth import Access
+from rlfleet_operator.trainer_api.pause import Answer, FleetPauses
+from rlfleet_operator.trainer_api.prime_rl import ClassicRoutes
+from rlfleet_operator.trainer_api.records import FleetView
+from rlfleet_operator.trainer_api.update import FleetUpdates, about
+
+_log = logging.getLogger(__name__)
+
+_BODY_LIMIT = 64 * 1024
+_ERROR = 400
+_SHUTDOWN_S = 0.5
+"""How long a request that is under way may hold up the end of this process."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Act = Callable[[FleetKey, str, Asked], Awaitable[Answer]]
+_TOKEN = web.RequestKey("token", str)
+
+
+class FleetRoutes:
+    """The server of the fleets' address."""
+
+    def __init__(self, fleets: Fleets, settings: Settings) -> None:
+        """Serve these fleets; ``open`` begins."""
+        self._fleets, self._settings = fleets, settings
+        self._access = Access(self._token)
+        self._view = FleetView(fleets, settings.admin_port)
+        self._pauses, self._updates = FleetPauses(self._view), FleetUpdates(self._view)
+        self._classics = ClassicRoutes(self._view, self._pauses, self._updates)
+        self._runner: web.AppRunner | None = None
+
+    async def open(self) -> None:
+        """Listen, if the settings name a port."""
+        if not self._settings.fleets_port:
+            return
+        # A client that is gone is not waited for.
+        self._runner = web.AppRunner(
+            self._app(),
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=_SHUTDOWN_S,
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, port=self._settings.fleets_port).start()
+
+    async def close(self) -> None:
+        """End; who waits sees a broken connection and may ask again."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _app(self) -> web.Application:
+        app = web.Application(middlewares=[self._guarded], client_max_size=_BODY_LIMIT)
+        base = "/fleets/{namespace}/{name}"
+        handlers: dict[str, Handler] = {
+            "workers": self._workers,
+            "state": self._state,
+            "update_weights": self._update,
+            "pause": self._pause,
+            "resume": self._resume,
+            "flush_cache": self._flush,
+        }
+        for name, offer in OFFERS.items():
+            path = f"{base}/v1/rl/{name}"
+            app.router.add_route(offer.method, path, handlers[name], name=name)
+        for name, offer in CLASSIC.items():
+            handler = self._classic(name)
+            app.router.add_route(offer.method, f"{base}/{name}", handler, name=label_of(name))
+        app.router.add_route("*", base + "/{rest:.*}", _nowhere, name="none")
+        return app
+
+    # --- whoever asks ---------------------------------------------------------------------------
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let in whoever has the token, and answer what goes wrong in our words."""
+        try:
+            known = self._fleets.known(_key(request))
+            authorization = request.headers.get("Authorization")
+            request[_TOKEN] = await self._access.demand(known, authorization)
+            response = await handler(request)
+        except Exception as error:  # noqa: BLE001 - the boundary: each becomes an answer
+            response = _refused(error, request)
+        name = request.match_info.route.name or "none"
+        metrics.TRAINER_REQUESTS.labels(route=name, code=str(response.status)).inc()
+        return response
+
+    async def _workers(self, request: web.Request) -> web.Response:
+        fleet, workers = await self._view.heard(_key(request), request[_TOKEN])
+        port = self._settings.admin_port
+        return _json(200, replies.discovery(fleet, workers, port), exclude_none=True)
+
+    async def _state(self, request: web.Request) -> web.Response:
+        fleet, workers = await self._view.heard(_key(request), request[_TOKEN])
+        return _json(200, replies.state(fleet, workers, fleet.pause_at(time.time())))
+
+    async def _pause(self, request: web.Request) -> web.Response:
+        return await self._waited(request, self._pauses.pause)
+
+    async def _resume(self, request: web.Request) -> web.Response:
+        return await self._waited(request, self._pauses.resume)
+
+    async def _flush(self, request: web.Request) -> web.Response:
+        return await self._waited(request, self._pauses.flush)
+
+    async def _waited(self, request: web.Request, act: Act) -> web.Response:
+        asked = asked_from(await request.read(), request.query)
+        status, reply = await act(_key(request), request[_TOKEN], asked)
+        what = {"route": request.match_info.route.name, "code": status}
+        _log.info("answered a trainer", extra={**about(_key(request)), **what})
+        return _json(status, reply)
+
+    async def _update(self, request: web.Request) -> web.Response:
+        asked = await self._asked(request)
+        if asked.is_nothing:
+            fleet, workers = await self._view.heard(_key(request), request[_TOKEN])
+            return _json(*replies.nothing_loaded(fleet, workers))
+        return _json(*await self._updates.update(_key(request), request[_TOKEN], asked))
+
+    async def _asked(self, request: web.Request) -> UpdateWeights:
+        body = await request.read()
+        return await self._updates.asked(_key(request), lambda: update_from(body))
+
+    def _classic(self, name: str) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            said = await self._classics.answer(name, _key(request), request[_TOKEN], request)
+            return _answer(*said, request.path)
+
+        return handle
+
+    async def _token(self, raw: Json) -> str:
+        return await apply.known_token(self._fleets.kube, named(raw))
+
+
+def _key(request: web.Request) -> FleetKey:
+    found = request.match_info
+    return found.get("namespace", ""), found.get("name", "")
+
+
+async def _nowhere(request: web.Request) -> web.StreamResponse:
+    raise Refusal(Fault.NOT_FOUND, f"there is no route {request.method} {request.path:.200}")
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def _json(status: int, reply: BaseModel, *, exclude_none: bool = False) -> web.Response:
+    """Answer with a model; of an error also as clients read it that know no model of ours."""
+    return _answer(status, reply.model_dump(mode="json", exclude_none=exclude_none))
+
+
+def _answer(status: int, fields: Mapping[str, Any], path: str = "") -> web.Response:
+    if status < _ERROR:
+        return web.json_response(fields, status=status)
+    code, message = fields["code"], fields["message"]
+    # prime-rl reads the list of models before it looks at the status.
+    listed: dict[str, Any] = {"data": []} if path.endswith("/v1/models") else {}
+    body = {**fields, "error": error_of(code, message, status), **listed}
+    return web.json_response(body, status=status, reason=phrase_of(code, message))
+
+
+def _refused(error: Exception, request: web.Request) -> web.Response:
+    """Return the answer that an error is."""
+    path = request.path
+    refusal = error if isinstance(error, Refusal) else _refusal(error, request)
+    meaning = MEANINGS[refusal.fault]
+    said = Refused(code=refusal.fault, message=refusal.message, retryable=meaning.retryable)
+    response = _answer(_status_of(meaning, refusal.fault, path), said.model_dump(mode="json"), path)
+    if refusal.fault is Fault.UNAUTHORIZED:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def _status_of(meaning: Meaning, fault: Fault, path: str) -> int:
+    """Return the status of a refusal, which prime-rl's routes have of their own."""
+    if "/v1/rl/" in path:
+        return meaning.status
+    return status_of(meaning.status, retryable=meaning.retryable, code=fault)
+
+
+def _refusal(error: Exception, request: web.Request) -> Refusal:
+    match error:
+        case Missing():
+            return Refusal(Fault.NOT_FOUND, str(error))
+        case OperatorError():
+            return Refusal(Fault.UNAVAILABLE, str(error))
+        case web.HTTPClientError():
+            return Refusal(Fault.INVALID_REQUEST, f"{error.status} {error.reason}")
+        case _:
+            what = {**about(_key(request)), "route": request.match_info.route.name}
+            _log.error("a trainer's request failed", exc_info=error, extra=what)
+            said = f"{type(error).__name__} in the operator: see its log; then report it"
+            return Refusal(Fault.INTERNAL, said)

@@ -1,0 +1,111 @@
+"""An update that a trainer asks of a whole fleet: recorded in status, then only watched.
+
+It must stay true that once begun it is brought to its end, and that why one was refused is
+written down for the resume that such a trainer sends in any case.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from rlfleet_operator.core.model.world import Fleet
+from rlfleet_operator.core.trainer import replies
+from rlfleet_operator.core.trainer.models import (
+    Refusal,
+    Updated,
+    UpdateWeights,
+    demand_free,
+    record_of,
+    version_asked,
+)
+from rlfleet_operator.core.trainer.pause_rules import record_of_pause, refused
+from rlfleet_operator.core.trainer.replies import Course, Heard
+from rlfleet_operator.kube.client import Json
+from rlfleet_operator.kube.pod_cache import FleetKey
+from rlfleet_operator.shielded import Begun
+from rlfleet_operator.trainer_api.records import FleetView
+
+_log = logging.getLogger(__name__)
+_LOOK_S = 1.0
+"""How often workers are asked that have to catch up after their rollout has completed."""
+
+
+class FleetUpdates:
+    """Carries out what trainers ask for at update_weights."""
+
+    def __init__(self, view: FleetView) -> None:
+        """Work by this view of the fleets."""
+        self._view = view
+        self._begun = Begun()
+
+    async def asked(self, key: FleetKey, read: Callable[[], UpdateWeights]) -> UpdateWeights:
+        """Read what is asked for; a refusal is written down."""
+        try:
+            return read()
+        except Refusal as refusal:
+            await self.blame(key, refusal)
+            raise
+
+    async def update(
+        self, key: FleetKey, token: str, asked: UpdateWeights, most_s: float | None = None
+    ) -> tuple[int, Updated]:
+        """Record the version, and return how its rollout ended, or stands after a time."""
+        # Once begun it is brought to its end: a record is there or is not, whoever listens.
+        version = await self._begun.through(self._record(key, asked))
+        own_s = float(self._view.fleet(key).spec.rollout.progress_deadline_seconds)
+        limit_s = asked.timeout_s or min(own_s, most_s or own_s)
+        fleet, workers = await self._ended(key, token, version, time.monotonic() + limit_s)
+        status, reply = replies.updated(fleet, workers, version)
+        _log.info(
+            "answered a trainer's update", extra={**about(key), "version": version, "code": status}
+        )
+        return status, reply
+
+    async def blame(self, key: FleetKey, refusal: Refusal) -> None:
+        """Write down why an update was refused: a resume that its trainer sends finds it."""
+
+        def heed(fleet: Fleet, raw: Json) -> Json | None:
+            pause = fleet.pause_at(time.time())
+            return None if pause is None else record_of_pause(raw, refused(pause, refusal.message))
+
+        await self._view.record(key, heed)
+
+    async def _record(self, key: FleetKey, asked: UpdateWeights) -> str:
+        """Put on record that a trainer asks for a version, unless it does already."""
+
+        def heed(fleet: Fleet, raw: Json) -> Json | None:
+            version, now = version_asked(asked, fleet), time.time()
+            demand_free(fleet, raw, version)
+            pause = fleet.pause_at(now)
+            if fleet.target == version and (pause is None or pause.is_about(version)):
+                return None
+            _log.info("a trainer asks for a version", extra={**about(key), "version": version})
+            return record_of(raw, version, now, pause)
+
+        try:
+            fleet = await self._view.record(key, heed)
+        except Refusal as refusal:
+            await self.blame(key, refusal)
+            raise
+        return version_asked(asked, fleet)
+
+    async def _ended(
+        self, key: FleetKey, token: str, version: str, deadline: float
+    ) -> tuple[Fleet, list[Heard]]:
+        """Wait until the version was proved by all, or will not be, or the time is over."""
+        while True:
+            at = replies.course(self._view.fleet(key), version)
+            left_s = deadline - time.monotonic()
+            if at is not Course.UNDER_WAY or left_s <= 0:
+                fleet, workers = await self._view.heard(key, token)
+                # Those that were replaced since the end of the rollout are waited for.
+                is_open = at is Course.COMPLETED and not replies.is_proved(workers, version)
+                if not is_open or left_s <= 0:
+                    return fleet, workers
+                left_s = min(left_s, _LOOK_S)
+            await self._view.news(key, left_s)
+
+
+def about(key: FleetKey) -> dict[str, str]:
+    """Return the fleet for a log line."""
+    return {"namespace": key[0], "fleet": key[1]}

@@ -1,0 +1,324 @@
+"""The sidecars of one fleet: what each said last, and what each is being asked.
+
+Knows nothing of the plan. A contact belongs to one pod (by uid): what an
+earlier pod of the same name said is never taken for the new one's word.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+
+from rlfleet_contract.fence import Place
+from rlfleet_contract.models import Verb, WorkerReport
+from rlfleet_contract.problems import Code
+from rlfleet_contract.target import Target
+from rlfleet_operator import metrics
+from rlfleet_operator.clock import Wall
+from rlfleet_operator.core.model.actions import AnyCommand, Prepare
+from rlfleet_operator.core.model.world import Pod, Worker
+from rlfleet_operator.crd.rollout_spec import RolloutSpec
+from rlfleet_operator.errors import OperatorError, WorkerProblem
+from rlfleet_operator.workers.client import WorkerClient, demand_of, url_of
+from rlfleet_operator.workers.connection import PATIENCE_S, Contact
+from rlfleet_operator.workers.requests import (
+    DONE,
+    HIGHEST_EPOCH,
+    VERBS,
+    Body,
+    Numbers,
+    Taken,
+    body_of,
+)
+
+_log = logging.getLogger(__name__)
+
+_RESTLESS_S = 0.5
+_SILENT_AT_ONCE = 16
+_ASKED_PER_S = 100
+"""How many of a fleet's workers that are not at rest are asked in a second: a command's answer
+is news without a question, and a question costs both sides a millisecond."""
+
+
+class Contacts:
+    """Asks and remembers; wakes its fleet when an answer says something new."""
+
+    def __init__(
+        self,
+        limit: asyncio.Semaphore,
+        poll_s: float,
+        wake: Callable[[], None],
+        token: Callable[[], Awaitable[str]],
+        renew: Callable[[], Awaitable[str]],
+        taken: Callable[[], Taken | None],
+        sign: Callable[[], int | None],
+        patience_s: float = PATIENCE_S,
+        about: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Share ``limit`` with other fleets; ``renew`` reads the admin token anew.
+
+        ``taken`` tells the fleet and its epoch while it is driven from here, ``sign`` the epoch
+        that keeps the workers' changes alive, None while none shall be. ``about`` is on every
+        line of the log.
+        """
+        self._patience_s, self._about = patience_s, about
+        self._silent = asyncio.Semaphore(_SILENT_AT_ONCE)
+        """For questions to workers that did not answer the last one: they keep those of other
+        fleets from nothing."""
+        self._limit, self._poll_s, self._wake = limit, poll_s, wake
+        self._token, self._renew, self._taken, self._sign = token, renew, taken, sign
+        self._numbers, self._wall = Numbers(), Wall()
+        self._by_name: dict[str, Contact] = {}
+        self._restless: set[str] = set()
+        self._target: Target | None = None
+
+    async def follow(
+        self, pods: Mapping[str, Pod], port: int, target: Target | None = None
+    ) -> None:
+        """Keep exactly one contact for every pod that has an address; tell them the target."""
+        if target != self._target:
+            # A trainer is rejected for it, or no more, from now on.
+            self._target = target
+            for contact in self._by_name.values():
+                contact.hurried.set()
+        for name, contact in list(self._by_name.items()):
+            pod = pods.get(name)
+            if pod is None or (pod.uid, pod.answers_at) != (contact.pod.uid, contact.pod.address):
+                await self._drop(name)
+            else:
+                contact.see(pod)
+                if contact.asking is not None and contact.asking.done():
+                    # Only a defect of ours ends it: let the fleet's loop end with it.
+                    contact.asking.result()
+        for name, pod in pods.items():
+            if name not in self._by_name and pod.answers_at is not None:
+                client = WorkerClient(url_of(pod.answers_at, port), self._limit)
+                contact = Contact(client, pod, patience_s=self._patience_s, over=self._place())
+                self._by_name[name] = contact
+                contact.asking = self._spawn(contact, self._keep_asking(contact))
+
+    async def close(self) -> None:
+        """Forget everybody; what a sidecar has begun it ends by itself."""
+        for name in list(self._by_name):
+            await self._drop(name)
+
+    async def _drop(self, name: str) -> None:
+        contact = self._by_name.pop(name)
+        self._restless.discard(name)
+        for task in contact.tasks:
+            task.cancel()
+        await asyncio.gather(*contact.tasks, return_exceptions=True)
+        await contact.client.close()
+
+    def worker(self, name: str, ordinal: int, pod: Pod | None) -> Worker:
+        """Return what is known of a worker."""
+        contact = self._by_name.get(name)
+        if contact is None:
+            return Worker(name, ordinal, pod)
+        return Worker(
+            name,
+            ordinal,
+            pod,
+            report=contact.report,
+            reachable=contact.reachable,
+            calling=contact.busy_with,
+            calling_for=contact.calling_for,
+            retry_at=self._wall.of(contact.retry_at) if contact.retry_at else 0.0,
+            silence=contact.silence,
+            heard_at=contact.heard_at,
+            open_since=contact.open_since,
+        )
+
+    @property
+    def heard_epoch(self) -> int:
+        """The highest epoch above ours that a worker has told of; 0 if none did."""
+        return max((contact.outrun_by for contact in self._by_name.values()), default=0)
+
+    def lead(self, epoch: int) -> None:
+        """Begin to drive: what earlier drivers asked of a worker is over once it knows of us."""
+        for contact in self._by_name.values():
+            contact.over = Place(epoch, 0)
+            contact.hurried.set()
+
+    def _place(self) -> Place:
+        """Return up to where commands are over for whoever is met anew."""
+        taken = self._taken()
+        return Place(0, 0) if taken is None else Place(taken.epoch, self._numbers.last)
+
+    def have_all_answered(self) -> bool:
+        """Tell whether every worker that can be asked has answered whoever drives."""
+        return all(c.is_acquainted or c.pod.terminating for c in self._by_name.values())
+
+    # --- questions ------------------------------------------------------------------------------
+
+    async def _keep_asking(self, contact: Contact) -> None:
+        """Ask one worker whenever its time has come, beside the fleet's passes."""
+        while True:
+            contact.hurried.clear()
+            if not contact.pod.terminating:
+                await self._ask(contact)
+            contact.give_up_lost(time.monotonic())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval(contact)):
+                    await contact.hurried.wait()
+
+    def _spawn(self, contact: Contact, work: Awaitable[None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        contact.tasks.add(task)
+        task.add_done_callback(contact.tasks.discard)
+        return task
+
+    async def _ask(self, contact: Contact) -> None:
+        try:
+            token = await self._token()
+        except OperatorError:
+            # Then it was not asked.
+            self._lose(contact)
+        else:
+            await self._ask_with(contact, token)
+        finally:
+            if not contact.answered:
+                contact.answered = True
+                self._wake()
+
+    async def _ask_with(self, contact: Contact, token: str) -> None:
+        over, taken = contact.over, self._taken()
+        unasked = taken.epoch if taken is not None and self._target is None else None
+        try:
+            report = await contact.client.state(
+                token,
+                self._sign(),
+                self._target,
+                None if contact.is_fenced else over,
+                unasked,
+                limit=None if contact.reachable else self._silent,
+            )
+            demand_of(contact.pod, report)
+        except OperatorError as error:
+            # Where a later question was answered meanwhile, this one is no news.
+            if over >= contact.told:
+                await self._unanswered(contact, error)
+        else:
+            if over < contact.told:
+                return
+            if contact.tell(over):
+                self._wake()
+            self._learn(contact, report)
+
+    def _interval(self, contact: Contact) -> float:
+        """Return how long to wait for the next question."""
+        self._count(contact)
+        if contact.is_at_rest:
+            return self._poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
+        return max(_RESTLESS_S, len(self._restless) / _ASKED_PER_S)
+
+    def _count(self, contact: Contact) -> None:
+        note = self._restless.discard if contact.is_at_rest else self._restless.add
+        note(contact.pod.name)
+
+    async def _unanswered(self, contact: Contact, error: OperatorError) -> None:
+        if isinstance(error, WorkerProblem) and error.problem.code is Code.UNAUTHORIZED:
+            with contextlib.suppress(OperatorError):
+                await self._renew()
+        known, told = contact.error, contact.silence
+        contact.miss(str(error), time.monotonic())
+        if contact.reachable or contact.error not in {None, known}:
+            extra = {**self._about, "worker": contact.pod.name, "error": str(error)}
+            _log.info("a sidecar does not answer", extra=extra)
+        if contact.silence != told:
+            self._wake()
+        self._lose(contact)
+
+    def _lose(self, contact: Contact) -> None:
+        """Note that nobody can tell how the worker is now."""
+        if contact.reachable:
+            contact.reachable = False
+            self._wake()
+
+    def _learn(self, contact: Contact, report: WorkerReport) -> None:
+        self._heed(contact, report.epoch)
+        is_news = contact.is_news(report)
+        contact.learn(report, time.monotonic())
+        contact.settle()
+        if is_news:
+            self._wake()
+
+    def _heed(self, contact: Contact, epoch: int | None) -> None:
+        """See whether a later driver than this one has spoken to the worker."""
+        taken = self._taken()
+        if epoch is None or taken is None or epoch <= max(taken.epoch, contact.outrun_by):
+            return
+        if epoch > HIGHEST_EPOCH:
+            # That worker is lost to every driver; the others shall not be.
+            return
+        contact.outrun_by = epoch
+        metrics.STALE_EPOCHS.inc()
+        extra = {**self._about, "worker": contact.pod.name, "epoch": taken.epoch, "seen": epoch}
+        _log.error("a worker has heard of a later driver", extra=extra)
+        self._wake()
+
+    # --- commands -------------------------------------------------------------------------------
+
+    def command(self, action: AnyCommand, rollout: RolloutSpec) -> None:
+        """Send a command; its answer wakes the fleet. It overtakes a prepare for something else."""
+        contact, about = self._by_name.get(action.worker), (action.version, action.operation)
+        taken = self._taken()
+        if contact is None or contact.busy_with not in {None, Verb.PREPARE}:
+            return
+        if taken is None or contact.outrun_by > taken.epoch:
+            return
+        if contact.calling is Verb.PREPARE and contact.command is not None:
+            if isinstance(action, Prepare) and contact.calling_for == about:
+                return
+            contact.command.cancel()
+        if contact.calling_for != about:
+            contact.calling_for, contact.failures = about, 0
+        contact.calling, contact.idle_since = VERBS[type(action)], time.monotonic()
+        contact.command = self._spawn(contact, self._send(contact, action, rollout, taken))
+        # Of a change that takes longer the steps are worth watching.
+        asyncio.get_running_loop().call_later(
+            self._interval(contact), contact.hurry_during, contact.command
+        )
+
+    async def _send(
+        self, contact: Contact, action: AnyCommand, rollout: RolloutSpec, taken: Taken
+    ) -> None:
+        extra = {
+            **self._about,
+            "worker": action.worker,
+            "version": action.version,
+            "operation": action.operation,
+        }
+        body = self._numbers.fenced(body_of(action, rollout), taken, contact.pod.uid)
+        try:
+            report = await self._answer_of(contact, body)
+            _log.info(DONE[type(action)], extra=extra)
+            contact.failures, contact.retry_at = 0, 0.0
+            self._learn(contact, report)
+        except OperatorError as error:
+            if isinstance(error, WorkerProblem):
+                self._heed(contact, error.problem.epoch)
+            _log.warning("a command failed", extra={**extra, "error": str(error)})
+            contact.retry_at = time.monotonic() + contact.retry_after(error)
+            # Its report tells why, and in what state it is now.
+            await self._ask(contact)
+        finally:
+            if contact.command is asyncio.current_task():
+                contact.command = None
+                contact.settle()
+            self._count(contact)
+            self._wake()
+
+    async def _answer_of(self, contact: Contact, body: Body) -> WorkerReport:
+        try:
+            report = await contact.client.command(await self._token(), body)
+            return demand_of(contact.pod, report)
+        except WorkerProblem:
+            raise
+        except BaseException:
+            # Lost, or waited for no longer: it may arrive, and may be under way.
+            contact.give_up(body)
+            raise

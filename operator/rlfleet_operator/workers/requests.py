@@ -1,0 +1,155 @@
+"""Commands as they go to a sidecar: what is asked, by whom, and under which number. Pure.
+
+It must stay true that a number stands for one command, sent once: one whose answer was lost
+is over, and whoever asks for the same again takes a new number.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rlfleet_contract.fence import MAX_EPOCH, Fence
+from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.models import (
+    FlushRequest,
+    PauseRequest,
+    PrepareRequest,
+    ResumeRequest,
+    Timeouts,
+    UpdateRequest,
+    Verb,
+)
+from rlfleet_operator.core.model.actions import (
+    AdapterCommand,
+    AnyCommand,
+    Flush,
+    LoadAdapter,
+    Pause,
+    Prepare,
+    Resume,
+    UnloadAdapter,
+    Update,
+)
+from rlfleet_operator.core.model.world import Fleet
+from rlfleet_operator.crd.rollout_spec import RolloutSpec
+from rlfleet_operator.errors import NotLeading
+
+HIGHEST_EPOCH = MAX_EPOCH // 2
+"""No driver counts so far: a number above it was made up, and is nobody's to outdo."""
+
+VERBS = {
+    Prepare: Verb.PREPARE,
+    Update: Verb.RELOAD,
+    Resume: Verb.RESUME,
+    Pause: Verb.PAUSE,
+    Flush: Verb.FLUSH,
+    LoadAdapter: Verb.ADAPT,
+    UnloadAdapter: Verb.ADAPT,
+}
+"""What a command counts as while it is under way."""
+DONE = {
+    Prepare: "a worker prepared a version",
+    Update: "a worker changed its version",
+    Resume: "a worker serves what it had",
+    Pause: "a worker paused for its trainer",
+    Flush: "a worker emptied its caches",
+    LoadAdapter: "a worker loaded an adapter",
+    UnloadAdapter: "a worker unloaded an adapter",
+}
+"""What is logged of one that was carried out."""
+
+AdapterBody = LoadAdapterRequest | UnloadAdapterRequest
+Body = PrepareRequest | UpdateRequest | ResumeRequest | PauseRequest | FlushRequest | AdapterBody
+
+
+class Taken(NamedTuple):
+    """A fleet that is driven from here."""
+
+    fleet: str
+    """Its UID."""
+    epoch: int
+
+
+def epoch_for(fleet: Fleet, taken: Taken | None, heard: int) -> int:
+    """Return the epoch that a driver's next status carries.
+
+    ``heard`` is the highest above ours that its workers have told of. If status does not know
+    it, it is nobody's: status was restored from a backup, or a stranger gave a number. Whoever
+    drives had written it there before a worker heard it, and then our own write conflicts.
+
+    Raises NotLeading when a later driver is seen.
+    """
+    seen = fleet.status.epoch if fleet.status.epoch <= HIGHEST_EPOCH else 0
+    if taken is None or taken.fleet != fleet.uid:
+        return max(seen, heard) + 1
+    if seen > taken.epoch:
+        raise NotLeading(f"epoch {seen} is another's: ours is {taken.epoch}")
+    return heard + 1 if heard > taken.epoch else taken.epoch
+
+
+@dataclass(slots=True)
+class Numbers:
+    """Counts the commands of one driver, to whichever worker they go."""
+
+    last: int = 0
+
+    def fenced(self, body: Body, taken: Taken, pod: str) -> Body:
+        """Return the command with its fence."""
+        self.last += 1
+        fence = Fence(fleet=taken.fleet, pod=pod, epoch=taken.epoch, sequence=self.last)
+        return body.model_copy(update={"fence": fence})
+
+
+def body_of(action: AnyCommand, rollout: RolloutSpec) -> Body:
+    """Return what a command asks of a sidecar."""
+    limits, about = rollout.timeouts, {"operation": action.operation, "version": action.version}
+    match action:
+        case Prepare():
+            return PrepareRequest(
+                **about,
+                timeout_s=float(limits.prepare_seconds),
+                wait_s=None if action.waits else 0,
+                digest=action.digest,
+            )
+        case Update():
+            return _update(action, rollout)
+        case Resume():
+            return ResumeRequest(**about, timeout_s=float(limits.resume_seconds))
+        case Pause():
+            return PauseRequest(
+                **about,
+                mode=action.mode,
+                kv_cache=action.kv_cache,
+                timeout_s=float(limits.pause_seconds),
+            )
+        case Flush():
+            return FlushRequest(**about, timeout_s=float(limits.flush_seconds))
+        case _:
+            return _adaptation(action, rollout)
+
+
+def _adaptation(action: AdapterCommand, rollout: RolloutSpec) -> AdapterBody:
+    about = {"operation": action.operation, "version": action.version, "name": action.name}
+    if isinstance(action, UnloadAdapter):
+        return UnloadAdapterRequest(**about)
+    limit = float(rollout.timeouts.prepare_seconds)
+    origin = {"path": action.path, "inherited": action.inherited}
+    return LoadAdapterRequest(**about, **origin, timeout_s=limit)
+
+
+def _update(action: Update, rollout: RolloutSpec) -> UpdateRequest:
+    steps = rollout.timeouts
+    return UpdateRequest(
+        operation=action.operation,
+        version=action.version,
+        mode=rollout.pause_mode,
+        kv_cache=rollout.kv_cache,
+        through=action.through,
+        expected=action.expected,
+        timeouts=Timeouts(
+            pause_s=steps.pause_seconds,
+            flush_s=steps.flush_seconds,
+            reload_s=steps.reload_seconds,
+            verify_s=steps.verify_seconds,
+            resume_s=steps.resume_seconds,
+        ),
+    )
