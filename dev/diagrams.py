@@ -7,10 +7,10 @@ and the table can therefore not tell different things (tests/test_layout.py).
 from collections.abc import Mapping
 
 from rlfleet_contract.models import Stage
-from rlfleet_sidecar.swap import BACK_TO, TABLE, Event
+from rlfleet_sidecar.state.stage_machine import BACK_TO, TABLE, Event
 
-BEGIN = "<!-- drawn from sidecar/rlfleet_sidecar/swap.py: begin -->"
-END = "<!-- drawn from sidecar/rlfleet_sidecar/swap.py: end -->"
+BEGIN = "<!-- drawn from sidecar/rlfleet_sidecar/state/stage_machine.py: begin -->"
+END = "<!-- drawn from sidecar/rlfleet_sidecar/state/stage_machine.py: end -->"
 
 
 def stages() -> str:

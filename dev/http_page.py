@@ -15,11 +15,18 @@ from dev import engine_examples, fleet_examples
 from dev.http_example import Example
 from dev.http_examples import EXAMPLES
 from rlfleet_operator.core.trainer.routes import CLASSIC, OFFERS
-from rlfleet_sidecar import routes
-from rlfleet_sidecar.adapters import routes as adapter_routes
 from rlfleet_sidecar.app import OPEN
-from rlfleet_sidecar.bodies import Parsed
-from rlfleet_sidecar.dialects import adapters, dynamo, generation, relays, transfers, weights
+from rlfleet_sidecar.dialects.routes import (
+    dynamo,
+    engine_info,
+    lora,
+    pause,
+    weight_transfer,
+    weights,
+)
+from rlfleet_sidecar.http import admin
+from rlfleet_sidecar.http import lora as adapter_routes
+from rlfleet_sidecar.http.request_body import Parsed
 
 _HEAD = """\
 # HTTP routes
@@ -62,7 +69,7 @@ Other routes of `/v1` are vLLM's too, and any other path is 404 from the network
 """
 _SECTIONS = {
     "The operator's commands": (
-        routes.router,
+        admin.router,
         "A body with a field that is not known is refused. The answer is the worker's report.",
     ),
     "Commands about adapters": (
@@ -70,7 +77,7 @@ _SECTIONS = {
         "As above: no unknown field is taken, and a command's answer is the worker's report.",
     ),
     "Pause and resume, as trainers ask for them": (
-        generation.router,
+        pause.router,
         "What is not known in a query is left unread.",
     ),
     "Weights, as trainers ask for them": (
@@ -78,14 +85,14 @@ _SECTIONS = {
         "What is not known in a body is left unread.",
     ),
     "Weights that are sent, as vLLM's clients send them": (
-        transfers.router,
+        weight_transfer.router,
         "Their parts go to `POST /update_weights` with `update_info`.",
     ),
     "Adapters, as trainers ask for them": (
-        adapters.router,
+        lora.router,
         "What is not known in a body is left unread.",
     ),
-    "About the engine": (relays.router, "The engine beside the sidecar is asked."),
+    "About the engine": (engine_info.router, "The engine beside the sidecar is asked."),
 }
 _DYNAMO = """\
 ## Dynamo's worker routes

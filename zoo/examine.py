@@ -14,13 +14,14 @@ from typing import Any
 
 from rlfleet_contract.models import PrepareRequest
 from rlfleet_contract.paths import BASE_VERSION
-from rlfleet_sidecar import needs, selftest
-from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints
+from rlfleet_sidecar.cache.prepare_job import Work
+from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.evidence import demand_consumed
+from rlfleet_sidecar.proof import selftest
+from rlfleet_sidecar.proof.evidence import demand_consumed
 from rlfleet_sidecar.settings import Settings
-from rlfleet_sidecar.store import Store
-from rlfleet_sidecar.work import Work
+from rlfleet_sidecar.state import required_tensors
 from zoo import forms, keeper
 from zoo.engine import Engine, far
 
@@ -63,7 +64,7 @@ class _Visit:
         )
         self._options = keeper.MODELS[name].get("engine", {})
         self._wrong: list[str] = []
-        self._needs: needs.Needs | None = None
+        self._needs: required_tensors.Needs | None = None
 
     def seen(self) -> dict[str, Any]:
         with self._booted() as engine:
@@ -191,7 +192,7 @@ class _Visit:
     def _store(self, engine: Engine | None) -> Store:
         if engine is not None and self._needs is None:
             names = Checkpoints(self._settings).boot_names()
-            self._needs = needs.told_by(_BOOT, names, [engine.consumed()])
+            self._needs = required_tensors.told_by(_BOOT, names, [engine.consumed()])
         return Store(self._settings, Checkpoints(self._settings, lambda: self._needs))
 
 

@@ -1,4 +1,4 @@
-"""One JSON object a line, as the sidecar's logs.py writes it: the two have the same keys."""
+"""One JSON object a line, as the sidecar's json_logs.py writes it: the two have the same keys."""
 
 import json
 import logging

@@ -49,7 +49,7 @@ class KVCache(StrEnum):
 
 
 class Stage(StrEnum):
-    """Where a worker stands; rlfleet_sidecar.swap holds the table of its changes."""
+    """Where a worker stands; rlfleet_sidecar.state.stage_machine holds the table of its changes."""
 
     DOWN = "Down"
     """The engine does not answer."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import uvicorn
 
-from rlfleet_sidecar import logs
+from rlfleet_sidecar import json_logs
 from rlfleet_sidecar.app import create_app
-from rlfleet_sidecar.connections import KEEP_ALIVE_S, protocol
+from rlfleet_sidecar.http.connection_limit import KEEP_ALIVE_S, protocol
 from rlfleet_sidecar.settings import PREFIX, Settings, SettingsError
 
 _MAX_HEADER_BYTES = 16 * 1024
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR")
     options = parser.parse_args(arguments)
-    logs.configure(options.log_level)
+    json_logs.configure(options.log_level)
     try:
         settings = Settings.load()
     except SettingsError as error:

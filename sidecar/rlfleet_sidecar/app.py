@@ -18,32 +18,32 @@ from starlette.responses import JSONResponse, Response
 
 from rlfleet_contract import paths
 from rlfleet_contract.problems import MEANINGS, Code
-from rlfleet_sidecar.act import Steps
-from rlfleet_sidecar.adapters import routes as adapter_routes
-from rlfleet_sidecar.adapters.book import Book
-from rlfleet_sidecar.adapters.commands import Hands
-from rlfleet_sidecar.adapters.copies import Copies
-from rlfleet_sidecar.adapters.tend import Adapters
-from rlfleet_sidecar.checkpoint import Checkpoints
-from rlfleet_sidecar.credentials import Credentials
-from rlfleet_sidecar.crowd import Crowd
-from rlfleet_sidecar.dialects import adapters as adapter_dialects
-from rlfleet_sidecar.dialects import dynamo, generation, relays, transfers, weights
-from rlfleet_sidecar.dialects.library import Library
-from rlfleet_sidecar.dialects.trainer import Trainer
-from rlfleet_sidecar.engine import Engine
+from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.change.dispatch import Hands
+from rlfleet_sidecar.change.executor import Performer
+from rlfleet_sidecar.change.fencing import Fencing
+from rlfleet_sidecar.change.steps import Steps
+from rlfleet_sidecar.change.transfer import Transfer
+from rlfleet_sidecar.change.ttl import Leadership
+from rlfleet_sidecar.change.watchdog import Watch
+from rlfleet_sidecar.checkpoints.check import Checkpoints
+from rlfleet_sidecar.dialects.lora import Library
+from rlfleet_sidecar.dialects.routes import dynamo, engine_info, pause, weight_transfer, weights
+from rlfleet_sidecar.dialects.routes import lora as adapter_dialects
+from rlfleet_sidecar.dialects.session import Trainer
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.fencing import Fencing
-from rlfleet_sidecar.journal import Journal
-from rlfleet_sidecar.lead import Leadership
-from rlfleet_sidecar.parts import part_of
-from rlfleet_sidecar.perform import Performer
-from rlfleet_sidecar.refusals import told
-from rlfleet_sidecar.routes import performer_of, router
+from rlfleet_sidecar.http import lora as adapter_routes
+from rlfleet_sidecar.http.admin import performer_of, router
+from rlfleet_sidecar.http.auth import Credentials
+from rlfleet_sidecar.http.parts import part_of
+from rlfleet_sidecar.http.problems import told
+from rlfleet_sidecar.http.request_limit import Crowd
+from rlfleet_sidecar.lora.cache import Copies
+from rlfleet_sidecar.lora.manager import Adapters
+from rlfleet_sidecar.lora.registry import Book
 from rlfleet_sidecar.settings import Settings
-from rlfleet_sidecar.store import Store
-from rlfleet_sidecar.transfer import Transfer
-from rlfleet_sidecar.watch import Watch
+from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.vllm_client import Engine
 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 _log = logging.getLogger(__name__)
@@ -63,18 +63,18 @@ async def _ready(request: Request) -> Response:
 OPEN: dict[str, Callable[[Request], Awaitable[Response]]] = {
     paths.LIVE_PATH: _live,
     paths.READY_PATH: _ready,
-    "/health": relays.health,
-    paths.LIVENESS_PATH: relays.liveness,
+    "/health": engine_info.health,
+    paths.LIVENESS_PATH: engine_info.liveness,
 }
 """What needs no credentials."""
 ROUTERS = (
     router,
     adapter_routes.router,
-    generation.router,
+    pause.router,
     weights.router,
-    transfers.router,
+    weight_transfer.router,
     adapter_dialects.router,
-    relays.router,
+    engine_info.router,
     dynamo.router,
 )
 

@@ -8,7 +8,7 @@ import pytest
 
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.adapters.settled import CALLED_S
+from rlfleet_sidecar.lora.completeness import CALLED_S
 from tests.contract.subject import Subject
 from tests.contract.transcripts import PAUSE, RESUME, RUNS, Call, play, send, update
 from tests.fakes.checkpoints import MARKER

@@ -25,21 +25,21 @@ from rlfleet_contract.models import (
 )
 from rlfleet_contract.problems import Code
 from rlfleet_contract.safetensors import FileStamp
-from rlfleet_sidecar.act import Steps
-from rlfleet_sidecar.adapters.book import Book, Copy
-from rlfleet_sidecar.adapters.commands import Hands
-from rlfleet_sidecar.adapters.copies import Copies
-from rlfleet_sidecar.adapters.tend import Adapters
-from rlfleet_sidecar.checkpoint import Checkpoints
-from rlfleet_sidecar.engine import Engine
+from rlfleet_sidecar.cache.prepare_job import SupersededError, Work
+from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.change.dispatch import Hands
+from rlfleet_sidecar.change.executor import Performer
+from rlfleet_sidecar.change.fencing import Fencing
+from rlfleet_sidecar.change.steps import Steps
+from rlfleet_sidecar.change.ttl import Leadership
+from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.fencing import Fencing
-from rlfleet_sidecar.journal import Journal
-from rlfleet_sidecar.lead import Leadership
-from rlfleet_sidecar.perform import Performer
+from rlfleet_sidecar.lora.cache import Copies
+from rlfleet_sidecar.lora.manager import Adapters
+from rlfleet_sidecar.lora.registry import Book, Copy
 from rlfleet_sidecar.settings import Settings
-from rlfleet_sidecar.store import Store
-from rlfleet_sidecar.work import SupersededError, Work
+from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.vllm_client import Engine
 from tests.contract.subject import Versions
 from tests.fakes.worker import Worker
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlfleet_contract import paths
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.crowd import COMMANDS
+from rlfleet_sidecar.http.request_limit import COMMANDS
 from tests.contract.subject import Subject
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.checkpoints import write_version

@@ -14,7 +14,7 @@ from rlfleet_contract import paths
 from rlfleet_engine.chat import TOKENS_PATH
 from rlfleet_engine.guard import ALWAYS, GATED, Route, route_of
 from rlfleet_sidecar.app import OPEN, ROUTERS
-from rlfleet_sidecar.dialects import dynamo
+from rlfleet_sidecar.dialects.routes import dynamo
 from tests.contract.subject import Subject
 
 

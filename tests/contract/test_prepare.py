@@ -16,7 +16,7 @@ import pytest
 from rlfleet_contract import paths
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.room import footprint
+from rlfleet_sidecar.cache.eviction import footprint
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject, Versions, client_of
 from tests.contract.transcripts import PAUSE, resume_refused, send, update

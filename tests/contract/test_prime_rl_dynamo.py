@@ -14,7 +14,7 @@ import pytest
 
 from rlfleet_contract.dynamo import instance_of
 from rlfleet_contract.models import Stage
-from rlfleet_sidecar.dialects.dynamo import ROUTES
+from rlfleet_sidecar.dialects.routes.dynamo import ROUTES
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject, client_of
 from tests.contract.transcripts import RUNS, play, serves

@@ -10,7 +10,7 @@ from weakref import WeakSet
 import uvicorn
 from uvicorn.server import ServerState
 
-from rlfleet_sidecar.refusals import Protocol
+from rlfleet_sidecar.http.problems import Protocol
 
 _ROUNDS = 4
 """A connection that was accepted just now gets its transport a few turns of the loop later."""

@@ -9,7 +9,7 @@ from enum import Enum
 from rlfleet_contract.fence import Fence
 from rlfleet_contract.models import Verb
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.fence import Answer, Heard, Order, demand_addressee, judge_fence
+from rlfleet_sidecar.state.fence_rules import Answer, Heard, Order, demand_addressee, judge_fence
 from tests.model.local import Command, Local
 
 LATER, LAST = 2, 1

@@ -1,7 +1,7 @@
 """One worker of the model: an engine, the sidecar beside it, and what is on the way to it.
 
 The sidecar's decisions are the real ones: ``swap`` (step, observe, rescue, steps_to) and
-``judge``. What carries them out (perform.py, act.py, watch.py, journal.py) does I/O and is
+``judge``. What carries them out (change/, state/journal.py) does I/O and is
 told again here in small steps, each of which something may die between. ``test_mirror.py``
 holds that telling against the real thing.
 """
@@ -13,7 +13,7 @@ from rlfleet_contract.models import Stage, Verb
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.problems import MEANINGS, Code
 from rlfleet_contract.proof import Proof
-from rlfleet_sidecar.swap import State
+from rlfleet_sidecar.state.stage_machine import State
 
 UPDATE = "Update"
 RESCUE = "Rescue"

@@ -17,7 +17,7 @@ from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout.rollout import ENDED, Reason
 from rlfleet_operator.core.status.fleet import status_of
 from rlfleet_operator.crd.fleet_status import FleetStatus, RolloutStatus
-from rlfleet_sidecar.swap import State
+from rlfleet_sidecar.state.stage_machine import State
 from tests import fleets
 from tests.model.local import RESCUE, UPDATE, Command, Local, Mark, ViolationError
 

@@ -1,4 +1,6 @@
-"""What a worker's sidecar does, step by step: the mirror of perform.py, act.py and watch.py.
+"""What a worker's sidecar does, step by step.
+
+The mirror of change/executor.py, steps.py and watchdog.py.
 
 Each function takes the worker as it is and tells it as it is afterwards.
 """
@@ -10,11 +12,11 @@ from functools import cache
 from rlfleet_contract.models import Stage, Verb
 from rlfleet_contract.problems import CHECKPOINT_CODES, Code
 from rlfleet_contract.proof import Proof
-from rlfleet_sidecar import swap
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.evidence import demand_alike
-from rlfleet_sidecar.judge import Verdict, judge, judge_update
-from rlfleet_sidecar.swap import Event, IllegalEventError, Rescue
+from rlfleet_sidecar.proof.evidence import demand_alike
+from rlfleet_sidecar.state import stage_machine
+from rlfleet_sidecar.state.preconditions import Verdict, judge, judge_update
+from rlfleet_sidecar.state.stage_machine import Event, IllegalEventError, Rescue
 from tests import proofs
 from tests.model.local import (
     NEVER,
@@ -54,7 +56,7 @@ def moved(worker: Local, event: Event, version: str | None = None) -> Local:
     boot = str(worker.engine.boot) if event is Event.BOOTED else None
     proof = shown_of(worker.engine.holds) if event is Event.PROVED else None
     try:
-        state = swap.step(worker.state, event, boot=boot, version=version, proof=proof)
+        state = stage_machine.step(worker.state, event, boot=boot, version=version, proof=proof)
     except IllegalEventError as error:
         raise ViolationError(f"the sidecar runs into an illegal event: {error}") from error
     if event is Event.BOOTED:
@@ -309,7 +311,7 @@ def _undone(worker: Local) -> Local:
 
 def _heeded(worker: Local) -> Local:
     """Look once, as after a failure: a boot that was not seen before is still cold."""
-    event = swap.observe(worker.state, worker.state.boot if _is_there(worker) else None)
+    event = stage_machine.observe(worker.state, worker.state.boot if _is_there(worker) else None)
     return worker if event is None else moved(worker, event)
 
 
@@ -336,7 +338,7 @@ def _tended(worker: Local) -> Local:
 
 def expired(worker: Local) -> Local:
     """Act as a sidecar does that nobody has spoken to for its time to live."""
-    way = swap.rescue(worker.state.stage)
+    way = stage_machine.rescue(worker.state.stage)
     if worker.running is not None or way is None:
         return worker
     return _led(worker, way)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rlfleet_contract.fence import Fence
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.fence import Answer, Heard, judge_fence
+from rlfleet_sidecar.state.fence_rules import Answer, Heard, judge_fence
 
 
 @dataclass

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfleet_contract.models import Stage, Verb
-from rlfleet_sidecar.swap import Event, IllegalEventError, State, observe, step, steps_to
+from rlfleet_sidecar.state.stage_machine import (
+    Event,
+    IllegalEventError,
+    State,
+    observe,
+    step,
+    steps_to,
+)
 from tests.proofs import proof
 from tests.steps import EVENTS
 

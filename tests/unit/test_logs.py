@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlfleet_operator.json_logs import JsonLines
-from rlfleet_sidecar import logs as sidecar
+from rlfleet_sidecar import json_logs as sidecar
 
 ABOUT = {"namespace": "rl", "fleet": "qwen", "worker": "qwen-0"}
 

@@ -1,8 +1,9 @@
 """Pause, resume and flush of a whole fleet, for trainers that want one URL.
 
 Nothing is sent to a worker from here: what is asked for is recorded in status.trainerPause,
-the reconciler carries it out under its own epoch (core/strategy/trainer_pause.py), and this waits and asks the
-workers how they stand. So it holds whichever process is asked, and whoever ends meanwhile.
+the reconciler carries it out under its own epoch (core/strategy/trainer_pause.py), and this
+waits and asks the workers how they stand. So it holds whichever process is asked, and whoever
+ends meanwhile.
 """
 
 import asyncio

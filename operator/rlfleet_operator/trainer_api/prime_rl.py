@@ -1,7 +1,8 @@
 """prime-rl's classic client at the fleet API: one URL instead of a list of workers.
 
-Each call is one of /v1/rl, with prime-rl's words around it (core/trainer/prime_rl.py): a pause, an update
-and a resume of the whole fleet. So a fleet may be scaled, and a pod replaced, in mid-update.
+Each call is one of /v1/rl, with prime-rl's words around it (core/trainer/prime_rl.py): a pause,
+an update and a resume of the whole fleet. So a fleet may be scaled, and a pod replaced, in
+mid-update.
 """
 
 import time

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 from rlfleet_contract.models import PauseMode, WorkerReport
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.dialects.patience import patiently
+from rlfleet_sidecar.dialects.retry import patiently
 from rlfleet_sidecar.errors import SidecarError
 
 _LOOK_S = 0.2

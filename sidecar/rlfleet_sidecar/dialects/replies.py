@@ -15,16 +15,16 @@ from starlette.responses import JSONResponse, Response
 from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar import refusals
-from rlfleet_sidecar.bodies import complaint
+from rlfleet_sidecar.cache.prepare_job import SupersededError
 from rlfleet_sidecar.dialects.caller import CALLER, caller_of
-from rlfleet_sidecar.dialects.meaning import status_of
 from rlfleet_sidecar.dialects.pauses import IS_GONE
-from rlfleet_sidecar.dialects.trainer import Trainer
+from rlfleet_sidecar.dialects.rules import status_of
+from rlfleet_sidecar.dialects.session import Trainer
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.parts import part_of
-from rlfleet_sidecar.sent import label_of
-from rlfleet_sidecar.work import SupersededError
+from rlfleet_sidecar.http import problems
+from rlfleet_sidecar.http.parts import part_of
+from rlfleet_sidecar.http.request_body import complaint
+from rlfleet_sidecar.state.sent_weights import label_of
 
 _CONFLICT = 409
 Fields = dict[str, Any]
@@ -61,7 +61,7 @@ def refusal(error: SidecarError, status: int | None = None) -> Response:
         # Repeated, it would take the place of what took its.
         status = _CONFLICT
     path = CALLER.get().call.partition(" ")[2]
-    return refusals.told(error.problem(), status or status_of(error.code), path, status="error")
+    return problems.told(error.problem(), status or status_of(error.code), path, status="error")
 
 
 def shown(report: WorkerReport | AdapterReport) -> Fields:

@@ -9,8 +9,8 @@ from rlfleet_operator.core.model.actions import Update
 from rlfleet_operator.core.model.world import Worker
 from rlfleet_operator.core.simulation.model_worker import obeyed
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.judge import judge_update
-from rlfleet_sidecar.swap import State, step
+from rlfleet_sidecar.state.preconditions import judge_update
+from rlfleet_sidecar.state.stage_machine import State, step
 from tests.proofs import proof
 from tests.steps import EVENTS
 

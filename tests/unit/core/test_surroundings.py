@@ -10,7 +10,7 @@ from rlfleet_contract import paths
 from rlfleet_operator.core.manifests import owned_objects
 from rlfleet_operator.core.manifests.owned_objects import UnusableError
 from rlfleet_operator.core.model.world import FLEET_LABEL
-from rlfleet_sidecar.credentials import Credentials
+from rlfleet_sidecar.http.auth import Credentials
 from tests import fleets
 
 FLEET = fleets.fleet({"replicas": 8, "rollout": {"maxUnavailable": "25%"}})

@@ -10,7 +10,10 @@ from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from rlfleet_contract.safetensors import Tensor
-from rlfleet_sidecar.adapters.decide import (
+from rlfleet_sidecar.dialects.rules import UNNAMED, adapter_version
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.lora.compatibility import config_objection, objection
+from rlfleet_sidecar.lora.rules import (
     Step,
     demand_bare,
     demand_name,
@@ -18,9 +21,6 @@ from rlfleet_sidecar.adapters.decide import (
     demand_undeclared,
     step_to,
 )
-from rlfleet_sidecar.adapters.fit import config_objection, objection
-from rlfleet_sidecar.dialects.meaning import UNNAMED, adapter_version
-from rlfleet_sidecar.errors import SidecarError
 
 CONFIG: dict[str, Any] = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q"]}
 Q = "model.layers.0.self_attn.q_proj"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_sidecar import parse
-from rlfleet_sidecar.agreement import Agreement
+from rlfleet_sidecar.checkpoints import config_parser
+from rlfleet_sidecar.checkpoints.config_check import Agreement
 
 MODEL = {"model_type": "toy", "layers": 2}
 TRANSFORMERS = """
@@ -75,7 +75,7 @@ def test_the_same_files_are_parsed_once_and_equal_ones_never(transformers: Path,
 def test_code_of_a_checkpoint_is_never_handed_on(transformers: Path) -> None:
     code = {"auto_map": {"AutoConfig": "configuration_x.X"}}
 
-    parsed = parse.parsed([MODEL | code], 20)
+    parsed = config_parser.parsed([MODEL | code], 20)
 
     assert parsed == [MODEL | {"tied": True}]
 
@@ -93,5 +93,5 @@ def test_what_cannot_be_parsed_is_compared_as_it_stands(transformers: Path, acts
 
 
 def test_without_transformers_the_files_are_compared_as_they_stand() -> None:
-    assert parse.parsed([MODEL], 20) is None
+    assert config_parser.parsed([MODEL], 20) is None
     assert Agreement().objection(MODEL, MODEL | {"tied": False}, soon()) is None

@@ -7,8 +7,8 @@ from fastapi import Request
 from pydantic import BaseModel
 
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.bodies import Parsed
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.http.request_body import Parsed
 
 PIECE = b" " * 65536
 MANY = 512

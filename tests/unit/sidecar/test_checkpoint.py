@@ -10,11 +10,11 @@ import pytest
 
 from rlfleet_contract.models import PrepareRequest
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.checkpoint import Checkpoint, Checkpoints
+from rlfleet_sidecar.cache.prepare_job import Work
+from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import Settings
-from rlfleet_sidecar.store import Store
-from rlfleet_sidecar.work import Work
 from tests.fakes.checkpoints import (
     CONFIG,
     CORRUPTIONS,

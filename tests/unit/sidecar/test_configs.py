@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_sidecar import configs
+from rlfleet_sidecar.checkpoints import config_rules
 
 FILES = sorted((Path(__file__).parent / "configs").glob("*.json"))
 Nested = dict[str, Any]
@@ -31,7 +31,7 @@ def of(model: str, form: str = RAW) -> tuple[Nested, Nested]:
 
 
 def told(model: Nested, found: Nested, form: str) -> str | None:
-    return configs.differences(model, found, parsed=form == PARSED)
+    return config_rules.differences(model, found, parsed=form == PARSED)
 
 
 def text(config: Nested) -> Nested:
@@ -47,7 +47,7 @@ def test_a_config_that_transformers_wrote_again_is_accepted(path: Path, form: st
 
     assert told(hub, saved, form) is None
     assert told(saved, hub, form) is None
-    assert configs.code_objection(hub, saved) is None
+    assert config_rules.code_objection(hub, saved) is None
 
 
 @FORMS
@@ -125,7 +125,7 @@ def test_code_that_the_boot_model_names_too_is_no_objection() -> None:
     same = {"auto_map": {"AutoConfig": "owner/repository--configuration_x.X"}}
     other = {"auto_map": {"AutoConfig": "configuration_y.Y"}}
 
-    assert configs.code_objection(hub, same) is None
-    assert configs.code_objection(hub, {}) is None
-    assert "auto_map" in (configs.code_objection(hub, other) or "")
-    assert "auto_map" in (configs.code_objection({}, hub) or "")
+    assert config_rules.code_objection(hub, same) is None
+    assert config_rules.code_objection(hub, {}) is None
+    assert "auto_map" in (config_rules.code_objection(hub, other) or "")
+    assert "auto_map" in (config_rules.code_objection({}, hub) or "")

@@ -9,7 +9,7 @@ from uvicorn.server import ServerState
 
 from rlfleet_engine.answers import Scope, Send, answer
 from rlfleet_engine.held import Receive
-from rlfleet_sidecar.connections import protocol
+from rlfleet_sidecar.http.connection_limit import protocol
 
 AT_MOST = 4
 LIVE = b"GET /live HTTP/1.1\r\nhost: x\r\n\r\n"

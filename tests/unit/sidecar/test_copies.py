@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from rlfleet_contract.lora import LoadAdapterRequest
-from rlfleet_sidecar.adapters.book import Copy
-from rlfleet_sidecar.adapters.copies import Copies
-from rlfleet_sidecar.checkpoint import Checkpoints
+from rlfleet_sidecar.cache.prepare_job import Work
+from rlfleet_sidecar.checkpoints.check import Checkpoints
+from rlfleet_sidecar.lora.cache import Copies
+from rlfleet_sidecar.lora.registry import Copy
 from rlfleet_sidecar.settings import Settings
-from rlfleet_sidecar.work import Work
 from tests.fakes.adapters import write_adapter
 from tests.fakes.checkpoints import write_model
 

@@ -5,8 +5,8 @@ from contextlib import ExitStack
 import pytest
 
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.crowd import COMMANDS, READS, Crowd
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.http.request_limit import COMMANDS, READS, Crowd
 
 
 @pytest.mark.parametrize(("method", "most"), [("POST", COMMANDS), ("GET", READS)])

@@ -10,8 +10,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from rlfleet_contract.models import KVCache, PauseMode
-from rlfleet_sidecar.engine import Engine
 from rlfleet_sidecar.errors import EngineError, EngineLostError
+from rlfleet_sidecar.vllm_client import Engine
 
 
 async def test_an_engine_that_listens_no_more_is_lost_though_its_connection_stays_open() -> None:

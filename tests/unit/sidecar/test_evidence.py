@@ -9,7 +9,7 @@ from rlfleet_contract.models import Installed, ReadBack
 from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.evidence import (
+from rlfleet_sidecar.proof.evidence import (
     Load,
     demand_alike,
     demand_consumed,
@@ -18,7 +18,7 @@ from rlfleet_sidecar.evidence import (
     shown_by,
     steady,
 )
-from rlfleet_sidecar.probe import Answer, BadAnswerError
+from rlfleet_sidecar.proof.probe import Answer, BadAnswerError
 from tests.proofs import proof
 
 ANSWER = Answer((1, 2), (-1.0, -2.0))

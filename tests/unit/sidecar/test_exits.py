@@ -6,8 +6,8 @@ import pytest
 
 from rlfleet_contract.models import Exits
 from rlfleet_contract.problems import Code, Problem
-from rlfleet_sidecar.journal import Journal
-from rlfleet_sidecar.swap import Event
+from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.state.stage_machine import Event
 from tests import proofs
 
 

@@ -8,7 +8,7 @@ from rlfleet_contract.fence import Fence, Place
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.fence import (
+from rlfleet_sidecar.state.fence_rules import (
     KEPT,
     Answer,
     Heard,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfleet_sidecar.finite import WHOLE_BYTES, has_odd_values
+from rlfleet_sidecar.checkpoints.nan_scan import WHOLE_BYTES, has_odd_values
 
 
 def seen(dtype: str, data: bytes) -> bool:

@@ -5,8 +5,8 @@ import pytest
 from rlfleet_contract.models import Consumed
 from rlfleet_contract.safetensors import Tensor
 from rlfleet_contract.tensor_names import Experts, Renames, packed
-from rlfleet_sidecar.likeness import differences
-from rlfleet_sidecar.needs import Needs, told_by
+from rlfleet_sidecar.checkpoints.compatibility import differences
+from rlfleet_sidecar.state.required_tensors import Needs, told_by
 from tests.fakes.expert_layer import BOTH, PLACE
 
 Tensors = dict[str, Tensor]

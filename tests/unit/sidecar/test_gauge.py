@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfleet_sidecar.gauge import (
+from rlfleet_sidecar.proof.calibration import (
     COMPANIES,
     LENGTHS,
     Gauge,
@@ -11,7 +11,7 @@ from rlfleet_sidecar.gauge import (
     gauge,
     unmeasured,
 )
-from rlfleet_sidecar.probe import Answer
+from rlfleet_sidecar.proof.probe import Answer
 
 
 def said(*logprobs: float) -> Answer:

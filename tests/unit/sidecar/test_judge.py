@@ -7,7 +7,7 @@ import pytest
 from rlfleet_contract.models import Stage, Verb
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.judge import Verdict, judge, judge_update
+from rlfleet_sidecar.state.preconditions import Verdict, judge, judge_update
 from tests.unit.sidecar.test_swap import STATES
 
 DO, DONE = Verdict.DO, Verdict.DONE

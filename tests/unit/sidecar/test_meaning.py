@@ -4,10 +4,10 @@ import pytest
 
 from rlfleet_contract.models import PauseMode, Stage, Verb
 from rlfleet_contract.problems import MEANINGS, Code, Problem
-from rlfleet_sidecar.dialects import meaning
+from rlfleet_sidecar.checkpoints.safe_paths import Layout
+from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.place import Layout
-from rlfleet_sidecar.swap import State
+from rlfleet_sidecar.state.stage_machine import State
 
 AT_REST = {Stage.DOWN, Stage.CLOSED, Stage.OPEN}
 FAILURE = Problem.of(Code.CHECKPOINT_INVALID, "why", version="step-2")
@@ -27,7 +27,7 @@ FINAL = {
 
 @pytest.mark.parametrize("code", Code)
 def test_a_client_that_repeats_every_5xx_is_told_one_only_where_that_helps(code: Code) -> None:
-    status, own = meaning.status_of(code), MEANINGS[code].status
+    status, own = rules.status_of(code), MEANINGS[code].status
 
     assert (status >= 500) == (code in PASSING or (own >= 500 and code not in FINAL))
     assert status < 500 or MEANINGS[code].retryable
@@ -44,7 +44,7 @@ def test_a_client_that_repeats_every_5xx_is_told_one_only_where_that_helps(code:
     ],
 )
 def test_a_mode_is_one_of_vllm_s_words(word: str | None, mode: PauseMode) -> None:
-    assert meaning.mode_of(word) is mode
+    assert rules.mode_of(word) is mode
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_a_mode_is_one_of_vllm_s_words(word: str | None, mode: PauseMode) -> Non
 def test_an_engine_knows_a_request_by_the_id_that_was_sent_or_told(
     told: str, engine_s: str
 ) -> None:
-    assert engine_s in meaning.engine_ids(told)
+    assert engine_s in rules.engine_ids(told)
 
 
 @pytest.mark.parametrize("word", ["", "Keep", "later", "keep "])
 def test_another_mode_is_refused(word: str) -> None:
     with pytest.raises(SidecarError, match="mode"):
-        meaning.mode_of(word)
+        rules.mode_of(word)
 
 
 @pytest.mark.parametrize(
@@ -83,23 +83,23 @@ def test_another_mode_is_refused(word: str) -> None:
 def test_a_call_belongs_to_the_change_that_a_trainer_leads(
     led_by: tuple[str, int | None] | None, expected: str
 ) -> None:
-    assert meaning.operation_of(led_by, "new") == expected
+    assert rules.operation_of(led_by, "new") == expected
 
 
 @pytest.mark.parametrize("stage", Stage)
 def test_a_paused_worker_stays_so_after_an_update(stage: Stage) -> None:
-    assert meaning.through(State(stage)) is (Verb.RESUME if stage in AT_REST else Verb.VERIFY)
-    assert meaning.is_paused(State(stage)) is (stage is not Stage.OPEN)
+    assert rules.through(State(stage)) is (Verb.RESUME if stage in AT_REST else Verb.VERIFY)
+    assert rules.is_paused(State(stage)) is (stage is not Stage.OPEN)
 
 
 @pytest.mark.parametrize("stage", Stage)
 def test_only_what_a_trainer_means_to_open_is_opened(stage: Stage) -> None:
     state = State(stage, proved="step-1")
-    meaning.demand_resumable(state, None, None)
+    rules.demand_resumable(state, None, None)
     with pytest.raises(SidecarError, match="step-9 has not ended"):
-        meaning.demand_resumable(state, None, "step-9")
+        rules.demand_resumable(state, None, "step-9")
     with pytest.raises(SidecarError, match=r"CheckpointInvalid: why.*step-1") as caught:
-        meaning.demand_resumable(state, FAILURE, None)
+        rules.demand_resumable(state, FAILURE, None)
     assert MEANINGS[caught.value.code].status == 409
 
 
@@ -112,25 +112,25 @@ def test_only_what_a_trainer_means_to_open_is_opened(stage: Stage) -> None:
     ],
 )
 def test_a_pause_is_about_what_the_engine_holds(state: State, version: str) -> None:
-    assert meaning.held(state) == version
+    assert rules.held(state) == version
 
 
 @pytest.mark.parametrize("stage", AT_REST)
 def test_a_worker_that_was_not_paused_is_told_so(stage: Stage) -> None:
     with pytest.raises(SidecarError, match="does not answer" if stage is Stage.DOWN else "pause"):
-        meaning.demand_paused(State(stage))
+        rules.demand_paused(State(stage))
 
 
 @pytest.mark.parametrize("stage", set(Stage) - AT_REST)
 def test_one_that_was_is_not(stage: Stage) -> None:
-    meaning.demand_paused(State(stage))
+    rules.demand_paused(State(stage))
 
 
 def test_a_version_is_agreed_to_and_not_declared() -> None:
-    assert meaning.demand_proved(State(Stage.OPEN, proved="step-1"), "step-1") == "step-1"
+    assert rules.demand_proved(State(Stage.OPEN, proved="step-1"), "step-1") == "step-1"
     for proved in (None, "step-2"):
         with pytest.raises(SidecarError, match="step-1"):
-            meaning.demand_proved(State(Stage.OPEN, proved=proved), "step-1")
+            rules.demand_proved(State(Stage.OPEN, proved=proved), "step-1")
 
 
 LAYOUTS = ["/weights/{version}", "/w/runs/step_{version}/weight", "/{version}-of-7/a/b"]

@@ -5,8 +5,8 @@ import pytest
 from rlfleet_contract.models import Consumed
 from rlfleet_contract.safetensors import Tensor
 from rlfleet_contract.tensor_names import Renames, packed, unpacked
-from rlfleet_sidecar.likeness import differences, vocabulary
-from rlfleet_sidecar.needs import Needs, assumed, told_by
+from rlfleet_sidecar.checkpoints.compatibility import differences, vocabulary
+from rlfleet_sidecar.state.required_tensors import Needs, assumed, told_by
 
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfleet_sidecar.room import Copy, evictions, footprint
+from rlfleet_sidecar.cache.eviction import Copy, evictions, footprint
 
 OLD, BEFORE, NOW, OTHER = (
     Copy("old", 10, 1.0),

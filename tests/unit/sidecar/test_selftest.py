@@ -6,9 +6,9 @@ from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence
 from rlfleet_contract.safetensors import Tensor
 from rlfleet_contract.selftest import EngineDescription, SelfTest, kind_of
-from rlfleet_sidecar import selftest
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.probe import Answer
+from rlfleet_sidecar.proof import selftest
+from rlfleet_sidecar.proof.probe import Answer
 
 ENGINE = EngineDescription(release="0.32.0", is_tested=True, device="cpu", fingerprint="f")
 NOW = 1_800_000_000.0

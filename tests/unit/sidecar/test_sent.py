@@ -9,11 +9,11 @@ from rlfleet_contract.models import Stage
 from rlfleet_contract.paths import VERSION_PATTERN
 from rlfleet_contract.problems import Code
 from rlfleet_contract.target import Target
-from rlfleet_sidecar import sent
+from rlfleet_sidecar.checkpoints.layouts import Layouts
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.layouts import Layouts
 from rlfleet_sidecar.settings import Settings
-from rlfleet_sidecar.swap import State
+from rlfleet_sidecar.state import sent_weights
+from rlfleet_sidecar.state.stage_machine import State
 
 WHOLE = {Stage.OPEN, Stage.CLOSED, Stage.PAUSED, Stage.PROVED}
 
@@ -25,10 +25,10 @@ def code_of(error: pytest.ExceptionInfo[SidecarError]) -> Code:
 @pytest.mark.parametrize("stage", Stage)
 def test_a_group_forms_where_an_engine_is_whole(stage: Stage) -> None:
     if stage in WHOLE:
-        sent.demand_groupable(State(stage=stage, boot="b"))
+        sent_weights.demand_groupable(State(stage=stage, boot="b"))
         return
     with pytest.raises(SidecarError) as error:
-        sent.demand_groupable(State(stage=stage, boot="b"))
+        sent_weights.demand_groupable(State(stage=stage, boot="b"))
     assert code_of(error) is (Code.ENGINE_IN_DOUBT if stage is Stage.DOUBT else Code.WRONG_STAGE)
 
 
@@ -39,10 +39,10 @@ def test_an_update_begins_paused_and_in_a_group_of_this_boot(
 ) -> None:
     state = State(stage=stage, boot="b")
     if stage is Stage.PAUSED and group == "b":
-        sent.demand_startable(state, group)
+        sent_weights.demand_startable(state, group)
         return
     with pytest.raises(SidecarError) as error:
-        sent.demand_startable(state, group)
+        sent_weights.demand_startable(state, group)
     assert code_of(error) is (Code.ENGINE_IN_DOUBT if stage is Stage.DOUBT else Code.WRONG_STAGE)
 
 
@@ -50,39 +50,39 @@ def test_an_update_begins_paused_and_in_a_group_of_this_boot(
 @pytest.mark.parametrize("is_session", [True, False])
 def test_a_part_belongs_to_an_update_that_was_begun(stage: Stage, *, is_session: bool) -> None:
     if stage is Stage.LOADING and is_session:
-        sent.demand_started(State(stage=stage), is_session=is_session)
+        sent_weights.demand_started(State(stage=stage), is_session=is_session)
         return
     with pytest.raises(SidecarError) as error:
-        sent.demand_started(State(stage=stage), is_session=is_session)
+        sent_weights.demand_started(State(stage=stage), is_session=is_session)
     assert code_of(error) is (Code.ENGINE_IN_DOUBT if stage is Stage.DOUBT else Code.WRONG_STAGE)
 
 
 def test_a_fleet_has_one_who_asks() -> None:
-    sent.demand_unowned(None)
+    sent_weights.demand_unowned(None)
     with pytest.raises(SidecarError, match=r"asked for step-3 by spec\.weightVersion"):
-        sent.demand_unowned(Target("step-3", "spec.weightVersion"))
+        sent_weights.demand_unowned(Target("step-3", "spec.weightVersion"))
 
 
 @pytest.mark.parametrize(("named", "version"), [("7", "sent-7"), (None, "sent-f"), ("", "sent-f")])
 def test_what_is_sent_has_a_name_of_its_own(named: str | None, version: str) -> None:
-    found = sent.version_of(named, "f")
+    found = sent_weights.version_of(named, "f")
 
     assert found == version
     assert re.fullmatch(VERSION_PATTERN, found)
-    assert sent.label_of(found) == (named or "f")
-    assert (sent.label_of("step-1"), sent.label_of(None)) == ("step-1", None)
+    assert sent_weights.label_of(found) == (named or "f")
+    assert (sent_weights.label_of("step-1"), sent_weights.label_of(None)) == ("step-1", None)
 
 
 @pytest.mark.parametrize("named", ["../x", "a/b", "a ", "x" * 124, "a\n"])
 def test_a_name_that_is_no_name_is_refused(named: str) -> None:
     with pytest.raises(SidecarError, match=r"^weight_version: ") as error:
-        sent.version_of(named, "f")
+        sent_weights.version_of(named, "f")
 
     assert code_of(error) is Code.INVALID_REQUEST
 
 
 def test_a_directory_named_like_sent_weights_is_no_version(tmp_path: Path) -> None:
-    name = f"{sent.PREFIX}step-1"
+    name = f"{sent_weights.PREFIX}step-1"
     (tmp_path / "weights" / name).mkdir(parents=True)
     settings = Settings(
         model_name="m", model_path=tmp_path, weights_path=f"{tmp_path}/weights/{{version}}"

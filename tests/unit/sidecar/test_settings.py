@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from rlfleet_sidecar.place import Layout
+from rlfleet_sidecar.checkpoints.safe_paths import Layout
 from rlfleet_sidecar.settings import Settings, SettingsError
 
 NEEDED = {"RLFLEET_MODEL_NAME": "qwen", "RLFLEET_MODEL_PATH": "/models/qwen"}

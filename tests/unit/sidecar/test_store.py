@@ -12,14 +12,14 @@ import pytest
 from rlfleet_contract.models import PrepareRequest
 from rlfleet_contract.problems import Code
 from rlfleet_contract.safetensors import FileStamp
-from rlfleet_sidecar.bounds import Glance
-from rlfleet_sidecar.checkpoint import Checkpoints
+from rlfleet_sidecar.cache.prepare import Preparation
+from rlfleet_sidecar.cache.prepare_job import Work
+from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.journal import Journal
-from rlfleet_sidecar.prepare import Preparation
 from rlfleet_sidecar.settings import Settings
-from rlfleet_sidecar.store import Store
-from rlfleet_sidecar.work import Work
+from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.timeouts import Glance
 from tests.fakes.checkpoints import write_model, write_version
 
 VERSION = "step-1"

@@ -8,7 +8,7 @@ import pytest
 
 from rlfleet_contract.models import Stage, Verb
 from rlfleet_contract.paths import BASE_VERSION
-from rlfleet_sidecar.swap import (
+from rlfleet_sidecar.state.stage_machine import (
     BACK_TO,
     TABLE,
     Event,

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.trainer_probe import TrainerProbe
+from rlfleet_sidecar.proof.trainer_probe import TrainerProbe
 
 PROBE = TrainerProbe(tokens=(5, 6, 7), logprobs=(-1.0, -2.0), tolerance=0.1)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_sidecar.whole import write_whole
+from rlfleet_sidecar.atomic_file import write_whole
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:

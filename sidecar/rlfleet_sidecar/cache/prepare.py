@@ -1,0 +1,149 @@
+"""Prepares versions while the engine serves, one at a time, the newest first.
+
+A prepare waits until its version is complete, then has it checked and read. The same
+prepare joins the one under way; another one takes its place, because what a caller asked
+for last is what it wants. It never stands in the way of a change of weights.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from rlfleet_contract.models import PrepareRequest, Progress, Running, Verb
+from rlfleet_contract.paths import BASE_VERSION
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.cache.prepare_job import LEAVE_S, SupersededError, Work
+from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.proof.selftest import demand_reloadable
+from rlfleet_sidecar.state.journal import Journal
+
+_LOOK_S = 0.5
+_REMEMBERED = 8
+_AWAITED = frozenset({Code.VERSION_NOT_FOUND, Code.CHECKPOINT_INCOMPLETE})
+_log = logging.getLogger(__name__)
+
+
+class _Key(NamedTuple):
+    operation: str
+    version: str
+    digest: str | None
+
+
+class _Current(NamedTuple):
+    key: _Key
+    work: Work
+    task: asyncio.Task[None]
+
+
+class Preparation:
+    """Holds the prepare under way, if there is one."""
+
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        needed: Callable[[], frozenset[str]],
+        yields: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._needed = needed
+        """Tells the versions that must not be evicted."""
+        self._yields = yields
+        """Tells whether a change is under way: its clients wait, so it has the disk alone."""
+        self._current: _Current | None = None
+        self._took: dict[tuple[str, str], float] = {}
+
+    @property
+    def progress(self) -> Progress | None:
+        """Tell how far the prepare under way is."""
+        return None if self._current is None else self._current.work.progress
+
+    @property
+    def running(self) -> Running | None:
+        """Tell which prepare is under way."""
+        if self._current is None:
+            return None
+        key = self._current.key
+        return Running(verb=Verb.PREPARE, operation=key.operation, version=key.version)
+
+    async def join(self, request: PrepareRequest) -> None:
+        """Prepare, or wait for the same prepare that is under way."""
+        key = _Key(request.operation, request.version, request.digest)
+        if self._current is None or self._current.key != key:
+            before = self._current
+            work = Work(request.version, request.timeout_s, self._yields)
+            if before is not None:
+                before.work.supersede(
+                    f"a prepare of {request.version} (operation {request.operation}) took its place"
+                )
+            task = asyncio.create_task(self._prepare(request, work, before))
+            task.add_done_callback(self._done)
+            self._current = _Current(key, work, task)
+        await asyncio.shield(self._current.task)
+
+    def took_s(self, operation: str, version: str) -> float:
+        """Tell how long checking and reading took for an operation, without waiting."""
+        return self._took.get((operation, version), 0.0)
+
+    async def stop(self) -> None:
+        """End the prepare under way."""
+        if self._current is not None:
+            task = self._current.task
+            self._current.work.supersede("the sidecar ends")
+            await asyncio.wait({task}, timeout=LEAVE_S)
+            # Whoever waits for one that hangs would keep the process from ending.
+            task.cancel()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if self._current is not None and self._current.task is task:
+            self._current = None
+        # Whoever waited has the error; if nobody did, it is in the journal.
+        if not task.cancelled():
+            task.exception()
+
+    async def _prepare(self, request: PrepareRequest, work: Work, before: _Current | None) -> None:
+        if before is not None:
+            await asyncio.wait({before.task}, timeout=LEAVE_S)
+        try:
+            work.demand_wanted()
+            demand_reloadable(self._journal.self_test, request.version, BASE_VERSION)
+            await self._until_held(request, work)
+        except SupersededError:
+            raise
+        except SidecarError as error:
+            error.operation, error.version = request.operation, request.version
+            self._journal.refused(error.problem())
+            raise
+        except Exception as error:
+            _log.exception("A prepare failed for a reason of the sidecar's own")
+            own = SidecarError(Code.INTERNAL, f"{type(error).__name__} in the sidecar: see its log")
+            own.operation, own.version = request.operation, request.version
+            self._journal.refused(own.problem())
+            raise own from error
+
+    async def _until_held(self, request: PrepareRequest, work: Work) -> None:
+        self._store.note_served(self._journal.state.proved)
+        wait_s = request.timeout_s if request.wait_s is None else request.wait_s
+        end = time.monotonic() + min(wait_s, request.timeout_s)
+        while True:
+            begun = time.monotonic()
+            try:
+                prepare = partial(self._store.prepare, work, request, self._needed())
+                is_new = await work.carried_out(prepare)
+            except SidecarError as error:
+                if error.code not in _AWAITED or time.monotonic() > end:
+                    raise
+                work.waiting_for = error.message
+                await work.rest(_LOOK_S)
+            else:
+                break
+        if is_new:
+            # Only the newest few are ever asked for.
+            self._took = dict([*self._took.items()][-_REMEMBERED:])
+            self._took[request.operation, request.version] = time.monotonic() - begun
+        self._journal.prepared(request.version)

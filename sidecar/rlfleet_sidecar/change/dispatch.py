@@ -1,0 +1,121 @@
+"""Carries out commands about adapters: never beside a change of weights, one at a time.
+
+Only whoever has paused a worker may load one within that pause.
+An adapter is waited for, checked and copied while all goes on. Only the engine's part
+takes the place of a command about weights, which is refused as busy meanwhile.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.models import WorkerReport
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.change.executor import Performer
+from rlfleet_sidecar.change.executor import Request as WeightsRequest
+from rlfleet_sidecar.change.single_flight import Key
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.lora.manager import Adapters
+from rlfleet_sidecar.lora.rules import demand_inherited, demand_name, demand_rest
+from rlfleet_sidecar.state.journal import Journal
+
+AdapterRequest = LoadAdapterRequest | UnloadAdapterRequest
+Request = WeightsRequest | AdapterRequest
+_PASSING = frozenset({Code.BUSY, Code.ENGINE_UNREACHABLE, Code.ENGINE_IN_DOUBT})
+"""Of the moment, and no fault of the adapter's."""
+_log = logging.getLogger(__name__)
+
+
+class Hands:
+    """Whoever carries out commands: about weights the performer, about adapters this."""
+
+    def __init__(
+        self, model: str, performer: Performer, adapters: Adapters, journal: Journal
+    ) -> None:
+        self._model = model
+        """The name under which the engine serves the model."""
+        self._performer = performer
+        self._adapters = adapters
+        self._journal = journal
+        self._turn = asyncio.Lock()
+        self._under_way: set[asyncio.Task[WorkerReport]] = set()
+
+    async def carry_out(self, request: Request) -> WorkerReport:
+        """Carry a command out and tell how the worker stands then."""
+        if not isinstance(request, LoadAdapterRequest | UnloadAdapterRequest):
+            return await self._performer.carry_out(request)
+        # Its own task: a caller that leaves does not cut it.
+        task = asyncio.create_task(self._in_turn(request))
+        self._under_way.add(task)
+        task.add_done_callback(self._done)
+        return await asyncio.shield(task)
+
+    async def landed(self) -> None:
+        """Wait until no command about adapters is under way."""
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+
+    def _done(self, task: asyncio.Task[WorkerReport]) -> None:
+        self._under_way.discard(task)
+        # Whoever waited has the error; if nobody did, it is in the book.
+        if not task.cancelled():
+            task.exception()
+
+    async def _in_turn(self, request: AdapterRequest) -> WorkerReport:
+        async with self._turn:
+            self._adapters.begin(request)
+            try:
+                await self._carried_out(request)
+            except SidecarError as error:
+                self._note(request, error)
+                raise
+            except Exception as error:
+                _log.exception("A command about an adapter failed for a reason of our own")
+                raise SidecarError(
+                    Code.INTERNAL, f"{type(error).__name__} in the sidecar: see its log"
+                ) from error
+            finally:
+                self._adapters.end()
+        return self._performer.report()
+
+    async def _carried_out(self, request: AdapterRequest) -> None:
+        is_declared = isinstance(request, LoadAdapterRequest) and request.is_declared
+        demand_name(request.name, self._model, is_declared=is_declared)
+        self._demand_rest(request)
+        if isinstance(request, UnloadAdapterRequest):
+            await self._alone(request, lambda boot: self._adapters.unload(boot, request))
+            return
+        if request.inherited is not None and self._adapters.is_taken(request.name):
+            # Its trainer knows this worker by now, and was first.
+            return
+        copy = await self._adapters.copied(request)
+        demand_inherited(copy.digest, request.inherited)
+        await self._alone(request, lambda boot: self._adapters.load(boot, request, copy))
+
+    async def _alone(
+        self, request: AdapterRequest, work: Callable[[str], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Do the engine's part with no command about weights beside it."""
+
+        async def worked() -> WorkerReport:
+            self._demand_rest(request)
+            boot = self._journal.state.boot
+            if boot is None:
+                raise SidecarError(Code.ENGINE_UNREACHABLE, "no start of the engine was seen")
+            await work(boot)
+            return self._performer.report()
+
+        key = Key(f"a command about adapter {request.name}", request.operation, request.version)
+        await self._performer.flight.join(key, worked)
+
+    def _demand_rest(self, request: AdapterRequest) -> None:
+        lead = self._journal.lead
+        is_leader = lead is not None and lead.operation == request.operation
+        demand_rest(self._journal.state.stage, is_leader=is_leader)
+
+    def _note(self, request: AdapterRequest, error: SidecarError) -> None:
+        error.operation, error.version = request.operation, request.version
+        if error.code not in _PASSING:
+            self._adapters.failed(request, error)

@@ -1,0 +1,310 @@
+"""Carries out commands: one change at a time, to the end, and cleans up after a failure.
+
+A prepare goes on beside it (cache/prepare.py). What a command may do is judged first
+(state/preconditions.py), each step is done by steps.py. A refusal leaves everything as it
+was. After a failure this holds: before the reload began, the engine runs on with what it held;
+after, it is in doubt and stays out of traffic.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import assert_never
+
+from rlfleet_contract.models import (
+    Command,
+    FlushRequest,
+    PauseRequest,
+    PrepareRequest,
+    ReloadRequest,
+    ResumeRequest,
+    Running,
+    Stage,
+    UpdateRequest,
+    Verb,
+    VerifyRequest,
+    WorkerReport,
+)
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.cache.prepare import Preparation
+from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.change.sequence import Step, steps_of
+from rlfleet_sidecar.change.single_flight import Flight, Key
+from rlfleet_sidecar.change.steps import Steps
+from rlfleet_sidecar.change.timings import Stopwatch
+from rlfleet_sidecar.change.ttl import Leadership
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.json_logs import fields
+from rlfleet_sidecar.proof.evidence import demand_alike, demand_as_proved
+from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.state.preconditions import Verdict, judge, judge_update
+from rlfleet_sidecar.state.stage_machine import Rescue, State
+
+Request = PrepareRequest | Step | UpdateRequest
+VERBS: dict[type[Command], Verb] = {
+    PauseRequest: Verb.PAUSE,
+    FlushRequest: Verb.FLUSH,
+    ReloadRequest: Verb.RELOAD,
+    VerifyRequest: Verb.VERIFY,
+    ResumeRequest: Verb.RESUME,
+}
+"""What a command's one step counts as."""
+_CHANGING = frozenset({Stage.PAUSED, Stage.LOADING, Stage.LOADED, Stage.PROVED})
+_UPDATE = "Update"
+_RESCUE = "Rescue"
+_log = logging.getLogger(__name__)
+
+
+class Performer:
+    """The worker as its callers see it."""
+
+    def __init__(
+        self,
+        steps: Steps,
+        store: Store,
+        journal: Journal,
+        leadership: Leadership,
+        pod_uid: str = "",
+    ) -> None:
+        self._steps = steps
+        self._pod_uid = pod_uid or None
+        self._store = store
+        self._journal = journal
+        self._leadership = leadership
+        self._running: Running | None = None
+        self._stopwatch = Stopwatch()
+        self._commanded: str | None = None
+        """The version of the change that has begun and has not ended."""
+        self.flight = Flight()
+        self.preparation = Preparation(store, journal, self._needed, self._is_changing)
+
+    async def carry_out(self, request: Request) -> WorkerReport:
+        """Carry the command out and tell how the worker stands then."""
+        try:
+            if isinstance(request, PrepareRequest):
+                self._leadership.renew()
+                await self.preparation.join(request)
+                return self.report()
+            key = Key(_word(request), request.operation, request.version)
+            return await self.flight.join(key, lambda: self._carry_out(request))
+        except SidecarError as error:
+            error.operation, error.version = request.operation, request.version
+            raise
+
+    async def rescue(self, rescue: Rescue) -> None:
+        """Lead a change that nobody leads to its safe end; gives way to any command."""
+        key = Key(_RESCUE, rescue, self._journal.state.proved or "")
+        _log.warning("The sidecar acts of itself", extra=fields(how=rescue))
+        await self.flight.join(key, lambda: self._rescue(rescue))
+
+    def report(self) -> WorkerReport:
+        """Tell all that is known of this worker."""
+        journal, state, gate = self._journal, self._journal.state, self._steps.gate
+        is_up = state.stage is not Stage.DOWN
+        prepared = None if state.prepared is None else self._store.held(state.prepared)
+        return WorkerReport(
+            pod_uid=self._pod_uid,
+            session=journal.session,
+            boot=state.boot if is_up else None,
+            stage=state.stage,
+            proved=state.proved if is_up else None,
+            proof=state.proof if is_up else None,
+            installed=state.installed if is_up else None,
+            prepared=None if prepared is None else prepared.version,
+            prepared_bytes=None if prepared is None else prepared.nbytes,
+            progress=self.preparation.progress,
+            staged=self._store.staged(),
+            running=self._running or self._steps.adapters.running or self.preparation.running,
+            in_flight=0 if gate is None else gate.waiting + gate.in_flight,
+            paused_s=_rounded(journal.paused_s),
+            expires_s=_rounded(self._leadership.rest_s),
+            operation=self._leadership.operation,
+            flushed=self._steps.flushed,
+            epoch=journal.heard.epoch,
+            refusal=journal.refusal,
+            failure=journal.failure,
+            exits=journal.exits,
+            last_change=journal.last_change,
+            adapters=self._steps.adapters.reports(state.boot if is_up else None),
+            self_test=journal.self_test,
+        )
+
+    @property
+    def serving(self) -> bool:
+        """Whether this worker may take traffic."""
+        return self._journal.state.serving
+
+    async def _carry_out(self, request: Step | UpdateRequest) -> WorkerReport:
+        self._stopwatch.begin(request.operation)
+        commands = self._plan(request)
+        if isinstance(request, UpdateRequest) and any(
+            isinstance(c, PauseRequest) for c in commands
+        ):
+            # What the reload would refuse is refused before anybody is paused for it.
+            await self._steps.demand_held(request.version, request.timeouts.pause_s)
+        self._commanded = request.version
+        current: Step | None = None
+        epoch = None if request.fence is None else request.fence.epoch
+        self._leadership.take(request.operation, epoch, getattr(request, "ttl_s", None))
+        try:
+            for current in commands:
+                if self._is_due(current):
+                    await self._do(current)
+        except SidecarError as error:
+            await self._clean_up(current, error)
+            raise
+        except Exception as error:
+            _log.exception("A command failed for a reason of the sidecar's own")
+            own = SidecarError(Code.INTERNAL, f"{type(error).__name__} in the sidecar: see its log")
+            await self._clean_up(current, own)
+            raise own from error
+        finally:
+            self._running = None
+            self._leadership.renew()
+            if self._journal.state.stage not in _CHANGING:
+                self._commanded = None
+        return self.report()
+
+    def _plan(self, request: Step | UpdateRequest) -> Sequence[Step]:
+        """Tell the steps of a command; raises its refusal, and then nothing has happened."""
+        state = self._state(request.version)
+        if not isinstance(request, UpdateRequest):
+            judge(state, VERBS[type(request)], request.version)
+            if isinstance(request, VerifyRequest) and state.proved == request.version:
+                demand_alike(request.expected, state.proof)
+            return (request,)
+        self._repeat_failure(request)
+        if state.proved == request.version:
+            self._refuse_rewritten(request)
+            demand_alike(request.expected, state.proof)
+        return steps_of(request, judge_update(state, request.version, request.through))
+
+    def _repeat_failure(self, request: UpdateRequest) -> None:
+        """Answer a repeated command that has failed for good as it was answered before."""
+        failure = self._journal.failure
+        if failure is None or failure.retryable or self._journal.state.stage is not Stage.DOUBT:
+            return
+        if (failure.operation, failure.version) == (request.operation, request.version):
+            raise SidecarError(failure.code, failure.message)
+
+    def _refuse_rewritten(self, request: UpdateRequest) -> None:
+        """Refuse a version of which other bytes were copied than those that are proved.
+
+        There is nothing to load for a name that is proved already: the old weights would
+        pass for the new ones.
+        """
+        held = self._store.held(request.version)
+        try:
+            demand_as_proved(self._journal.state.proof, None if held is None else held.digest)
+        except SidecarError as error:
+            error.operation, error.version = request.operation, request.version
+            self._journal.refused(error.problem())
+            raise
+
+    def _state(self, version: str) -> State:
+        """Tell how the worker stands to a version that a command names.
+
+        A change that has begun goes on with the version that was prepared for it, though
+        another was prepared meanwhile; what is not held any more is not prepared.
+        """
+        state = self._journal.state
+        is_prepared = version in {state.prepared, self._commanded}
+        is_held = is_prepared and self._store.held(version) is not None
+        return replace(state, prepared=version if is_held else None)
+
+    def _needed(self) -> frozenset[str]:
+        """Tell the versions that a change or the engine may still need."""
+        state = self._journal.state
+        found = {state.proved, state.installed, self._commanded}
+        return frozenset(version for version in found if version is not None)
+
+    def _is_changing(self) -> bool:
+        return self.flight.key is not None
+
+    def _is_due(self, command: Step) -> bool:
+        verdict = judge(self._state(command.version), VERBS[type(command)], command.version)
+        return verdict is Verdict.DO
+
+    async def _do(self, command: Step) -> None:
+        verb = VERBS[type(command)]
+        self._running = Running(verb=verb, operation=command.operation, version=command.version)
+        before = self._journal.state.stage
+        if verb is Verb.PAUSE and self._journal.paused_s is None:
+            self._stopwatch.reset()
+        with self._stopwatch.measure(verb):
+            await self._take(command)
+        if verb is Verb.RESUME and before is Stage.PROVED:
+            prepare_s = self.preparation.took_s(command.operation, command.version)
+            window_s = self._journal.window_s
+            self._journal.changed(self._stopwatch.change(command, prepare_s, window_s))
+
+    async def _take(self, command: Step) -> None:
+        match command:
+            case PauseRequest():
+                await self._steps.pause(command)
+            case FlushRequest():
+                await self._steps.flush(command)
+            case ReloadRequest():
+                await self._steps.reload(command)
+            case VerifyRequest():
+                await self._steps.verify(command)
+            case ResumeRequest():
+                await self._steps.resume(command)
+            case _:
+                assert_never(command)
+
+    async def _clean_up(self, command: Step | None, error: SidecarError) -> None:
+        """Note the failure, undo what can be undone, and see how the engine stands."""
+        if command is None:
+            return
+        error.operation, error.version = command.operation, command.version
+        has_exited = await self._has_exited(command)
+        if has_exited:
+            error.message = f"the engine exited while {command.version} was loading: {error}"
+        self._journal.failed(error.problem(), has_exited=has_exited)
+        is_undoable = not isinstance(command, VerifyRequest | ResumeRequest)
+        if is_undoable and self._journal.state.stage is Stage.PAUSED:
+            with suppress(SidecarError):
+                await self._steps.undo()
+        with suppress(TimeoutError):
+            self._steps.heed(await self._steps.look())
+
+    async def _has_exited(self, command: Step) -> bool | None:
+        """Tell whether the engine's process ended in a load; None for what was no load."""
+        if not isinstance(command, ReloadRequest | VerifyRequest) or not self._journal.is_loading:
+            return None
+        return await self._steps.has_exited()
+
+    async def _rescue(self, rescue: Rescue) -> WorkerReport:
+        match rescue:
+            case Rescue.UNDO:
+                await self._steps.undo()
+            case Rescue.OPEN:
+                await self._open()
+            case Rescue.END:
+                await self._steps.end()
+            case Rescue.ALIGN:
+                await self._steps.align()
+            case Rescue.TURN_AWAY:
+                await self._steps.turn_away()
+        return self.report()
+
+    async def _open(self) -> None:
+        """Serve what a change has proved that nobody leads any more; it ended well."""
+        lead, version = self._journal.lead, self._journal.state.proved or ""
+        operation = _RESCUE if lead is None else lead.operation
+        try:
+            await self._do(ResumeRequest(operation=operation, version=version))
+        finally:
+            self._running = None
+
+
+def _word(request: Step | UpdateRequest) -> str:
+    if isinstance(request, UpdateRequest):
+        return f"{_UPDATE} through {request.through}"
+    return VERBS[type(request)]
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

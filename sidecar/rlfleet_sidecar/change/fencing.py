@@ -1,0 +1,161 @@
+"""Stands before whoever carries out: hears each command once, and repeats answers from memory.
+
+What was heard is written down before anything is done, and an answer before it is given.
+An answer belongs to the command, not to the caller: it is kept though nobody waits.
+"""
+
+import asyncio
+import time
+from hashlib import sha256
+from typing import NamedTuple
+
+from rlfleet_contract.fence import Fence, Place
+from rlfleet_contract.models import BESIDE, Running, UpdateRequest, Verb, WorkerReport
+from rlfleet_contract.problems import MEANINGS
+from rlfleet_contract.target import RejectedTrainer, Target
+from rlfleet_sidecar.change.dispatch import Hands, Request
+from rlfleet_sidecar.change.executor import VERBS
+from rlfleet_sidecar.change.ttl import Leadership
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.state.fence_rules import Answer, demand_addressee, demand_unled, judge_fence
+from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.state.sent_weights import demand_unowned
+
+_OK = 200
+_AGAIN_S = 60.0
+"""How long repeats of a trainer that was rejected are no news."""
+
+
+class _UnderWay(NamedTuple):
+    task: asyncio.Task[Answer]
+    change: Running | None
+    """What it counts as before it has begun; None if it leaves the worker to its clients."""
+
+
+class Fencing:
+    """The one way to them for whoever is not this sidecar itself."""
+
+    def __init__(
+        self, fleet: str, pod: str, journal: Journal, hands: Hands, leadership: Leadership
+    ) -> None:
+        self._fleet, self._pod = fleet, pod
+        self._journal = journal
+        self._hands = hands
+        self._leadership = leadership
+        self._target: Target | None = None
+        """What the fleet is asked for, as its driver said last."""
+        self._rejected: RejectedTrainer | None = None
+        self._under_way: dict[Place, _UnderWay] = {}
+
+    async def carry_out(self, request: Request) -> Answer:
+        """Answer a command, after carrying it out if it was not answered before."""
+        try:
+            if request.fence is None:
+                return await self._answer(request)
+            return await self._fenced(request, request.fence)
+        except SidecarError as error:
+            error.operation, error.version = request.operation, request.version
+            raise
+
+    async def unfenced(self, request: Request) -> WorkerReport:
+        """Carry out the command of a caller that sends no fence; raises its problem."""
+        try:
+            self.demand_unled(request.operation)
+            return await self._hands.carry_out(request)
+        except SidecarError as error:
+            error.operation, error.version = request.operation, request.version
+            raise
+
+    def demand_unled(self, operation: str) -> None:
+        """See that whoever sends no fence does not cross a change that an operator leads."""
+        lead = self._journal.lead
+        led_by = None if lead is None else (lead.operation, lead.epoch)
+        demand_unled(self._journal.state.stage, operation, led_by)
+
+    def demand_unowned(self, call: str, client: str) -> None:
+        """Reject a trainer's call while the fleet is asked for a version, and report it."""
+        try:
+            demand_unowned(self._target)
+        except SidecarError:
+            known, now = self._rejected, time.time()
+            is_repeat = known is not None and known.client == client and now - known.at < _AGAIN_S
+            if not is_repeat:
+                self._rejected = RejectedTrainer(client=client, call=call, at=now)
+            raise
+
+    def heartbeat(self, epoch: int, target: Target | None = None) -> None:
+        """Take a sign of life; one of a lower epoch than the highest seen is none."""
+        if self._journal.hear_of(epoch):
+            self._ask(target)
+            self._leadership.beat()
+
+    def unasked(self, epoch: int) -> None:
+        """Note that the fleet is asked for no version, by its driver; no sign of life."""
+        if self._journal.hear_of(epoch):
+            self._ask(None)
+
+    def _ask(self, target: Target | None) -> None:
+        self._target = target
+        if target is None:
+            self._rejected = None
+
+    def end(self, place: Place) -> None:
+        """Take the word of a driver that it waits for no command up to this place any more."""
+        self._journal.over(place)
+
+    def counting(self, report: WorkerReport) -> WorkerReport:
+        """Have a report tell of a change that was heard and has not begun, and of trainers, too.
+
+        Before it begins it looks at its files, which may take a while; whoever took the worker
+        for one at rest meanwhile would go on to the next.
+        """
+        is_told = report.running is not None and report.running.verb not in BESIDE
+        changes = (one.change for one in self._under_way.values() if one.change is not None)
+        heard = None if is_told else next(changes, None)
+        found = {} if heard is None else {"running": heard}
+        return report.model_copy(update={**found, "rejected_trainer": self._rejected})
+
+    async def landed(self) -> None:
+        """Wait until the answer of every command under way is written down."""
+        if self._under_way:
+            await asyncio.wait([one.task for one in self._under_way.values()])
+
+    async def _fenced(self, request: Request, fence: Fence) -> Answer:
+        demand_addressee(fence, self._fleet, self._pod)
+        place = fence.place
+        digest = sha256(request.model_dump_json().encode()).hexdigest()
+        known = self._under_way.get(place)
+        heard = self._journal.heard
+        answer = judge_fence(heard, fence, digest, is_under_way=known is not None)
+        if answer is not None:
+            return answer
+        if known is None:
+            self._journal.hear(fence, digest)
+            task = asyncio.create_task(self._remembered(request, fence))
+            self._under_way[place] = known = _UnderWay(task, _change(request))
+            task.add_done_callback(lambda _: self._under_way.pop(place))
+        return await asyncio.shield(known.task)
+
+    async def _remembered(self, request: Request, fence: Fence) -> Answer:
+        answer = await self._answer(request)
+        self._journal.answer(fence, answer)
+        return answer
+
+    async def _answer(self, request: Request) -> Answer:
+        try:
+            if request.fence is None:
+                report = await self.unfenced(request)
+            else:
+                report = await self._hands.carry_out(request)
+        except SidecarError as error:
+            status = MEANINGS[error.code].status
+            return Answer(status=status, body=error.problem().model_dump_json())
+        return Answer(status=_OK, body=report.model_dump_json())
+
+
+def _change(request: Request) -> Running | None:
+    """Tell what a command about weights counts as; Reload stands for an update."""
+    verb = Verb.RELOAD if isinstance(request, UpdateRequest) else VERBS.get(type(request))
+    if verb is None:
+        return None
+    return Running(verb=verb, operation=request.operation, version=request.version)

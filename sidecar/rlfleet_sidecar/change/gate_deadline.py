@@ -1,0 +1,64 @@
+"""Gives the engine's gate a deadline, so that a change has an end though this sidecar has one.
+
+The gate acts only after the sidecar would have: its deadline is a few seconds later. It must
+stay true that the gate's fallback is never better than what is on record: for the worse the
+gate is told first, for the better the journal.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from rlfleet_contract.gate import Fallback, GateState
+from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.state.stage_machine import fallback
+from rlfleet_sidecar.vllm_client import Engine
+
+_LATER_S = 5.0
+"""By how much the gate's deadline is later than the sidecar's, which acts within a look or two."""
+_LOOK_S = 2.0
+
+
+class Keeper:
+    """Speaks to the gate about its deadline."""
+
+    def __init__(self, settings: Settings, engine: Engine, journal: Journal) -> None:
+        self._engine = engine
+        self._journal = journal
+        self._later_s = max(_LATER_S, 5 * settings.poll_s)
+        self.gate: GateState | None = None
+        """The gate as it was seen last."""
+
+    @property
+    def ttl_s(self) -> float | None:
+        """What a deadline is now; None if nobody leads a change, or the gate takes none."""
+        return self._after(None)
+
+    async def close(self, boot: str) -> None:
+        """Close the gate, with a deadline if a change is led."""
+        ttl_s = self.ttl_s
+        way = None if ttl_s is None else fallback(self._journal.state)
+        await self._engine.close_gate(boot, ttl_s, way)
+
+    async def demand_closed(self, boot: str) -> None:
+        """See that the gate is closed and opens no more of itself; raises if it has."""
+        if (ttl_s := self.ttl_s) is not None:
+            gate = await self._engine.keep_gate(boot, ttl_s, "refuse")
+            if gate.is_open or gate.is_expired:
+                raise EngineError("the gate ended the change, which stood still; pause it again")
+
+    async def keep(self, way: Fallback | None = None, *, rest_s: float | None = None) -> None:
+        """Put the deadline off, if there is one; a silent engine is seen elsewhere."""
+        boot, ttl_s = self._journal.state.boot, self._after(rest_s)
+        if boot is None or ttl_s is None:
+            return
+        with suppress(TimeoutError, EngineError, EngineLostError, EngineRestartedError):
+            async with asyncio.timeout(_LOOK_S):
+                await self._engine.keep_gate(boot, ttl_s, way)
+
+    def _after(self, rest_s: float | None) -> float | None:
+        lead = self._journal.lead
+        if lead is None or self.gate is None or not self.gate.has_deadline:
+            return None
+        return (lead.ttl_s if rest_s is None else rest_s) + self._later_s

@@ -1,0 +1,213 @@
+"""Tests an engine's reload in place behind its closed gate, before it serves.
+
+proof/selftest.py judges. It must stay true that no engine serves with weights that the test
+left in it: after a test that passed it holds its base model again and answers as before,
+and after any other it is ended. The journal says that a test runs before its first
+reload, so that a sidecar which dies in between ends the engine too.
+"""
+
+import asyncio
+import logging
+import math
+import time
+
+from rlfleet_contract.models import KVCache, PauseMode
+from rlfleet_contract.safetensors import Tensor
+from rlfleet_contract.selftest import EngineDescription, SelfTest
+from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.change.prover import Prover
+from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError, SidecarError
+from rlfleet_sidecar.json_logs import fields
+from rlfleet_sidecar.proof import selftest
+from rlfleet_sidecar.proof.probe import Answer, BadAnswerError, spread
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.timeouts import in_thread
+from rlfleet_sidecar.vllm_client import Engine
+
+_TIMES = 3
+_ALIVE_S = 2.0
+_LOST = (EngineLostError, EngineRestartedError, TimeoutError)
+_log = logging.getLogger(__name__)
+
+
+class Tester:
+    """Tests each engine once, and remembers what it showed."""
+
+    def __init__(
+        self, settings: Settings, engine: Engine, store: Store, journal: Journal, prover: Prover
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._store = store
+        self._journal = journal
+        self._prover = prover
+
+    async def test(self, boot: str) -> bool:
+        """Test this boot unless an equal engine was tested already; never raises.
+
+        Returns whether the engine holds what it booted with; one that does not is ended.
+        """
+        if self.is_spoilt(boot):
+            await self._end()
+            return False
+        try:
+            described, tensors = await self._described()
+        except (SidecarError, EngineError, *_LOST) as error:
+            _log.warning("The engine cannot be tested", extra=fields(why=error))
+            self._put_off_further()
+            return True
+        key = selftest.key_of(described, tensors)
+        if not self._is_due(key):
+            return True
+        begun = SelfTest(
+            key=key,
+            engine=described.title,
+            is_tested=described.is_tested,
+            unreached=described.unreached,
+            boot=boot,
+            attempts=selftest.attempts_of(self._journal.self_test, key),
+        )
+        refused = self._refused(begun)
+        if refused is not None:
+            self._journal.self_tested(refused)
+        elif self._settings.self_test_s:
+            self._journal.self_tested(begun)
+            await self._run(begun, tensors)
+            if self.is_spoilt(boot):
+                await self._end()
+                return False
+        return True
+
+    def _refused(self, begun: SelfTest) -> SelfTest | None:
+        """Return how an engine is refused without a test; None if it is not."""
+        settings = self._settings
+        if not begun.is_tested and (settings.require_tested or not settings.self_test_s):
+            return selftest.untested(begun.model_copy(update={"boot": None}))
+        last = self._journal.self_test
+        if last is not None and selftest.is_exhausted(last, begun.key):
+            return selftest.put_off(last, time.time(), settings.self_test_again_s)
+        return None
+
+    async def _described(self) -> tuple[EngineDescription, tuple[Tensor, ...]]:
+        async with asyncio.timeout(self._settings.check_s):
+            tensors = await in_thread(self._store.boot_tensors)
+            kinds = selftest.kinds_of((one.name for one in tensors), ())
+            return await self._engine.describe(kinds), tensors
+
+    def is_due_again(self) -> bool:
+        """Tell whether a test that was put off can be made now, on an engine as it booted."""
+        is_due = selftest.is_due_again(self._journal.self_test, time.time())
+        return bool(self._settings.self_test_s) and is_due
+
+    def _put_off_further(self) -> None:
+        known = self._journal.self_test
+        if known is not None and selftest.is_due_again(known, time.time()):
+            later = selftest.put_off(known, time.time(), self._settings.self_test_again_s)
+            self._journal.self_tested(later)
+
+    def is_spoilt(self, boot: str) -> bool:
+        """Tell whether a test left this boot with weights that are not its base's."""
+        known = self._journal.self_test
+        return known is not None and known.boot == boot and known.passed is not True
+
+    def _is_due(self, key: str) -> bool:
+        remembered, now = self._settings.self_test, time.time()
+        if remembered is not None and not selftest.is_due(remembered, key, now):
+            if self._journal.self_test != remembered:
+                self._journal.self_tested(remembered)
+            return False
+        return selftest.is_due(self._journal.self_test, key, now)
+
+    async def _run(self, begun: SelfTest, tensors: tuple[Tensor, ...]) -> None:
+        start = time.monotonic()
+        try:
+            found = await self._found(begun, tensors)
+        except _LOST as error:
+            # A process that dies is no finding; the next boot is tested again.
+            _log.warning("The engine went away during its test", extra=fields(why=error))
+            found = {}
+        except (EngineError, BadAnswerError, SidecarError) as error:
+            reason = f"{begun.engine} does not reload its own base model: {error}"[:1000]
+            found = {"reason": reason}
+            # A process that ends answers for a moment longer.
+            await asyncio.sleep(self._settings.poll_s)
+            if await self._engine.is_alive(_ALIVE_S):
+                found["passed"] = False
+        seconds = round(time.monotonic() - start, 3)
+        self._journal.self_tested(begun.model_copy(update=found | {"seconds": seconds}))
+
+    async def _found(self, begun: SelfTest, tensors: tuple[Tensor, ...]) -> dict[str, object]:
+        """Reload, ask and compare; returns what the test has shown."""
+        booted = [await self._prover.ask_once() for _ in range(_TIMES)]
+        noise = selftest.noise_of(booted)
+        start = time.monotonic()
+        base = await self._reloaded()
+        took_s = time.monotonic() - start
+        distance = spread(booted[0].logprobs, base.logprobs)
+        shown: dict[str, object] = {"noise": noise, "distance": distance}
+        if not selftest.is_faithful(distance, noise):
+            reason = selftest.unfaithful(begun.engine, distance, noise)
+            return shown | {"passed": False, "reason": reason}
+        kinds = selftest.kinds_of(await self._probed(tensors), begun.unreached)
+        if not selftest.affordable(len(kinds), took_s, self._settings.self_test_s):
+            _log.warning(
+                "Sensitivity is not tested: it takes longer than RLFLEET_SELF_TEST_S",
+                extra=fields(kinds=len(kinds), reload_s=round(took_s, 3)),
+            )
+            return shown | {"passed": True}
+        moves = {kind: await self._move(base, kind) for kind in kinds}
+        for kind in selftest.unmoved(moves, noise):
+            # A router's bias may have to go far before it picks other experts.
+            moves[kind] = await self._move(base, kind, selftest.FAR)
+        back = await self._reloaded()
+        return shown | self._judged(begun, moves, noise, spread(base.logprobs, back.logprobs))
+
+    async def _probed(self, tensors: tuple[Tensor, ...]) -> list[str]:
+        """Return the tensors with which an answer is computed: read at boot, and no drafter's."""
+        needs = self._journal.needs
+        silent = set(() if needs is None else needs.optional)
+        silent |= await in_thread(self._store.boot_drafters)
+        return [one.name for one in tensors if one.name not in silent]
+
+    @staticmethod
+    def _judged(
+        begun: SelfTest, moves: dict[str, float], noise: float, left: float
+    ) -> dict[str, object]:
+        if not selftest.is_faithful(left, noise):
+            reason = selftest.unfaithful(begun.engine, left, noise)
+            return {"passed": False, "reason": reason, "kinds": len(moves)}
+        stale = selftest.unmoved(moves, noise)
+        told = selftest.stale(begun.engine, stale) if stale else None
+        return {"passed": not stale, "reason": told, "stale": stale, "kinds": len(moves)}
+
+    async def _move(self, base: Answer, kind: str, strength: float = 1.0) -> float:
+        """Return how far the answers move with one kind of tensors changed."""
+        try:
+            answer = await self._reloaded(kind, strength)
+        except BadAnswerError:
+            # What is no finite number any more has moved.
+            return math.inf
+        return spread(base.logprobs, answer.logprobs)
+
+    async def _reloaded(self, changed: str | None = None, strength: float = 1.0) -> Answer:
+        """Reload the base, with one kind of its tensors changed, and ask."""
+        limit_s, directory = self._settings.warm_s, str(self._settings.model_path)
+        # Read once for all: the store keeps the headers of the base.
+        files = await in_thread(self._store.boot_files)
+        async with asyncio.timeout(limit_s):
+            known = self._journal.self_test
+            if known is None or (await self._engine.gate()).boot != known.boot:
+                raise EngineRestartedError("the engine was restarted during its test")
+            await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
+            await self._engine.reload(directory, files, limit_s, changed=changed, strength=strength)
+            await self._engine.flush()
+            await self._engine.resume()
+            return await self._prover.ask_once()
+
+    async def _end(self) -> None:
+        try:
+            async with asyncio.timeout(self._settings.warm_s):
+                await self._engine.end()
+        except (EngineError, *_LOST) as error:
+            _log.warning("The engine could not be ended", extra=fields(why=error))

@@ -1,0 +1,202 @@
+"""Weights that a trainer sends into vLLM's own transfer engine, call by call and guarded.
+
+There is no checkpoint: nobody can check such weights before they are loaded, and of what
+arrived only what the engine shows afterwards is known. It must stay true that from the start
+of an update to its proof a worker is Loading, Loaded or in doubt, that whatever goes wrong from
+the start on is doubt, and that a group which does not form changes nothing.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from rlfleet_contract.models import WorkerReport
+from rlfleet_contract.paths import BASE_VERSION
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.change.executor import Performer
+from rlfleet_sidecar.change.single_flight import Key
+from rlfleet_sidecar.change.steps import Steps
+from rlfleet_sidecar.change.ttl import Leadership
+from rlfleet_sidecar.errors import EngineError, SidecarError
+from rlfleet_sidecar.proof.selftest import demand_reloadable
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.state.sent_weights import (
+    demand_groupable,
+    demand_grouped,
+    demand_sent,
+    demand_startable,
+    demand_started,
+)
+from rlfleet_sidecar.state.stage_machine import Event
+from rlfleet_sidecar.timeouts import within
+from rlfleet_sidecar.vllm_client import Engine
+
+_LOOK_S = 4.0
+_INIT, _START = "/init_weight_transfer_engine", "/start_weight_update"
+_UPDATE, _FINISH = "/update_weights", "/finish_weight_update"
+_SHUTDOWN = "/shutdown_weight_transfer_engine"
+Info = dict[str, Any] | list[dict[str, Any]]
+
+
+class _Part(NamedTuple):
+    """One call of a transfer."""
+
+    path: str
+    about: str
+    """What makes two calls of this path the same."""
+    demand: Callable[[], None]
+    """Raises why it may not be made now."""
+    work: Callable[[], Awaitable[None]]
+
+
+class Transfer:
+    """Sends each call on to the engine, as a command of its trainer's change."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        steps: Steps,
+        journal: Journal,
+        performer: Performer,
+        leadership: Leadership,
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._steps = steps
+        self._journal = journal
+        self._performer = performer
+        self._leadership = leadership
+        self._session: tuple[str | None, str] | None = None
+        """Boot and operation of the update that has begun and has not ended."""
+        self._parts = 0
+        """How many parts of it have arrived."""
+
+    async def init(self, operation: str, info: Mapping[str, Any]) -> None:
+        """Form the group with the trainer; what the worker serves does not change by it."""
+
+        def demand() -> None:
+            demand_groupable(self._journal.state)
+
+        async def work() -> None:
+            await self._demand_sendable()
+            boot = self._journal.state.boot
+            self._journal.grouped(None)
+            await self._ask(_INIT, {"init_info": dict(info)}, Code.TRANSFER_FAILED)
+            self._journal.grouped(boot)
+
+        await self._carry(operation, _Part(_INIT, _digest(info), demand, work))
+
+    async def shutdown(self, operation: str) -> None:
+        """Leave the group; what the worker serves does not change by it."""
+
+        def demand() -> None:
+            demand_groupable(self._journal.state)
+
+        async def work() -> None:
+            self._journal.grouped(None)
+            await self._ask(_SHUTDOWN, {}, Code.TRANSFER_FAILED)
+
+        await self._carry(operation, _Part(_SHUTDOWN, "", demand, work))
+
+    def demand_group(self) -> None:
+        """See that the engine is in a group with its trainer."""
+        demand_grouped(self._journal.state, self._journal.group)
+
+    async def start(self, operation: str) -> None:
+        """Begin an update of the paused engine; from here on nobody knows what it holds."""
+
+        def demand() -> None:
+            demand_startable(self._journal.state, self._journal.group)
+            demand_reloadable(self._journal.self_test, "sent", BASE_VERSION)
+
+        async def work() -> None:
+            async with within(Code.PAUSE_FAILED, _LOOK_S):
+                if not await self._engine.is_paused():
+                    raise EngineError("the engine runs though it was paused; pause it again")
+            await self._steps.begin_load(operation, _LOOK_S)
+            self._steps.forget_load()
+            self._session, self._parts = (self._journal.state.boot, operation), 0
+            await self._in_update(_START, {}, operation)
+
+        await self._carry(operation, _Part(_START, "", demand, work))
+
+    async def update(self, operation: str, info: Info) -> None:
+        """Have the engine receive what its trainer sends now."""
+
+        async def work() -> None:
+            await self._in_update(_UPDATE, {"update_info": info}, operation)
+            self._parts += 1
+
+        demand = partial(self._demand_started, operation)
+        await self._carry(operation, _Part(_UPDATE, _digest(info), demand, work))
+
+    async def finish(self, operation: str, version: str) -> None:
+        """End the update; what the engine holds is called ``version``, and has to be proved."""
+
+        def demand() -> None:
+            self._demand_started(operation)
+            demand_sent(self._parts)
+
+        async def work() -> None:
+            await self._in_update(_FINISH, {}, operation)
+            self._session = None
+            self._journal.move(Event.RELOADED, version=version, operation=operation)
+
+        await self._carry(operation, _Part(_FINISH, version, demand, work))
+
+    def _demand_started(self, operation: str) -> None:
+        state = self._journal.state
+        demand_started(state, is_session=self._session == (state.boot, operation))
+
+    async def _demand_sendable(self) -> None:
+        """Refuse an engine that is known to keep old weights when new ones are sent."""
+        async with within(Code.TRANSFER_FAILED, _LOOK_S):
+            engine = await self._engine.describe(())
+        if engine.unsendable is not None:
+            raise SidecarError(
+                Code.ENGINE_UNFAITHFUL,
+                f"{engine.title} cannot take weights that a trainer sends: {engine.unsendable};"
+                " save each version to a directory, and ask for it there",
+            )
+
+    async def _in_update(self, path: str, body: Mapping[str, Any], operation: str) -> None:
+        try:
+            await self._ask(path, body, Code.RELOAD_FAILED, lost=Code.RELOAD_FAILED)
+        except BaseException:
+            self._session = None
+            self._journal.move(Event.RELOAD_FAILED, operation=operation)
+            raise
+
+    async def _ask(
+        self, path: str, body: Mapping[str, Any], code: Code, lost: Code = Code.ENGINE_UNREACHABLE
+    ) -> None:
+        async with within(code, self._settings.trainer_transfer_s, lost=lost):
+            await self._engine.transfer(path, body)
+
+    async def _carry(self, operation: str, part: _Part) -> None:
+        """Do it as the one command under way; the same call joins it, and another is refused."""
+
+        async def carried() -> WorkerReport:
+            # What is refused puts off nothing: it is judged before it counts as a sign of life.
+            part.demand()
+            self._leadership.take(operation, None, self._settings.trainer_ttl_s)
+            try:
+                await part.work()
+            except SidecarError as error:
+                error.operation = operation
+                self._journal.failed(error.problem())
+                raise
+            finally:
+                self._leadership.renew()
+            return self._performer.report()
+
+        key = Key(f"POST {part.path}", operation, part.about)
+        await self._performer.flight.join(key, carried)
+
+
+def _digest(info: object) -> str:
+    return sha256(json.dumps(info, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,93 @@
+"""A trainer's own list of a version's files: what each has to hash to.
+
+Optional. `{"files": {"model.safetensors": {"size": 123, "sha256": "…"}}}`; every file
+that is loaded must be named in it, and every file that it names must be there.
+It may hold a ``probe`` too: what the trainer's model answers (trainer_probe.py).
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+
+from rlfleet_contract.paths import MANIFEST_FILE
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.checkpoints.headers import Content, bytes_of, invalid, parsed
+from rlfleet_sidecar.checkpoints.safe_paths import Folder
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.proof.trainer_probe import TrainerProbe
+
+_Name = Annotated[str, StringConstraints(pattern=r"^[^/\x00]{1,255}$")]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    size: int
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    files: dict[_Name, _Entry]
+    probe: TrainerProbe | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the files of a version have to hash to."""
+
+    path: Path
+    digest: str
+    hashes: dict[str, str]
+    probe: TrainerProbe | None = None
+
+    def demand(self, name: str, hashed: str) -> None:
+        """See that a file hashes to what the manifest says."""
+        if self.hashes.get(name, hashed) != hashed:
+            raise mismatch(
+                self.path.parent / name,
+                f"has the sha256 {hashed}; {self.path.name} says {self.hashes[name]}",
+            )
+
+
+def manifest_of(folder: Folder, content: Content, expected: str | None) -> Manifest | None:
+    """Read the manifest and compare what needs no file to be read; None if there is none."""
+    path = folder.path / MANIFEST_FILE
+    if MANIFEST_FILE not in folder.names():
+        if expected is not None:
+            raise mismatch(folder.path, f"has no {MANIFEST_FILE}, and {expected} is asked for")
+        return None
+    data = bytes_of(folder, MANIFEST_FILE)
+    digest = f"sha256:{sha256(data).hexdigest()}"
+    if expected not in {None, digest}:
+        raise mismatch(path, f"has the digest {digest}; {expected} is asked for")
+    try:
+        found = _File.model_validate(parsed(path, data))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise invalid(path, f"is no manifest: {field}: {first['msg']}") from error
+    files = found.files
+    if unnamed := sorted({stamp.name for stamp in content.files} - files.keys()):
+        raise mismatch(path, f"does not name {unnamed[0]}")
+    _demand_sizes(folder, files)
+    hashes = {name: entry.sha256 for name, entry in files.items()}
+    return Manifest(path, digest, hashes, found.probe)
+
+
+def mismatch(path: Path, what: str) -> SidecarError:
+    """Make the error of bytes that are not those that were announced."""
+    return SidecarError(Code.DIGEST_MISMATCH, f"{path} {what}")
+
+
+def _demand_sizes(folder: Folder, files: dict[str, _Entry]) -> None:
+    for name, entry in files.items():
+        stamp = folder.stamp(name)
+        size = None if stamp is None else stamp.size
+        if size != entry.size:
+            found = "is not there" if size is None else f"has {size} bytes"
+            raise mismatch(folder.path / name, f"{found}; {MANIFEST_FILE} says {entry.size} bytes")

@@ -1,0 +1,99 @@
+"""What trainers ask about the engine beside a worker; nothing changes by an answer."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from rlfleet_contract import paths
+from rlfleet_contract.dynamo import Discovered, Discovery, instance_of
+from rlfleet_contract.models import Stage
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.dialects.retry import patiently
+from rlfleet_sidecar.dialects.server_info import told_of
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.http.problems import MODELS_PATH
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.timeouts import within
+from rlfleet_sidecar.vllm_client import Engine, Relayed
+
+_LOOK_S = 4.0
+"""Shorter than prime-rl waits for /metrics, 5 s."""
+_ALIVE_S = 2.0
+"""The extension answers within one."""
+_NAMESPACE, _COMPONENT = "rlfleet", "worker"
+"""A worker knows neither its namespace nor its fleet's name."""
+
+
+class Questions:
+    """Asks the engine itself: what its API server says of a core that hangs is no answer."""
+
+    def __init__(self, settings: Settings, engine: Engine, journal: Journal) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._journal = journal
+
+    async def world_size(self, *, include_dp: bool = True) -> int:
+        """Tell how many ranks the engine has."""
+        async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
+            return await self._engine.world_size(include_dp=include_dp)
+
+    async def is_alive(self) -> bool:
+        """Tell whether the engine answers at all; one that is paused or reloads does."""
+        return self._journal.state.stage is not Stage.DOWN and await self._engine.is_alive(_ALIVE_S)
+
+    async def demand_alive(self) -> None:
+        """See that the engine answers at all."""
+        if not await self.is_alive():
+            raise SidecarError(
+                Code.ENGINE_UNREACHABLE, f"the engine did not answer within {_ALIVE_S:g} s"
+            )
+
+    async def relayed(self, path: str) -> Relayed:
+        """Return the engine's own answer."""
+        async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
+            return await self._engine.relayed(path)
+
+    async def server_info(self) -> dict[str, Any]:
+        """Return what trainers may read of the engine's configuration."""
+        async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
+            return told_of(await self._engine.server_info())
+
+    async def models(self) -> Relayed:
+        """Return the engine's answer about its models; waits for one that is down.
+
+        Some clients ask once, and take any answer for a good one.
+        """
+        return await patiently(
+            lambda: self.relayed(MODELS_PATH),
+            {Code.ENGINE_UNREACHABLE: self._settings.trainer_up_s},
+        )
+
+    async def discovered(self, host: str) -> Discovery:
+        """Tell of this one worker, at the host by which it was asked."""
+        try:
+            ranks, why = await self.world_size(), None
+        except SidecarError as error:
+            ranks, why = None, error.message
+        settings = self._settings
+        found = Discovered(
+            namespace=_NAMESPACE,
+            component=_COMPONENT,
+            instance_id=instance_of(settings.pod_uid),
+            request_plane_url=f"http://{_name_in(host)}:{_port_of(settings.engine_url)}",
+            system_url=f"http://{host}",
+            admin_base_url=f"http://{host}",
+            model=settings.model_name,
+            world_size=ranks,
+            error=why,
+        )
+        return Discovery(namespace=_NAMESPACE, workers=[found])
+
+
+def _name_in(host: str) -> str:
+    """Return a host without its port, in the form that a URL wants."""
+    name = urlsplit(f"//{host}").hostname or ""
+    return f"[{name}]" if ":" in name else name
+
+
+def _port_of(url: str) -> int:
+    return urlsplit(url).port or paths.ENGINE_PORT

@@ -1,0 +1,88 @@
+"""A worker's adapters as trainers see them, who know neither operations nor versions."""
+
+from uuid import uuid4
+
+from rlfleet_contract.loaded_lora import AdapterReport
+from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_sidecar.change.fencing import Fencing
+from rlfleet_sidecar.dialects import rules
+from rlfleet_sidecar.dialects.retry import patience_of, patiently
+from rlfleet_sidecar.lora.manager import Adapters
+from rlfleet_sidecar.lora.rules import demand_bare, demand_undeclared
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.state.journal import Journal
+
+
+class Library:
+    """Loads and unloads by the same commands as anybody without a fence."""
+
+    def __init__(
+        self, settings: Settings, journal: Journal, fencing: Fencing, adapters: Adapters
+    ) -> None:
+        self._settings = settings
+        self._journal = journal
+        self._fencing = fencing
+        self._adapters = adapters
+        self._patience_s = patience_of(settings)
+
+    def known(self, name: str) -> AdapterReport | None:
+        """Tell what is known of an adapter; refuses if adapters are the spec's to change."""
+        known = self._adapters.reports(self._journal.state.boot)
+        demand_undeclared(known)
+        return next((adapter for adapter in known if adapter.name == name), None)
+
+    def loaded(self) -> dict[str, int | None]:
+        """Tell what the engine serves, whoever asked for it: the engine's number of each name."""
+        known = self._adapters.reports(self._journal.state.boot)
+        return {adapter.name: adapter.number for adapter in known if adapter.is_loaded}
+
+    def demand_bare(self) -> None:
+        """See that weights which are loaded now will answer under the model's name."""
+        reports = self._adapters.reports(self._journal.state.boot)
+        demand_bare(self._settings.model_name, reports)
+
+    async def is_adapter(self, directory: str) -> bool:
+        """Tell whether an adapter lies in a directory, or a version's weights."""
+        return await self._adapters.is_adapter(directory)
+
+    async def load_as_model(self, directory: str, operation: str) -> AdapterReport:
+        """Serve an adapter under the model's own name, within a change of its trainer's too."""
+        return await self.load(self._settings.model_name, directory, operation)
+
+    async def load(self, name: str, directory: str, operation: str | None = None) -> AdapterReport:
+        """Wait for an adapter, check it and serve it under a name, whatever had it before.
+
+        One within its trainer's own pause is a part of that change.
+        """
+
+        async def load() -> None:
+            self.known(name)
+            request = LoadAdapterRequest(
+                operation=operation or self._operation(),
+                name=name,
+                version=rules.adapter_version(directory),
+                path=directory,
+                wait_s=self._settings.trainer_adapter_wait_s,
+            )
+            await self._fencing.unfenced(request)
+
+        await patiently(load, self._patience_s)
+        return self.known(name) or AdapterReport(name=name)
+
+    async def unload(self, name: str) -> None:
+        """Serve a name no more; it is no error if it is not served."""
+
+        async def unload() -> None:
+            known = self.known(name)
+            version = (known and known.version) or rules.UNNAMED
+            await self._fencing.unfenced(
+                UnloadAdapterRequest(operation=self._operation(), name=name, version=version)
+            )
+
+        await patiently(unload, self._patience_s)
+
+    def _operation(self) -> str:
+        """Return the operation of the change that a trainer leads here, or a new one."""
+        lead = self._journal.lead
+        led_by = None if lead is None else (lead.operation, lead.epoch)
+        return rules.operation_of(led_by, rules.PREFIX + uuid4().hex[:12])

@@ -1,0 +1,38 @@
+"""Waits for what passes by itself: a trainer that is told to come again soon gives up."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.cache.prepare_job import SupersededError
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.settings import Settings
+
+_AGAIN_S = 0.2
+T = TypeVar("T")
+
+
+def patience_of(settings: Settings) -> Mapping[Code, float]:
+    """Return for how many seconds a trainer's call waits for what passes, by the problem's code."""
+    return {
+        Code.BUSY: settings.trainer_busy_s,
+        Code.ENGINE_UNREACHABLE: settings.trainer_up_s,
+        Code.ENGINE_RESTARTED: settings.trainer_up_s,
+    }
+
+
+async def patiently(act: Callable[[], Awaitable[T]], patience_s: Mapping[Code, float]) -> T:
+    """Do it, and again as long as it is refused for what passes, each within its time."""
+    begun = time.monotonic()
+    while True:
+        try:
+            return await act()
+        except SupersededError:
+            # Repeated, it would take the place of what took its.
+            raise
+        except SidecarError as error:
+            if time.monotonic() - begun >= patience_s.get(error.code, 0.0):
+                raise
+        await asyncio.sleep(_AGAIN_S)

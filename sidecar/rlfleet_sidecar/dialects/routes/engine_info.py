@@ -1,0 +1,88 @@
+"""What trainers ask about the engine itself; the vLLM beside this sidecar knows."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rlfleet_contract.dynamo import PATH
+from rlfleet_contract.models import Stage
+from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, told, trainer_of
+from rlfleet_sidecar.http.problems import MODELS_PATH
+from rlfleet_sidecar.http.request_body import Parsed
+from rlfleet_sidecar.vllm_client import Relayed
+
+router = APIRouter(route_class=DialectRoute)
+
+
+class CacheBody(BaseModel):
+    """SkyRL says it in a body, vLLM's clients in the query."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    reset_running_requests: bool = False
+
+
+@router.post("/reset_prefix_cache")
+async def reset_prefix_cache(
+    worker: Worker,
+    body: Annotated[CacheBody, Depends(Parsed(CacheBody, empty=b"{}"))],
+    *,
+    reset_running_requests: bool = False,
+) -> Response:
+    """Empty the KV and prefix cache; ``success`` is vLLM's own word."""
+    is_forced = reset_running_requests or body.reset_running_requests
+    return told(success=await worker.reset_cache(reset_running=is_forced))
+
+
+@router.get("/get_world_size")
+async def get_world_size(worker: Worker, *, include_dp: bool = True) -> Response:
+    """Tell how many ranks the engine has."""
+    return told(world_size=await worker.questions.world_size(include_dp=include_dp))
+
+
+@router.get(PATH)
+async def workers(worker: Worker, request: Request) -> Response:
+    """List this one worker as Dynamo's discovery does, at the host that was asked."""
+    found = await worker.questions.discovered(request.url.netloc)
+    return JSONResponse(found.model_dump(mode="json", exclude_none=True))
+
+
+@router.get(MODELS_PATH)
+async def models(worker: Worker) -> Response:
+    """Pass on the engine's answer, byte for byte; one that is down is waited for."""
+    return _passed(await worker.questions.models())
+
+
+@router.get("/server_info")
+async def server_info(worker: Worker, config_format: Literal["text", "json"] = "text") -> Response:
+    """Tell what trainers read of vLLM's configuration; its environment and paths are not told."""
+    found = await worker.questions.server_info()
+    if config_format == "text":
+        found["vllm_config"] = str(found["vllm_config"])
+    return JSONResponse(found)
+
+
+@router.get("/metrics")
+async def metrics(worker: Worker) -> Response:
+    """Pass on the engine's answer, byte for byte."""
+    return _passed(await worker.questions.relayed("/metrics"))
+
+
+def _passed(found: Relayed) -> Response:
+    return Response(found.body, found.status, media_type=found.content_type)
+
+
+async def health(request: Request) -> Response:
+    """Tell whether the engine answers; needs no credentials."""
+    is_up = (await trainer_of(request)).state.stage is not Stage.DOWN
+    return JSONResponse({"status": "ok" if is_up else "unhealthy"}, 200 if is_up else 503)
+
+
+async def liveness(request: Request) -> Response:
+    """Tell whether the engine hangs, in prime-rl's words and within two seconds."""
+    is_alive = await (await trainer_of(request)).questions.is_alive()
+    told = "ok" if is_alive else "engine_unresponsive"
+    return JSONResponse({"status": told}, 200 if is_alive else 503)

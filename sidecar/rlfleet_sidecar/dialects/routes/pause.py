@@ -1,0 +1,70 @@
+"""Pause and resume, as prime-rl, SkyRL, TRL and vLLM's own clients ask for them.
+
+vLLM's sleep of level 0 is a pause; its other levels take the weights out of memory.
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.dialects import rules
+from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, told
+from rlfleet_sidecar.errors import SidecarError
+
+router = APIRouter(route_class=DialectRoute)
+
+
+@router.post("/pause")
+async def pause(worker: Worker, mode: str | None = None, *, clear_cache: bool = True) -> Response:
+    """Close the gate and pause the engine; a pause of a paused worker is the same."""
+    wanted = rules.mode_of(mode)
+    await worker.pause(wanted, clear_cache=clear_cache)
+    return told(status="paused", mode=wanted.lower(), clear_cache=clear_cache)
+
+
+@router.post("/resume")
+async def resume(worker: Worker) -> Response:
+    """Open the gate over what is proved; refused after an update that failed."""
+    await worker.resume()
+    return told(status="resumed")
+
+
+@router.get("/is_paused")
+async def is_paused(worker: Worker) -> Response:
+    """Tell whether requests wait: true unless the gate is open."""
+    rules.demand_up(worker.state)
+    return told(is_paused=rules.is_paused(worker.state))
+
+
+@router.post("/sleep")
+async def sleep(worker: Worker, level: int = 1, mode: str | None = None) -> Response:
+    """Pause, if the level is 0; no other is served."""
+    demand_level(level)
+    await worker.pause(rules.mode_of(mode), clear_cache=True)
+    return told(status="sleeping", level=level)
+
+
+@router.post("/wake_up")
+async def wake_up(worker: Worker, tags: Annotated[list[str] | None, Query()] = None) -> Response:
+    """Resume, whatever the tags: the memory was never given back."""
+    await worker.resume()
+    return told(status="awake", tags=tags)
+
+
+@router.get("/is_sleeping")
+async def is_sleeping(worker: Worker) -> Response:
+    """Tell the same as /is_paused."""
+    rules.demand_up(worker.state)
+    return told(is_sleeping=rules.is_paused(worker.state))
+
+
+def demand_level(level: int) -> None:
+    """See that weights and caches shall stay where they are."""
+    if level != 0:
+        raise SidecarError(
+            Code.INVALID_REQUEST,
+            f"level: {level} would take the weights out of the engine's memory, and what came"
+            " back would not be proved; only level 0, a pause, is served",
+        )

@@ -1,0 +1,143 @@
+"""Weights by directory or as they are sent, as prime-rl and vLLM's own clients ask for them.
+
+Those that are sent have routes of their own before and after this one (weight_transfer.py).
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from rlfleet_sidecar.change.transfer import Info
+from rlfleet_sidecar.dialects import rules
+from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, shown, told
+from rlfleet_sidecar.dialects.routes.weight_transfer import FORM, SENT_BODY_BYTES
+from rlfleet_sidecar.dialects.session import Trainer
+from rlfleet_sidecar.http.request_body import Parsed
+from rlfleet_sidecar.state.sent_weights import label_of
+
+_UPDATE_RPC = "update_weights_from_path"
+router = APIRouter(route_class=DialectRoute)
+
+
+class _Body(BaseModel):
+    """Clients of many releases send it: what is not known is left unread."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class UpdateBody(_Body):
+    """One of the two, by its key; a directory may be null."""
+
+    weight_dir: str | None = None
+    update_info: Info | None = None
+
+
+class VersionBody(_Body):
+    """A label, in vLLM's words."""
+
+    new_version: str
+
+
+class RpcBody(_Body):
+    """A method of the engine's workers."""
+
+    method: str
+    args: list[Any] = Field(default_factory=list)
+    named: dict[str, Any] = Field(default_factory=dict, validation_alias=AliasChoices("kwargs"))
+
+
+@router.post("/update_weights")
+async def update_weights(
+    worker: Worker,
+    body: Annotated[UpdateBody, Depends(Parsed(UpdateBody, limit=SENT_BODY_BYTES))],
+) -> Response:
+    """Load what lies in a directory; null loads nothing, `update_info` is a part of weights."""
+    if len(body.model_fields_set) != 1:
+        worker.refuse_update("body: send exactly one of weight_dir and update_info")
+    if "update_info" in body.model_fields_set:
+        if body.update_info is None:
+            worker.refuse_update("update_info: is null")
+        await worker.sender.send(body.update_info)
+        return told(message="Weights updated")
+    if not body.weight_dir:
+        return told(
+            status="ok",
+            message="nothing was loaded: weight_dir names no directory",
+            weight_version=worker.load_nothing(),
+        )
+    return told(status="ok", **shown(await worker.take(body.weight_dir)))
+
+
+@router.get("/weight_info")
+async def weight_info(worker: Worker) -> Response:
+    """Tell the version that was proved; null while none is."""
+    return told(weight_version=label_of(worker.state.proved))
+
+
+@router.post("/update_weight_version")
+async def update_weight_version(
+    worker: Worker, body: Annotated[VersionBody, Depends(Parsed(VersionBody))]
+) -> Response:
+    """Agree to the version that was proved, and to no other."""
+    named = rules.demand_proved(worker.state, body.new_version)
+    return told(success=True, new_version=named)
+
+
+@router.post("/collective_rpc")
+async def collective_rpc(
+    worker: Worker, body: Annotated[RpcBody, Depends(Parsed(RpcBody, limit=SENT_BODY_BYTES))]
+) -> Response:
+    """Carry out one of a few methods that prime-rl, SkyRL and vLLM's clients call."""
+    if body.method == rules.BROADCASTER:
+        worker.refuse_broadcast()
+    act = _ACTS.get(body.method)
+    if act is None:
+        worker.refuse_update(f"method: {body.method:.100} is none of {', '.join(_ACTS)}")
+    await act(worker, body)
+    # Afterwards: an engine that boots is waited for.
+    ranks = await worker.questions.world_size()
+    return told(results=[None] * ranks)
+
+
+async def _load(worker: Trainer, body: RpcBody) -> None:
+    """Load a directory: an argument, for there is no place to say that none was loaded."""
+    name = "weight_dir" if body.method == _UPDATE_RPC else "weights_path"
+    found = [*body.args, *(body.named[key] for key in body.named if key == name)]
+    if len(found) != 1 or not isinstance(found[0], str) or not found[0]:
+        worker.refuse_update(f"args: {body.method} takes one directory, as {name}")
+    await worker.take(found[0])
+
+
+async def _probe(worker: Trainer, _body: RpcBody) -> None:
+    await worker.questions.demand_alive()
+
+
+async def _start(worker: Trainer, body: RpcBody) -> None:
+    if body.named.get("is_checkpoint_format") is False:
+        worker.refuse_update(FORM)
+    await worker.sender.start()
+
+
+async def _send(worker: Trainer, body: RpcBody) -> None:
+    info = body.named.get("update_info")
+    if not isinstance(info, dict):
+        worker.refuse_update("kwargs: update_info is missing")
+    await worker.sender.send(info)
+
+
+async def _finish(worker: Trainer, _body: RpcBody) -> None:
+    await worker.sender.finish(None)
+
+
+_ACTS: dict[str, Callable[[Trainer, RpcBody], Awaitable[None]]] = {
+    _UPDATE_RPC: _load,
+    "reload_weights": _load,
+    "liveness_probe": _probe,
+    # Of SkyRL's worker extension, which has vLLM's transfer engine receive, as vLLM's routes do.
+    "skyrl_start_weight_update": _start,
+    "update_weights_nccl": _send,
+    "skyrl_finish_weight_update": _finish,
+}

@@ -1,0 +1,315 @@
+"""Does what a trainer asks for, by the same commands as anybody without a fence.
+
+It must stay true that nothing here touches gate, pause or weights but by a command
+through the fencing, and that an update which did not end well is written down: the
+resume which such trainers send in any case must find it.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from rlfleet_contract.loaded_lora import AdapterReport
+from rlfleet_contract.models import (
+    KVCache,
+    PauseMode,
+    PauseRequest,
+    PrepareRequest,
+    ResumeRequest,
+    Stage,
+    UpdateRequest,
+    WorkerReport,
+)
+from rlfleet_contract.paths import BASE_VERSION
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.cache.prepare_job import SupersededError
+from rlfleet_sidecar.change.fencing import Fencing
+from rlfleet_sidecar.change.transfer import Transfer
+from rlfleet_sidecar.checkpoints.layouts import Layouts
+from rlfleet_sidecar.dialects import rules
+from rlfleet_sidecar.dialects.caller import CALLER
+from rlfleet_sidecar.dialects.engine_queries import Questions
+from rlfleet_sidecar.dialects.lora import Library
+from rlfleet_sidecar.dialects.operation import TrainerChange
+from rlfleet_sidecar.dialects.pauses import ENDED, RESUMED, Pauses
+from rlfleet_sidecar.dialects.retry import patience_of, patiently
+from rlfleet_sidecar.dialects.transfer import Sender
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.state.sent_weights import label_of
+from rlfleet_sidecar.state.stage_machine import State
+from rlfleet_sidecar.timeouts import within
+from rlfleet_sidecar.vllm_client import Engine
+
+_PAUSE_S = 240.0
+"""Of requests that freeze or end at once; shorter than prime-rl waits, 300 s, so that it is
+told why."""
+_FLUSH_S = 30.0
+_Report = TypeVar("_Report")
+
+
+class Trainer:
+    """The worker as clients see it that know neither operations nor versions."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        journal: Journal,
+        fencing: Fencing,
+        transfer: Transfer,
+        library: Library,
+    ) -> None:
+        self._settings = settings
+        self._layouts = Layouts.of(settings)
+        self._engine = engine
+        self.questions = Questions(settings, engine, journal)
+        self._journal = journal
+        self._fencing = fencing
+        self._change = TrainerChange(journal, engine)
+        self._library = library
+        self._patience_s = patience_of(settings)
+        self.sender = Sender(self._change, fencing, transfer, library, self._patience_s)
+        self._updates: dict[str, asyncio.Task[Any]] = {}
+        """Those under way, by version, or by the directory of which it is not known yet."""
+        self._pauses = Pauses(self._patience_s)
+        self._is_ending = False
+        self._opens: str | None = None
+        """The operation whose pause nobody asked for: it is resumed at its end."""
+
+    @property
+    def state(self) -> State:
+        """How the worker stands."""
+        return self._journal.state
+
+    async def pause(self, mode: PauseMode, *, clear_cache: bool) -> WorkerReport:
+        """Pause, when whatever changes the worker has ended; the same pause joins this one."""
+        return await self._pauses.join(
+            (mode, clear_cache), lambda: self._pause(mode, clear_cache=clear_cache)
+        )
+
+    async def _pause(self, mode: PauseMode, *, clear_cache: bool) -> WorkerReport:
+        """Pause, and begin a change: how the one before ended does not matter any more."""
+        self._fencing.demand_unowned(*CALLER.get())
+        settings, operation = self._settings, self._change.operation()
+        drain_s = min(settings.trainer_drain_s, settings.trainer_ttl_s)
+        request = PauseRequest(
+            operation=operation,
+            version=rules.held(self.state),
+            mode=mode,
+            kv_cache=KVCache.RESET if clear_cache else KVCache.PRESERVE,
+            timeout_s=drain_s if mode is PauseMode.WAIT else _PAUSE_S,
+            ttl_s=settings.trainer_ttl_s,
+        )
+        report = await self._fencing.unfenced(request)
+        self._change.preserving = None if clear_cache else operation
+        self._change.ended_well()
+        return report
+
+    async def resume(self) -> WorkerReport:
+        """Open the gate over what is proved, unless the last update did not end well."""
+        self._pauses.withdraw(RESUMED)
+        updating = next(iter(self._updates), None)
+        rules.demand_resumable(self.state, self._journal.trainer_failure, updating)
+        up_s = {Code.ENGINE_UNREACHABLE: self._settings.trainer_up_s}
+        return await patiently(self._resume, up_s)
+
+    async def _resume(self) -> WorkerReport:
+        return await self._fencing.unfenced(
+            ResumeRequest(operation=self._change.operation(), version=rules.held(self.state))
+        )
+
+    async def update(
+        self,
+        directory: str,
+        *,
+        named: str | None = None,
+        must_be_paused: bool = False,
+        preserve: bool = True,
+    ) -> WorkerReport:
+        """Wait for a version, check it, load it and prove it; the same update joins this one.
+
+        Args:
+            directory: The version's own, as this worker sees it.
+            named: What the caller calls the version; None: it does not say.
+            must_be_paused: Refuse a worker that is not.
+            preserve: Let the caches live if the pause before asked for that.
+
+        """
+        try:
+            version = self._version_of(directory, named)
+            if must_be_paused:
+                rules.demand_paused(self.state)
+        except SidecarError as error:
+            self._change.failed(error)
+            raise
+        return await self._joined(version, lambda: self._update(version, preserve=preserve))
+
+    async def take(self, directory: str) -> WorkerReport | AdapterReport:
+        """Load what lies in a directory: weights, or an adapter under the model's own name."""
+        return await self._joined(directory, lambda: self._take(directory))
+
+    async def _take(self, directory: str) -> WorkerReport | AdapterReport:
+        if await self._library.is_adapter(directory):
+            return await self._adapt(directory)
+        try:
+            return await self.update(directory)
+        except SidecarError:
+            # A volume may show what lies there only by and by.
+            if not await self._library.is_adapter(directory):
+                raise
+            return await self._adapt(directory)
+
+    async def _adapt(self, directory: str) -> AdapterReport:
+        operation = self._change.operation()
+        self._change.begun(rules.adapter_version(directory))
+        adapter = await self._library.load_as_model(directory.rstrip("/"), operation)
+        self._change.ended_well()
+        self._journal.broadcast(is_meant=False)
+        return adapter
+
+    def load_nothing(self) -> str | None:
+        """Take an update that names no directory; tells the version that stays.
+
+        It is refused to a trainer that asked for a broadcast: it would take the weights
+        that were there before for those that it sent.
+        """
+        if self._journal.broadcasting:
+            self._change.refuse(rules.OTHER_ENGINE)
+        return label_of(self.state.proved)
+
+    def refuse_broadcast(self) -> NoReturn:
+        """Refuse a broadcast by an engine of the trainer's own, and what it sends by it later.
+
+        prime-rl passes over this refusal, and goes on as if its group had formed.
+        """
+        self._journal.broadcast(is_meant=True)
+        raise SidecarError(Code.INVALID_REQUEST, rules.OTHER_ENGINE)
+
+    def refuse_update(self, why: str) -> NoReturn:
+        """Refuse an update of a kind that is not served; a resume after it is refused too."""
+        self._change.refuse(why)
+
+    async def start_unpaused(self, *, clear_cache: bool) -> None:
+        """Begin to send to a worker that its trainer has not paused; it opens at the end.
+
+        Nothing may arrive while an engine computes: requests freeze, and go on with what came.
+        """
+        if rules.is_paused(self.state):
+            await self.sender.start()
+            return
+        self.sender.demand_group()
+        await self.pause(PauseMode.KEEP, clear_cache=clear_cache)
+        self._opens = self._change.operation()
+        try:
+            await self.sender.start()
+        except SidecarError:
+            if self.state.stage is Stage.PAUSED:
+                await self._resume()
+            raise
+
+    async def finish_sending(self, named: str | None) -> WorkerReport:
+        """End such an update, and open a worker that was paused for it alone."""
+        opens = self._opens == self._change.operation()
+        report = await self.sender.finish(named)
+        return await self._resume() if opens else report
+
+    async def reset_cache(self, *, reset_running: bool) -> bool:
+        """Empty the KV and prefix cache; tells whether vLLM did."""
+        rules.demand_up(self.state)
+        self._fencing.demand_unled(rules.PREFIX)
+        async with within(Code.FLUSH_FAILED, _FLUSH_S):
+            return await self._engine.reset_cache(reset_running=reset_running)
+
+    async def abort(self, request_id: str) -> None:
+        """End one request with what it has; it is no error if the engine does not know it."""
+        rules.demand_up(self.state)
+        async with within(Code.ENGINE_UNREACHABLE, _FLUSH_S):
+            await self._engine.abort(rules.engine_ids(request_id))
+
+    async def landed(self) -> None:
+        """Wait until no update is under way; a pause that waits comes to nothing."""
+        self._is_ending = True
+        self._pauses.withdraw(ENDED)
+        if self._updates:
+            await asyncio.wait(self._updates.values())
+
+    async def _joined(self, what: str, act: Callable[[], Coroutine[Any, Any, _Report]]) -> _Report:
+        task: asyncio.Task[_Report] | None = self._updates.get(what)
+        if task is None:
+            task = asyncio.create_task(act())
+            self._updates[what] = task
+            task.add_done_callback(lambda done: self._ended(what, done))
+        return await asyncio.shield(task)
+
+    def _ended(self, what: str, task: asyncio.Task[Any]) -> None:
+        self._updates.pop(what)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, SidecarError):
+            self._change.failed(error)
+
+    async def _update(self, version: str, *, preserve: bool) -> WorkerReport:
+        operation = self._change.operation()
+        self._fencing.demand_unowned(*CALLER.get())
+        # Before anything is done: a sidecar that dies in the midst of it must find it.
+        self._change.begun(version)
+        await patiently(self._demand_up, self._patience_s)
+        self._library.demand_bare()
+        await self._prepare(operation, version)
+        is_kept = preserve and await self._change.keeps_caches(operation)
+
+        async def load() -> WorkerReport:
+            await self._demand_up()
+            request = UpdateRequest(
+                operation=operation,
+                version=version,
+                # An engine that came up again in between is paused no more.
+                through=rules.through(self.state),
+                kv_cache=KVCache.PRESERVE if is_kept else KVCache.RESET,
+                ttl_s=self._settings.trainer_ttl_s,
+            )
+            return await self._fencing.unfenced(request)
+
+        report = await patiently(load, self._patience_s)
+        self._change.ended_well()
+        self._journal.broadcast(is_meant=False)
+        return report
+
+    async def _demand_up(self) -> None:
+        """See that there is an engine, and that the fleet is the trainer's still."""
+        if self._is_ending:
+            raise SidecarError(Code.WRONG_STAGE, "the sidecar ended while this update waited")
+        self._fencing.demand_unowned(*CALLER.get())
+        rules.demand_up(self.state)
+
+    async def _prepare(self, operation: str, version: str) -> None:
+        request = PrepareRequest(
+            operation=operation,
+            version=version,
+            timeout_s=self._settings.trainer_prepare_s,
+            wait_s=self._settings.trainer_wait_s,
+        )
+
+        async def prepare() -> None:
+            await self._demand_up()
+            await self._fencing.unfenced(request)
+
+        try:
+            await patiently(prepare, self._patience_s)
+        except SupersededError:
+            # By the operator, if the fleet is asked for a version by now: that is the reason.
+            self._fencing.demand_unowned(*CALLER.get())
+            raise
+
+    def _version_of(self, directory: str, named: str | None) -> str:
+        is_model = Path(directory) == self._settings.model_path
+        version = BASE_VERSION if is_model else self._layouts.version_of(directory)
+        if named not in {None, version}:
+            raise SidecarError(
+                Code.INVALID_REQUEST,
+                f"weight_version: {directory:.300} is version {version} and not {named:.128}: a"
+                " version is the name of its directory",
+            )
+        return version

@@ -1,0 +1,118 @@
+"""Weights that a trainer sends, call by call, as parts of the change that it leads."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from uuid import uuid4
+
+from rlfleet_contract.models import FlushRequest, Stage, VerifyRequest, WorkerReport
+from rlfleet_contract.problems import Code
+from rlfleet_sidecar.change.fencing import Fencing
+from rlfleet_sidecar.change.transfer import Info, Transfer
+from rlfleet_sidecar.dialects import rules
+from rlfleet_sidecar.dialects.caller import CALLER
+from rlfleet_sidecar.dialects.lora import Library
+from rlfleet_sidecar.dialects.operation import TrainerChange
+from rlfleet_sidecar.dialects.retry import patiently
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.state.sent_weights import version_of
+
+
+class Sender:
+    """Passes them on to the engine; a resume is refused from the first to the proof."""
+
+    def __init__(
+        self,
+        change: TrainerChange,
+        fencing: Fencing,
+        transfer: Transfer,
+        library: Library,
+        patience_s: Mapping[Code, float],
+    ) -> None:
+        self._change = change
+        self._patience_s = patience_s
+        self._fencing = fencing
+        self._transfer = transfer
+        self._library = library
+
+    async def init(self, info: Mapping[str, Any]) -> None:
+        """Form a group with the trainer; if it does not form, the worker goes on as before."""
+
+        async def form() -> None:
+            rules.demand_up(self._change.state)
+            operation = self._operation()
+            await self._transfer.init(operation, info)
+
+        await patiently(form, self._patience_s)
+
+    async def shutdown(self) -> None:
+        """Leave the group; a trainer that ends says so, whatever the fleet is asked for."""
+        rules.demand_up(self._change.state)
+        operation = self._change.operation()
+        self._fencing.demand_unled(operation)
+        await self._transfer.shutdown(operation)
+
+    def demand_group(self) -> None:
+        """See, before anybody is paused for it, that an update of this worker could begin."""
+        try:
+            rules.demand_up(self._change.state)
+            self._operation()
+            self._transfer.demand_group()
+        except SidecarError as error:
+            self._failed(error)
+            raise
+
+    async def start(self) -> None:
+        """Begin an update of the paused engine with what its trainer will send."""
+        await self._sent(self._transfer.start)
+
+    async def send(self, info: Info) -> None:
+        """Have the engine receive a part of it."""
+        await self._sent(lambda operation: self._transfer.update(operation, info))
+
+    async def finish(self, named: str | None) -> WorkerReport:
+        """End the update, and prove what can be: that the engine answers, always the same."""
+        change = self._change
+        try:
+            version = version_of(named, uuid4().hex[:12])
+        except SidecarError as error:
+            change.failed(error)
+            raise
+        operation = change.operation()
+        await self._sent(lambda _: self._transfer.finish(operation, version))
+        try:
+            if not await change.keeps_caches(operation):
+                await self._fencing.unfenced(FlushRequest(operation=operation, version=version))
+            report = await self._fencing.unfenced(
+                VerifyRequest(operation=operation, version=version)
+            )
+        except SidecarError as error:
+            change.failed(error)
+            raise
+        change.ended_well()
+        return report
+
+    async def _sent(self, act: Callable[[str], Awaitable[None]]) -> None:
+        """Carry out a part of an update; a resume is refused from here to its end."""
+        change = self._change
+        try:
+            rules.demand_up(change.state)
+            operation = self._operation()
+            rules.demand_unopened(change.state)
+            change.begun("weights that are sent")
+            await act(operation)
+        except SidecarError as error:
+            self._failed(error)
+            raise
+
+    def _failed(self, error: SidecarError) -> None:
+        """Note why an update did not end well; a worker that serves is in none."""
+        if self._change.state.stage is not Stage.OPEN:
+            self._change.failed(error)
+
+    def _operation(self) -> str:
+        """Tell the operation, and see that these weights would answer, and not be led back."""
+        self._fencing.demand_unowned(*CALLER.get())
+        self._library.demand_bare()
+        operation = self._change.operation()
+        self._fencing.demand_unled(operation)
+        return operation

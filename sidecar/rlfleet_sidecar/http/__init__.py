@@ -1,0 +1,1 @@
+"""The admin routes, and what stands before all routes: credentials, bounds, problems."""

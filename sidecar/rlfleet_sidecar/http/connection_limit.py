@@ -1,0 +1,77 @@
+"""Bounds connections, so that whoever opens many keeps no probe from its answer.
+
+uvicorn's own bound counts connections that say nothing, and answers 503 to all others then,
+the kubelet's probes included. It must stay true that a new connection always is taken: what
+goes for it is the connection that has been quiet for longest, and never one with a request
+under way.
+"""
+
+import asyncio
+from typing import Any
+
+from rlfleet_sidecar.http.problems import Protocol
+
+_QUIET = 256
+"""Connections without a request under way; a fleet's operator and trainers keep a few."""
+_SILENT_S = 10.0
+"""How long a new connection may take for its first request's head."""
+KEEP_ALIVE_S = 75
+"""Longer than clients keep idle connections, so that none is closed under a request."""
+
+
+def protocol(
+    at_most: int = _QUIET, silent_s: float = _SILENT_S, keep_alive_s: float = KEEP_ALIVE_S
+) -> type[Protocol]:
+    """Make a protocol with these bounds for all its connections together."""
+    quiet: dict[_Bounded, asyncio.TimerHandle] = {}
+
+    class Bounded(_Bounded):
+        _quiet = quiet
+        _bounds = (at_most, silent_s, keep_alive_s)
+
+    return Bounded
+
+
+class _Bounded(Protocol):
+    _quiet: dict["_Bounded", asyncio.TimerHandle]
+    """Those that wait for a request's head, the longest first, and when each is closed."""
+    _bounds: tuple[int, float, float]
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._begin_quiet(self._bounds[1])
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_busy():
+            self._end_quiet()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._is_busy():
+            # A head that comes byte by byte ends uvicorn's own time for idle connections.
+            self._begin_quiet(self._bounds[2])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_quiet()
+        super().connection_lost(exc)
+
+    def _is_busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _begin_quiet(self, seconds: float) -> None:
+        self._end_quiet()
+        if len(self._quiet) >= self._bounds[0]:
+            next(iter(self._quiet)).close_quiet()
+        self._quiet[self] = self.loop.call_later(seconds, self.close_quiet)
+
+    def _end_quiet(self) -> None:
+        timer = self._quiet.pop(self, None)
+        if timer is not None:
+            timer.cancel()
+
+    def close_quiet(self) -> None:
+        """End a connection that waits for a request."""
+        self._end_quiet()
+        # A peer that reads nothing keeps a closing connection open.
+        self.transport.abort()

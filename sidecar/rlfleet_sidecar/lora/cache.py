@@ -1,0 +1,339 @@
+"""Checks adapters and keeps the worker's own copies of them. Blocking: use a thread.
+
+It must stay true that a directory which an engine was given never changes, and that no
+two contents ever have the same one: vLLM reads an adapter again whenever its memory for
+adapters was too small for all, and its prefix cache knows one by name and directory. So
+a copy's directory is called after its digest, and without a cache, where there is none,
+a directory that was loaded and then rewritten is refused.
+"""
+
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from rlfleet_contract.lora import LoadAdapterRequest
+from rlfleet_contract.paths import ADAPTER_PATTERN
+from rlfleet_contract.problems import Code
+from rlfleet_contract.safetensors import FileStamp
+from rlfleet_sidecar.cache import eviction
+from rlfleet_sidecar.cache.prepare_job import Work
+from rlfleet_sidecar.cache.staging import Staging
+from rlfleet_sidecar.checkpoints.check import Checkpoints, demand_complete, demand_same, is_alike
+from rlfleet_sidecar.checkpoints.headers import (
+    Content,
+    bytes_of,
+    header_of,
+    invalid,
+    parsed,
+    refuse_code,
+)
+from rlfleet_sidecar.checkpoints.manifest import manifest_of
+from rlfleet_sidecar.checkpoints.safe_paths import Folder, Layout, stamp_of
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.json_logs import fields
+from rlfleet_sidecar.lora import compatibility
+from rlfleet_sidecar.lora.completeness import CALLED_S, DECLARED_S, TENSORS, Settled
+from rlfleet_sidecar.lora.registry import Copy
+from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.timeouts import Glance
+
+_RECORD = ".record.json"
+_DRAFT = ".draft-"
+_DIGITS = 32
+_MODEL = "%model"
+"""No adapter can have this name."""
+_KEPT = 8
+"""Copies of one name: requests that began with an earlier one may run for long, and vLLM
+dies of an adapter that it has to read again and that is gone."""
+_log = logging.getLogger(__name__)
+
+
+class Copies:
+    """The adapters that an engine can be given."""
+
+    def __init__(self, settings: Settings, checkpoints: Checkpoints) -> None:
+        self._settings = settings
+        self._checkpoints = checkpoints
+        self._root = Layout.of(settings.weights_path).root
+        self._directory = None if settings.cache_dir is None else settings.cache_dir / "adapters"
+        self._glance = Glance()
+        self._copies: list[Copy] = []
+        """The oldest first."""
+        self._settled = Settled()
+        if self._directory is not None:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._copies = _swept(self._directory)
+
+    def nbytes(self) -> int:
+        """Tell what all copies take of the cache."""
+        return sum(copy.nbytes for copy in self._copies)
+
+    def known(self, request: LoadAdapterRequest) -> Copy | None:
+        """Find the copy of exactly this version; the trainer may have deleted its own since."""
+        for copy in reversed(self._copies):
+            is_it = (copy.name, copy.version, str(copy.source)) == (
+                request.name,
+                request.version,
+                request.path,
+            )
+            if is_it:
+                return copy if is_whole(copy) and not self._is_rewritten(copy) else None
+        return None
+
+    def take(
+        self,
+        request: LoadAdapterRequest,
+        work: Work,
+        free: Callable[[], int],
+        served: frozenset[Path] = frozenset(),
+    ) -> Copy:
+        """Check an adapter, read it whole and copy it; raises what is wrong and what to do.
+
+        Args:
+            request: Which one.
+            work: Told how far it is; ends it.
+            free: Tells how many bytes of the cache are left.
+            served: Directories that the engine serves from; they stay.
+
+        """
+        found = self.known(request)
+        if found is not None:
+            self._renew(found)
+            return found
+        with self._layout(request.path).open("", self._settings.engine_uid) as folders:
+            self._demand_complete(folders, request)
+            return self._read(folders[-1], request, work, free, served)
+
+    def _demand_complete(self, folders: tuple[Folder, ...], request: LoadAdapterRequest) -> None:
+        """See that an adapter is complete: by a marker, else by its own signs."""
+        try:
+            demand_complete(folders, self._settings.markers)
+        except SidecarError as error:
+            rest_s = CALLED_S if request.fence is None else DECLARED_S
+            deadline = time.monotonic() + self._settings.check_s
+            if not self._settled.is_settled(folders, rest_s, deadline):
+                why = f"{error.message}; its files are not whole, or still change"
+                raise SidecarError(error.code, why) from error
+
+    def is_adapter(self, path: str) -> bool:
+        """Tell whether an adapter's configuration lies there; what may not be opened has none."""
+        try:
+            with self._layout(path.rstrip("/")).open("", self._settings.engine_uid) as folders:
+                return folders[-1].stamp(compatibility.CONFIG) is not None
+        except (SidecarError, OSError):
+            return False
+
+    def _layout(self, path: str) -> Layout:
+        parts = Path(path).parts[len(self._root.parts) :]
+        is_beneath = Path(path).is_relative_to(self._root) and parts and ".." not in parts
+        if not is_beneath or os.path.normpath(path) != path:
+            raise SidecarError(
+                Code.PATH_REFUSED,
+                f"{path:.300} is no directory beneath {self._root}, where this worker's weights"
+                " are",
+            )
+        return Layout(self._root, parts)
+
+    def _renew(self, copy: Copy) -> None:
+        """Make a copy that is used again the newest one, after a restart too."""
+        self._copies = [other for other in self._copies if other is not copy] + [copy]
+        if self._directory is not None:
+            os.utime(copy.directory)
+
+    def _read(
+        self,
+        folder: Folder,
+        request: LoadAdapterRequest,
+        work: Work,
+        free: Callable[[], int],
+        served: frozenset[Path],
+    ) -> Copy:
+        deadline = time.monotonic() + self._settings.check_s
+        refuse_code(folder)
+        stamp = folder.stamp(compatibility.CONFIG)
+        data = bytes_of(folder, compatibility.CONFIG)
+        config = parsed(folder.path / compatibility.CONFIG, data)
+        if told := compatibility.config_objection(config):
+            raise invalid(folder.path / compatibility.CONFIG, f"is not served: {told}")
+        tensors, found = header_of(folder, TENSORS, deadline)
+        content = Content((tensors,), {tensor.name: tensor for tensor in found}, config)
+        model = self._checkpoints.boot_model(deadline).tensors
+        if told := compatibility.objection(config, content.tensors, model):
+            raise invalid(folder.path / TENSORS, f"does not go with the boot model: {told}")
+        if stamp is None:
+            raise invalid(folder.path / compatibility.CONFIG, "went away meanwhile")
+        sources = (stamp, tensors)
+        staging = Staging(folder, content, manifest_of(folder, content, None), work)
+        if self._directory is None:
+            digest = _digest(staging.run(None), data)
+            _demand_still(folder, stamp, tensors, work)
+            return self._in_place(request, digest, sources)
+        nbytes = eviction.footprint([source.size for source in sources])
+        self._make_room(request, nbytes, free, served)
+        draft = self._directory / f"{_DRAFT}{uuid4().hex}"
+        draft.mkdir()
+        try:
+            digest = _digest(staging.run(draft), data)
+            (draft / compatibility.CONFIG).write_bytes(data)
+            _demand_still(folder, stamp, tensors, work)
+            return self._admit(draft, request, digest, sources, nbytes)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def _in_place(
+        self, request: LoadAdapterRequest, digest: str, sources: tuple[FileStamp, ...]
+    ) -> Copy:
+        source = Path(request.path)
+        if any(copy.directory == source and copy.digest != digest for copy in self._copies):
+            raise invalid(
+                source,
+                "was loaded before with another content: without a cache"
+                " (spec.weights.cache.enabled) each version needs a directory of its own",
+            )
+        copy = Copy(
+            name=request.name,
+            version=request.version,
+            source=source,
+            directory=source,
+            digest=digest,
+            sources=sources,
+            files=sources,
+        )
+        self._copies.append(copy)
+        return copy
+
+    def _admit(
+        self,
+        draft: Path,
+        request: LoadAdapterRequest,
+        digest: str,
+        sources: tuple[FileStamp, ...],
+        nbytes: int,
+    ) -> Copy:
+        """Make a finished draft a copy; the same content of the same name is there once."""
+        directory = draft.parent / _folder(request.name) / digest[:_DIGITS]
+        same = next((copy for copy in self._copies if copy.directory == directory), None)
+        if same is not None and not is_whole(same):
+            raise invalid(directory, "was changed by somebody: replace the pod")
+        files = tuple(stamp_of(one.name, (draft / one.name).lstat()) for one in sources)
+        copy = Copy(
+            name=request.name,
+            version=request.version,
+            source=Path(request.path),
+            directory=directory,
+            digest=digest,
+            sources=sources,
+            files=files if same is None else same.files,
+            nbytes=nbytes,
+        )
+        if same is None:
+            directory.parent.mkdir(exist_ok=True)
+            _write_through(draft, copy)
+            draft.rename(directory)
+        self._copies = [other for other in self._copies if other is not same] + [copy]
+        _log.info("An adapter was copied", extra=fields(adapter=copy.name, version=copy.version))
+        return copy
+
+    def _make_room(
+        self,
+        request: LoadAdapterRequest,
+        nbytes: int,
+        free: Callable[[], int],
+        served: frozenset[Path] = frozenset(),
+    ) -> None:
+        """Drop copies of this name that are older than the newest few and are not served."""
+        of_it = [copy for copy in self._copies if copy.name == request.name]
+        old = of_it[: max(0, len(of_it) - _KEPT + 1)]
+        for copy in (one for one in old if one.directory not in served):
+            self._copies.remove(copy)
+            shutil.rmtree(copy.directory, ignore_errors=True)
+        if nbytes > free():
+            raise SidecarError(
+                Code.CACHE_FULL,
+                f"adapter {request.name} takes {nbytes} bytes and the cache has {free()} left:"
+                " raise spec.weights.cache.size",
+            )
+
+    def _is_rewritten(self, copy: Copy) -> bool:
+        """Tell whether other files stand there by now; files that are gone were deleted."""
+
+        def look() -> bool:
+            try:
+                with self._layout(str(copy.source)).open("", self._settings.engine_uid) as folders:
+                    found = [(stamp, folders[-1].stamp(stamp.name)) for stamp in copy.sources]
+            except SidecarError:
+                return False
+            return any(seen is not None and not is_alike(stamp, seen) for stamp, seen in found)
+
+        # Without a cache the engine reads that very directory.
+        return look() if self._directory is None else self._glance.sees(look)
+
+
+def is_whole(copy: Copy) -> bool:
+    """Tell whether what the engine shall read still is what was checked."""
+    try:
+        return all(
+            is_alike(stamp, stamp_of(stamp.name, (copy.directory / stamp.name).lstat()))
+            for stamp in copy.files
+        )
+    except OSError:
+        return False
+
+
+def _demand_still(folder: Folder, config: FileStamp, tensors: FileStamp, work: Work) -> None:
+    """See that the configuration is the one that was read, and that somebody waits for it."""
+    demand_same(folder, config, folder.stamp(compatibility.CONFIG) or tensors)
+    work.demand_wanted()
+
+
+def _folder(name: str) -> str:
+    """Tell the directory of a name's copies: the model's name may be none that a directory has."""
+    return name if re.fullmatch(ADAPTER_PATTERN, name) else _MODEL
+
+
+def _digest(tensors: str, config: bytes) -> str:
+    return sha256(tensors.encode() + config).hexdigest()
+
+
+def _write_through(draft: Path, copy: Copy) -> None:
+    """Write the record, and all of it to the disk: it is trusted after a restart."""
+    (draft / _RECORD).write_text(copy.model_dump_json(), encoding="utf-8")
+    for path in (*draft.iterdir(), draft):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _swept(directory: Path) -> list[Copy]:
+    """Find the copies that are whole, in the order in which they were made; drop the rest."""
+    found: list[tuple[float, Copy]] = []
+    for entry in directory.iterdir():
+        if entry.name.startswith(_DRAFT):
+            shutil.rmtree(entry, ignore_errors=True)
+        if not entry.is_dir() or entry.is_symlink():
+            # A stray file, or a draft that is gone: no copy of ours.
+            continue
+        for made in entry.iterdir():
+            copy = _recorded(made)
+            if copy is None or copy.directory != made or not is_whole(copy):
+                shutil.rmtree(made, ignore_errors=True)
+            else:
+                found.append((made.stat().st_mtime, copy))
+    return [copy for _, copy in sorted(found, key=lambda pair: pair[0])]
+
+
+def _recorded(directory: Path) -> Copy | None:
+    try:
+        return Copy.model_validate_json((directory / _RECORD).read_bytes())
+    except (OSError, ValidationError):
+        return None

@@ -1,0 +1,108 @@
+"""What the journal's file holds, and how it is read when a sidecar starts."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rlfleet_contract.models import Change, Exits, Stage
+from rlfleet_contract.problems import Problem
+from rlfleet_contract.selftest import SelfTest
+from rlfleet_sidecar.json_logs import fields
+from rlfleet_sidecar.proof.calibration import Gauge
+from rlfleet_sidecar.state.fence_rules import Heard
+from rlfleet_sidecar.state.required_tensors import Needs
+from rlfleet_sidecar.state.stage_machine import Event, State
+
+_log = logging.getLogger(__name__)
+
+
+class Lead(BaseModel):
+    """Who leads the change that the worker is in."""
+
+    model_config = ConfigDict(frozen=True)
+
+    operation: str
+    epoch: int | None
+    """None for whoever sends no fence."""
+    ttl_s: float
+    until: float | None = None
+    """When it runs out, by the wall's clock; None while a command is being carried out."""
+
+
+class Loading(BaseModel):
+    """A load that has begun and has not ended."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: str
+    operation: str
+
+
+class Record(BaseModel):
+    """The file's content."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    state: State
+    refusal: Problem | None = None
+    failure: Problem | None = None
+    loading: Loading | None = None
+    """What is being loaded or proved by a command; an engine that ends meanwhile ends in it."""
+    exits: Exits | None = None
+    last_change: Change | None = None
+    gauge: Gauge | None = None
+    needs: Needs | None = None
+    self_test: SelfTest | None = None
+    trainer_failure: Problem | None = None
+    broadcasting: bool = False
+    group: str | None = None
+    closed_at: float | None = None
+    """When the gate was closed for a change, by the wall's clock: it outlives the process."""
+    lead: Lead | None = None
+    heard: Heard = Heard()
+
+
+def read(path: Path) -> Record:
+    """Read the file; one that is not there, or cannot be read, counts as none."""
+    nothing = Record(state=State(stage=Stage.DOWN))
+    try:
+        return Record.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return nothing
+    except ValidationError:
+        _log.warning("The journal cannot be read and counts as none", extra=fields(path=path))
+        return nothing
+
+
+def loading_after(
+    record: Record, event: Event, version: str | None, operation: str | None
+) -> dict[str, Any]:
+    """Return what an event changes of the load under way.
+
+    Nobody saw how a load went on that a new start of the engine is found after: it ended in it.
+    """
+    if event is Event.RELOADING:
+        is_named = version is not None and operation is not None
+        return {"loading": Loading(version=version, operation=operation) if is_named else None}
+    if event is Event.PROVED:
+        return {"loading": None, "exits": None}
+    if event is Event.BOOTED and record.loading is not None:
+        lost_in = record.state.lost_in or record.state.stage
+        return load_ended(record, has_exited=lost_in in {Stage.LOADING, Stage.LOADED})
+    return {}
+
+
+def load_ended(record: Record, *, has_exited: bool) -> dict[str, Any]:
+    """Return what the end of a load changes that did not end well."""
+    loading, before = record.loading, record.exits
+    if loading is None or not has_exited:
+        return {"loading": None, "exits": None}
+    is_again = before is not None and (before.version, before.operation) == (
+        loading.version,
+        loading.operation,
+    )
+    count = before.count + 1 if before is not None and is_again else 1
+    exits = Exits(version=loading.version, operation=loading.operation, count=count)
+    return {"loading": None, "exits": exits}
