@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from faults.ledger import Ledger
 from faults.plan import Side
 from rlfleet_contract import paths
-from rlfleet_engine.answers import Scope, Send
-from rlfleet_engine.held import Receive
+from rlfleet_engine.asgi import Scope, Send
+from rlfleet_engine.gate.held_request import Receive
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _HANGS_S = 60.0

@@ -17,22 +17,23 @@ from pydantic import ValidationError
 
 from rlfleet_contract import paths
 from rlfleet_contract.gate import GateCommand, GateState
-from rlfleet_engine import responses, salt
-from rlfleet_engine.alone import Alone
-from rlfleet_engine.answers import Scope, Send, answer, compact, error_of, refuse, refuse_websocket
-from rlfleet_engine.asked import Asked
-from rlfleet_engine.commands import obey
-from rlfleet_engine.cors import with_cors
-from rlfleet_engine.demand import Demand, DemandError, Verdict, demand_of
-from rlfleet_engine.gate import Gate
-from rlfleet_engine.guard import Route, is_local, route_of
-from rlfleet_engine.held import Application, Held, Receive, TooLargeError
-from rlfleet_engine.liveness import Liveness
-from rlfleet_engine.reply import Reply, malformed, telling, turned_away, unmet
+from rlfleet_engine.asgi import Scope, Send, answer, compact, error_of, refuse, refuse_websocket
+from rlfleet_engine.gate.commands import obey
+from rlfleet_engine.gate.gate import Gate
+from rlfleet_engine.gate.held_request import Application, Held, Receive, TooLargeError
+from rlfleet_engine.gate.liveness import Liveness
+from rlfleet_engine.gate.lone_gate import Alone
+from rlfleet_engine.gate.network_guard import Route, is_local, route_of
+from rlfleet_engine.reply.cors import with_cors
+from rlfleet_engine.reply.reply import Reply, malformed, telling, turned_away, unmet
+from rlfleet_engine.reply.version_demand import Demand, DemandError, Verdict, demand_of
+from rlfleet_engine.rewrite import cache_salt
+from rlfleet_engine.rewrite.rewrite import Turn
+from rlfleet_engine.rewrite.rewritten import Asked
+from rlfleet_engine.rewrite.shapes import responses
+from rlfleet_engine.rewrite.shapes.routes import TURNS, turn_of
 from rlfleet_engine.settings import Settings
-from rlfleet_engine.shapes import TURNS, turn_of
-from rlfleet_engine.turn import Turn
-from rlfleet_engine.vllm import adapters
+from rlfleet_engine.vllm import lora
 
 _PROBE = paths.PROBE_HEADER.encode()
 _AUTHORIZATION = b"authorization"
@@ -117,10 +118,10 @@ class Extension:
         except DemandError as error:
             await malformed(send, error)
             return
-        if salt.computes_nothing(scope):
+        if cache_salt.computes_nothing(scope):
             await self._at_once(scope, Held(receive), send, demand)
             return
-        has_to_be_read = turn_of(scope, self._turns) is not None or salt.may_have_salt(scope)
+        has_to_be_read = turn_of(scope, self._turns) is not None or cache_salt.may_have_salt(scope)
         if self._gate.is_open and not has_to_be_read:
             with self._gate.passing():
                 self._note_unsalted(scope)
@@ -167,7 +168,7 @@ class Extension:
 
     def _note_unsalted(self, scope: Scope) -> None:
         """Remember a request that no salt separates, before vLLM has it."""
-        if not self._gate.has_unsalted and salt.is_unsalted(scope):
+        if not self._gate.has_unsalted and cache_salt.is_unsalted(scope):
             self._gate.mark_unsalted()
 
     async def _pass(
@@ -197,7 +198,7 @@ class Extension:
             case ("POST", paths.GATE_PATH):
                 await self._command(scope, receive, send)
             case ("GET" | "POST", paths.ENGINE_ADAPTERS_PATH):
-                await answer(send, *await adapters.answered(scope, receive, self._gate))
+                await answer(send, *await lora.answered(scope, receive, self._gate))
             case ("POST", paths.EXIT_PATH):
                 await answer(send, 202, b"{}")
                 await asyncio.sleep(_ANSWER_S)

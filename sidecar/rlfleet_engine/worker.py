@@ -13,11 +13,11 @@ import torch
 
 from rlfleet_contract.safetensors import FileStamp, Tensor
 from rlfleet_contract.selftest import kind_of
-from rlfleet_engine import parameters, perturb
-from rlfleet_engine.memory import Entry, Memory, Record, reloaded
-from rlfleet_engine.tensors import Reader
-from rlfleet_engine.vllm import consumed, kept, reload
+from rlfleet_engine.reload import model_memory, perturb
+from rlfleet_engine.reload.file_reader import Reader
+from rlfleet_engine.reload.read_back import Entry, Memory, Record, reloaded
 from rlfleet_engine.vllm.describe import described
+from rlfleet_engine.vllm.reload import consumed, kept, load
 
 _TORCH_NAMES = {
     "BOOL": "bool",
@@ -71,7 +71,7 @@ class ReloadExtension:
         stamps = [FileStamp.model_validate(record) for record in files]
         before = _record(self)
         feeding = _Feeding(
-            parameters.named(self.get_model()) if before.memory else {},
+            model_memory.named(self.get_model()) if before.memory else {},
             self.model_config.dtype,
             (changed, strength),
         )
@@ -79,7 +79,7 @@ class ReloadExtension:
             # From here on nobody knows what the engine holds; an error leaves it so.
             self._rlfleet = None
             fed = consumed.without_lost_heads(self.get_model(), feeding.of(reader))
-            reload.load(self, fed)
+            load.load(self, fed)
             installed = reader.installed()
         digest = None if feeding.casts else installed.digest
         after = _read(self, feeding.fed, digest)
@@ -113,8 +113,8 @@ def _read(worker: _Worker, fed: Memory | None = None, digest: str | None = None)
     sizes = kept.sizes(model)
     if worker.model_config.quantization is not None:
         return Record(None, fed, digest, sizes)
-    tensors = {**parameters.named(model), **kept.packed(model)}
-    return Record(parameters.read(tensors), fed, digest, sizes)
+    tensors = {**model_memory.named(model), **kept.packed(model)}
+    return Record(model_memory.read(tensors), fed, digest, sizes)
 
 
 class _Feeding:
@@ -139,7 +139,7 @@ class _Feeding:
             dtype, shape = self._kinds.get(tensor.name, (self._dtype, None))
             self.casts |= made.dtype != dtype
             if (dtype, shape) == (made.dtype, made.shape):
-                self.fed[tensor.name] = parameters.entry_of(made)
+                self.fed[tensor.name] = model_memory.entry_of(made)
             yield tensor.name, made
 
 

@@ -11,8 +11,8 @@ from dev import engine_examples
 from dev.http_example import agrees
 from dev.http_examples import EXAMPLES, POD_UID
 from rlfleet_contract import paths
-from rlfleet_engine.chat import TOKENS_PATH
-from rlfleet_engine.guard import ALWAYS, GATED, Route, route_of
+from rlfleet_engine.gate.network_guard import ALWAYS, GATED, Route, route_of
+from rlfleet_engine.rewrite.shapes.chat import TOKENS_PATH
 from rlfleet_sidecar.app import OPEN, ROUTERS
 from rlfleet_sidecar.dialects.routes import dynamo
 from tests.contract.subject import Subject

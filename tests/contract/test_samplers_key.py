@@ -9,8 +9,8 @@ import pytest
 from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
-from rlfleet_engine.answers import Scope, Send
-from rlfleet_engine.held import Application, Receive
+from rlfleet_engine.asgi import Scope, Send
+from rlfleet_engine.gate.held_request import Application, Receive
 from tests.contract.subject import Subject
 from tests.fakes.asgi import send_json
 from tests.fakes.worker import Worker

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from rlfleet_engine.answers import Send
-from rlfleet_engine.held import Receive
+from rlfleet_engine.asgi import Send
+from rlfleet_engine.gate.held_request import Receive
 
 
 async def body_of(receive: Receive) -> dict[str, Any]:

@@ -18,11 +18,11 @@ from rlfleet_contract import paths
 from rlfleet_contract.models import Consumed
 from rlfleet_contract.safetensors import FileStamp
 from rlfleet_contract.tensor_names import packed
-from rlfleet_engine.answers import Scope, Send
-from rlfleet_engine.gate import Gate
-from rlfleet_engine.held import Application, Receive
-from rlfleet_engine.memory import Record, told
+from rlfleet_engine.asgi import Scope, Send
+from rlfleet_engine.gate.gate import Gate
+from rlfleet_engine.gate.held_request import Application, Receive
 from rlfleet_engine.middleware import Extension
+from rlfleet_engine.reload.read_back import Record, told
 from tests.fakes import tokenizer
 from tests.fakes.adapters import Batch, LoRARequest, ServingModels, cards
 from tests.fakes.asgi import body_of, send_event, send_json, send_refusal

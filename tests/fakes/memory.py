@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rlfleet_contract.models import Installed
 from rlfleet_contract.safetensors import FileStamp, Tensor
-from rlfleet_engine.memory import Entry, Record, reloaded
-from rlfleet_engine.tensors import Reader
+from rlfleet_engine.reload.file_reader import Reader
+from rlfleet_engine.reload.read_back import Entry, Record, reloaded
 
 _COARSE = bytes(byte & 0xFC for byte in range(256))
 _FINE = 0.01

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlfleet_engine.answers import Send
+from rlfleet_engine.asgi import Send
 from tests.fakes.asgi import send_json
 from tests.fakes.memory import SPOILT, consume, stamps_of
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rlfleet_engine.prefix import FIELD, Prefix, prefix_of, so_far, without
+from rlfleet_engine.rewrite.shapes.kept_ids import FIELD, Prefix, prefix_of, so_far, without
 from tests.fakes.tokenizer import END, TOKENIZER, VOCABULARY, rendered, spelled
 
 TEXTS = st.text(alphabet="onetwhrfu <|", max_size=12)

@@ -4,8 +4,8 @@ import asyncio
 import gc
 import socket
 
-from rlfleet_engine.answers import Scope, Send
-from rlfleet_engine.held import Receive
+from rlfleet_engine.asgi import Scope, Send
+from rlfleet_engine.gate.held_request import Receive
 from tests.fakes.serving import Listener
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rlfleet_contract.version_order import is_before, is_lower, number_of
-from rlfleet_engine.demand import Demand, Verdict
+from rlfleet_engine.reply.version_demand import Demand, Verdict
 from rlfleet_operator.core.rollout.version_order import skew, too_old
 from rlfleet_operator.crd.rollout_spec import StalenessSpec
 from tests.unit.core.test_order import serving

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from rlfleet_engine.answers import Scope
-from rlfleet_engine.vocabulary import Vocabulary
+from rlfleet_engine.asgi import Scope
+from rlfleet_engine.vllm.vocabulary import Vocabulary
 
 
 class Served:

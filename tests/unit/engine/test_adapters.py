@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_engine.gate import Gate
-from rlfleet_engine.vllm import adapters
+from rlfleet_engine.gate.gate import Gate
+from rlfleet_engine.vllm import lora
 from tests.fakes.adapters import ServingModels, write_adapter
 
 BOOT = "boot-1"
@@ -41,13 +41,13 @@ async def ask(models: ServingModels | None, gate: Gate, **command: Any) -> tuple
         "path": paths.ENGINE_ADAPTERS_PATH,
         "app": SimpleNamespace(state=state),
     }
-    status, told = await adapters.answered(scope, receive, gate)
+    status, told = await lora.answered(scope, receive, gate)
     return status, json.loads(told)
 
 
 def another_process(path: Path) -> None:
     """Have another process take part in this start of the engine."""
-    code = "import pathlib, sys; from rlfleet_engine.gate import Gate"
+    code = "import pathlib, sys; from rlfleet_engine.gate.gate import Gate"
     code += "; Gate(pathlib.Path(sys.argv[1]), sys.argv[2])"
     subprocess.run([sys.executable, "-c", code, str(path), BOOT], check=True)
 

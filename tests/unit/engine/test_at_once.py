@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rlfleet_contract import paths
-from rlfleet_engine.answers import Scope, Send
-from rlfleet_engine.gate import Gate
-from rlfleet_engine.held import Receive
+from rlfleet_engine.asgi import Scope, Send
+from rlfleet_engine.gate.gate import Gate
+from rlfleet_engine.gate.held_request import Receive
 from rlfleet_engine.middleware import Extension
-from rlfleet_engine.turn import Ask
+from rlfleet_engine.rewrite.rewrite import Ask
 
 ROUTES = [
     "/tokenize",

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rlfleet_engine import chat_prefix
-from rlfleet_engine.fields import FieldError
-from rlfleet_engine.turn import Turned
-from rlfleet_engine.vocabulary import Vocabulary
+from rlfleet_engine.json_body import FieldError
+from rlfleet_engine.rewrite.rewrite import Turned
+from rlfleet_engine.rewrite.shapes import chat_prefix
+from rlfleet_engine.vllm.vocabulary import Vocabulary
 from tests.fakes.prefixes import MAX_MODEL_LEN
 from tests.fakes.tokenizer import END, VOCABULARY, rendered, spelled
 

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from rlfleet_contract import paths
-from rlfleet_engine.gate import Gate
+from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.middleware import Extension
 
 ORIGIN = {"origin": "http://ui"}

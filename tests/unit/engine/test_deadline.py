@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_engine.answers import Scope, Send, answer
-from rlfleet_engine.deadline import BYTES, Deadline, Way
-from rlfleet_engine.gate import Gate
-from rlfleet_engine.held import Receive
+from rlfleet_engine.asgi import Scope, Send, answer
+from rlfleet_engine.gate.deadline import BYTES, Deadline, Way
+from rlfleet_engine.gate.gate import Gate
+from rlfleet_engine.gate.held_request import Receive
 from rlfleet_engine.middleware import Extension
 from tests.patience import seconds_until
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_engine.demand import Demand, DemandError, Verdict, demand_of
+from rlfleet_engine.reply.version_demand import Demand, DemandError, Verdict, demand_of
 
 EXACT, MINIMUM = paths.EXACT_VERSION_HEADER.encode(), paths.MIN_VERSION_HEADER.encode()
 END = paths.END_VERSION_HEADER.encode()

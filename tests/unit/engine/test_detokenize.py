@@ -2,10 +2,10 @@
 
 import pytest
 
-from rlfleet_engine.answers import compact
-from rlfleet_engine.ask import Asking
-from rlfleet_engine.fields import FieldError
-from rlfleet_engine.tokenizing import turn_back
+from rlfleet_engine.asgi import compact
+from rlfleet_engine.json_body import FieldError
+from rlfleet_engine.rewrite.inner_calls import Asking
+from rlfleet_engine.rewrite.shapes.tokenize import turn_back
 from tests.fakes.asgi import body_of
 from tests.fakes.tokenizer import VOCABULARY, Serving
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfleet_engine.events import before_done, data_of, with_data
+from rlfleet_engine.sse import before_done, data_of, with_data
 
 
 @pytest.mark.parametrize(

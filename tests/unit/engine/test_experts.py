@@ -5,8 +5,8 @@ from base64 import b64decode, b64encode
 
 import pytest
 
-from rlfleet_engine.experts import experts_of
-from rlfleet_engine.turn import UnusableError
+from rlfleet_engine.rewrite.rewrite import UnusableError
+from rlfleet_engine.rewrite.shapes.routed_experts import experts_of
 from tests.fakes.experts import npy
 
 RECORDED = (

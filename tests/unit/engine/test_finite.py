@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_engine.answers import compact
-from rlfleet_engine.finite import check, watched
-from rlfleet_engine.turn import UnusableError
+from rlfleet_engine.asgi import compact
+from rlfleet_engine.rewrite.logprobs import check, watched
+from rlfleet_engine.rewrite.rewrite import UnusableError
 
 PATH = "/v1/completions"
 

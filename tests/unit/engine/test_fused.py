@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_engine.vllm.fused import Filled, experts_of, noted
+from rlfleet_engine.vllm.reload.fused_experts import Filled, experts_of, noted
 from tests.fakes.expert_layer import BOTH, PLACE
 
 FUSED = (

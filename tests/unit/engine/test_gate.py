@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_engine.gate import Gate
+from rlfleet_engine.gate.gate import Gate
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_other_processes_see_the_flag_and_add_to_the_counts(file: Path) ->
     gate.hold("step-1")
     gate.open()
     script = (
-        "import pathlib, sys; from rlfleet_engine.gate import Gate\n"
+        "import pathlib, sys; from rlfleet_engine.gate.gate import Gate\n"
         f"gate = Gate(pathlib.Path({str(file)!r}), 'boot-1')\n"
         "with gate.passing():\n"
         "    print(gate.is_open, gate.holding, flush=True)\n"
@@ -121,7 +121,7 @@ async def test_what_a_process_that_died_was_answering_is_counted_no_longer(
 ) -> None:
     gate = Gate(file, "boot-1")
     script = (
-        "import pathlib, os, signal; from rlfleet_engine.gate import Gate\n"
+        "import pathlib, os, signal; from rlfleet_engine.gate.gate import Gate\n"
         f"gate = Gate(pathlib.Path({str(file)!r}), 'boot-1')\n"
         "gate.count(3); print(gate.totals(), flush=True)\n"
         f"os.kill(os.getpid(), signal.{signal})\n"

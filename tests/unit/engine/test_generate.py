@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rlfleet_engine.generate import GenerateBack
+from rlfleet_engine.rewrite.shapes.generate import GenerateBack
 
 IN_INTEGERS = b'{"token_id":7,"logprob":-0.5,"top_logprobs":[{"token_id":9,"logprob":-1.5}]}'
 """As vLLM 0.32 has it."""

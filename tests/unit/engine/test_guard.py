@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_engine.guard import Route, is_local, route_of
+from rlfleet_engine.gate.network_guard import Route, is_local, route_of
 
 GATED = [
     "/v1/completions",

@@ -1,6 +1,6 @@
 """A tensor counts as read when anything that begins in its bytes was."""
 
-from rlfleet_engine.ledger import Ledger
+from rlfleet_engine.reload.ledger import Ledger
 
 
 def test_a_tensor_of_its_own_storage_is_read_from_any_place() -> None:

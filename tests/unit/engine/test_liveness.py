@@ -6,10 +6,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rlfleet_engine.answers import Scope, Send, answer
-from rlfleet_engine.gate import Gate
-from rlfleet_engine.held import Receive
-from rlfleet_engine.liveness import Liveness
+from rlfleet_engine.asgi import Scope, Send, answer
+from rlfleet_engine.gate.gate import Gate
+from rlfleet_engine.gate.held_request import Receive
+from rlfleet_engine.gate.liveness import Liveness
 from rlfleet_engine.middleware import Extension
 
 OK = (200, b'{"status":"ok"}')

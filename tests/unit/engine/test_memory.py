@@ -1,7 +1,7 @@
 """What was read of a rank's memory, against what stood there and what was fed."""
 
 from rlfleet_contract.models import Installed
-from rlfleet_engine.memory import Entry, Memory, Record, compared, kept, reloaded, told
+from rlfleet_engine.reload.read_back import Entry, Memory, Record, compared, kept, reloaded, told
 
 
 def memory(**digests: int) -> Memory:

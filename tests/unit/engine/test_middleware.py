@@ -12,9 +12,9 @@ from fastapi import FastAPI
 
 from rlfleet_contract import paths
 from rlfleet_contract.gate import GateState
-from rlfleet_engine.answers import Scope, Send
-from rlfleet_engine.gate import Gate
-from rlfleet_engine.held import Receive
+from rlfleet_engine.asgi import Scope, Send
+from rlfleet_engine.gate.gate import Gate
+from rlfleet_engine.gate.held_request import Receive
 from rlfleet_engine.middleware import Extension
 
 NETWORK = ("10.244.0.9", 4000)

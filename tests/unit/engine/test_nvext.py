@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_engine.fields import FieldError
-from rlfleet_engine.nvext import Parts, Wanted, asked, wanted_of, whole
-from rlfleet_engine.turn import UnusableError
+from rlfleet_engine.json_body import FieldError
+from rlfleet_engine.rewrite.rewrite import UnusableError
+from rlfleet_engine.rewrite.shapes.nvext import Parts, Wanted, asked, wanted_of, whole
 
 ALL = Wanted(frozenset({"engine_data"}))
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rlfleet_engine.overflow import worded
+from rlfleet_engine.reply.context_length import worded
 
 OTHERWISE = [
     "The decoder prompt (length 1100) is longer than the maximum model length of 1024.",

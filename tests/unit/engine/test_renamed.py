@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlfleet_contract.tensor_names import Renames
-from rlfleet_engine.vllm.renamed import renames_of
+from rlfleet_engine.vllm.reload.renamed import renames_of
 
 READ = ("model.layers.0.q.weight", "lm_head.weight")
 PREFIX = {"lm_head.": "language_model.lm_head.", "model.": "language_model.model."}

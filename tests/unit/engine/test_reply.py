@@ -12,8 +12,8 @@ from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from rlfleet_contract import paths
-from rlfleet_engine.answers import resized
-from rlfleet_engine.gate import Gate
+from rlfleet_engine.asgi import resized
+from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.middleware import Extension
 
 LONG = "x" * 70_000

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from rlfleet_engine.gate import Gate
+from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.middleware import Extension
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rlfleet_engine.gate import Holding
-from rlfleet_engine.salt import in_era, may_have_salt, salted
+from rlfleet_engine.gate.gate import Holding
+from rlfleet_engine.rewrite.cache_salt import in_era, may_have_salt, salted
 
 ONE, TWO = Holding(b"step-1", 1), Holding(b"step-2", 2)
 

@@ -12,9 +12,9 @@ from fastapi import FastAPI
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from rlfleet_contract import paths
-from rlfleet_engine.gate import Gate, Standing
-from rlfleet_engine.marker import UnmarkableError, marked, marked_events
+from rlfleet_engine.gate.gate import Gate, Standing
 from rlfleet_engine.middleware import Extension
+from rlfleet_engine.reply.abort_marker import UnmarkableError, marked, marked_events
 
 CHOICES = [{"index": 0, "finish_reason": "length", "text": "one"}, {"index": 1, "text": "two"}]
 

@@ -10,12 +10,12 @@ import httpx
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_engine.answers import Scope, Send, compact
-from rlfleet_engine.fields import FieldError
-from rlfleet_engine.gate import Gate
-from rlfleet_engine.held import Receive
+from rlfleet_engine.asgi import Scope, Send, compact
+from rlfleet_engine.gate.gate import Gate
+from rlfleet_engine.gate.held_request import Receive
+from rlfleet_engine.json_body import FieldError
 from rlfleet_engine.middleware import Extension
-from rlfleet_engine.turn import Ask, Back, Returning, Turned, UnusableError
+from rlfleet_engine.rewrite.rewrite import Ask, Back, Returning, Turned, UnusableError
 
 STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 PATH = "/v1/turned"

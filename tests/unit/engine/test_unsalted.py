@@ -5,12 +5,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rlfleet_engine.answers import Scope, Send
-from rlfleet_engine.gate import Gate
-from rlfleet_engine.guard import Route, route_of
-from rlfleet_engine.held import Receive
+from rlfleet_engine.asgi import Scope, Send
+from rlfleet_engine.gate.gate import Gate
+from rlfleet_engine.gate.held_request import Receive
+from rlfleet_engine.gate.network_guard import Route, route_of
 from rlfleet_engine.middleware import Extension
-from rlfleet_engine.salt import is_unsalted
+from rlfleet_engine.rewrite.cache_salt import is_unsalted
 
 SALTED, MARKED, NOTHING = "salted", "marked", "computes nothing"
 JSON = "application/json"

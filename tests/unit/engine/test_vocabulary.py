@@ -2,9 +2,9 @@
 
 import pytest
 
-from rlfleet_engine.fields import FieldError
+from rlfleet_engine.json_body import FieldError
 from rlfleet_engine.vllm.served import Served, vocabulary_of
-from rlfleet_engine.vocabulary import check_ids, tokens_of
+from rlfleet_engine.vllm.vocabulary import check_ids, tokens_of
 from tests.fakes.tokenizer import END, TOKENIZER, VOCABULARY, Serving
 
 

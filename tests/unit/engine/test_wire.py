@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI, Request
 
-from rlfleet_engine.answers import Scope, Send
-from rlfleet_engine.gate import Gate
-from rlfleet_engine.held import Receive
+from rlfleet_engine.asgi import Scope, Send
+from rlfleet_engine.gate.gate import Gate
+from rlfleet_engine.gate.held_request import Receive
 from rlfleet_engine.middleware import Extension
 from tests.fakes.serving import Listener
 from tests.tricks import HEADS, status, tricks_with

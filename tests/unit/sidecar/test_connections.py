@@ -7,8 +7,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from rlfleet_engine.answers import Scope, Send, answer
-from rlfleet_engine.held import Receive
+from rlfleet_engine.asgi import Scope, Send, answer
+from rlfleet_engine.gate.held_request import Receive
 from rlfleet_sidecar.http.connection_limit import protocol
 
 AT_MOST = 4

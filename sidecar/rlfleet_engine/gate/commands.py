@@ -1,0 +1,54 @@
+"""What a sidecar's command does to the gate of this start of the engine."""
+
+from rlfleet_contract.gate import GateCommand
+from rlfleet_engine.gate.deadline import Way
+from rlfleet_engine.gate.gate import Gate
+
+_WAYS = {"open": Way.OPEN, "refuse": Way.REFUSE}
+
+
+def obey(gate: Gate, command: GateCommand) -> None:
+    """Do it; to be called within the gate's lock."""
+    match command.action:
+        case "drain":
+            gate.drain()
+        case "era":
+            gate.begin_era()
+        case "keep":
+            gate.deadline.renew(command.ttl_s, _way(command))
+        case _:
+            _move(gate, command)
+            _set_deadline(gate, command)
+
+
+def _move(gate: Gate, command: GateCommand) -> None:
+    version = command.version
+    if command.action == "try":
+        gate.begin_trial(version or gate.holding.version.decode())
+    elif version is not None:
+        gate.hold(version)
+    if command.action in {"open", "pass", "fail"}:
+        gate.end_trial(is_proved=command.action != "fail")
+    if command.action == "open":
+        gate.open()
+    elif command.action == "refuse":
+        gate.refuse()
+    else:
+        gate.close()
+
+
+def _set_deadline(gate: Gate, command: GateCommand) -> None:
+    """Begin a deadline, or end the one that there was; the end of a trial leaves it."""
+    if command.action in {"pass", "fail"}:
+        return
+    ttl_s, way = command.ttl_s, _way(command) or Way.REFUSE
+    if command.action == "try":
+        ttl_s, way = gate.deadline.rest_s if ttl_s is None else ttl_s, Way.REFUSE
+    if ttl_s is None or command.action not in {"close", "try"}:
+        gate.deadline.end()
+    else:
+        gate.deadline.set(ttl_s, way)
+
+
+def _way(command: GateCommand) -> Way | None:
+    return None if command.fallback is None else _WAYS[command.fallback]

@@ -1,0 +1,328 @@
+"""One flag and one version, shared by all API server processes of one engine start.
+
+A small file in memory holds the engine's boot identity, the flag, the version that the
+engine computes with and whether it was proved, and a slot with the counts of each process.
+It must stay true that a file of an earlier boot counts as closed, that a process writes no
+slot but its own, and that a new version is written beside the old one before it counts:
+then a request costs a few bytes' read and two counters, and no lock.
+"""
+
+import asyncio
+import fcntl
+import mmap
+import os
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rlfleet_engine.gate.deadline import Deadline
+from rlfleet_engine.settings import started
+
+_MAGIC: Final = b"rlfgate4"
+_BOOT_BYTES: Final = 64
+_FLAG: Final = len(_MAGIC) + _BOOT_BYTES
+_CLOSED: Final = 0
+_OPEN: Final = 1
+_REFUSING: Final = 2
+_DRAINING: Final = _FLAG + 1
+_CHANGES: Final = struct.Struct("<I")
+_CHANGES_AT: Final = 76
+_TRIALS: Final = struct.Struct("<II")
+"""The last change that was proved, and the last that failed."""
+_TRIALS_AT: Final = 80
+_ERA: Final = struct.Struct("<I")
+_ERA_AT: Final = 88
+_UNSALTED: Final = 92
+_DEADLINE_AT: Final = 96
+_VERSIONS_AT: Final = 128
+_VERSION_BYTES: Final = 128
+_SLOTS_AT: Final = _VERSIONS_AT + 2 * _VERSION_BYTES
+_SLOT: Final = struct.Struct("<IIIQ")
+"""Process id, waiting, in flight, when the process started: an id is used again."""
+_COUNTS: Final = struct.Struct("<II")
+_COUNTS_IN_SLOT: Final = 4
+_SLOTS: Final = 128
+_SIZE: Final = _SLOTS_AT + _SLOTS * _SLOT.size
+_OFFSETS: Final = range(_SLOTS_AT, _SIZE, _SLOT.size)
+_POLL_S: Final = 0.005
+
+
+class Holding(NamedTuple):
+    """What the engine computes with; cheap, because each request asks for it."""
+
+    version: bytes
+    """As it goes into a header; empty if nobody has said."""
+    change: int
+    """Counts the changes of version in this boot: A, B, A are three."""
+
+
+class Standing(Enum):
+    """What is known of the weights that made an answer."""
+
+    PROVED = "proved"
+    ON_TRIAL = "on trial"
+    """Some of it may come from weights that are being proved."""
+    FAILED = "failed"
+    """Some of it may come from weights that failed their proof."""
+
+
+class Gate:
+    """The gate as one process sees it; closed until somebody opens it for this boot."""
+
+    def __init__(self, path: Path, boot: str) -> None:
+        self.boot = boot
+        self._path = path
+        self._map, self._slot = _attach(path, boot)
+        self.deadline = Deadline(self._map, _DEADLINE_AT)
+        self._holding = self._read(self._change)
+        self._passage = _Passage(self)
+        self._opening = _Poller(lambda: self._map[_FLAG] != _CLOSED)
+        self._settling = _Poller(lambda: not self._is_on_trial)
+        self.waiting = 0
+        self.in_flight = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests pass."""
+        return self._map[_FLAG] == _OPEN
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether requests are told to go elsewhere instead of waiting."""
+        return self._map[_FLAG] == _REFUSING
+
+    @property
+    def holding(self) -> Holding:
+        """What the engine computes with, as the sidecar said last."""
+        change = self._change
+        if change != self._holding.change:
+            self._holding = self._read(change)
+        return self._holding
+
+    @property
+    def known(self) -> Holding:
+        """What the engine computes with once that is proved; until then it has no name."""
+        held = self.holding
+        return held if self.standing(held.change) is Standing.PROVED else Holding(b"", held.change)
+
+    def _read(self, change: int) -> Holding:
+        at = _version_at(change)
+        return Holding(self._map[at : at + _VERSION_BYTES].rstrip(b"\0"), change)
+
+    def hold(self, version: str) -> None:
+        """Tell every process what the engine computes with from now on, proved."""
+        if self.holding.version != version.encode():
+            self.begin_trial(version)
+            self.end_trial(is_proved=True)
+
+    def begin_trial(self, version: str) -> None:
+        """Tell every process what the engine computes with from now on, not proved yet.
+
+        A version that is tried again is another change: it is another reload. A trial that
+        nobody ended has failed.
+        """
+        self.fail_trial()
+        change = self._change + 1
+        at = _version_at(change)
+        padded = version.encode().ljust(_VERSION_BYTES, b"\0")
+        self._map[at : at + _VERSION_BYTES] = padded
+        _CHANGES.pack_into(self._map, _CHANGES_AT, change)
+
+    def end_trial(self, *, is_proved: bool) -> None:
+        """Tell every process whether what the engine computes with was proved."""
+        change = self._change
+        proved, failed = _TRIALS.unpack_from(self._map, _TRIALS_AT)
+        told = (change, failed) if is_proved else (proved, change)
+        _TRIALS.pack_into(self._map, _TRIALS_AT, *told)
+
+    def standing(self, began: int) -> Standing:
+        """Tell what is known of the weights since the change in which an answer began."""
+        proved, failed = _TRIALS.unpack_from(self._map, _TRIALS_AT)
+        if 0 < failed >= began:
+            return Standing.FAILED
+        return Standing.ON_TRIAL if self._change > proved else Standing.PROVED
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether what the engine computes with was proved."""
+        change = self._change
+        return change > 0 and _TRIALS.unpack_from(self._map, _TRIALS_AT)[0] == change
+
+    def fail_trial(self) -> None:
+        """End a trial that nobody ends any more, if there is one."""
+        if self._is_on_trial:
+            self.end_trial(is_proved=False)
+
+    async def settled(self, began: int) -> Standing:
+        """Wait while something is on trial that an answer may come from; tell its end."""
+        while (standing := self.standing(began)) is Standing.ON_TRIAL:
+            await self._settling.wait()
+        return standing
+
+    @property
+    def _change(self) -> int:
+        """The count alone: it is asked for with each event of each stream."""
+        change: int = _CHANGES.unpack_from(self._map, _CHANGES_AT)[0]
+        return change
+
+    @property
+    def _is_on_trial(self) -> bool:
+        ended: int = max(_TRIALS.unpack_from(self._map, _TRIALS_AT))
+        return self._change > ended
+
+    @property
+    def era(self) -> int:
+        """What requests without a salt share in the prefix cache; 0 until one was begun."""
+        era: int = _ERA.unpack_from(self._map, _ERA_AT)[0]
+        return era
+
+    def begin_era(self) -> None:
+        """Have them find nothing of what was computed before, in every process."""
+        _ERA.pack_into(self._map, _ERA_AT, self.era + 1)
+
+    @property
+    def has_unsalted(self) -> bool:
+        """Whether a request passed in this boot that no salt separates in the caches."""
+        return self._map[_UNSALTED] == 1
+
+    def mark_unsalted(self) -> None:
+        """Remember that one passed: the caches are not kept through a change any more."""
+        self._map[_UNSALTED] = 1
+
+    def open(self) -> None:
+        """Let requests pass, in every process."""
+        self._map[_FLAG] = _OPEN
+
+    def close(self) -> None:
+        """Hold requests from now on, in every process."""
+        self._map[_FLAG] = _CLOSED
+
+    def refuse(self) -> None:
+        """Tell requests, those that are held too, to go elsewhere, in every process."""
+        self._map[_FLAG] = _REFUSING
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other process from moving the gate."""
+        with _locked(self._path):
+            yield
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the engine is to end."""
+        return self._map[_DRAINING] == 1
+
+    def drain(self) -> None:
+        """Remember that the engine is to end; a gate that is made anew forgets it."""
+        self._map[_DRAINING] = 1
+
+    def totals(self) -> tuple[int, int]:
+        """Count the requests waiting and in flight, over all processes that live."""
+        slots = [_SLOT.unpack_from(self._map, offset) for offset in _OFFSETS]
+        counted = [slot for slot in slots if (slot[1] or slot[2]) and _lives(slot[0], slot[3])]
+        return sum(slot[1] for slot in counted), sum(slot[2] for slot in counted)
+
+    def processes(self) -> int:
+        """Count the API server processes of this start of the engine."""
+        return sum(_SLOT.unpack_from(self._map, offset)[0] != 0 for offset in _OFFSETS)
+
+    def passing(self) -> AbstractContextManager[None]:
+        """Count a request as in flight until it is completely answered."""
+        return self._passage
+
+    def count(self, more: int) -> None:
+        """Tell of so many more requests in flight."""
+        self.in_flight += more
+        self._publish()
+
+    async def opened(self) -> None:
+        """Wait until the gate holds nobody; one poller serves all who wait in this process."""
+        self.waiting += 1
+        self._publish()
+        try:
+            while self._map[_FLAG] == _CLOSED:
+                await self._opening.wait()
+        finally:
+            self.waiting -= 1
+            self._publish()
+
+    def _publish(self) -> None:
+        at = self._slot + _COUNTS_IN_SLOT
+        _COUNTS.pack_into(self._map, at, self.waiting, self.in_flight)
+
+
+class _Passage(AbstractContextManager[None]):
+    """Counts whoever is within; one for all, because a generator for each request costs more."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def __enter__(self) -> None:
+        self._gate.count(1)
+
+    def __exit__(self, *_error: object) -> None:
+        self._gate.count(-1)
+
+
+class _Poller:
+    """Sees for all who wait in this process whether another process has made something so."""
+
+    def __init__(self, is_so: Callable[[], bool]) -> None:
+        self._is_so = is_so
+        self._seen: asyncio.Event | None = None
+
+    async def wait(self) -> None:
+        """Wait until it may be so; who waits looks itself and waits again."""
+        if self._seen is not None:
+            await self._seen.wait()
+            return
+        self._seen = event = asyncio.Event()
+        try:
+            while not self._is_so():  # noqa: ASYNC110 - another process makes it so
+                await asyncio.sleep(_POLL_S)
+        finally:
+            # A cancelled poller wakes the others too: the first of them polls on.
+            self._seen = None
+            event.set()
+
+
+def _version_at(change: int) -> int:
+    return _VERSIONS_AT + change % 2 * _VERSION_BYTES
+
+
+def _lives(pid: int, since: int) -> bool:
+    """Tell whether a slot's process lives; what one that died has left counts for nothing."""
+    return started(pid) == since != 0
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        # A mapping keeps a duplicate of the descriptor, so closing would not unlock.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def _attach(path: Path, boot: str) -> tuple[mmap.mmap, int]:
+    """Map the file, made anew if it is another boot's, and find this process's slot."""
+    identity = _MAGIC + boot.encode()[:_BOOT_BYTES].ljust(_BOOT_BYTES, b"\0")
+    with _locked(path) as descriptor:
+        if os.fstat(descriptor).st_size != _SIZE or os.pread(descriptor, _FLAG, 0) != identity:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, identity.ljust(_SIZE, b"\0"), 0)
+        shared = mmap.mmap(descriptor, _SIZE)
+        own = os.getpid()
+        for offset in _OFFSETS:
+            if _SLOT.unpack_from(shared, offset)[0] in (0, own):
+                _SLOT.pack_into(shared, offset, own, 0, 0, started(own))
+                return shared, offset
+    raise RuntimeError(f"{path} has no slot left: more than {_SLOTS} API server processes")

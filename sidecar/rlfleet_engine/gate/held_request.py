@@ -1,0 +1,98 @@
+"""A request that is looked into or waits before vLLM gets it; it loses nothing by that.
+
+To notice a disconnect, or to read a body, one must receive, and what is received is gone.
+So whatever comes is kept and handed to vLLM afterwards, in order, the receive that is
+still under way included.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from rlfleet_engine.asgi import Scope, Send
+from rlfleet_engine.gate.gate import Gate
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_BODY = "http.request"
+_LEAVING = "http.disconnect"
+
+
+class TooLargeError(Exception):
+    """A body has more bytes than are kept."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the body has more than {limit} bytes")
+
+
+class Held:
+    """Stands in for the server's ``receive`` while a request is held and afterwards."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._kept: deque[Message] = deque()
+        self._pending: asyncio.Future[Message] | None = None
+        self._size = 0
+        """Of what came while the gate was closed."""
+
+    async def until_open(self, gate: Gate, limit: int) -> bool:
+        """Wait until the gate holds nobody; False if the client left first.
+
+        Raises TooLargeError as soon as more than ``limit`` bytes of the body are kept.
+        """
+        opened = asyncio.ensure_future(gate.opened())
+        try:
+            while not opened.done():
+                pending = self._pending = self._pending or asyncio.ensure_future(self._receive())
+                either: list[asyncio.Future[Any]] = [opened, pending]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if pending.done():
+                    self._pending = None
+                    self._kept.append(pending.result())
+                    if self._kept[-1]["type"] == _LEAVING:
+                        return False
+                    self._size += len(self._kept[-1].get("body", b""))
+                    if self._size > limit:
+                        raise TooLargeError(limit)
+        finally:
+            opened.cancel()
+        return True
+
+    async def body(self, limit: int) -> bytes:
+        """Read the body and keep it; if the client leaves, what came until then.
+
+        Raises TooLargeError for one with more bytes than ``limit``, which is not read further.
+        """
+        taken: list[Message] = []
+        pieces: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await self.receive()
+            taken.append(message)
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            if size > limit:
+                raise TooLargeError(limit)
+            more = message["type"] == _BODY and message.get("more_body", False)
+        self._kept.extendleft(reversed(taken))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def replace(self, body: bytes) -> None:
+        """Give another body than the one that was read."""
+        rest = [message for message in self._kept if message["type"] != _BODY]
+        self._kept = deque([{"type": _BODY, "body": body, "more_body": False}, *rest])
+
+    async def receive(self) -> Message:
+        """Give what was kept, then what comes."""
+        if self._kept:
+            return self._kept.popleft()
+        pending, self._pending = self._pending, None
+        return await (pending if pending is not None else self._receive())
+
+    def close(self) -> None:
+        """Stop listening: the request was answered or its client left."""
+        if self._pending is not None:
+            self._pending.cancel()

@@ -1,0 +1,1 @@
+"""What goes back to a client: versions, abort markers, errors in one form."""

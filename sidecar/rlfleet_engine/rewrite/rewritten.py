@@ -1,0 +1,72 @@
+"""What vLLM is asked for one request that was read: its own, or another in its place."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from rlfleet_engine.asgi import Scope, Send, answer, compact, error_of
+from rlfleet_engine.gate.gate import Gate
+from rlfleet_engine.gate.held_request import Application, Held, Receive
+from rlfleet_engine.json_body import FieldError
+from rlfleet_engine.rewrite.cache_salt import in_era, salted
+from rlfleet_engine.rewrite.inner_calls import Asking, rerouted
+from rlfleet_engine.rewrite.rewrite import Answered, AnsweredError, Back, Returning, Turn
+
+_OK = 200
+_BAD_REQUEST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who answers, under which path, from which body."""
+
+    app: Application
+    scope: Scope
+    came: bytes = b""
+    """The body as the client sent it; empty if nobody has to look at it."""
+    body: bytes = b""
+    """The body as it is to be asked, but for its salt."""
+
+    @classmethod
+    async def instead(cls, app: Application, scope: Scope, body: bytes, turn: Turn | None) -> Self:
+        """Turn a request's body if its route has a shape that vLLM has not."""
+        if turn is None:
+            return cls(app, scope, body, body)
+        try:
+            turned = await turn(body, Asking(app, scope))
+        except FieldError as error:
+            told = error_of(_BAD_REQUEST, "BadRequestError", str(error), error.field)
+            return cls(_answering(_BAD_REQUEST, compact(told)), scope)
+        except AnsweredError as error:
+            return cls(_answering(error.status, error.body), scope)
+        if turned is None:
+            return cls(app, scope, body, body)
+        if isinstance(turned, Answered):
+            return cls(_answering(_OK, turned.body), scope)
+        if turned.path != scope["path"]:
+            scope = rerouted(scope, turned.path, len(turned.body))
+        app = app if turned.back is None else _turning(app, turned.back)
+        return cls(app, scope, body, turned.body)
+
+    def scope_into(self, held: Held, gate: Gate) -> Scope:
+        """Put the body into ``held``, its salt good for what is held now; return the scope."""
+        body = salted(self.body, gate.holding)
+        if gate.era and body is self.body:
+            body = in_era(body, gate.era, self.scope["path"])
+        if body is self.came:
+            return self.scope
+        held.replace(body)
+        return rerouted(self.scope, self.scope["path"], len(body))
+
+
+def _answering(status: int, body: bytes) -> Application:
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await answer(send, status, body)
+
+    return app
+
+
+def _turning(app: Application, back: Back) -> Application:
+    async def turning(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, receive, Returning(send, back))
+
+    return turning

@@ -1,0 +1,29 @@
+"""Chat completions whose conversation keeps the ids that it was made with.
+
+vLLM renders the messages by its own route, which --no-enable-scale-out closes, and the
+repaired prompt goes on as one that is given in ids.
+"""
+
+from rlfleet_engine.json_body import FieldError, may_name, parsed
+from rlfleet_engine.rewrite.rewrite import Ask, Turned
+from rlfleet_engine.rewrite.shapes import chat, kept_ids, prompt_ids
+
+_RENDER_PATH = f"{chat.PATH}/render"
+
+
+async def turn(body: bytes, ask: Ask) -> Turned | None:
+    """Turn a chat completion. Raises FieldError."""
+    content = parsed(body) if may_name(body, kept_ids.NAMES) else None
+    kept = None if content is None else kept_ids.prefix_of(content)
+    if content is None or kept is None:
+        return await chat.turn(body, ask)
+    whole_prompt = prompt_ids.field_of(content)
+    if whole_prompt is not None:
+        if kept.field == kept_ids.FIELD:
+            raise FieldError(kept.field, f"cannot be given beside {whole_prompt}, the whole prompt")
+        return await chat.turn(body, ask)
+    asked = kept_ids.without(content)
+    whole = await ask(_RENDER_PATH, asked)
+    so_far = await ask(_RENDER_PATH, kept_ids.so_far(asked, kept))
+    ids = kept.spliced(so_far["token_ids"], whole["token_ids"], ask.vocabulary())
+    return chat.turned(asked | {"tokens": ids}, ask)

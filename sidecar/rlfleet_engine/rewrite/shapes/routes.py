@@ -1,0 +1,25 @@
+"""Which routes have a shape that vLLM has not: one line for each."""
+
+from collections.abc import Mapping
+
+from rlfleet_engine.asgi import Scope
+from rlfleet_engine.json_body import has_json
+from rlfleet_engine.rewrite import logprobs
+from rlfleet_engine.rewrite.rewrite import Turn
+from rlfleet_engine.rewrite.shapes import chat, chat_prefix, generate, responses, tokenize
+
+TURNS: Mapping[str, Turn] = {
+    chat.PATH: chat_prefix.turn,
+    chat.TOKENS_PATH: chat.turn_tokens,
+    logprobs.COMPLETIONS_PATH: logprobs.turn_completion,
+    generate.PATH: generate.turn,
+    responses.PATH: responses.turn,
+    tokenize.PATH: tokenize.turn,
+    tokenize.BACK_PATH: tokenize.turn_back,
+}
+
+
+def turn_of(scope: Scope, turns: Mapping[str, Turn]) -> Turn | None:
+    """Return what turns this request; None if it is vLLM's alone."""
+    turn = turns.get(scope["path"])
+    return turn if turn is not None and has_json(scope) else None

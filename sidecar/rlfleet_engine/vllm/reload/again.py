@@ -1,0 +1,133 @@
+"""Loads a model's weights again, in place (docs/decisions/0023-load-again-as-at-the-boot.md).
+
+vLLM's own reload goes layer by layer through its weight loaders. On a CPU that is not
+faithful: expert kernels pack their weights at the first load only, and a model that copies
+into a parameter without its loader keeps the old one. Without CUDA graphs no address has to
+stay, so a CPU goes through the load of the boot once more: the same functions, in the same order.
+It must stay true that a parameter which vLLM dropped after the boot is written or refused.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from vllm.lora.layers import BaseLayerWithLoRA
+from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
+from vllm.model_executor.model_loader.reload.meta import to_meta_tensor
+from vllm.model_executor.model_loader.reload.sanitize import restore_layer_refs
+from vllm.model_executor.model_loader.utils import process_weights_after_loading
+from vllm.utils.torch_utils import set_default_torch_dtype
+
+from rlfleet_engine.vllm.reload.views import Views
+from rlfleet_engine.vllm.reload.written import Written
+
+_PROCESSED = "_already_called_process_weights_after_loading"
+_PACKED = ("cpu_linear", "_cpu_unpacked_conv_weight")
+"""What processing leaves on a layer beside its parameters, and makes again."""
+_EMPTY = "_rlfleet_empty"
+"""Marks a tensor that holds nothing yet, also past a load that failed."""
+
+
+def load(model: Any, model_config: Any, tensors: Iterable[tuple[str, Any]]) -> None:
+    """Take tensors in a checkpoint's form as the boot does."""
+    device = torch.device("cpu")
+    with torch.no_grad(), set_default_torch_dtype(model_config.dtype):
+        views = Views(model)
+        bare = _Bare(model)
+        layers = [layer for _, layer in bare.named_modules()]
+        restored = [tensor for layer in layers for tensor in _restore(layer, views)]
+        with Written() as written:
+            model.load_weights(tensors)
+        _demand_written(restored, written)
+        process_weights_after_loading(bare, model_config, device)
+
+
+class _Bare:
+    """A model without the layers that LoRA wraps around its own, as it was when it booted.
+
+    Such a layer hands its own layer's attributes on, and would be processed beside it.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def named_modules(self) -> Iterator[tuple[str, Any]]:
+        found = self._model.named_modules()
+        return ((name, one) for name, one in found if not isinstance(one, BaseLayerWithLoRA))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def _demand_written(tensors: list[Any], written: Written) -> None:
+    left = sum(1 for tensor in tensors if not written.into(tensor))
+    if left:
+        raise RuntimeError(
+            f"{left} of {len(tensors)} parameters that vLLM packs got no weights;"
+            " the version must list every tensor that the base model lists"
+        )
+    for tensor in tensors:
+        tensor.__dict__.pop(_EMPTY, None)
+
+
+def _restore(layer: Any, views: Views) -> list[Any]:
+    """Give a layer the tensors that it was made with; return those that hold nothing yet."""
+    for name in (_PROCESSED, *_PACKED):
+        layer.__dict__.pop(name, None)
+    method = getattr(layer, "quant_method", None)
+    if method is not None and hasattr(method, "moe_kernel"):
+        method.moe_kernel = None
+    if layer not in LAYERWISE_INFO:
+        return []
+    parameters, buffers = LAYERWISE_INFO[layer].restore_metadata
+    passing = layer._non_persistent_buffers_set
+    kept = {name: form for name, form in buffers.items() if name not in passing}
+    made = [
+        *_remade(layer, layer._parameters, parameters, views),
+        *_remade(layer, layer._buffers, kept, views),
+    ]
+    _restore_bias(layer)
+    _restore_references(layer)
+    return made
+
+
+def _restore_bias(layer: Any) -> None:
+    """Undo a kernel's cast of a bias, of which vLLM records no form."""
+    bias, dtype = layer._parameters.get("bias"), getattr(layer, "params_dtype", None)
+    if bias is not None and dtype is not None:
+        bias.data = bias.data.to(dtype)
+
+
+def _restore_references(layer: Any) -> None:
+    """Give an attention's kernel the model's own tensors again, such as sinks that it has cast."""
+    for child in layer.children():
+        kernel = getattr(getattr(child, "impl", None), "__dict__", {})
+        for name, parameter in layer._parameters.items():
+            if parameter is not None and isinstance(kernel.get(name), torch.Tensor):
+                kernel[name] = parameter
+
+
+def _remade(
+    layer: Any, held: dict[str, Any], forms: Mapping[str, Any], views: Views
+) -> Iterator[Any]:
+    """Bring tensors into the form that they were made with, and tell which are empty.
+
+    A tensor stays the object that it is, because others hold it: a tied head, an attention
+    its sinks. Its memory is kept too where its form is still the one it was made with.
+    """
+    for name, form in forms.items():
+        tensor = held.get(name)
+        if tensor is None:
+            tensor = held[name] = torch.nn.Parameter(torch.empty(0), requires_grad=False)
+        is_empty = hasattr(tensor, _EMPTY)
+        if _form(tensor) != _form(form):
+            tensor.data, is_empty = views.room(tensor, form), form.numel() > 0
+        like = restore_layer_refs(to_meta_tensor(form), layer)
+        tensor.__class__, tensor.__dict__ = like.__class__, like.__dict__
+        if is_empty:
+            setattr(tensor, _EMPTY, True)
+            yield tensor
+
+
+def _form(tensor: Any) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.shape, tensor.stride()

@@ -1,0 +1,174 @@
+"""Sees what vLLM's load at boot reads of each tensor that a checkpoint has.
+
+Which tensors a model ignores (multi-token prediction, old rotary buffers, a head that is tied)
+is nowhere stated: it is in the code of each architecture. So every operation of the load is
+looked at. A tensor that none of them read was ignored. Views read nothing.
+
+A drafter is loaded in the same way and by the same loader, and so what it reads counts too.
+It must stay true that the load goes on as it would unseen, whatever fails here.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from vllm.model_executor.model_loader import base_loader
+
+from rlfleet_contract.models import Consumed
+from rlfleet_contract.tensor_names import packed
+from rlfleet_engine.reload.ledger import Ledger
+from rlfleet_engine.vllm.reload import fused_experts
+from rlfleet_engine.vllm.reload.renamed import renames_of
+
+_HEAD = "lm_head"
+_LOAD = "load_weights"
+_MARK = "_rlfleet_watched"
+_log = logging.getLogger(__name__)
+
+
+class Watching:
+    """What the loads of this process have read so far."""
+
+    def __init__(self) -> None:
+        self._ledger = Ledger()
+        self._held: dict[int, StorageWeakRef] = {}
+        """A storage that is referred to leaves its address to no other."""
+        self.failed = False
+        self.loads = 0
+        self.filled: list[fused_experts.Filled] = []
+        """Layers of experts that may come in either form."""
+
+    def told(self) -> frozenset[str] | None:
+        """Tell the names of what was read; None if that was not seen whole."""
+        return None if self.failed or not self.loads else frozenset(self._ledger.read)
+
+    def named(self, weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        """Hand tensors on and note them."""
+        for name, tensor in weights:
+            self._quietly(self._came, name, tensor)
+            yield name, tensor
+
+    def reads(self, found: object) -> None:
+        """Note each tensor in the arguments of an operation."""
+        if isinstance(found, torch.Tensor):
+            self._quietly(self._reads, found)
+        elif isinstance(found, list | tuple):
+            for one in found:
+                self.reads(one)
+        elif isinstance(found, dict):
+            self.reads(list(found.values()))
+
+    def keeps(self, model: Any) -> None:
+        """Note each tensor that became a part of the model as it was."""
+        self.reads([*model.parameters(), *model.buffers()])
+
+    def _came(self, name: str, tensor: Any) -> None:
+        storage, begin = _place(tensor)
+        self._held.setdefault(storage, StorageWeakRef(tensor.untyped_storage()))
+        self._ledger.came(name, storage, begin, begin + tensor.numel() * tensor.element_size())
+
+    def _reads(self, tensor: Any) -> None:
+        storage, begin = _place(tensor)
+        if self._ledger.is_known(storage):
+            self._ledger.reads(storage, begin)
+
+    def _quietly(self, note: Callable[..., None], *arguments: object) -> None:
+        try:
+            note(*arguments)
+        except (RuntimeError, NotImplementedError, AttributeError, TypeError):
+            # A kind of tensor without memory of its own: what is read of it cannot be seen.
+            if not self.failed:
+                _log.warning("What the load reads cannot be seen", exc_info=True)
+            self.failed = True
+
+
+class _Operations(TorchDispatchMode):  # type: ignore[misc]
+    def __init__(self, watching: Watching) -> None:
+        super().__init__()
+        self._watching = watching
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not getattr(func, "is_view", False):
+            self._watching.reads((args, kwargs))
+        return func(*args, **(kwargs or {}))
+
+
+_WATCHING = Watching()
+
+
+def watch_loading() -> None:
+    """Have each model that this process makes from now on watched while it is loaded."""
+    make = base_loader.initialize_model
+    if hasattr(make, _MARK):
+        return
+
+    @wraps(make)
+    def watched(*arguments: Any, **named: Any) -> Any:
+        model = make(*arguments, **named)
+        _watch(model, _WATCHING)
+        return model
+
+    setattr(watched, _MARK, True)
+    base_loader.initialize_model = watched
+
+
+def at_boot(model: Any, ranks: int) -> Consumed | None:
+    """Tell what the load at boot has read, and whether the head is the embeddings."""
+    read = _WATCHING.told()
+    if read is None:
+        return None
+    return Consumed(
+        names=packed(read),
+        tied=_is_tied(model),
+        ranks=ranks,
+        renames=renames_of(model, read),
+        experts=fused_experts.experts_of(model, _WATCHING.filled),
+    )
+
+
+def without_lost_heads(model: Any, tensors: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Leave out a tied head that the model has no place for; vLLM would refuse the load."""
+    has_place = _has_head(model)
+    return ((name, data) for name, data in tensors if has_place or not _is_head(name))
+
+
+def _is_tied(model: Any) -> bool:
+    """Tell whether a head's parameter is another's, or logits are made with the embeddings."""
+    first = {name for name, _ in model.named_parameters()}
+    further = {name for name, _ in model.named_parameters(remove_duplicate=False)} - first
+    return any(map(_is_head, further)) or not _has_head(model)
+
+
+def _has_head(model: Any) -> bool:
+    return any(name.rpartition(".")[2] == _HEAD for name, _ in model.named_modules())
+
+
+def _is_head(name: str) -> bool:
+    return name == f"{_HEAD}.weight" or name.endswith(f".{_HEAD}.weight")
+
+
+def _watch(model: Any, watching: Watching) -> None:
+    load = getattr(model, _LOAD, None)
+    if load is None:
+        return
+
+    @wraps(load)
+    def watched(weights: Iterable[tuple[str, Any]], *arguments: Any, **named: Any) -> Any:
+        # A reload is fed by worker.py, and is not looked at.
+        vars(model).pop(_LOAD, None)
+        with fused_experts.noted(model, watching.filled), _Operations(watching):
+            made = load(watching.named(weights), *arguments, **named)
+        watching.keeps(model)
+        watching.loads += 1
+        return made
+
+    vars(model)[_LOAD] = watched
+
+
+def _place(tensor: Any) -> tuple[int, int]:
+    storage = tensor.untyped_storage()
+    return storage._cdata, tensor.storage_offset() * tensor.element_size()

@@ -1,0 +1,37 @@
+"""Brings a checkpoint's tensors into a running model.
+
+How, and why so: docs/decisions/0023-load-again-as-at-the-boot.md.
+It must stay true that where this package does not know a release's names, vLLM's own
+reload is used, and that a test of the running engine finds what that one leaves out.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from vllm.config import set_current_vllm_config
+
+try:
+    from rlfleet_engine.vllm.reload import again, layerwise
+except ImportError:  # a release that names its loaders otherwise
+    again = layerwise = None  # type: ignore[assignment]
+
+
+def load(worker: Any, tensors: Iterable[tuple[str, Any]]) -> None:
+    """Bring tensors in a checkpoint's form into the model of a worker."""
+    if again is None:
+        worker.reload_weights(weights_iterator=tensors, is_checkpoint_format=True)
+        return
+    model = worker.get_model()
+    stays = worker.device.type != "cpu" or _quantizes_while_loading(model)
+    way = layerwise if stays else again
+    with set_current_vllm_config(worker.vllm_config):
+        way.load(model, worker.model_config, tensors)
+    runner = worker.model_runner
+    runner.reset_lora_state()
+    runner.reset_encoder_cache()
+    runner.reset_mm_cache()
+
+
+def _quantizes_while_loading(model: Any) -> bool:
+    methods = (getattr(layer, "quant_method", None) for layer in model.modules())
+    return any(getattr(method, "uses_meta_device", False) for method in methods)
