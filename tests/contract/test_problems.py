@@ -6,7 +6,7 @@ from pathlib import Path
 from rlfleet_contract.problems import MEANINGS, Code
 
 UNSEEN: dict[Code, str] = {}
-SUITES = ("tests/contract", "tests/unit/sidecar", "tests/fakes")
+SUITES = ("tests/contract", "tests/unit/rlfleet_sidecar", "tests/fakes")
 
 
 def test_every_code_has_a_meaning_and_is_seen_by_a_test_or_named_here() -> None:

@@ -13,7 +13,7 @@ from rlfleet_operator.core.simulation.model_fleet import run
 from rlfleet_operator.core.simulation.preview import preview, with_preview
 from rlfleet_operator.core.status.fleet import status_of
 from tests import fleets
-from tests.unit.core.test_strategies import asking, at_rest, fleet, stepped
+from tests.unit.rlfleet_operator.core.strategy.test_rolling import asking, at_rest, fleet, stepped
 
 
 def batches(seen: World) -> list[str]:

@@ -15,7 +15,7 @@ from rlfleet_sidecar import json_logs as sidecar
 ABOUT = {"namespace": "rl", "fleet": "qwen", "worker": "qwen-0"}
 
 
-OPERATOR = Path(__file__).parents[2] / "operator" / "rlfleet_operator"
+OPERATOR = Path(__file__).parents[3] / "operator" / "rlfleet_operator"
 OF_ALL_FLEETS = {"kube/lease.py", "kube/pod_cache.py", "reconcile/supervisor.py"}
 """Modules that log of the process as well."""
 

@@ -15,7 +15,7 @@ from rlfleet_operator.cli_plan import live_of
 from rlfleet_operator.kube.client import Kube, fleet_path
 from tests.fakes.kube import FakeApi, serving
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FLEET = """\
 apiVersion: rlfleet.dev/v1alpha1
 kind: RLInferenceFleet

@@ -8,7 +8,7 @@ from rlfleet_contract.models import Stage, Verb
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.preconditions import Verdict, judge, judge_update
-from tests.unit.sidecar.test_swap import STATES
+from tests.unit.rlfleet_sidecar.state.test_stage_machine import STATES
 
 DO, DONE = Verdict.DO, Verdict.DONE
 WRONG, DOUBT, DOWN = Code.WRONG_STAGE, Code.ENGINE_IN_DOUBT, Code.ENGINE_UNREACHABLE

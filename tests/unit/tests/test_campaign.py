@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.history import history_of
 from tests.e2e.strikes import VICTIMS, Planned, Seen, is_replaced, plans
 from tests.e2e.verdict import Heads, Run, is_settled, learned, violations
-from tests.unit.test_history import reply
+from tests.unit.tests.test_history import reply
 
 KILLED = 100.0
 

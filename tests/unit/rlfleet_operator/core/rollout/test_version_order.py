@@ -14,7 +14,13 @@ from rlfleet_operator.core.simulation.preview import preview
 from rlfleet_operator.core.status.conditions import verdicts
 from rlfleet_operator.core.trainer.models import Fault, Refusal, demand_free
 from tests import fleets, workers
-from tests.unit.core.test_strategies import asking, at_rest, fleet, stepped, versions
+from tests.unit.rlfleet_operator.core.strategy.test_rolling import (
+    asking,
+    at_rest,
+    fleet,
+    stepped,
+    versions,
+)
 
 BOUNDS = {"maxSkew": 5, "onViolation": "Unready"}
 

@@ -11,7 +11,7 @@ from dev.release_files import LACKS, MISSING, ReleaseFiles
 from rlfleet_engine.vllm.serve import arguments_for
 from rlfleet_engine.vllm.uses import ROUTE, USES
 
-SIDECAR = Path(__file__).resolve().parents[3] / "sidecar"
+SIDECAR = Path(__file__).resolve().parents[4] / "sidecar"
 PACKAGE = SIDECAR / "rlfleet_engine" / "vllm"
 IN_TABLE = {(use.place, use.name) for uses in USES.values() for use in uses}
 

@@ -6,7 +6,7 @@ from rlfleet_contract.version_order import is_before, is_lower, number_of
 from rlfleet_engine.reply.version_demand import Demand, Verdict
 from rlfleet_operator.core.rollout.version_order import skew, too_old
 from rlfleet_operator.crd.rollout_spec import StalenessSpec
-from tests.unit.core.test_order import serving
+from tests.unit.rlfleet_operator.core.rollout.test_version_order import serving
 
 LONG = "step-20261123011812000001"
 LONGER = "step-20261123011812000002"
