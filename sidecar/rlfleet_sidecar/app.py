@@ -19,9 +19,9 @@ from starlette.responses import JSONResponse, Response
 from rlfleet_contract import paths
 from rlfleet_contract.problems import MEANINGS, Code
 from rlfleet_sidecar.cache.store import Store
-from rlfleet_sidecar.change.dispatch import Hands
 from rlfleet_sidecar.change.executor import Performer
 from rlfleet_sidecar.change.fencing import Fencing
+from rlfleet_sidecar.change.lora_commands import LoRACommands
 from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.transfer import Transfer
 from rlfleet_sidecar.change.ttl import Leadership
@@ -91,8 +91,9 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
     steps = Steps(settings, engine, store, journal, adapters)
     leadership = Leadership(journal)
     performer = Performer(steps, store, journal, leadership, settings.pod_uid)
-    hands = Hands(settings.model_name, performer, adapters, journal)
-    fencing = Fencing(settings.fleet_uid, settings.pod_uid, journal, hands, leadership)
+    lora = LoRACommands(settings.model_name, performer, adapters, journal)
+    addressee = (settings.fleet_uid, settings.pod_uid)
+    fencing = Fencing(*addressee, journal, performer, lora, leadership)
     transfer = Transfer(settings, engine, steps, journal, performer, leadership)
     library = Library(settings, journal, fencing, adapters)
     trainer = Trainer(settings, engine, journal, fencing, transfer, library)
@@ -100,7 +101,7 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        ends = (performer.preparation.stop, trainer.landed, hands.landed, performer.flight.landed)
+        ends = (performer.preparation.stop, trainer.landed, lora.landed, performer.flight.landed)
         async with engine, _tended(watch, *ends, fencing.landed):
             yield
 

@@ -27,9 +27,9 @@ from rlfleet_contract.problems import Code
 from rlfleet_contract.safetensors import FileStamp
 from rlfleet_sidecar.cache.prepare_job import SupersededError, Work
 from rlfleet_sidecar.cache.store import Store
-from rlfleet_sidecar.change.dispatch import Hands
 from rlfleet_sidecar.change.executor import Performer
 from rlfleet_sidecar.change.fencing import Fencing
+from rlfleet_sidecar.change.lora_commands import LoRACommands
 from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.ttl import Leadership
 from rlfleet_sidecar.checkpoints.check import Checkpoints
@@ -116,7 +116,7 @@ class Sidecar:
     """What carries commands out."""
 
     performer: Performer
-    hands: Hands
+    lora: LoRACommands
     fencing: Fencing
 
 
@@ -148,8 +148,8 @@ async def sidecar(
             await found.carry_out(PrepareRequest(operation="o", version=version))
             if version == FIRST:
                 await found.carry_out(UpdateRequest(operation="o", version=version))
-        hands = Hands("fake", found, adapters, journal)
-        yield Sidecar(found, hands, Fencing("f", "p", journal, hands, leadership))
+        lora = LoRACommands("fake", found, adapters, journal)
+        yield Sidecar(found, lora, Fencing("f", "p", journal, found, lora, leadership))
 
 
 @pytest.fixture
@@ -287,13 +287,13 @@ async def test_an_adapter_whose_files_do_not_answer_ends_by_its_time(
 
     with pytest.raises(SidecarError, match="look at the volume") as caught:
         async with asyncio.timeout(WAITED_S):
-            await sidecar.hands.carry_out(request)
+            await sidecar.lora.carry_out(request)
 
     assert caught.value.code is Code.CHECKPOINT_UNREADABLE
     assert sidecar.performer.report().running is None
     mount.alive.set()
     again = request.model_copy(update={"timeout_s": LONG_S})
-    assert (await sidecar.hands.carry_out(again)).adapters[0].is_loaded
+    assert (await sidecar.lora.carry_out(again)).adapters[0].is_loaded
 
 
 async def test_a_process_ends_though_a_thread_of_it_waits_for_a_mount() -> None:

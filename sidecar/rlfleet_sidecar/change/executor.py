@@ -7,10 +7,10 @@ after, it is in doubt and stays out of traffic.
 """
 
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import assert_never
+from typing import Any
 
 from rlfleet_contract.models import (
     Command,
@@ -68,6 +68,13 @@ class Performer:
         pod_uid: str = "",
     ) -> None:
         self._steps = steps
+        self._act: Mapping[type[Command], Callable[[Any], Awaitable[None]]] = {
+            PauseRequest: steps.pause,
+            FlushRequest: steps.flush,
+            ReloadRequest: steps.reload,
+            VerifyRequest: steps.verify,
+            ResumeRequest: steps.resume,
+        }
         self._pod_uid = pod_uid or None
         self._store = store
         self._journal = journal
@@ -150,7 +157,8 @@ class Performer:
         try:
             for current in commands:
                 if self._is_due(current):
-                    await self._do(current)
+                    with self._timed(current):
+                        await self._act[type(current)](current)
         except SidecarError as error:
             await self._clean_up(current, error)
             raise
@@ -226,33 +234,20 @@ class Performer:
         verdict = judge(self._state(command.version), VERBS[type(command)], command.version)
         return verdict is Verdict.DO
 
-    async def _do(self, command: Step) -> None:
+    @contextmanager
+    def _timed(self, command: Step) -> Iterator[None]:
+        """Report a step as running while it runs, and time it."""
         verb = VERBS[type(command)]
         self._running = Running(verb=verb, operation=command.operation, version=command.version)
         before = self._journal.state.stage
         if verb is Verb.PAUSE and self._journal.paused_s is None:
             self._stopwatch.reset()
         with self._stopwatch.measure(verb):
-            await self._take(command)
+            yield
         if verb is Verb.RESUME and before is Stage.PROVED:
             prepare_s = self.preparation.took_s(command.operation, command.version)
             window_s = self._journal.window_s
             self._journal.changed(self._stopwatch.change(command, prepare_s, window_s))
-
-    async def _take(self, command: Step) -> None:
-        match command:
-            case PauseRequest():
-                await self._steps.pause(command)
-            case FlushRequest():
-                await self._steps.flush(command)
-            case ReloadRequest():
-                await self._steps.reload(command)
-            case VerifyRequest():
-                await self._steps.verify(command)
-            case ResumeRequest():
-                await self._steps.resume(command)
-            case _:
-                assert_never(command)
 
     async def _clean_up(self, command: Step | None, error: SidecarError) -> None:
         """Note the failure, undo what can be undone, and see how the engine stands."""
@@ -294,8 +289,10 @@ class Performer:
         """Serve what a change has proved that nobody leads any more; it ended well."""
         lead, version = self._journal.lead, self._journal.state.proved or ""
         operation = _RESCUE if lead is None else lead.operation
+        command = ResumeRequest(operation=operation, version=version)
         try:
-            await self._do(ResumeRequest(operation=operation, version=version))
+            with self._timed(command):
+                await self._steps.resume(command)
         finally:
             self._running = None
 

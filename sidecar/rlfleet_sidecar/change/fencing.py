@@ -1,4 +1,4 @@
-"""Stands before whoever carries out: hears each command once, and repeats answers from memory.
+"""Takes each command once, has it carried out, and repeats answers from memory.
 
 What was heard is written down before anything is done, and an answer before it is given.
 An answer belongs to the command, not to the caller: it is kept though nobody waits.
@@ -6,21 +6,25 @@ An answer belongs to the command, not to the caller: it is kept though nobody wa
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rlfleet_contract.fence import Fence, Place
+from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.models import BESIDE, Running, UpdateRequest, Verb, WorkerReport
 from rlfleet_contract.problems import MEANINGS
 from rlfleet_contract.target import RejectedTrainer, Target
-from rlfleet_sidecar.change.dispatch import Hands, Request
-from rlfleet_sidecar.change.executor import VERBS
+from rlfleet_sidecar.change.executor import VERBS, Performer
+from rlfleet_sidecar.change.executor import Request as WeightsRequest
+from rlfleet_sidecar.change.lora_commands import LoRACommands, LoRARequest
 from rlfleet_sidecar.change.ttl import Leadership
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.fence_rules import Answer, demand_addressee, demand_unled, judge_fence
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.sent_weights import demand_unowned
 
+Request = WeightsRequest | LoRARequest
 _OK = 200
 _AGAIN_S = 60.0
 """How long repeats of a trainer that was rejected are no news."""
@@ -33,14 +37,21 @@ class _UnderWay(NamedTuple):
 
 
 class Fencing:
-    """The one way to them for whoever is not this sidecar itself."""
+    """The one way to a change for whoever is not this sidecar itself."""
 
     def __init__(
-        self, fleet: str, pod: str, journal: Journal, hands: Hands, leadership: Leadership
+        self,
+        fleet: str,
+        pod: str,
+        journal: Journal,
+        performer: Performer,
+        lora: LoRACommands,
+        leadership: Leadership,
     ) -> None:
         self._fleet, self._pod = fleet, pod
         self._journal = journal
-        self._hands = hands
+        self._performer = performer
+        self._lora = lora
         self._leadership = leadership
         self._target: Target | None = None
         """What the fleet is asked for, as its driver said last."""
@@ -48,20 +59,30 @@ class Fencing:
         self._under_way: dict[Place, _UnderWay] = {}
 
     async def carry_out(self, request: Request) -> Answer:
-        """Answer a command, after carrying it out if it was not answered before."""
-        try:
-            if request.fence is None:
-                return await self._answer(request)
-            return await self._fenced(request, request.fence)
-        except SidecarError as error:
-            error.operation, error.version = request.operation, request.version
-            raise
+        """Answer a command, after carrying it out if it was not answered before.
+
+        Raises SidecarError for one that is not meant for this worker, or comes too late.
+        """
+        fence = request.fence
+        if fence is None:
+            return await self._answer(request)
+        known = self._under_way.get(fence.place)
+        digest = sha256(request.model_dump_json().encode()).hexdigest()
+        answer = self._known_answer(request, fence, digest, is_under_way=known is not None)
+        if answer is not None:
+            return answer
+        if known is None:
+            self._journal.hear(fence, digest)
+            task = asyncio.create_task(self._answer(request))
+            self._under_way[fence.place] = known = _UnderWay(task, _change(request))
+            task.add_done_callback(lambda _: self._under_way.pop(fence.place))
+        return await asyncio.shield(known.task)
 
     async def unfenced(self, request: Request) -> WorkerReport:
         """Carry out the command of a caller that sends no fence; raises its problem."""
         try:
             self.demand_unled(request.operation)
-            return await self._hands.carry_out(request)
+            return await self._begun(request)
         except SidecarError as error:
             error.operation, error.version = request.operation, request.version
             raise
@@ -120,37 +141,36 @@ class Fencing:
         if self._under_way:
             await asyncio.wait([one.task for one in self._under_way.values()])
 
-    async def _fenced(self, request: Request, fence: Fence) -> Answer:
-        demand_addressee(fence, self._fleet, self._pod)
-        place = fence.place
-        digest = sha256(request.model_dump_json().encode()).hexdigest()
-        known = self._under_way.get(place)
-        heard = self._journal.heard
-        answer = judge_fence(heard, fence, digest, is_under_way=known is not None)
-        if answer is not None:
-            return answer
-        if known is None:
-            self._journal.hear(fence, digest)
-            task = asyncio.create_task(self._remembered(request, fence))
-            self._under_way[place] = known = _UnderWay(task, _change(request))
-            task.add_done_callback(lambda _: self._under_way.pop(place))
-        return await asyncio.shield(known.task)
-
-    async def _remembered(self, request: Request, fence: Fence) -> Answer:
-        answer = await self._answer(request)
-        self._journal.answer(fence, answer)
-        return answer
+    def _known_answer(
+        self, request: Request, fence: Fence, digest: str, *, is_under_way: bool
+    ) -> Answer | None:
+        try:
+            demand_addressee(fence, self._fleet, self._pod)
+            return judge_fence(self._journal.heard, fence, digest, is_under_way=is_under_way)
+        except SidecarError as error:
+            error.operation, error.version = request.operation, request.version
+            raise
 
     async def _answer(self, request: Request) -> Answer:
+        """Have a command carried out; the answer of one with a fence is written down."""
         try:
             if request.fence is None:
-                report = await self.unfenced(request)
-            else:
-                report = await self._hands.carry_out(request)
+                self.demand_unled(request.operation)
+            report = await self._begun(request)
         except SidecarError as error:
+            error.operation, error.version = request.operation, request.version
             status = MEANINGS[error.code].status
-            return Answer(status=status, body=error.problem().model_dump_json())
-        return Answer(status=_OK, body=report.model_dump_json())
+            answer = Answer(status=status, body=error.problem().model_dump_json())
+        else:
+            answer = Answer(status=_OK, body=report.model_dump_json())
+        if request.fence is not None:
+            self._journal.answer(request.fence, answer)
+        return answer
+
+    def _begun(self, request: Request) -> Coroutine[Any, Any, WorkerReport]:
+        if isinstance(request, LoadAdapterRequest | UnloadAdapterRequest):
+            return self._lora.carry_out(request)
+        return self._performer.carry_out(request)
 
 
 def _change(request: Request) -> Running | None:

@@ -14,22 +14,20 @@ from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.change.executor import Performer
-from rlfleet_sidecar.change.executor import Request as WeightsRequest
 from rlfleet_sidecar.change.single_flight import Key
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.lora.manager import Adapters
 from rlfleet_sidecar.lora.rules import demand_inherited, demand_name, demand_rest
 from rlfleet_sidecar.state.journal import Journal
 
-AdapterRequest = LoadAdapterRequest | UnloadAdapterRequest
-Request = WeightsRequest | AdapterRequest
+LoRARequest = LoadAdapterRequest | UnloadAdapterRequest
 _PASSING = frozenset({Code.BUSY, Code.ENGINE_UNREACHABLE, Code.ENGINE_IN_DOUBT})
 """Of the moment, and no fault of the adapter's."""
 _log = logging.getLogger(__name__)
 
 
-class Hands:
-    """Whoever carries out commands: about weights the performer, about adapters this."""
+class LoRACommands:
+    """Carries out commands about adapters, one at a time and to the end."""
 
     def __init__(
         self, model: str, performer: Performer, adapters: Adapters, journal: Journal
@@ -42,10 +40,8 @@ class Hands:
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Task[WorkerReport]] = set()
 
-    async def carry_out(self, request: Request) -> WorkerReport:
+    async def carry_out(self, request: LoRARequest) -> WorkerReport:
         """Carry a command out and tell how the worker stands then."""
-        if not isinstance(request, LoadAdapterRequest | UnloadAdapterRequest):
-            return await self._performer.carry_out(request)
         # Its own task: a caller that leaves does not cut it.
         task = asyncio.create_task(self._in_turn(request))
         self._under_way.add(task)
@@ -63,7 +59,7 @@ class Hands:
         if not task.cancelled():
             task.exception()
 
-    async def _in_turn(self, request: AdapterRequest) -> WorkerReport:
+    async def _in_turn(self, request: LoRARequest) -> WorkerReport:
         async with self._turn:
             self._adapters.begin(request)
             try:
@@ -80,7 +76,7 @@ class Hands:
                 self._adapters.end()
         return self._performer.report()
 
-    async def _carried_out(self, request: AdapterRequest) -> None:
+    async def _carried_out(self, request: LoRARequest) -> None:
         is_declared = isinstance(request, LoadAdapterRequest) and request.is_declared
         demand_name(request.name, self._model, is_declared=is_declared)
         self._demand_rest(request)
@@ -95,7 +91,7 @@ class Hands:
         await self._alone(request, lambda boot: self._adapters.load(boot, request, copy))
 
     async def _alone(
-        self, request: AdapterRequest, work: Callable[[str], Coroutine[Any, Any, None]]
+        self, request: LoRARequest, work: Callable[[str], Coroutine[Any, Any, None]]
     ) -> None:
         """Do the engine's part with no command about weights beside it."""
 
@@ -110,12 +106,12 @@ class Hands:
         key = Key(f"a command about adapter {request.name}", request.operation, request.version)
         await self._performer.flight.join(key, worked)
 
-    def _demand_rest(self, request: AdapterRequest) -> None:
+    def _demand_rest(self, request: LoRARequest) -> None:
         lead = self._journal.lead
         is_leader = lead is not None and lead.operation == request.operation
         demand_rest(self._journal.state.stage, is_leader=is_leader)
 
-    def _note(self, request: AdapterRequest, error: SidecarError) -> None:
+    def _note(self, request: LoRARequest, error: SidecarError) -> None:
         error.operation, error.version = request.operation, request.version
         if error.code not in _PASSING:
             self._adapters.failed(request, error)
