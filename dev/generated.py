@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from dev import compatibility_page, crd, diagrams, http_page, models_page, reference
+from dev import compatibility_page, crd, diagrams, http_page, models_page, reference, tree
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,7 +35,7 @@ def files() -> dict[Path, str]:
         ROOT / "docs" / "reference" / "http.md": http_page.page(),
         ROOT / "docs" / "reference" / "models.md": models_page.page(),
         ROOT / "docs" / "reference" / "compatibility.md": compatibility_page.page(),
-        architecture: diagrams.drawn_into(architecture.read_text()),
+        architecture: tree.drawn_into(diagrams.drawn_into(architecture.read_text())),
     }
 
 

@@ -1,0 +1,180 @@
+"""The tree and two ways through it, as Markdown for docs/architecture.md; nothing acts here.
+
+The tree is every package with the first sentence of its docstring, and its modules. A way is a
+list of functions, each of which mentions the next: a way that the code has left is an error.
+"""
+
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN = "<!-- drawn by dev/tree.py: begin -->"
+END = "<!-- drawn by dev/tree.py: end -->"
+_PACKAGES = (
+    "operator/rlfleet_operator",
+    "sidecar/rlfleet_contract",
+    "sidecar/rlfleet_sidecar",
+    "sidecar/rlfleet_engine",
+)
+_OPERATOR, _, _SIDECAR, _ENGINE = _PACKAGES
+
+
+class Hop(NamedTuple):
+    """One function of a way."""
+
+    file: str
+    function: str
+    does: str
+    mentions: str
+    """What stands in its code and leads to the next hop, or does what the last one is for."""
+
+
+PATCH = (
+    Hop(f"{_OPERATOR}/kopf_app.py", "_registry", "kopf sees the new spec", "_fleets.deliver"),
+    Hop(f"{_OPERATOR}/reconcile/supervisor.py", "deliver", "wakes the loop of the fleet", "_drive"),
+    Hop(
+        f"{_OPERATOR}/reconcile/reconciler.py",
+        "_decide",
+        "has the next step planned, from what is observed",
+        "plan(world)",
+    ),
+    Hop(f"{_OPERATOR}/core/plan.py", "plan", "decides which commands are due", "Plan("),
+    Hop(
+        f"{_OPERATOR}/reconcile/reconciler.py",
+        "_act",
+        "once status is written, sends them",
+        "_contacts.command",
+    ),
+    Hop(
+        f"{_OPERATOR}/workers/pool.py",
+        "_answer_of",
+        "to the worker's sidecar, with the fence of this loop",
+        "client.command",
+    ),
+    Hop(
+        f"{_SIDECAR}/http/admin.py",
+        "update_weights",
+        "checks the fence: is it the owner's, is it a repeat",
+        "worker.carry_out",
+    ),
+    Hop(
+        f"{_SIDECAR}/change/executor.py",
+        "_carry_out",
+        "makes one change at a time: pause, flush, reload, verify, resume",
+        "self._act[",
+    ),
+    Hop(
+        f"{_SIDECAR}/change/steps.py",
+        "reload",
+        "has the checked copy loaded, and writes down that it began",
+        "_engine.reload",
+    ),
+    Hop(
+        f"{_ENGINE}/worker.py",
+        "rlfleet_reload",
+        "reads each tensor, digests it, and hands it to vLLM's own loader",
+        "reload(",
+    ),
+)
+"""From ``kubectl patch`` to vLLM's memory."""
+REQUEST = (
+    Hop(f"{_ENGINE}/middleware.py", "__call__", "takes a request before vLLM does", "_answer"),
+    Hop(
+        f"{_ENGINE}/gate/network_guard.py",
+        "route_of",
+        "tells by the raw path whether the network may see it",
+        "Route.",
+    ),
+    Hop(
+        f"{_ENGINE}/reply/version_demand.py",
+        "demand_of",
+        "reads which version the client asks for",
+        "Demand(",
+    ),
+    Hop(
+        f"{_ENGINE}/gate/held_request.py",
+        "until_open",
+        "waits while the gate is closed",
+        "gate.opened",
+    ),
+    Hop(
+        f"{_ENGINE}/rewrite/rewritten.py",
+        "instead",
+        "puts a shape that vLLM does not have into its own",
+        "turn",
+    ),
+    Hop(f"{_ENGINE}/middleware.py", "_pass", "hands it to vLLM", "await app("),
+    Hop(
+        f"{_ENGINE}/reply/reply.py",
+        "__call__",
+        "adds the version that answered, or the marker of an abort",
+        "message",
+    ),
+)
+"""From a sampler to vLLM and back."""
+
+
+def drawn_into(page: str) -> str:
+    """Return the page with the present tree and ways between the two comments."""
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n\n{drawn()}\n\n{END}{tail}"
+
+
+def drawn() -> str:
+    """Return the tree and the ways as Markdown."""
+    return "\n".join(
+        [
+            "### A patched `spec.weightVersion`",
+            "",
+            *way(PATCH),
+            "",
+            "### A request",
+            "",
+            *way(REQUEST),
+            "",
+            "### Folders",
+            "",
+            *_tree(),
+        ]
+    ).rstrip()
+
+
+def way(hops: Sequence[Hop]) -> Iterator[str]:
+    """Yield one line a hop; raises ValueError for one that the code has left."""
+    for number, hop in enumerate(hops, 1):
+        if hop.mentions not in _source(hop):
+            raise ValueError(
+                f"{hop.file}: {hop.function} no longer mentions {hop.mentions}; put the hop right"
+                " in dev/tree.py"
+            )
+        yield f"{number}. `{hop.file}`, `{hop.function}`: {hop.does}"
+
+
+def _source(hop: Hop) -> str:
+    text = (ROOT / hop.file).read_text()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == hop.function:
+            return ast.get_source_segment(text, node) or ""
+    raise ValueError(f"{hop.file} has no function {hop.function}; put the hop right in dev/tree.py")
+
+
+def _tree() -> Iterator[str]:
+    for package in _PACKAGES:
+        yield f"#### {package}"
+        yield ""
+        yield "| folder | what it is | modules |"
+        yield "|---|---|---|"
+        for init in sorted((ROOT / package).rglob("__init__.py")):
+            folder = init.parent
+            name = folder.relative_to(ROOT / package).as_posix()
+            modules = sorted(p.stem for p in folder.glob("*.py") if p.name != "__init__.py")
+            yield f"| `{name}` | {_sentence(init)} | {', '.join(modules)} |"
+        yield ""
+
+
+def _sentence(init: Path) -> str:
+    told = ast.get_docstring(ast.parse(init.read_text())) or ""
+    return " ".join(told.split("\n\n")[0].split())
