@@ -7,7 +7,7 @@ and the table can therefore not tell different things (tests/test_layout.py).
 from collections.abc import Mapping
 
 from rlfleet_contract.models import Stage
-from rlfleet_sidecar.state.stage_machine import BACK_TO, TABLE, Event
+from rlfleet_sidecar.state.stage_machine import BACK_TO, TABLE, StageEvent
 
 BEGIN = "<!-- drawn from sidecar/rlfleet_sidecar/state/stage_machine.py: begin -->"
 END = "<!-- drawn from sidecar/rlfleet_sidecar/state/stage_machine.py: end -->"
@@ -38,10 +38,10 @@ def drawn_into(page: str) -> str:
     return f"{head}{BEGIN}\n\n{stages()}\n\n{END}{tail}"
 
 
-def _shared(table: Mapping[Stage, Mapping[Event, Stage]]) -> dict[Event, Stage]:
+def _shared(table: Mapping[Stage, Mapping[StageEvent, Stage]]) -> dict[StageEvent, Stage]:
     """Return the events that lead to one and the same stage wherever they happen."""
-    everywhere: dict[Event, Stage] = {}
-    for event in Event:
+    everywhere: dict[StageEvent, Stage] = {}
+    for event in StageEvent:
         targets = {ways.get(event) for ways in table.values()}
         if len(targets) == 1 and (target := targets.pop()) is not None:
             everywhere[event] = target
@@ -49,7 +49,7 @@ def _shared(table: Mapping[Stage, Mapping[Event, Stage]]) -> dict[Event, Stage]:
 
 
 def _edges(
-    table: Mapping[Stage, Mapping[Event, Stage]], shared: Mapping[Event, Stage]
+    table: Mapping[Stage, Mapping[StageEvent, Stage]], shared: Mapping[StageEvent, Stage]
 ) -> list[str]:
     """Return one arrow for each pair of stages, with all the events that lead along it."""
     lines = [f"[*] --> {Stage.DOWN}"]

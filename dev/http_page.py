@@ -126,7 +126,7 @@ def _sidecar() -> Iterator[str]:
         for route in router.routes:
             yield from _route(route, shown)
     yield _DYNAMO
-    yield _fields("Body", fields_of(dynamo.Body))
+    yield _fields("Body", fields_of(dynamo.DynamoBody))
     for name in dynamo.ROUTES:
         yield from shown.told(f"POST /engine/{name}")
     shown.demand_all()

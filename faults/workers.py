@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from faults.door import Door
 from faults.ledger import Ledger
 from faults.processes import Forked
-from rlfleet_sidecar.settings import PREFIX, Settings
+from rlfleet_sidecar.settings import PREFIX, SidecarSettings
 from tests.fakes.worker import Worker
 
 RESTART_S = 0.3
@@ -141,7 +141,7 @@ class Kept(Worker):
         return {PREFIX + name.upper(): text for name, text in _texts(settings).items()}
 
 
-def _texts(settings: Settings) -> dict[str, str]:
+def _texts(settings: SidecarSettings) -> dict[str, str]:
     """Write settings as the environment has them."""
     found = {name: value for name, value in settings if value is not None}
     return {

@@ -1,12 +1,12 @@
 """What a step of a change does to a worker's state, if it does not fail."""
 
 from rlfleet_contract.models import Verb
-from rlfleet_sidecar.state.stage_machine import Event
+from rlfleet_sidecar.state.stage_machine import StageEvent
 
 EVENTS = {
-    Verb.PAUSE: (Event.PAUSING,),
+    Verb.PAUSE: (StageEvent.PAUSING,),
     Verb.FLUSH: (),
-    Verb.RELOAD: (Event.RELOADING, Event.RELOADED),
-    Verb.VERIFY: (Event.PROVED,),
-    Verb.RESUME: (Event.OPENED,),
+    Verb.RELOAD: (StageEvent.RELOADING, StageEvent.RELOADED),
+    Verb.VERIFY: (StageEvent.PROVED,),
+    Verb.RESUME: (StageEvent.OPENED,),
 }

@@ -76,6 +76,26 @@ def test_no_package_but_python_s_is_called_operator() -> None:
     assert inner + files == []
 
 
+def named_at_top(path: str) -> Iterator[str]:
+    """Yield the public classes and type aliases of a module."""
+    for node in ast.parse((ROOT / path).read_text()).body:
+        match node:
+            case ast.ClassDef(name=name):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)]) if not name.isupper():
+                yield name
+
+
+def test_no_public_type_of_the_product_has_another_s_name() -> None:
+    found: dict[str, list[str]] = {}
+    for path in tracked("operator/**/*.py", "sidecar/**/*.py"):
+        for name in named_at_top(path):
+            if name[0].isupper():
+                found.setdefault(name, []).append(path)
+
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
 @pytest.mark.parametrize("path", sources())
 def test_a_file_can_be_read_at_one_sitting(path: str) -> None:
     assert len((ROOT / path).read_text().splitlines()) <= FILE_LINES

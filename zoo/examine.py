@@ -20,7 +20,7 @@ from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof import selftest
 from rlfleet_sidecar.proof.evidence import demand_consumed
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state import required_tensors
 from zoo import forms, keeper
 from zoo.engine import Engine, far
@@ -55,7 +55,7 @@ class _Visit:
         keeper.finish(self._base)
         # Before vLLM is here, which changes classes of transformers (GPT-NeoX).
         self._forms = forms.forms(self._step, keeper.state_of(name, self._step))
-        self._settings = Settings(
+        self._settings = SidecarSettings(
             model_name=name,
             model_path=self._base,
             weights_path=f"{self._versions}/{{version}}",

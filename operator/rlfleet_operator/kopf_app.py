@@ -24,7 +24,7 @@ import kopf
 from rlfleet_operator import metrics
 from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, PLURAL
 from rlfleet_operator.reconcile.supervisor import Fleets
-from rlfleet_operator.settings import Settings
+from rlfleet_operator.settings import OperatorSettings
 from rlfleet_operator.trainer_api.server import FleetRoutes
 
 _log = logging.getLogger(__name__)
@@ -57,10 +57,10 @@ class _Forever:
             yield 5.0
 
 
-class Watch:
+class FleetWatch:
     """kopf, in a thread of its own, for as long as the operator runs."""
 
-    def __init__(self, fleets: Fleets, settings: Settings) -> None:
+    def __init__(self, fleets: Fleets, settings: OperatorSettings) -> None:
         """Deliver to these fleets, in the loop that is running now."""
         self._fleets, self._settings = fleets, settings
         self._loop = asyncio.get_running_loop()
@@ -157,7 +157,7 @@ def _configure(settings: kopf.OperatorSettings, silence_s: float) -> None:
     settings.watching.inactivity_timeout = min(settings.watching.inactivity_timeout, silence_s)
 
 
-async def run(settings: Settings, health: metrics.Health) -> None:
+async def run(settings: OperatorSettings, health: metrics.Health) -> None:
     """Run the operator until it is told to stop."""
     working = asyncio.create_task(_work(settings, health))
     for one in (signal.SIGINT, signal.SIGTERM):
@@ -168,13 +168,13 @@ async def run(settings: Settings, health: metrics.Health) -> None:
         await working
 
 
-async def _work(settings: Settings, health: metrics.Health) -> None:
+async def _work(settings: OperatorSettings, health: metrics.Health) -> None:
     fleets = Fleets(settings, health)
     routes = FleetRoutes(fleets, settings)
     await fleets.open()
     try:
         await _opened(routes)
-        await Watch(fleets, settings).run()
+        await FleetWatch(fleets, settings).run()
     finally:
         # Together: a trainer that waits must not hold up the hand-over to another process.
         await asyncio.gather(routes.close(), fleets.close())

@@ -10,7 +10,7 @@ OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class OperatorSettings:
     """What the installation decides; each field names its variable."""
 
     worker_image: str
@@ -40,7 +40,7 @@ class Settings:
     """RLFLEET_LEASE_NAMESPACE: where the Lease is; empty means the pod's own namespace."""
 
 
-def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
+def from_environment(environment: Mapping[str, str] | None = None) -> OperatorSettings:
     """Read the settings; raises ValueError that names the variable."""
     env = os.environ if environment is None else environment  # noqa: TID251 - the one reader
     image = env.get("RLFLEET_WORKER_IMAGE", "")
@@ -50,7 +50,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
             " (the chart sets it from worker.image)"
         )
     names = env.get("RLFLEET_NAMESPACES", "").split(",")
-    return Settings(
+    return OperatorSettings(
         worker_image=image,
         namespaces=tuple(name.strip() for name in names if name.strip()),
         admin_port=int(_number(env, "RLFLEET_ADMIN_PORT", 8090, 1)),

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from rlfleet_contract.schema import Reply
+from rlfleet_contract.schema import ContractReply
 
 PATH = "/v1/rl/workers"
 PROTOCOL_VERSION = 1
@@ -44,7 +44,7 @@ _INSTANCE_DIGITS = 13
 """Hexadecimal digits of a pod's UID in an instance's number: 52 bits."""
 
 
-class Discovered(Reply):
+class Discovered(ContractReply):
     """One worker."""
 
     namespace: str
@@ -70,7 +70,7 @@ class Discovered(Reply):
     """Why it cannot be asked."""
 
 
-class Discovery(Reply):
+class Discovery(ContractReply):
     """The reply to GET workers."""
 
     protocol_version: int = PROTOCOL_VERSION

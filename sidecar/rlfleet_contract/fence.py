@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, StringConstraints
 
-from rlfleet_contract.schema import Request
+from rlfleet_contract.schema import ContractRequest
 
 MAX_EPOCH = 2**53 - 1
 """Any JSON reader keeps it; a worker that had heard of more could be led by nobody."""
@@ -31,7 +31,7 @@ class Place(NamedTuple):
         return place
 
 
-class Fence(Request):
+class Fence(ContractRequest):
     """Who sends a command, and to whom: a sidecar carries out nothing of an older driver.
 
     A lower ``epoch`` than the highest that was seen gets 409 StaleEpoch with that one; a

@@ -5,13 +5,13 @@ from typing import Literal
 from pydantic import Field
 
 from rlfleet_contract.models import Version
-from rlfleet_contract.schema import Reply, Request
+from rlfleet_contract.schema import ContractReply, ContractRequest
 
 Fallback = Literal["open", "refuse"]
 """What a gate does when its sidecar is silent for too long."""
 
 
-class GateState(Reply):
+class GateState(ContractReply):
     """What the engine extension says of its gate."""
 
     boot: str
@@ -35,7 +35,7 @@ class GateState(Reply):
     that takes none."""
 
 
-class GateCommand(Request):
+class GateCommand(ContractRequest):
     """Open or close the gate of exactly one boot of the engine.
 
     ``try`` closes it over a version that is not proved: what the engine answers meanwhile

@@ -6,13 +6,13 @@ from pydantic import Field, StringConstraints
 
 from rlfleet_contract.paths import MODEL_PATTERN
 from rlfleet_contract.problems import Problem
-from rlfleet_contract.schema import Reply, Request
+from rlfleet_contract.schema import ContractReply, ContractRequest
 
 AdapterName = Annotated[str, StringConstraints(pattern=MODEL_PATTERN)]
 """One of its own, or the model's: whoever is asked sees whether it is one of the two."""
 
 
-class AdapterReport(Reply):
+class AdapterReport(ContractReply):
     """One adapter of a worker."""
 
     name: str
@@ -33,13 +33,13 @@ class AdapterReport(Reply):
     """Why the last command about it failed; its version is the one that was asked for."""
 
 
-class AdapterList(Reply):
+class AdapterList(ContractReply):
     """The answer to GET adapters."""
 
     adapters: list[AdapterReport]
 
 
-class EngineAdapters(Reply):
+class EngineAdapters(ContractReply):
     """What the extension tells of this start of the engine."""
 
     boot: str
@@ -51,7 +51,7 @@ class EngineAdapters(Reply):
     """Names for which a load has begun and has not ended, though its caller may be gone."""
 
 
-class EngineAdapterCommand(Request):
+class EngineAdapterCommand(ContractRequest):
     """Have the engine serve an adapter under a name, at once and whole; or no more."""
 
     boot: str

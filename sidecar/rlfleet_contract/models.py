@@ -19,7 +19,7 @@ from rlfleet_contract.paths import (
 )
 from rlfleet_contract.problems import Problem
 from rlfleet_contract.proof import Proof
-from rlfleet_contract.schema import Reply, Request
+from rlfleet_contract.schema import ContractReply, ContractRequest
 from rlfleet_contract.selftest import SelfTest
 from rlfleet_contract.target import RejectedTrainer
 from rlfleet_contract.tensor_names import Experts, Renames
@@ -86,7 +86,7 @@ BESIDE = frozenset({Verb.PREPARE, Verb.ADAPT})
 """What goes on while the worker serves."""
 
 
-class Timeouts(Request):
+class Timeouts(ContractRequest):
     """How long each step may take, in seconds."""
 
     pause_s: float = Field(default=60, gt=0)
@@ -96,7 +96,7 @@ class Timeouts(Request):
     resume_s: float = Field(default=30, gt=0)
 
 
-class Command(Request):
+class Command(ContractRequest):
     """What every command carries: whose it is and what it is about."""
 
     operation: Operation
@@ -174,7 +174,7 @@ class UpdateRequest(Command):
     """As of a pause."""
 
 
-class Running(Reply):
+class Running(ContractReply):
     """The command that is being carried out."""
 
     verb: Verb
@@ -183,7 +183,7 @@ class Running(Reply):
     version: str
 
 
-class Progress(Reply):
+class Progress(ContractReply):
     """How far a prepare has come."""
 
     version: str
@@ -195,7 +195,7 @@ class Progress(Reply):
     """What is not there yet; None once the version is complete."""
 
 
-class Timings(Reply):
+class Timings(ContractReply):
     """How long each step of one change took, in seconds."""
 
     prepare_s: float = 0
@@ -208,7 +208,7 @@ class Timings(Reply):
     """From gate closed to gate open."""
 
 
-class Change(Reply):
+class Change(ContractReply):
     """The last change of weights that ended well."""
 
     operation: str
@@ -218,7 +218,7 @@ class Change(Reply):
     timings: Timings
 
 
-class Exits(Reply):
+class Exits(ContractReply):
     """How often the engine's process ended while it loaded one version, or was to prove it.
 
     That says less of the version than a refusal does: processes die for reasons of their own.
@@ -230,7 +230,7 @@ class Exits(Reply):
     """Of this version under this operation, since the pod began."""
 
 
-class WorkerReport(Reply):
+class WorkerReport(ContractReply):
     """All that a worker says of itself; the answer to every verb and to GET state."""
 
     contract: int = CONTRACT_VERSION
@@ -283,7 +283,7 @@ class WorkerReport(Reply):
     """What its engine showed of its own reload; None before the first test, or without one."""
 
 
-class ReadBack(Reply):
+class ReadBack(ContractReply):
     """What stands in one rank's memory, as far as it can be read."""
 
     digest: str
@@ -309,7 +309,7 @@ class ReadBack(Reply):
         return 1 - self.unseen / self.whole if self.whole else None
 
 
-class Consumed(Reply):
+class Consumed(ContractReply):
     """What one rank's own load, when the engine booted, made of the tensors that it was given."""
 
     names: str
@@ -324,7 +324,7 @@ class Consumed(Reply):
     """How many ranks the model is spread over, in all engines."""
 
 
-class Installed(Reply):
+class Installed(ContractReply):
     """What one rank of the engine consumed during a reload, and what it holds now."""
 
     tensors: int

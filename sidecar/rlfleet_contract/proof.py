@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 MAX_LOGPROBS = 64
-Digest = Annotated[str, Field(max_length=64)]
+DigestText = Annotated[str, Field(max_length=64)]
 
 
 class Evidence(StrEnum):
@@ -43,13 +43,13 @@ class Proof(BaseModel):
     boot: str
     verified_by: tuple[Evidence, ...]
     """Which layers held; never more than was shown."""
-    checkpoint: Digest | None = None
+    checkpoint: DigestText | None = None
     """Digest of the checkpoint's tensors (tensors.Digest); None while nobody took it."""
-    parameters: tuple[Digest, ...] = ()
+    parameters: tuple[DigestText, ...] = ()
     """Digest of each rank's parameters and buffers; empty when they were not read back."""
     read_share: float | None = Field(default=None, ge=0, le=1)
     """How much of its model the rank with the least has read back; None when unknown."""
-    tokens: Digest
+    tokens: DigestText
     """Digest of the token ids with which the engine went on greedily after the prompt."""
     logprobs: Annotated[tuple[FiniteFloat, ...], Field(max_length=MAX_LOGPROBS)] = ()
     """Log probabilities of the probe's prompt, one for each token after the first, rounded."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from rlfleet_contract.schema import Request
+from rlfleet_contract.schema import ContractRequest
 
 LENGTH_BYTES = 8
 """A file begins with the header's length, little-endian."""
@@ -41,7 +41,7 @@ BITS = {
 """Size of one element by dtype; a dtype that is not named here is refused."""
 
 
-class FileStamp(Request):
+class FileStamp(ContractRequest):
     """One file as the sidecar saw it when it checked the checkpoint.
 
     The engine refuses a file that is any other by the time it opens it.

@@ -7,13 +7,13 @@ images differ.
 from pydantic import BaseModel, ConfigDict
 
 
-class Request(BaseModel):
+class ContractRequest(BaseModel):
     """What a caller sends."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Reply(BaseModel):
+class ContractReply(BaseModel):
     """What a server answers."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")

@@ -10,7 +10,7 @@ alone and reloaded, must move the answers (sensitive).
 import re
 
 from rlfleet_contract.problems import Code
-from rlfleet_contract.schema import Reply
+from rlfleet_contract.schema import ContractReply
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
@@ -20,7 +20,7 @@ def kind_of(name: str) -> str:
     return _NUMBER.sub("N", name)
 
 
-class EngineDescription(Reply):
+class EngineDescription(ContractReply):
     """What an engine is, as far as its reload depends on it."""
 
     release: str
@@ -44,7 +44,7 @@ class EngineDescription(Reply):
         return f"vLLM {self.release} ({self.device}) with {', '.join(self.architectures) or '?'}"
 
 
-class SelfTest(Reply):
+class SelfTest(ContractReply):
     """What was tested, and whether it passed."""
 
     key: str

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rlfleet_contract.schema import Reply
+from rlfleet_contract.schema import ContractReply
 
 
 class Target(NamedTuple):
@@ -13,7 +13,7 @@ class Target(NamedTuple):
     """What sets it, such as ``spec.weightVersion, written by kubectl``; empty if not known."""
 
 
-class RejectedTrainer(Reply):
+class RejectedTrainer(ContractReply):
     """A trainer's call that was rejected because the fleet is asked for a version."""
 
     client: str

@@ -9,7 +9,7 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
 
-from rlfleet_contract.schema import Reply
+from rlfleet_contract.schema import ContractReply
 
 MAX_BYTES = 64 * 1024 * 1024
 """Of all names together; the largest models have 10 MiB."""
@@ -32,7 +32,7 @@ def unpacked(text: str) -> frozenset[str]:
     return frozenset(filter(None, data.decode().split("\n")))
 
 
-class Renames(Reply):
+class Renames(ContractReply):
     """How a model renames the tensors that it is given, in this order; None is not among them."""
 
     regex: tuple[tuple[str, str], ...] = ()
@@ -53,7 +53,7 @@ class Renames(Reply):
         return name
 
 
-class Experts(Reply):
+class Experts(ContractReply):
     """Layers of experts that the engine loads in two forms: fused, and one by one.
 
     Fused: ``PLACE.gate_up_proj`` and ``PLACE.down_proj``, one tensor each for all experts.

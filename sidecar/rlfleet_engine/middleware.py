@@ -26,13 +26,13 @@ from rlfleet_engine.gate.lone_gate import Alone
 from rlfleet_engine.gate.network_guard import Route, is_local, route_of
 from rlfleet_engine.reply.cors import with_cors
 from rlfleet_engine.reply.reply import Reply, malformed, telling, turned_away, unmet
-from rlfleet_engine.reply.version_demand import Demand, DemandError, Verdict, demand_of
+from rlfleet_engine.reply.version_demand import Demand, DemandError, DemandVerdict, demand_of
 from rlfleet_engine.rewrite import cache_salt
 from rlfleet_engine.rewrite.rewrite import Turn
-from rlfleet_engine.rewrite.rewritten import Asked
+from rlfleet_engine.rewrite.rewritten import Rewritten
 from rlfleet_engine.rewrite.shapes import responses
 from rlfleet_engine.rewrite.shapes.routes import TURNS, turn_of
-from rlfleet_engine.settings import Settings
+from rlfleet_engine.settings import EngineSettings
 from rlfleet_engine.vllm import lora
 
 _PROBE = paths.PROBE_HEADER.encode()
@@ -62,7 +62,7 @@ class Extension:
         turns: Mapping[str, Turn] = TURNS,
     ) -> None:
         self._app = app
-        settings = Settings.load()
+        settings = EngineSettings.load()
         self._gate = gate or Gate(settings.gate_file, settings.boot)
         self._end = end
         self._max_body_bytes = max_body_bytes or settings.max_body_bytes
@@ -128,7 +128,7 @@ class Extension:
                 await self._pass(self._app, scope, receive, send, demand)
             return
         held = Held(receive)
-        asked = None if has_to_be_read else Asked(self._app, scope)
+        asked = None if has_to_be_read else Rewritten(self._app, scope)
         try:
             await self._hold(scope, held, send, demand, asked)
         finally:
@@ -139,16 +139,16 @@ class Extension:
         if self._gate.is_refusing:
             await turned_away(send)
             return
-        asked, turn = Asked(self._app, scope), turn_of(scope, self._turns)
+        asked, turn = Rewritten(self._app, scope), turn_of(scope, self._turns)
         with self._gate.passing():
             if turn is not None:
                 body = await held.body(self._max_body_bytes)
-                asked = await Asked.instead(self._app, scope, body, turn)
+                asked = await Rewritten.instead(self._app, scope, body, turn)
                 scope = asked.scope_into(held, self._gate)
             await self._pass(asked.app, scope, held.receive, send, demand, computes=False)
 
     async def _hold(
-        self, scope: Scope, held: Held, send: Send, demand: Demand | None, asked: Asked | None
+        self, scope: Scope, held: Held, send: Send, demand: Demand | None, asked: Rewritten | None
     ) -> None:
         limit = self._max_body_bytes
         while self._gate.is_open or await held.until_open(self._gate, limit):
@@ -158,7 +158,7 @@ class Extension:
             with self._gate.passing():
                 if asked is None:
                     turn = turn_of(scope, self._turns)
-                    asked = await Asked.instead(self._app, scope, await held.body(limit), turn)
+                    asked = await Rewritten.instead(self._app, scope, await held.body(limit), turn)
                 # The gate may have been closed while the body came, or was turned.
                 if self._gate.is_open:
                     scope = asked.scope_into(held, self._gate)
@@ -182,7 +182,7 @@ class Extension:
         computes: bool = True,
     ) -> None:
         holding = self._gate.holding if computes else self._gate.known
-        if demand and demand.verdict(holding.version.decode()) is not Verdict.MET:
+        if demand and demand.verdict(holding.version.decode()) is not DemandVerdict.MET:
             await unmet(send, demand, holding)
         else:
             reply = Reply(send, self._gate, holding, demand, computes=computes)

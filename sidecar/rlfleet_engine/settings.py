@@ -20,7 +20,7 @@ _START_TIME_AFTER_NAME = 19
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class EngineSettings:
     """What this process needs to know."""
 
     gate_file: Path

@@ -15,7 +15,7 @@ from rlfleet_contract.safetensors import FileStamp, Tensor
 from rlfleet_contract.selftest import kind_of
 from rlfleet_engine.reload import model_memory, perturb
 from rlfleet_engine.reload.file_reader import Reader
-from rlfleet_engine.reload.read_back import Entry, Memory, Record, reloaded
+from rlfleet_engine.reload.read_back import Memory, RankRecord, ReadTensor, reloaded
 from rlfleet_engine.vllm.describe import described
 from rlfleet_engine.vllm.reload import consumed, kept, load
 
@@ -46,7 +46,7 @@ class _Worker(Protocol):
 
     model_config: Any
     parallel_config: Any
-    _rlfleet: Record | None
+    _rlfleet: RankRecord | None
 
     def get_model(self) -> Any: ...
 
@@ -54,7 +54,7 @@ class _Worker(Protocol):
 class ReloadExtension:
     """Mixed into vLLM's worker class; its public names are api.*_RPC."""
 
-    _rlfleet: Record | None = None
+    _rlfleet: RankRecord | None = None
 
     def rlfleet_reload(
         self: _Worker,
@@ -102,19 +102,19 @@ class ReloadExtension:
         return None if found is None else found.model_dump()
 
 
-def _record(worker: _Worker) -> Record:
+def _record(worker: _Worker) -> RankRecord:
     if worker._rlfleet is None:  # noqa: SLF001 - the extension's own
         worker._rlfleet = _read(worker)  # noqa: SLF001 - the extension's own
     return worker._rlfleet  # noqa: SLF001 - the extension's own
 
 
-def _read(worker: _Worker, fed: Memory | None = None, digest: str | None = None) -> Record:
+def _read(worker: _Worker, fed: Memory | None = None, digest: str | None = None) -> RankRecord:
     model = worker.get_model()
     sizes = kept.sizes(model)
     if worker.model_config.quantization is not None:
-        return Record(None, fed, digest, sizes)
+        return RankRecord(None, fed, digest, sizes)
     tensors = {**model_memory.named(model), **kept.packed(model)}
-    return Record(model_memory.read(tensors), fed, digest, sizes)
+    return RankRecord(model_memory.read(tensors), fed, digest, sizes)
 
 
 class _Feeding:
@@ -126,7 +126,7 @@ class _Feeding:
         self._kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in held.items()}
         self._dtype = dtype
         self._changed, self._strength = changed
-        self.fed: dict[str, Entry] = {}
+        self.fed: dict[str, ReadTensor] = {}
         self.casts = False
         """Whether a tensor is served in another dtype than it came in."""
 

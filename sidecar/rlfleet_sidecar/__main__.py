@@ -9,7 +9,7 @@ import uvicorn
 from rlfleet_sidecar import json_logs
 from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.http.connection_limit import KEEP_ALIVE_S, protocol
-from rlfleet_sidecar.settings import PREFIX, Settings, SettingsError
+from rlfleet_sidecar.settings import PREFIX, SettingsError, SidecarSettings
 
 _MAX_HEADER_BYTES = 16 * 1024
 _GRACE_S = 5
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM; a command under way is finished first."""
     variables = "\n".join(
         f"  {PREFIX}{name.upper()}" + ("" if field.is_required() else f"  [{field.default}]")
-        for name, field in Settings.model_fields.items()
+        for name, field in SidecarSettings.model_fields.items()
     )
     parser = argparse.ArgumentParser(
         prog="rlfleet_sidecar",
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     json_logs.configure(options.log_level)
     try:
-        settings = Settings.load()
+        settings = SidecarSettings.load()
     except SettingsError as error:
         parser.exit(2, f"rlfleet_sidecar: {error}\n")
     uvicorn.run(

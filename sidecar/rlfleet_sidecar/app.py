@@ -19,13 +19,13 @@ from starlette.responses import JSONResponse, Response
 from rlfleet_contract import paths
 from rlfleet_contract.problems import MEANINGS, Code
 from rlfleet_sidecar.cache.store import Store
-from rlfleet_sidecar.change.executor import Performer
+from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.change.lora_commands import LoRACommands
 from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.transfer import Transfer
 from rlfleet_sidecar.change.ttl import Leadership
-from rlfleet_sidecar.change.watchdog import Watch
+from rlfleet_sidecar.change.watchdog import Watchdog
 from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.dialects.lora import Library
 from rlfleet_sidecar.dialects.routes import dynamo, engine_info, pause, weight_transfer, weights
@@ -33,15 +33,15 @@ from rlfleet_sidecar.dialects.routes import lora as adapter_dialects
 from rlfleet_sidecar.dialects.session import Trainer
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http import lora as adapter_routes
-from rlfleet_sidecar.http.admin import performer_of, router
-from rlfleet_sidecar.http.auth import Credentials
-from rlfleet_sidecar.http.parts import part_of
+from rlfleet_sidecar.http.admin import executor_of, router
+from rlfleet_sidecar.http.auth import FleetToken
+from rlfleet_sidecar.http.parts import name_of, part_of
 from rlfleet_sidecar.http.problems import told
 from rlfleet_sidecar.http.request_limit import Crowd
 from rlfleet_sidecar.lora.cache import Copies
 from rlfleet_sidecar.lora.manager import Adapters
 from rlfleet_sidecar.lora.registry import Book
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.vllm_client import Engine
 
@@ -56,7 +56,7 @@ async def _live(_request: Request) -> Response:
 
 async def _ready(request: Request) -> Response:
     """Tell whether this worker may take traffic: the kubelet asks."""
-    serving = (await performer_of(request)).serving
+    serving = (await executor_of(request)).serving
     return JSONResponse({"ready": serving}, 200 if serving else 503)
 
 
@@ -79,7 +79,9 @@ ROUTERS = (
 )
 
 
-def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = None) -> FastAPI:
+def create_app(
+    settings: SidecarSettings, transport: httpx.AsyncBaseTransport | None = None
+) -> FastAPI:
     """Make the application; it tends the engine between its start-up and shutdown."""
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     journal = Journal(settings.state_dir)
@@ -90,18 +92,17 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
     adapters = Adapters(settings.model_name, engine, store, copies, Book(settings.state_dir))
     steps = Steps(settings, engine, store, journal, adapters)
     leadership = Leadership(journal)
-    performer = Performer(steps, store, journal, leadership, settings.pod_uid)
-    lora = LoRACommands(settings.model_name, performer, adapters, journal)
-    addressee = (settings.fleet_uid, settings.pod_uid)
-    fencing = Fencing(*addressee, journal, performer, lora, leadership)
-    transfer = Transfer(settings, engine, steps, journal, performer, leadership)
+    executor = Executor(steps, store, journal, leadership, settings.pod_uid)
+    lora = LoRACommands(settings.model_name, executor, adapters, journal)
+    fencing = Fencing(settings.fleet_uid, settings.pod_uid, journal, executor, lora, leadership)
+    transfer = Transfer(settings, engine, steps, journal, executor, leadership)
     library = Library(settings, journal, fencing, adapters)
     trainer = Trainer(settings, engine, journal, fencing, transfer, library)
-    watch = Watch(settings, steps, journal, performer, leadership)
+    watch = Watchdog(settings, steps, journal, executor, leadership)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        ends = (performer.preparation.stop, trainer.landed, lora.landed, performer.flight.landed)
+        ends = (executor.preparation.stop, trainer.landed, lora.landed, executor.flight.landed)
         async with engine, _tended(watch, *ends, fencing.landed):
             yield
 
@@ -112,19 +113,16 @@ def create_app(settings: Settings, transport: httpx.AsyncBaseTransport | None = 
         openapi_url=None,
         redirect_slashes=False,
     )
-    app.state.credentials = Credentials(settings.token_file)
-    app.state.crowd = Crowd()
-    app.state.performer = performer
-    app.state.fencing = fencing
-    app.state.trainer = trainer
-    app.state.library = library
+    app.state.credentials = FleetToken(settings.token_file)
+    for part in (Crowd(), executor, fencing, trainer, library):
+        setattr(app.state, name_of(type(part)), part)
     for kind, handler in HANDLERS.items():
         app.add_exception_handler(kind, handler)
     return app
 
 
 @asynccontextmanager
-async def _tended(watch: Watch, *ends: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+async def _tended(watch: Watchdog, *ends: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     """Tend the engine meanwhile; afterwards wait, in order, for what is under way."""
     looking = asyncio.create_task(watch.run())
     keeping = asyncio.create_task(watch.keep())
@@ -145,7 +143,7 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 
 
 async def _authorize(request: Request) -> None:
-    credentials: Credentials = request.app.state.credentials
+    credentials: FleetToken = request.app.state.credentials
     credentials.demand(request.headers.get("authorization"))
 
 

@@ -54,7 +54,7 @@ def _known_test(told: object) -> object:
         return None
 
 
-AbsolutePath = Annotated[Path, AfterValidator(_check_absolute)]
+AbsoluteFolder = Annotated[Path, AfterValidator(_check_absolute)]
 
 Markers = Annotated[
     tuple[Annotated[str, StringConstraints(pattern=r"^[^/]{1,64}$")], ...], BeforeValidator(_split)
@@ -65,33 +65,33 @@ class SettingsError(Exception):
     """A variable is missing or wrong; the message names it."""
 
 
-class Settings(BaseModel):
+class SidecarSettings(BaseModel):
     """Everything that a pod can set."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     model_name: str = Field(min_length=1)
     """The name under which vLLM serves the model (--served-model-name)."""
-    model_path: AbsolutePath
+    model_path: AbsoluteFolder
     """What the engine boots with; the version named base."""
     engine_url: str = f"http://127.0.0.1:{paths.ENGINE_PORT}"
     """vLLM's API server, on loopback."""
     weights_path: Annotated[str, AfterValidator(_check_template)] = "/weights/{version}"
     """Where a version lies; what stands before the part with {version} is the allowed root."""
-    token_file: AbsolutePath = Path("/var/run/rlfleet/token/token")
+    token_file: AbsoluteFolder = Path("/var/run/rlfleet/token/token")
     """Read again when it changes; missing or empty, every command is refused."""
     fleet_uid: str = ""
     """The fleet's metadata.uid; empty, commands for any fleet are taken."""
     pod_uid: str = ""
     """This pod's metadata.uid; empty, commands for any pod are taken."""
-    state_dir: AbsolutePath = Path("/var/lib/rlfleet")
+    state_dir: AbsoluteFolder = Path("/var/lib/rlfleet")
     """The worker's own memory; must outlive the container, not the pod."""
     host: str = "0.0.0.0"
     port: int = Field(default=paths.ADMIN_PORT, ge=0, le=65535)
     markers: Markers = ("STABLE", ".finished")
     """Files by which a writer says that a version is complete, separated by commas: any one
     is enough; none named, none is demanded."""
-    cache_dir: AbsolutePath | None = None
+    cache_dir: AbsoluteFolder | None = None
     """Where versions are staged; the engine sees it under the same path. None: nowhere."""
     cache_bytes: int = Field(default=1 << 40, gt=0)
     """What the staged versions may take together."""

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from rlfleet_contract import paths
 from rlfleet_contract.models import Stage
 from rlfleet_sidecar.app import create_app
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from tests.contract.conftest import TOKEN
 from tests.contract.subject import Subject, client_of
 from tests.fakes.worker import Worker
@@ -35,7 +35,7 @@ STRANGERS = {
 TRICKS = ("{}", "/{}", "{}/", "/.{}", "{};x", "{}%2e", "/x/..{}", "{}?a=/live", "/live{}")
 
 
-def routes(settings: Settings) -> Iterator[tuple[str, str]]:
+def routes(settings: SidecarSettings) -> Iterator[tuple[str, str]]:
     for route in create_app(settings).routes:
         if not isinstance(route, Route):
             continue
@@ -45,7 +45,7 @@ def routes(settings: Settings) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> list[tuple[str, str]]:
-    settings = Settings(model_name="m", model_path=tmp_path, state_dir=tmp_path)
+    settings = SidecarSettings(model_name="m", model_path=tmp_path, state_dir=tmp_path)
     return [(method, path) for method, path in routes(settings) if path not in OPEN]
 
 

@@ -27,7 +27,7 @@ from rlfleet_contract.problems import Code
 from rlfleet_contract.safetensors import FileStamp
 from rlfleet_sidecar.cache.prepare_job import SupersededError, Work
 from rlfleet_sidecar.cache.store import Store
-from rlfleet_sidecar.change.executor import Performer
+from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.change.lora_commands import LoRACommands
 from rlfleet_sidecar.change.steps import Steps
@@ -36,8 +36,8 @@ from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.lora.cache import Copies
 from rlfleet_sidecar.lora.manager import Adapters
-from rlfleet_sidecar.lora.registry import Book, Copy
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.lora.registry import Book, LoRACopy
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.vllm_client import Engine
 from tests.contract.subject import Versions
@@ -74,7 +74,7 @@ class Mount:
 class Mounted(Checkpoints):
     """Checkpoints on such a mount."""
 
-    def __init__(self, settings: Settings, mount: Mount) -> None:
+    def __init__(self, settings: SidecarSettings, mount: Mount) -> None:
         super().__init__(settings)
         self._mount = mount
 
@@ -87,7 +87,7 @@ class Mounted(Checkpoints):
 class MountedCopies(Copies):
     """Adapters on such a mount."""
 
-    def __init__(self, settings: Settings, checkpoints: Checkpoints, mount: Mount) -> None:
+    def __init__(self, settings: SidecarSettings, checkpoints: Checkpoints, mount: Mount) -> None:
         super().__init__(settings, checkpoints)
         self._mount = mount
 
@@ -97,7 +97,7 @@ class MountedCopies(Copies):
         work: Work,
         free: Callable[[], int],
         served: frozenset[Path] = frozenset(),
-    ) -> Copy:
+    ) -> LoRACopy:
         self._mount.looks += 1
         self._mount.alive.wait()
         return super().take(request, work, free, served)
@@ -115,7 +115,7 @@ async def mount() -> AsyncIterator[Mount]:
 class Sidecar:
     """What carries commands out."""
 
-    performer: Performer
+    executor: Executor
     lora: LoRACommands
     fencing: Fencing
 
@@ -126,7 +126,7 @@ async def sidecar(
 ) -> AsyncIterator[Sidecar]:
     """A sidecar without a cache, in the place of the worker's own; it serves the first version."""
     await fake.stop_sidecar()
-    settings = Settings(
+    settings = SidecarSettings(
         model_name="fake",
         model_path=model,
         engine_url=fake.engine_url,
@@ -139,7 +139,7 @@ async def sidecar(
         adapters = Adapters("fake", engine, store, copies, Book(tmp_path))
         steps = Steps(settings, engine, store, journal, adapters)
         leadership = Leadership(journal)
-        found = Performer(steps, store, journal, leadership)
+        found = Executor(steps, store, journal, leadership)
         gate = await steps.look()
         assert gate is not None
         await steps.warm_up(gate)
@@ -153,48 +153,48 @@ async def sidecar(
 
 
 @pytest.fixture
-def performer(sidecar: Sidecar) -> Performer:
-    return sidecar.performer
+def executor(sidecar: Sidecar) -> Executor:
+    return sidecar.executor
 
 
-async def hanging(performer: Performer, mount: Mount) -> "asyncio.Task[WorkerReport]":
+async def hanging(executor: Executor, mount: Mount) -> "asyncio.Task[WorkerReport]":
     """Begin a prepare that has all the time, and never comes to its first byte."""
     looks = mount.looks
     mount.alive.clear()
     request = PrepareRequest(operation="p", version=SECOND, timeout_s=LONG_S)
-    call = asyncio.create_task(performer.carry_out(request))
+    call = asyncio.create_task(executor.carry_out(request))
     async with asyncio.timeout(WAITED_S):
         while mount.looks == looks:  # noqa: ASYNC110 - it is a thread's
             await asyncio.sleep(0.01)
     return call
 
 
-async def refusal(performer: Performer, request: ReloadRequest | UpdateRequest) -> SidecarError:
+async def refusal(executor: Executor, request: ReloadRequest | UpdateRequest) -> SidecarError:
     with pytest.raises(SidecarError, match="look at the volume") as caught:
         async with asyncio.timeout(30):
-            await performer.carry_out(request)
+            await executor.carry_out(request)
     assert caught.value.code is Code.CHECKPOINT_UNREADABLE
     return caught.value
 
 
 async def test_nobody_is_paused_for_files_that_do_not_answer(
-    fake: Worker, performer: Performer, mount: Mount
+    fake: Worker, executor: Executor, mount: Mount
 ) -> None:
     mount.alive.clear()
 
     timeouts = Timeouts(pause_s=BOUND_S)
-    await refusal(performer, UpdateRequest(operation="p", version=SECOND, timeouts=timeouts))
+    await refusal(executor, UpdateRequest(operation="p", version=SECOND, timeouts=timeouts))
 
-    report = performer.report()
+    report = executor.report()
     assert (report.stage, report.proved, report.running) == (Stage.OPEN, FIRST, None)
     assert fake.engine.gate.is_open
     mount.alive.set()
-    served = await performer.carry_out(UpdateRequest(operation="p", version=SECOND))
+    served = await executor.carry_out(UpdateRequest(operation="p", version=SECOND))
     assert served.proved == SECOND
 
 
 async def test_a_change_that_still_looks_at_its_files_is_told_as_under_way(
-    sidecar: Sidecar, performer: Performer, mount: Mount
+    sidecar: Sidecar, executor: Executor, mount: Mount
 ) -> None:
     looks = mount.looks
     mount.alive.clear()
@@ -205,55 +205,55 @@ async def test_a_change_that_still_looks_at_its_files_is_told_as_under_way(
         while mount.looks == looks:  # noqa: ASYNC110 - it is a thread's
             await asyncio.sleep(0.01)
 
-    told = sidecar.fencing.counting(performer.report())
+    told = sidecar.fencing.counting(executor.report())
 
-    assert (told.stage, performer.report().running) == (Stage.OPEN, None)
+    assert (told.stage, executor.report().running) == (Stage.OPEN, None)
     assert told.running == Running(verb=Verb.RELOAD, operation="p", version=SECOND)
     mount.alive.set()
     assert (await call).status == 200
-    assert sidecar.fencing.counting(performer.report()).running is None
+    assert sidecar.fencing.counting(executor.report()).running is None
 
 
 async def test_files_that_stop_answering_within_a_pause_keep_nobody_paused(
-    fake: Worker, performer: Performer, mount: Mount
+    fake: Worker, executor: Executor, mount: Mount
 ) -> None:
-    await performer.carry_out(PauseRequest(operation="p", version=SECOND))
+    await executor.carry_out(PauseRequest(operation="p", version=SECOND))
     looks = mount.looks
     mount.alive.clear()
 
-    await refusal(performer, ReloadRequest(operation="p", version=SECOND, timeout_s=BOUND_S))
+    await refusal(executor, ReloadRequest(operation="p", version=SECOND, timeout_s=BOUND_S))
 
-    report = performer.report()
+    report = executor.report()
     assert (report.stage, report.proved, mount.looks) == (Stage.OPEN, FIRST, looks + 1)
     assert (fake.engine.gate.is_open, fake.engine.paused) == (True, None)
-    assert performer.flight.key is None
+    assert executor.flight.key is None
 
 
 async def test_a_prepare_whose_files_do_not_answer_ends_by_its_time(
-    performer: Performer, mount: Mount
+    executor: Executor, mount: Mount
 ) -> None:
     mount.alive.clear()
 
     with pytest.raises(SidecarError, match="look at the volume") as caught:
         async with asyncio.timeout(WAITED_S):
-            await performer.carry_out(
+            await executor.carry_out(
                 PrepareRequest(operation="p", version=SECOND, timeout_s=BOUND_S)
             )
 
     assert caught.value.code is Code.CHECKPOINT_UNREADABLE
-    report = performer.report()
+    report = executor.report()
     assert (report.running, report.refusal) == (None, caught.value.problem())
     mount.alive.set()
-    again = await performer.carry_out(PrepareRequest(operation="q", version=SECOND))
+    again = await executor.carry_out(PrepareRequest(operation="q", version=SECOND))
     assert again.prepared == SECOND
 
 
 async def test_a_prepare_that_hangs_and_is_not_wanted_any_more_keeps_nobody_waiting(
-    performer: Performer, mount: Mount
+    executor: Executor, mount: Mount
 ) -> None:
-    older = await hanging(performer, mount)
+    older = await hanging(executor, mount)
     newer = asyncio.create_task(
-        performer.carry_out(PrepareRequest(operation="q", version=FIRST, timeout_s=LONG_S))
+        executor.carry_out(PrepareRequest(operation="q", version=FIRST, timeout_s=LONG_S))
     )
 
     with pytest.raises(SupersededError, match="took its place"):
@@ -265,15 +265,15 @@ async def test_a_prepare_that_hangs_and_is_not_wanted_any_more_keeps_nobody_wait
 
 
 async def test_a_sidecar_that_ends_waits_for_no_prepare_that_hangs(
-    performer: Performer, mount: Mount
+    executor: Executor, mount: Mount
 ) -> None:
-    call = await hanging(performer, mount)
+    call = await hanging(executor, mount)
 
-    await performer.preparation.stop()
+    await executor.preparation.stop()
 
     async with asyncio.timeout(WAITED_S):
         await asyncio.gather(call, return_exceptions=True)
-    assert performer.report().running is None
+    assert executor.report().running is None
 
 
 async def test_an_adapter_whose_files_do_not_answer_ends_by_its_time(
@@ -290,7 +290,7 @@ async def test_an_adapter_whose_files_do_not_answer_ends_by_its_time(
             await sidecar.lora.carry_out(request)
 
     assert caught.value.code is Code.CHECKPOINT_UNREADABLE
-    assert sidecar.performer.report().running is None
+    assert sidecar.executor.report().running is None
     mount.alive.set()
     again = request.model_copy(update={"timeout_s": LONG_S})
     assert (await sidecar.lora.carry_out(again)).adapters[0].is_loaded

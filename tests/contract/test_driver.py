@@ -18,7 +18,7 @@ from rlfleet_operator.kube.pod_cache import Pods
 from rlfleet_operator.reconcile import reconciler as drivers
 from rlfleet_operator.reconcile.reconciler import Driver
 from rlfleet_operator.reconcile.shared import Services
-from rlfleet_operator.settings import Settings
+from rlfleet_operator.settings import OperatorSettings
 from tests.fakes.kube import FakeApi, serving
 
 KEY = ("rl", "qwen")
@@ -88,7 +88,7 @@ class Api(FakeApi):
 
 def services(kube: Kube) -> Services:
     pods = Pods(kube, (), lambda _key: None, 5)
-    settings = Settings(worker_image="worker:1")
+    settings = OperatorSettings(worker_image="worker:1")
     return Services(kube, pods, settings, asyncio.Semaphore(8), Term())
 
 

@@ -14,11 +14,11 @@ from rlfleet_operator.kube.pod_cache import Pods
 from rlfleet_operator.reconcile.reconciler import Driver
 from rlfleet_operator.reconcile.shared import Services
 from rlfleet_operator.reconcile.supervisor import Fleets
-from rlfleet_operator.settings import Settings
+from rlfleet_operator.settings import OperatorSettings
 from tests.fakes.kube import FakeApi, serving
 
 KEY = ("rl", "qwen")
-SETTINGS = Settings(worker_image="worker:1")
+SETTINGS = OperatorSettings(worker_image="worker:1")
 
 
 def fleet(uid: str, revision: int, name: str = "qwen", **metadata: Any) -> Json:

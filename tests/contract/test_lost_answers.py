@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 
 from rlfleet_contract import paths
 from rlfleet_contract.models import Stage, Verb
-from rlfleet_operator.core.model.actions import Command, Prepare, Update
+from rlfleet_operator.core.model.actions import Prepare, Update, WeightsCommand
 from rlfleet_operator.core.model.world import Worker as Known
 from rlfleet_operator.workers.pool import Contacts
 from rlfleet_operator.workers.requests import Taken
@@ -93,7 +93,7 @@ class Driven:
     journal: Path
     taken: Taken = EARLIER
 
-    def command(self, action: Command) -> None:
+    def command(self, action: WeightsCommand) -> None:
         self.contacts.command(action, ROLLOUT)
 
     @property

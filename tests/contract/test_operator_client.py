@@ -24,7 +24,7 @@ from rlfleet_contract.problems import MEANINGS, Code, Problem
 from rlfleet_operator.errors import Unreachable, WorkerProblem
 from rlfleet_operator.workers.client import WorkerClient
 from rlfleet_sidecar.app import create_app
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.checkpoints import spoil, write_version
 from tests.fakes.engine import FakeEngine
@@ -75,7 +75,7 @@ async def pair(tmp_path: Path, model: Path, weights: Path) -> AsyncIterator[Pair
     (tmp_path / "token").write_text(TOKEN)
     engine = FakeEngine(model, tmp_path / "gate", lambda: None)
     wire = Wire(engine)
-    settings = Settings(
+    settings = SidecarSettings(
         model_name="fake",
         model_path=model,
         weights_path=f"{weights}/{{version}}",

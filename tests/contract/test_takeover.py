@@ -17,7 +17,7 @@ from rlfleet_operator.kube.pod_cache import Pods
 from rlfleet_operator.reconcile import reconciler
 from rlfleet_operator.reconcile.reconciler import Driver
 from rlfleet_operator.reconcile.shared import Services
-from rlfleet_operator.settings import Settings
+from rlfleet_operator.settings import OperatorSettings
 from tests import fleets, workers
 from tests.contract.conftest import TOKEN
 from tests.contract.subject import Subject
@@ -95,7 +95,7 @@ def listed() -> Json:
 async def driven(server: Api, worker: Worker) -> AsyncIterator[None]:
     """Have the fleet of this API server driven by a driver that has just begun."""
     port = int(worker.admin_url.rpartition(":")[2])
-    settings = Settings("worker:1", ("rl",), admin_port=port, poll_seconds=0.1)
+    settings = OperatorSettings("worker:1", ("rl",), admin_port=port, poll_seconds=0.1)
     async with serving(server) as kube:
         await kube.create(core_path("rl", "secrets"), owned_objects.secret(FLEET, TOKEN))
         pods = Pods(kube, settings.namespaces, lambda _: None, 60.0)

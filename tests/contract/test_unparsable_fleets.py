@@ -13,7 +13,7 @@ from rlfleet_operator.core.trainer.routes import CLASSIC, OFFERS
 from rlfleet_operator.kube.client import Json, core_path, fleet_path
 from rlfleet_operator.kube.pod_cache import Pods
 from rlfleet_operator.reconcile.supervisor import Fleets
-from rlfleet_operator.settings import Settings
+from rlfleet_operator.settings import OperatorSettings
 from rlfleet_operator.trainer_api.server import FleetRoutes
 from tests.fakes.kube import FakeApi, serving
 
@@ -41,7 +41,7 @@ async def fleets() -> AsyncIterator[tuple[Fleets, FakeApi, str]]:
     token = {"data": {"token": base64.b64encode(b"secret").decode()}}
     owner = {"ownerReferences": [{"uid": "a"}], "name": "qwen-admin"}
     api.objects[core_path("rl", "secrets", "qwen-admin")] = {"metadata": owner, **token}
-    settings = Settings(worker_image="worker:1")
+    settings = OperatorSettings(worker_image="worker:1")
     known = Fleets(settings, metrics.Health())
     routes = FleetRoutes(known, settings)._app()  # noqa: SLF001 - at a port that is free
     async with serving(api) as kube, TestServer(routes) as server:

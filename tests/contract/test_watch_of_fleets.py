@@ -12,7 +12,7 @@ from rlfleet_operator import kopf_app, metrics
 from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, PLURAL
 from rlfleet_operator.kube.client import Json, fleet_path, fleets_path
 from rlfleet_operator.reconcile.supervisor import Fleets
-from rlfleet_operator.settings import Settings
+from rlfleet_operator.settings import OperatorSettings
 from tests.contract.test_fleets import fleet
 from tests.fakes.kube import FakeApi, serving
 
@@ -78,7 +78,7 @@ class Api(FakeApi):
 @pytest.fixture
 async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Api, Fleets]]:
     monkeypatch.setattr(kopf_app, "_PAUSES_S", (0.01,))
-    api, settings = Api(), Settings(worker_image="worker:1")
+    api, settings = Api(), OperatorSettings(worker_image="worker:1")
     api.has(fleet("a", 5))
     known = Fleets(settings, metrics.Health())
     async with serving(api) as kube:
@@ -98,7 +98,9 @@ async def test_the_watch_of_fleets_begins_again_and_ends_nothing_else(
 ) -> None:
     api, fleets = watched
     api.ends = [end, end]
-    watching = asyncio.create_task(kopf_app.Watch(fleets, Settings(worker_image="w")).run())
+    watching = asyncio.create_task(
+        kopf_app.FleetWatch(fleets, OperatorSettings(worker_image="w")).run()
+    )
     driving = asyncio.create_task(asyncio.sleep(60))
     await until(lambda: fleets.known(KEY))
     api.has(fleet("a", 7))

@@ -22,7 +22,7 @@ from rlfleet_engine.asgi import Scope, Send
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Application, Receive
 from rlfleet_engine.middleware import Extension
-from rlfleet_engine.reload.read_back import Record, told
+from rlfleet_engine.reload.read_back import RankRecord, told
 from tests.fakes import tokenizer
 from tests.fakes.adapters import Batch, LoRARequest, ServingModels, cards
 from tests.fakes.asgi import body_of, send_event, send_json, send_refusal
@@ -65,7 +65,7 @@ class FakeEngine:
     def boot(self) -> None:
         """Start anew, on the boot weights, behind a closed gate."""
         self.weights = consume(str(self._model), stamps_of(self._model)).weights
-        self._record = Record(self.weights.memory)
+        self._record = RankRecord(self.weights.memory)
         self._names = frozenset(self.weights.memory)
         self.paused: str | None = None
         self.pauses = 0

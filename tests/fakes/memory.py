@@ -12,7 +12,7 @@ from pathlib import Path
 from rlfleet_contract.models import Installed
 from rlfleet_contract.safetensors import FileStamp, Tensor
 from rlfleet_engine.reload.file_reader import Reader
-from rlfleet_engine.reload.read_back import Entry, Record, reloaded
+from rlfleet_engine.reload.read_back import RankRecord, ReadTensor, reloaded
 
 _COARSE = bytes(byte & 0xFC for byte in range(256))
 _FINE = 0.01
@@ -27,7 +27,7 @@ class Weights:
     """Digest of all bytes."""
     coarse: str
     """Digest of all bytes without their lowest bits."""
-    memory: dict[str, Entry] = field(default_factory=dict)
+    memory: dict[str, ReadTensor] = field(default_factory=dict)
 
     def token(self, prompt: object, place: int, turn: object, vocabulary: int) -> int:
         """Tell the greedy token after a prompt and those before it."""
@@ -60,11 +60,11 @@ class Consumed:
     weights: Weights
 
     def told(
-        self, before: Record, held: Weights, *, is_read: bool, sizes: tuple[int, int] = (0, 0)
-    ) -> tuple[Installed, Record]:
+        self, before: RankRecord, held: Weights, *, is_read: bool, sizes: tuple[int, int] = (0, 0)
+    ) -> tuple[Installed, RankRecord]:
         """Tell what the extension tells of an engine that holds these weights now."""
         memory = held.memory if is_read else None
-        after = Record(memory, self.weights.memory, self.installed.digest, sizes)
+        after = RankRecord(memory, self.weights.memory, self.installed.digest, sizes)
         return reloaded(before, after, self.installed), after
 
 
@@ -85,9 +85,9 @@ def consume(
     return Consumed(installed, Weights(installed.digest, coarse.hexdigest(), memory))
 
 
-def _entry(tensor: Tensor, data: bytes) -> Entry:
+def _entry(tensor: Tensor, data: bytes) -> ReadTensor:
     digest = int.from_bytes(sha256(data).digest()[:8], "big")
-    return Entry(tensor.dtype, tensor.shape, tensor.nbytes, digest)
+    return ReadTensor(tensor.dtype, tensor.shape, tensor.nbytes, digest)
 
 
 def stamps_of(directory: Path) -> list[FileStamp]:

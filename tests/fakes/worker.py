@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from rlfleet_contract import paths
 from rlfleet_contract.models import WorkerReport
 from rlfleet_sidecar.app import create_app
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.engine import FakeEngine
 from tests.fakes.serving import Listener
@@ -155,8 +155,8 @@ class Worker:
         self._deaths.add(task)
         task.add_done_callback(self._deaths.discard)
 
-    def _sidecar_settings(self) -> Settings:
-        return Settings.model_validate(
+    def _sidecar_settings(self) -> SidecarSettings:
+        return SidecarSettings.model_validate(
             {
                 "model_name": "fake",
                 "model_path": self._model,

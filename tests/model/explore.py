@@ -11,7 +11,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from rlfleet_contract.models import Stage
 from rlfleet_operator.core.model.actions import (
     Action,
-    AnyCommand,
     CreatePod,
     DeletePod,
     Flush,
@@ -22,8 +21,9 @@ from rlfleet_operator.core.model.actions import (
     Resume,
     UnloadAdapter,
     Update,
+    WorkerCommand,
 )
-from rlfleet_operator.core.model.actions import Command as Sent
+from rlfleet_operator.core.model.actions import WeightsCommand as Sent
 from rlfleet_operator.core.model.version_label import label_of
 from rlfleet_operator.core.rollout import budget
 from rlfleet_operator.core.rollout.rollout import of_record
@@ -429,7 +429,7 @@ def _forgotten(worker: Local, known: Known) -> tuple[Local, Known]:
     return worker._replace(mail=mail), Known()
 
 
-def _ordinal(action: DeletePod | MarkPod | AnyCommand) -> int:
+def _ordinal(action: DeletePod | MarkPod | WorkerCommand) -> int:
     name = action.name if isinstance(action, DeletePod | MarkPod) else action.worker
     return int(name.rpartition("-")[2])
 

@@ -9,7 +9,13 @@ from enum import Enum
 from rlfleet_contract.fence import Fence
 from rlfleet_contract.models import Verb
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.state.fence_rules import Answer, Heard, Order, demand_addressee, judge_fence
+from rlfleet_sidecar.state.fence_rules import (
+    Order,
+    SeenCommands,
+    StoredAnswer,
+    demand_addressee,
+    judge_fence,
+)
 from tests.model.local import Command, Local
 
 LATER, LAST = 2, 1
@@ -40,12 +46,12 @@ def judged(worker: Local, command: Command) -> Verdict:
     return Verdict.ADMITTED if answer is None else Verdict.REPEATED
 
 
-def _heard(worker: Local) -> Heard:
+def _heard(worker: Local) -> SeenCommands:
     if not worker.epoch:
-        return Heard()
-    answer = Answer(status=200, body="") if worker.is_answered else None
+        return SeenCommands()
+    answer = StoredAnswer(status=200, body="") if worker.is_answered else None
     last = Order(sequence=LAST, digest=_DIGEST, answer=answer)
-    return Heard(epoch=worker.epoch, sequence=LAST, orders=(last,))
+    return SeenCommands(epoch=worker.epoch, sequence=LAST, orders=(last,))
 
 
 def ended(worker: Local, epoch: int) -> Local:

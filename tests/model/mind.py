@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rlfleet_contract.models import Exits, Running, Stage, Verb, WorkerReport
 from rlfleet_contract.problems import Problem
 from rlfleet_operator.core.model.actions import Action, Prepare, Resume, Update
-from rlfleet_operator.core.model.actions import Command as Sent
+from rlfleet_operator.core.model.actions import WeightsCommand as Sent
 from rlfleet_operator.core.model.world import Fleet, Pod, Worker, World, worker_name
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout.rollout import ENDED, Reason

@@ -15,8 +15,8 @@ from rlfleet_contract.proof import Proof
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.evidence import demand_alike
 from rlfleet_sidecar.state import stage_machine
-from rlfleet_sidecar.state.preconditions import Verdict, judge, judge_update
-from rlfleet_sidecar.state.stage_machine import Event, IllegalEventError, Rescue
+from rlfleet_sidecar.state.preconditions import CommandVerdict, judge, judge_update
+from rlfleet_sidecar.state.stage_machine import IllegalEventError, Rescue, StageEvent
 from tests import proofs
 from tests.model.local import (
     NEVER,
@@ -51,26 +51,26 @@ def shown_of(version: str) -> Proof:
     return proofs.proof(version)
 
 
-def moved(worker: Local, event: Event, version: str | None = None) -> Local:
+def moved(worker: Local, event: StageEvent, version: str | None = None) -> Local:
     """Write one event into the journal; an illegal one is a fault of the sidecar's."""
-    boot = str(worker.engine.boot) if event is Event.BOOTED else None
-    proof = shown_of(worker.engine.holds) if event is Event.PROVED else None
+    boot = str(worker.engine.boot) if event is StageEvent.BOOTED else None
+    proof = shown_of(worker.engine.holds) if event is StageEvent.PROVED else None
     try:
         state = stage_machine.step(worker.state, event, boot=boot, version=version, proof=proof)
     except IllegalEventError as error:
         raise ViolationError(f"the sidecar runs into an illegal event: {error}") from error
-    if event is Event.BOOTED:
+    if event is StageEvent.BOOTED:
         # What is told of a failure is void with the engine that it happened to.
         lost_in = worker.state.lost_in or worker.state.stage
         worker = worker._replace(failure=None, harmed_by="")
         if worker.loading is not None:
             worker = _load_ended(worker, has_exited=lost_in in {Stage.LOADING, Stage.LOADED})
-    if event is Event.RELOADING and worker.running is not None:
+    if event is StageEvent.RELOADING and worker.running is not None:
         command = worker.running.command
         worker = worker._replace(loading=(command.version, command.operation))
-    if event is Event.PROVED:
+    if event is StageEvent.PROVED:
         worker = worker._replace(loading=None, exits=None)
-    begins_anew = event is Event.RELOADING and worker.state.stage is Stage.DOUBT
+    begins_anew = event is StageEvent.RELOADING and worker.state.stage is Stage.DOUBT
     is_over = begins_anew or state.stage in {Stage.OPEN, Stage.CLOSED}
     is_overdue = worker.is_overdue and not is_over
     return worker._replace(state=state, is_overdue=is_overdue)
@@ -132,7 +132,7 @@ def advanced(worker: Local, fates: Fates) -> tuple[Local, Answer | None]:
             verdict = judge(worker.state, Verb(verb), running.command.version)
         except SidecarError as error:
             return failed(worker, Verb(verb), error.code), Answer(is_good=False)
-        if verdict is Verdict.DONE:
+        if verdict is CommandVerdict.DONE:
             return _next(worker)
         written = _begun(worker, Verb(verb), fates)
         if written is not worker:
@@ -151,9 +151,9 @@ def _begun(worker: Local, verb: Verb, fates: Fates) -> Local:
     """Write down what is about to be done, or do the first half of it."""
     running = worker.running
     if verb is Verb.PAUSE and running is not None:
-        return moved(_risked(worker, running.command, fates), Event.PAUSING)
+        return moved(_risked(worker, running.command, fates), StageEvent.PAUSING)
     if verb is Verb.RELOAD and worker.engine.is_up and worker.engine.is_paused:
-        return moved(worker, Event.RELOADING)
+        return moved(worker, StageEvent.RELOADING)
     if verb is Verb.RESUME and _is_there(worker):
         return worker._replace(engine=worker.engine._replace(is_paused=False, is_open=True))
     return worker
@@ -206,7 +206,7 @@ def _resumed(worker: Local, _command: Command, _fates: Fates) -> tuple[Local, An
 
 def _opened(worker: Local) -> Local:
     is_proved = worker.state.stage is Stage.PROVED
-    after = moved(worker, Event.OPENED)
+    after = moved(worker, StageEvent.OPENED)
     return after._replace(failure=None) if is_proved else after
 
 
@@ -228,14 +228,14 @@ def _reloaded(worker: Local, command: Command, fates: Fates) -> tuple[Local, Ans
         return faulted(worker, is_done=False)
     # A reload goes to whatever engine answers: its boot is asked for only by the gate.
     engine = engine._replace(holds=command.version, is_tested=False)
-    return _next(moved(worker._replace(engine=engine), Event.RELOADED, command.version))
+    return _next(moved(worker._replace(engine=engine), StageEvent.RELOADED, command.version))
 
 
 def _verified(worker: Local, command: Command, fates: Fates) -> tuple[Local, Answer | None]:
     if not _is_there(worker):
         is_new = worker.state.stage is Stage.LOADED and not worker.engine.is_up
         code = Code.PROOF_FAILED if is_new else _gone(worker)
-        after = moved(worker, Event.PROOF_FAILED)
+        after = moved(worker, StageEvent.PROOF_FAILED)
         return failed(after, Verb.VERIFY, code), Answer(is_good=False)
     engine = worker.engine
     try:
@@ -245,7 +245,7 @@ def _verified(worker: Local, command: Command, fates: Fates) -> tuple[Local, Ans
     if fates.get(engine.holds) is not Fate.GOOD:
         return faulted(worker, is_done=False)
     engine = engine._replace(is_paused=False, is_open=False, is_tested=True)
-    return _next(moved(worker._replace(engine=engine), Event.PROVED))
+    return _next(moved(worker._replace(engine=engine), StageEvent.PROVED))
 
 
 # --- failures -----------------------------------------------------------------------------------
@@ -263,10 +263,10 @@ def faulted(worker: Local, *, is_done: bool, is_stuck: bool = False) -> tuple[Lo
     if verb is Verb.PAUSE and is_done:
         engine = engine._replace(is_open=False, is_paused=True)
     if verb is Verb.RELOAD:
-        worker = moved(worker, Event.RELOAD_FAILED)
+        worker = moved(worker, StageEvent.RELOAD_FAILED)
         engine = engine._replace(holds=UNKNOWN, is_tested=False) if engine.is_up else engine
     if verb is Verb.VERIFY:
-        worker = moved(worker, Event.PROOF_FAILED)
+        worker = moved(worker, StageEvent.PROOF_FAILED)
         engine = engine._replace(is_paused=True, is_open=False)
     worker = worker._replace(engine=engine)
     return failed(worker, verb, _FAULT_CODES[verb], is_stuck=is_stuck), Answer(is_good=False)
@@ -302,11 +302,11 @@ def _undone(worker: Local) -> Local:
     if not is_proved:
         # The engine is let run whichever boot it is; the gate stays shut.
         after = worker._replace(engine=worker.engine._replace(is_paused=False))
-        return moved(after, Event.RELEASED)
+        return moved(after, StageEvent.RELEASED)
     if not _is_there(worker):
         return worker._replace(engine=worker.engine._replace(is_paused=False))
     engine = worker.engine._replace(is_paused=False, is_open=True)
-    return moved(worker._replace(engine=engine), Event.OPENED)
+    return moved(worker._replace(engine=engine), StageEvent.OPENED)
 
 
 def _heeded(worker: Local) -> Local:
@@ -324,7 +324,7 @@ def looked(worker: Local) -> Local:
         return worker
     if worker.engine.is_up and not _is_there(worker):
         engine = worker.engine._replace(is_open=False, is_paused=False)
-        return moved(worker._replace(engine=engine), Event.BOOTED)
+        return moved(worker._replace(engine=engine), StageEvent.BOOTED)
     worker = _heeded(worker)
     return _tended(worker) if worker.engine.is_up else worker
 
@@ -359,7 +359,7 @@ def _rescued(worker: Local, way: Rescue) -> Local:
             running = worker.running._replace(is_begun=True)
             after = worker._replace(engine=engine._replace(is_open=True), running=running)
         case Rescue.OPEN:
-            after = moved(after, Event.OPENED)
+            after = moved(after, StageEvent.OPENED)
         case Rescue.END:
             after = dead(after)
         case Rescue.ALIGN:
@@ -394,7 +394,7 @@ def restarted(worker: Local) -> Local:
 
     What is read in place was known to it alone.
     """
-    after = moved(worker, Event.LOST)._replace(running=None, at_risk="")
+    after = moved(worker, StageEvent.LOST)._replace(running=None, at_risk="")
     if worker.has_cache:
         return after
     return after._replace(state=replace(after.state, prepared=None))
@@ -402,4 +402,4 @@ def restarted(worker: Local) -> Local:
 
 def silenced(worker: Local) -> Local:
     """Let the engine not answer for a while, as the sidecar sees it."""
-    return worker if worker.running else moved(worker, Event.LOST)
+    return worker if worker.running else moved(worker, StageEvent.LOST)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from rlfleet_operator.core.election import (
     Candidate,
     Hold,
+    LeaseRecord,
     Look,
-    Record,
     Resign,
     Wait,
     decide,
@@ -55,7 +55,7 @@ class Election:
 
     def __init__(self, chance: random.Random, rates: list[float]) -> None:
         self.chance = chance
-        self.record: Record | None = None
+        self.record: LeaseRecord | None = None
         self.is_faulty = True
         self._versions = itertools.count(1)
         self._order = itertools.count()
@@ -114,35 +114,35 @@ class Election:
     def _hold(self, t: float, member: Member) -> None:
         before, me, sent_at = member.candidate.record, member.candidate.me, member.clock(t)
 
-        def write() -> tuple[bool, Record | None]:
+        def write() -> tuple[bool, LeaseRecord | None]:
             if self.record != before:
                 return False, None
-            self.record = Record(str(next(self._versions)), me)
+            self.record = LeaseRecord(str(next(self._versions)), me)
             return True, self.record
 
-        def done(at: float, who: Member, written: Record | None) -> None:
+        def done(at: float, who: Member, written: LeaseRecord | None) -> None:
             assert written is not None
             who.candidate = who.candidate.wrote(written, sent_at, who.clock(at))
             who.spans.append((at, max(at, who.real(may_send_until(sent_at)))))
 
         self._call(t, member, write, done)
 
-    def _looked(self, t: float, member: Member, found: Record | None) -> None:
+    def _looked(self, t: float, member: Member, found: LeaseRecord | None) -> None:
         member.candidate = member.candidate.saw(found, member.clock(t))
 
     def _call(
         self,
         t: float,
         member: Member,
-        serve: Callable[[], tuple[bool, Record | None]],
-        done: Callable[[float, Member, Record | None], None],
+        serve: Callable[[], tuple[bool, LeaseRecord | None]],
+        done: Callable[[float, Member, LeaseRecord | None], None],
     ) -> None:
         life, fault = member.life, self.chance.random() if self.is_faulty else 1.0
         there, back = (self.chance.expovariate(10) for _ in range(2))
         if fault < 0.05:
             there += self.chance.uniform(0, 20)
 
-        def reply(*, is_ok: bool, found: Record | None) -> Callable[[float], None]:
+        def reply(*, is_ok: bool, found: LeaseRecord | None) -> Callable[[float], None]:
             def come(at: float) -> None:
                 if member.life != life:
                     return
@@ -176,7 +176,7 @@ class Election:
     def _give_back(self, t: float, member: Member) -> None:
         member.stop_sending(t)
         if self.record == member.candidate.record:
-            self.record = Record(str(next(self._versions)), "")
+            self.record = LeaseRecord(str(next(self._versions)), "")
         self._crash(t, member)
 
 

@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 from rlfleet_contract.fence import Fence
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.state.fence_rules import Answer, Heard, judge_fence
+from rlfleet_sidecar.state.fence_rules import SeenCommands, StoredAnswer, judge_fence
 
 
 @dataclass
 class Sidecar:
     """Hears, acts and answers as the real one does, with a journal that survives it."""
 
-    written: str = field(default_factory=lambda: Heard().model_dump_json())
+    written: str = field(default_factory=lambda: SeenCommands().model_dump_json())
     under_way: list[tuple[int, int]] = field(default_factory=list)
     begun: list[tuple[int, int]] = field(default_factory=list)
     """Each time that a command was begun, or begun again after the sidecar's death."""
 
     @property
-    def heard(self) -> Heard:
-        return Heard.model_validate_json(self.written)
+    def heard(self) -> SeenCommands:
+        return SeenCommands.model_validate_json(self.written)
 
-    def take(self, fence: Fence) -> Answer | Code | None:
+    def take(self, fence: Fence) -> StoredAnswer | Code | None:
         """Take a command; None while it is being carried out."""
         place = (fence.epoch, fence.sequence)
         try:
@@ -40,7 +40,7 @@ class Sidecar:
     def end_one(self) -> None:
         if self.under_way:
             epoch, sequence = self.under_way.pop(0)
-            answer = Answer(status=200, body=f"{epoch}/{sequence}")
+            answer = StoredAnswer(status=200, body=f"{epoch}/{sequence}")
             self.written = self.heard.answering(fence_of(epoch, sequence), answer).model_dump_json()
 
     def die(self) -> None:
@@ -60,7 +60,7 @@ def test_nothing_of_a_lower_epoch_has_an_effect_and_a_number_has_one(
     steps: list[tuple[int, int] | str],
 ) -> None:
     sidecar = Sidecar()
-    answers: dict[tuple[int, int], Answer] = {}
+    answers: dict[tuple[int, int], StoredAnswer] = {}
     cut_off: set[tuple[int, int]] = set()
     highest = -1
     for step in steps:
@@ -81,7 +81,7 @@ def test_nothing_of_a_lower_epoch_has_an_effect_and_a_number_has_one(
                 assert step not in answers
                 assert last is None or step > last or (step == last and step in cut_off)
                 cut_off.discard(step)
-            if isinstance(answer, Answer):
+            if isinstance(answer, StoredAnswer):
                 assert answers.setdefault(step, answer) == answer
                 assert answer.body == f"{step[0]}/{step[1]}"
             highest = max(highest, step[0])

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from rlfleet_contract.models import Stage, Verb
 from rlfleet_sidecar.state.stage_machine import (
-    Event,
     IllegalEventError,
+    StageEvent,
     State,
     observe,
     step,
@@ -22,14 +22,14 @@ PROOF = proof()
 
 @dataclass(frozen=True)
 class Happening:
-    event: Event
+    event: StageEvent
     boot: str
     version: str
 
 
 HAPPENINGS = st.builds(
     Happening,
-    st.sampled_from(Event),
+    st.sampled_from(StageEvent),
     st.sampled_from(["b1", "b2"]),
     st.sampled_from(["v1", "v2", "base"]),
 )
@@ -50,10 +50,10 @@ def walk(state: State, happening: Happening) -> State:
 
 def truly_held(held: str | None, happening: Happening) -> str | None:
     """Tell what the engine holds after an event, proved or not."""
-    if happening.event in {Event.RELOADING, Event.RELOAD_FAILED}:
+    if happening.event in {StageEvent.RELOADING, StageEvent.RELOAD_FAILED}:
         return None
     # A boot that is new to the sidecar may have been led to a version before.
-    is_told = happening.event in {Event.BOOTED, Event.RELOADED}
+    is_told = happening.event in {StageEvent.BOOTED, StageEvent.RELOADED}
     return happening.version if is_told else held
 
 
@@ -84,7 +84,7 @@ def test_doubt_ends_only_in_a_reload_a_loss_or_a_new_boot(history: list[Happenin
     for happening in history:
         before, state = state, walk(state, happening)
         if before.stage is Stage.DOUBT and state.stage is not Stage.DOUBT:
-            assert happening.event in {Event.RELOADING, Event.LOST, Event.BOOTED}
+            assert happening.event in {StageEvent.RELOADING, StageEvent.LOST, StageEvent.BOOTED}
 
 
 @given(st.lists(HAPPENINGS, max_size=40), st.sampled_from(["b1", "b2", None]))

@@ -35,7 +35,7 @@ PACE = Pace()
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LeaseRecord:
     """A Lease as it was read; two of one version are the same."""
 
     version: str
@@ -51,7 +51,7 @@ class Candidate:
     """What one process knows of the election."""
 
     me: str
-    record: Record | None = None
+    record: LeaseRecord | None = None
     """As read last; None when there was no Lease."""
     is_fresh: bool = False
     """Whether ``record`` may be decided on: not before the first look, nor after a failed call."""
@@ -65,7 +65,7 @@ class Candidate:
     renewed_at: float | None = None
     """When the write was sent that took or renewed the Lease last; None: it does not lead."""
 
-    def saw(self, record: Record | None, now: float) -> "Candidate":
+    def saw(self, record: LeaseRecord | None, now: float) -> "Candidate":
         """Take note of the Lease that was read, after the reply came."""
         is_same = record == self.record and (self.is_fresh or record is not None)
         return replace(
@@ -77,7 +77,7 @@ class Candidate:
             looked_at=now,
         )
 
-    def wrote(self, record: Record, sent_at: float, now: float) -> "Candidate":
+    def wrote(self, record: LeaseRecord, sent_at: float, now: float) -> "Candidate":
         """Take note that its own write succeeded."""
         return replace(self.saw(record, now), renewed_at=sent_at)
 
@@ -123,7 +123,7 @@ class Resign:
     """Lead no more: send nothing from now on."""
 
 
-Step = Look | Hold | Wait | Resign
+ElectionStep = Look | Hold | Wait | Resign
 
 
 def may_send_until(sent_at: float, pace: Pace = PACE) -> float:
@@ -131,7 +131,7 @@ def may_send_until(sent_at: float, pace: Pace = PACE) -> float:
     return sent_at + pace.deadline_s
 
 
-def decide(seen: Candidate, now: float, pace: Pace = PACE) -> Step:
+def decide(seen: Candidate, now: float, pace: Pace = PACE) -> ElectionStep:
     """Return the next step of a candidate."""
     if seen.renewed_at is not None:
         return _leading(seen, seen.renewed_at, now, pace)
@@ -146,7 +146,7 @@ def decide(seen: Candidate, now: float, pace: Pace = PACE) -> Step:
     return Look() if now >= look_at else Wait(min(look_at, free_at))
 
 
-def _leading(seen: Candidate, renewed_at: float, now: float, pace: Pace) -> Step:
+def _leading(seen: Candidate, renewed_at: float, now: float, pace: Pace) -> ElectionStep:
     deadline = may_send_until(renewed_at, pace)
     is_anothers = seen.record is not None and seen.record.holder != seen.me
     if now >= deadline or (seen.is_fresh and is_anothers):

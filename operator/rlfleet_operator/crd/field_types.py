@@ -148,7 +148,7 @@ VersionName = Annotated[
         }
     ),
 ]
-ManifestDigest = Annotated[
+DigestField = Annotated[
     str,
     WithJsonSchema(
         {

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 from rlfleet_operator.crd.field_types import (
     MARKER_PATTERN,
     AbsolutePath,
-    ManifestDigest,
+    DigestField,
     Model,
     PodOverrides,
     PositiveQuantity,
@@ -149,7 +149,7 @@ class WeightsSpec(Model):
         description="Files by which a trainer says that a checkpoint is complete: any one is"
         " enough. `.finished` counts only if it is not older than `.sender_ready`.",
     )
-    digest: ManifestDigest | None = Field(
+    digest: DigestField | None = Field(
         default=None,
         description="sha256:HEX of the manifest (rlfleet-manifest.json) in weightVersion's"
         " directory; another one is refused as DigestMismatch. It is about weightVersion alone:"

@@ -15,7 +15,7 @@ from typing import Any, assert_never
 
 from rlfleet_operator.core.manifests import owned_objects as around
 from rlfleet_operator.core.manifests import ownership, pod_manifest
-from rlfleet_operator.core.manifests.owned_objects import UnusableError
+from rlfleet_operator.core.manifests.owned_objects import UnusableTemplateError
 from rlfleet_operator.core.model.actions import CreatePod, DeletePod, MarkPod, PodAction
 from rlfleet_operator.core.model.pod import lost_label
 from rlfleet_operator.core.model.version_label import label_of
@@ -26,7 +26,7 @@ from rlfleet_operator.core.model.world import (
     Identity,
     worker_name,
 )
-from rlfleet_operator.core.status.events import Event
+from rlfleet_operator.core.status.events import KubeEvent
 from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, KIND
 from rlfleet_operator.errors import Conflict, Missing, OperatorError, Refused, Retryable
 from rlfleet_operator.kube import client as paths
@@ -106,7 +106,7 @@ async def _pod(
 def _manifest(fleet: Fleet, ordinal: int, defaults: pod_manifest.Defaults) -> Json:
     try:
         return pod_manifest.pod(fleet, ordinal, defaults)
-    except UnusableError as error:
+    except UnusableTemplateError as error:
         raise Refused(str(error)) from error
 
 
@@ -215,11 +215,11 @@ async def known_token(kube: Kube, fleet: Identity) -> str:
     _demand_ours(found, fleet, "Secret")
     try:
         return around.token_in(found)
-    except UnusableError as error:
+    except UnusableTemplateError as error:
         raise Refused(str(error)) from error
 
 
-async def post_event(kube: Kube, about: Identity, event: Event) -> None:
+async def post_event(kube: Kube, about: Identity, event: KubeEvent) -> None:
     """Post an Event; one that cannot be posted is logged and given up."""
     try:
         await kube.create(paths.core_path(about.namespace, "events"), _event(about, event))
@@ -228,7 +228,7 @@ async def post_event(kube: Kube, about: Identity, event: Event) -> None:
         _log.warning("an Event was not posted", extra=extra)
 
 
-def _event(fleet: Identity, event: Event) -> Json:
+def _event(fleet: Identity, event: KubeEvent) -> Json:
     now = _now()
     return {
         "apiVersion": "v1",

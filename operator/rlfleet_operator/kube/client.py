@@ -45,7 +45,7 @@ class WatchEnded(Exception):  # noqa: N818 - not an error
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class KubeCredentials:
     """Where the API server is and who we are; fields as kopf.ConnectionInfo names them."""
 
     server: str
@@ -75,12 +75,12 @@ class Kube:
         settings.connection_pool_maxsize = 64
         return cls(client.ApiClient(settings))
 
-    async def credentials(self) -> Credentials:
+    async def credentials(self) -> KubeCredentials:
         """Return what this connection goes by, with a token that is valid now."""
         settings, headers = self._api.configuration, dict[str, str]()
         await self._api.update_params_for_auth(headers, [], ["BearerToken"], "/", "GET", None)
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        return Credentials(
+        return KubeCredentials(
             server=settings.host,
             ca_path=settings.ssl_ca_cert,
             insecure=not settings.verify_ssl,

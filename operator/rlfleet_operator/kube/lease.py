@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Protocol, assert_never
 
 from rlfleet_operator.core import election
-from rlfleet_operator.core.election import PACE, Candidate, Hold, Look, Record, Resign, Wait
+from rlfleet_operator.core.election import PACE, Candidate, Hold, LeaseRecord, Look, Resign, Wait
 from rlfleet_operator.errors import Missing, NotLeading, OperatorError
 from rlfleet_operator.kube.client import Json, Kube, lease_path
 
@@ -191,11 +191,11 @@ async def _sleep(seconds: float, term: Term | None) -> None:
         pass
 
 
-def _record(raw: Json | None) -> Record | None:
+def _record(raw: Json | None) -> LeaseRecord | None:
     if raw is None:
         return None
     spec = raw.get("spec") or {}
-    return Record(
+    return LeaseRecord(
         version=raw["metadata"]["resourceVersion"],
         holder=spec.get("holderIdentity") or "",
         lease_s=float(spec.get("leaseDurationSeconds") or PACE.lease_s),

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from rlfleet_operator.core.model.world import Identity
-from rlfleet_operator.core.status.events import Event
+from rlfleet_operator.core.status.events import KubeEvent
 from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import Kube
 
@@ -27,10 +27,10 @@ class Announcements:
     def __init__(self, kube: Kube) -> None:
         """Begin with none."""
         self._kube = kube
-        self._waiting: deque[tuple[Identity, Event]] = deque()
+        self._waiting: deque[tuple[Identity, KubeEvent]] = deque()
         self._posting: asyncio.Task[None] | None = None
 
-    def post(self, about: Identity, events: Iterable[Event]) -> None:
+    def post(self, about: Identity, events: Iterable[KubeEvent]) -> None:
         """Have these posted after those that wait already."""
         self._waiting.extend((about, event) for event in events)
         surplus = max(0, len(self._waiting) - _WAITING)

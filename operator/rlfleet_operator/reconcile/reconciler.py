@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from rlfleet_operator import metrics
 from rlfleet_operator.clock import Wall
 from rlfleet_operator.core.manifests import pod_manifest
-from rlfleet_operator.core.model.actions import Action, AnyCommand, PodAction, first_of_each
+from rlfleet_operator.core.model.actions import Action, PodAction, WorkerCommand, first_of_each
 from rlfleet_operator.core.model.world import Fleet, World, fleet_from, named, worker_name
 from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.rollout.cohorts import hold_left_s
@@ -192,7 +192,7 @@ class Driver:
         with contextlib.suppress(OperatorError):
             path = fleet_path(*self.key) + "/status"
             self.deliver(await self._services.kube.patch(path, patch))
-            event = events.Event("Warning", conditions.UNREAD, conditions.unread(error))
+            event = events.KubeEvent("Warning", conditions.UNREAD, conditions.unread(error))
             self._announcements.post(named(self._raw), [event])
 
     def _sign(self) -> int | None:
@@ -271,9 +271,9 @@ class Driver:
     def _act(self, fleet: Fleet, actions: tuple[Action, ...]) -> None:
         """Send the commands, and write pods beside the loop, one pass's at a time."""
         for action in actions:
-            if isinstance(action, AnyCommand):
+            if isinstance(action, WorkerCommand):
                 self._contacts.command(action, fleet.spec.rollout)
-        on_pods = [a for a in actions if not isinstance(a, AnyCommand)]
+        on_pods = [a for a in actions if not isinstance(a, WorkerCommand)]
         if self._acting is not None and not self._acting.done():
             self._is_behind = bool(on_pods)
             return

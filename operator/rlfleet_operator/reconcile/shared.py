@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rlfleet_operator.kube.client import Kube
 from rlfleet_operator.kube.lease import Term
 from rlfleet_operator.kube.pod_cache import Pods
-from rlfleet_operator.settings import Settings
+from rlfleet_operator.settings import OperatorSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Services:
 
     kube: Kube
     pods: Pods
-    settings: Settings
+    settings: OperatorSettings
     limit: asyncio.Semaphore
     term: Term
     """For which this process leads; ``kube`` writes under it."""

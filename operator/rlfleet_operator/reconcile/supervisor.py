@@ -21,9 +21,9 @@ from rlfleet_operator.core.setback import Setback
 from rlfleet_operator.errors import Forbidden, Missing, OperatorError
 from rlfleet_operator.kube.client import (
     METADATA_ONLY,
-    Credentials,
     Json,
     Kube,
+    KubeCredentials,
     WatchEnded,
     fleet_path,
     fleets_path,
@@ -34,7 +34,7 @@ from rlfleet_operator.kube.lease import Election, LeaseElection, Term, Unopposed
 from rlfleet_operator.kube.pod_cache import REFUSALS, FleetKey, Pods
 from rlfleet_operator.reconcile.reconciler import Driver
 from rlfleet_operator.reconcile.shared import Services
-from rlfleet_operator.settings import Settings
+from rlfleet_operator.settings import OperatorSettings
 
 _log = logging.getLogger(__name__)
 _BEAT_S = 1.0
@@ -47,7 +47,7 @@ _REMEMBERED = 10_000
 class Fleets:
     """The newest state of every fleet, and a driver for each while this process leads."""
 
-    def __init__(self, settings: Settings, health: metrics.Health) -> None:
+    def __init__(self, settings: OperatorSettings, health: metrics.Health) -> None:
         """Begin with none; ``open`` connects."""
         self._settings, self._health = settings, health
         self._raws: dict[FleetKey, Json] = {}
@@ -90,7 +90,7 @@ class Fleets:
         self._tasks.append(asyncio.create_task(self._lead(services)))
         self._tasks.append(asyncio.create_task(self._keep_sweeping()))
 
-    async def credentials(self) -> Credentials:
+    async def credentials(self) -> KubeCredentials:
         """Return what kopf may connect with."""
         return await self.kube.credentials()
 
@@ -327,7 +327,7 @@ def _asked(raw: Json) -> tuple[str, int]:
     return raw["metadata"]["uid"], int(raw["metadata"]["generation"])
 
 
-async def _election(settings: Settings) -> Election:
+async def _election(settings: OperatorSettings) -> Election:
     if not settings.lease_name:
         return Unopposed()
     return LeaseElection(await Kube.connect(), settings.lease_namespace, settings.lease_name)

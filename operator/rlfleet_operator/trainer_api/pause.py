@@ -13,8 +13,8 @@ from uuid import uuid4
 
 from rlfleet_operator.core.model.world import Fleet
 from rlfleet_operator.core.trainer import pause_rules as rules
-from rlfleet_operator.core.trainer.pause_rules import Asked, Told
-from rlfleet_operator.core.trainer.replies import Heard
+from rlfleet_operator.core.trainer.pause_rules import PauseRequested, Told
+from rlfleet_operator.core.trainer.replies import WorkerState
 from rlfleet_operator.kube.client import Json
 from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.shielded import Begun
@@ -23,8 +23,8 @@ from rlfleet_operator.trainer_api.records import FleetView
 _MARGIN_S = 10.0
 """How much longer than a worker's own step takes at most its end is waited for."""
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.1, 1.0
-Answer = tuple[int, Told]
-IsDone = Callable[[Heard], bool]
+PauseAnswer = tuple[int, Told]
+IsDone = Callable[[WorkerState], bool]
 
 
 class FleetPauses:
@@ -36,8 +36,8 @@ class FleetPauses:
         self._begun = Begun()
 
     async def pause(
-        self, key: FleetKey, token: str, asked: Asked, is_done: IsDone | None = None
-    ) -> Answer:
+        self, key: FleetKey, token: str, asked: PauseRequested, is_done: IsDone | None = None
+    ) -> PauseAnswer:
         """Have every worker paused; if some do not pause, those that did are resumed.
 
         A fleet that was held before stays so: its trainer may be in the midst of a change.
@@ -46,14 +46,16 @@ class FleetPauses:
         """
         return await self._begun.through(self._pause(key, token, asked, is_done or _is_paused))
 
-    async def _pause(self, key: FleetKey, token: str, asked: Asked, is_done: IsDone) -> Answer:
+    async def _pause(
+        self, key: FleetKey, token: str, asked: PauseRequested, is_done: IsDone
+    ) -> PauseAnswer:
         fresh = f"fleet-pause-{uuid4().hex[:12]}"
         fleet = await self._paused(key, asked, fresh)
         known = fleet.pause_at(time.time())
         operation = known.operation if known else fresh
         limit_s = asked.timeout_s or fleet.spec.rollout.timeouts.pause_seconds + _MARGIN_S
 
-        def is_over(seen: Fleet, workers: Sequence[Heard]) -> bool:
+        def is_over(seen: Fleet, workers: Sequence[WorkerState]) -> bool:
             now = seen.pause_at(time.time())
             failed = any(rules.is_given_up(worker, operation) for worker in workers)
             return failed or now is None or now.operation != operation
@@ -65,8 +67,8 @@ class FleetPauses:
         return _told(fleet, workers, is_done, "paused", "those that did are resumed")
 
     async def resume(
-        self, key: FleetKey, token: str, asked: Asked, is_done: IsDone = Heard.serves
-    ) -> Answer:
+        self, key: FleetKey, token: str, asked: PauseRequested, is_done: IsDone = WorkerState.serves
+    ) -> PauseAnswer:
         """Have every worker serve what it proved; refused after an update that did not end well."""
         _, workers = await self._view.heard(key, token)
 
@@ -83,7 +85,7 @@ class FleetPauses:
         fleet, workers, _ = await self._seen(key, token, limit_s, is_done)
         return _told(fleet, workers, is_done, "serve")
 
-    async def flush(self, key: FleetKey, token: str, asked: Asked) -> Answer:
+    async def flush(self, key: FleetKey, token: str, asked: PauseRequested) -> PauseAnswer:
         """Have every worker of a paused fleet empty its caches."""
 
         def counted(fleet: Fleet, raw: Json) -> Json:
@@ -96,18 +98,18 @@ class FleetPauses:
         pause = rules.demand_held(fleet, time.time())
         limit_s = asked.timeout_s or fleet.spec.rollout.timeouts.flush_seconds + _MARGIN_S
 
-        def is_flushed(worker: Heard) -> bool:
+        def is_flushed(worker: WorkerState) -> bool:
             done = worker.report.flushed if worker.report else None
             return worker.is_paused and done == pause.flush_operation
 
-        def is_over(seen: Fleet, workers: Sequence[Heard]) -> bool:
+        def is_over(seen: Fleet, workers: Sequence[WorkerState]) -> bool:
             failed = any(rules.is_given_up(w, pause.flush_operation) for w in workers)
             return failed or seen.pause_at(time.time()) is None
 
         fleet, workers, _ = await self._seen(key, token, limit_s, is_flushed, is_over)
         return _told(fleet, workers, is_flushed, "emptied their caches")
 
-    async def _paused(self, key: FleetKey, asked: Asked, fresh: str) -> Fleet:
+    async def _paused(self, key: FleetKey, asked: PauseRequested, fresh: str) -> Fleet:
         def begun(fleet: Fleet, raw: Json) -> Json:
             rules.demand_quiet(fleet, raw, "pause")
             now = time.time()
@@ -131,9 +133,9 @@ class FleetPauses:
         key: FleetKey,
         token: str,
         limit_s: float,
-        is_done: Callable[[Heard], bool],
-        is_over: Callable[[Fleet, Sequence[Heard]], bool] = lambda _fleet, _workers: False,
-    ) -> tuple[Fleet, list[Heard], bool]:
+        is_done: Callable[[WorkerState], bool],
+        is_over: Callable[[Fleet, Sequence[WorkerState]], bool] = lambda _fleet, _workers: False,
+    ) -> tuple[Fleet, list[WorkerState], bool]:
         """Ask the workers until all did it, or will not, or the time is over."""
         deadline, look_s = time.monotonic() + limit_s, _FIRST_LOOK_S
         while True:
@@ -146,15 +148,15 @@ class FleetPauses:
             look_s = min(_LAST_LOOK_S, look_s * 2)
 
 
-def _is_paused(worker: Heard) -> bool:
+def _is_paused(worker: WorkerState) -> bool:
     return worker.is_paused
 
 
 def _told(
     fleet: Fleet,
-    workers: Sequence[Heard],
-    is_done: Callable[[Heard], bool],
+    workers: Sequence[WorkerState],
+    is_done: Callable[[WorkerState], bool],
     what: str,
     hint: str = "the same request tries again",
-) -> Answer:
+) -> PauseAnswer:
     return rules.told(fleet, workers, is_done, what, moment=time.time(), hint=hint)

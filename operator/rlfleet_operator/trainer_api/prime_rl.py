@@ -16,7 +16,7 @@ from rlfleet_operator.core.trainer import prime_rl
 from rlfleet_operator.core.trainer.models import Fault, Refusal, Updated
 from rlfleet_operator.core.trainer.pause_rules import Told, asked_from
 from rlfleet_operator.kube.pod_cache import FleetKey
-from rlfleet_operator.trainer_api.pause import Answer, FleetPauses
+from rlfleet_operator.trainer_api.pause import FleetPauses, PauseAnswer
 from rlfleet_operator.trainer_api.records import FleetView
 from rlfleet_operator.trainer_api.update import FleetUpdates
 
@@ -76,7 +76,9 @@ class ClassicRoutes:
         return _said(*said, status="ok")
 
 
-async def _quietly(view: FleetView, key: FleetKey, act: Callable[[], Awaitable[Answer]]) -> Answer:
+async def _quietly(
+    view: FleetView, key: FleetKey, act: Callable[[], Awaitable[PauseAnswer]]
+) -> PauseAnswer:
     """Do it when no rollout is under way; prime-rl takes ten quick refusals for the end."""
     deadline = time.monotonic() + prime_rl.QUIET_S
     while True:

@@ -13,7 +13,7 @@ from rlfleet_operator.core.model.world import Fleet, fleet_from
 from rlfleet_operator.core.status import conditions
 from rlfleet_operator.core.trainer import replies
 from rlfleet_operator.core.trainer.models import Fault, Refusal
-from rlfleet_operator.core.trainer.replies import Heard
+from rlfleet_operator.core.trainer.replies import WorkerState
 from rlfleet_operator.errors import Conflict, Retryable
 from rlfleet_operator.kube.client import Json, fleet_path
 from rlfleet_operator.kube.pod_cache import FleetKey
@@ -41,7 +41,7 @@ class FleetView:
             raise Refusal(Fault.NOT_FOUND, f"fleet {key[1]} in {key[0]} is gone")
         return _parsed(raw)
 
-    async def heard(self, key: FleetKey, token: str) -> tuple[Fleet, list[Heard]]:
+    async def heard(self, key: FleetKey, token: str) -> tuple[Fleet, list[WorkerState]]:
         """Return the fleet and what its workers say of themselves now."""
         pods = {n: p for n, p in self._fleets.pods_of(key).items() if not p.terminating}
         said = await worker_query.reports(pods, token, self._admin_port)

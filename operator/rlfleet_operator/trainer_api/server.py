@@ -23,11 +23,11 @@ from rlfleet_operator.core.trainer.models import (
     MEANINGS,
     Fault,
     Refusal,
-    Refused,
+    Rejection,
     UpdateWeights,
     update_from,
 )
-from rlfleet_operator.core.trainer.pause_rules import Asked, asked_from
+from rlfleet_operator.core.trainer.pause_rules import PauseRequested, asked_from
 from rlfleet_operator.core.trainer.prime_rl import status_of
 from rlfleet_operator.core.trainer.routes import CLASSIC, OFFERS, label_of
 from rlfleet_operator.errors import Missing, OperatorError
@@ -35,9 +35,9 @@ from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import Json
 from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.reconcile.supervisor import Fleets
-from rlfleet_operator.settings import Settings
+from rlfleet_operator.settings import OperatorSettings
 from rlfleet_operator.trainer_api.auth import Access
-from rlfleet_operator.trainer_api.pause import Answer, FleetPauses
+from rlfleet_operator.trainer_api.pause import FleetPauses, PauseAnswer
 from rlfleet_operator.trainer_api.prime_rl import ClassicRoutes
 from rlfleet_operator.trainer_api.records import FleetView
 from rlfleet_operator.trainer_api.update import FleetUpdates, about
@@ -50,14 +50,14 @@ _SHUTDOWN_S = 0.5
 """How long a request that is under way may hold up the end of this process."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Act = Callable[[FleetKey, str, Asked], Awaitable[Answer]]
+_Act = Callable[[FleetKey, str, PauseRequested], Awaitable[PauseAnswer]]
 _TOKEN = web.RequestKey("token", str)
 
 
 class FleetRoutes:
     """The server of the fleets' address."""
 
-    def __init__(self, fleets: Fleets, settings: Settings) -> None:
+    def __init__(self, fleets: Fleets, settings: OperatorSettings) -> None:
         """Serve these fleets; ``open`` begins."""
         self._fleets, self._settings = fleets, settings
         self._access = Access(self._token)
@@ -139,7 +139,7 @@ class FleetRoutes:
     async def _flush(self, request: web.Request) -> web.Response:
         return await self._waited(request, self._pauses.flush)
 
-    async def _waited(self, request: web.Request, act: Act) -> web.Response:
+    async def _waited(self, request: web.Request, act: _Act) -> web.Response:
         asked = asked_from(await request.read(), request.query)
         status, reply = await act(_key(request), request[_TOKEN], asked)
         what = {"route": request.match_info.route.name, "code": status}
@@ -200,7 +200,7 @@ def _refused(error: Exception, request: web.Request) -> web.Response:
     path = request.path
     refusal = error if isinstance(error, Refusal) else _refusal(error, request)
     meaning = MEANINGS[refusal.fault]
-    said = Refused(code=refusal.fault, message=refusal.message, retryable=meaning.retryable)
+    said = Rejection(code=refusal.fault, message=refusal.message, retryable=meaning.retryable)
     response = _answer(_status_of(meaning, refusal.fault, path), said.model_dump(mode="json"), path)
     if refusal.fault is Fault.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = "Bearer"

@@ -19,7 +19,7 @@ from rlfleet_operator.core.trainer.models import (
     version_asked,
 )
 from rlfleet_operator.core.trainer.pause_rules import record_of_pause, refused
-from rlfleet_operator.core.trainer.replies import Course, Heard
+from rlfleet_operator.core.trainer.replies import Course, WorkerState
 from rlfleet_operator.kube.client import Json
 from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.shielded import Begun
@@ -91,7 +91,7 @@ class FleetUpdates:
 
     async def _ended(
         self, key: FleetKey, token: str, version: str, deadline: float
-    ) -> tuple[Fleet, list[Heard]]:
+    ) -> tuple[Fleet, list[WorkerState]]:
         """Wait until the version was proved by all, or will not be, or the time is over."""
         while True:
             at = replies.course(self._view.fleet(key), version)

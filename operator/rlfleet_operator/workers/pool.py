@@ -18,7 +18,7 @@ from rlfleet_contract.problems import Code
 from rlfleet_contract.target import Target
 from rlfleet_operator import metrics
 from rlfleet_operator.clock import Wall
-from rlfleet_operator.core.model.actions import AnyCommand, Prepare
+from rlfleet_operator.core.model.actions import Prepare, WorkerCommand
 from rlfleet_operator.core.model.world import Pod, Worker
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from rlfleet_operator.errors import OperatorError, WorkerProblem
@@ -28,7 +28,7 @@ from rlfleet_operator.workers.requests import (
     DONE,
     HIGHEST_EPOCH,
     VERBS,
-    Body,
+    CommandBody,
     Numbers,
     Taken,
     body_of,
@@ -262,7 +262,7 @@ class Contacts:
 
     # --- commands -------------------------------------------------------------------------------
 
-    def command(self, action: AnyCommand, rollout: RolloutSpec) -> None:
+    def command(self, action: WorkerCommand, rollout: RolloutSpec) -> None:
         """Send a command; its answer wakes the fleet. It overtakes a prepare for something else."""
         contact, about = self._by_name.get(action.worker), (action.version, action.operation)
         taken = self._taken()
@@ -284,7 +284,7 @@ class Contacts:
         )
 
     async def _send(
-        self, contact: Contact, action: AnyCommand, rollout: RolloutSpec, taken: Taken
+        self, contact: Contact, action: WorkerCommand, rollout: RolloutSpec, taken: Taken
     ) -> None:
         extra = {
             **self._about,
@@ -312,7 +312,7 @@ class Contacts:
             self._count(contact)
             self._wake()
 
-    async def _answer_of(self, contact: Contact, body: Body) -> WorkerReport:
+    async def _answer_of(self, contact: Contact, body: CommandBody) -> WorkerReport:
         try:
             report = await contact.client.command(await self._token(), body)
             return demand_of(contact.pod, report)

@@ -19,15 +19,15 @@ from rlfleet_contract.models import (
     Verb,
 )
 from rlfleet_operator.core.model.actions import (
-    AdapterCommand,
-    AnyCommand,
     Flush,
     LoadAdapter,
+    LoRACommand,
     Pause,
     Prepare,
     Resume,
     UnloadAdapter,
     Update,
+    WorkerCommand,
 )
 from rlfleet_operator.core.model.world import Fleet
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
@@ -58,7 +58,9 @@ DONE = {
 """What is logged of one that was carried out."""
 
 AdapterBody = LoadAdapterRequest | UnloadAdapterRequest
-Body = PrepareRequest | UpdateRequest | ResumeRequest | PauseRequest | FlushRequest | AdapterBody
+CommandBody = (
+    PrepareRequest | UpdateRequest | ResumeRequest | PauseRequest | FlushRequest | AdapterBody
+)
 
 
 class Taken(NamedTuple):
@@ -92,14 +94,14 @@ class Numbers:
 
     last: int = 0
 
-    def fenced(self, body: Body, taken: Taken, pod: str) -> Body:
+    def fenced(self, body: CommandBody, taken: Taken, pod: str) -> CommandBody:
         """Return the command with its fence."""
         self.last += 1
         fence = Fence(fleet=taken.fleet, pod=pod, epoch=taken.epoch, sequence=self.last)
         return body.model_copy(update={"fence": fence})
 
 
-def body_of(action: AnyCommand, rollout: RolloutSpec) -> Body:
+def body_of(action: WorkerCommand, rollout: RolloutSpec) -> CommandBody:
     """Return what a command asks of a sidecar."""
     limits, about = rollout.timeouts, {"operation": action.operation, "version": action.version}
     match action:
@@ -127,7 +129,7 @@ def body_of(action: AnyCommand, rollout: RolloutSpec) -> Body:
             return _adaptation(action, rollout)
 
 
-def _adaptation(action: AdapterCommand, rollout: RolloutSpec) -> AdapterBody:
+def _adaptation(action: LoRACommand, rollout: RolloutSpec) -> AdapterBody:
     about = {"operation": action.operation, "version": action.version, "name": action.name}
     if isinstance(action, UnloadAdapter):
         return UnloadAdapterRequest(**about)

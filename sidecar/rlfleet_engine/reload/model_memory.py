@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from rlfleet_engine.reload.read_back import Entry, Memory
+from rlfleet_engine.reload.read_back import Memory, ReadTensor
 
 _WORD_BYTES = 8
 _BLOCK_WORDS = 1 << 19
@@ -27,10 +27,10 @@ _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)
 _MASK = (1 << 64) - 1
 
 
-def entry_of(tensor: Any) -> Entry:
+def entry_of(tensor: Any) -> ReadTensor:
     """Read a tensor, wherever it lies."""
     nbytes = tensor.numel() * tensor.element_size()
-    return Entry(str(tensor.dtype), tuple(tensor.shape), nbytes, _digest(tensor.detach()))
+    return ReadTensor(str(tensor.dtype), tuple(tensor.shape), nbytes, _digest(tensor.detach()))
 
 
 def read(tensors: Mapping[str, Any]) -> Memory:

@@ -14,7 +14,7 @@ from rlfleet_contract.models import Installed, ReadBack
 _NAMED = 3
 
 
-class Entry(NamedTuple):
+class ReadTensor(NamedTuple):
     """One tensor as it was read."""
 
     dtype: str
@@ -23,11 +23,11 @@ class Entry(NamedTuple):
     digest: int
 
 
-Memory = Mapping[str, Entry]
+Memory = Mapping[str, ReadTensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RankRecord:
     """What is known of one rank since its start."""
 
     memory: Memory | None
@@ -51,7 +51,7 @@ class Record:
         return read.model_copy(update={"whole": whole, "unseen": unseen})
 
 
-def reloaded(before: Record, after: Record, consumed: Installed) -> Installed:
+def reloaded(before: RankRecord, after: RankRecord, consumed: Installed) -> Installed:
     """Tell what a reload has shown."""
     read = None
     if None not in (before.memory, after.memory):

@@ -17,10 +17,10 @@ from rlfleet_engine.asgi import LENGTH, Header, Send, answer, compact, error_of,
 from rlfleet_engine.gate.gate import Gate, Holding, Standing
 from rlfleet_engine.reply.abort_marker import UnmarkableError, marked, marked_events
 from rlfleet_engine.reply.context_length import worded
-from rlfleet_engine.reply.version_demand import Demand, DemandError, Verdict
+from rlfleet_engine.reply.version_demand import Demand, DemandError, DemandVerdict
 from rlfleet_engine.sse import DONE, before_done
 
-Message = MutableMapping[str, Any]
+AsgiMessage = MutableMapping[str, Any]
 
 _VERSION = paths.VERSION_HEADER.encode()
 _END = paths.END_VERSION_HEADER.encode()
@@ -69,11 +69,11 @@ class Reply:
         self._held = held
         self._demand = demand
         self._way = _Way.ON
-        self._head: Message = {}
+        self._head: AsgiMessage = {}
         self._body = b""
         self._reword: Callable[[bytes], bytes] = worded
 
-    async def __call__(self, message: Message) -> None:
+    async def __call__(self, message: AsgiMessage) -> None:
         """Send what vLLM sends, or something in its place."""
         if message["type"] == "http.response.start":
             await self._begin(message)
@@ -84,7 +84,7 @@ class Reply:
         elif self._way is _Way.GATHERED:
             await self._gather(message)
 
-    async def _begin(self, message: Message) -> None:
+    async def _begin(self, message: AsgiMessage) -> None:
         headers: list[Header] = [*message["headers"]]
         length = dict(headers).get(LENGTH)
         is_good = message["status"] < _BAD_REQUEST
@@ -111,7 +111,7 @@ class Reply:
             self._way = _Way.STREAMED if may_wait and length is None else _Way.ON
             await self._send(message)
 
-    async def _stream(self, message: Message) -> None:
+    async def _stream(self, message: AsgiMessage) -> None:
         if await self._gate.settled(self._held.change) is Standing.FAILED:
             # What has no place for the marker raises: then the connection breaks.
             message = {**message, "body": marked_events(message.get("body", b""))}
@@ -121,7 +121,7 @@ class Reply:
             message = {**message, "body": before_done(body, told)}
         await self._send(message)
 
-    async def _gather(self, message: Message) -> None:
+    async def _gather(self, message: AsgiMessage) -> None:
         self._body += message.get("body", b"")
         if message.get("more_body", False):
             return
@@ -140,13 +140,13 @@ class Reply:
         An exact version must have been held all the time: from there and back is too far.
         """
         is_same = demand.exact is None or now == self._held
-        return is_same and demand.verdict(now.version.decode()) is Verdict.MET
+        return is_same and demand.verdict(now.version.decode()) is DemandVerdict.MET
 
 
 def telling(send: Send, gate: Gate) -> Send:
     """Tell the version on a reply that waits for nothing; none while nobody has proved one."""
 
-    async def told(message: Message) -> None:
+    async def told(message: AsgiMessage) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message["headers"], *_told(_VERSION, gate.known)]}
         await send(message)
@@ -167,7 +167,7 @@ async def unmet(send: Send, demand: Demand, now: Holding) -> None:
     wanted = {"exact": demand.exact, "minimum": demand.minimum}
     fields = {"version": version or None} | {key: one for key, one in wanted.items() if one}
     asked = " and ".join(f"{key} {one}" for key, one in wanted.items() if one)
-    if demand.verdict(version) is Verdict.NO_ORDER:
+    if demand.verdict(version) is DemandVerdict.NO_ORDER:
         message = (
             f"{version} and {demand.minimum} have no order: a minimum is compared by the number"
             f" at the end of names that are alike before it. Ask with {paths.EXACT_VERSION_HEADER}"

@@ -19,7 +19,7 @@ _IN_AN_EVENT = "event"
 _VERSION = re.compile(paths.VERSION_PATTERN)
 
 
-class Verdict(Enum):
+class DemandVerdict(Enum):
     """Whether a version is what a request asks for."""
 
     MET = "met"
@@ -44,20 +44,20 @@ class Demand:
     is_end_told: bool = False
     """Whether a stream shall tell, in an event of its own, what it ended with."""
 
-    def verdict(self, version: str) -> Verdict:
+    def verdict(self, version: str) -> DemandVerdict:
         """Tell whether this version will do; one that nobody has named never does."""
         if self.exact not in {None, version}:
-            return Verdict.UNMET
+            return DemandVerdict.UNMET
         if self.minimum in {None, paths.BASE_VERSION}:
-            return Verdict.MET
-        return _not_before(version, self.minimum or "") if version else Verdict.UNMET
+            return DemandVerdict.MET
+        return _not_before(version, self.minimum or "") if version else DemandVerdict.UNMET
 
 
-def _not_before(version: str, minimum: str) -> Verdict:
+def _not_before(version: str, minimum: str) -> DemandVerdict:
     is_before = version_order.is_before(version, minimum)
     if is_before is None:
-        return Verdict.NO_ORDER
-    return Verdict.UNMET if is_before else Verdict.MET
+        return DemandVerdict.NO_ORDER
+    return DemandVerdict.UNMET if is_before else DemandVerdict.MET
 
 
 def demand_of(headers: Iterable[tuple[bytes, bytes]]) -> Demand | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfleet_engine.json_body import may_name, parsed
-from rlfleet_engine.rewrite.rewrite import Ask, Turned, UnusableError
+from rlfleet_engine.rewrite.rewrite import Ask, IncompleteReplyError, Turned
 
 UNKNOWN = -9999.0
 _TOLD = (str(UNKNOWN).encode(), b'"logprob":null', b"[null", b",null")
@@ -35,7 +35,9 @@ def check(body: bytes, *, echoes: bool = False) -> None:
         for place, value in enumerate(_made(choice.get("logprobs") or {})):
             is_first = echoes and place == 0 and value is None
             if not is_first and not is_finite(value):
-                raise UnusableError(f"the engine has no finite log probability of token {place}")
+                raise IncompleteReplyError(
+                    f"the engine has no finite log probability of token {place}"
+                )
 
 
 def _made(logprobs: dict[str, Any]) -> list[object]:

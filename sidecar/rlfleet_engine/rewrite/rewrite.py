@@ -29,7 +29,7 @@ class Back(Protocol):
         """Turn an error's body: it may name fields that the client did not send."""
 
 
-class UnusableError(Exception):
+class IncompleteReplyError(Exception):
     """The engine's reply lacks what the client asked for."""
 
 
@@ -113,7 +113,7 @@ class Returning:
         try:
             turn = self._back.refusal if status >= _FAULTS else self._back.whole
             body = turn(self._gathered)
-        except UnusableError as error:
+        except IncompleteReplyError as error:
             status, body = _FAILED, _unusable(error)
         headers = resized(self._head["headers"], len(body))
         await self._send({**self._head, "status": status, "headers": headers})
@@ -136,7 +136,7 @@ class Returning:
             return b""
         try:
             turned = self._back.event(data)
-        except UnusableError as error:
+        except IncompleteReplyError as error:
             self._is_over = True
             turned = _unusable(error)
         return with_data(turned) + BETWEEN
@@ -147,5 +147,5 @@ def _is_stream(headers: list[Header]) -> bool:
     return LENGTH not in named and named.get(b"content-type", b"").startswith(EVENT_STREAM)
 
 
-def _unusable(error: UnusableError) -> bytes:
+def _unusable(error: IncompleteReplyError) -> bytes:
     return compact(error_of(_FAILED, "InternalServerError", str(error), None))

@@ -16,7 +16,7 @@ _BAD_REQUEST = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Rewritten:
     """Who answers, under which path, from which body."""
 
     app: Application

@@ -37,7 +37,7 @@ _MACHINE_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _log = logging.getLogger(__name__)
 
 
-class Record(BaseModel):
+class CacheRecord(BaseModel):
     """What is known of one staged version."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -72,7 +72,7 @@ class Cache:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._records = self._swept()
 
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[CacheRecord, ...]:
         """Tell what is staged, newest first."""
         found = sorted(self._records.values(), key=lambda record: record.staged_at)
         return tuple(reversed(found))
@@ -81,7 +81,7 @@ class Cache:
         """Tell how many bytes are left."""
         return self._free([self._copy(record) for record in self.records()])
 
-    def find(self, version: str) -> Record | None:
+    def find(self, version: str) -> CacheRecord | None:
         """Tell what is known of a staged version; drops it if its files are not what they were."""
         record = self._records.get(version)
         if record is not None and not _is_whole(record):
@@ -130,7 +130,7 @@ class Cache:
     def admit(self, draft: Path, checkpoint: Checkpoint, sources: tuple[FileStamp, ...]) -> None:
         """Make a finished draft the staged version."""
         directory = self._directory / checkpoint.version
-        record = Record(
+        record = CacheRecord(
             checkpoint=replace(
                 checkpoint,
                 directory=directory,
@@ -158,9 +158,9 @@ class Cache:
             gone = directory.rename(self._directory / f"{_OLD}{uuid4().hex}")
             shutil.rmtree(gone, ignore_errors=True)
 
-    def _swept(self) -> dict[str, Record]:
+    def _swept(self) -> dict[str, CacheRecord]:
         """Find the copies that can be trusted and remove everything else."""
-        found: dict[str, Record] = {}
+        found: dict[str, CacheRecord] = {}
         for entry in sorted(self._directory.iterdir()):
             record = None if entry.name.startswith(".") else _read(entry / _RECORD)
             if (
@@ -176,22 +176,22 @@ class Cache:
                 entry.unlink(missing_ok=True)
         return found
 
-    def _copy(self, record: Record) -> eviction.Copy:
+    def _copy(self, record: CacheRecord) -> eviction.StagedCopy:
         version = record.checkpoint.version
         try:
             proved_at = (self._directory / version / _PROVED).stat().st_mtime
         except FileNotFoundError:
             proved_at = None
-        return eviction.Copy(version, record.nbytes, proved_at)
+        return eviction.StagedCopy(version, record.nbytes, proved_at)
 
-    def _free(self, copies: list[eviction.Copy]) -> int:
+    def _free(self, copies: list[eviction.StagedCopy]) -> int:
         usage = shutil.disk_usage(self._directory)
         spare = int(usage.total * self._spare_share)
         taken = sum(copy.nbytes for copy in copies) + self._beside()
         return min(self._limit - taken, usage.free - spare)
 
     def _full(
-        self, version: str, nbytes: int, copies: list[eviction.Copy], needed: frozenset[str]
+        self, version: str, nbytes: int, copies: list[eviction.StagedCopy], needed: frozenset[str]
     ) -> SidecarError:
         held = sum(copy.nbytes for copy in copies if copy.version in needed) + self._beside()
         usage = shutil.disk_usage(self._directory)
@@ -219,14 +219,14 @@ def _machine_boot() -> str:
         return uuid4().hex
 
 
-def _read(path: Path) -> Record | None:
+def _read(path: Path) -> CacheRecord | None:
     try:
-        return Record.model_validate_json(path.read_bytes())
+        return CacheRecord.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
 
 
-def _is_whole(record: Record) -> bool:
+def _is_whole(record: CacheRecord) -> bool:
     checkpoint = record.checkpoint
     try:
         return all(_stamp(checkpoint.directory / stamp.name) == stamp for stamp in checkpoint.files)

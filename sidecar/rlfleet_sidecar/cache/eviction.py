@@ -14,7 +14,7 @@ _BESIDE = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class StagedCopy:
     """One staged version, as far as room is concerned."""
 
     version: str
@@ -29,7 +29,7 @@ def footprint(sizes: Sequence[int]) -> int:
 
 
 def evictions(
-    copies: Sequence[Copy], needed: frozenset[str], nbytes: int, free: int
+    copies: Sequence[StagedCopy], needed: frozenset[str], nbytes: int, free: int
 ) -> tuple[str, ...] | None:
     """Tell which versions go so that ``nbytes`` fit where ``free`` are left; None: none suffice.
 
@@ -44,11 +44,11 @@ def evictions(
     return None
 
 
-def _previous(copies: Sequence[Copy], needed: frozenset[str]) -> Copy | None:
+def _previous(copies: Sequence[StagedCopy], needed: frozenset[str]) -> StagedCopy | None:
     """Find the version that was served last before the present one."""
     served = [c for c in copies if c.proved_at is not None and c.version not in needed]
     return max(served, key=lambda copy: copy.proved_at or 0.0, default=None)
 
 
-def _sum(copies: Sequence[Copy]) -> int:
+def _sum(copies: Sequence[StagedCopy]) -> int:
     return sum(copy.nbytes for copy in copies)

@@ -14,7 +14,7 @@ from rlfleet_contract.models import PrepareRequest
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.problems import MEANINGS, Code
 from rlfleet_contract.safetensors import FileStamp, Tensor
-from rlfleet_sidecar.cache.cache import Cache, Record
+from rlfleet_sidecar.cache.cache import Cache, CacheRecord
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.cache.staging import Staging
 from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints
@@ -22,7 +22,7 @@ from rlfleet_sidecar.checkpoints.headers import Content
 from rlfleet_sidecar.checkpoints.manifest import manifest_of
 from rlfleet_sidecar.checkpoints.safe_paths import Folder
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.required_tensors import drafters
 from rlfleet_sidecar.timeouts import Glance
 
@@ -43,7 +43,7 @@ class Store:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SidecarSettings,
         checkpoints: Checkpoints,
         beside: Callable[[], int] = lambda: 0,
         glance: Glance | None = None,
@@ -152,7 +152,7 @@ class Store:
                 self._refused = _Refused(asked, files, error.code, error.message)
             raise
 
-    def _records(self) -> tuple[Record, ...]:
+    def _records(self) -> tuple[CacheRecord, ...]:
         return self._cache.records() if self._cache else ()
 
     def _known(self, version: str, digest: str | None) -> Checkpoint | None:

@@ -29,8 +29,8 @@ from rlfleet_contract.models import (
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.cache.prepare import Preparation
 from rlfleet_sidecar.cache.store import Store
-from rlfleet_sidecar.change.sequence import Step, steps_of
-from rlfleet_sidecar.change.single_flight import Flight, Key
+from rlfleet_sidecar.change.sequence import ChangeCommand, steps_of
+from rlfleet_sidecar.change.single_flight import Flight, FlightKey
 from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.timings import Stopwatch
 from rlfleet_sidecar.change.ttl import Leadership
@@ -38,10 +38,10 @@ from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.proof.evidence import demand_alike, demand_as_proved
 from rlfleet_sidecar.state.journal import Journal
-from rlfleet_sidecar.state.preconditions import Verdict, judge, judge_update
+from rlfleet_sidecar.state.preconditions import CommandVerdict, judge, judge_update
 from rlfleet_sidecar.state.stage_machine import Rescue, State
 
-Request = PrepareRequest | Step | UpdateRequest
+WeightsRequest = PrepareRequest | ChangeCommand | UpdateRequest
 VERBS: dict[type[Command], Verb] = {
     PauseRequest: Verb.PAUSE,
     FlushRequest: Verb.FLUSH,
@@ -56,7 +56,7 @@ _RESCUE = "Rescue"
 _log = logging.getLogger(__name__)
 
 
-class Performer:
+class Executor:
     """The worker as its callers see it."""
 
     def __init__(
@@ -86,14 +86,14 @@ class Performer:
         self.flight = Flight()
         self.preparation = Preparation(store, journal, self._needed, self._is_changing)
 
-    async def carry_out(self, request: Request) -> WorkerReport:
+    async def carry_out(self, request: WeightsRequest) -> WorkerReport:
         """Carry the command out and tell how the worker stands then."""
         try:
             if isinstance(request, PrepareRequest):
                 self._leadership.renew()
                 await self.preparation.join(request)
                 return self.report()
-            key = Key(_word(request), request.operation, request.version)
+            key = FlightKey(_word(request), request.operation, request.version)
             return await self.flight.join(key, lambda: self._carry_out(request))
         except SidecarError as error:
             error.operation, error.version = request.operation, request.version
@@ -101,7 +101,7 @@ class Performer:
 
     async def rescue(self, rescue: Rescue) -> None:
         """Lead a change that nobody leads to its safe end; gives way to any command."""
-        key = Key(_RESCUE, rescue, self._journal.state.proved or "")
+        key = FlightKey(_RESCUE, rescue, self._journal.state.proved or "")
         _log.warning("The sidecar acts of itself", extra=fields(how=rescue))
         await self.flight.join(key, lambda: self._rescue(rescue))
 
@@ -142,7 +142,7 @@ class Performer:
         """Whether this worker may take traffic."""
         return self._journal.state.serving
 
-    async def _carry_out(self, request: Step | UpdateRequest) -> WorkerReport:
+    async def _carry_out(self, request: ChangeCommand | UpdateRequest) -> WorkerReport:
         self._stopwatch.begin(request.operation)
         commands = self._plan(request)
         if isinstance(request, UpdateRequest) and any(
@@ -151,7 +151,7 @@ class Performer:
             # What the reload would refuse is refused before anybody is paused for it.
             await self._steps.demand_held(request.version, request.timeouts.pause_s)
         self._commanded = request.version
-        current: Step | None = None
+        current: ChangeCommand | None = None
         epoch = None if request.fence is None else request.fence.epoch
         self._leadership.take(request.operation, epoch, getattr(request, "ttl_s", None))
         try:
@@ -174,7 +174,7 @@ class Performer:
                 self._commanded = None
         return self.report()
 
-    def _plan(self, request: Step | UpdateRequest) -> Sequence[Step]:
+    def _plan(self, request: ChangeCommand | UpdateRequest) -> Sequence[ChangeCommand]:
         """Tell the steps of a command; raises its refusal, and then nothing has happened."""
         state = self._state(request.version)
         if not isinstance(request, UpdateRequest):
@@ -230,12 +230,12 @@ class Performer:
     def _is_changing(self) -> bool:
         return self.flight.key is not None
 
-    def _is_due(self, command: Step) -> bool:
+    def _is_due(self, command: ChangeCommand) -> bool:
         verdict = judge(self._state(command.version), VERBS[type(command)], command.version)
-        return verdict is Verdict.DO
+        return verdict is CommandVerdict.DO
 
     @contextmanager
-    def _timed(self, command: Step) -> Iterator[None]:
+    def _timed(self, command: ChangeCommand) -> Iterator[None]:
         """Report a step as running while it runs, and time it."""
         verb = VERBS[type(command)]
         self._running = Running(verb=verb, operation=command.operation, version=command.version)
@@ -249,7 +249,7 @@ class Performer:
             window_s = self._journal.window_s
             self._journal.changed(self._stopwatch.change(command, prepare_s, window_s))
 
-    async def _clean_up(self, command: Step | None, error: SidecarError) -> None:
+    async def _clean_up(self, command: ChangeCommand | None, error: SidecarError) -> None:
         """Note the failure, undo what can be undone, and see how the engine stands."""
         if command is None:
             return
@@ -265,7 +265,7 @@ class Performer:
         with suppress(TimeoutError):
             self._steps.heed(await self._steps.look())
 
-    async def _has_exited(self, command: Step) -> bool | None:
+    async def _has_exited(self, command: ChangeCommand) -> bool | None:
         """Tell whether the engine's process ended in a load; None for what was no load."""
         if not isinstance(command, ReloadRequest | VerifyRequest) or not self._journal.is_loading:
             return None
@@ -297,7 +297,7 @@ class Performer:
             self._running = None
 
 
-def _word(request: Step | UpdateRequest) -> str:
+def _word(request: ChangeCommand | UpdateRequest) -> str:
     if isinstance(request, UpdateRequest):
         return f"{_UPDATE} through {request.through}"
     return VERBS[type(request)]

@@ -15,23 +15,27 @@ from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.models import BESIDE, Running, UpdateRequest, Verb, WorkerReport
 from rlfleet_contract.problems import MEANINGS
 from rlfleet_contract.target import RejectedTrainer, Target
-from rlfleet_sidecar.change.executor import VERBS, Performer
-from rlfleet_sidecar.change.executor import Request as WeightsRequest
+from rlfleet_sidecar.change.executor import VERBS, Executor, WeightsRequest
 from rlfleet_sidecar.change.lora_commands import LoRACommands, LoRARequest
 from rlfleet_sidecar.change.ttl import Leadership
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.state.fence_rules import Answer, demand_addressee, demand_unled, judge_fence
+from rlfleet_sidecar.state.fence_rules import (
+    StoredAnswer,
+    demand_addressee,
+    demand_unled,
+    judge_fence,
+)
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.sent_weights import demand_unowned
 
-Request = WeightsRequest | LoRARequest
+AnyRequest = WeightsRequest | LoRARequest
 _OK = 200
 _AGAIN_S = 60.0
 """How long repeats of a trainer that was rejected are no news."""
 
 
 class _UnderWay(NamedTuple):
-    task: asyncio.Task[Answer]
+    task: asyncio.Task[StoredAnswer]
     change: Running | None
     """What it counts as before it has begun; None if it leaves the worker to its clients."""
 
@@ -44,13 +48,13 @@ class Fencing:
         fleet: str,
         pod: str,
         journal: Journal,
-        performer: Performer,
+        executor: Executor,
         lora: LoRACommands,
         leadership: Leadership,
     ) -> None:
         self._fleet, self._pod = fleet, pod
         self._journal = journal
-        self._performer = performer
+        self._executor = executor
         self._lora = lora
         self._leadership = leadership
         self._target: Target | None = None
@@ -58,7 +62,7 @@ class Fencing:
         self._rejected: RejectedTrainer | None = None
         self._under_way: dict[Place, _UnderWay] = {}
 
-    async def carry_out(self, request: Request) -> Answer:
+    async def carry_out(self, request: AnyRequest) -> StoredAnswer:
         """Answer a command, after carrying it out if it was not answered before.
 
         Raises SidecarError for one that is not meant for this worker, or comes too late.
@@ -78,7 +82,7 @@ class Fencing:
             task.add_done_callback(lambda _: self._under_way.pop(fence.place))
         return await asyncio.shield(known.task)
 
-    async def unfenced(self, request: Request) -> WorkerReport:
+    async def unfenced(self, request: AnyRequest) -> WorkerReport:
         """Carry out the command of a caller that sends no fence; raises its problem."""
         try:
             self.demand_unled(request.operation)
@@ -142,8 +146,8 @@ class Fencing:
             await asyncio.wait([one.task for one in self._under_way.values()])
 
     def _known_answer(
-        self, request: Request, fence: Fence, digest: str, *, is_under_way: bool
-    ) -> Answer | None:
+        self, request: AnyRequest, fence: Fence, digest: str, *, is_under_way: bool
+    ) -> StoredAnswer | None:
         try:
             demand_addressee(fence, self._fleet, self._pod)
             return judge_fence(self._journal.heard, fence, digest, is_under_way=is_under_way)
@@ -151,7 +155,7 @@ class Fencing:
             error.operation, error.version = request.operation, request.version
             raise
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: AnyRequest) -> StoredAnswer:
         """Have a command carried out; the answer of one with a fence is written down."""
         try:
             if request.fence is None:
@@ -160,20 +164,20 @@ class Fencing:
         except SidecarError as error:
             error.operation, error.version = request.operation, request.version
             status = MEANINGS[error.code].status
-            answer = Answer(status=status, body=error.problem().model_dump_json())
+            answer = StoredAnswer(status=status, body=error.problem().model_dump_json())
         else:
-            answer = Answer(status=_OK, body=report.model_dump_json())
+            answer = StoredAnswer(status=_OK, body=report.model_dump_json())
         if request.fence is not None:
             self._journal.answer(request.fence, answer)
         return answer
 
-    def _begun(self, request: Request) -> Coroutine[Any, Any, WorkerReport]:
+    def _begun(self, request: AnyRequest) -> Coroutine[Any, Any, WorkerReport]:
         if isinstance(request, LoadAdapterRequest | UnloadAdapterRequest):
             return self._lora.carry_out(request)
-        return self._performer.carry_out(request)
+        return self._executor.carry_out(request)
 
 
-def _change(request: Request) -> Running | None:
+def _change(request: AnyRequest) -> Running | None:
     """Tell what a command about weights counts as; Reload stands for an update."""
     verb = Verb.RELOAD if isinstance(request, UpdateRequest) else VERBS.get(type(request))
     if verb is None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from rlfleet_contract.gate import Fallback, GateState
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.stage_machine import fallback
 from rlfleet_sidecar.vllm_client import Engine
@@ -23,7 +23,7 @@ _LOOK_S = 2.0
 class Keeper:
     """Speaks to the gate about its deadline."""
 
-    def __init__(self, settings: Settings, engine: Engine, journal: Journal) -> None:
+    def __init__(self, settings: SidecarSettings, engine: Engine, journal: Journal) -> None:
         self._engine = engine
         self._journal = journal
         self._later_s = max(_LATER_S, 5 * settings.poll_s)

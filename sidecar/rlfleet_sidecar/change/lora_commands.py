@@ -13,8 +13,8 @@ from typing import Any
 from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.change.executor import Performer
-from rlfleet_sidecar.change.single_flight import Key
+from rlfleet_sidecar.change.executor import Executor
+from rlfleet_sidecar.change.single_flight import FlightKey
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.lora.manager import Adapters
 from rlfleet_sidecar.lora.rules import demand_inherited, demand_name, demand_rest
@@ -30,11 +30,11 @@ class LoRACommands:
     """Carries out commands about adapters, one at a time and to the end."""
 
     def __init__(
-        self, model: str, performer: Performer, adapters: Adapters, journal: Journal
+        self, model: str, executor: Executor, adapters: Adapters, journal: Journal
     ) -> None:
         self._model = model
         """The name under which the engine serves the model."""
-        self._performer = performer
+        self._executor = executor
         self._adapters = adapters
         self._journal = journal
         self._turn = asyncio.Lock()
@@ -74,7 +74,7 @@ class LoRACommands:
                 ) from error
             finally:
                 self._adapters.end()
-        return self._performer.report()
+        return self._executor.report()
 
     async def _carried_out(self, request: LoRARequest) -> None:
         is_declared = isinstance(request, LoadAdapterRequest) and request.is_declared
@@ -101,10 +101,12 @@ class LoRACommands:
             if boot is None:
                 raise SidecarError(Code.ENGINE_UNREACHABLE, "no start of the engine was seen")
             await work(boot)
-            return self._performer.report()
+            return self._executor.report()
 
-        key = Key(f"a command about adapter {request.name}", request.operation, request.version)
-        await self._performer.flight.join(key, worked)
+        key = FlightKey(
+            f"a command about adapter {request.name}", request.operation, request.version
+        )
+        await self._executor.flight.join(key, worked)
 
     def _demand_rest(self, request: LoRARequest) -> None:
         lead = self._journal.lead

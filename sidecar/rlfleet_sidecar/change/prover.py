@@ -23,11 +23,11 @@ from rlfleet_sidecar.proof.calibration import (
     gauge,
     unmeasured,
 )
-from rlfleet_sidecar.proof.evidence import Load
-from rlfleet_sidecar.proof.probe import Answer
+from rlfleet_sidecar.proof.evidence import LoadedWeights
+from rlfleet_sidecar.proof.probe import ProbeAnswer
 from rlfleet_sidecar.proof.selftest import evidence_of
 from rlfleet_sidecar.proof.trainer_probe import TrainerProbe
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.required_tensors import told_by
 from rlfleet_sidecar.timeouts import in_thread
@@ -40,12 +40,14 @@ _log = logging.getLogger(__name__)
 class Prover:
     """Makes the proofs of one worker."""
 
-    def __init__(self, settings: Settings, engine: Engine, store: Store, journal: Journal) -> None:
+    def __init__(
+        self, settings: SidecarSettings, engine: Engine, store: Store, journal: Journal
+    ) -> None:
         self._settings = settings
         self._engine = engine
         self._store = store
         self._journal = journal
-        self._load: Load | None = None
+        self._load: LoadedWeights | None = None
 
     async def warm_up(self, boot: str) -> None:
         """Have a new engine answer a first time, and measure it; takes the time it takes.
@@ -79,12 +81,12 @@ class Prover:
         if needs is not None:
             self._journal.learned(needs)
 
-    async def ask_once(self) -> Answer:
+    async def ask_once(self) -> ProbeAnswer:
         """Ask the prompt that fits this engine, uncached."""
         known = self._journal.gauge
         return await self._ask(LENGTHS[0] if known is None else known.length)
 
-    def loaded(self, load: Load | None) -> None:
+    def loaded(self, load: LoadedWeights | None) -> None:
         """Note a reload that is to be proved; None: what comes is no checkpoint's."""
         self._load = load
 
@@ -109,7 +111,7 @@ class Prover:
         wanted.demand((await self._told([wanted.tokens])).logprobs)
         return Evidence.TRAINER
 
-    async def _unloaded(self, version: str, boot: str, answer: Answer, gauge: Gauge) -> Proof:
+    async def _unloaded(self, version: str, boot: str, answer: ProbeAnswer, gauge: Gauge) -> Proof:
         """Tell what an engine shows that holds what it booted with."""
         read = await self._engine.read_back()
         return Proof(
@@ -127,7 +129,7 @@ class Prover:
         known = self._journal.gauge
         return known if known is not None and known.boot == boot else unmeasured(boot)
 
-    async def _steady_answer(self, gauge: Gauge) -> Answer:
+    async def _steady_answer(self, gauge: Gauge) -> ProbeAnswer:
         """Ask twice, uncached: a sound engine answers the same. A third time at a near tie."""
         answers = [await self._ask(gauge.length), await self._ask(gauge.length)]
         if not evidence.steady(answers, gauge.tolerance):
@@ -135,14 +137,14 @@ class Prover:
             evidence.steady(answers, gauge.tolerance)
         return answers[0]
 
-    async def _ask(self, length: int, company: int = 0) -> Answer:
+    async def _ask(self, length: int, company: int = 0) -> ProbeAnswer:
         """Ask one prompt, beside others if there shall be company."""
         vocabulary = await in_thread(self._store.vocabulary)
         return await self._told(
             [probe.prompt(vocabulary, length, place) for place in range(company + 1)]
         )
 
-    async def _told(self, prompts: Sequence[Sequence[int]]) -> Answer:
+    async def _told(self, prompts: Sequence[Sequence[int]]) -> ProbeAnswer:
         settings = self._settings
         salt = f"rlfleet-probe-{uuid4().hex}"
         body = probe.request(prompts, settings.probe_tokens, salt)
@@ -154,7 +156,7 @@ class Prover:
         return probe.read(told, prompts, settings.probe_tokens)
 
 
-def _proof(load: Load, answer: Answer, gauge: Gauge) -> Proof:
+def _proof(load: LoadedWeights, answer: ProbeAnswer, gauge: Gauge) -> Proof:
     read = [rank.parameters for rank in load.ranks]
     return Proof(
         version=load.version,

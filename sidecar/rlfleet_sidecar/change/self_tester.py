@@ -19,8 +19,8 @@ from rlfleet_sidecar.change.prover import Prover
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError, SidecarError
 from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.proof import selftest
-from rlfleet_sidecar.proof.probe import Answer, BadAnswerError, spread
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.proof.probe import BadAnswerError, ProbeAnswer, spread
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.timeouts import in_thread
 from rlfleet_sidecar.vllm_client import Engine
@@ -35,7 +35,12 @@ class Tester:
     """Tests each engine once, and remembers what it showed."""
 
     def __init__(
-        self, settings: Settings, engine: Engine, store: Store, journal: Journal, prover: Prover
+        self,
+        settings: SidecarSettings,
+        engine: Engine,
+        store: Store,
+        journal: Journal,
+        prover: Prover,
     ) -> None:
         self._settings = settings
         self._engine = engine
@@ -181,7 +186,7 @@ class Tester:
         told = selftest.stale(begun.engine, stale) if stale else None
         return {"passed": not stale, "reason": told, "stale": stale, "kinds": len(moves)}
 
-    async def _move(self, base: Answer, kind: str, strength: float = 1.0) -> float:
+    async def _move(self, base: ProbeAnswer, kind: str, strength: float = 1.0) -> float:
         """Return how far the answers move with one kind of tensors changed."""
         try:
             answer = await self._reloaded(kind, strength)
@@ -190,7 +195,7 @@ class Tester:
             return math.inf
         return spread(base.logprobs, answer.logprobs)
 
-    async def _reloaded(self, changed: str | None = None, strength: float = 1.0) -> Answer:
+    async def _reloaded(self, changed: str | None = None, strength: float = 1.0) -> ProbeAnswer:
         """Reload the base, with one kind of its tensors changed, and ask."""
         limit_s, directory = self._settings.warm_s, str(self._settings.model_path)
         # Read once for all: the store keeps the headers of the base.

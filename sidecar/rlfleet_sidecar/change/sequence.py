@@ -13,13 +13,13 @@ from rlfleet_contract.models import (
     VerifyRequest,
 )
 
-Step = PauseRequest | FlushRequest | ReloadRequest | VerifyRequest | ResumeRequest
+ChangeCommand = PauseRequest | FlushRequest | ReloadRequest | VerifyRequest | ResumeRequest
 
 
-def steps_of(request: UpdateRequest, verbs: Sequence[Verb]) -> tuple[Step, ...]:
+def steps_of(request: UpdateRequest, verbs: Sequence[Verb]) -> tuple[ChangeCommand, ...]:
     """Make the single commands that the sequence consists of."""
     operation, version, limits = request.operation, request.version, request.timeouts
-    steps: dict[Verb, Step] = {
+    steps: dict[Verb, ChangeCommand] = {
         Verb.PAUSE: PauseRequest(
             operation=operation,
             version=version,

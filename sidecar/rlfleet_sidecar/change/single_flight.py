@@ -13,7 +13,7 @@ from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 
 
-class Key(NamedTuple):
+class FlightKey(NamedTuple):
     """What makes two commands the same."""
 
     what: str
@@ -22,7 +22,7 @@ class Key(NamedTuple):
 
 
 class _Work(NamedTuple):
-    key: Key
+    key: FlightKey
     task: asyncio.Task[WorkerReport]
 
 
@@ -33,12 +33,12 @@ class Flight:
         self._work: _Work | None = None
 
     @property
-    def key(self) -> Key | None:
+    def key(self) -> FlightKey | None:
         """Which command is under way."""
         return None if self._work is None else self._work.key
 
     async def join(
-        self, key: Key, work: Callable[[], Coroutine[Any, Any, WorkerReport]]
+        self, key: FlightKey, work: Callable[[], Coroutine[Any, Any, WorkerReport]]
     ) -> WorkerReport:
         """Carry the command out, or wait for the same one that is under way."""
         if self._work is None:

@@ -31,10 +31,10 @@ from rlfleet_sidecar.checkpoints.check import Checkpoint
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError, SidecarError
 from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.lora.manager import Adapters
-from rlfleet_sidecar.proof.evidence import Load, demand_consumed
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.proof.evidence import LoadedWeights, demand_consumed
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
-from rlfleet_sidecar.state.stage_machine import Event, fallback, observe
+from rlfleet_sidecar.state.stage_machine import StageEvent, fallback, observe
 from rlfleet_sidecar.timeouts import in_thread, within
 from rlfleet_sidecar.vllm_client import Engine
 
@@ -51,7 +51,7 @@ class Steps:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SidecarSettings,
         engine: Engine,
         store: Store,
         journal: Journal,
@@ -96,7 +96,7 @@ class Steps:
 
     async def pause(self, request: PauseRequest) -> None:
         """Close the gate, then pause the engine."""
-        self._journal.move(Event.PAUSING, operation=request.operation)
+        self._journal.move(StageEvent.PAUSING, operation=request.operation)
         async with within(Code.PAUSE_FAILED, request.timeout_s):
             await self._keeper.close(self._boot)
             await self._engine.pause(request.mode, request.kv_cache)
@@ -123,9 +123,9 @@ class Steps:
                 )
             demand_consumed(checkpoint.tensors, checkpoint.nbytes, checkpoint.digest, installed)
         except Exception:
-            self._journal.move(Event.RELOAD_FAILED, operation=request.operation)
+            self._journal.move(StageEvent.RELOAD_FAILED, operation=request.operation)
             raise
-        load = Load(
+        load = LoadedWeights(
             version=request.version,
             boot=self._boot,
             digest=checkpoint.digest,
@@ -134,7 +134,9 @@ class Steps:
             probe=checkpoint.probe,
         )
         self._prover.loaded(load)
-        self._journal.move(Event.RELOADED, version=request.version, operation=request.operation)
+        self._journal.move(
+            StageEvent.RELOADED, version=request.version, operation=request.operation
+        )
 
     async def begin_load(
         self, operation: str, timeout_s: float, *, version: str | None = None
@@ -146,7 +148,7 @@ class Steps:
         async with within(Code.PAUSE_FAILED, timeout_s):
             await self._engine.reset_encoder_cache()
             await self._keeper.demand_closed(self._boot)
-        self._journal.move(Event.RELOADING, version=version, operation=operation)
+        self._journal.move(StageEvent.RELOADING, version=version, operation=operation)
 
     async def _empty_unsalted(self, request: ReloadRequest) -> None:
         """Empty caches that were to be kept and hold what no salt separates."""
@@ -168,14 +170,14 @@ class Steps:
                 proof = await self._prover.prove(request.version, self._boot, request.expected)
                 await self._engine.end_trial(self._boot, is_proved=True)
         except Exception:
-            self._journal.move(Event.PROOF_FAILED, operation=request.operation)
+            self._journal.move(StageEvent.PROOF_FAILED, operation=request.operation)
             await self._silence()
             if was_proved and self._journal.is_behind:
                 # On disk it still is: a sidecar that starts then would have it serve again.
                 with suppress(SidecarError):
                     await self.end()
             raise
-        self._journal.move(Event.PROVED, proof=proof, operation=request.operation)
+        self._journal.move(StageEvent.PROVED, proof=proof, operation=request.operation)
         await self._keeper.keep(fallback(self._journal.state))
 
     async def resume(self, request: ResumeRequest) -> None:
@@ -186,7 +188,7 @@ class Steps:
         await self.adapters.restore(self._boot, request.timeout_s)
         async with within(Code.RESUME_FAILED, request.timeout_s):
             await self._engine.open_gate(self._boot, self._journal.state.proved)
-        self._journal.move(Event.OPENED, operation=request.operation)
+        self._journal.move(StageEvent.OPENED, operation=request.operation)
 
     async def undo(self) -> None:
         """Leave a pause in which nothing was loaded: run on with what the engine holds."""
@@ -197,7 +199,7 @@ class Steps:
                 await self._engine.open_gate(self._boot, proved)
             else:
                 await self._engine.close_gate(self._boot)
-        self._journal.move(Event.RELEASED if proved is None else Event.OPENED)
+        self._journal.move(StageEvent.RELEASED if proved is None else StageEvent.OPENED)
 
     async def keep(self, rest_s: float | None) -> None:
         """Show the gate that this sidecar lives; None: as if the time to live began now."""

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.problems import Code
-from rlfleet_sidecar.change.executor import Performer
-from rlfleet_sidecar.change.single_flight import Key
+from rlfleet_sidecar.change.executor import Executor
+from rlfleet_sidecar.change.single_flight import FlightKey
 from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.ttl import Leadership
 from rlfleet_sidecar.errors import EngineError, SidecarError
 from rlfleet_sidecar.proof.selftest import demand_reloadable
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.sent_weights import (
     demand_groupable,
@@ -30,7 +30,7 @@ from rlfleet_sidecar.state.sent_weights import (
     demand_startable,
     demand_started,
 )
-from rlfleet_sidecar.state.stage_machine import Event
+from rlfleet_sidecar.state.stage_machine import StageEvent
 from rlfleet_sidecar.timeouts import within
 from rlfleet_sidecar.vllm_client import Engine
 
@@ -57,18 +57,18 @@ class Transfer:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SidecarSettings,
         engine: Engine,
         steps: Steps,
         journal: Journal,
-        performer: Performer,
+        executor: Executor,
         leadership: Leadership,
     ) -> None:
         self._settings = settings
         self._engine = engine
         self._steps = steps
         self._journal = journal
-        self._performer = performer
+        self._executor = executor
         self._leadership = leadership
         self._session: tuple[str | None, str] | None = None
         """Boot and operation of the update that has begun and has not ended."""
@@ -144,7 +144,7 @@ class Transfer:
         async def work() -> None:
             await self._in_update(_FINISH, {}, operation)
             self._session = None
-            self._journal.move(Event.RELOADED, version=version, operation=operation)
+            self._journal.move(StageEvent.RELOADED, version=version, operation=operation)
 
         await self._carry(operation, _Part(_FINISH, version, demand, work))
 
@@ -168,7 +168,7 @@ class Transfer:
             await self._ask(path, body, Code.RELOAD_FAILED, lost=Code.RELOAD_FAILED)
         except BaseException:
             self._session = None
-            self._journal.move(Event.RELOAD_FAILED, operation=operation)
+            self._journal.move(StageEvent.RELOAD_FAILED, operation=operation)
             raise
 
     async def _ask(
@@ -192,10 +192,10 @@ class Transfer:
                 raise
             finally:
                 self._leadership.renew()
-            return self._performer.report()
+            return self._executor.report()
 
-        key = Key(f"POST {part.path}", operation, part.about)
-        await self._performer.flight.join(key, carried)
+        key = FlightKey(f"POST {part.path}", operation, part.about)
+        await self._executor.flight.join(key, carried)
 
 
 def _digest(info: object) -> str:

@@ -12,12 +12,12 @@ import time
 
 from rlfleet_contract.gate import GateState
 from rlfleet_contract.models import Stage
-from rlfleet_sidecar.change.executor import Performer
+from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.ttl import AT_REST, Leadership
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.json_logs import fields
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.stage_machine import Rescue, has_no_pause, rescue
 
@@ -28,21 +28,21 @@ _ASKED_EVERY = 3
 _log = logging.getLogger(__name__)
 
 
-class Watch:
+class Watchdog:
     """Runs beside the routes for as long as the sidecar lives."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SidecarSettings,
         steps: Steps,
         journal: Journal,
-        performer: Performer,
+        executor: Executor,
         leadership: Leadership,
     ) -> None:
         self._settings = settings
         self._steps = steps
         self._journal = journal
-        self._performer = performer
+        self._executor = executor
         self._leadership = leadership
         self._silent = 0
         self._open = 0
@@ -68,14 +68,14 @@ class Watch:
         """Show the gate that the sidecar lives, beside commands too; until cancelled."""
         while True:
             await asyncio.sleep(self._settings.poll_s)
-            is_changing = self._performer.flight.key is not None
+            is_changing = self._executor.flight.key is not None
             if is_changing or self._journal.state.stage not in AT_REST:
                 await self._steps.keep(self._leadership.rest_s)
 
     async def look(self) -> None:
         """See how the engine stands, and act if nobody else does."""
         self._note_doubt()
-        flight, taken = self._performer.flight, self._leadership.taken
+        flight, taken = self._executor.flight, self._leadership.taken
         if flight.key is not None:
             return
         gate = await self._seen()
@@ -115,11 +115,11 @@ class Watch:
         is_left = is_left or has_no_pause(stage, is_open=gate.is_open)
         if way is not None and is_left:
             self._leadership.postpone()
-            await self._performer.rescue(way)
+            await self._executor.rescue(way)
         elif not gate.is_refusing and self._is_given_up(gate):
-            await self._performer.rescue(Rescue.TURN_AWAY)
+            await self._executor.rescue(Rescue.TURN_AWAY)
         elif gate.is_open != (stage is Stage.OPEN) or await self._is_halted():
-            await self._performer.rescue(Rescue.ALIGN)
+            await self._executor.rescue(Rescue.ALIGN)
 
     def _note_doubt(self) -> None:
         """Remember since when this start of the engine is in doubt, if it is."""
@@ -145,4 +145,4 @@ class Watch:
             return False
         self._open = 0
         # By the time of the answer a command may have paused it.
-        return await self._steps.is_halted() and self._performer.flight.key is None
+        return await self._steps.is_halted() and self._executor.flight.key is None

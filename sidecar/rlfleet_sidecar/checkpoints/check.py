@@ -21,7 +21,7 @@ from rlfleet_sidecar.checkpoints.layouts import Layouts
 from rlfleet_sidecar.checkpoints.safe_paths import Folder, open_model
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.trainer_probe import TrainerProbe
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.required_tensors import Needs, assumed
 
 _FINISHED = ".finished"
@@ -51,7 +51,7 @@ class Checkpoints:
     """Checks versions against the model that the engine boots with. Blocking: use a thread."""
 
     def __init__(
-        self, settings: Settings, needs: Callable[[], Needs | None] = lambda: None
+        self, settings: SidecarSettings, needs: Callable[[], Needs | None] = lambda: None
     ) -> None:
         self._settings = settings
         self._needs = needs

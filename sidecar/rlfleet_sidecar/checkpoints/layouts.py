@@ -14,7 +14,7 @@ from rlfleet_contract.paths import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.checkpoints.safe_paths import Folder, Layout
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.settings import PLACEHOLDER, Settings
+from rlfleet_sidecar.settings import PLACEHOLDER, SidecarSettings
 from rlfleet_sidecar.state.sent_weights import PREFIX as SENT
 
 PREFIX = "saved-"
@@ -28,7 +28,7 @@ class Layouts:
     saved: Layout | None = None
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def of(cls, settings: SidecarSettings) -> Self:
         """Take them from what the pod was told."""
         saved = settings.trainer_saved_path
         return cls(Layout.of(settings.weights_path), None if saved is None else Layout.of(saved))

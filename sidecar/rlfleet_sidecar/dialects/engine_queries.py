@@ -11,7 +11,7 @@ from rlfleet_sidecar.dialects.retry import patiently
 from rlfleet_sidecar.dialects.server_info import told_of
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http.problems import MODELS_PATH
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.timeouts import within
 from rlfleet_sidecar.vllm_client import Engine, Relayed
@@ -27,7 +27,7 @@ _NAMESPACE, _COMPONENT = "rlfleet", "worker"
 class Questions:
     """Asks the engine itself: what its API server says of a core that hangs is no answer."""
 
-    def __init__(self, settings: Settings, engine: Engine, journal: Journal) -> None:
+    def __init__(self, settings: SidecarSettings, engine: Engine, journal: Journal) -> None:
         self._settings = settings
         self._engine = engine
         self._journal = journal

@@ -9,7 +9,7 @@ from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.dialects.retry import patience_of, patiently
 from rlfleet_sidecar.lora.manager import Adapters
 from rlfleet_sidecar.lora.rules import demand_bare, demand_undeclared
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 
 
@@ -17,7 +17,7 @@ class Library:
     """Loads and unloads by the same commands as anybody without a fence."""
 
     def __init__(
-        self, settings: Settings, journal: Journal, fencing: Fencing, adapters: Adapters
+        self, settings: SidecarSettings, journal: Journal, fencing: Fencing, adapters: Adapters
     ) -> None:
         self._settings = settings
         self._journal = journal

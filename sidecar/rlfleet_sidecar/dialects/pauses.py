@@ -17,7 +17,7 @@ _LOOK_S = 0.2
 _HUNG_UP = "whoever asked for this pause has hung up"
 RESUMED = "a resume came while this pause waited"
 ENDED = "the sidecar ended while this pause waited"
-Key = tuple[PauseMode, bool]
+PauseKind = tuple[PauseMode, bool]
 """What a pause asks for: how, and whether the caches shall be emptied."""
 
 
@@ -54,9 +54,11 @@ class Pauses:
 
     def __init__(self, patience_s: Mapping[Code, float]) -> None:
         self._patience_s = patience_s
-        self._pauses: dict[Key, _Pause] = {}
+        self._pauses: dict[PauseKind, _Pause] = {}
 
-    async def join(self, key: Key, act: Callable[[], Awaitable[WorkerReport]]) -> WorkerReport:
+    async def join(
+        self, key: PauseKind, act: Callable[[], Awaitable[WorkerReport]]
+    ) -> WorkerReport:
         """Pause when nobody else is in the way, for as long as the client waits for that."""
         pause = self._pauses.get(key)
         if pause is None or pause.task.done():
@@ -78,12 +80,12 @@ class Pauses:
             pause.withdrawn = why
         self._pauses.clear()
 
-    def _begun(self, key: Key, pause: _Pause) -> _Pause:
+    def _begun(self, key: PauseKind, pause: _Pause) -> _Pause:
         self._pauses[key] = pause
         pause.task.add_done_callback(lambda _: self._ended(key, pause))
         return pause
 
-    def _ended(self, key: Key, pause: _Pause) -> None:
+    def _ended(self, key: PauseKind, pause: _Pause) -> None:
         if self._pauses.get(key) is pause:
             del self._pauses[key]
         # Whoever waited has the error.

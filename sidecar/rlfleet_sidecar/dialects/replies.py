@@ -78,4 +78,4 @@ async def trainer_of(request: Request) -> Trainer:
     return part_of(request, Trainer)
 
 
-Worker = Annotated[Trainer, Depends(trainer_of)]
+TrainerOfRequest = Annotated[Trainer, Depends(trainer_of)]

@@ -8,13 +8,13 @@ from typing import TypeVar
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.cache.prepare_job import SupersededError
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 
 _AGAIN_S = 0.2
 T = TypeVar("T")
 
 
-def patience_of(settings: Settings) -> Mapping[Code, float]:
+def patience_of(settings: SidecarSettings) -> Mapping[Code, float]:
     """Return for how many seconds a trainer's call waits for what passes, by the problem's code."""
     return {
         Code.BUSY: settings.trainer_busy_s,

@@ -36,7 +36,7 @@ from rlfleet_sidecar.dialects.pauses import ENDED, RESUMED, Pauses
 from rlfleet_sidecar.dialects.retry import patience_of, patiently
 from rlfleet_sidecar.dialects.transfer import Sender
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.sent_weights import label_of
 from rlfleet_sidecar.state.stage_machine import State
@@ -55,7 +55,7 @@ class Trainer:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SidecarSettings,
         engine: Engine,
         journal: Journal,
         fencing: Fencing,

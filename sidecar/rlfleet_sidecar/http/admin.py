@@ -19,19 +19,19 @@ from rlfleet_contract.models import (
 )
 from rlfleet_contract.problems import Code
 from rlfleet_contract.target import Target
-from rlfleet_sidecar.change.executor import Performer
+from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http.parts import part_of
 from rlfleet_sidecar.http.request_body import Parsed
-from rlfleet_sidecar.state.fence_rules import Answer
+from rlfleet_sidecar.state.fence_rules import StoredAnswer
 
 router = APIRouter()
 
 
-async def performer_of(request: Request) -> Performer:
+async def executor_of(request: Request) -> Executor:
     """Find the worker that this application is about."""
-    return part_of(request, Performer)
+    return part_of(request, Executor)
 
 
 async def fencing_of(request: Request) -> Fencing:
@@ -39,7 +39,7 @@ async def fencing_of(request: Request) -> Fencing:
     return part_of(request, Fencing)
 
 
-Worker = Annotated[Fencing, Depends(fencing_of)]
+FencingOfRequest = Annotated[Fencing, Depends(fencing_of)]
 
 
 def place_of(text: str) -> Place:
@@ -50,15 +50,15 @@ def place_of(text: str) -> Place:
         raise SidecarError(Code.INVALID_REQUEST, f"{paths.OVER_HEADER}: {error}") from error
 
 
-def told(answer: Answer) -> Response:
+def told(answer: StoredAnswer) -> Response:
     """Give the answer that a command got."""
     return Response(answer.body, answer.status, media_type="application/json")
 
 
 @router.get(paths.STATE_PATH)
 async def state(
-    worker: Worker,
-    performer: Annotated[Performer, Depends(performer_of)],
+    worker: FencingOfRequest,
+    executor: Annotated[Executor, Depends(executor_of)],
     epoch: Annotated[int | None, Header(alias=paths.EPOCH_HEADER, ge=0, le=MAX_EPOCH)] = None,
     target: Annotated[str | None, Header(alias=paths.TARGET_HEADER, max_length=128)] = None,
     owner: Annotated[str, Header(alias=paths.OWNER_HEADER, max_length=256)] = "",
@@ -75,12 +75,12 @@ async def state(
         worker.heartbeat(epoch, None if target is None else Target(target, owner))
     if unasked is not None:
         worker.unasked(unasked)
-    return worker.counting(performer.report())
+    return worker.counting(executor.report())
 
 
 @router.post(paths.PREPARE_PATH)
 async def prepare(
-    worker: Worker, request: Annotated[PrepareRequest, Depends(Parsed(PrepareRequest))]
+    worker: FencingOfRequest, request: Annotated[PrepareRequest, Depends(Parsed(PrepareRequest))]
 ) -> Response:
     """Find a version and check it; the engine goes on."""
     return told(await worker.carry_out(request))
@@ -88,7 +88,7 @@ async def prepare(
 
 @router.post(paths.PAUSE_PATH)
 async def pause(
-    worker: Worker, request: Annotated[PauseRequest, Depends(Parsed(PauseRequest))]
+    worker: FencingOfRequest, request: Annotated[PauseRequest, Depends(Parsed(PauseRequest))]
 ) -> Response:
     """Close the gate and pause the engine."""
     return told(await worker.carry_out(request))
@@ -96,7 +96,7 @@ async def pause(
 
 @router.post(paths.FLUSH_PATH)
 async def flush(
-    worker: Worker, request: Annotated[FlushRequest, Depends(Parsed(FlushRequest))]
+    worker: FencingOfRequest, request: Annotated[FlushRequest, Depends(Parsed(FlushRequest))]
 ) -> Response:
     """Reset the paused engine's caches."""
     return told(await worker.carry_out(request))
@@ -104,7 +104,7 @@ async def flush(
 
 @router.post(paths.RELOAD_PATH)
 async def reload(
-    worker: Worker, request: Annotated[ReloadRequest, Depends(Parsed(ReloadRequest))]
+    worker: FencingOfRequest, request: Annotated[ReloadRequest, Depends(Parsed(ReloadRequest))]
 ) -> Response:
     """Install the prepared version in place."""
     return told(await worker.carry_out(request))
@@ -112,7 +112,7 @@ async def reload(
 
 @router.post(paths.VERIFY_PATH)
 async def verify(
-    worker: Worker, request: Annotated[VerifyRequest, Depends(Parsed(VerifyRequest))]
+    worker: FencingOfRequest, request: Annotated[VerifyRequest, Depends(Parsed(VerifyRequest))]
 ) -> Response:
     """Prove behind the closed gate what the engine holds."""
     return told(await worker.carry_out(request))
@@ -120,7 +120,7 @@ async def verify(
 
 @router.post(paths.RESUME_PATH)
 async def resume(
-    worker: Worker, request: Annotated[ResumeRequest, Depends(Parsed(ResumeRequest))]
+    worker: FencingOfRequest, request: Annotated[ResumeRequest, Depends(Parsed(ResumeRequest))]
 ) -> Response:
     """Open the gate over what is proved."""
     return told(await worker.carry_out(request))
@@ -128,7 +128,7 @@ async def resume(
 
 @router.post(paths.UPDATE_WEIGHTS_PATH)
 async def update_weights(
-    worker: Worker, request: Annotated[UpdateRequest, Depends(Parsed(UpdateRequest))]
+    worker: FencingOfRequest, request: Annotated[UpdateRequest, Depends(Parsed(UpdateRequest))]
 ) -> Response:
     """Take the whole way to a prepared version."""
     return told(await worker.carry_out(request))

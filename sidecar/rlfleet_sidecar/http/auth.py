@@ -13,7 +13,7 @@ from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 
 
-class Credentials:
+class FleetToken:
     """Knows the token, as a digest."""
 
     def __init__(self, path: Path) -> None:

@@ -41,8 +41,8 @@ from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.lora import compatibility
 from rlfleet_sidecar.lora.completeness import CALLED_S, DECLARED_S, TENSORS, Settled
-from rlfleet_sidecar.lora.registry import Copy
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.lora.registry import LoRACopy
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.timeouts import Glance
 
 _RECORD = ".record.json"
@@ -59,13 +59,13 @@ _log = logging.getLogger(__name__)
 class Copies:
     """The adapters that an engine can be given."""
 
-    def __init__(self, settings: Settings, checkpoints: Checkpoints) -> None:
+    def __init__(self, settings: SidecarSettings, checkpoints: Checkpoints) -> None:
         self._settings = settings
         self._checkpoints = checkpoints
         self._root = Layout.of(settings.weights_path).root
         self._directory = None if settings.cache_dir is None else settings.cache_dir / "adapters"
         self._glance = Glance()
-        self._copies: list[Copy] = []
+        self._copies: list[LoRACopy] = []
         """The oldest first."""
         self._settled = Settled()
         if self._directory is not None:
@@ -76,7 +76,7 @@ class Copies:
         """Tell what all copies take of the cache."""
         return sum(copy.nbytes for copy in self._copies)
 
-    def known(self, request: LoadAdapterRequest) -> Copy | None:
+    def known(self, request: LoadAdapterRequest) -> LoRACopy | None:
         """Find the copy of exactly this version; the trainer may have deleted its own since."""
         for copy in reversed(self._copies):
             is_it = (copy.name, copy.version, str(copy.source)) == (
@@ -94,7 +94,7 @@ class Copies:
         work: Work,
         free: Callable[[], int],
         served: frozenset[Path] = frozenset(),
-    ) -> Copy:
+    ) -> LoRACopy:
         """Check an adapter, read it whole and copy it; raises what is wrong and what to do.
 
         Args:
@@ -142,7 +142,7 @@ class Copies:
             )
         return Layout(self._root, parts)
 
-    def _renew(self, copy: Copy) -> None:
+    def _renew(self, copy: LoRACopy) -> None:
         """Make a copy that is used again the newest one, after a restart too."""
         self._copies = [other for other in self._copies if other is not copy] + [copy]
         if self._directory is not None:
@@ -155,7 +155,7 @@ class Copies:
         work: Work,
         free: Callable[[], int],
         served: frozenset[Path],
-    ) -> Copy:
+    ) -> LoRACopy:
         deadline = time.monotonic() + self._settings.check_s
         refuse_code(folder)
         stamp = folder.stamp(compatibility.CONFIG)
@@ -190,7 +190,7 @@ class Copies:
 
     def _in_place(
         self, request: LoadAdapterRequest, digest: str, sources: tuple[FileStamp, ...]
-    ) -> Copy:
+    ) -> LoRACopy:
         source = Path(request.path)
         if any(copy.directory == source and copy.digest != digest for copy in self._copies):
             raise invalid(
@@ -198,7 +198,7 @@ class Copies:
                 "was loaded before with another content: without a cache"
                 " (spec.weights.cache.enabled) each version needs a directory of its own",
             )
-        copy = Copy(
+        copy = LoRACopy(
             name=request.name,
             version=request.version,
             source=source,
@@ -217,14 +217,14 @@ class Copies:
         digest: str,
         sources: tuple[FileStamp, ...],
         nbytes: int,
-    ) -> Copy:
+    ) -> LoRACopy:
         """Make a finished draft a copy; the same content of the same name is there once."""
         directory = draft.parent / _folder(request.name) / digest[:_DIGITS]
         same = next((copy for copy in self._copies if copy.directory == directory), None)
         if same is not None and not is_whole(same):
             raise invalid(directory, "was changed by somebody: replace the pod")
         files = tuple(stamp_of(one.name, (draft / one.name).lstat()) for one in sources)
-        copy = Copy(
+        copy = LoRACopy(
             name=request.name,
             version=request.version,
             source=Path(request.path),
@@ -262,7 +262,7 @@ class Copies:
                 " raise spec.weights.cache.size",
             )
 
-    def _is_rewritten(self, copy: Copy) -> bool:
+    def _is_rewritten(self, copy: LoRACopy) -> bool:
         """Tell whether other files stand there by now; files that are gone were deleted."""
 
         def look() -> bool:
@@ -277,7 +277,7 @@ class Copies:
         return look() if self._directory is None else self._glance.sees(look)
 
 
-def is_whole(copy: Copy) -> bool:
+def is_whole(copy: LoRACopy) -> bool:
     """Tell whether what the engine shall read still is what was checked."""
     try:
         return all(
@@ -303,7 +303,7 @@ def _digest(tensors: str, config: bytes) -> str:
     return sha256(tensors.encode() + config).hexdigest()
 
 
-def _write_through(draft: Path, copy: Copy) -> None:
+def _write_through(draft: Path, copy: LoRACopy) -> None:
     """Write the record, and all of it to the disk: it is trusted after a restart."""
     (draft / _RECORD).write_text(copy.model_dump_json(), encoding="utf-8")
     for path in (*draft.iterdir(), draft):
@@ -314,9 +314,9 @@ def _write_through(draft: Path, copy: Copy) -> None:
             os.close(descriptor)
 
 
-def _swept(directory: Path) -> list[Copy]:
+def _swept(directory: Path) -> list[LoRACopy]:
     """Find the copies that are whole, in the order in which they were made; drop the rest."""
-    found: list[tuple[float, Copy]] = []
+    found: list[tuple[float, LoRACopy]] = []
     for entry in directory.iterdir():
         if entry.name.startswith(_DRAFT):
             shutil.rmtree(entry, ignore_errors=True)
@@ -332,8 +332,8 @@ def _swept(directory: Path) -> list[Copy]:
     return [copy for _, copy in sorted(found, key=lambda pair: pair[0])]
 
 
-def _recorded(directory: Path) -> Copy | None:
+def _recorded(directory: Path) -> LoRACopy | None:
     try:
-        return Copy.model_validate_json((directory / _RECORD).read_bytes())
+        return LoRACopy.model_validate_json((directory / _RECORD).read_bytes())
     except (OSError, ValidationError):
         return None

@@ -21,8 +21,8 @@ from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.errors import EngineError, SidecarError
 from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.lora.cache import Copies, is_whole
-from rlfleet_sidecar.lora.registry import Book, Copy, Entry
-from rlfleet_sidecar.lora.rules import Step, step_to
+from rlfleet_sidecar.lora.registry import Book, LoRACopy, RegistryEntry
+from rlfleet_sidecar.lora.rules import LoRAStep, step_to
 from rlfleet_sidecar.timeouts import in_thread, within
 from rlfleet_sidecar.vllm_client import Engine
 
@@ -57,7 +57,7 @@ class Adapters:
         told = self._told if boot == self._told.boot else _NOTHING
         return [_report(name, entry, told) for name, entry in self._entries()]
 
-    def _entries(self) -> list[tuple[str, Entry]]:
+    def _entries(self) -> list[tuple[str, RegistryEntry]]:
         return sorted(self._book.entries.items())
 
     async def look(self, boot: str) -> None:
@@ -107,7 +107,7 @@ class Adapters:
                 " again; a new pod begins with what the others serve",
             ) from why
 
-    async def _bring_back(self, boot: str, copy: Copy, left_s: float) -> None:
+    async def _bring_back(self, boot: str, copy: LoRACopy, left_s: float) -> None:
         if self._is_served(copy):
             return
         if left_s <= 0:
@@ -120,11 +120,11 @@ class Adapters:
             if not self._is_served(copy):
                 await self._load(boot, copy)
 
-    def _is_served(self, copy: Copy) -> bool:
+    def _is_served(self, copy: LoRACopy) -> bool:
         """Tell whether a copy is served under its name, and nothing else is on its way there."""
         served = self._told.adapters.get(copy.name)
         is_settled = copy.name not in self._told.under_way
-        return is_settled and step_to(str(copy.directory), served) is Step.NOTHING
+        return is_settled and step_to(str(copy.directory), served) is LoRAStep.NOTHING
 
     def _note(self, name: str, error: SidecarError) -> None:
         """Note what could not be brought back, even where that cannot be written down."""
@@ -144,7 +144,7 @@ class Adapters:
                 f"{directory:.300} could not be looked at within {_SEEN_S:g} s: look at the volume",
             ) from error
 
-    async def copied(self, request: LoadAdapterRequest) -> Copy:
+    async def copied(self, request: LoadAdapterRequest) -> LoRACopy:
         """Wait until an adapter is complete, check it and copy it."""
         work = Work(request.version, request.timeout_s)
         take = partial(self._copies.take, request, work, self._store.free, self._served())
@@ -167,7 +167,7 @@ class Adapters:
         named = {copy.directory for copy in wanted if copy is not None}
         return frozenset(named | {Path(one) for one in self._told.adapters.values()})
 
-    async def load(self, boot: str, request: LoadAdapterRequest, copy: Copy) -> None:
+    async def load(self, boot: str, request: LoadAdapterRequest, copy: LoRACopy) -> None:
         """Serve a copy under its name; what was served under it stays if that fails."""
         await self._ask()
         if not self._is_served(copy):
@@ -178,7 +178,7 @@ class Adapters:
                 if copy.name == self._model and not self._told.boot:
                     await self._withdraw(boot)
                 raise
-        self._book.put(copy.name, Entry(wanted=copy, is_declared=request.is_declared))
+        self._book.put(copy.name, RegistryEntry(wanted=copy, is_declared=request.is_declared))
 
     async def _withdraw(self, boot: str) -> None:
         """See that a load which was given up, and may still end, takes not the model's name.
@@ -199,7 +199,7 @@ class Adapters:
     async def unload(self, boot: str, request: UnloadAdapterRequest) -> None:
         """Serve a name no more."""
         await self._ask()
-        is_there = step_to(None, self._told.adapters.get(request.name)) is not Step.NOTHING
+        is_there = step_to(None, self._told.adapters.get(request.name)) is not LoRAStep.NOTHING
         if is_there or request.name in self._told.under_way:
             async with within(Code.ADAPTER_FAILED, request.timeout_s):
                 await self._adapt(boot, request.name, None)
@@ -230,7 +230,7 @@ class Adapters:
         problem = error.problem()
         entry = self._book.entries.get(name)
         if entry is not None or not is_awaited:
-            entry = entry or Entry()
+            entry = entry or RegistryEntry()
             update = {"problem": problem, "is_declared": entry.is_declared or is_declared}
             self._book.put(name, entry.model_copy(update=update))
         _log.warning("An adapter failed", extra=fields(adapter=name, **problem.model_dump()))
@@ -245,7 +245,7 @@ class Adapters:
         """Note that nothing is any more."""
         self.running = None
 
-    async def _load(self, boot: str, copy: Copy) -> None:
+    async def _load(self, boot: str, copy: LoRACopy) -> None:
         if not await in_thread(partial(is_whole, copy)):
             raise SidecarError(
                 Code.CHECKPOINT_INVALID,
@@ -275,7 +275,7 @@ class Adapters:
             raise
 
 
-def _report(name: str, entry: Entry, told: EngineAdapters) -> AdapterReport:
+def _report(name: str, entry: RegistryEntry, told: EngineAdapters) -> AdapterReport:
     copy = entry.wanted
     is_loaded = copy is not None and told.adapters.get(name) == str(copy.directory)
     return AdapterReport(

@@ -18,7 +18,7 @@ _FILE = "adapters.json"
 _log = logging.getLogger(__name__)
 
 
-class Copy(BaseModel):
+class LoRACopy(BaseModel):
     """An adapter that was checked and read, and where the engine finds it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -38,12 +38,12 @@ class Copy(BaseModel):
     """What the copy takes of the cache; 0 if there is none."""
 
 
-class Entry(BaseModel):
+class RegistryEntry(BaseModel):
     """What is known of one name."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    wanted: Copy | None = None
+    wanted: LoRACopy | None = None
     """What was loaded last; None if nothing ever was."""
     is_declared: bool = False
     """Whether an operator asked for it, for the fleet's spec."""
@@ -51,7 +51,7 @@ class Entry(BaseModel):
     """Why the last command about it failed."""
 
 
-_ENTRIES = TypeAdapter(dict[str, Entry])
+_ENTRIES = TypeAdapter(dict[str, RegistryEntry])
 
 
 class Book:
@@ -62,11 +62,11 @@ class Book:
         self._entries = _read(self._path)
 
     @property
-    def entries(self) -> Mapping[str, Entry]:
+    def entries(self) -> Mapping[str, RegistryEntry]:
         """What is known, by name."""
         return self._entries
 
-    def put(self, name: str, entry: Entry) -> None:
+    def put(self, name: str, entry: RegistryEntry) -> None:
         """Note what is known of a name."""
         self._write({**self._entries, name: entry})
 
@@ -74,7 +74,7 @@ class Book:
         """Forget a name."""
         self._write({known: entry for known, entry in self._entries.items() if known != name})
 
-    def _write(self, entries: dict[str, Entry]) -> None:
+    def _write(self, entries: dict[str, RegistryEntry]) -> None:
         if entries == self._entries:
             return
         draft = self._path.with_suffix(".new")
@@ -83,7 +83,7 @@ class Book:
         self._entries = entries
 
 
-def _read(path: Path) -> dict[str, Entry]:
+def _read(path: Path) -> dict[str, RegistryEntry]:
     try:
         return _ENTRIES.validate_json(path.read_bytes())
     except FileNotFoundError:

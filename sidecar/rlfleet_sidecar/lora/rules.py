@@ -20,7 +20,7 @@ _OWN = frozenset({Stage.PAUSED, Stage.PROVED})
 """Where whoever leads a change may load an adapter: the engine holds proved weights."""
 
 
-class Step(StrEnum):
+class LoRAStep(StrEnum):
     """What has to be done."""
 
     NOTHING = "Nothing"
@@ -29,13 +29,13 @@ class Step(StrEnum):
     UNLOAD = "Unload"
 
 
-def step_to(wanted: str | None, served: str | None) -> Step:
+def step_to(wanted: str | None, served: str | None) -> LoRAStep:
     """Tell the step from the directory that is served under a name to the wanted one."""
     if wanted == served:
-        return Step.NOTHING
+        return LoRAStep.NOTHING
     if wanted is None:
-        return Step.UNLOAD
-    return Step.LOAD if served is None else Step.REPLACE
+        return LoRAStep.UNLOAD
+    return LoRAStep.LOAD if served is None else LoRAStep.REPLACE
 
 
 def demand_name(name: str, model: str, *, is_declared: bool) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlfleet_contract.proof import MAX_LOGPROBS
-from rlfleet_sidecar.proof.probe import Answer, spread
+from rlfleet_sidecar.proof.probe import ProbeAnswer, spread
 
 LENGTHS = (8, 16, 32, MAX_LOGPROBS)
 """Of the prompt, in tokens. A GPU answers the longest in milliseconds; a CPU that has no
@@ -68,7 +68,7 @@ def unmeasured(boot: str) -> Gauge:
     return Gauge(boot, LENGTHS[0], 0.0, _UNMEASURED)
 
 
-def gauge(boot: str, alone: Sequence[Answer], beside: Sequence[Answer]) -> Gauge:
+def gauge(boot: str, alone: Sequence[ProbeAnswer], beside: Sequence[ProbeAnswer]) -> Gauge:
     """Judge answers to one prompt, some given alone and some in company."""
     first = alone[0].logprobs
     idle = max(spread(first, answer.logprobs) for answer in alone)

@@ -13,12 +13,12 @@ from rlfleet_contract.models import Installed, ReadBack
 from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.proof.probe import Answer, BadAnswerError, spread
+from rlfleet_sidecar.proof.probe import BadAnswerError, ProbeAnswer, spread
 from rlfleet_sidecar.proof.trainer_probe import TrainerProbe
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadedWeights:
     """A reload that ended well, as long as it is not proved."""
 
     version: str
@@ -51,7 +51,7 @@ def demand_consumed(tensors: int, nbytes: int, digest: str, ranks: Sequence[Inst
             )
 
 
-def steady(answers: Sequence[Answer], tolerance: float) -> bool:
+def steady(answers: Sequence[ProbeAnswer], tolerance: float) -> bool:
     """Tell whether the answers to one prompt are one engine's; raises if they cannot be.
 
     False while nobody can tell: two that part at a near tie may, a third must side with one.
@@ -69,7 +69,7 @@ def steady(answers: Sequence[Answer], tolerance: float) -> bool:
     return len(voices) < len(answers)
 
 
-def shown_by(load: Load, answer: Answer, noise: float) -> tuple[Evidence, ...]:
+def shown_by(load: LoadedWeights, answer: ProbeAnswer, noise: float) -> tuple[Evidence, ...]:
     """Tell what a reload and the answer after it show; raises if the old weights stayed."""
     read = [rank.parameters for rank in load.ranks if rank.parameters is not None]
     kept = next((one.kept for one in read if one.kept), ())
@@ -91,7 +91,7 @@ def share_of(read: Sequence[ReadBack | None]) -> float | None:
     return min(known) if known and len(known) == len(shares) else None
 
 
-def _is_silent(load: Load, answer: Answer, noise: float) -> bool:
+def _is_silent(load: LoadedWeights, answer: ProbeAnswer, noise: float) -> bool:
     """Tell whether the engine answers as it did with what it held before."""
     if load.before is None or not load.before.logprobs:
         return False

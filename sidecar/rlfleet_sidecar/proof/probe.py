@@ -22,7 +22,7 @@ class BadAnswerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeAnswer:
     """What an engine said to the probe."""
 
     tokens: tuple[int, ...]
@@ -62,7 +62,7 @@ def request(prompts: Sequence[Sequence[int]], tokens: int, salt: str) -> dict[st
     }
 
 
-def read(answer: object, prompts: Sequence[Sequence[int]], tokens: int) -> Answer:
+def read(answer: object, prompts: Sequence[Sequence[int]], tokens: int) -> ProbeAnswer:
     """Take out what the engine said to the first prompt; raises if it is no proof of anything."""
     choice = _first_choice(answer, len(prompts))
     ids = choice.get("token_ids")
@@ -76,7 +76,7 @@ def read(answer: object, prompts: Sequence[Sequence[int]], tokens: int) -> Answe
     if not all(_is_sound(value) for value in (*values, *of_prompt)):
         raise BadAnswerError("the probe's answer has a logprob that is not finite")
     logprobs_told = tuple(round(float(str(value)), _DIGITS) for value in of_prompt)
-    return Answer(tuple(int(one) for one in ids), logprobs_told)
+    return ProbeAnswer(tuple(int(one) for one in ids), logprobs_told)
 
 
 def _of_prompt(told: object, prompt: Sequence[int]) -> list[object]:

@@ -13,7 +13,7 @@ from rlfleet_contract.proof import Evidence
 from rlfleet_contract.safetensors import Tensor
 from rlfleet_contract.selftest import EngineDescription, SelfTest, kind_of
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.proof.probe import Answer, spread
+from rlfleet_sidecar.proof.probe import ProbeAnswer, spread
 
 ATTEMPTS = 3
 """How often a test that its engine does not survive is begun at each start of it."""
@@ -44,7 +44,7 @@ def kinds_of(names: Iterable[str], unreached: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({kind_of(name) for name in names} - set(unreached)))
 
 
-def noise_of(answers: Sequence[Answer]) -> float:
+def noise_of(answers: Sequence[ProbeAnswer]) -> float:
     """Return by how much answers of equal weights lie apart at most."""
     first = answers[0].logprobs
     return max(spread(first, answer.logprobs) for answer in answers)

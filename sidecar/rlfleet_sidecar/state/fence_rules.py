@@ -20,7 +20,7 @@ KEPT = 16
 _IN_CHANGE = frozenset({Stage.PAUSED, Stage.LOADING, Stage.LOADED, Stage.PROVED})
 
 
-class Answer(BaseModel):
+class StoredAnswer(BaseModel):
     """What a command was answered."""
 
     model_config = ConfigDict(frozen=True)
@@ -38,10 +38,10 @@ class Order(BaseModel):
     sequence: int
     digest: str
     """Of the command's body: a number that stands for two commands is somebody's error."""
-    answer: Answer | None = None
+    answer: StoredAnswer | None = None
 
 
-class Heard(BaseModel):
+class SeenCommands(BaseModel):
     """The highest epoch that was seen, and the last commands of it."""
 
     model_config = ConfigDict(frozen=True)
@@ -78,7 +78,7 @@ class Heard(BaseModel):
             orders=tuple(orders[-KEPT:]),
         )
 
-    def answering(self, fence: Fence, answer: Answer) -> Self:
+    def answering(self, fence: Fence, answer: StoredAnswer) -> Self:
         """Note a command's answer; one of an epoch that is over is needed by nobody."""
         if fence.epoch != self.epoch:
             return self
@@ -92,8 +92,8 @@ class Heard(BaseModel):
 
 
 def judge_fence(
-    heard: Heard, fence: Fence, digest: str, *, is_under_way: bool = False
-) -> Answer | None:
+    heard: SeenCommands, fence: Fence, digest: str, *, is_under_way: bool = False
+) -> StoredAnswer | None:
     """Return the answer that this command had, or None if it is to be carried out or joined.
 
     One that was heard and never answered was cut off by this sidecar's death. It is carried
@@ -150,7 +150,7 @@ def demand_unled(stage: Stage, operation: str, led_by: tuple[str, int | None] | 
         )
 
 
-def _stale(heard: Heard, message: str) -> SidecarError:
+def _stale(heard: SeenCommands, message: str) -> SidecarError:
     error = SidecarError(Code.STALE_EPOCH, message)
     error.epoch = heard.epoch
     return error

@@ -31,10 +31,10 @@ from rlfleet_sidecar.atomic_file import write_whole
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.proof.calibration import Gauge
-from rlfleet_sidecar.state.fence_rules import Answer, Heard
-from rlfleet_sidecar.state.journal_file import Lead, Record, load_ended, loading_after, read
+from rlfleet_sidecar.state.fence_rules import SeenCommands, StoredAnswer
+from rlfleet_sidecar.state.journal_file import JournalRecord, Lead, load_ended, loading_after, read
 from rlfleet_sidecar.state.required_tensors import Needs
-from rlfleet_sidecar.state.stage_machine import AHEAD, Event, State, step
+from rlfleet_sidecar.state.stage_machine import AHEAD, StageEvent, State, step
 
 _FILE = "worker.json"
 _log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Journal:
         self.session = uuid4().hex[:16]
         self._path = directory / _FILE
         record = read(self._path)
-        self._record = record.model_copy(update={"state": step(record.state, Event.LOST)})
+        self._record = record.model_copy(update={"state": step(record.state, StageEvent.LOST)})
         self._closed_at = _monotonic(record.closed_at)
         self.lead = record.lead
         """Who leads the change; written down with the next change of the stage."""
@@ -156,7 +156,7 @@ class Journal:
         return None if self._closed_at is None else time.monotonic() - self._closed_at
 
     @property
-    def heard(self) -> Heard:
+    def heard(self) -> SeenCommands:
         """Whose commands were heard."""
         return self._record.heard
 
@@ -180,7 +180,7 @@ class Journal:
         """Note a command before anything is done for it."""
         self._note(self.heard.hearing(fence, digest))
 
-    def answer(self, fence: Fence, answer: Answer) -> None:
+    def answer(self, fence: Fence, answer: StoredAnswer) -> None:
         """Note what a command was answered."""
         self._note(self.heard.answering(fence, answer), is_ahead=False)
 
@@ -191,7 +191,7 @@ class Journal:
 
     def move(
         self,
-        event: Event,
+        event: StageEvent,
         *,
         boot: str | None = None,
         version: str | None = None,
@@ -201,7 +201,7 @@ class Journal:
         """Let the event happen; raises, and changes nothing, if it cannot."""
         before = self.state
         after = step(before, event, boot=boot, version=version, proof=proof)
-        booted = {"failure": None} if event is Event.BOOTED else {}
+        booted = {"failure": None} if event is StageEvent.BOOTED else {}
         clocked = self._clocked(event, before.stage, after.stage)
         loads = loading_after(self._record, event, version, operation)
         self._write(is_ahead=event in AHEAD, state=after, **booted, **clocked, **loads)
@@ -269,7 +269,7 @@ class Journal:
         """Write what could not be written before."""
         self._put(self._record, is_ahead=False)
 
-    def _clocked(self, event: Event, before: Stage, after: Stage) -> dict[str, float | None]:
+    def _clocked(self, event: StageEvent, before: Stage, after: Stage) -> dict[str, float | None]:
         """Time the window: it begins with the first pause and ends where no change is left.
 
         The way out of doubt is a change of its own: nobody has waited for it all the while.
@@ -278,12 +278,12 @@ class Journal:
             self.window_s = self.paused_s or 0.0
             self._closed_at = self.lead = None
             return {"closed_at": None}
-        is_first = event is Event.PAUSING and self._closed_at is None
-        if is_first or (event is Event.RELOADING and before is Stage.DOUBT):
+        is_first = event is StageEvent.PAUSING and self._closed_at is None
+        if is_first or (event is StageEvent.RELOADING and before is Stage.DOUBT):
             return {"closed_at": time.time()}
         return {}
 
-    def _note(self, heard: Heard, *, is_ahead: bool = True) -> None:
+    def _note(self, heard: SeenCommands, *, is_ahead: bool = True) -> None:
         """Write down what was heard; a new epoch so that it outlives the machine too."""
         is_new = heard.epoch != self.heard.epoch
         record = self._record.model_copy(update={"lead": self.lead, "heard": heard})
@@ -294,7 +294,7 @@ class Journal:
     def _write(self, *, is_ahead: bool = False, **update: Any) -> None:
         self._put(self._record.model_copy(update={"lead": self.lead} | update), is_ahead=is_ahead)
 
-    def _put(self, record: Record, *, is_ahead: bool, lasting: bool = False) -> None:
+    def _put(self, record: JournalRecord, *, is_ahead: bool, lasting: bool = False) -> None:
         if record == self._record and not self.is_behind:
             return
         try:

@@ -11,9 +11,9 @@ from rlfleet_contract.problems import Problem
 from rlfleet_contract.selftest import SelfTest
 from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.proof.calibration import Gauge
-from rlfleet_sidecar.state.fence_rules import Heard
+from rlfleet_sidecar.state.fence_rules import SeenCommands
 from rlfleet_sidecar.state.required_tensors import Needs
-from rlfleet_sidecar.state.stage_machine import Event, State
+from rlfleet_sidecar.state.stage_machine import StageEvent, State
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Loading(BaseModel):
     operation: str
 
 
-class Record(BaseModel):
+class JournalRecord(BaseModel):
     """The file's content."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -61,14 +61,14 @@ class Record(BaseModel):
     closed_at: float | None = None
     """When the gate was closed for a change, by the wall's clock: it outlives the process."""
     lead: Lead | None = None
-    heard: Heard = Heard()
+    heard: SeenCommands = SeenCommands()
 
 
-def read(path: Path) -> Record:
+def read(path: Path) -> JournalRecord:
     """Read the file; one that is not there, or cannot be read, counts as none."""
-    nothing = Record(state=State(stage=Stage.DOWN))
+    nothing = JournalRecord(state=State(stage=Stage.DOWN))
     try:
-        return Record.model_validate_json(path.read_bytes())
+        return JournalRecord.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return nothing
     except ValidationError:
@@ -77,24 +77,24 @@ def read(path: Path) -> Record:
 
 
 def loading_after(
-    record: Record, event: Event, version: str | None, operation: str | None
+    record: JournalRecord, event: StageEvent, version: str | None, operation: str | None
 ) -> dict[str, Any]:
     """Return what an event changes of the load under way.
 
     Nobody saw how a load went on that a new start of the engine is found after: it ended in it.
     """
-    if event is Event.RELOADING:
+    if event is StageEvent.RELOADING:
         is_named = version is not None and operation is not None
         return {"loading": Loading(version=version, operation=operation) if is_named else None}
-    if event is Event.PROVED:
+    if event is StageEvent.PROVED:
         return {"loading": None, "exits": None}
-    if event is Event.BOOTED and record.loading is not None:
+    if event is StageEvent.BOOTED and record.loading is not None:
         lost_in = record.state.lost_in or record.state.stage
         return load_ended(record, has_exited=lost_in in {Stage.LOADING, Stage.LOADED})
     return {}
 
 
-def load_ended(record: Record, *, has_exited: bool) -> dict[str, Any]:
+def load_ended(record: JournalRecord, *, has_exited: bool) -> dict[str, Any]:
     """Return what the end of a load changes that did not end well."""
     loading, before = record.loading, record.exits
     if loading is None or not has_exited:

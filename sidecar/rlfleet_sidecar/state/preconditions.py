@@ -13,7 +13,7 @@ from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.stage_machine import State, steps_to
 
 
-class Verdict(Enum):
+class CommandVerdict(Enum):
     """What is left to do of a command that is not refused."""
 
     DO = "do"
@@ -30,12 +30,12 @@ _STAGES: dict[Verb, frozenset[Stage]] = {
 """Where a verb has something to do."""
 
 
-def judge(state: State, verb: Verb, version: str) -> Verdict:
+def judge(state: State, verb: Verb, version: str) -> CommandVerdict:
     """Tell whether there is something to do; raises why not."""
     if verb is Verb.PREPARE:
-        return Verdict.DO
+        return CommandVerdict.DO
     if _is_done(state, verb, version):
-        return Verdict.DONE
+        return CommandVerdict.DONE
     if state.stage is Stage.DOWN:
         raise SidecarError(
             Code.ENGINE_UNREACHABLE, "the engine does not answer; send it again when it does"
@@ -46,7 +46,7 @@ def judge(state: State, verb: Verb, version: str) -> Verdict:
         raise not_prepared(state, version)
     if verb in {Verb.VERIFY, Verb.RESUME}:
         _demand_version(state, verb, version)
-    return Verdict.DO
+    return CommandVerdict.DO
 
 
 def judge_update(state: State, version: str, through: Verb = Verb.RESUME) -> tuple[Verb, ...]:

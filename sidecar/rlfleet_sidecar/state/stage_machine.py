@@ -23,7 +23,7 @@ from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.proof import Proof
 
 
-class Event(StrEnum):
+class StageEvent(StrEnum):
     """What happens to a worker."""
 
     BOOTED = "Booted"
@@ -46,38 +46,39 @@ class Event(StrEnum):
     PROOF_FAILED = "ProofFailed"
 
 
-AHEAD = frozenset({Event.PAUSING, Event.RELOADING})
+AHEAD = frozenset({StageEvent.PAUSING, StageEvent.RELOADING})
 """What is written down before it is done, or not done; everything else has been seen."""
 
-_ANYWHERE = {Event.BOOTED: Stage.CLOSED, Event.LOST: Stage.DOWN}
+_ANYWHERE = {StageEvent.BOOTED: Stage.CLOSED, StageEvent.LOST: Stage.DOWN}
 
-TABLE: dict[Stage, dict[Event, Stage]] = {
+TABLE: dict[Stage, dict[StageEvent, Stage]] = {
     Stage.DOWN: _ANYWHERE,
     Stage.CLOSED: _ANYWHERE
     | {
-        Event.PAUSING: Stage.PAUSED,
-        Event.PROVED: Stage.PROVED,
-        Event.PROOF_FAILED: Stage.DOUBT,
+        StageEvent.PAUSING: Stage.PAUSED,
+        StageEvent.PROVED: Stage.PROVED,
+        StageEvent.PROOF_FAILED: Stage.DOUBT,
     },
-    Stage.OPEN: _ANYWHERE | {Event.PAUSING: Stage.PAUSED},
+    Stage.OPEN: _ANYWHERE | {StageEvent.PAUSING: Stage.PAUSED},
     Stage.PAUSED: _ANYWHERE
     | {
-        Event.PAUSING: Stage.PAUSED,
-        Event.OPENED: Stage.OPEN,
-        Event.RELEASED: Stage.CLOSED,
-        Event.RELOADING: Stage.LOADING,
-        Event.PROVED: Stage.PROVED,
-        Event.PROOF_FAILED: Stage.DOUBT,
+        StageEvent.PAUSING: Stage.PAUSED,
+        StageEvent.OPENED: Stage.OPEN,
+        StageEvent.RELEASED: Stage.CLOSED,
+        StageEvent.RELOADING: Stage.LOADING,
+        StageEvent.PROVED: Stage.PROVED,
+        StageEvent.PROOF_FAILED: Stage.DOUBT,
     },
-    Stage.LOADING: _ANYWHERE | {Event.RELOADED: Stage.LOADED, Event.RELOAD_FAILED: Stage.DOUBT},
+    Stage.LOADING: _ANYWHERE
+    | {StageEvent.RELOADED: Stage.LOADED, StageEvent.RELOAD_FAILED: Stage.DOUBT},
     Stage.LOADED: _ANYWHERE
     | {
-        Event.RELOADING: Stage.LOADING,
-        Event.PROVED: Stage.PROVED,
-        Event.PROOF_FAILED: Stage.DOUBT,
+        StageEvent.RELOADING: Stage.LOADING,
+        StageEvent.PROVED: Stage.PROVED,
+        StageEvent.PROOF_FAILED: Stage.DOUBT,
     },
-    Stage.PROVED: _ANYWHERE | {Event.OPENED: Stage.OPEN, Event.PAUSING: Stage.PAUSED},
-    Stage.DOUBT: _ANYWHERE | {Event.PAUSING: Stage.DOUBT, Event.RELOADING: Stage.LOADING},
+    Stage.PROVED: _ANYWHERE | {StageEvent.OPENED: Stage.OPEN, StageEvent.PAUSING: Stage.PAUSED},
+    Stage.DOUBT: _ANYWHERE | {StageEvent.PAUSING: Stage.DOUBT, StageEvent.RELOADING: Stage.LOADING},
 }
 
 BACK_TO: dict[Stage, Stage] = {
@@ -117,7 +118,7 @@ class IllegalEventError(Exception):
 
 def step(
     state: State,
-    event: Event,
+    event: StageEvent,
     *,
     boot: str | None = None,
     version: str | None = None,
@@ -129,36 +130,36 @@ def step(
     """
     target = _target(state, event)
     match event:
-        case Event.BOOTED:
+        case StageEvent.BOOTED:
             # A start that was told of another version holds no boot weights any more.
             installed = BASE_VERSION if version in {None, BASE_VERSION} else None
             after = State(boot=boot, installed=installed, prepared=state.prepared)
-        case Event.LOST:
+        case StageEvent.LOST:
             after = state if state.stage is Stage.DOWN else replace(state, lost_in=state.stage)
-        case Event.BACK:
+        case StageEvent.BACK:
             after = replace(state, lost_in=None)
-        case Event.RELOADED:
+        case StageEvent.RELOADED:
             after = replace(state, installed=version)
-        case Event.RELOAD_FAILED:
+        case StageEvent.RELOAD_FAILED:
             after = replace(state, installed=None)
-        case Event.PROVED:
+        case StageEvent.PROVED:
             after = replace(state, proved=state.installed, proof=proof)
         case _:
             after = state
     return _settled(after, target)
 
 
-def _target(state: State, event: Event) -> Stage:
-    if event is Event.BACK and state.stage is Stage.DOWN and state.lost_in is not None:
+def _target(state: State, event: StageEvent) -> Stage:
+    if event is StageEvent.BACK and state.stage is Stage.DOWN and state.lost_in is not None:
         return BACK_TO.get(state.lost_in, Stage.DOWN)
     target = TABLE[state.stage].get(event)
     if target is None:
         raise IllegalEventError(f"{event} cannot happen in {state.stage}")
-    if event is Event.OPENED and state.proved is None:
+    if event is StageEvent.OPENED and state.proved is None:
         raise IllegalEventError(f"{event} cannot happen in {state.stage} with nothing proved")
-    if event is Event.PROVED and state.installed is None:
+    if event is StageEvent.PROVED and state.installed is None:
         raise IllegalEventError(f"{event} cannot happen with nobody knowing what is installed")
-    if event is Event.RELEASED and state.proved is not None:
+    if event is StageEvent.RELEASED and state.proved is not None:
         raise IllegalEventError(f"{event} would forget that {state.proved} is proved")
     return target
 
@@ -171,13 +172,13 @@ def _settled(state: State, stage: Stage) -> State:
     return replace(state, stage=stage, serving=serving)
 
 
-def observe(state: State, boot: str | None) -> Event | None:
+def observe(state: State, boot: str | None) -> StageEvent | None:
     """Tell what it means that this boot answers, or that none does."""
     if boot is None:
-        return None if state.stage is Stage.DOWN else Event.LOST
+        return None if state.stage is Stage.DOWN else StageEvent.LOST
     if boot != state.boot:
-        return Event.BOOTED
-    return Event.BACK if state.stage is Stage.DOWN else None
+        return StageEvent.BOOTED
+    return StageEvent.BACK if state.stage is Stage.DOWN else None
 
 
 class Rescue(StrEnum):

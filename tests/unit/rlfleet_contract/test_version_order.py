@@ -3,14 +3,14 @@
 import pytest
 
 from rlfleet_contract.version_order import is_before, is_lower, number_of
-from rlfleet_engine.reply.version_demand import Demand, Verdict
+from rlfleet_engine.reply.version_demand import Demand, DemandVerdict
 from rlfleet_operator.core.rollout.version_order import skew, too_old
 from rlfleet_operator.crd.rollout_spec import StalenessSpec
 from tests.unit.rlfleet_operator.core.rollout.test_version_order import serving
 
 LONG = "step-20261123011812000001"
 LONGER = "step-20261123011812000002"
-VERDICTS = {True: Verdict.UNMET, False: Verdict.MET, None: Verdict.NO_ORDER}
+VERDICTS = {True: DemandVerdict.UNMET, False: DemandVerdict.MET, None: DemandVerdict.NO_ORDER}
 TABLE = [
     ("step-9", "step-10", True, True),
     ("step-10", "step-9", False, False),

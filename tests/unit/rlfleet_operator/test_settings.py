@@ -3,7 +3,7 @@
 import pytest
 
 from rlfleet_operator.__main__ import _variables
-from rlfleet_operator.settings import Settings, from_environment
+from rlfleet_operator.settings import OperatorSettings, from_environment
 
 IMAGE = {"RLFLEET_WORKER_IMAGE": "worker:1"}
 EVERYTHING = IMAGE | {
@@ -21,11 +21,11 @@ EVERYTHING = IMAGE | {
 
 
 def test_one_variable_suffices() -> None:
-    assert from_environment(IMAGE) == Settings(worker_image="worker:1")
+    assert from_environment(IMAGE) == OperatorSettings(worker_image="worker:1")
 
 
 def test_every_variable_counts() -> None:
-    assert from_environment(EVERYTHING) == Settings(
+    assert from_environment(EVERYTHING) == OperatorSettings(
         worker_image="worker:1",
         namespaces=("rl", "rl-test"),
         admin_port=9090,
@@ -45,7 +45,7 @@ def test_an_empty_variable_counts_as_none() -> None:
     empty = dict.fromkeys(EVERYTHING, "") | IMAGE
     del empty["RLFLEET_LOG_LEVEL"]
 
-    assert from_environment(empty) == Settings(worker_image="worker:1")
+    assert from_environment(empty) == OperatorSettings(worker_image="worker:1")
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ import pytest
 from pydantic import ValidationError
 
 from rlfleet_sidecar.checkpoints.safe_paths import Layout
-from rlfleet_sidecar.settings import Settings, SettingsError
+from rlfleet_sidecar.settings import SettingsError, SidecarSettings
 
 NEEDED = {"RLFLEET_MODEL_NAME": "qwen", "RLFLEET_MODEL_PATH": "/models/qwen"}
 
 
 def test_two_variables_suffice() -> None:
-    settings = Settings.load(NEEDED | {"HOME": "/", "RLFLEET_GATE_FILE": "/not/ours"})
+    settings = SidecarSettings.load(NEEDED | {"HOME": "/", "RLFLEET_GATE_FILE": "/not/ours"})
 
     assert settings.engine_url == "http://127.0.0.1:8000"
     assert (settings.host, settings.port) == ("0.0.0.0", 8090)
@@ -39,16 +39,16 @@ def test_two_variables_suffice() -> None:
 )
 def test_a_wrong_value_is_told_with_the_variable(variable: str, value: str) -> None:
     with pytest.raises(SettingsError, match=variable):
-        Settings.load(NEEDED | {variable: value})
+        SidecarSettings.load(NEEDED | {variable: value})
 
 
 def test_a_missing_variable_is_told() -> None:
     with pytest.raises(SettingsError, match="RLFLEET_MODEL_PATH"):
-        Settings.load({"RLFLEET_MODEL_NAME": "qwen"})
+        SidecarSettings.load({"RLFLEET_MODEL_NAME": "qwen"})
 
 
 def test_settings_do_not_change() -> None:
-    settings = Settings.load(NEEDED)
+    settings = SidecarSettings.load(NEEDED)
     with pytest.raises(ValidationError):
         settings.port = 1  # type: ignore[misc]
 
@@ -71,9 +71,9 @@ def test_the_root_is_what_stands_before_the_version(template: str, root: str, fo
     ("value", "markers"), [("STABLE", ("STABLE",)), ("a,.b", ("a", ".b")), ("", ())]
 )
 def test_markers_are_a_list_with_commas(value: str, markers: tuple[str, ...]) -> None:
-    assert Settings.load(NEEDED | {"RLFLEET_MARKERS": value}).markers == markers
+    assert SidecarSettings.load(NEEDED | {"RLFLEET_MARKERS": value}).markers == markers
 
 
 def test_a_trainer_s_pause_outlives_the_prepare_within_it() -> None:
     with pytest.raises(SettingsError, match=r"RLFLEET_TRAINER_TTL_S: .*PREPARE_S"):
-        Settings.load(NEEDED | {"RLFLEET_TRAINER_PREPARE_S": "2000"})
+        SidecarSettings.load(NEEDED | {"RLFLEET_TRAINER_PREPARE_S": "2000"})

@@ -9,11 +9,11 @@ from rlfleet_operator.core.model.world import FLEET_LABEL, Fleet
 from rlfleet_operator.core.rollout import budget
 from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, KIND
 
-Manifest = dict[str, Any]
+ManifestObject = dict[str, Any]
 _PRINTABLE = range(0x21, 0x7F)
 
 
-class UnusableError(ValueError):
+class UnusableTemplateError(ValueError):
     """A user's object from which nothing can be made: names the field and the way out."""
 
 
@@ -37,7 +37,7 @@ def labels_of(fleet: Fleet) -> dict[str, str]:
     }
 
 
-def metadata_of(fleet: Fleet, name: str) -> Manifest:
+def metadata_of(fleet: Fleet, name: str) -> ManifestObject:
     """Return the metadata of an object that goes when the fleet goes."""
     return {
         "name": name,
@@ -57,7 +57,7 @@ def metadata_of(fleet: Fleet, name: str) -> Manifest:
     }
 
 
-def services(fleet: Fleet) -> list[Manifest]:
+def services(fleet: Fleet) -> list[ManifestObject]:
     """Return the samplers' Service and the headless one for names."""
     http = {"name": "http", "port": paths.ENGINE_PORT, "targetPort": "http", "protocol": "TCP"}
     admin = {"name": "admin", "port": paths.ADMIN_PORT, "targetPort": "admin", "protocol": "TCP"}
@@ -84,7 +84,7 @@ def services(fleet: Fleet) -> list[Manifest]:
     ]
 
 
-def disruption_budget(fleet: Fleet) -> Manifest:
+def disruption_budget(fleet: Fleet) -> ManifestObject:
     """Return the PodDisruptionBudget: a drain takes no more than a rollout may."""
     limit = budget.resolve(fleet.spec.rollout.max_unavailable, fleet.spec.replicas)
     return {
@@ -100,7 +100,7 @@ def disruption_budget(fleet: Fleet) -> Manifest:
     }
 
 
-def secret(fleet: Fleet, token: str) -> Manifest:
+def secret(fleet: Fleet, token: str) -> ManifestObject:
     """Return the Secret with the fleet's admin token."""
     return {
         "apiVersion": "v1",
@@ -120,7 +120,7 @@ def token_in(found: Mapping[str, Any]) -> str:
     token = base64.b64decode((found.get("data") or {}).get("token") or "").strip()
     if not token or any(byte not in _PRINTABLE for byte in token):
         what = "holds bytes that no HTTP header carries" if token else "is empty"
-        raise UnusableError(
+        raise UnusableTemplateError(
             f"Secret {found['metadata']['name']}: data.token {what}; expected printable ASCII"
             " without spaces. Put such a token there, or delete the Secret and a new one is made"
         )

@@ -16,8 +16,8 @@ from typing import Any
 from rlfleet_contract import paths
 from rlfleet_operator.core.manifests import quantity
 from rlfleet_operator.core.manifests.owned_objects import (
-    Manifest,
-    UnusableError,
+    ManifestObject,
+    UnusableTemplateError,
     headless_name,
     metadata_of,
     secret_name,
@@ -68,12 +68,12 @@ def template_hash(fleet: Fleet) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
+def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> ManifestObject:
     """Return the pod of one worker; raises UnusableError, which names the field."""
     name = worker_name(fleet.name, ordinal)
     metadata = metadata_of(fleet, name)
     metadata["labels"]["app.kubernetes.io/component"] = "worker"
-    manifest: Manifest = {
+    manifest: ManifestObject = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
@@ -111,8 +111,8 @@ def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> Manifest:
     return manifest
 
 
-def _overlaid(manifest: Manifest, fleet: Fleet) -> Manifest:
-    overlaid: Manifest = merged(manifest, allowed(fleet.spec.template))
+def _overlaid(manifest: ManifestObject, fleet: Fleet) -> ManifestObject:
+    overlaid: ManifestObject = merged(manifest, allowed(fleet.spec.template))
     _demand_no_key(overlaid["spec"].get("containers"))
     return overlaid
 
@@ -126,7 +126,7 @@ def _demand_no_key(containers: Any) -> None:
         is_engine = isinstance(container, Mapping) and container.get("name") == ENGINE_CONTAINER
         flags = container.get("args") if is_engine else None
         if isinstance(flags, list) and any(_flag(flag) == "--api-key" for flag in flags):
-            raise UnusableError(
+            raise UnusableTemplateError(
                 f"container {ENGINE_CONTAINER}: args: --api-key hides its key from the sidecar's"
                 " probe: set VLLM_API_KEY in engine.extraEnv instead"
             )
@@ -152,14 +152,14 @@ def image_of(fleet: Fleet, defaults: Defaults) -> str:
     return fleet.spec.engine.image or defaults.worker_image
 
 
-_CONTAINER_SECURITY: Manifest = {
+_CONTAINER_SECURITY: ManifestObject = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
 
 
-def _engine(fleet: Fleet, defaults: Defaults) -> Manifest:
+def _engine(fleet: Fleet, defaults: Defaults) -> ManifestObject:
     engine = fleet.spec.engine
     return {
         "name": ENGINE_CONTAINER,
@@ -214,7 +214,7 @@ def _drain_command() -> list[str]:
     return ["python3", "-m", "rlfleet_engine.drain", f"--seconds={DRAIN_SECONDS}"]
 
 
-def _sidecar(fleet: Fleet, defaults: Defaults) -> Manifest:
+def _sidecar(fleet: Fleet, defaults: Defaults) -> ManifestObject:
     """Return the admin sidecar: a native one, up before the engine and down after it."""
     return {
         "name": SIDECAR_CONTAINER,
@@ -250,7 +250,7 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> Manifest:
     }
 
 
-def _sidecar_resources(asked: ResourceList) -> Manifest:
+def _sidecar_resources(asked: ResourceList) -> ManifestObject:
     """Return what the sidecar gets: beside a busy engine one without a request waits for seconds.
 
     A limit without a request is one already, as Kubernetes has it, and may be lower than ours.
@@ -263,7 +263,7 @@ def _sidecar_resources(asked: ResourceList) -> Manifest:
 def _markers(weights: WeightsSpec) -> list[str]:
     for marker in weights.markers:
         if re.fullmatch(MARKER_PATTERN, marker) is None or marker in {".", ".."}:
-            raise UnusableError(
+            raise UnusableTemplateError(
                 f"spec.weights.markers: {marker!r:.80} is no file name without '/' and ','"
             )
     return weights.markers
@@ -290,7 +290,7 @@ def _sidecar_env(fleet: Fleet) -> dict[str, str]:
     return env
 
 
-def _probe(path: str, port: str, *, period: int, failures: int) -> Manifest:
+def _probe(path: str, port: str, *, period: int, failures: int) -> ManifestObject:
     return {
         "httpGet": {"path": path, "port": port},
         "periodSeconds": period,
@@ -299,7 +299,7 @@ def _probe(path: str, port: str, *, period: int, failures: int) -> Manifest:
     }
 
 
-def _volumes(fleet: Fleet) -> list[Manifest]:
+def _volumes(fleet: Fleet) -> list[ManifestObject]:
     memory = {"medium": "Memory", "sizeLimit": fleet.spec.engine.shared_memory}
     caches = _cache_mounts(fleet)
     return [
@@ -312,13 +312,13 @@ def _volumes(fleet: Fleet) -> list[Manifest]:
     ]
 
 
-def _cache_mounts(fleet: Fleet) -> list[Manifest]:
+def _cache_mounts(fleet: Fleet) -> list[ManifestObject]:
     weights = fleet.spec.weights
     has_cache = weights is not None and weights.cache.enabled
     return [{"name": "cache", "mountPath": _CACHE_DIR}] if has_cache else []
 
 
-def _cache_volume(fleet: Fleet) -> Manifest:
+def _cache_volume(fleet: Fleet) -> ManifestObject:
     cache = fleet.spec.weights.cache if fleet.spec.weights else CacheSpec()
     medium = {"medium": "Memory"} if cache.medium == "Memory" else {}
     return {"sizeLimit": _CACHE_SIZE if cache.size is None else cache.size, **medium}
@@ -345,23 +345,23 @@ def _cache_bytes(cache: CacheSpec) -> int:
     return size
 
 
-def _bad_cache_size(why: str) -> UnusableError:
-    return UnusableError(
+def _bad_cache_size(why: str) -> UnusableTemplateError:
+    return UnusableTemplateError(
         f"spec.weights.cache.size: {why}; write a size such as 100Gi, or leave it out"
     )
 
 
-def _data_mounts(fleet: Fleet) -> list[Manifest]:
+def _data_mounts(fleet: Fleet) -> list[ManifestObject]:
     return [
         {"name": name, "mountPath": path, "readOnly": True}
         for name, _, path in _data_volumes(fleet)
     ]
 
 
-def _data_volumes(fleet: Fleet) -> list[tuple[str, Manifest, str]]:
+def _data_volumes(fleet: Fleet) -> list[tuple[str, ManifestObject, str]]:
     """Return name, source and mount path of the model's and the weights' volumes."""
     model, weights = fleet.spec.model, fleet.spec.weights
-    found: list[tuple[str, Manifest, str]] = []
+    found: list[tuple[str, ManifestObject, str]] = []
     if model.volume:
         found.append(("model", model.volume, model.mount_path or model.path))
     if weights is not None and weights.volume:

@@ -7,14 +7,14 @@ things are merged by name, other lists and scalars are replaced, null removes.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlfleet_operator.core.manifests.owned_objects import Manifest, UnusableError
+from rlfleet_operator.core.manifests.owned_objects import ManifestObject, UnusableTemplateError
 from rlfleet_operator.core.model.world import READINESS_GATE
 
 _ADDED = ("labels", "annotations")
 _OUR_GATE = {"conditionType": READINESS_GATE}
 
 
-def allowed(template: Mapping[str, Any]) -> Manifest:
+def allowed(template: Mapping[str, Any]) -> ManifestObject:
     """Return what a template may change: it adds labels and annotations, and renames nothing.
 
     Raises UnusableError where it holds no map.
@@ -32,7 +32,9 @@ def _map_in(holder: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]
     if found is None:
         return {}
     if not isinstance(found, Mapping):
-        raise UnusableError(f"spec.{path}.{key} is {found!r:.100}: write a map, or leave it out")
+        raise UnusableTemplateError(
+            f"spec.{path}.{key} is {found!r:.100}: write a map, or leave it out"
+        )
     return found
 
 

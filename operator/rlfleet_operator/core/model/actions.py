@@ -119,12 +119,12 @@ class UnloadAdapter:
     operation: str
 
 
-Command = Prepare | Update | Resume | Pause | Flush
+WeightsCommand = Prepare | Update | Resume | Pause | Flush
 """What is asked of a worker's sidecar about weights."""
-AdapterCommand = LoadAdapter | UnloadAdapter
-AnyCommand = Command | AdapterCommand
+LoRACommand = LoadAdapter | UnloadAdapter
+WorkerCommand = WeightsCommand | LoRACommand
 PodAction = CreatePod | DeletePod | MarkPod
-Action = PodAction | AnyCommand
+Action = PodAction | WorkerCommand
 
 
 def first_of_each(actions: Sequence[PodAction], count: int) -> list[PodAction]:

@@ -14,7 +14,7 @@ from rlfleet_operator.crd.lora import AdapterSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedLoRA:
     """An adapter that a worker shall serve."""
 
     name: str
@@ -25,16 +25,16 @@ class Wanted:
     """The digest of what others serve, for one that is brought along; None for the spec's."""
 
 
-def declared(adapters: Sequence[AdapterSpec]) -> tuple[Wanted, ...]:
+def declared(adapters: Sequence[AdapterSpec]) -> tuple[WantedLoRA, ...]:
     """Return what the spec names, in its order."""
-    return tuple(Wanted(one.name, one.version, one.directory) for one in adapters)
+    return tuple(WantedLoRA(one.name, one.version, one.directory) for one in adapters)
 
 
 Shelf = Sequence[AdapterReport]
 """What one worker tells of its adapters."""
 
 
-def of_trainers(in_traffic: Sequence[Shelf], all_known: Sequence[Shelf]) -> tuple[Wanted, ...]:
+def of_trainers(in_traffic: Sequence[Shelf], all_known: Sequence[Shelf]) -> tuple[WantedLoRA, ...]:
     """Return what most of those in traffic have under each name that is a trainer's.
 
     A name that most of them do not have is on its way out. Of two with as many workers it is
@@ -49,10 +49,10 @@ def of_trainers(in_traffic: Sequence[Shelf], all_known: Sequence[Shelf]) -> tupl
     return tuple(one for one in most if one is not None)
 
 
-def _of_trainer(shelf: Shelf) -> dict[str, Wanted]:
+def _of_trainer(shelf: Shelf) -> dict[str, WantedLoRA]:
     """Return what a trainer has a worker serve, now and after each start of its engine."""
     return {
-        one.name: Wanted(one.name, one.version, one.path, one.digest)
+        one.name: WantedLoRA(one.name, one.version, one.path, one.digest)
         for one in shelf
         if not one.is_declared and one.version and one.path and one.digest
     }

@@ -335,7 +335,7 @@ class World:
         )
 
     @cached_property
-    def inherited(self) -> tuple[wanted_lora.Wanted, ...]:
+    def inherited(self) -> tuple[wanted_lora.WantedLoRA, ...]:
         """The adapters that a worker begins with where the spec names none."""
         known = [(w.pod, w.report) for w in self.desired if w.pod and w.report]
         staying = [(pod, report.adapters) for pod, report in known if not pod.terminating]

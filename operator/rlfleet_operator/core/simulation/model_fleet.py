@@ -32,18 +32,18 @@ from rlfleet_operator.crd.fleet_status import FleetStatus, WorkerStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FleetStep:
     """One pass over the fleet: what was seen, and what was decided."""
 
     world: World
     plan: Plan
 
 
-def run(world: World, fates: Mapping[str, Fate], *, limit: int = 200) -> Iterator[Step]:
+def run(world: World, fates: Mapping[str, Fate], *, limit: int = 200) -> Iterator[FleetStep]:
     """Yield passes until nothing is left to do; raises RuntimeError after ``limit`` passes."""
     for _ in range(limit):
         world = settled(world)
-        step = Step(world, plan(world))
+        step = FleetStep(world, plan(world))
         yield step
         after = recorded(world, step.plan)
         for action in step.plan.actions:

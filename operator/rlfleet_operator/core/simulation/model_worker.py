@@ -13,14 +13,14 @@ from rlfleet_contract.models import Change, Exits, Stage, Timings, Verb
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_operator.core.model.actions import (
-    AdapterCommand,
-    Command,
     Flush,
     LoadAdapter,
+    LoRACommand,
     Pause,
     Prepare,
     Resume,
     Update,
+    WeightsCommand,
 )
 from rlfleet_operator.core.model.world import Worker
 
@@ -35,7 +35,7 @@ class Fate(StrEnum):
     """The engine's process ends each time it loads the version."""
 
 
-def adapted(worker: Worker, command: AdapterCommand) -> Worker:
+def adapted(worker: Worker, command: LoRACommand) -> Worker:
     """Carry out a command about an adapter; each can be loaded here."""
     if worker.report is None:
         return worker
@@ -47,7 +47,7 @@ def adapted(worker: Worker, command: AdapterCommand) -> Worker:
     return replace(worker, report=worker.report.model_copy(update={"adapters": kept}))
 
 
-def obeyed(worker: Worker, command: Command, fates: Mapping[str, Fate]) -> Worker:
+def obeyed(worker: Worker, command: WeightsCommand, fates: Mapping[str, Fate]) -> Worker:
     """Carry out a command about weights."""
     match command:
         case Prepare():

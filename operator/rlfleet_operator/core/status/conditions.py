@@ -23,7 +23,7 @@ from rlfleet_operator.core.status.verdict import (
     RECONCILING,
     STALLED,
     SYNCED,
-    Verdict,
+    ConditionVerdict,
     forbidden,
     sometimes,
 )
@@ -36,7 +36,7 @@ _SUMMARY_LIMIT = 64
 """Characters of the column STATUS."""
 
 
-def verdicts(world: World, rollout: Rollout | None) -> tuple[Verdict, ...]:
+def verdicts(world: World, rollout: Rollout | None) -> tuple[ConditionVerdict, ...]:
     """Return what is true of the fleet now."""
     stalled, ready = _stalled(world, rollout), _ready(world)
     always = (ready, _synced(world, rollout, stalled), *sometimes(world))
@@ -54,10 +54,10 @@ def _is_settled(world: World, rollout: Rollout | None) -> bool:
     return all(is_synced(w, to) for w in selected(world))
 
 
-def abandoned(why: str) -> Verdict:
+def abandoned(why: str) -> ConditionVerdict:
     """Return what is said of a fleet that nobody drives for a while, by a defect of ours."""
     message = f"{why}. The fleet is tried again within minutes, and at once when its spec changes"
-    return Verdict(STALLED, is_true=True, reason="InternalError", message=message)
+    return ConditionVerdict(STALLED, is_true=True, reason="InternalError", message=message)
 
 
 UNREAD = "InvalidObject"
@@ -81,7 +81,7 @@ def unread(error: ValidationError) -> str:
 
 
 def dated(
-    found: Iterable[Verdict], before: Iterable[Condition], *, generation: int, now: str
+    found: Iterable[ConditionVerdict], before: Iterable[Condition], *, generation: int, now: str
 ) -> list[Condition]:
     """Return the verdicts as conditions; an unchanged status keeps its time."""
     known = {c.type: c for c in before}
@@ -144,29 +144,33 @@ def served_by(worker: Worker) -> str | None:
     return told or ""
 
 
-def _ready(world: World) -> Verdict:
+def _ready(world: World) -> ConditionVerdict:
     wanted = world.fleet.spec.replicas
     ready = [w for w in world.desired if w.pod and w.pod.ready and not w.pod.terminating]
     if wanted == 0:
-        return Verdict(READY, is_true=True, reason="ScaledToZero", message="no worker is asked for")
+        return ConditionVerdict(
+            READY, is_true=True, reason="ScaledToZero", message="no worker is asked for"
+        )
     versions = sorted({version for w in ready if (version := served_by(w)) is not None})
     holding = waiting_requests.held_up(world)
     if holding and len(ready) == wanted:
         message = f"{wanted} of {wanted} workers ready; {waiting_requests.said(world)}"
-        return Verdict(READY, is_true=True, reason=waiting_requests.REASON, message=message)
+        return ConditionVerdict(
+            READY, is_true=True, reason=waiting_requests.REASON, message=message
+        )
     if len(ready) == wanted:
         what = " and ".join(v or "an unknown version" for v in versions) or "what they have"
-        return Verdict(
+        return ConditionVerdict(
             READY,
             is_true=True,
             reason="AllServing" if len(versions) < 2 else "MixedVersions",  # noqa: PLR2004
             message=f"{wanted} of {wanted} workers serve {what}",
         )
     message = f"{len(ready)} of {wanted} workers ready{_first_complaint(world)}"
-    return Verdict(READY, is_true=False, reason="InsufficientWorkers", message=message)
+    return ConditionVerdict(READY, is_true=False, reason="InsufficientWorkers", message=message)
 
 
-def summary(world: World, found: Iterable[Verdict]) -> str:
+def summary(world: World, found: Iterable[ConditionVerdict]) -> str:
     """Return how the fleet stands in one short line; the conditions say why."""
     by_type = {verdict.type: verdict for verdict in found}
     ready, stalled = by_type[READY], by_type.get(STALLED)
@@ -191,13 +195,15 @@ def _first_complaint(world: World) -> str:
     return ""
 
 
-def _synced(world: World, rollout: Rollout | None, stalled: Verdict | None) -> Verdict:
+def _synced(
+    world: World, rollout: Rollout | None, stalled: ConditionVerdict | None
+) -> ConditionVerdict:
     wanted, target = len(world.desired), world.fleet.target
     done = sum(is_synced(w, target) for w in world.desired)
     message = f"{done} of {wanted} workers proved {target or 'a version'}"
     if done == wanted:
-        return Verdict(SYNCED, is_true=True, reason="Proved", message=message)
-    return Verdict(
+        return ConditionVerdict(SYNCED, is_true=True, reason="Proved", message=message)
+    return ConditionVerdict(
         SYNCED,
         is_true=False,
         reason=_why_behind(world, rollout, stalled),
@@ -205,7 +211,7 @@ def _synced(world: World, rollout: Rollout | None, stalled: Verdict | None) -> V
     )
 
 
-def _why_behind(world: World, rollout: Rollout | None, stalled: Verdict | None) -> str:
+def _why_behind(world: World, rollout: Rollout | None, stalled: ConditionVerdict | None) -> str:
     if world.fleet.spec.rollout.dry_run and is_wished(world):
         return "DryRun"
     if _quarantined(world):
@@ -218,16 +224,18 @@ def _why_behind(world: World, rollout: Rollout | None, stalled: Verdict | None) 
     return "Partitioned" if kept(world) and _is_settled(world, rollout) else "Behind"
 
 
-def _stalled(world: World, rollout: Rollout | None) -> Verdict | None:
+def _stalled(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
     if world.trouble:
-        return Verdict(STALLED, is_true=True, reason="ObjectRefused", message=world.trouble)
+        return ConditionVerdict(
+            STALLED, is_true=True, reason="ObjectRefused", message=world.trouble
+        )
     final = forbidden(world) or _ended_badly(rollout)
     if final is not None:
         return final
     refusal = refusal_of(world, rollout)
     if refusal is not None and not any(map(_is_moved, world.desired)):
         _worker, problem = refusal
-        return Verdict(STALLED, is_true=True, reason=problem.code, message=problem.message)
+        return ConditionVerdict(STALLED, is_true=True, reason=problem.code, message=problem.message)
     broken = [w for w in _quarantined(world) if _is_given_up(w, rollout)]
     if broken and not _others_move(world, rollout):
         names = ", ".join(w.name for w in broken[:5])
@@ -235,7 +243,7 @@ def _stalled(world: World, rollout: Rollout | None) -> Verdict | None:
             f"out of service: {names}{_first_complaint(world)}. Delete the pod to replace it,"
             " or ask for another version, in spec.weightVersion or at the fleets' address"
         )
-        return Verdict(STALLED, is_true=True, reason="WorkersQuarantined", message=message)
+        return ConditionVerdict(STALLED, is_true=True, reason="WorkersQuarantined", message=message)
     return _overdue(world, rollout)
 
 
@@ -245,7 +253,7 @@ _TRY_AGAIN = (
 )
 
 
-def _ended_badly(rollout: Rollout | None) -> Verdict | None:
+def _ended_badly(rollout: Rollout | None) -> ConditionVerdict | None:
     """Return how a rollout ended that is not tried again until the spec asks anew."""
     if rollout is None or rollout.is_active:
         return None
@@ -253,10 +261,10 @@ def _ended_badly(rollout: Rollout | None) -> Verdict | None:
         if rollout.reason is not Reason.ROLLBACK:
             return None
         message = f"{rollout.why}. The fleet went back to {rollout.to}. {_TRY_AGAIN}"
-        return Verdict(STALLED, is_true=True, reason="RolledBack", message=message)
+        return ConditionVerdict(STALLED, is_true=True, reason="RolledBack", message=message)
     reason = "RolloutHeld" if rollout.phase == HELD else "RolloutFailed"
     message = f"{rollout.why}. The others keep their version. {_TRY_AGAIN}"
-    return Verdict(STALLED, is_true=True, reason=reason, message=message)
+    return ConditionVerdict(STALLED, is_true=True, reason=reason, message=message)
 
 
 def _quarantined(world: World) -> list[Worker]:
@@ -276,7 +284,7 @@ def _others_move(world: World, rollout: Rollout | None) -> bool:
     return any(w.stage is not Stage.DOUBT and not is_synced(w, to) for w in selected(world))
 
 
-def _overdue(world: World, rollout: Rollout | None) -> Verdict | None:
+def _overdue(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
     """Report a rollout that has not ended within its deadline; work on it goes on."""
     recorded = world.fleet.status.rollout
     if rollout is None or recorded is None or rollout.is_new or rollout.is_completed:
@@ -291,7 +299,9 @@ def _overdue(world: World, rollout: Rollout | None) -> Verdict | None:
         f" (rollout.progressDeadlineSeconds): {done} of {len(world.desired)} workers"
         f" proved it{_first_complaint(world)}"
     )
-    return Verdict(STALLED, is_true=True, reason="ProgressDeadlineExceeded", message=message)
+    return ConditionVerdict(
+        STALLED, is_true=True, reason="ProgressDeadlineExceeded", message=message
+    )
 
 
 def _is_moving(world: World) -> bool:
@@ -304,21 +314,23 @@ def _is_moved(worker: Worker) -> bool:
     return worker.is_changing and not worker.is_kept
 
 
-def _reconciling(world: World, rollout: Rollout | None) -> Verdict:
+def _reconciling(world: World, rollout: Rollout | None) -> ConditionVerdict:
     behind = sum(not is_synced(w, rollout.to if rollout else None) for w in selected(world))
     if rollout and rollout.is_active:
         before = rollout.before or "nothing"
         message = f"rollout {rollout.id}: {before} to {rollout.to}, {behind} workers to go"
         reason, hint = _pace(world, rollout)
-        return Verdict(RECONCILING, is_true=True, reason=reason, message=message + hint)
+        return ConditionVerdict(RECONCILING, is_true=True, reason=reason, message=message + hint)
     if behind:
         message = f"{behind} workers catch up"
-        return Verdict(RECONCILING, is_true=True, reason="CatchingUp", message=message)
+        return ConditionVerdict(RECONCILING, is_true=True, reason="CatchingUp", message=message)
     lacking = lora.missing(world)
     if lacking:
         message = f"{len(lacking)} adapters of workers to load"
-        return Verdict(RECONCILING, is_true=True, reason="LoadingAdapters", message=message)
-    return Verdict(RECONCILING, is_true=True, reason="Scaling", message="pods come and go")
+        return ConditionVerdict(
+            RECONCILING, is_true=True, reason="LoadingAdapters", message=message
+        )
+    return ConditionVerdict(RECONCILING, is_true=True, reason="Scaling", message="pods come and go")
 
 
 def _pace(world: World, rollout: Rollout) -> tuple[str, str]:

@@ -21,7 +21,7 @@ _NAMED_WORKERS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class KubeEvent:
     """One Kubernetes Event about the fleet."""
 
     type: Literal["Normal", "Warning"]
@@ -29,7 +29,7 @@ class Event:
     message: str
 
 
-def between(before: FleetStatus, after: FleetStatus) -> list[Event]:
+def between(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
     """Return the Events of the transitions from one written status to the next."""
     return [
         *_rollout(before, after),
@@ -41,7 +41,7 @@ def between(before: FleetStatus, after: FleetStatus) -> list[Event]:
     ]
 
 
-def _rollout(before: FleetStatus, after: FleetStatus) -> list[Event]:
+def _rollout(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
     old, new = before.rollout, after.rollout
     if new is None:
         return []
@@ -50,7 +50,7 @@ def _rollout(before: FleetStatus, after: FleetStatus) -> list[Event]:
     return [] if new.phase == old.phase else _came_to(new, after)
 
 
-def _came_to(rollout: RolloutStatus, status: FleetStatus) -> list[Event]:
+def _came_to(rollout: RolloutStatus, status: FleetStatus) -> list[KubeEvent]:
     """Return the Event of the phase that a rollout has come to, if it is worth one."""
     told: dict[str, tuple[Literal["Normal", "Warning"], str, str]] = {
         COMPLETED: ("Normal", "RolloutCompleted", _completed(rollout, status)),
@@ -70,19 +70,19 @@ def _came_to(rollout: RolloutStatus, status: FleetStatus) -> list[Event]:
             f"rollout {rollout.id} to {rollout.to} is held by rollout.paused",
         ),
     }
-    return [Event(*told[rollout.phase])] if rollout.phase in told else []
+    return [KubeEvent(*told[rollout.phase])] if rollout.phase in told else []
 
 
-def _begun(old: RolloutStatus | None, new: RolloutStatus) -> list[Event]:
+def _begun(old: RolloutStatus | None, new: RolloutStatus) -> list[KubeEvent]:
     if new.reason == Reason.ROLLBACK:
         text = f"rollout {new.id}: from {new.from_version} back to {new.to}: {new.message}"
-        return [Event("Warning", "RollbackStarted", text)]
+        return [KubeEvent("Warning", "RollbackStarted", text)]
     events = []
     if old is not None and old.phase not in ENDED:
         text = f"rollout {old.id} to {old.to} gives way to {new.to}"
-        events.append(Event("Normal", "RolloutSuperseded", text))
+        events.append(KubeEvent("Normal", "RolloutSuperseded", text))
     text = f"rollout {new.id}: {new.from_version or 'nothing'} to {new.to}"
-    return [*events, Event("Normal", "RolloutStarted", text)]
+    return [*events, KubeEvent("Normal", "RolloutStarted", text)]
 
 
 def _completed(rollout: RolloutStatus, status: FleetStatus) -> str:
@@ -94,7 +94,7 @@ def _completed(rollout: RolloutStatus, status: FleetStatus) -> str:
     return text
 
 
-def _warnings(before: FleetStatus, after: FleetStatus) -> list[Event]:
+def _warnings(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
     """Return the Events of what is wrong with the fleet, once for each reason."""
 
     def told(status: FleetStatus) -> dict[str, str]:
@@ -106,13 +106,13 @@ def _warnings(before: FleetStatus, after: FleetStatus) -> list[Event]:
 
     old = told(before)
     return [
-        Event("Warning", reason, message)
+        KubeEvent("Warning", reason, message)
         for reason, message in told(after).items()
         if reason not in old
     ]
 
 
-def _rejected(before: FleetStatus, after: FleetStatus) -> list[Event]:
+def _rejected(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
     """Return the Event of a trainer that was rejected; its repeats are told by their time."""
     trainer = after.trainer_rejected
     if trainer is None or trainer == before.trainer_rejected:
@@ -121,10 +121,10 @@ def _rejected(before: FleetStatus, after: FleetStatus) -> list[Event]:
         f"{trainer.worker} rejected {trainer.call} of trainer {trainer.client}: the fleet is asked"
         f" for {after.target}. Take weightVersion out of the spec, or ask for versions there"
     )
-    return [Event("Warning", "TrainerRejected", text)]
+    return [KubeEvent("Warning", "TrainerRejected", text)]
 
 
-def _adapters(before: FleetStatus, after: FleetStatus) -> list[Event]:
+def _adapters(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
     old = {adapter.name: adapter for adapter in before.adapters}
     events = []
     for adapter in after.adapters:
@@ -134,24 +134,24 @@ def _adapters(before: FleetStatus, after: FleetStatus) -> list[Event]:
         was_done = is_same and known is not None and known.loaded_workers >= adapter.workers
         if adapter.reason and not was_bad:
             text = f"{adapter.name} {adapter.version}: {adapter.reason}: {adapter.message}"
-            events.append(Event("Warning", "AdapterFailed", text))
+            events.append(KubeEvent("Warning", "AdapterFailed", text))
         if 0 < adapter.workers <= adapter.loaded_workers and not was_done:
             text = f"{adapter.workers} workers serve {adapter.name} {adapter.version}"
-            events.append(Event("Normal", "AdapterLoaded", text))
+            events.append(KubeEvent("Normal", "AdapterLoaded", text))
     return events
 
 
-def _exits(before: FleetStatus, after: FleetStatus) -> list[Event]:
+def _exits(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
     """Return the Events of engines that exited while they loaded a version."""
     old = {w.name: w.load_exits or 0 for w in before.workers}
     return [
-        Event("Warning", "EngineExited", f"{w.name}: {w.message}")
+        KubeEvent("Warning", "EngineExited", f"{w.name}: {w.message}")
         for w in after.workers
         if (w.load_exits or 0) > old.get(w.name, 0)
     ][:_NAMED_WORKERS]
 
 
-def _workers(before: FleetStatus, after: FleetStatus) -> list[Event]:
+def _workers(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
     old = {w.name: w for w in before.workers}
     events = []
     for worker in after.workers:
@@ -160,17 +160,19 @@ def _workers(before: FleetStatus, after: FleetStatus) -> list[Event]:
             continue
         if worker.phase == Phase.QUARANTINED and known.phase != worker.phase:
             text = f"{worker.name} is out of service: {worker.message or 'its engine is in doubt'}"
-            events.append(Event("Warning", "WorkerQuarantined", text))
+            events.append(KubeEvent("Warning", "WorkerQuarantined", text))
         elif known.ready and not worker.ready:
             text = f"{worker.name} takes no traffic: {worker.message or worker.phase}"
-            events.append(Event("Warning", "WorkerLost", text))
+            events.append(KubeEvent("Warning", "WorkerLost", text))
         elif worker.ready and not known.ready:
             events.append(
-                Event("Normal", "WorkerReady", f"{worker.name} serves {worker.version or 'again'}")
+                KubeEvent(
+                    "Normal", "WorkerReady", f"{worker.name} serves {worker.version or 'again'}"
+                )
             )
     if len(events) > _NAMED_WORKERS:
         # The worst is told: a warning must not hide behind a worker that came back.
         worst = next((event for event in events if event.type == "Warning"), events[0])
         text = f"{len(events)} workers changed; {worst.message}"
-        return [Event(worst.type, "WorkersChanged", text)]
+        return [KubeEvent(worst.type, "WorkersChanged", text)]
     return events

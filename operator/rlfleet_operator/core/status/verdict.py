@@ -17,7 +17,7 @@ UNTESTED = "EngineUntested"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ConditionVerdict:
     """One condition before it is dated."""
 
     type: str
@@ -26,7 +26,7 @@ class Verdict:
     message: str
 
 
-def sometimes(world: World) -> tuple[Verdict, ...]:
+def sometimes(world: World) -> tuple[ConditionVerdict, ...]:
     """Return what is worth a word of the fleet while it is so."""
     found = (
         _paused(world),
@@ -36,15 +36,15 @@ def sometimes(world: World) -> tuple[Verdict, ...]:
     return tuple(verdict for verdict in found if verdict is not None)
 
 
-def forbidden(world: World) -> Verdict | None:
+def forbidden(world: World) -> ConditionVerdict | None:
     """Return why the spec itself forbids what it asks for."""
     found = version_order.objection(world)
     if found is None:
         return None
-    return Verdict(STALLED, is_true=True, reason=found.reason, message=found.message)
+    return ConditionVerdict(STALLED, is_true=True, reason=found.reason, message=found.message)
 
 
-def _untested(world: World) -> Verdict | None:
+def _untested(world: World) -> ConditionVerdict | None:
     """Return that rlfleet's suites never ran against the engines' release."""
     tests = (w.report.self_test for w in world.desired if w.is_live and w.report)
     found = next((test for test in tests if test is not None and not test.is_tested), None)
@@ -52,10 +52,10 @@ def _untested(world: World) -> Verdict | None:
         return None
     shown = "its reload passed the self-test" if found.passed else "its reload was not shown"
     message = f"rlfleet was not tested with {found.engine}; {shown}"
-    return Verdict(UNTESTED, is_true=True, reason="UntestedRelease", message=message)
+    return ConditionVerdict(UNTESTED, is_true=True, reason="UntestedRelease", message=message)
 
 
-def _paused(world: World) -> Verdict | None:
+def _paused(world: World) -> ConditionVerdict | None:
     """Return until when the fleet is paused, and by whom."""
     pause = world.pause
     if pause is None:
@@ -65,10 +65,10 @@ def _paused(world: World) -> Verdict | None:
         f"a trainer has paused the fleet at its address until {pause.until}, or until it resumes"
         f" it: {done} of {len(world.desired)} workers are paused"
     )
-    return Verdict(PAUSED, is_true=True, reason="PausedByTrainer", message=message)
+    return ConditionVerdict(PAUSED, is_true=True, reason="PausedByTrainer", message=message)
 
 
-def _held_up(world: World) -> Verdict | None:
+def _held_up(world: World) -> ConditionVerdict | None:
     """Return which workers have kept their requests waiting for long."""
     if not waiting_requests.held_up(world):
         return None
@@ -78,10 +78,10 @@ def _held_up(world: World) -> Verdict | None:
         f"{waiting_requests.said(world)}: {why}the trainer that paused them has to update or"
         " resume them, or to name a version in spec.weightVersion"
     )
-    return Verdict(DEGRADED, is_true=True, reason=waiting_requests.REASON, message=message)
+    return ConditionVerdict(DEGRADED, is_true=True, reason=waiting_requests.REASON, message=message)
 
 
-def _degraded(world: World) -> Verdict | None:
+def _degraded(world: World) -> ConditionVerdict | None:
     """Return which workers serve weights that are too old (spec.staleness)."""
     whys = version_order.stale(world)
     stale = [w for w in world.desired if w.name in whys]
@@ -89,10 +89,10 @@ def _degraded(world: World) -> Verdict | None:
         return None
     first = stale[0].name
     message = f"{len(stale)} workers serve weights that are too old; {first}: {whys[first]}"
-    return Verdict(DEGRADED, is_true=True, reason="StaleServing", message=message)
+    return ConditionVerdict(DEGRADED, is_true=True, reason="StaleServing", message=message)
 
 
-def _adapters_failed(world: World) -> Verdict | None:
+def _adapters_failed(world: World) -> ConditionVerdict | None:
     """Return which adapters could not be loaded."""
     found = lora.failed(world)
     if not found:
@@ -102,4 +102,4 @@ def _adapters_failed(world: World) -> Verdict | None:
         f"{len(found)} adapters of workers are not loaded; {worker.name} does not serve"
         f" {one.name} {one.version}: {problem.code}: {problem.message}"
     )
-    return Verdict(DEGRADED, is_true=True, reason="AdaptersFailed", message=message)
+    return ConditionVerdict(DEGRADED, is_true=True, reason="AdaptersFailed", message=message)

@@ -1,7 +1,7 @@
 """The strategy Barrier: all pause, all reload and prove, all resume."""
 
 from rlfleet_contract.models import Stage, Verb
-from rlfleet_operator.core.model.actions import Command
+from rlfleet_operator.core.model.actions import WeightsCommand
 from rlfleet_operator.core.model.commands import is_able, prepare, resume, update
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.barrier_progress import (
@@ -17,7 +17,7 @@ from rlfleet_operator.core.rollout.worker_goal import goal_of
 from rlfleet_operator.crd.rollout_spec import Strategy
 
 
-def barrier(world: World, rollout: Rollout) -> list[Command]:
+def barrier(world: World, rollout: Rollout) -> list[WeightsCommand]:
     """Return the next commands of a rollout that changes all workers together."""
     members = _members(world, rollout)
     names = {w.name for w in members}
@@ -49,7 +49,7 @@ def _falls_back(worker: Worker, world: World, rollout: Rollout) -> bool:
     return is_out and goal_of(worker, world, rollout) != rollout.to
 
 
-def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
+def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:
     if has_begun(world, rollout):
         return _go_on(world, rollout, members)
     if is_through_with_some(world, rollout):
@@ -59,7 +59,7 @@ def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[Com
     return _gather(world, rollout, members)
 
 
-def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
+def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:
     """Prepare all, then pause all, then let all load."""
     if not _may_close(world, rollout, members) or any(w.is_adapting for w in members):
         # Nobody waits behind a closed gate for a checkpoint, an adapter or a person.
@@ -99,7 +99,7 @@ def _may_go_back(worker: Worker, rollout: Rollout) -> bool:
     return rollout.reason is not Reason.ROLLBACK or is_refused
 
 
-def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[Command]:
+def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:
     """Load the rest of those that paused, and open no gate before all have proved."""
     waits_for = {w.name for w in awaited(world, rollout)}
     if waits_for:
@@ -111,14 +111,14 @@ def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[Comman
     return [a for w in members for a in _alone(w, world, rollout, rollout.to)]
 
 
-def _forward(worker: Worker, world: World, rollout: Rollout) -> list[Command]:
+def _forward(worker: Worker, world: World, rollout: Rollout) -> list[WeightsCommand]:
     if not is_able(worker, rollout.to):
         # Without a cache a sidecar that was restarted has to read it again.
         return [*prepare(worker, rollout.to, rollout.operation, world, is_bound=True)]
     return [*update(worker, rollout.to, rollout.operation, world, Verb.VERIFY)]
 
 
-def _alone(worker: Worker, world: World, rollout: Rollout, version: str) -> list[Command]:
+def _alone(worker: Worker, world: World, rollout: Rollout, version: str) -> list[WeightsCommand]:
     if not is_able(worker, version):
         return [*prepare(worker, version, rollout.operation, world, is_bound=True)]
     return [*update(worker, version, rollout.operation, world)]

@@ -11,8 +11,8 @@ from hashlib import sha256
 from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import Verb
 from rlfleet_contract.problems import CHECKPOINT_CODES, Problem
-from rlfleet_operator.core.model.actions import AdapterCommand, LoadAdapter, UnloadAdapter
-from rlfleet_operator.core.model.wanted_lora import Wanted, declared
+from rlfleet_operator.core.model.actions import LoadAdapter, LoRACommand, UnloadAdapter
+from rlfleet_operator.core.model.wanted_lora import WantedLoRA, declared
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.strategy import barrier
 from rlfleet_operator.crd.lora import LORA_FLAG, AdapterStatus
@@ -20,7 +20,7 @@ from rlfleet_operator.crd.lora import LORA_FLAG, AdapterStatus
 _MESSAGE_LIMIT = 512
 
 
-def calls(world: World, busy: set[str]) -> list[AdapterCommand]:
+def calls(world: World, busy: set[str]) -> list[LoRACommand]:
     """Return at most one command for each worker that nobody asks for anything else.
 
     None while a trainer or a Barrier closes all gates: the others would wait for an adapter.
@@ -35,7 +35,7 @@ def calls(world: World, busy: set[str]) -> list[AdapterCommand]:
     ]
 
 
-def wanted_by(worker: Worker, world: World) -> Sequence[Wanted]:
+def wanted_by(worker: Worker, world: World) -> Sequence[WantedLoRA]:
     """Return what a worker shall serve: the spec's; what others do, if it begins without."""
     spec = world.fleet.spec.adapters
     if spec:
@@ -46,7 +46,7 @@ def wanted_by(worker: Worker, world: World) -> Sequence[Wanted]:
     return world.inherited
 
 
-def lacking(worker: Worker, world: World) -> Wanted | None:
+def lacking(worker: Worker, world: World) -> WantedLoRA | None:
     """Return an adapter without which a worker shall not begin to take traffic.
 
     One that failed to load keeps nobody from serving the model; but under the model's own
@@ -59,7 +59,7 @@ def lacking(worker: Worker, world: World) -> Wanted | None:
     )
 
 
-def _lacked(worker: Worker, world: World) -> list[tuple[Wanted, Problem | None]]:
+def _lacked(worker: Worker, world: World) -> list[tuple[WantedLoRA, Problem | None]]:
     """Return what a worker does not serve of what it shall, with why if it tried."""
     shelf = _shelf(worker)
     return [
@@ -82,7 +82,7 @@ def is_unheard(worker: Worker, world: World) -> bool:
     return any(other.heard_at < worker.open_since for other in others)
 
 
-def is_loaded(worker: Worker, wanted: Wanted) -> bool:
+def is_loaded(worker: Worker, wanted: WantedLoRA) -> bool:
     """Tell whether a worker serves exactly this adapter, as the spec's.
 
     Under the name of an inherited one it may serve what its trainer has loaded there since.
@@ -90,7 +90,7 @@ def is_loaded(worker: Worker, wanted: Wanted) -> bool:
     return _is_loaded(_shelf(worker).get(wanted.name), wanted)
 
 
-def _is_loaded(found: AdapterReport | None, wanted: Wanted) -> bool:
+def _is_loaded(found: AdapterReport | None, wanted: WantedLoRA) -> bool:
     if found is None or wanted.inherited is not None:
         return found is not None and found.version is not None
     return (
@@ -100,19 +100,19 @@ def _is_loaded(found: AdapterReport | None, wanted: Wanted) -> bool:
     )
 
 
-def _failure(found: AdapterReport | None, wanted: Wanted) -> Problem | None:
+def _failure(found: AdapterReport | None, wanted: WantedLoRA) -> Problem | None:
     """Return why a worker could not load this very adapter; None if it has not tried."""
     problem = found.problem if found else None
     return problem if problem and problem.operation == operation_of(wanted) else None
 
 
-def operation_of(wanted: Wanted) -> str:
+def operation_of(wanted: WantedLoRA) -> str:
     """Name the operation of an adapter: another one for another version, directory or bytes."""
     text = f"{wanted.name}\0{wanted.version}\0{wanted.directory}\0{wanted.inherited or ''}"
     return f"adapter-{sha256(text.encode()).hexdigest()[:16]}"
 
 
-def missing(world: World) -> list[tuple[Worker, Wanted]]:
+def missing(world: World) -> list[tuple[Worker, WantedLoRA]]:
     """Return what is neither loaded nor has failed, on workers that take traffic or shall."""
     return [
         (worker, one)
@@ -122,7 +122,7 @@ def missing(world: World) -> list[tuple[Worker, Wanted]]:
     ]
 
 
-def failed(world: World) -> list[tuple[Worker, Wanted, Problem]]:
+def failed(world: World) -> list[tuple[Worker, WantedLoRA, Problem]]:
     """Return what could not be loaded."""
     return [
         (worker, one, problem)
@@ -138,7 +138,7 @@ def statuses(world: World) -> list[AdapterStatus]:
     if not all_wanted:
         return []
     lacking = Counter(one for w in world.desired for one, _ in _lacked(w, world))
-    first: dict[Wanted, tuple[Worker, Problem]] = {}
+    first: dict[WantedLoRA, tuple[Worker, Problem]] = {}
     for worker, one, problem in failed(world):
         first.setdefault(one, (worker, problem))
     count = len(world.desired)
@@ -146,7 +146,7 @@ def statuses(world: World) -> list[AdapterStatus]:
 
 
 def _status(
-    wanted: Wanted, workers: int, loaded: int, failure: tuple[Worker, Problem] | None
+    wanted: WantedLoRA, workers: int, loaded: int, failure: tuple[Worker, Problem] | None
 ) -> AdapterStatus:
     reason, message = "", ""
     if failure is not None:
@@ -183,10 +183,10 @@ def _may_call(worker: Worker) -> bool:
     return worker.is_open and is_free and not is_preparing
 
 
-def _next(worker: Worker, world: World) -> list[AdapterCommand]:
+def _next(worker: Worker, world: World) -> list[LoRACommand]:
     wanted = wanted_by(worker, world)
     names = {one.name for one in wanted}
-    found: list[AdapterCommand] = [
+    found: list[LoRACommand] = [
         UnloadAdapter(worker.name, one.name, one.version or one.name, f"adapter-{one.name}"[:128])
         for one in (worker.report.adapters if worker.report else ())
         if one.is_declared and one.name not in names
@@ -194,14 +194,14 @@ def _next(worker: Worker, world: World) -> list[AdapterCommand]:
     left = _lacked(worker, world)
     # What failed before comes last, so that it does not hold up the others.
     left.sort(key=lambda pair: pair[1] is not None)
-    loads: list[AdapterCommand] = [
+    loads: list[LoRACommand] = [
         _load(worker, one) for one, problem in left if _is_worth_trying(problem)
     ]
     is_tried = any(problem is not None for _, problem in left)
     return found + loads if not is_tried or not worker.waits_to_retry(world.moment) else []
 
 
-def _load(worker: Worker, one: Wanted) -> LoadAdapter:
+def _load(worker: Worker, one: WantedLoRA) -> LoadAdapter:
     return LoadAdapter(
         worker.name, one.name, one.version, one.directory, operation_of(one), one.inherited
     )

@@ -9,7 +9,7 @@ many as the budget allows; Barrier takes all (barrier.py).
 from collections.abc import Sequence
 
 from rlfleet_contract.models import Stage
-from rlfleet_operator.core.model.actions import Command, Update
+from rlfleet_operator.core.model.actions import Update, WeightsCommand
 from rlfleet_operator.core.model.commands import CATCH_UP, is_prepared, prepare, resume, update
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout import budget, trials
@@ -23,7 +23,7 @@ from rlfleet_operator.core.strategy.trainer_pause import held
 from rlfleet_operator.crd.rollout_spec import Strategy
 
 
-def weights(world: World, rollout: Rollout | None) -> list[Command]:
+def weights(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
     """Return the next commands."""
     if world.pause is not None:
         return held(world, rollout, world.pause)
@@ -36,10 +36,10 @@ def weights(world: World, rollout: Rollout | None) -> list[Command]:
     return [*actions, *_releases(world, rollout, rollout.operation, actions)]
 
 
-def _rolling(world: World, rollout: Rollout | None) -> list[Command]:
+def _rolling(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
     operation = rollout.operation if rollout else CATCH_UP
     waiting = frozenset[str]() if rollout is None else trials.waiting(world, rollout)
-    actions: list[Command] = []
+    actions: list[WeightsCommand] = []
     serving: list[tuple[Worker, str]] = []
     for worker in world.desired:
         goal = _due(worker, world, rollout)
@@ -61,7 +61,7 @@ def _rolling(world: World, rollout: Rollout | None) -> list[Command]:
     return actions + _batch(world, rollout, serving, operation)
 
 
-def _tries(actions: list[Command], rollout: Rollout) -> bool:
+def _tries(actions: list[WeightsCommand], rollout: Rollout) -> bool:
     return any(isinstance(a, Update) and a.version == rollout.to for a in actions)
 
 
@@ -92,7 +92,7 @@ def _due(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
 
 def _batch(
     world: World, rollout: Rollout | None, serving: list[tuple[Worker, str]], operation: str
-) -> list[Command]:
+) -> list[WeightsCommand]:
     """Return the next batch of serving workers, once every one of them is prepared.
 
     A version that is doubted waits for the tries under way, and one that holds nowhere for
@@ -122,11 +122,11 @@ def _batch(
     return [*first, *rest[: budget.left(limit, max(out, out - idle + len(first)))]]
 
 
-def _updates(due: list[tuple[Worker, str]], operation: str, world: World) -> list[Command]:
+def _updates(due: list[tuple[Worker, str]], operation: str, world: World) -> list[WeightsCommand]:
     return [call for worker, goal in due for call in update(worker, goal, operation, world)]
 
 
-def _let_go(world: World, others: Sequence[Command]) -> list[Command]:
+def _let_go(world: World, others: Sequence[WeightsCommand]) -> list[WeightsCommand]:
     """Return the way out of what was asked for, and is no more: a trainer's pause, a version.
 
     A version leaves the spec in the middle of a Barrier, and nobody goes on with it; whom a
@@ -144,8 +144,8 @@ def _let_go(world: World, others: Sequence[Command]) -> list[Command]:
 
 
 def _releases(
-    world: World, rollout: Rollout | None, operation: str, others: Sequence[Command]
-) -> list[Command]:
+    world: World, rollout: Rollout | None, operation: str, others: Sequence[WeightsCommand]
+) -> list[WeightsCommand]:
     """Return the way out for workers that nobody goes on with: they serve what they proved."""
     busy = {command.worker for command in others}
     stranded = [

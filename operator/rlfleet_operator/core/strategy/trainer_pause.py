@@ -6,7 +6,7 @@ the budget says nothing; but no version takes a second worker before it held on 
 """
 
 from rlfleet_contract.models import Stage, Verb
-from rlfleet_operator.core.model.actions import Command, Flush, Pause
+from rlfleet_operator.core.model.actions import Flush, Pause, WeightsCommand
 from rlfleet_operator.core.model.commands import CATCH_UP, is_prepared, may_call, prepare, update
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.cohorts import is_canary, is_held, is_promoted
@@ -20,11 +20,11 @@ from rlfleet_operator.crd.rollout_spec import Strategy
 _LOADING = frozenset({Stage.LOADING, Stage.LOADED})
 
 
-def held(world: World, rollout: Rollout | None, pause: TrainerPause) -> list[Command]:
+def held(world: World, rollout: Rollout | None, pause: TrainerPause) -> list[WeightsCommand]:
     """Return the next commands of a fleet that its trainer has paused."""
     goals = {w.name: goal for w in world.desired if (goal := _due(w, world, rollout))}
     chosen = _chosen(world, rollout, goals)
-    found: list[Command] = []
+    found: list[WeightsCommand] = []
     for worker in world.desired:
         goal = goals.get(worker.name)
         calls = _pause(worker, pause, world) if worker.is_open else []
@@ -71,7 +71,7 @@ def _chosen(world: World, rollout: Rollout | None, goals: dict[str, str]) -> fro
 
 def _change(
     worker: Worker, goal: str, world: World, rollout: Rollout | None, *, is_chosen: bool
-) -> list[Command]:
+) -> list[WeightsCommand]:
     operation = rollout.operation if rollout else CATCH_UP
     if not is_prepared(worker, goal):
         waits = worker.is_kept or rollout is None or not rollout.fallback
@@ -83,14 +83,14 @@ def _change(
     return [*update(worker, goal, operation, world, Verb.VERIFY)]
 
 
-def _pause(worker: Worker, pause: TrainerPause, world: World) -> list[Command]:
+def _pause(worker: Worker, pause: TrainerPause, world: World) -> list[WeightsCommand]:
     version = worker.proved or ""
     if not may_call(worker, version, pause.operation, world):
         return []
     return [Pause(worker.name, version, pause.operation, pause.mode, pause.kv_cache)]
 
 
-def _flush(worker: Worker, pause: TrainerPause, world: World) -> list[Command]:
+def _flush(worker: Worker, pause: TrainerPause, world: World) -> list[WeightsCommand]:
     """Return the flush that was asked for; one that has proved is paused first."""
     flushed = worker.report.flushed if worker.report else None
     if not pause.flushes or not worker.is_kept or flushed == pause.flush_operation:

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from rlfleet_contract.paths import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.problems import Meaning
-from rlfleet_contract.schema import Reply, Request
+from rlfleet_contract.schema import ContractReply, ContractRequest
 from rlfleet_contract.target import Target
 from rlfleet_operator.core.model.world import Fleet, Raw, time_of
 from rlfleet_operator.core.rollout.version_order import too_old
@@ -80,7 +80,7 @@ class Refusal(Exception):  # noqa: N818 - a refusal is no accident
         self.fault, self.message = fault, message
 
 
-class UpdateWeights(Request):
+class UpdateWeights(ContractRequest):
     """The body of POST update_weights: a version by its name, or by its directory."""
 
     version: str | None = None
@@ -97,7 +97,7 @@ class UpdateWeights(Request):
         return "weight_dir" in self.model_fields_set and not self.weight_dir and not self.version
 
 
-class Refused(Reply):
+class Rejection(ContractReply):
     """The reply to a request that is not granted."""
 
     status: Literal["error"] = "error"
@@ -106,7 +106,7 @@ class Refused(Reply):
     retryable: bool
 
 
-class WorkerSaid(Reply):
+class WorkerSaid(ContractReply):
     """One worker, by its own word of this moment."""
 
     name: str
@@ -126,7 +126,7 @@ class WorkerSaid(Reply):
     """What is wrong with it, if anything is known to be."""
 
 
-class RolloutSaid(Reply):
+class RolloutSaid(ContractReply):
     """The newest rollout on record."""
 
     id: int
@@ -135,7 +135,7 @@ class RolloutSaid(Reply):
     message: str
 
 
-class Updated(Reply):
+class Updated(ContractReply):
     """The reply to POST update_weights once its end is known, good or bad.
 
     To one that names no directory `version` is what every worker proved, null if they differ.
@@ -150,7 +150,7 @@ class Updated(Reply):
     workers: list[WorkerSaid]
 
 
-class FleetSaid(Reply):
+class FleetSaid(ContractReply):
     """The reply to GET state."""
 
     status: Literal["ok"] = "ok"

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from rlfleet_contract.models import KVCache, PauseMode, Stage
 from rlfleet_contract.paths import MAX_TTL_S, TRAINER_TTL_S
-from rlfleet_contract.schema import Reply, Request
+from rlfleet_contract.schema import ContractReply, ContractRequest
 from rlfleet_operator.core.model.world import Fleet, Raw, time_of
 from rlfleet_operator.core.trainer.models import (
     MEANINGS,
@@ -20,7 +20,7 @@ from rlfleet_operator.core.trainer.models import (
     WorkerSaid,
     demand_unowned,
 )
-from rlfleet_operator.core.trainer.replies import Course, Heard, course, said
+from rlfleet_operator.core.trainer.replies import Course, WorkerState, course, said
 from rlfleet_operator.crd.fleet_status import TrainerPause
 
 _REASON_LIMIT = 1024
@@ -30,7 +30,7 @@ Mode = Annotated[
 ]
 
 
-class Asked(Request):
+class PauseRequested(ContractRequest):
     """What pause, resume and flush_cache take, as JSON or in the query; all of it optional."""
 
     mode: Mode = PauseMode.KEEP
@@ -43,7 +43,7 @@ class Asked(Request):
     """How long to wait for the workers, in seconds; None: as long as one worker may take."""
 
 
-class Told(Reply):
+class Told(ContractReply):
     """The reply to pause, resume and flush_cache once their end is known, good or bad."""
 
     status: Literal["ok", "error"]
@@ -57,13 +57,13 @@ class Told(Reply):
     workers: list[WorkerSaid]
 
 
-def asked_from(body: bytes, query: Mapping[str, str]) -> Asked:
+def asked_from(body: bytes, query: Mapping[str, str]) -> PauseRequested:
     """Read what is asked for; raises Refusal that names the field."""
     try:
         if not body:
-            return Asked.model_validate(dict(query))
+            return PauseRequested.model_validate(dict(query))
         # The query of a request with a body says nothing to these routes' clients.
-        return Asked.model_validate_json(body)
+        return PauseRequested.model_validate_json(body)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the body"
@@ -86,7 +86,7 @@ def demand_quiet(fleet: Fleet, raw: Raw, what: str) -> None:
         )
 
 
-def demand_resumable(pause: TrainerPause, workers: Sequence[Heard]) -> None:
+def demand_resumable(pause: TrainerPause, workers: Sequence[WorkerState]) -> None:
     """Raise Refusal if a resume would serve what its trainer does not mean.
 
     One that does not answer, or whose engine boots, serves nothing when it comes back but what the
@@ -124,7 +124,9 @@ def demand_held(fleet: Fleet, moment: float) -> TrainerPause:
 # --- what is recorded -------------------------------------------------------------------------
 
 
-def paused(known: TrainerPause | None, asked: Asked, moment: float, fresh: str) -> TrainerPause:
+def paused(
+    known: TrainerPause | None, asked: PauseRequested, moment: float, fresh: str
+) -> TrainerPause:
     """Return the pause to record: the one that holds already goes on, and begins a change anew."""
     ttl_s = max(1, round(asked.ttl_s))
     kept = known.operation if known is not None else fresh
@@ -162,7 +164,7 @@ def record_of_pause(raw: Raw, pause: TrainerPause) -> dict[str, Any]:
 # --- what it hears ----------------------------------------------------------------------------
 
 
-def is_given_up(worker: Heard, operation: str) -> bool:
+def is_given_up(worker: WorkerState, operation: str) -> bool:
     """Tell whether a worker says itself that it failed at what was asked of it."""
     failure = worker.report.failure if worker.report else None
     return failure is not None and failure.operation == operation
@@ -170,8 +172,8 @@ def is_given_up(worker: Heard, operation: str) -> bool:
 
 def told(
     fleet: Fleet,
-    workers: Sequence[Heard],
-    is_done: Callable[[Heard], bool],
+    workers: Sequence[WorkerState],
+    is_done: Callable[[WorkerState], bool],
     what: str,
     *,
     moment: float,

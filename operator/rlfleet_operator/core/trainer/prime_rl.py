@@ -12,7 +12,7 @@ from typing import Any
 from rlfleet_contract.models import Stage
 from rlfleet_operator.core.model.world import Fleet
 from rlfleet_operator.core.trainer.models import Fault, Refusal, UpdateWeights
-from rlfleet_operator.core.trainer.replies import Heard
+from rlfleet_operator.core.trainer.replies import WorkerState
 
 UPDATE_S = 600.0
 """How long an update is waited for at most: prime-rl waits 720 s for one answer, and asks again."""
@@ -29,28 +29,28 @@ _ADAPTERS = (
 )
 
 
-def rests(worker: Heard) -> bool:
+def rests(worker: WorkerState) -> bool:
     """Tell whether a worker answers no request: paused, or out of traffic."""
     return worker.is_paused or is_out(worker)
 
 
-def runs(worker: Heard) -> bool:
+def runs(worker: WorkerState) -> bool:
     """Tell whether a worker serves, or will by itself: one that is out is brought back."""
     return worker.serves() or is_out(worker)
 
 
-def is_out(worker: Heard) -> bool:
+def is_out(worker: WorkerState) -> bool:
     """Tell whether a worker takes no traffic, by its pod and by its own word or silence."""
     stage = worker.report.stage if worker.report else None
     return not worker.is_ready and stage in {None, Stage.DOWN, Stage.CLOSED}
 
 
-def is_healthy(workers: Sequence[Heard]) -> bool:
+def is_healthy(workers: Sequence[WorkerState]) -> bool:
     """Tell whether a trainer can begin: every worker serves or is paused, and there is one."""
     return bool(workers) and all(map(is_well, workers))
 
 
-def is_well(worker: Heard) -> bool:
+def is_well(worker: WorkerState) -> bool:
     """Tell whether a worker serves or is paused."""
     return worker.serves() or worker.is_paused
 

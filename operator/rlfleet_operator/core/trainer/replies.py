@@ -26,7 +26,7 @@ from rlfleet_operator.crd.fleet_status import TrainerPause
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class WorkerState:
     """One worker of the fleet: its pod, and what its sidecar said just now."""
 
     name: str
@@ -104,28 +104,28 @@ def heard_of(
     reports: Mapping[str, WorkerReport | str],
     *,
     held: bool = False,
-) -> list[Heard]:
+) -> list[WorkerState]:
     """Return every worker that the spec asks for, in the order of ordinals."""
     names = [worker_name(fleet.name, ordinal) for ordinal in range(fleet.spec.replicas)]
     found = [_heard(name, pods.get(name), reports.get(name)) for name in names]
     return [replace(worker, held=held) for worker in found]
 
 
-def _heard(name: str, pod: Pod | None, said: WorkerReport | str | None) -> Heard:
+def _heard(name: str, pod: Pod | None, said: WorkerReport | str | None) -> WorkerState:
     if isinstance(said, WorkerReport):
-        return Heard(name, pod, said)
-    return Heard(name, pod, None, said or ("no pod" if pod is None else "no address yet"))
+        return WorkerState(name, pod, said)
+    return WorkerState(name, pod, None, said or ("no pod" if pod is None else "no address yet"))
 
 
 # --- replies --------------------------------------------------------------------------------------
 
 
-def is_proved(workers: Sequence[Heard], version: str) -> bool:
+def is_proved(workers: Sequence[WorkerState], version: str) -> bool:
     """Tell whether every worker proved the version and serves it, or will; false of no workers."""
     return bool(workers) and all(worker.keeps(version) for worker in workers)
 
 
-def updated(fleet: Fleet, workers: Sequence[Heard], version: str) -> tuple[int, Updated]:
+def updated(fleet: Fleet, workers: Sequence[WorkerState], version: str) -> tuple[int, Updated]:
     """Return the HTTP status and the reply to an update that is waited for no longer."""
     fault = _fault(fleet, workers, version)
     done = sum(worker.keeps(version) for worker in workers)
@@ -143,7 +143,7 @@ def updated(fleet: Fleet, workers: Sequence[Heard], version: str) -> tuple[int, 
     )
 
 
-def nothing_loaded(fleet: Fleet, workers: Sequence[Heard]) -> tuple[int, Updated]:
+def nothing_loaded(fleet: Fleet, workers: Sequence[WorkerState]) -> tuple[int, Updated]:
     """Return the HTTP status and the reply to an update that names no directory.
 
     A fleet of none is no success here either.
@@ -160,7 +160,7 @@ def nothing_loaded(fleet: Fleet, workers: Sequence[Heard]) -> tuple[int, Updated
     )
 
 
-def _fault(fleet: Fleet, workers: Sequence[Heard], version: str) -> Fault | None:
+def _fault(fleet: Fleet, workers: Sequence[WorkerState], version: str) -> Fault | None:
     at = course(fleet, version)
     if at is Course.SUPERSEDED:
         return Fault.SUPERSEDED
@@ -194,7 +194,9 @@ def _why(fleet: Fleet, version: str, fault: Fault) -> str:
     return f"rollout {rollout.id} is {rollout.phase}: {rollout.message}"
 
 
-def state(fleet: Fleet, workers: Sequence[Heard], pause: TrainerPause | None = None) -> FleetSaid:
+def state(
+    fleet: Fleet, workers: Sequence[WorkerState], pause: TrainerPause | None = None
+) -> FleetSaid:
     """Return the reply to GET state; ``pause`` is its trainer's that holds it now."""
     asker = "trainer" if fleet.spec.weight_version is None else "spec"
     gates = [_is_paused(worker) for worker in workers]
@@ -214,7 +216,7 @@ def state(fleet: Fleet, workers: Sequence[Heard], pause: TrainerPause | None = N
     )
 
 
-def _is_paused(worker: Heard) -> bool | None:
+def _is_paused(worker: WorkerState) -> bool | None:
     report = worker.report
     if report is None:
         return None
@@ -222,7 +224,7 @@ def _is_paused(worker: Heard) -> bool | None:
     return report.paused_s is not None or report.stage is Stage.PROVED
 
 
-def _applied(workers: Sequence[Heard]) -> str | None:
+def _applied(workers: Sequence[WorkerState]) -> str | None:
     proved = {w.report.proved if w.report else None for w in workers}
     return proved.pop() if len(proved) == 1 else None
 
@@ -234,7 +236,7 @@ def _rollout(fleet: Fleet) -> RolloutSaid | None:
     return RolloutSaid(id=known.id, to=known.to, phase=known.phase, message=known.message)
 
 
-def said(worker: Heard, fleet: Fleet, *, is_well: bool) -> WorkerSaid:
+def said(worker: WorkerState, fleet: Fleet, *, is_well: bool) -> WorkerSaid:
     """Return what a reply says of one worker."""
     report = worker.report
     if report is None:
@@ -254,13 +256,13 @@ def said(worker: Heard, fleet: Fleet, *, is_well: bool) -> WorkerSaid:
     )
 
 
-def discovery(fleet: Fleet, workers: Sequence[Heard], admin_port: int) -> Discovery:
+def discovery(fleet: Fleet, workers: Sequence[WorkerState], admin_port: int) -> Discovery:
     """Return the reply to GET workers: those that have a pod."""
     found = [_discovered(fleet, w, w.pod, admin_port) for w in workers if w.pod is not None]
     return Discovery(namespace=fleet.namespace, workers=found)
 
 
-def _discovered(fleet: Fleet, worker: Heard, pod: Pod, admin_port: int) -> Discovered:
+def _discovered(fleet: Fleet, worker: WorkerState, pod: Pod, admin_port: int) -> Discovered:
     host = f"{worker.name}.{headless_name(fleet.name)}.{fleet.namespace}.svc"
     sidecar = f"http://{host}:{admin_port}"
     return Discovered(

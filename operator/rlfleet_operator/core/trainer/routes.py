@@ -6,9 +6,9 @@ neither knows of a route that the other lacks.
 
 from typing import NamedTuple
 
-from rlfleet_contract.schema import Request
+from rlfleet_contract.schema import ContractRequest
 from rlfleet_operator.core.trainer.models import UpdateWeights
-from rlfleet_operator.core.trainer.pause_rules import Asked
+from rlfleet_operator.core.trainer.pause_rules import PauseRequested
 
 
 class Offer(NamedTuple):
@@ -16,7 +16,7 @@ class Offer(NamedTuple):
 
     method: str
     meaning: str
-    takes: type[Request] | None = None
+    takes: type[ContractRequest] | None = None
     """The fields of its body."""
     is_query: bool = False
     """Whether they may stand in the query as well."""
@@ -28,17 +28,19 @@ OFFERS = {
     "update_weights": Offer(
         "POST", "Ask for a version, and answer when its rollout has ended.", UpdateWeights
     ),
-    "pause": Offer("POST", "Pause every worker, or none.", Asked, is_query=True),
-    "resume": Offer("POST", "Have every worker serve what it proved.", Asked, is_query=True),
+    "pause": Offer("POST", "Pause every worker, or none.", PauseRequested, is_query=True),
+    "resume": Offer(
+        "POST", "Have every worker serve what it proved.", PauseRequested, is_query=True
+    ),
     "flush_cache": Offer(
-        "POST", "Empty the caches of every worker of a paused fleet.", Asked, is_query=True
+        "POST", "Empty the caches of every worker of a paused fleet.", PauseRequested, is_query=True
     ),
 }
 
 CLASSIC = {
     "health": Offer("GET", "Tell whether every worker serves or is paused."),
     "v1/models": Offer("GET", "List the fleet's model."),
-    "pause": Offer("POST", "Pause every worker that takes traffic.", Asked, is_query=True),
+    "pause": Offer("POST", "Pause every worker that takes traffic.", PauseRequested, is_query=True),
     "update_weights": Offer("POST", "Ask for the version in `weight_dir`."),
     "resume": Offer("POST", "Have every worker serve what it proved."),
     "init_broadcaster": Offer("POST", "Refused: the fleet API takes weights from a directory."),

@@ -47,7 +47,7 @@ class ChatBack:
     """Turns the reply to one chat completion."""
 
     given: str | None
-    wanted: nvext.Wanted
+    wanted: nvext.WantedFields
     _streams: nvext.Streams = field(default_factory=nvext.Streams)
 
     def whole(self, body: bytes) -> bytes:

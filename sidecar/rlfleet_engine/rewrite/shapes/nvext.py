@@ -11,7 +11,7 @@ from typing import Any
 
 from rlfleet_engine.json_body import FieldError, object_of
 from rlfleet_engine.rewrite.logprobs import is_finite
-from rlfleet_engine.rewrite.rewrite import UnusableError
+from rlfleet_engine.rewrite.rewrite import IncompleteReplyError
 from rlfleet_engine.rewrite.shapes.routed_experts import experts_of
 
 NAME = b'"nvext"'
@@ -22,7 +22,7 @@ _START = "routed_experts_prompt_start"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedFields:
     """What a client wants to be told under nvext; other names than ours are passed over."""
 
     fields: frozenset[str] = frozenset()
@@ -30,7 +30,7 @@ class Wanted:
     """At which token of the prompt the routed experts begin."""
 
 
-def wanted_of(content: dict[str, Any]) -> Wanted:
+def wanted_of(content: dict[str, Any]) -> WantedFields:
     """Read what a request wants. Raises FieldError."""
     fields = object_of(content, "nvext").get("extra_fields") or []
     if not isinstance(fields, list) or any(not isinstance(one, str) for one in fields):
@@ -43,10 +43,10 @@ def wanted_of(content: dict[str, Any]) -> Wanted:
             "nvext.extra_fields", f"cannot have {_EXPERTS} of a stream: ask without stream"
         )
     start = content.get(_START)
-    return Wanted(ours, start if type(start) is int else 0)
+    return WantedFields(ours, start if type(start) is int else 0)
 
 
-def asked(content: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
+def asked(content: dict[str, Any], wanted: WantedFields) -> dict[str, Any]:
     """Ask vLLM under its own names; what needs nothing is returned itself. Raises FieldError."""
     if content.get("nvext") is None:
         return content
@@ -65,7 +65,7 @@ def asked(content: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
     return made
 
 
-def whole(reply: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
+def whole(reply: dict[str, Any], wanted: WantedFields) -> dict[str, Any]:
     """Put into a reply what was wanted. Raises UnusableError."""
     prompt = _ids(reply, "prompt_token_ids")
     told = _of_prompt(prompt, wanted)
@@ -75,7 +75,7 @@ def whole(reply: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
     return reply | {"choices": choices} | ({"nvext": told} if told else {})
 
 
-def _told_in(choice: dict[str, Any], prompt: list[int], wanted: Wanted) -> dict[str, Any]:
+def _told_in(choice: dict[str, Any], prompt: list[int], wanted: WantedFields) -> dict[str, Any]:
     parts = Parts(_ids(choice, "token_ids"), _logprobs(choice))
     parts.check()
     experts = experts_of(choice.get(_EXPERTS), wanted.experts_start)
@@ -105,12 +105,14 @@ class Parts:
         if self.logprobs is None:
             return
         if len(self.logprobs) != len(self.ids):
-            raise UnusableError(
+            raise IncompleteReplyError(
                 f"the engine gave {len(self.ids)} tokens and {len(self.logprobs)} log probabilities"
             )
         for place, value in enumerate(self.logprobs):
             if not is_finite(value):
-                raise UnusableError(f"the engine has no finite log probability of token {place}")
+                raise IncompleteReplyError(
+                    f"the engine has no finite log probability of token {place}"
+                )
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ class Streams:
     _prompt: list[int] = field(default_factory=list)
     _parts: dict[int, Parts] = field(default_factory=dict)
 
-    def event(self, event: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
+    def event(self, event: dict[str, Any], wanted: WantedFields) -> dict[str, Any]:
         """Take one event, and tell in the last one of a choice. Raises UnusableError."""
         self._prompt = event.get("prompt_token_ids") or self._prompt
         told: dict[str, Any] = {}
@@ -136,12 +138,12 @@ class Streams:
         return event | {"nvext": told} if told else event
 
 
-def _of_prompt(prompt: list[int], wanted: Wanted) -> dict[str, Any]:
+def _of_prompt(prompt: list[int], wanted: WantedFields) -> dict[str, Any]:
     return {name: prompt for name in _OF_PROMPT if name in wanted.fields}
 
 
 def _of_choice(
-    parts: Parts, prompt: list[int], wanted: Wanted, experts: dict[str, Any]
+    parts: Parts, prompt: list[int], wanted: WantedFields, experts: dict[str, Any]
 ) -> dict[str, Any]:
     told: dict[str, Any] = {}
     if "completion_token_ids" in wanted.fields:
@@ -159,7 +161,7 @@ def _of_choice(
 def _ids(place: dict[str, Any], name: str) -> list[int]:
     ids = place.get(name)
     if not isinstance(ids, list):
-        raise UnusableError(f"the engine gave no {name}")
+        raise IncompleteReplyError(f"the engine gave no {name}")
     return ids
 
 

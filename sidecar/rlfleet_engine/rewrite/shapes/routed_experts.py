@@ -8,7 +8,7 @@ from base64 import b64decode, b64encode
 from math import prod
 from typing import Any
 
-from rlfleet_engine.rewrite.rewrite import UnusableError
+from rlfleet_engine.rewrite.rewrite import IncompleteReplyError
 
 _MAGIC = b"\x93NUMPY"
 _LENGTH_AT = 8
@@ -30,9 +30,9 @@ def experts_of(encoded: str | None, start: int = 0) -> dict[str, Any] | None:
         shape = [int(one) for one in header["shape"]]
         is_as_told = not header["fortran_order"] and prod(shape) * size == len(data)
     except (ValueError, KeyError, TypeError, SyntaxError, IndexError) as error:
-        raise UnusableError("the engine gave routed experts that cannot be read") from error
+        raise IncompleteReplyError("the engine gave routed experts that cannot be read") from error
     if not is_as_told:
-        raise UnusableError("the engine gave routed experts of another size than they tell")
+        raise IncompleteReplyError("the engine gave routed experts of another size than they tell")
     told = {"data": b64encode(data).decode(), "shape": shape, "dtype": name}
     return told | ({"start": start} if start else {})
 

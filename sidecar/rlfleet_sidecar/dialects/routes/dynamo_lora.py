@@ -26,7 +26,7 @@ class Source(BaseModel):
     uri: str
 
 
-class Asked(BaseModel):
+class LoRAFields(BaseModel):
     """What these routes take."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -36,12 +36,12 @@ class Asked(BaseModel):
     load_inplace: bool = False
 
 
-async def _load(library: Library, asked: Asked) -> Fields:
+async def _load(library: Library, asked: LoRAFields) -> Fields:
     """Load over whatever has the name, as a Python worker does that swaps."""
     return await _loaded(library, _wanted(asked))
 
 
-async def _load_new(library: Library, asked: Asked) -> Fields:
+async def _load_new(library: Library, asked: LoRAFields) -> Fields:
     """Load; one of another directory is replaced if ``load_inplace`` says so."""
     wanted = _wanted(asked)
     demand_new(library, wanted)
@@ -59,7 +59,7 @@ async def _loaded(library: Library, wanted: LoadBody) -> Fields:
     return _told(wanted.lora_name, after, done) | {"hot_swap": is_swap}
 
 
-async def _unload(library: Library, asked: Asked) -> Fields:
+async def _unload(library: Library, asked: LoRAFields) -> Fields:
     """Forget a name; as upstream, it is an error if nothing was loaded under it."""
     name = _name(asked)
     known = library.known(name)
@@ -69,12 +69,12 @@ async def _unload(library: Library, asked: Asked) -> Fields:
     return _told(name, known.number, "unloaded successfully")
 
 
-async def _list(library: Library, _asked: Asked) -> Fields:
+async def _list(library: Library, _asked: LoRAFields) -> Fields:
     loras = library.loaded()
     return {"status": "success", "loras": loras, "count": len(loras)}
 
 
-ACTS: dict[str, Callable[[Library, Asked], Awaitable[Fields]]] = {
+ACTS: dict[str, Callable[[Library, LoRAFields], Awaitable[Fields]]] = {
     "load_lora": _load,
     "unload_lora": _unload,
     "update/load_lora": _load_new,
@@ -88,7 +88,7 @@ def _told(name: str, number: int | None, done: str) -> Fields:
     return {"status": "success", "message": message, "lora_name": name, "lora_id": number}
 
 
-def _wanted(asked: Asked) -> LoadBody:
+def _wanted(asked: LoRAFields) -> LoadBody:
     name = _name(asked)
     if asked.source is None:
         raise SidecarError(Code.INVALID_REQUEST, "source: is missing; it holds uri")
@@ -96,7 +96,7 @@ def _wanted(asked: Asked) -> LoadBody:
     return LoadBody(lora_name=name, lora_path=directory, load_inplace=asked.load_inplace)
 
 
-def _name(asked: Asked) -> str:
+def _name(asked: LoRAFields) -> str:
     if asked.lora_name is None:
         raise SidecarError(Code.INVALID_REQUEST, "lora_name: is missing")
     return asked.lora_name

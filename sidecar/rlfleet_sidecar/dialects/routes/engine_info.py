@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from rlfleet_contract.dynamo import PATH
 from rlfleet_contract.models import Stage
-from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, told, trainer_of
+from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, told, trainer_of
 from rlfleet_sidecar.http.problems import MODELS_PATH
 from rlfleet_sidecar.http.request_body import Parsed
 from rlfleet_sidecar.vllm_client import Relayed
@@ -27,7 +27,7 @@ class CacheBody(BaseModel):
 
 @router.post("/reset_prefix_cache")
 async def reset_prefix_cache(
-    worker: Worker,
+    worker: TrainerOfRequest,
     body: Annotated[CacheBody, Depends(Parsed(CacheBody, empty=b"{}"))],
     *,
     reset_running_requests: bool = False,
@@ -38,26 +38,28 @@ async def reset_prefix_cache(
 
 
 @router.get("/get_world_size")
-async def get_world_size(worker: Worker, *, include_dp: bool = True) -> Response:
+async def get_world_size(worker: TrainerOfRequest, *, include_dp: bool = True) -> Response:
     """Tell how many ranks the engine has."""
     return told(world_size=await worker.questions.world_size(include_dp=include_dp))
 
 
 @router.get(PATH)
-async def workers(worker: Worker, request: Request) -> Response:
+async def workers(worker: TrainerOfRequest, request: Request) -> Response:
     """List this one worker as Dynamo's discovery does, at the host that was asked."""
     found = await worker.questions.discovered(request.url.netloc)
     return JSONResponse(found.model_dump(mode="json", exclude_none=True))
 
 
 @router.get(MODELS_PATH)
-async def models(worker: Worker) -> Response:
+async def models(worker: TrainerOfRequest) -> Response:
     """Pass on the engine's answer, byte for byte; one that is down is waited for."""
     return _passed(await worker.questions.models())
 
 
 @router.get("/server_info")
-async def server_info(worker: Worker, config_format: Literal["text", "json"] = "text") -> Response:
+async def server_info(
+    worker: TrainerOfRequest, config_format: Literal["text", "json"] = "text"
+) -> Response:
     """Tell what trainers read of vLLM's configuration; its environment and paths are not told."""
     found = await worker.questions.server_info()
     if config_format == "text":
@@ -66,7 +68,7 @@ async def server_info(worker: Worker, config_format: Literal["text", "json"] = "
 
 
 @router.get("/metrics")
-async def metrics(worker: Worker) -> Response:
+async def metrics(worker: TrainerOfRequest) -> Response:
     """Pass on the engine's answer, byte for byte."""
     return _passed(await worker.questions.relayed("/metrics"))
 

@@ -46,12 +46,12 @@ async def library_of(request: Request) -> Library:
     return part_of(request, Library)
 
 
-Shelf = Annotated[Library, Depends(library_of)]
-Load = Annotated[LoadBody, Depends(Parsed(LoadBody))]
+LibraryOfRequest = Annotated[Library, Depends(library_of)]
+LoadOfRequest = Annotated[LoadBody, Depends(Parsed(LoadBody))]
 
 
 @router.post("/load_lora_adapter")
-async def load(library: Shelf, body: Load) -> Response:
+async def load(library: LibraryOfRequest, body: LoadOfRequest) -> Response:
     """Load an adapter, over whatever has its name, as prime-rl does."""
     try:
         adapter = await library.load(body.lora_name, body.lora_path)
@@ -61,14 +61,14 @@ async def load(library: Shelf, body: Load) -> Response:
 
 
 @router.post("/skyrl/v1/load_lora_adapter")
-async def load_skyrl(library: Shelf, body: Load) -> Response:
+async def load_skyrl(library: LibraryOfRequest, body: LoadOfRequest) -> Response:
     """Load an adapter, over whatever has its name, as SkyRL does."""
     adapter = await library.load(body.lora_name, body.lora_path)
     return told(status="ok", lora_name=adapter.name, lora_int_id=adapter.number, **shown(adapter))
 
 
 @router.post("/v1/load_lora_adapter")
-async def load_vllm(library: Shelf, body: Load) -> Response:
+async def load_vllm(library: LibraryOfRequest, body: LoadOfRequest) -> Response:
     """Load an adapter; one of the same name is replaced if ``load_inplace`` says so."""
     demand_new(library, body)
     adapter = await library.load(body.lora_name, body.lora_path)
@@ -77,7 +77,7 @@ async def load_vllm(library: Shelf, body: Load) -> Response:
 
 @router.post("/v1/unload_lora_adapter")
 async def unload(
-    library: Shelf, body: Annotated[UnloadBody, Depends(Parsed(UnloadBody))]
+    library: LibraryOfRequest, body: Annotated[UnloadBody, Depends(Parsed(UnloadBody))]
 ) -> Response:
     """Forget a name; it is no error if nobody has it."""
     await library.unload(body.lora_name)

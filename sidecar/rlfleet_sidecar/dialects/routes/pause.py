@@ -10,14 +10,16 @@ from starlette.responses import Response
 
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.dialects import rules
-from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, told
+from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, told
 from rlfleet_sidecar.errors import SidecarError
 
 router = APIRouter(route_class=DialectRoute)
 
 
 @router.post("/pause")
-async def pause(worker: Worker, mode: str | None = None, *, clear_cache: bool = True) -> Response:
+async def pause(
+    worker: TrainerOfRequest, mode: str | None = None, *, clear_cache: bool = True
+) -> Response:
     """Close the gate and pause the engine; a pause of a paused worker is the same."""
     wanted = rules.mode_of(mode)
     await worker.pause(wanted, clear_cache=clear_cache)
@@ -25,21 +27,21 @@ async def pause(worker: Worker, mode: str | None = None, *, clear_cache: bool = 
 
 
 @router.post("/resume")
-async def resume(worker: Worker) -> Response:
+async def resume(worker: TrainerOfRequest) -> Response:
     """Open the gate over what is proved; refused after an update that failed."""
     await worker.resume()
     return told(status="resumed")
 
 
 @router.get("/is_paused")
-async def is_paused(worker: Worker) -> Response:
+async def is_paused(worker: TrainerOfRequest) -> Response:
     """Tell whether requests wait: true unless the gate is open."""
     rules.demand_up(worker.state)
     return told(is_paused=rules.is_paused(worker.state))
 
 
 @router.post("/sleep")
-async def sleep(worker: Worker, level: int = 1, mode: str | None = None) -> Response:
+async def sleep(worker: TrainerOfRequest, level: int = 1, mode: str | None = None) -> Response:
     """Pause, if the level is 0; no other is served."""
     demand_level(level)
     await worker.pause(rules.mode_of(mode), clear_cache=True)
@@ -47,14 +49,16 @@ async def sleep(worker: Worker, level: int = 1, mode: str | None = None) -> Resp
 
 
 @router.post("/wake_up")
-async def wake_up(worker: Worker, tags: Annotated[list[str] | None, Query()] = None) -> Response:
+async def wake_up(
+    worker: TrainerOfRequest, tags: Annotated[list[str] | None, Query()] = None
+) -> Response:
     """Resume, whatever the tags: the memory was never given back."""
     await worker.resume()
     return told(status="awake", tags=tags)
 
 
 @router.get("/is_sleeping")
-async def is_sleeping(worker: Worker) -> Response:
+async def is_sleeping(worker: TrainerOfRequest) -> Response:
     """Tell the same as /is_paused."""
     rules.demand_up(worker.state)
     return told(is_sleeping=rules.is_paused(worker.state))

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
-from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, shown, told
+from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, shown, told
 from rlfleet_sidecar.http.request_body import Parsed
 
 SENT_BODY_BYTES = 64 * 1024 * 1024
@@ -45,7 +45,7 @@ class FinishBody(_Body):
 
 @router.post("/init_weight_transfer_engine")
 async def init_weight_transfer_engine(
-    worker: Worker, body: Annotated[InitBody, Depends(Parsed(InitBody))]
+    worker: TrainerOfRequest, body: Annotated[InitBody, Depends(Parsed(InitBody))]
 ) -> Response:
     """Form the group with the trainer; the worker serves on, whether it forms or not."""
     await worker.sender.init(body.init_info)
@@ -53,7 +53,7 @@ async def init_weight_transfer_engine(
 
 
 @router.post("/shutdown_weight_transfer_engine")
-async def shutdown_weight_transfer_engine(worker: Worker) -> Response:
+async def shutdown_weight_transfer_engine(worker: TrainerOfRequest) -> Response:
     """Leave the group with the trainer; the worker serves on."""
     await worker.sender.shutdown()
     return told(message="Weight transfer shut down")
@@ -61,7 +61,7 @@ async def shutdown_weight_transfer_engine(worker: Worker) -> Response:
 
 @router.post("/start_weight_update")
 async def start_weight_update(
-    worker: Worker, body: Annotated[StartBody, Depends(Parsed(StartBody, empty=b"{}"))]
+    worker: TrainerOfRequest, body: Annotated[StartBody, Depends(Parsed(StartBody, empty=b"{}"))]
 ) -> Response:
     """Begin an update of a paused worker that is in a group."""
     if not body.is_checkpoint_format:
@@ -72,7 +72,7 @@ async def start_weight_update(
 
 @router.post("/finish_weight_update")
 async def finish_weight_update(
-    worker: Worker, body: Annotated[FinishBody, Depends(Parsed(FinishBody, empty=b"{}"))]
+    worker: TrainerOfRequest, body: Annotated[FinishBody, Depends(Parsed(FinishBody, empty=b"{}"))]
 ) -> Response:
     """End the update and prove that the engine answers; it opens at the resume."""
     report = await worker.sender.finish(body.weight_version)
@@ -80,12 +80,12 @@ async def finish_weight_update(
 
 
 @router.post("/start_draft_weight_update")
-async def start_draft_weight_update(worker: Worker) -> Response:
+async def start_draft_weight_update(worker: TrainerOfRequest) -> Response:
     """Refuse: there is no draft model to prove."""
     worker.refuse_update(DRAFT)
 
 
 @router.post("/init_broadcaster")
-async def init_broadcaster(worker: Worker) -> Response:
+async def init_broadcaster(worker: TrainerOfRequest) -> Response:
     """Refuse: prime-rl's own engine would have to receive."""
     worker.refuse_broadcast()

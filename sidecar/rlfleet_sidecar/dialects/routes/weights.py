@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from rlfleet_sidecar.change.transfer import Info
 from rlfleet_sidecar.dialects import rules
-from rlfleet_sidecar.dialects.replies import DialectRoute, Worker, shown, told
+from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, shown, told
 from rlfleet_sidecar.dialects.routes.weight_transfer import FORM, SENT_BODY_BYTES
 from rlfleet_sidecar.dialects.session import Trainer
 from rlfleet_sidecar.http.request_body import Parsed
@@ -51,7 +51,7 @@ class RpcBody(_Body):
 
 @router.post("/update_weights")
 async def update_weights(
-    worker: Worker,
+    worker: TrainerOfRequest,
     body: Annotated[UpdateBody, Depends(Parsed(UpdateBody, limit=SENT_BODY_BYTES))],
 ) -> Response:
     """Load what lies in a directory; null loads nothing, `update_info` is a part of weights."""
@@ -72,14 +72,14 @@ async def update_weights(
 
 
 @router.get("/weight_info")
-async def weight_info(worker: Worker) -> Response:
+async def weight_info(worker: TrainerOfRequest) -> Response:
     """Tell the version that was proved; null while none is."""
     return told(weight_version=label_of(worker.state.proved))
 
 
 @router.post("/update_weight_version")
 async def update_weight_version(
-    worker: Worker, body: Annotated[VersionBody, Depends(Parsed(VersionBody))]
+    worker: TrainerOfRequest, body: Annotated[VersionBody, Depends(Parsed(VersionBody))]
 ) -> Response:
     """Agree to the version that was proved, and to no other."""
     named = rules.demand_proved(worker.state, body.new_version)
@@ -88,7 +88,8 @@ async def update_weight_version(
 
 @router.post("/collective_rpc")
 async def collective_rpc(
-    worker: Worker, body: Annotated[RpcBody, Depends(Parsed(RpcBody, limit=SENT_BODY_BYTES))]
+    worker: TrainerOfRequest,
+    body: Annotated[RpcBody, Depends(Parsed(RpcBody, limit=SENT_BODY_BYTES))],
 ) -> Response:
     """Carry out one of a few methods that prime-rl, SkyRL and vLLM's clients call."""
     if body.method == rules.BROADCASTER:

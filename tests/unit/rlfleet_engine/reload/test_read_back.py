@@ -1,11 +1,19 @@
 """What was read of a rank's memory, against what stood there and what was fed."""
 
 from rlfleet_contract.models import Installed
-from rlfleet_engine.reload.read_back import Entry, Memory, Record, compared, kept, reloaded, told
+from rlfleet_engine.reload.read_back import (
+    Memory,
+    RankRecord,
+    ReadTensor,
+    compared,
+    kept,
+    reloaded,
+    told,
+)
 
 
 def memory(**digests: int) -> Memory:
-    return {name: Entry("bfloat16", (4,), 8, digest) for name, digest in digests.items()}
+    return {name: ReadTensor("bfloat16", (4,), 8, digest) for name, digest in digests.items()}
 
 
 OLD = memory(norm=1, gate=2, fused=3)
@@ -20,8 +28,8 @@ def test_the_digest_minds_names_kinds_and_content() -> None:
         told(memory(norm=1)).digest,
         told(memory(norm=2)).digest,
         told(memory(other=1)).digest,
-        told({"norm": Entry("float16", (4,), 8, 1)}).digest,
-        told({"norm": Entry("bfloat16", (2, 2), 8, 1)}).digest,
+        told({"norm": ReadTensor("float16", (4,), 8, 1)}).digest,
+        told({"norm": ReadTensor("bfloat16", (2, 2), 8, 1)}).digest,
     ]
     assert len(set(others)) == len(others)
     assert told({name: OLD[name] for name in reversed(list(OLD))}) == told(OLD)
@@ -66,8 +74,8 @@ def test_only_some_are_named() -> None:
 
 
 def test_a_reload_tells_the_one_before_it_and_what_was_read() -> None:
-    one = reloaded(Record(OLD), Record(NEW, FED_NEW, "d2"), CONSUMED)
-    two = reloaded(Record(NEW, FED_NEW, "d2"), Record(NEW, FED_NEW, "d2"), CONSUMED)
+    one = reloaded(RankRecord(OLD), RankRecord(NEW, FED_NEW, "d2"), CONSUMED)
+    two = reloaded(RankRecord(NEW, FED_NEW, "d2"), RankRecord(NEW, FED_NEW, "d2"), CONSUMED)
 
     assert (one.previous, two.previous) == (None, "d2")
     assert one.parameters is not None
@@ -76,19 +84,19 @@ def test_a_reload_tells_the_one_before_it_and_what_was_read() -> None:
 
 def test_tensors_that_were_cast_are_not_compared_with_the_reload_before() -> None:
     for before, after in ((None, "d2"), ("d1", None)):
-        one = reloaded(Record(OLD, FED_OLD, before), Record(OLD, {}, after), CONSUMED)
+        one = reloaded(RankRecord(OLD, FED_OLD, before), RankRecord(OLD, {}, after), CONSUMED)
         assert one.previous is None
 
 
 def test_memory_that_cannot_be_read_is_not_told() -> None:
     for before, after in ((None, None), (None, NEW), (OLD, None)):
-        assert reloaded(Record(before), Record(after), CONSUMED).parameters is None
+        assert reloaded(RankRecord(before), RankRecord(after), CONSUMED).parameters is None
 
 
 def test_how_much_of_the_model_was_read_is_told_with_it() -> None:
     sizes = (96, 72)
-    one = reloaded(Record(OLD, sizes=sizes), Record(NEW, FED_NEW, "d2", sizes), CONSUMED)
-    first = Record(OLD, sizes=sizes).told()
+    one = reloaded(RankRecord(OLD, sizes=sizes), RankRecord(NEW, FED_NEW, "d2", sizes), CONSUMED)
+    first = RankRecord(OLD, sizes=sizes).told()
 
     for read in (one.parameters, first):
         assert read is not None
@@ -96,8 +104,8 @@ def test_how_much_of_the_model_was_read_is_told_with_it() -> None:
 
 
 def test_a_share_of_what_is_not_known_is_not_told() -> None:
-    unknown = Record(OLD).told()
+    unknown = RankRecord(OLD).told()
 
     assert unknown is not None
     assert unknown.share is None
-    assert Record(None, sizes=(96, 0)).told() is None
+    assert RankRecord(None, sizes=(96, 0)).told() is None

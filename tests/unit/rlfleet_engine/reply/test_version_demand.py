@@ -3,11 +3,11 @@
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_engine.reply.version_demand import Demand, DemandError, Verdict, demand_of
+from rlfleet_engine.reply.version_demand import Demand, DemandError, DemandVerdict, demand_of
 
 EXACT, MINIMUM = paths.EXACT_VERSION_HEADER.encode(), paths.MIN_VERSION_HEADER.encode()
 END = paths.END_VERSION_HEADER.encode()
-MET, UNMET, NO_ORDER = Verdict.MET, Verdict.UNMET, Verdict.NO_ORDER
+MET, UNMET, NO_ORDER = DemandVerdict.MET, DemandVerdict.UNMET, DemandVerdict.NO_ORDER
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ MET, UNMET, NO_ORDER = Verdict.MET, Verdict.UNMET, Verdict.NO_ORDER
     ],
 )
 def test_a_version_will_do_or_not(
-    version: str, exact: str | None, minimum: str | None, expected: Verdict
+    version: str, exact: str | None, minimum: str | None, expected: DemandVerdict
 ) -> None:
     assert Demand(exact, minimum).verdict(version) is expected
 

@@ -7,7 +7,7 @@ import pytest
 
 from rlfleet_engine.asgi import compact
 from rlfleet_engine.rewrite.logprobs import check, watched
-from rlfleet_engine.rewrite.rewrite import UnusableError
+from rlfleet_engine.rewrite.rewrite import IncompleteReplyError
 
 PATH = "/v1/completions"
 
@@ -32,7 +32,7 @@ def entry(value: object, *others: object) -> dict[str, Any]:
     ],
 )
 def test_a_token_without_log_probability_is_seen(logprobs: dict[str, Any]) -> None:
-    with pytest.raises(UnusableError, match="token 1"):
+    with pytest.raises(IncompleteReplyError, match="token 1"):
         check(reply_of(logprobs))
 
 
@@ -56,14 +56,14 @@ def streamed(*values: object) -> bytes:
 
 @pytest.mark.parametrize("value", [None, -9999.0])
 def test_one_that_is_missing_in_an_event_of_a_completion_is_seen(value: object) -> None:
-    with pytest.raises(UnusableError, match="token 0"):
+    with pytest.raises(IncompleteReplyError, match="token 0"):
         check(streamed(value))
 
 
 def test_a_prompt_that_is_echoed_has_none_of_its_first_token_and_of_that_alone() -> None:
     check(streamed(None, -1.0), echoes=True)
     for values in ((None, None), (-1.0, None), (-9999.0,)):
-        with pytest.raises(UnusableError):
+        with pytest.raises(IncompleteReplyError):
             check(streamed(*values), echoes=True)
 
 
@@ -80,7 +80,7 @@ def test_whether_the_prompt_was_echoed_is_the_request_s_word(
     if is_good:
         assert found.back.event(streamed(None)) == streamed(None)
     else:
-        with pytest.raises(UnusableError):
+        with pytest.raises(IncompleteReplyError):
             found.back.event(streamed(None))
 
 

@@ -15,7 +15,7 @@ from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Receive
 from rlfleet_engine.json_body import FieldError
 from rlfleet_engine.middleware import Extension
-from rlfleet_engine.rewrite.rewrite import Ask, Back, Returning, Turned, UnusableError
+from rlfleet_engine.rewrite.rewrite import Ask, Back, IncompleteReplyError, Returning, Turned
 
 STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 PATH = "/v1/turned"
@@ -26,7 +26,7 @@ class Louder(Back):
 
     def whole(self, body: bytes) -> bytes:
         if b"silence" in body:
-            raise UnusableError("nothing was said")
+            raise IncompleteReplyError("nothing was said")
         return body.upper() + b"!"
 
     def event(self, data: bytes) -> bytes:

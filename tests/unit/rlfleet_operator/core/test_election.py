@@ -3,8 +3,8 @@
 from rlfleet_operator.core.election import (
     Candidate,
     Hold,
+    LeaseRecord,
     Look,
-    Record,
     Resign,
     Wait,
     decide,
@@ -12,7 +12,7 @@ from rlfleet_operator.core.election import (
 )
 
 NEW = Candidate("me")
-OTHERS = Record("5", "other")
+OTHERS = LeaseRecord("5", "other")
 
 
 def test_nothing_is_decided_before_the_first_look() -> None:
@@ -24,11 +24,11 @@ def test_where_there_is_no_lease_the_first_leads_at_once() -> None:
 
 
 def test_a_lease_that_was_given_back_is_taken_at_once() -> None:
-    assert decide(NEW.saw(Record("5", ""), 0.0), 0.0) == Hold()
+    assert decide(NEW.saw(LeaseRecord("5", ""), 0.0), 0.0) == Hold()
 
 
 def test_its_own_lease_is_taken_up_again_at_once() -> None:
-    assert decide(NEW.saw(Record("5", "me"), 0.0), 0.0) == Hold()
+    assert decide(NEW.saw(LeaseRecord("5", "me"), 0.0), 0.0) == Hold()
 
 
 def test_another_s_lease_is_looked_at_each_second() -> None:
@@ -48,14 +48,14 @@ def test_another_s_lease_is_taken_when_it_stayed_the_same_for_its_duration() -> 
 
 
 def test_a_renewal_begins_the_waiting_anew() -> None:
-    seen = NEW.saw(OTHERS, 0.0).saw(Record("6", "other"), 9.0)
+    seen = NEW.saw(OTHERS, 0.0).saw(LeaseRecord("6", "other"), 9.0)
 
     assert decide(seen, 9.5) == Wait(10.0)
-    assert decide(seen.saw(Record("6", "other"), 18.0), 18.9) == Wait(19.0)
+    assert decide(seen.saw(LeaseRecord("6", "other"), 18.0), 18.9) == Wait(19.0)
 
 
 def test_a_holder_that_claims_longer_is_waited_for_longer() -> None:
-    seen = NEW.saw(Record("5", "other", lease_s=30.0), 0.0)
+    seen = NEW.saw(LeaseRecord("5", "other", lease_s=30.0), 0.0)
 
     assert decide(seen, 29.0) == Look()
     assert decide(seen, 30.0) == Hold()
@@ -78,14 +78,14 @@ def test_after_a_failed_call_it_pauses_and_looks() -> None:
 
 
 def test_a_leader_renews_every_two_seconds() -> None:
-    leading = NEW.saw(None, 0.0).wrote(Record("1", "me"), 0.1, 0.3)
+    leading = NEW.saw(None, 0.0).wrote(LeaseRecord("1", "me"), 0.1, 0.3)
 
     assert decide(leading, 0.4) == Wait(2.1)
     assert decide(leading, 2.1) == Hold()
 
 
 def test_a_leader_counts_from_before_it_sent() -> None:
-    leading = NEW.saw(None, 0.0).wrote(Record("1", "me"), 0.1, 5.0)
+    leading = NEW.saw(None, 0.0).wrote(LeaseRecord("1", "me"), 0.1, 5.0)
 
     assert may_send_until(0.1) == 6.1
     assert decide(leading, 6.0) == Hold()
@@ -93,27 +93,27 @@ def test_a_leader_counts_from_before_it_sent() -> None:
 
 
 def test_a_renewal_that_failed_does_not_extend_its_time() -> None:
-    leading = NEW.saw(None, 0.0).wrote(Record("1", "me"), 0.0, 0.1).failed(5.8)
+    leading = NEW.saw(None, 0.0).wrote(LeaseRecord("1", "me"), 0.0, 0.1).failed(5.8)
 
     assert decide(leading, 5.9) == Wait(6.0)
     assert decide(leading, 6.0) == Resign()
 
 
 def test_a_leader_that_finds_another_in_the_lease_resigns_at_once() -> None:
-    leading = NEW.saw(None, 0.0).wrote(Record("1", "me"), 0.0, 0.1).failed(2.0)
+    leading = NEW.saw(None, 0.0).wrote(LeaseRecord("1", "me"), 0.0, 0.1).failed(2.0)
 
     assert decide(leading, 2.5) == Look()
-    assert decide(leading.saw(Record("9", "other"), 2.6), 2.6) == Resign()
+    assert decide(leading.saw(LeaseRecord("9", "other"), 2.6), 2.6) == Resign()
 
 
 def test_a_leader_whose_lease_was_deleted_makes_it_anew() -> None:
-    leading = NEW.saw(None, 0.0).wrote(Record("1", "me"), 0.0, 0.1).failed(2.0)
+    leading = NEW.saw(None, 0.0).wrote(LeaseRecord("1", "me"), 0.0, 0.1).failed(2.0)
 
     assert decide(leading.saw(None, 2.6), 2.6) == Hold()
 
 
 def test_one_who_resigned_stands_again() -> None:
-    leading = NEW.saw(None, 0.0).wrote(Record("1", "me"), 0.0, 0.1)
+    leading = NEW.saw(None, 0.0).wrote(LeaseRecord("1", "me"), 0.0, 0.1)
 
     assert decide(leading.resigned(), 7.0) == Hold()
     assert decide(leading.resigned().failed(7.0).saw(OTHERS, 7.6), 7.7) == Wait(8.6)

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfleet_sidecar.cache.eviction import Copy, evictions, footprint
+from rlfleet_sidecar.cache.eviction import StagedCopy, evictions, footprint
 
 OLD, BEFORE, NOW, OTHER = (
-    Copy("old", 10, 1.0),
-    Copy("before", 10, 2.0),
-    Copy("now", 10, 3.0),
-    Copy("other", 10),
+    StagedCopy("old", 10, 1.0),
+    StagedCopy("before", 10, 2.0),
+    StagedCopy("now", 10, 3.0),
+    StagedCopy("other", 10),
 )
 NEEDED = frozenset({"now"})
 
@@ -31,7 +31,7 @@ NEEDED = frozenset({"now"})
     ],
 )
 def test_the_rest_goes_then_the_previous_and_never_the_present(
-    copies: list[Copy], nbytes: int, free: int, gone: tuple[str, ...] | None
+    copies: list[StagedCopy], nbytes: int, free: int, gone: tuple[str, ...] | None
 ) -> None:
     assert evictions(copies, NEEDED, nbytes, free) == gone
 
@@ -39,7 +39,7 @@ def test_the_rest_goes_then_the_previous_and_never_the_present(
 @given(
     st.lists(
         st.builds(
-            Copy,
+            StagedCopy,
             st.sampled_from("abcdefgh"),
             st.integers(1, 50),
             st.none() | st.floats(0, 9),
@@ -51,7 +51,7 @@ def test_the_rest_goes_then_the_previous_and_never_the_present(
     st.integers(0, 100),
 )
 def test_what_goes_suffices_and_is_not_needed(
-    copies: list[Copy], needed: frozenset[str], nbytes: int, free: int
+    copies: list[StagedCopy], needed: frozenset[str], nbytes: int, free: int
 ) -> None:
     gone = evictions(copies, needed, nbytes, free)
     can_go = sum(copy.nbytes for copy in copies if copy.version not in needed)

@@ -17,7 +17,7 @@ from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.timeouts import Glance
 from tests.fakes.checkpoints import write_model, write_version
@@ -29,7 +29,7 @@ REQUEST = PrepareRequest(operation="o", version=VERSION, wait_s=0)
 class Volume(Checkpoints):
     """Checkpoints on a volume that can fail."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SidecarSettings) -> None:
         super().__init__(settings)
         self.look: Callable[[], object] = lambda: None
 
@@ -39,9 +39,9 @@ class Volume(Checkpoints):
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path) -> SidecarSettings:
     write_version(tmp_path / "weights", VERSION, seed=1)
-    return Settings(
+    return SidecarSettings(
         model_name="fake",
         model_path=write_model(tmp_path / "model", seed=0),
         weights_path=f"{tmp_path}/weights/{{version}}",
@@ -51,12 +51,12 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def volume(settings: Settings) -> Volume:
+def volume(settings: SidecarSettings) -> Volume:
     return Volume(settings)
 
 
 @pytest.fixture
-def store(settings: Settings, volume: Volume) -> Store:
+def store(settings: SidecarSettings, volume: Volume) -> Store:
     made = Store(settings, volume, glance=Glance(patience_s=0.2))
     assert made.prepare(Work(VERSION, 30), REQUEST, frozenset())
     return made
@@ -127,7 +127,7 @@ def test_a_defect_in_a_look_is_no_sign_of_the_volume() -> None:
 
 
 async def test_a_prepare_that_fails_by_a_defect_is_told_in_the_report(
-    settings: Settings, volume: Volume, store: Store, tmp_path: Path
+    settings: SidecarSettings, volume: Volume, store: Store, tmp_path: Path
 ) -> None:
     volume.look = partial(int, "a defect")
     journal = Journal(tmp_path)

@@ -14,7 +14,7 @@ from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from tests.fakes.checkpoints import (
     CONFIG,
     CORRUPTIONS,
@@ -53,7 +53,7 @@ class Subject(Store):
 
 
 def checkpoints(model: Path, root: Path, **settings: Any) -> Subject:
-    made = Settings.model_validate(
+    made = SidecarSettings.model_validate(
         {"model_name": "m", "model_path": model, "weights_path": f"{root}/{{version}}"} | settings
     )
     return Subject(made, Checkpoints(made))

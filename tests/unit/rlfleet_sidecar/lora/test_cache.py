@@ -9,8 +9,8 @@ from rlfleet_contract.lora import LoadAdapterRequest
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.lora.cache import Copies
-from rlfleet_sidecar.lora.registry import Copy
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.lora.registry import LoRACopy
+from rlfleet_sidecar.settings import SidecarSettings
 from tests.fakes.adapters import write_adapter
 from tests.fakes.checkpoints import write_model
 
@@ -18,10 +18,10 @@ KEPT = 8
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path) -> SidecarSettings:
     for step in range(1, KEPT + 4):
         write_adapter(tmp_path / "weights" / "adapters" / f"v{step}", seed=step)
-    return Settings(
+    return SidecarSettings(
         model_name="fake",
         model_path=write_model(tmp_path / "model", seed=0),
         weights_path=f"{tmp_path}/weights/{{version}}",
@@ -30,11 +30,11 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def copies(settings: Settings) -> Copies:
+def copies(settings: SidecarSettings) -> Copies:
     return Copies(settings, Checkpoints(settings))
 
 
-def taken(copies: Copies, root: Path, step: int, *served: Copy) -> Copy:
+def taken(copies: Copies, root: Path, step: int, *served: LoRACopy) -> LoRACopy:
     request = LoadAdapterRequest(
         operation="o",
         name="a",
@@ -70,7 +70,7 @@ def test_a_copy_that_is_used_again_is_the_newest(copies: Copies, tmp_path: Path)
 
 
 def test_a_copy_that_was_used_again_is_the_newest_after_a_restart_too(
-    copies: Copies, settings: Settings, tmp_path: Path
+    copies: Copies, settings: SidecarSettings, tmp_path: Path
 ) -> None:
     made = [taken(copies, tmp_path, step) for step in range(1, KEPT + 1)]
     for age, copy in enumerate(made):
@@ -89,7 +89,7 @@ def test_a_copy_that_was_used_again_is_the_newest_after_a_restart_too(
 
 
 def test_a_stray_file_in_the_cache_is_passed_over(
-    copies: Copies, settings: Settings, tmp_path: Path
+    copies: Copies, settings: SidecarSettings, tmp_path: Path
 ) -> None:
     kept = taken(copies, tmp_path, 1)
     directory = kept.directory.parents[1]

@@ -14,7 +14,7 @@ from rlfleet_sidecar.dialects.rules import UNNAMED, adapter_version
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.lora.compatibility import config_objection, objection
 from rlfleet_sidecar.lora.rules import (
-    Step,
+    LoRAStep,
     demand_bare,
     demand_name,
     demand_rest,
@@ -132,7 +132,13 @@ def test_from_one_directory_to_the_next() -> None:
 
     steps = [step_to(wanted, served) for served, wanted in pairwise(way)]
 
-    assert steps == [Step.LOAD, Step.NOTHING, Step.REPLACE, Step.UNLOAD, Step.NOTHING]
+    assert steps == [
+        LoRAStep.LOAD,
+        LoRAStep.NOTHING,
+        LoRAStep.REPLACE,
+        LoRAStep.UNLOAD,
+        LoRAStep.NOTHING,
+    ]
 
 
 @pytest.mark.parametrize("stage", Stage)

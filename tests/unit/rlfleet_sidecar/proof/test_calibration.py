@@ -11,11 +11,11 @@ from rlfleet_sidecar.proof.calibration import (
     gauge,
     unmeasured,
 )
-from rlfleet_sidecar.proof.probe import Answer
+from rlfleet_sidecar.proof.probe import ProbeAnswer
 
 
-def said(*logprobs: float) -> Answer:
-    return Answer((1, 2), logprobs)
+def said(*logprobs: float) -> ProbeAnswer:
+    return ProbeAnswer((1, 2), logprobs)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.evidence import (
-    Load,
+    LoadedWeights,
     demand_alike,
     demand_consumed,
     difference,
@@ -18,15 +18,15 @@ from rlfleet_sidecar.proof.evidence import (
     shown_by,
     steady,
 )
-from rlfleet_sidecar.proof.probe import Answer, BadAnswerError
+from rlfleet_sidecar.proof.probe import BadAnswerError, ProbeAnswer
 from tests.proofs import proof
 
-ANSWER = Answer((1, 2), (-1.0, -2.0))
+ANSWER = ProbeAnswer((1, 2), (-1.0, -2.0))
 READ = ReadBack(digest="m2", nbytes=100, changed=True, fed=80, as_fed=80)
 RANK = Installed(tensors=3, nbytes=100, digest="d2", previous="d1", parameters=READ)
 OTHER_BEFORE = proof("v1", checkpoint="d1", logprobs=(-1.5, -2.5))
 SAME_BEFORE = proof("v1", checkpoint="d1", logprobs=(-1.0, -2.0))
-LOAD = Load("v2", "b1", "d2", (RANK, RANK), OTHER_BEFORE)
+LOAD = LoadedWeights("v2", "b1", "d2", (RANK, RANK), OTHER_BEFORE)
 STOOD = READ.model_copy(update={"changed": False, "fed": 0, "as_fed": 0})
 
 
@@ -34,7 +34,7 @@ def ranks(read: ReadBack | None = READ, **fields: Any) -> tuple[Installed, ...]:
     return (RANK.model_copy(update={"parameters": read} | fields),) * 2
 
 
-def refused(load: Load, answer: Answer = ANSWER, noise: float = 0.0) -> str:
+def refused(load: LoadedWeights, answer: ProbeAnswer = ANSWER, noise: float = 0.0) -> str:
     with pytest.raises(SidecarError) as caught:
         shown_by(load, answer, noise)
     assert caught.value.code is Code.PROOF_FAILED
@@ -64,7 +64,7 @@ def test_an_engine_in_which_nothing_moved_kept_its_old_weights(read: ReadBack | 
     load = replace(LOAD, ranks=ranks(read), before=SAME_BEFORE)
 
     assert "kept its old weights" in refused(load)
-    assert "kept its old weights" in refused(load, Answer((1, 2), (-1.005, -2.0)), noise=0.01)
+    assert "kept its old weights" in refused(load, ProbeAnswer((1, 2), (-1.005, -2.0)), noise=0.01)
 
 
 def test_answers_that_moved_acquit_a_memory_of_which_only_a_part_is_seen() -> None:
@@ -144,7 +144,7 @@ def test_ranks_must_consume_what_is_promised_and_the_same(consumed: tuple[Instal
 
 
 def test_log_probabilities_must_agree_within_the_tolerance() -> None:
-    near = Answer((1, 2), (-1.01, -2.0))
+    near = ProbeAnswer((1, 2), (-1.01, -2.0))
     assert steady([ANSWER, near], 0.02)
     with pytest.raises(BadAnswerError, match="two ways"):
         steady([ANSWER, near], 0.005)

@@ -45,7 +45,7 @@ BAD: dict[str, object] = {
 
 
 def test_a_sound_answer_gives_its_tokens_and_what_the_prompt_was_worth() -> None:
-    assert probe.read(GOOD, [PROMPT], 2) == probe.Answer((1, 2), (-3.0, -4.5))
+    assert probe.read(GOOD, [PROMPT], 2) == probe.ProbeAnswer((1, 2), (-3.0, -4.5))
 
 
 def test_in_company_the_first_answer_counts_and_none_may_be_missing() -> None:

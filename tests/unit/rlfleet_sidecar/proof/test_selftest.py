@@ -8,7 +8,7 @@ from rlfleet_contract.safetensors import Tensor
 from rlfleet_contract.selftest import EngineDescription, SelfTest, kind_of
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof import selftest
-from rlfleet_sidecar.proof.probe import Answer
+from rlfleet_sidecar.proof.probe import ProbeAnswer
 
 ENGINE = EngineDescription(release="0.32.0", is_tested=True, device="cpu", fingerprint="f")
 NOW = 1_800_000_000.0
@@ -51,7 +51,7 @@ def test_a_test_holds_for_the_engine_and_the_form_of_its_base() -> None:
 
 
 def test_noise_is_the_largest_difference_of_equal_weights() -> None:
-    answers = [Answer((1,), (-1.0, -2.0)), Answer((1,), (-1.0, -2.5))]
+    answers = [ProbeAnswer((1,), (-1.0, -2.0)), ProbeAnswer((1,), (-1.0, -2.5))]
 
     assert selftest.noise_of(answers) == 0.5
 

@@ -7,16 +7,16 @@ import pytest
 from rlfleet_contract.models import Exits
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_sidecar.state.journal import Journal
-from rlfleet_sidecar.state.stage_machine import Event
+from rlfleet_sidecar.state.stage_machine import StageEvent
 from tests import proofs
 
 
 def loading(directory: Path, operation: str = "rollout-1", boot: str = "1") -> Journal:
     """Return the journal of a worker whose engine loads step-2."""
     journal = Journal(directory)
-    journal.move(Event.BOOTED, boot=boot)
-    journal.move(Event.PAUSING)
-    journal.move(Event.RELOADING, version="step-2", operation=operation)
+    journal.move(StageEvent.BOOTED, boot=boot)
+    journal.move(StageEvent.PAUSING)
+    journal.move(StageEvent.RELOADING, version="step-2", operation=operation)
     return journal
 
 
@@ -28,7 +28,7 @@ def test_an_engine_that_ended_while_no_sidecar_looked_is_counted(tmp_path: Path)
     loading(tmp_path)
 
     journal = Journal(tmp_path)
-    journal.move(Event.BOOTED, boot="2")
+    journal.move(StageEvent.BOOTED, boot="2")
 
     assert journal.exits == exits(1)
 
@@ -42,7 +42,7 @@ def test_each_try_under_one_operation_counts_and_another_operation_begins_at_one
 
     loading(tmp_path, "rollout-2", boot="3")
     journal = Journal(tmp_path)
-    journal.move(Event.BOOTED, boot="4")
+    journal.move(StageEvent.BOOTED, boot="4")
 
     assert journal.exits == exits(1, "rollout-2")
 
@@ -51,8 +51,8 @@ def test_an_engine_in_doubt_that_ends_did_not_end_in_the_load(tmp_path: Path) ->
     loading(tmp_path)
 
     journal = Journal(tmp_path)
-    journal.move(Event.BACK)
-    journal.move(Event.BOOTED, boot="2")
+    journal.move(StageEvent.BACK)
+    journal.move(StageEvent.BOOTED, boot="2")
 
     assert journal.exits is None
 
@@ -63,11 +63,11 @@ def test_a_load_that_ended_otherwise_is_about_the_version(tmp_path: Path, ends: 
     journal = loading(tmp_path, boot="2")
     assert journal.exits == exits(1)
 
-    journal.move(Event.RELOADED, version="step-2")
+    journal.move(StageEvent.RELOADED, version="step-2")
     if ends == "proved":
-        journal.move(Event.PROVED, proof=proofs.proof("step-2"))
+        journal.move(StageEvent.PROVED, proof=proofs.proof("step-2"))
     else:
-        journal.move(Event.PROOF_FAILED)
+        journal.move(StageEvent.PROOF_FAILED)
         problem = Problem.of(Code.PROOF_FAILED, "why", version="step-2", operation="rollout-1")
         journal.failed(problem, has_exited=False)
 
@@ -77,9 +77,9 @@ def test_a_load_that_ended_otherwise_is_about_the_version(tmp_path: Path, ends: 
 
 def test_a_transfer_of_a_trainer_is_no_load_of_a_command(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    journal.move(Event.BOOTED, boot="1")
-    journal.move(Event.PAUSING)
-    journal.move(Event.RELOADING, operation="a trainer's")
-    journal.move(Event.BOOTED, boot="2")
+    journal.move(StageEvent.BOOTED, boot="1")
+    journal.move(StageEvent.PAUSING)
+    journal.move(StageEvent.RELOADING, operation="a trainer's")
+    journal.move(StageEvent.BOOTED, boot="2")
 
     assert journal.exits is None

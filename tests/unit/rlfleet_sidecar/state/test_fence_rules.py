@@ -10,21 +10,23 @@ from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.fence_rules import (
     KEPT,
-    Answer,
-    Heard,
+    SeenCommands,
+    StoredAnswer,
     demand_addressee,
     demand_unled,
     judge_fence,
 )
 
-OK = Answer(status=200, body="{}")
+OK = StoredAnswer(status=200, body="{}")
 
 
 def fence(epoch: int, sequence: int, **fields: Any) -> Fence:
     return Fence(**({"fleet": "f", "pod": "p", "epoch": epoch, "sequence": sequence} | fields))
 
 
-def told(heard: Heard, made: Fence, digest: str = "d", **fields: bool) -> Answer | Code | None:
+def told(
+    heard: SeenCommands, made: Fence, digest: str = "d", **fields: bool
+) -> StoredAnswer | Code | None:
     try:
         return judge_fence(heard, made, digest, **fields)
     except SidecarError as error:
@@ -32,7 +34,7 @@ def told(heard: Heard, made: Fence, digest: str = "d", **fields: bool) -> Answer
 
 
 HEARD = (
-    Heard()
+    SeenCommands()
     .hearing(fence(3, 4), "d")
     .answering(fence(3, 4), OK)
     .hearing(fence(3, 6), "d")
@@ -40,7 +42,7 @@ HEARD = (
 )
 OVER = HEARD.ending(Place(3, 8))
 CASES = {
-    "a first command": (Heard(), fence(0, 0), None),
+    "a first command": (SeenCommands(), fence(0, 0), None),
     "a higher epoch": (HEARD, fence(4, 0), None),
     "a lower epoch": (HEARD, fence(2, 99), Code.STALE_EPOCH),
     "the next number": (HEARD, fence(3, 8), None),
@@ -61,7 +63,7 @@ CASES = {
 
 @pytest.mark.parametrize(("heard", "made", "expected"), CASES.values(), ids=CASES)
 def test_a_command_is_carried_out_answered_or_too_old(
-    heard: Heard, made: Fence, expected: Answer | Code | None
+    heard: SeenCommands, made: Fence, expected: StoredAnswer | Code | None
 ) -> None:
     assert told(heard, made) == expected
 
@@ -98,7 +100,7 @@ def test_a_higher_epoch_ends_what_was_before() -> None:
 
 
 def test_the_last_answers_are_kept_and_no_more() -> None:
-    heard = Heard()
+    heard = SeenCommands()
     for sequence in range(KEPT + 3):
         heard = heard.hearing(fence(1, sequence), "d").answering(fence(1, sequence), OK)
 

@@ -7,15 +7,15 @@ import pytest
 from rlfleet_contract.models import Stage, Verb
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.state.preconditions import Verdict, judge, judge_update
+from rlfleet_sidecar.state.preconditions import CommandVerdict, judge, judge_update
 from tests.unit.rlfleet_sidecar.state.test_stage_machine import STATES
 
-DO, DONE = Verdict.DO, Verdict.DONE
+DO, DONE = CommandVerdict.DO, CommandVerdict.DONE
 WRONG, DOUBT, DOWN = Code.WRONG_STAGE, Code.ENGINE_IN_DOUBT, Code.ENGINE_UNREACHABLE
 
 # What each verb on v2, which is prepared, comes to in: down, closed, open, paused,
 # loading, loaded (v2), proved, doubt. Where nothing else is said, v1 is proved.
-EXPECTED: dict[Verb, tuple[Verdict | Code, ...]] = {
+EXPECTED: dict[Verb, tuple[CommandVerdict | Code, ...]] = {
     Verb.PREPARE: (DO, DO, DO, DO, DO, DO, DO, DO),
     Verb.PAUSE: (DOWN, DO, DO, DO, WRONG, DONE, DO, DO),
     Verb.FLUSH: (DOWN, WRONG, WRONG, DO, WRONG, DO, WRONG, DO),
@@ -25,7 +25,7 @@ EXPECTED: dict[Verb, tuple[Verdict | Code, ...]] = {
 }
 
 
-def judged(verb: Verb, stage: Stage, version: str) -> Verdict | Code:
+def judged(verb: Verb, stage: Stage, version: str) -> CommandVerdict | Code:
     try:
         return judge(STATES[stage], verb, version)
     except SidecarError as error:

@@ -11,7 +11,7 @@ from rlfleet_contract.problems import Code
 from rlfleet_contract.target import Target
 from rlfleet_sidecar.checkpoints.layouts import Layouts
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.settings import Settings
+from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state import sent_weights
 from rlfleet_sidecar.state.stage_machine import State
 
@@ -84,7 +84,7 @@ def test_a_name_that_is_no_name_is_refused(named: str) -> None:
 def test_a_directory_named_like_sent_weights_is_no_version(tmp_path: Path) -> None:
     name = f"{sent_weights.PREFIX}step-1"
     (tmp_path / "weights" / name).mkdir(parents=True)
-    settings = Settings(
+    settings = SidecarSettings(
         model_name="m", model_path=tmp_path, weights_path=f"{tmp_path}/weights/{{version}}"
     )
     layouts = Layouts.of(settings)

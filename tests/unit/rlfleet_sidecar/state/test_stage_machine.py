@@ -11,9 +11,9 @@ from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_sidecar.state.stage_machine import (
     BACK_TO,
     TABLE,
-    Event,
     IllegalEventError,
     Rescue,
+    StageEvent,
     State,
     has_no_pause,
     observe,
@@ -38,9 +38,9 @@ STATES: dict[Stage, State] = {
 FACTS: dict[str, Any] = {"boot": "b2", "version": "v2", "proof": F2}
 
 
-@pytest.mark.parametrize(("stage", "event"), list(product(Stage, Event)))
+@pytest.mark.parametrize(("stage", "event"), list(product(Stage, StageEvent)))
 def test_every_event_in_every_stage_ends_in_a_known_stage_or_in_the_one_error(
-    stage: Stage, event: Event
+    stage: Stage, event: StageEvent
 ) -> None:
     state = STATES[stage]
     before = replace(state)
@@ -48,7 +48,7 @@ def test_every_event_in_every_stage_ends_in_a_known_stage_or_in_the_one_error(
         after = step(state, event, **FACTS)
     except IllegalEventError:
         assert state == before
-        assert TABLE[stage].get(event) is None or event in {Event.OPENED, Event.RELEASED}
+        assert TABLE[stage].get(event) is None or event in {StageEvent.OPENED, StageEvent.RELEASED}
     else:
         assert after.stage in Stage
         assert after.stage == TABLE[stage].get(event, BACK_TO[Stage.OPEN])
@@ -61,7 +61,7 @@ def test_the_tables_name_every_stage() -> None:
 
 @pytest.mark.parametrize("stage", Stage)
 def test_a_new_boot_voids_everything_but_what_is_on_disk(stage: Stage) -> None:
-    after = step(STATES[stage], Event.BOOTED, boot="b2")
+    after = step(STATES[stage], StageEvent.BOOTED, boot="b2")
 
     assert after == State(
         stage=Stage.CLOSED,
@@ -77,7 +77,7 @@ def test_a_new_boot_voids_everything_but_what_is_on_disk(stage: Stage) -> None:
 def test_a_boot_that_was_told_of_a_version_holds_no_boot_weights(
     told: str | None, installed: str | None
 ) -> None:
-    after = step(State(), Event.BOOTED, boot="b2", version=told)
+    after = step(State(), StageEvent.BOOTED, boot="b2", version=told)
 
     assert (after.stage, after.installed) == (Stage.CLOSED, installed)
     is_known = installed is not None
@@ -85,15 +85,15 @@ def test_a_boot_that_was_told_of_a_version_holds_no_boot_weights(
     assert steps_to(after, BASE_VERSION) == way
     if not is_known:
         with pytest.raises(IllegalEventError):
-            step(after, Event.PROVED, proof=F1)
+            step(after, StageEvent.PROVED, proof=F1)
 
 
 @pytest.mark.parametrize("stage", BACK_TO)
 def test_an_engine_that_was_only_silent_comes_back_where_it_was(stage: Stage) -> None:
-    lost = step(step(STATES[stage], Event.LOST), Event.LOST)
+    lost = step(step(STATES[stage], StageEvent.LOST), StageEvent.LOST)
     assert (lost.stage, lost.serving) == (Stage.DOWN, False)
 
-    back = step(lost, Event.BACK)
+    back = step(lost, StageEvent.BACK)
 
     assert back.stage is BACK_TO[stage]
     if stage is Stage.OPEN:
@@ -104,7 +104,7 @@ def test_an_engine_that_was_only_silent_comes_back_where_it_was(stage: Stage) ->
 def test_nothing_is_proved_from_the_reload_on(stage: Stage) -> None:
     into = next(
         (state, event)
-        for state, event in product(STATES.values(), Event)
+        for state, event in product(STATES.values(), StageEvent)
         if TABLE[state.stage].get(event) is stage
     )
 
@@ -114,42 +114,42 @@ def test_nothing_is_proved_from_the_reload_on(stage: Stage) -> None:
 
 
 def test_a_pause_that_nothing_was_proved_before_cannot_be_opened() -> None:
-    paused = step(STATES[Stage.CLOSED], Event.PAUSING)
+    paused = step(STATES[Stage.CLOSED], StageEvent.PAUSING)
 
     with pytest.raises(IllegalEventError):
-        step(paused, Event.OPENED)
-    assert step(paused, Event.RELEASED).stage is Stage.CLOSED
+        step(paused, StageEvent.OPENED)
+    assert step(paused, StageEvent.RELEASED).stage is Stage.CLOSED
 
 
 def test_a_proved_version_is_not_forgotten_by_a_release() -> None:
     with pytest.raises(IllegalEventError):
-        step(STATES[Stage.PAUSED], Event.RELEASED)
+        step(STATES[Stage.PAUSED], StageEvent.RELEASED)
 
 
 def test_a_change_from_a_proved_version_keeps_serving_and_one_from_a_fresh_boot_does_not() -> None:
-    way = (Event.PAUSING, Event.RELOADING, Event.RELOADED, Event.PROVED)
+    way = (StageEvent.PAUSING, StageEvent.RELOADING, StageEvent.RELOADED, StageEvent.PROVED)
     for first, serving in ((Stage.OPEN, True), (Stage.CLOSED, False)):
         state = STATES[first]
         for event in way:
             state = step(state, event, version="v2", proof=F2)
             assert state.serving is serving
-        assert step(state, Event.OPENED).serving
+        assert step(state, StageEvent.OPENED).serving
     assert state.proved == "v2"
 
 
 OBSERVED = {
     "the same boot": (Stage.OPEN, "b1", None),
-    "another boot": (Stage.OPEN, "b2", Event.BOOTED),
-    "no boot": (Stage.OPEN, None, Event.LOST),
+    "another boot": (Stage.OPEN, "b2", StageEvent.BOOTED),
+    "no boot": (Stage.OPEN, None, StageEvent.LOST),
     "still no boot": (Stage.DOWN, None, None),
-    "the same boot again": (Stage.DOWN, "b1", Event.BACK),
-    "another boot after none": (Stage.DOWN, "b2", Event.BOOTED),
+    "the same boot again": (Stage.DOWN, "b1", StageEvent.BACK),
+    "another boot after none": (Stage.DOWN, "b2", StageEvent.BOOTED),
 }
 
 
 @pytest.mark.parametrize(("stage", "boot", "event"), OBSERVED.values(), ids=OBSERVED)
 def test_what_is_seen_of_the_engine_is_told_as_an_event(
-    stage: Stage, boot: str | None, event: Event | None
+    stage: Stage, boot: str | None, event: StageEvent | None
 ) -> None:
     assert observe(STATES[stage], boot) is event
 

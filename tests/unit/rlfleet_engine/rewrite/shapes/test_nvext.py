@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from rlfleet_engine.json_body import FieldError
-from rlfleet_engine.rewrite.rewrite import UnusableError
-from rlfleet_engine.rewrite.shapes.nvext import Parts, Wanted, asked, wanted_of, whole
+from rlfleet_engine.rewrite.rewrite import IncompleteReplyError
+from rlfleet_engine.rewrite.shapes.nvext import Parts, WantedFields, asked, wanted_of, whole
 
-ALL = Wanted(frozenset({"engine_data"}))
+ALL = WantedFields(frozenset({"engine_data"}))
 
 
 def reply_of(**choice: Any) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def logprobs(*values: object) -> dict[str, Any]:
 
 
 def test_the_higher_hint_goes_first_as_the_lower_priority() -> None:
-    made = asked({"nvext": {"agent_hints": {"priority": 3}}}, Wanted())
+    made = asked({"nvext": {"agent_hints": {"priority": 3}}}, WantedFields())
 
     assert made == {"priority": -3}
 
@@ -29,7 +29,7 @@ def test_the_higher_hint_goes_first_as_the_lower_priority() -> None:
 def test_a_priority_and_a_salt_beside_nvext_go_first() -> None:
     nvext = {"agent_hints": {"priority": 3}, "cache_salt": "a"}
 
-    made = asked({"priority": 1, "cache_salt": "b", "nvext": nvext}, Wanted())
+    made = asked({"priority": 1, "cache_salt": "b", "nvext": nvext}, WantedFields())
 
     assert made == {"priority": 1, "cache_salt": "b"}
 
@@ -38,13 +38,13 @@ def test_ids_are_asked_for_if_anything_is_to_be_told() -> None:
     content = {"nvext": {"extra_fields": ["engine_data", "timing"]}}
 
     assert asked(content, wanted_of(content)) == {"return_token_ids": True}
-    assert asked(content, Wanted()) == {}
+    assert asked(content, WantedFields()) == {}
 
 
 @pytest.mark.parametrize("priority", [True, 1.5, "1", [1]])
 def test_a_hint_that_is_no_whole_number_is_refused(priority: object) -> None:
     with pytest.raises(FieldError) as refused:
-        asked({"nvext": {"agent_hints": {"priority": priority}}}, Wanted())
+        asked({"nvext": {"agent_hints": {"priority": priority}}}, WantedFields())
 
     assert refused.value.field == "nvext.agent_hints.priority"
 
@@ -68,12 +68,12 @@ def test_a_request_without_nvext_is_returned_itself() -> None:
     ],
 )
 def test_a_reply_that_lacks_something_is_not_told(choice: dict[str, Any], words: str) -> None:
-    with pytest.raises(UnusableError, match=words):
+    with pytest.raises(IncompleteReplyError, match=words):
         whole(reply_of(**choice), ALL)
 
 
 def test_a_reply_without_the_prompt_s_ids_is_not_told() -> None:
-    with pytest.raises(UnusableError, match="prompt_token_ids"):
+    with pytest.raises(IncompleteReplyError, match="prompt_token_ids"):
         whole(reply_of() | {"prompt_token_ids": None}, ALL)
 
 

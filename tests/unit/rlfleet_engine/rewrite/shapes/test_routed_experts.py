@@ -5,7 +5,7 @@ from base64 import b64decode, b64encode
 
 import pytest
 
-from rlfleet_engine.rewrite.rewrite import UnusableError
+from rlfleet_engine.rewrite.rewrite import IncompleteReplyError
 from rlfleet_engine.rewrite.shapes.routed_experts import experts_of
 from tests.fakes.experts import npy
 
@@ -65,5 +65,5 @@ def test_a_model_without_experts_has_none() -> None:
     ],
 )
 def test_what_cannot_be_read_is_not_told(encoded: str) -> None:
-    with pytest.raises(UnusableError, match="routed experts"):
+    with pytest.raises(IncompleteReplyError, match="routed experts"):
         experts_of(encoded)

@@ -8,9 +8,9 @@ import pytest
 
 from rlfleet_contract import paths
 from rlfleet_operator.core.manifests import owned_objects
-from rlfleet_operator.core.manifests.owned_objects import UnusableError
+from rlfleet_operator.core.manifests.owned_objects import UnusableTemplateError
 from rlfleet_operator.core.model.world import FLEET_LABEL
-from rlfleet_sidecar.http.auth import Credentials
+from rlfleet_sidecar.http.auth import FleetToken
 from tests import fleets
 
 FLEET = fleets.fleet({"replicas": 8, "rollout": {"maxUnavailable": "25%"}})
@@ -72,7 +72,7 @@ def holding(token: bytes) -> dict[str, Any]:
 def test_a_secret_s_token_is_read_as_a_sidecar_reads_it(around: str, tmp_path: Path) -> None:
     written = f"{around}the-token{around}".encode()
     (tmp_path / "token").write_bytes(written)
-    sidecar = Credentials(tmp_path / "token")
+    sidecar = FleetToken(tmp_path / "token")
 
     assert SECRET["stringData"] == {"token": "the-token"}
     token = owned_objects.token_in(holding(written))
@@ -112,12 +112,14 @@ def test_a_secret_s_token_is_read_as_a_sidecar_reads_it(around: str, tmp_path: P
     ],
 )
 def test_what_no_header_carries_is_refused_by_the_secret_s_name(found: dict[str, Any]) -> None:
-    with pytest.raises(UnusableError, match=r"Secret qwen-admin: data\.token .*delete the Secret"):
+    with pytest.raises(
+        UnusableTemplateError, match=r"Secret qwen-admin: data\.token .*delete the Secret"
+    ):
         owned_objects.token_in(found)
 
 
 def test_a_token_that_is_refused_is_not_told() -> None:
-    with pytest.raises(UnusableError) as refused:
+    with pytest.raises(UnusableTemplateError) as refused:
         owned_objects.token_in(holding(b"my secret"))
 
     assert "my" not in str(refused.value)

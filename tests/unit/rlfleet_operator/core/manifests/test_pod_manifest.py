@@ -8,7 +8,7 @@ import pytest
 
 from rlfleet_contract.selftest import SelfTest
 from rlfleet_operator.core.manifests import pod_manifest
-from rlfleet_operator.core.manifests.owned_objects import UnusableError
+from rlfleet_operator.core.manifests.owned_objects import UnusableTemplateError
 from rlfleet_operator.core.model.world import (
     FLEET_LABEL,
     ORDINAL_LABEL,
@@ -226,7 +226,7 @@ def test_what_no_pod_can_be_made_of_is_refused_by_the_field_s_name(
     spec: dict[str, Any], field: str
 ) -> None:
     """The API server refuses most of it, but not in a fleet that was there before the rule."""
-    with pytest.raises(UnusableError, match=re.escape(field)):
+    with pytest.raises(UnusableTemplateError, match=re.escape(field)):
         pod(**spec)
 
 

@@ -10,7 +10,7 @@ from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_operator.core import timers
 from rlfleet_operator.core.model.actions import LoadAdapter, MarkPod, UnloadAdapter
-from rlfleet_operator.core.model.wanted_lora import Wanted
+from rlfleet_operator.core.model.wanted_lora import WantedLoRA
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.status.fleet import status_of
@@ -56,7 +56,7 @@ def marked_ready(world: World, name: str) -> bool | None:
     return marks[0].ready if marks else None
 
 
-def failing(inherited: Wanted, code: Code) -> AdapterReport:
+def failing(inherited: WantedLoRA, code: Code) -> AdapterReport:
     problem = Problem.of(code, "why", operation=lora.operation_of(inherited))
     return AdapterReport(name=inherited.name, problem=problem)
 

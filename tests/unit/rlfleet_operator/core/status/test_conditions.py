@@ -10,7 +10,7 @@ from rlfleet_contract.problems import CHECKPOINT_CODES, Code
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.next_rollout import current
 from rlfleet_operator.core.status.conditions import MESSAGE_LIMIT, dated, verdicts
-from rlfleet_operator.core.status.verdict import Verdict
+from rlfleet_operator.core.status.verdict import ConditionVerdict
 from rlfleet_operator.crd.fleet_status import Condition
 from tests.workers import MOMENT, pod, problem, recorded, worker, world
 
@@ -18,7 +18,7 @@ DONE = recorded("step-1", "Completed")
 TO_2: dict[str, Any] = {"weightVersion": "step-2", "status": recorded("step-2", "Preparing")}
 
 
-def told(seen: World) -> dict[str, Verdict]:
+def told(seen: World) -> dict[str, ConditionVerdict]:
     return {verdict.type: verdict for verdict in verdicts(seen, current(seen))}
 
 
@@ -224,7 +224,7 @@ def condition(status: str, **fields: Any) -> Condition:
     ids=["new", "the same", "flipped"],
 )
 def test_only_a_flip_changes_the_time(before: list[Condition], expected: str) -> None:
-    found = [Verdict("Ready", is_true=True, reason="Other", message="another message")]
+    found = [ConditionVerdict("Ready", is_true=True, reason="Other", message="another message")]
     (made,) = dated(found, before, generation=2, now="now")
 
     assert made == condition(
@@ -241,7 +241,7 @@ def test_a_condition_that_is_gone_leaves_nothing() -> None:
 
 
 def test_a_message_has_an_end() -> None:
-    found = [Verdict("Ready", is_true=False, reason="R", message="x" * 9999)]
+    found = [ConditionVerdict("Ready", is_true=False, reason="R", message="x" * 9999)]
     (made,) = dated(found, [], generation=1, now="now")
 
     assert len(made.message) == MESSAGE_LIMIT

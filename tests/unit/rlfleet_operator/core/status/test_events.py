@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_operator.core.status.events import Event, between
+from rlfleet_operator.core.status.events import KubeEvent, between
 from rlfleet_operator.crd.fleet_status import FleetStatus
 from tests.workers import recorded
 
@@ -24,7 +24,7 @@ def status(fields: dict[str, Any]) -> FleetStatus:
     return FleetStatus.model_validate(fields)
 
 
-def said(before: dict[str, Any], after: dict[str, Any]) -> list[Event]:
+def said(before: dict[str, Any], after: dict[str, Any]) -> list[KubeEvent]:
     return between(status(before), status(after))
 
 
@@ -45,32 +45,32 @@ def test_nothing_new_is_no_event(fields: dict[str, Any]) -> None:
         (
             {},
             recorded("step-2", "Preparing") | {},
-            [Event("Normal", "RolloutStarted", "rollout 1: step-1 to step-2")],
+            [KubeEvent("Normal", "RolloutStarted", "rollout 1: step-1 to step-2")],
         ),
         (
             AT_REST,
             recorded("step-2", "Preparing", id=2),
-            [Event("Normal", "RolloutStarted", "rollout 2: step-1 to step-2")],
+            [KubeEvent("Normal", "RolloutStarted", "rollout 2: step-1 to step-2")],
         ),
         (
             recorded("step-2", "Reloading"),
             recorded("step-3", "Preparing", id=2),
             [
-                Event("Normal", "RolloutSuperseded", "rollout 1 to step-2 gives way to step-3"),
-                Event("Normal", "RolloutStarted", "rollout 2: step-1 to step-3"),
+                KubeEvent("Normal", "RolloutSuperseded", "rollout 1 to step-2 gives way to step-3"),
+                KubeEvent("Normal", "RolloutStarted", "rollout 2: step-1 to step-3"),
             ],
         ),
         (
             recorded("step-2", "Failed"),
             recorded("step-3", "Preparing", id=2),
-            [Event("Normal", "RolloutStarted", "rollout 2: step-1 to step-3")],
+            [KubeEvent("Normal", "RolloutStarted", "rollout 2: step-1 to step-3")],
         ),
         (recorded("step-2", "Preparing"), recorded("step-2", "Reloading"), []),
         (
             recorded("step-2", "Resuming"),
             recorded("step-2", "Completed", seconds=1.5, timings=TIMINGS) | {"proved": "2/2"},
             [
-                Event(
+                KubeEvent(
                     "Normal",
                     "RolloutCompleted",
                     "rollout 1: 2/2 workers proved step-2 in 1.5 s, paused for 300 ms at most",
@@ -80,7 +80,7 @@ def test_nothing_new_is_no_event(fields: dict[str, Any]) -> None:
         (
             recorded("step-2", "Resuming"),
             recorded("step-2", "Failed") | {"conditions": [STALLED]},
-            [Event("Warning", "RolloutFailed", "why")],
+            [KubeEvent("Warning", "RolloutFailed", "why")],
         ),
     ],
     ids=[
@@ -94,7 +94,7 @@ def test_nothing_new_is_no_event(fields: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_said_of_a_rollout(
-    before: dict[str, Any], after: dict[str, Any], expected: list[Event]
+    before: dict[str, Any], after: dict[str, Any], expected: list[KubeEvent]
 ) -> None:
     assert said(before, after) == expected
 
@@ -103,8 +103,8 @@ def test_a_rollout_that_is_complete_with_its_first_record_is_told_whole() -> Non
     after = recorded("step-1", "Completed", id=2, seconds=0.0) | {"proved": "2/2"}
 
     assert said(AT_REST, after) == [
-        Event("Normal", "RolloutStarted", "rollout 2: step-1 to step-1"),
-        Event("Normal", "RolloutCompleted", "rollout 2: 2/2 workers proved step-1 in 0.0 s"),
+        KubeEvent("Normal", "RolloutStarted", "rollout 2: step-1 to step-1"),
+        KubeEvent("Normal", "RolloutCompleted", "rollout 2: 2/2 workers proved step-1 in 0.0 s"),
     ]
 
 
@@ -112,7 +112,7 @@ def test_a_rollout_of_no_worker_completes_without_figures() -> None:
     after = recorded("step-2", "Completed") | {"proved": "0/0"}
 
     assert said(recorded("step-2", "Preparing"), after) == [
-        Event("Normal", "RolloutCompleted", "rollout 1: 0/0 workers proved step-2")
+        KubeEvent("Normal", "RolloutCompleted", "rollout 1: 0/0 workers proved step-2")
     ]
 
 
@@ -144,22 +144,26 @@ def test_a_stall_is_said_once_for_each_reason(before: list[dict[str, Any]], expe
         (
             one("CatchingUp", ready=False),
             one(version="step-1"),
-            [Event("Normal", "WorkerReady", "qwen-0 serves step-1")],
+            [KubeEvent("Normal", "WorkerReady", "qwen-0 serves step-1")],
         ),
         (
             one(),
             one("Quarantined", ready=False, message="ProofFailed: why"),
-            [Event("Warning", "WorkerQuarantined", "qwen-0 is out of service: ProofFailed: why")],
+            [
+                KubeEvent(
+                    "Warning", "WorkerQuarantined", "qwen-0 is out of service: ProofFailed: why"
+                )
+            ],
         ),
         (
             one("Quarantined"),
             one("Quarantined", ready=False),
-            [Event("Warning", "WorkerLost", "qwen-0 takes no traffic: Quarantined")],
+            [KubeEvent("Warning", "WorkerLost", "qwen-0 takes no traffic: Quarantined")],
         ),
         (
             one(),
             one("Unreachable", ready=False),
-            [Event("Warning", "WorkerLost", "qwen-0 takes no traffic: Unreachable")],
+            [KubeEvent("Warning", "WorkerLost", "qwen-0 takes no traffic: Unreachable")],
         ),
         ({}, one(), []),
         (one(), {}, []),
@@ -176,7 +180,7 @@ def test_a_stall_is_said_once_for_each_reason(before: list[dict[str, Any]], expe
     ],
 )
 def test_what_is_said_of_a_worker(
-    before: dict[str, Any], after: dict[str, Any], expected: list[Event]
+    before: dict[str, Any], after: dict[str, Any], expected: list[KubeEvent]
 ) -> None:
     assert said(before, after) == expected
 

@@ -9,15 +9,15 @@ from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.models import Running, Stage, Verb
 from rlfleet_contract.problems import Code, Problem
 from rlfleet_operator.core.model.actions import (
-    AdapterCommand,
     LoadAdapter,
+    LoRACommand,
     MarkPod,
     Prepare,
     Resume,
     UnloadAdapter,
     Update,
 )
-from rlfleet_operator.core.model.wanted_lora import Wanted, declared
+from rlfleet_operator.core.model.wanted_lora import WantedLoRA, declared
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.status import conditions, events
@@ -33,7 +33,7 @@ TARGET: dict[str, Any] = {"version": "step-1", "askedAt": "2023-11-14T22:13:20Z"
 SETTLED = workers.recorded("step-1", "Completed")
 
 
-def wanted(spec: dict[str, Any]) -> Wanted:
+def wanted(spec: dict[str, Any]) -> WantedLoRA:
     return declared([AdapterSpec.model_validate(spec)])[0]
 
 
@@ -65,7 +65,7 @@ def seen(*known: Worker, declared: tuple[dict[str, Any], ...] = (POET,)) -> Worl
     return workers.world(*known, status=SETTLED, adapters=list(declared))
 
 
-def asked(world: World) -> list[AdapterCommand]:
+def asked(world: World) -> list[LoRACommand]:
     return [a for a in plan(world).actions if isinstance(a, LoadAdapter | UnloadAdapter)]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rlfleet_contract.models import KVCache, PauseMode, Stage, Verb
 from rlfleet_contract.problems import Code
-from rlfleet_operator.core.model.actions import Command, Flush, Pause, Resume, Update
+from rlfleet_operator.core.model.actions import Flush, Pause, Resume, Update, WeightsCommand
 from rlfleet_operator.core.model.world import World, time_of
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout.rollout import served
@@ -53,8 +53,8 @@ def with_status(seen: World, **fields: Any) -> World:
     return replace(seen, fleet=replace(seen.fleet, status=status))
 
 
-def commands(seen: World) -> list[Command]:
-    return [a for a in plan(seen).actions if isinstance(a, Command)]
+def commands(seen: World) -> list[WeightsCommand]:
+    return [a for a in plan(seen).actions if isinstance(a, WeightsCommand)]
 
 
 def stages(seen: World) -> list[tuple[Stage, str | None]]:

@@ -10,8 +10,8 @@ from rlfleet_operator.core.model.world import Fleet
 from rlfleet_operator.core.trainer import pause_rules as rules
 from rlfleet_operator.core.trainer import replies
 from rlfleet_operator.core.trainer.models import Fault, Refusal, record_of
-from rlfleet_operator.core.trainer.pause_rules import Asked
-from rlfleet_operator.core.trainer.replies import Heard
+from rlfleet_operator.core.trainer.pause_rules import PauseRequested
+from rlfleet_operator.core.trainer.replies import WorkerState
 from rlfleet_operator.crd.fleet_status import TrainerPause
 from tests import fleets, workers
 
@@ -35,13 +35,13 @@ def pause(**fields: Any) -> TrainerPause:
     return TrainerPause.model_validate(PAUSE | fields)
 
 
-def heard(stage: Stage, ordinal: int = 0, *, held: bool = True, **fields: Any) -> Heard:
+def heard(stage: Stage, ordinal: int = 0, *, held: bool = True, **fields: Any) -> WorkerState:
     known = {"proved": "step-1"} if stage is not Stage.DOUBT else {}
     report = workers.report(stage, **(known | fields))
-    return Heard(f"qwen-{ordinal}", workers.pod(ordinal), report, held=held)
+    return WorkerState(f"qwen-{ordinal}", workers.pod(ordinal), report, held=held)
 
 
-SILENT = Heard("qwen-1", None, None, "no pod", held=True)
+SILENT = WorkerState("qwen-1", None, None, "no pod", held=True)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_a_pause_is_read_from_its_body_or_its_query(body: bytes, query: dict[str
     asked = rules.asked_from(body, query)
 
     assert (asked.mode, asked.clear_cache, asked.ttl_s) == (PauseMode.WAIT, False, 60)
-    assert rules.asked_from(b"", {}) == Asked()
-    assert Asked().ttl_s == 1500
+    assert rules.asked_from(b"", {}) == PauseRequested()
+    assert PauseRequested().ttl_s == 1500
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_fleet_at_rest_is_its_trainer_s_to_pause(status: dict[str, Any]) -> No
     ],
 )
 def test_a_blind_resume_after_an_update_that_did_not_end_well_is_refused(
-    held: TrainerPause, said: list[Heard], why: str
+    held: TrainerPause, said: list[WorkerState], why: str
 ) -> None:
     with pytest.raises(Refusal, match=why) as refusal:
         rules.demand_resumable(held, said)
@@ -135,10 +135,12 @@ def test_what_was_asked_for_is_resumed_and_who_is_silent_does_not_hold_it_up() -
 
 
 def test_a_pause_goes_on_when_it_is_asked_for_again_and_forgives() -> None:
-    first = rules.paused(None, Asked(mode=PauseMode.WAIT, ttl_s=60), MOMENT, "fleet-pause-1")
+    first = rules.paused(
+        None, PauseRequested(mode=PauseMode.WAIT, ttl_s=60), MOMENT, "fleet-pause-1"
+    )
     blamed = rules.refused(first.model_copy(update={"version": "bad", "flushes": 2}), "why")
 
-    again = rules.paused(blamed, Asked(clear_cache=False), MOMENT + 30, "fleet-pause-2")
+    again = rules.paused(blamed, PauseRequested(clear_cache=False), MOMENT + 30, "fleet-pause-2")
 
     assert first.until == "2001-09-09T01:47:40Z"
     assert first.mode is PauseMode.WAIT
@@ -205,7 +207,7 @@ RUNNING: dict[str, Any] = {"running": {"verb": Verb.PAUSE, "operation": "o", "ve
     ],
 )
 def test_only_who_is_behind_a_closed_gate_with_a_proved_version_is_paused(
-    worker: Heard, *, is_paused: bool
+    worker: WorkerState, *, is_paused: bool
 ) -> None:
     assert worker.is_paused is is_paused
 
@@ -220,7 +222,7 @@ def test_only_who_is_behind_a_closed_gate_with_a_proved_version_is_paused(
     ],
 )
 def test_only_what_every_worker_did_is_a_success(
-    said: list[Heard], status: int, code: Fault | None
+    said: list[WorkerState], status: int, code: Fault | None
 ) -> None:
     seen = fleet(trainerPause=PAUSE)
 
@@ -250,7 +252,7 @@ def test_an_update_underneath_is_proved_by_workers_that_wait() -> None:
     ],
 )
 def test_state_says_whether_all_are_paused_and_by_whom(
-    said: list[Heard], *, is_paused: bool
+    said: list[WorkerState], *, is_paused: bool
 ) -> None:
     told = replies.state(fleet(trainerPause=PAUSE), said, pause())
 

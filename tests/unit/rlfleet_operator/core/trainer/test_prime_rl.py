@@ -5,7 +5,7 @@ import pytest
 from rlfleet_contract.models import Stage, WorkerReport
 from rlfleet_operator.core.trainer import prime_rl
 from rlfleet_operator.core.trainer.models import Fault, Refusal, UpdateWeights
-from rlfleet_operator.core.trainer.replies import Heard
+from rlfleet_operator.core.trainer.replies import WorkerState
 from rlfleet_operator.core.trainer.routes import CLASSIC, label_of
 from tests import fleets
 from tests.workers import pod, report
@@ -14,8 +14,8 @@ PAUSED = report(Stage.PAUSED, proved="step-1")
 PROVED = report(Stage.PROVED, proved="step-1")
 
 
-def heard(said: WorkerReport | None, *, ready: bool = True) -> Heard:
-    return Heard("qwen-0", pod(ready=ready), said)
+def heard(said: WorkerReport | None, *, ready: bool = True) -> WorkerState:
+    return WorkerState("qwen-0", pod(ready=ready), said)
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,11 @@ def heard(said: WorkerReport | None, *, ready: bool = True) -> Heard:
         (heard(None, ready=False), True, True, False),
         (heard(report(Stage.DOWN), ready=False), True, True, False),
         (heard(report(Stage.CLOSED), ready=False), True, True, False),
-        (Heard("qwen-0", None, None), True, True, False),
+        (WorkerState("qwen-0", None, None), True, True, False),
     ],
 )
 def test_a_worker_that_takes_no_traffic_holds_nothing_up(
-    worker: Heard, *, rests: bool, runs: bool, is_well: bool
+    worker: WorkerState, *, rests: bool, runs: bool, is_well: bool
 ) -> None:
     assert prime_rl.rests(worker) is rests
     assert prime_rl.runs(worker) is runs

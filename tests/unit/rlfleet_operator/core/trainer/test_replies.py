@@ -12,7 +12,7 @@ from rlfleet_operator.core.model.world import Fleet, Pod, Worker
 from rlfleet_operator.core.simulation.model_fleet import new_pod
 from rlfleet_operator.core.trainer import replies
 from rlfleet_operator.core.trainer.models import Fault
-from rlfleet_operator.core.trainer.replies import Course, Heard
+from rlfleet_operator.core.trainer.replies import Course, WorkerState
 from tests import fleets
 
 UID = "0f0e0d0c-0b0a-4908-8706-050403020100"
@@ -43,8 +43,8 @@ def report(version: str | None = "step-2", **fields: Any) -> WorkerReport:
     return WorkerReport(**told | fields)
 
 
-def worker(said: WorkerReport | None, *, ready: bool = True, why: str = "") -> Heard:
-    return Heard("qwen-0", pod(ready=ready), said, why)
+def worker(said: WorkerReport | None, *, ready: bool = True, why: str = "") -> WorkerState:
+    return WorkerState("qwen-0", pod(ready=ready), said, why)
 
 
 @pytest.mark.parametrize(
