@@ -25,7 +25,6 @@ from rlfleet_sidecar.dialects.routes import (
     weights,
 )
 from rlfleet_sidecar.http import admin
-from rlfleet_sidecar.http import lora as adapter_routes
 from rlfleet_sidecar.http.request_body import Parsed
 
 _HEAD = """\
@@ -71,10 +70,6 @@ _SECTIONS = {
     "The operator's commands": (
         admin.router,
         "A body with a field that is not known is refused. The answer is the worker's report.",
-    ),
-    "Commands about adapters": (
-        adapter_routes.router,
-        "As above: no unknown field is taken, and a command's answer is the worker's report.",
     ),
     "Pause and resume, as trainers ask for them": (
         pause.router,

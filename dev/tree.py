@@ -54,10 +54,10 @@ PATCH = (
         "client.command",
     ),
     Hop(
-        f"{_SIDECAR}/http/admin.py",
-        "update_weights",
+        f"{_SIDECAR}/change/fencing.py",
+        "carry_out",
         "checks the fence: is it the owner's, is it a repeat",
-        "worker.carry_out",
+        "_answer(request)",
     ),
     Hop(
         f"{_SIDECAR}/change/executor.py",

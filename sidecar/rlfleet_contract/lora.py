@@ -2,15 +2,19 @@
 
 from pydantic import Field
 
+from rlfleet_contract import paths
 from rlfleet_contract.loaded_lora import AdapterName
-from rlfleet_contract.models import Command
+from rlfleet_contract.models import TimedCommand, Verb
 
 
-class LoadAdapterRequest(Command):
+class LoadAdapterRequest(TimedCommand):
     """Serve the adapter of a directory under a name, in the place of whatever has the name.
 
     Requests that run go on with what they began with. If it cannot be loaded, all stays.
     """
+
+    PATH = paths.ADAPTERS_PATH
+    VERB = Verb.ADAPT
 
     name: AdapterName
     path: str = Field(min_length=1, max_length=1024)
@@ -29,9 +33,17 @@ class LoadAdapterRequest(Command):
         """Whether an operator asks for it because the fleet's spec names it."""
         return self.fence is not None and self.inherited is None
 
+    @property
+    def limit_s(self) -> float:
+        """How long the copy and the engine may take, each its time, in seconds."""
+        return 2 * self.timeout_s
 
-class UnloadAdapterRequest(Command):
+
+class UnloadAdapterRequest(TimedCommand):
     """Serve a name no more; it is no error if it is not served."""
 
+    PATH = paths.ADAPTERS_PATH
+    METHOD = "DELETE"
+    VERB = Verb.ADAPT
+
     name: AdapterName
-    timeout_s: float = Field(default=30, gt=0)

@@ -4,10 +4,11 @@ The server returns it, the client parses it, the tests build it.
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
+from rlfleet_contract import paths
 from rlfleet_contract.fence import Fence
 from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.paths import (
@@ -97,7 +98,15 @@ class Timeouts(ContractRequest):
 
 
 class Command(ContractRequest):
-    """What every command carries: whose it is and what it is about."""
+    """What every command carries: whose it is and what it is about.
+
+    A command is one class: where it is sent, what it counts as, and how long it may take.
+    """
+
+    PATH: ClassVar[str]
+    METHOD: ClassVar[str] = "POST"
+    VERB: ClassVar[Verb]
+    """What it counts as while it is carried out."""
 
     operation: Operation
     """The rollout's id. A command repeated under it has one effect and one answer."""
@@ -105,12 +114,31 @@ class Command(ContractRequest):
     fence: Fence | None = None
     """None from a caller that is no operator: a trainer or a person."""
 
+    @property
+    def limit_s(self) -> float:
+        """How long the worker may take to answer, in seconds."""
+        raise NotImplementedError
 
-class PrepareRequest(Command):
+
+class TimedCommand(Command):
+    """A command whose one limit is its own."""
+
+    timeout_s: float = Field(default=30, gt=0)
+
+    @property
+    def limit_s(self) -> float:
+        """How long the worker may take to answer, in seconds."""
+        return self.timeout_s
+
+
+class PrepareRequest(TimedCommand):
     """Wait until the version is complete, check it, stage it. The engine goes on.
 
     A prepare of another version takes its place; a change of weights does not wait for it.
     """
+
+    PATH = paths.PREPARE_PATH
+    VERB = Verb.PREPARE
 
     timeout_s: float = Field(default=120, gt=0)
     """How long all of it may take."""
@@ -120,8 +148,11 @@ class PrepareRequest(Command):
     """What the version's manifest (api.MANIFEST_FILE) must hash to; None: whatever it does."""
 
 
-class PauseRequest(Command):
+class PauseRequest(TimedCommand):
     """Close the gate and pause the engine."""
+
+    PATH = paths.PAUSE_PATH
+    VERB = Verb.PAUSE
 
     mode: PauseMode = PauseMode.KEEP
     kv_cache: KVCache = KVCache.RESET
@@ -132,30 +163,38 @@ class PauseRequest(Command):
     runs on, what is proved opens, anything else ends the engine."""
 
 
-class FlushRequest(Command):
+class FlushRequest(TimedCommand):
     """Reset the KV and prefix cache of a paused engine."""
 
-    timeout_s: float = Field(default=30, gt=0)
+    PATH = paths.FLUSH_PATH
+    VERB = Verb.FLUSH
 
 
-class ReloadRequest(Command):
+class ReloadRequest(TimedCommand):
     """Load the prepared version into the paused engine, in place."""
+
+    PATH = paths.RELOAD_PATH
+    VERB = Verb.RELOAD
 
     timeout_s: float = Field(default=600, gt=0)
 
 
-class VerifyRequest(Command):
+class VerifyRequest(TimedCommand):
     """Let the engine run behind the closed gate and prove what it holds."""
+
+    PATH = paths.VERIFY_PATH
+    VERB = Verb.VERIFY
 
     expected: Proof | None = None
     """What another worker of the same template showed of this version; None for the first."""
     timeout_s: float = Field(default=60, gt=0)
 
 
-class ResumeRequest(Command):
+class ResumeRequest(TimedCommand):
     """Open the gate over a proved version."""
 
-    timeout_s: float = Field(default=30, gt=0)
+    PATH = paths.RESUME_PATH
+    VERB = Verb.RESUME
 
 
 class UpdateRequest(Command):
@@ -163,6 +202,9 @@ class UpdateRequest(Command):
 
     A worker that stands further than ``through`` on its way to the version is left there.
     """
+
+    PATH = paths.UPDATE_WEIGHTS_PATH
+    VERB = Verb.RELOAD
 
     through: Literal[Verb.PAUSE, Verb.VERIFY, Verb.RESUME] = Verb.RESUME
     """The last step to take: Pause ends Paused and flushed, Verify ends Proved, the gate closed."""
@@ -172,6 +214,24 @@ class UpdateRequest(Command):
     timeouts: Timeouts = Timeouts()
     ttl_s: TimeToLive = DEFAULT_TTL_S
     """As of a pause."""
+
+    @property
+    def limit_s(self) -> float:
+        """How long all steps together may take, in seconds."""
+        one = self.timeouts
+        return one.pause_s + one.flush_s + one.reload_s + one.verify_s + one.resume_s
+
+
+WEIGHTS_COMMANDS: tuple[type[Command], ...] = (
+    PrepareRequest,
+    PauseRequest,
+    FlushRequest,
+    ReloadRequest,
+    VerifyRequest,
+    ResumeRequest,
+    UpdateRequest,
+)
+"""Those about the model's own weights; lora.py has the others."""
 
 
 class Running(ContractReply):

@@ -32,7 +32,6 @@ from rlfleet_sidecar.dialects.routes import dynamo, engine_info, pause, weight_t
 from rlfleet_sidecar.dialects.routes import lora as adapter_dialects
 from rlfleet_sidecar.dialects.session import Trainer
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.http import lora as adapter_routes
 from rlfleet_sidecar.http.admin import executor_of, router
 from rlfleet_sidecar.http.auth import FleetToken
 from rlfleet_sidecar.http.parts import name_of, part_of
@@ -69,7 +68,6 @@ OPEN: dict[str, Callable[[Request], Awaitable[Response]]] = {
 """What needs no credentials."""
 ROUTERS = (
     router,
-    adapter_routes.router,
     pause.router,
     weights.router,
     weight_transfer.router,

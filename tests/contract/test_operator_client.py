@@ -58,11 +58,11 @@ class Pair:
 
     async def prepare(self, version: str) -> WorkerReport:
         request = PrepareRequest(operation=uuid4().hex, version=version, wait_s=0)
-        return await self.client.prepare(TOKEN, request)
+        return await self.client.command(TOKEN, request)
 
     async def update(self, version: str, **fields: Any) -> WorkerReport:
         request = UpdateRequest(operation=uuid4().hex, version=version, **fields)
-        return await self.client.update(TOKEN, request)
+        return await self.client.command(TOKEN, request)
 
     async def until(self, is_so: Callable[[WorkerReport], bool]) -> None:
         async with asyncio.timeout(30):
@@ -235,7 +235,7 @@ async def test_a_command_that_the_sidecar_does_not_know(pair: Pair) -> None:
     request = PrepareRequest.model_construct(operation="", version="../step-1")
 
     with pytest.raises(WorkerProblem) as caught:
-        await pair.client.prepare(TOKEN, request)
+        await pair.client.command(TOKEN, request)
 
     assert caught.value.problem.code is Code.INVALID_REQUEST
 
@@ -279,8 +279,8 @@ async def test_an_older_sidecar_is_told_nothing_that_it_does_not_know() -> None:
     about = {"operation": "a", "version": "v1", "name": "poet", "path": "/weights/poet/v1"}
     digest = "0" * 64
 
-    await client.load_adapter(TOKEN, LoadAdapterRequest.model_validate(about))
-    await client.load_adapter(TOKEN, LoadAdapterRequest(**about, inherited=digest))
+    await client.command(TOKEN, LoadAdapterRequest.model_validate(about))
+    await client.command(TOKEN, LoadAdapterRequest(**about, inherited=digest))
     await client.close()
 
     assert ["inherited" in body for body in bodies] == [False, True]

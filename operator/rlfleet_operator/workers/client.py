@@ -15,16 +15,7 @@ from pydantic import ValidationError
 
 from rlfleet_contract import paths
 from rlfleet_contract.fence import Place
-from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
-from rlfleet_contract.models import (
-    Command,
-    FlushRequest,
-    PauseRequest,
-    PrepareRequest,
-    ResumeRequest,
-    UpdateRequest,
-    WorkerReport,
-)
+from rlfleet_contract.models import Command, WorkerReport
 from rlfleet_contract.problems import Problem
 from rlfleet_contract.target import Target
 from rlfleet_operator import metrics
@@ -38,15 +29,6 @@ _PLACE_S = 0.1
 _MARGIN_S = 15.0
 """How much longer than the sidecar itself we wait for its answer."""
 _OK_LIMIT = 400
-Body = (
-    PrepareRequest
-    | UpdateRequest
-    | ResumeRequest
-    | PauseRequest
-    | FlushRequest
-    | LoadAdapterRequest
-    | UnloadAdapterRequest
-)
 _TLS = ssl.create_default_context()
 """One for all workers: to load the certificates takes 20 ms and a megabyte each time."""
 
@@ -134,81 +116,15 @@ class WorkerClient:
         async with _place(limit or self._limit):
             return await self._send("state", "GET", paths.STATE_PATH, token, _STATE_S, **headers)
 
-    async def prepare(self, token: str, request: PrepareRequest) -> WorkerReport:
-        """Have a version found and checked."""
-        timeout_s = request.timeout_s + _MARGIN_S
-        return await self._command("prepare", paths.PREPARE_PATH, token, request, timeout_s)
-
-    async def update(self, token: str, request: UpdateRequest) -> WorkerReport:
-        """Have the whole change made; answers when it has ended."""
-        steps = request.timeouts
-        timeout_s = _MARGIN_S + (
-            steps.pause_s + steps.flush_s + steps.reload_s + steps.verify_s + steps.resume_s
-        )
-        path = paths.UPDATE_WEIGHTS_PATH
-        return await self._command("update_weights", path, token, request, timeout_s)
-
-    async def resume(self, token: str, request: ResumeRequest) -> WorkerReport:
-        """Have the worker serve what it has proved."""
-        timeout_s = request.timeout_s + _MARGIN_S
-        return await self._command("resume", paths.RESUME_PATH, token, request, timeout_s)
-
-    async def load_adapter(self, token: str, request: LoadAdapterRequest) -> WorkerReport:
-        """Have the worker serve an adapter; the copy and the engine have their time each."""
-        timeout_s = 2 * request.timeout_s + _MARGIN_S
-        return await self._command("adapters", paths.ADAPTERS_PATH, token, request, timeout_s)
-
-    async def unload_adapter(self, token: str, request: UnloadAdapterRequest) -> WorkerReport:
-        """Have the worker serve an adapter no more."""
-        timeout_s, path = request.timeout_s + _MARGIN_S, paths.ADAPTERS_PATH
-        return await self._command("adapters", path, token, request, timeout_s, "DELETE")
-
-    async def pause(self, token: str, request: PauseRequest) -> WorkerReport:
-        """Have the worker stop serving."""
-        timeout_s = request.timeout_s + _MARGIN_S
-        return await self._command("pause", paths.PAUSE_PATH, token, request, timeout_s)
-
-    async def flush(self, token: str, request: FlushRequest) -> WorkerReport:
-        """Have the paused worker empty its caches."""
-        timeout_s = request.timeout_s + _MARGIN_S
-        return await self._command("flush", paths.FLUSH_PATH, token, request, timeout_s)
-
-    async def command(self, token: str, body: Body) -> WorkerReport:
-        """Give whichever command this is."""
-        match body:
-            case PrepareRequest():
-                return await self.prepare(token, body)
-            case UpdateRequest():
-                return await self.update(token, body)
-            case ResumeRequest():
-                return await self.resume(token, body)
-            case PauseRequest():
-                return await self.pause(token, body)
-            case FlushRequest():
-                return await self.flush(token, body)
-            case _:
-                return await self._adapt(token, body)
-
-    async def _adapt(
-        self, token: str, body: LoadAdapterRequest | UnloadAdapterRequest
-    ) -> WorkerReport:
-        if isinstance(body, LoadAdapterRequest):
-            return await self.load_adapter(token, body)
-        return await self.unload_adapter(token, body)
-
-    async def _command(
-        self,
-        verb: str,
-        path: str,
-        token: str,
-        command: Command,
-        timeout_s: float,
-        method: str = "POST",
-    ) -> WorkerReport:
+    async def command(self, token: str, command: Command) -> WorkerReport:
+        """Have a command carried out; answers when that has ended."""
         headers = {"Content-Type": "application/json"}
         # What is not asked for is left out: a sidecar of the release before does not know it.
         content = command.model_dump_json(exclude_none=True)
-        return await self._send(verb, method, path, token, timeout_s, content, **headers)
+        verb, timeout_s = command.PATH.rpartition("/")[2], command.limit_s + _MARGIN_S
+        return await self._send(
+            verb, command.METHOD, command.PATH, token, timeout_s, content, **headers
+        )
 
     async def _send(
         self,

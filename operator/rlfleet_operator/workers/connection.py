@@ -4,13 +4,12 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 from rlfleet_contract.fence import Place
-from rlfleet_contract.models import BESIDE, PrepareRequest, Stage, Verb, WorkerReport
+from rlfleet_contract.models import BESIDE, Command, PrepareRequest, Stage, Verb, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_operator.core.backoff import pause_s
 from rlfleet_operator.core.model.world import RETRY_S, RUNNING, Pod
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.workers.client import WorkerClient
-from rlfleet_operator.workers.requests import CommandBody
 
 _FIRST_RETRY_S = 1.0
 _BUSY_RETRY_S = 0.3
@@ -161,7 +160,7 @@ class Contact:
         if self.command is None and (self.reachable or self.calling is Verb.PREPARE):
             self.calling = None
 
-    def give_up(self, command: CommandBody) -> None:
+    def give_up(self, command: Command) -> None:
         """Wait for a command's answer no longer; a prepare that comes late takes nobody out."""
         if command.fence is not None and not isinstance(command, PrepareRequest):
             self.over = max(self.over, command.fence.place)

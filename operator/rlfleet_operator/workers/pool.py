@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
 from rlfleet_contract.fence import Place
-from rlfleet_contract.models import Verb, WorkerReport
+from rlfleet_contract.models import Command, Verb, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_contract.target import Target
 from rlfleet_operator import metrics
@@ -25,10 +25,7 @@ from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.workers.client import WorkerClient, demand_of, url_of
 from rlfleet_operator.workers.connection import PATIENCE_S, Contact
 from rlfleet_operator.workers.requests import (
-    DONE,
     HIGHEST_EPOCH,
-    VERBS,
-    CommandBody,
     Numbers,
     Taken,
     body_of,
@@ -276,32 +273,32 @@ class Contacts:
             contact.command.cancel()
         if contact.calling_for != about:
             contact.calling_for, contact.failures = about, 0
-        contact.calling, contact.idle_since = VERBS[type(action)], time.monotonic()
-        contact.command = self._spawn(contact, self._send(contact, action, rollout, taken))
+        request = body_of(action, rollout)
+        contact.calling, contact.idle_since = request.VERB, time.monotonic()
+        contact.command = self._spawn(contact, self._send(contact, request, taken))
         # Of a change that takes longer the steps are worth watching.
         asyncio.get_running_loop().call_later(
             self._interval(contact), contact.hurry_during, contact.command
         )
 
-    async def _send(
-        self, contact: Contact, action: WorkerCommand, rollout: RolloutSpec, taken: Taken
-    ) -> None:
+    async def _send(self, contact: Contact, request: Command, taken: Taken) -> None:
         extra = {
             **self._about,
-            "worker": action.worker,
-            "version": action.version,
-            "operation": action.operation,
+            "worker": contact.pod.name,
+            "verb": request.VERB,
+            "version": request.version,
+            "operation": request.operation,
         }
-        body = self._numbers.fenced(body_of(action, rollout), taken, contact.pod.uid)
+        command = self._numbers.fenced(request, taken, contact.pod.uid)
         try:
-            report = await self._answer_of(contact, body)
-            _log.info(DONE[type(action)], extra=extra)
+            report = await self._answer_of(contact, command)
+            _log.info("A command succeeded", extra=extra)
             contact.failures, contact.retry_at = 0, 0.0
             self._learn(contact, report)
         except OperatorError as error:
             if isinstance(error, WorkerProblem):
                 self._heed(contact, error.problem.epoch)
-            _log.warning("a command failed", extra={**extra, "error": str(error)})
+            _log.warning("A command failed", extra={**extra, "error": str(error)})
             contact.retry_at = time.monotonic() + contact.retry_after(error)
             # Its report tells why, and in what state it is now.
             await self._ask(contact)
@@ -312,13 +309,13 @@ class Contacts:
             self._count(contact)
             self._wake()
 
-    async def _answer_of(self, contact: Contact, body: CommandBody) -> WorkerReport:
+    async def _answer_of(self, contact: Contact, command: Command) -> WorkerReport:
         try:
-            report = await contact.client.command(await self._token(), body)
+            report = await contact.client.command(await self._token(), command)
             return demand_of(contact.pod, report)
         except WorkerProblem:
             raise
         except BaseException:
             # Lost, or waited for no longer: it may arrive, and may be under way.
-            contact.give_up(body)
+            contact.give_up(command)
             raise

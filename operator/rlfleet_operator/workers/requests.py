@@ -10,17 +10,16 @@ from typing import NamedTuple
 from rlfleet_contract.fence import MAX_EPOCH, Fence
 from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.models import (
+    Command,
     FlushRequest,
     PauseRequest,
     PrepareRequest,
     ResumeRequest,
     Timeouts,
     UpdateRequest,
-    Verb,
 )
 from rlfleet_operator.core.model.actions import (
     Flush,
-    LoadAdapter,
     LoRACommand,
     Pause,
     Prepare,
@@ -35,32 +34,6 @@ from rlfleet_operator.errors import NotLeading
 
 HIGHEST_EPOCH = MAX_EPOCH // 2
 """No driver counts so far: a number above it was made up, and is nobody's to outdo."""
-
-VERBS = {
-    Prepare: Verb.PREPARE,
-    Update: Verb.RELOAD,
-    Resume: Verb.RESUME,
-    Pause: Verb.PAUSE,
-    Flush: Verb.FLUSH,
-    LoadAdapter: Verb.ADAPT,
-    UnloadAdapter: Verb.ADAPT,
-}
-"""What a command counts as while it is under way."""
-DONE = {
-    Prepare: "a worker prepared a version",
-    Update: "a worker changed its version",
-    Resume: "a worker serves what it had",
-    Pause: "a worker paused for its trainer",
-    Flush: "a worker emptied its caches",
-    LoadAdapter: "a worker loaded an adapter",
-    UnloadAdapter: "a worker unloaded an adapter",
-}
-"""What is logged of one that was carried out."""
-
-AdapterBody = LoadAdapterRequest | UnloadAdapterRequest
-CommandBody = (
-    PrepareRequest | UpdateRequest | ResumeRequest | PauseRequest | FlushRequest | AdapterBody
-)
 
 
 class Taken(NamedTuple):
@@ -94,14 +67,14 @@ class Numbers:
 
     last: int = 0
 
-    def fenced(self, body: CommandBody, taken: Taken, pod: str) -> CommandBody:
+    def fenced(self, body: Command, taken: Taken, pod: str) -> Command:
         """Return the command with its fence."""
         self.last += 1
         fence = Fence(fleet=taken.fleet, pod=pod, epoch=taken.epoch, sequence=self.last)
         return body.model_copy(update={"fence": fence})
 
 
-def body_of(action: WorkerCommand, rollout: RolloutSpec) -> CommandBody:
+def body_of(action: WorkerCommand, rollout: RolloutSpec) -> Command:
     """Return what a command asks of a sidecar."""
     limits, about = rollout.timeouts, {"operation": action.operation, "version": action.version}
     match action:
@@ -129,7 +102,7 @@ def body_of(action: WorkerCommand, rollout: RolloutSpec) -> CommandBody:
             return _adaptation(action, rollout)
 
 
-def _adaptation(action: LoRACommand, rollout: RolloutSpec) -> AdapterBody:
+def _adaptation(action: LoRACommand, rollout: RolloutSpec) -> Command:
     about = {"operation": action.operation, "version": action.version, "name": action.name}
     if isinstance(action, UnloadAdapter):
         return UnloadAdapterRequest(**about)

@@ -42,14 +42,6 @@ from rlfleet_sidecar.state.preconditions import CommandVerdict, judge, judge_upd
 from rlfleet_sidecar.state.stage_machine import Rescue, State
 
 WeightsRequest = PrepareRequest | ChangeCommand | UpdateRequest
-VERBS: dict[type[Command], Verb] = {
-    PauseRequest: Verb.PAUSE,
-    FlushRequest: Verb.FLUSH,
-    ReloadRequest: Verb.RELOAD,
-    VerifyRequest: Verb.VERIFY,
-    ResumeRequest: Verb.RESUME,
-}
-"""What a command's one step counts as."""
 _CHANGING = frozenset({Stage.PAUSED, Stage.LOADING, Stage.LOADED, Stage.PROVED})
 _UPDATE = "Update"
 _RESCUE = "Rescue"
@@ -178,7 +170,7 @@ class Executor:
         """Tell the steps of a command; raises its refusal, and then nothing has happened."""
         state = self._state(request.version)
         if not isinstance(request, UpdateRequest):
-            judge(state, VERBS[type(request)], request.version)
+            judge(state, request.VERB, request.version)
             if isinstance(request, VerifyRequest) and state.proved == request.version:
                 demand_alike(request.expected, state.proof)
             return (request,)
@@ -231,13 +223,13 @@ class Executor:
         return self.flight.key is not None
 
     def _is_due(self, command: ChangeCommand) -> bool:
-        verdict = judge(self._state(command.version), VERBS[type(command)], command.version)
+        verdict = judge(self._state(command.version), command.VERB, command.version)
         return verdict is CommandVerdict.DO
 
     @contextmanager
     def _timed(self, command: ChangeCommand) -> Iterator[None]:
         """Report a step as running while it runs, and time it."""
-        verb = VERBS[type(command)]
+        verb = command.VERB
         self._running = Running(verb=verb, operation=command.operation, version=command.version)
         before = self._journal.state.stage
         if verb is Verb.PAUSE and self._journal.paused_s is None:
@@ -300,7 +292,7 @@ class Executor:
 def _word(request: ChangeCommand | UpdateRequest) -> str:
     if isinstance(request, UpdateRequest):
         return f"{_UPDATE} through {request.through}"
-    return VERBS[type(request)]
+    return request.VERB
 
 
 def _rounded(seconds: float | None) -> float | None:

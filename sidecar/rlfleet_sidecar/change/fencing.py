@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from rlfleet_contract.fence import Fence, Place
 from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
-from rlfleet_contract.models import BESIDE, Running, UpdateRequest, Verb, WorkerReport
+from rlfleet_contract.models import BESIDE, Running, WorkerReport
 from rlfleet_contract.problems import MEANINGS
 from rlfleet_contract.target import RejectedTrainer, Target
-from rlfleet_sidecar.change.executor import VERBS, Executor, WeightsRequest
+from rlfleet_sidecar.change.executor import Executor, WeightsRequest
 from rlfleet_sidecar.change.lora_commands import LoRACommands, LoRARequest
 from rlfleet_sidecar.change.ttl import Leadership
 from rlfleet_sidecar.errors import SidecarError
@@ -178,8 +178,7 @@ class Fencing:
 
 
 def _change(request: AnyRequest) -> Running | None:
-    """Tell what a command about weights counts as; Reload stands for an update."""
-    verb = Verb.RELOAD if isinstance(request, UpdateRequest) else VERBS.get(type(request))
-    if verb is None:
+    """Tell what a command about weights counts as."""
+    if request.VERB in BESIDE:
         return None
-    return Running(verb=verb, operation=request.operation, version=request.version)
+    return Running(verb=request.VERB, operation=request.operation, version=request.version)

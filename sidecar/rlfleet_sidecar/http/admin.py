@@ -1,22 +1,16 @@
 """The admin routes: parse, call, return a contract model. Nothing is decided here."""
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response
 
 from rlfleet_contract import paths
 from rlfleet_contract.fence import MAX_EPOCH, Place
-from rlfleet_contract.models import (
-    FlushRequest,
-    PauseRequest,
-    PrepareRequest,
-    ReloadRequest,
-    ResumeRequest,
-    UpdateRequest,
-    VerifyRequest,
-    WorkerReport,
-)
+from rlfleet_contract.loaded_lora import AdapterList
+from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.models import WEIGHTS_COMMANDS, Command, WorkerReport
 from rlfleet_contract.problems import Code
 from rlfleet_contract.target import Target
 from rlfleet_sidecar.change.executor import Executor
@@ -78,57 +72,26 @@ async def state(
     return worker.counting(executor.report())
 
 
-@router.post(paths.PREPARE_PATH)
-async def prepare(
-    worker: FencingOfRequest, request: Annotated[PrepareRequest, Depends(Parsed(PrepareRequest))]
-) -> Response:
-    """Find a version and check it; the engine goes on."""
-    return told(await worker.carry_out(request))
+@router.get(paths.ADAPTERS_PATH)
+async def adapters(executor: Annotated[Executor, Depends(executor_of)]) -> AdapterList:
+    """Return every adapter that is served, or shall be."""
+    return AdapterList(adapters=executor.report().adapters)
 
 
-@router.post(paths.PAUSE_PATH)
-async def pause(
-    worker: FencingOfRequest, request: Annotated[PauseRequest, Depends(Parsed(PauseRequest))]
-) -> Response:
-    """Close the gate and pause the engine."""
-    return told(await worker.carry_out(request))
+def _carries_out(kind: type[Command]) -> Callable[..., Awaitable[Response]]:
+    async def carry_out(
+        worker: FencingOfRequest, request: Annotated[Any, Depends(Parsed(kind))]
+    ) -> Response:
+        return told(await worker.carry_out(request))
+
+    carry_out.__doc__ = kind.__doc__
+    return carry_out
 
 
-@router.post(paths.FLUSH_PATH)
-async def flush(
-    worker: FencingOfRequest, request: Annotated[FlushRequest, Depends(Parsed(FlushRequest))]
-) -> Response:
-    """Reset the paused engine's caches."""
-    return told(await worker.carry_out(request))
-
-
-@router.post(paths.RELOAD_PATH)
-async def reload(
-    worker: FencingOfRequest, request: Annotated[ReloadRequest, Depends(Parsed(ReloadRequest))]
-) -> Response:
-    """Install the prepared version in place."""
-    return told(await worker.carry_out(request))
-
-
-@router.post(paths.VERIFY_PATH)
-async def verify(
-    worker: FencingOfRequest, request: Annotated[VerifyRequest, Depends(Parsed(VerifyRequest))]
-) -> Response:
-    """Prove behind the closed gate what the engine holds."""
-    return told(await worker.carry_out(request))
-
-
-@router.post(paths.RESUME_PATH)
-async def resume(
-    worker: FencingOfRequest, request: Annotated[ResumeRequest, Depends(Parsed(ResumeRequest))]
-) -> Response:
-    """Open the gate over what is proved."""
-    return told(await worker.carry_out(request))
-
-
-@router.post(paths.UPDATE_WEIGHTS_PATH)
-async def update_weights(
-    worker: FencingOfRequest, request: Annotated[UpdateRequest, Depends(Parsed(UpdateRequest))]
-) -> Response:
-    """Take the whole way to a prepared version."""
-    return told(await worker.carry_out(request))
+COMMANDS: tuple[type[Command], ...] = (
+    *WEIGHTS_COMMANDS,
+    LoadAdapterRequest,
+    UnloadAdapterRequest,
+)
+for command in COMMANDS:
+    router.add_api_route(command.PATH, _carries_out(command), methods=[command.METHOD])
