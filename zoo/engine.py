@@ -12,7 +12,7 @@ from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 
 from rlfleet_contract import paths
-from rlfleet_contract.models import Consumed, Installed
+from rlfleet_contract.rank_report import Consumed, Installed
 from rlfleet_contract.safetensors import FileStamp
 from rlfleet_contract.selftest import EngineDescription
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlfleet_contract.models import Version
+from rlfleet_contract.commands import Version
 from rlfleet_contract.schema import ContractReply, ContractRequest
 
 Fallback = Literal["open", "refuse"]

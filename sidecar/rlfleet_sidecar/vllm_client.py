@@ -15,9 +15,10 @@ import httpx
 from pydantic import ValidationError
 
 from rlfleet_contract import paths
+from rlfleet_contract.commands import KVCache, PauseMode
 from rlfleet_contract.gate import Fallback, GateCommand, GateState
 from rlfleet_contract.loaded_lora import EngineAdapterCommand, EngineAdapters
-from rlfleet_contract.models import Consumed, Installed, KVCache, PauseMode, ReadBack
+from rlfleet_contract.rank_report import Consumed, Installed, ReadBack
 from rlfleet_contract.safetensors import FileStamp
 from rlfleet_contract.selftest import EngineDescription
 from rlfleet_sidecar.errors import (

@@ -10,20 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_contract.fence import Fence
-from rlfleet_contract.lora import LoadAdapterRequest
-from rlfleet_contract.models import (
+from rlfleet_contract.commands import (
     PauseRequest,
     PrepareRequest,
     ReloadRequest,
-    Running,
-    Stage,
     Timeouts,
     UpdateRequest,
     Verb,
-    WorkerReport,
 )
+from rlfleet_contract.fence import Fence
+from rlfleet_contract.lora import LoadAdapterRequest
 from rlfleet_contract.problems import Code
+from rlfleet_contract.report import Running, Stage, WorkerReport
 from rlfleet_contract.safetensors import FileStamp
 from rlfleet_sidecar.cache.prepare_job import SupersededError, Work
 from rlfleet_sidecar.cache.store import Store

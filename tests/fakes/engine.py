@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from rlfleet_contract import paths
-from rlfleet_contract.models import Consumed
+from rlfleet_contract.rank_report import Consumed
 from rlfleet_contract.safetensors import FileStamp
 from rlfleet_contract.tensor_names import packed
 from rlfleet_engine.asgi import Scope, Send

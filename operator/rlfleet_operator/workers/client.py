@@ -14,9 +14,10 @@ import httpx
 from pydantic import ValidationError
 
 from rlfleet_contract import paths
+from rlfleet_contract.commands import Command
 from rlfleet_contract.fence import Place
-from rlfleet_contract.models import Command, WorkerReport
 from rlfleet_contract.problems import Problem
+from rlfleet_contract.report import WorkerReport
 from rlfleet_contract.target import Target
 from rlfleet_operator import metrics
 from rlfleet_operator.core.model.world import Pod

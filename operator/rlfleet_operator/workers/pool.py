@@ -12,9 +12,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
+from rlfleet_contract.commands import Command, Verb
 from rlfleet_contract.fence import Place
-from rlfleet_contract.models import Command, Verb, WorkerReport
 from rlfleet_contract.problems import Code
+from rlfleet_contract.report import WorkerReport
 from rlfleet_contract.target import Target
 from rlfleet_operator import metrics
 from rlfleet_operator.clock import Wall

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from rlfleet_contract.models import Installed
+from rlfleet_contract.rank_report import Installed
 from rlfleet_contract.safetensors import (
     LENGTH_BYTES,
     Digest,

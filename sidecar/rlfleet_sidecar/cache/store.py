@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from rlfleet_contract.models import PrepareRequest
+from rlfleet_contract.commands import PrepareRequest
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.problems import MEANINGS, Code
 from rlfleet_contract.safetensors import FileStamp, Tensor

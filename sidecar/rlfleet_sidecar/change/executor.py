@@ -12,21 +12,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from rlfleet_contract.models import (
+from rlfleet_contract.commands import (
     Command,
     FlushRequest,
     PauseRequest,
     PrepareRequest,
     ReloadRequest,
     ResumeRequest,
-    Running,
-    Stage,
     UpdateRequest,
     Verb,
     VerifyRequest,
-    WorkerReport,
 )
 from rlfleet_contract.problems import Code
+from rlfleet_contract.report import Running, Stage, WorkerReport
 from rlfleet_sidecar.cache.prepare import Preparation
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.change.sequence import ChangeCommand, steps_of

@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
-from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.problems import Code
+from rlfleet_contract.report import WorkerReport
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.single_flight import FlightKey
 from rlfleet_sidecar.errors import SidecarError

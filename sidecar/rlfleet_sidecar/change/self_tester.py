@@ -11,7 +11,7 @@ import logging
 import math
 import time
 
-from rlfleet_contract.models import KVCache, PauseMode
+from rlfleet_contract.commands import KVCache, PauseMode
 from rlfleet_contract.safetensors import Tensor
 from rlfleet_contract.selftest import EngineDescription, SelfTest
 from rlfleet_sidecar.cache.store import Store

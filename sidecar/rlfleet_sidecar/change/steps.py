@@ -10,19 +10,19 @@ import logging
 from contextlib import suppress
 from functools import partial
 
-from rlfleet_contract.gate import GateState
-from rlfleet_contract.models import (
+from rlfleet_contract.commands import (
     FlushRequest,
     KVCache,
     PauseMode,
     PauseRequest,
     ReloadRequest,
     ResumeRequest,
-    Stage,
     VerifyRequest,
 )
+from rlfleet_contract.gate import GateState
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.problems import Code
+from rlfleet_contract.report import Stage
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.change.gate_deadline import Keeper
 from rlfleet_sidecar.change.prover import Prover

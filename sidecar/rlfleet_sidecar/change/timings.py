@@ -4,7 +4,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rlfleet_contract.models import Change, Command, Timings, Verb
+from rlfleet_contract.commands import Command, Verb
+from rlfleet_contract.report import Change, Timings
 
 
 class Stopwatch:

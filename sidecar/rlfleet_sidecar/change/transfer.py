@@ -12,9 +12,9 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from rlfleet_contract.models import WorkerReport
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.problems import Code
+from rlfleet_contract.report import WorkerReport
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.single_flight import FlightKey
 from rlfleet_sidecar.change.steps import Steps

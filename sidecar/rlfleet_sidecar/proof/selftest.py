@@ -7,7 +7,7 @@ off is no failure: a process that dies says nothing about the kernels of its rel
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
-from rlfleet_contract.models import Version
+from rlfleet_contract.commands import Version
 from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Evidence
 from rlfleet_contract.safetensors import Tensor

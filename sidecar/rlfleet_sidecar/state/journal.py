@@ -23,9 +23,9 @@ from typing import Any
 from uuid import uuid4
 
 from rlfleet_contract.fence import Fence, Place
-from rlfleet_contract.models import Change, Exits, Stage
 from rlfleet_contract.problems import CHECKPOINT_CODES, Code, Problem
 from rlfleet_contract.proof import Proof
+from rlfleet_contract.report import Change, Exits, Stage
 from rlfleet_contract.selftest import SelfTest
 from rlfleet_sidecar.atomic_file import write_whole
 from rlfleet_sidecar.errors import SidecarError

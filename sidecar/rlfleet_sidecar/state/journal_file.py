@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rlfleet_contract.models import Change, Exits, Stage
 from rlfleet_contract.problems import Problem
+from rlfleet_contract.report import Change, Exits, Stage
 from rlfleet_contract.selftest import SelfTest
 from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.proof.calibration import Gauge

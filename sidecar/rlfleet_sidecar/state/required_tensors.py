@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rlfleet_contract.models import Consumed
+from rlfleet_contract.rank_report import Consumed
 from rlfleet_contract.safetensors import Tensor
 from rlfleet_contract.tensor_names import Experts, Renames, unpacked
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from rlfleet_contract.models import KVCache, PauseMode
+from rlfleet_contract.commands import KVCache, PauseMode
 from rlfleet_sidecar.errors import EngineError, EngineLostError
 from rlfleet_sidecar.vllm_client import Engine
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfleet_contract.models import KVCache, PauseMode, Verb
+from rlfleet_contract.commands import KVCache, PauseMode, Verb
 from rlfleet_contract.proof import Proof
 
 

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Protocol
 
-from rlfleet_contract.models import BESIDE, Stage, Verb, WorkerReport
+from rlfleet_contract.commands import BESIDE, Verb
 from rlfleet_contract.problems import Code
 from rlfleet_contract.proof import Proof
+from rlfleet_contract.report import Stage, WorkerReport
 from rlfleet_operator.core.model import peer_proofs, wanted_lora
 from rlfleet_operator.crd.fleet_spec import GROUP, FleetSpec
 from rlfleet_operator.crd.fleet_status import FleetStatus, TrainerPause

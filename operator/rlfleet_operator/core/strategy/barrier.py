@@ -1,6 +1,7 @@
 """The strategy Barrier: all pause, all reload and prove, all resume."""
 
-from rlfleet_contract.models import Stage, Verb
+from rlfleet_contract.commands import Verb
+from rlfleet_contract.report import Stage
 from rlfleet_operator.core.model.actions import WeightsCommand
 from rlfleet_operator.core.model.commands import is_able, prepare, resume, update
 from rlfleet_operator.core.model.world import Worker, World

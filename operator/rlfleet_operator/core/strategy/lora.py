@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 
+from rlfleet_contract.commands import Verb
 from rlfleet_contract.loaded_lora import AdapterReport
-from rlfleet_contract.models import Verb
 from rlfleet_contract.problems import CHECKPOINT_CODES, Problem
 from rlfleet_operator.core.model.actions import LoadAdapter, LoRACommand, UnloadAdapter
 from rlfleet_operator.core.model.wanted_lora import WantedLoRA, declared

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from rlfleet_contract.models import KVCache, PauseMode, Stage
+from rlfleet_contract.commands import KVCache, PauseMode
 from rlfleet_contract.paths import MAX_TTL_S, TRAINER_TTL_S
+from rlfleet_contract.report import Stage
 from rlfleet_contract.schema import ContractReply, ContractRequest
 from rlfleet_operator.core.model.world import Fleet, Raw, time_of
 from rlfleet_operator.core.trainer.models import (

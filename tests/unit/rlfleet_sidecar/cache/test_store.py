@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_contract.models import PrepareRequest
+from rlfleet_contract.commands import PrepareRequest
 from rlfleet_contract.problems import Code
 from rlfleet_contract.safetensors import FileStamp
 from rlfleet_sidecar.cache.prepare import Preparation

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.models import PrepareRequest
+from rlfleet_contract.commands import PrepareRequest
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.cache.store import Store

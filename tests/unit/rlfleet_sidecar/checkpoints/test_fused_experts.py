@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfleet_contract.models import Consumed
+from rlfleet_contract.rank_report import Consumed
 from rlfleet_contract.safetensors import Tensor
 from rlfleet_contract.tensor_names import Experts, Renames, packed
 from rlfleet_sidecar.checkpoints.compatibility import differences

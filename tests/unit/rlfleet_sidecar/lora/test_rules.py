@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rlfleet_contract.loaded_lora import AdapterReport
-from rlfleet_contract.models import Stage
 from rlfleet_contract.problems import Code
+from rlfleet_contract.report import Stage
 from rlfleet_contract.safetensors import Tensor
 from rlfleet_sidecar.dialects.rules import UNNAMED, adapter_version
 from rlfleet_sidecar.errors import SidecarError

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlfleet_contract.models import Running, Stage, Verb
+from rlfleet_contract.commands import Verb
 from rlfleet_contract.problems import Code
+from rlfleet_contract.report import Running, Stage
 from rlfleet_operator.core.model.pod import pod_from
 from rlfleet_operator.core.model.world import (
     FLEET_LABEL,
