@@ -48,7 +48,7 @@ WAITED_S = 30
 """For what takes the time that a hanging read is given to notice its end."""
 LEAVES_A_THREAD = """
 import asyncio, threading
-from rlfleet_sidecar.bounds import in_thread
+from rlfleet_sidecar.timeouts import in_thread
 
 async def main():
     async with asyncio.timeout(0.1):
