@@ -86,13 +86,12 @@ def services(fleet: Fleet) -> list[ManifestObject]:
 
 def disruption_budget(fleet: Fleet) -> ManifestObject:
     """Return the PodDisruptionBudget: a drain takes no more than a rollout may."""
-    limit = budget.resolve(fleet.spec.rollout.max_unavailable, fleet.spec.replicas)
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": metadata_of(fleet, fleet.name),
         "spec": {
-            "maxUnavailable": limit,
+            "maxUnavailable": budget.max_unavailable(fleet.spec),
             "selector": {"matchLabels": {FLEET_LABEL: fleet.name}},
             # A worker that is not ready serves nobody: it must not block a drain.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from rlfleet_contract.commands import BESIDE, Verb
-from rlfleet_contract.problems import Code
+from rlfleet_contract.problems import Code, Problem
 from rlfleet_contract.proof import Proof
 from rlfleet_contract.report import Stage, WorkerReport
 from rlfleet_operator.core.model import peer_proofs, wanted_lora
@@ -135,6 +135,11 @@ class Pod:
         return self.phase in {"Failed", "Succeeded"}
 
     @property
+    def is_active(self) -> bool:
+        """Whether it has neither ended nor is terminating, as Kubernetes' controllers say it."""
+        return not self.has_ended and not self.terminating
+
+    @property
     def answers_at(self) -> str | None:
         """Where its sidecar may answer: what an ended pod still names is another's soon."""
         return None if self.has_ended else self.address
@@ -175,6 +180,21 @@ class Worker:
     def waits_to_be_replaced(self, moment: float) -> bool:
         """Whether its pod, which has ended, stands a while longer."""
         return 0 < self.replace_at - moment <= REPLACE_S
+
+    @property
+    def takes_traffic(self) -> bool:
+        """Whether Kubernetes sends requests to its pod: ready, and not terminating."""
+        return self.pod is not None and self.pod.ready and not self.pod.terminating
+
+    @property
+    def failure(self) -> Problem | None:
+        """What failed in its last change, by its newest report."""
+        return self.report.failure if self.report else None
+
+    def failure_in(self, operation: str) -> Problem | None:
+        """Return what failed in its last change, if that change belongs to the operation."""
+        failure = self.failure
+        return failure if failure is not None and failure.operation == operation else None
 
     @property
     def is_live(self) -> bool:
@@ -254,7 +274,7 @@ class Worker:
         What failed under another operation is history: whoever asks anew, gets a new try. An
         engine whose process ended in it has not refused it.
         """
-        failure = self.report.failure if self.report else None
+        failure = self.failure
         return (
             failure is not None
             and (failure.version, failure.operation) == (version, operation)
@@ -273,7 +293,7 @@ class Worker:
     @property
     def is_ending(self) -> bool:
         """Whether its engine has ended in a load, and its next start has not been seen yet."""
-        failure = self.report.failure if self.report else None
+        failure = self.failure
         return failure is not None and bool(
             self.exits(failure.version or "", failure.operation or "")
         )
@@ -316,10 +336,14 @@ class World:
         """The workers that the spec asks for."""
         return tuple(w for w in self.workers if w.ordinal < self.fleet.spec.replicas)
 
+    def is_outdated(self, worker: Worker) -> bool:
+        """Whether a worker's pod was made from a template that has changed."""
+        return worker.pod is not None and worker.pod.template_hash != self.template_hash
+
     @cached_property
     def has_outdated(self) -> bool:
         """Whether a pod is left of a template that has changed."""
-        return any(w.pod and w.pod.template_hash != self.template_hash for w in self.desired)
+        return any(map(self.is_outdated, self.desired))
 
     @cached_property
     def votes(self) -> Mapping[str, int]:

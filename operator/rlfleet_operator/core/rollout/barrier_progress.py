@@ -53,6 +53,11 @@ def is_through_with_some(world: World, rollout: Rollout) -> bool:
     return any(is_through(w, rollout) for w in selected(world))
 
 
+def is_gathering(world: World, rollout: Rollout) -> bool:
+    """Tell whether the workers still prepare and pause: none loads the version or serves it."""
+    return not has_begun(world, rollout) and not is_through_with_some(world, rollout)
+
+
 def awaited(world: World, rollout: Rollout) -> list[Worker]:
     """Return whom the others wait for behind their closed gates, once one has begun to load.
 
@@ -78,9 +83,8 @@ def _is_awaited(worker: Worker, rollout: Rollout, *, is_late: bool) -> bool:
 
 def has_stuck(worker: Worker, rollout: Rollout) -> bool:
     """Tell whether a paused worker failed on its way: its engine may answer no more."""
-    failure = worker.report.failure if worker.report else None
-    is_its = failure is not None and failure.operation == rollout.operation
-    return worker.stage is Stage.PAUSED and is_its
+    has_failed = worker.failure_in(rollout.operation) is not None
+    return worker.stage is Stage.PAUSED and has_failed
 
 
 def _longest_s(world: World) -> float:

@@ -1,5 +1,12 @@
 """How many workers may be out at once; integers only."""
 
+from rlfleet_operator.crd.fleet_spec import FleetSpec
+
+
+def max_unavailable(spec: FleetSpec) -> int:
+    """Return how many workers of a fleet may be unavailable at once."""
+    return resolve(spec.rollout.max_unavailable, spec.replicas)
+
 
 def resolve(limit: int | str, replicas: int) -> int:
     """Return ``maxUnavailable`` as a number of workers: percentages round down, at least 1."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rlfleet_contract.problems import Code
+from rlfleet_contract.problems import Code, Problem
 from rlfleet_contract.report import Stage
 from rlfleet_operator.core.model.commands import is_prepared
 from rlfleet_operator.core.model.worker_phase import complaint_of
@@ -98,8 +98,7 @@ def is_blocked(world: World, rollout: Rollout) -> bool:
 
 def _is_tried_again(world: World, rollout: Rollout) -> bool:
     ended = exited(world, rollout.to, rollout.operation)
-    spec = world.fleet.spec
-    if len(ended) > budget.resolve(spec.rollout.max_unavailable, spec.replicas):
+    if len(ended) > budget.max_unavailable(world.fleet.spec):
         return True
     return not holds(world, rollout.to) and any(is_expected(w, rollout) for w in ended)
 
@@ -107,11 +106,8 @@ def _is_tried_again(world: World, rollout: Rollout) -> bool:
 def is_expected(worker: Worker, rollout: Rollout) -> bool:
     """Tell whether a worker whose engine ended is about to try the version again."""
     count = worker.exits(rollout.to, rollout.operation)
-    return 0 < count < TRIES and worker.silence is None and _exists(worker)
-
-
-def _exists(worker: Worker) -> bool:
-    return worker.pod is not None and not worker.pod.terminating and not worker.pod.has_ended
+    is_back = worker.pod is not None and worker.pod.is_active and worker.silence is None
+    return 0 < count < TRIES and is_back
 
 
 def is_condemned(world: World, rollout: Rollout) -> bool:
@@ -128,7 +124,7 @@ def limit(world: World, rollout: Rollout) -> int:
     if spec.rollout.max_failed is not None:
         return budget.share(spec.rollout.max_failed, spec.replicas)
     if spec.rollout.on_failure is OnFailure.QUARANTINE or rollout.reason is Reason.ROLLBACK:
-        return budget.resolve(spec.rollout.max_unavailable, spec.replicas)
+        return budget.max_unavailable(spec)
     return 0
 
 
@@ -162,32 +158,44 @@ def _is_trying(worker: Worker, rollout: Rollout) -> bool:
 
 def _pause_overdue(world: World, rollout: Rollout) -> Stop | None:
     """Return why a Barrier cannot be had: not all workers pause in time."""
-    rules = world.fleet.spec.rollout
-    if rules.strategy is not Strategy.BARRIER or barrier_progress.has_begun(world, rollout):
-        return None
-    if barrier_progress.is_through_with_some(world, rollout):
-        return None
-    if world.fleet.status.trainer_pause is not None:
-        # Its trainer paused them, for as long as it likes.
+    if not _waits_for_pauses(world, rollout):
         return None
     for worker in world.desired:
-        failure = worker.report.failure if worker.report else None
-        if (
-            failure is not None
-            # One whose engine has ended is out, and nobody waits for it.
-            and worker.stage is not Stage.DOWN
-            and failure.code in {Code.PAUSE_FAILED, Code.FLUSH_FAILED}
-            and failure.operation == rollout.operation
-        ):
+        failure = _failed_pause(worker, rollout)
+        if failure is not None:
             return Stop(f"{worker.name} did not pause: {failure.message}", is_of_version=False)
-    paused = [w for w in world.desired if w.stage is Stage.PAUSED and w.report]
-    longest = max((w.report.paused_s or 0 for w in paused if w.report), default=0.0)
-    if longest <= rules.timeouts.pause_seconds + _PAUSE_MARGIN_S:
+    timeout_s = world.fleet.spec.rollout.timeouts.pause_seconds
+    if _longest_pause_s(world) <= timeout_s + _PAUSE_MARGIN_S:
         return None
     members = barrier_progress.team(world, rollout)
     missing = [w.name for w in members if w.is_busy or w.stage is not Stage.PAUSED]
     return Stop(
-        f"not all workers paused within {rules.timeouts.pause_seconds} s"
+        f"not all workers paused within {timeout_s} s"
         f" (rollout.timeouts.pauseSeconds); missing: {', '.join(missing[:5]) or 'none'}",
         is_of_version=False,
     )
+
+
+def _waits_for_pauses(world: World, rollout: Rollout) -> bool:
+    """Tell whether a Barrier waits until all workers have paused, for no longer than allowed.
+
+    A fleet that its trainer has paused stays so for as long as the trainer likes.
+    """
+    is_barrier = world.fleet.spec.rollout.strategy is Strategy.BARRIER
+    is_paused_by_trainer = world.fleet.status.trainer_pause is not None
+    return is_barrier and not is_paused_by_trainer and barrier_progress.is_gathering(world, rollout)
+
+
+def _longest_pause_s(world: World) -> float:
+    paused = (w.report for w in world.desired if w.stage is Stage.PAUSED)
+    return max((report.paused_s or 0.0 for report in paused if report), default=0.0)
+
+
+def _failed_pause(worker: Worker, rollout: Rollout) -> Problem | None:
+    """Return why a worker did not pause for the rollout.
+
+    None for one whose engine has ended: it is out, and no worker waits for it.
+    """
+    failure = worker.failure_in(rollout.operation)
+    is_of_pause = failure is not None and failure.code in {Code.PAUSE_FAILED, Code.FLUSH_FAILED}
+    return failure if is_of_pause and worker.stage is not Stage.DOWN else None

@@ -49,9 +49,9 @@ def replacing(world: World) -> list[int]:
     return [
         w.ordinal
         for w in world.desired
-        if (w.name in due and _is_outdated(w, world))
+        if (w.name in due and world.is_outdated(w))
         or _is_ending(w, world)
-        or (w.ordinal in known and (_is_outdated(w, world) or _is_coming(w, world)))
+        or (w.ordinal in known and (world.is_outdated(w) or _is_coming(w, world)))
     ]
 
 
@@ -74,14 +74,10 @@ def _read(world: World) -> Iterable[int]:
     return [w.ordinal for w in starting if _is_coming(w, world)]
 
 
-def _is_outdated(worker: Worker, world: World) -> bool:
-    return worker.pod is not None and worker.pod.template_hash != world.template_hash
-
-
 def _is_ending(worker: Worker, world: World) -> bool:
     """Tell whether an outdated pod ends: also when the process that deleted it wrote nothing."""
     is_terminating = worker.pod is not None and worker.pod.terminating
-    return is_terminating and _is_outdated(worker, world)
+    return is_terminating and world.is_outdated(worker)
 
 
 def _is_coming(worker: Worker, world: World) -> bool:
@@ -102,40 +98,43 @@ def _is_young(pod: Pod, world: World) -> bool:
 
 def replacements(world: World) -> list[DeletePod]:
     """Return the pods to end because they are broken for good or outdated."""
-    present = [w for w in world.desired if w.pod is not None and not w.pod.terminating]
-    ended = [
-        w
-        for w in present
-        if w.pod is not None and w.pod.has_ended and not w.waits_to_be_replaced(world.moment)
-    ]
-    outdated = [
-        w
-        for w in present
-        if w.pod is not None and w.pod.template_hash != world.template_hash and w not in ended
-    ]
-    broken = [w for w in outdated if not _is_in_service(w)]
-    serving = [w for w in outdated if _is_in_service(w)]
-    # The same predicate as for a batch of weights, and whatever else takes no traffic: a
-    # template that its first pods do not get on with takes no more.
-    out = sum(not _is_in_service(w) or w.is_changing or may_be_changing(w) for w in world.desired)
-    # One whose silence has lasted is out already: to replace it costs no more.
-    silent = [w for w in serving if w.silence is not None and may_be_changing(w)]
-    lost = silent[: budget.left(_limit(world), out - len(silent))]
-    room = budget.left(_limit(world), out)
-    chosen = lost + [w for w in serving if not w.is_changing and not may_be_changing(w)][:room]
+    ended = [w for w in world.desired if _has_ended(w, world)]
+    left = [w for w in world.desired if not _has_ended(w, world) and not _is_ending(w, world)]
+    outdated = [w for w in left if world.is_outdated(w)]
+    broken = [w for w in outdated if not w.takes_traffic]
+    chosen = [*broken, *_within_budget(world, outdated)]
     return [
         *(_delete(w, "the pod has ended") for w in ended),
-        *(_delete(w, "the pod template has changed") for w in [*broken, *chosen]),
+        *(_delete(w, "the pod template has changed") for w in chosen),
     ]
+
+
+def _has_ended(worker: Worker, world: World) -> bool:
+    """Tell whether a pod has ended, and the pause before its successor is over."""
+    pod = worker.pod
+    has_ended = pod is not None and pod.has_ended and not pod.terminating
+    return has_ended and not worker.waits_to_be_replaced(world.moment)
+
+
+def _within_budget(world: World, outdated: list[Worker]) -> list[Worker]:
+    """Return the workers that take traffic and whose pods may be replaced now."""
+    serving = [w for w in outdated if w.takes_traffic]
+    limit, out = budget.max_unavailable(world.fleet.spec), sum(map(_is_unavailable, world.desired))
+    # One whose silence has lasted is out already: to replace it costs no more.
+    silent = [w for w in serving if w.silence is not None and may_be_changing(w)]
+    lost = silent[: budget.left(limit, out - len(silent))]
+    available = [w for w in serving if not _is_unavailable(w)]
+    return [*lost, *available[: budget.left(limit, out)]]
+
+
+def _is_unavailable(worker: Worker) -> bool:
+    """Tell whether the budget for pods charges a worker.
+
+    The same predicate as for a batch of weights, and whatever else takes no traffic: a template
+    whose first pods fail takes no more.
+    """
+    return not worker.takes_traffic or worker.is_changing or may_be_changing(worker)
 
 
 def _delete(worker: Worker, why: str) -> DeletePod:
     return DeletePod(worker.name, worker.pod.uid if worker.pod else "", why)
-
-
-def _is_in_service(worker: Worker) -> bool:
-    return worker.pod is not None and worker.pod.ready and not worker.pod.terminating
-
-
-def _limit(world: World) -> int:
-    return budget.resolve(world.fleet.spec.rollout.max_unavailable, world.fleet.spec.replicas)

@@ -46,7 +46,7 @@ def _waiting(world: World, rollout: Rollout) -> frozenset[str]:
         # A Barrier changes all of them together, whatever they serve.
         return frozenset()
     trying = sum(_is_trying(w, rollout) for w in world.desired)
-    limit = budget.resolve(rules.max_unavailable, world.fleet.spec.replicas)
+    limit = budget.max_unavailable(world.fleet.spec)
     due.sort(key=lambda worker: _place(worker, rollout))
     return frozenset(w.name for w in due[budget.left(limit, trying) :])
 
@@ -64,9 +64,8 @@ def _place(worker: Worker, rollout: Rollout) -> tuple[bool, bool, int]:
 
     First one on which it was tried before, last one that failed on its way: it holds up no other.
     """
-    has_failed = worker.report is not None and worker.report.failure is not None
     has_tried = worker.exits(rollout.to, rollout.operation) > 0
-    return not has_tried, has_failed, worker.ordinal
+    return not has_tried, worker.failure is not None, worker.ordinal
 
 
 def _is_due(worker: Worker, world: World, rollout: Rollout) -> bool:

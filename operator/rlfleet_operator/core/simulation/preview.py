@@ -65,7 +65,7 @@ def _unheld(world: World) -> World:
 def _head(world: World, version: str) -> Iterator[str]:
     rules = world.fleet.spec.rollout
     chosen, everyone = len(selected(world)), len(world.desired)
-    out = budget.resolve(rules.max_unavailable, world.fleet.spec.replicas)
+    out = budget.max_unavailable(world.fleet.spec)
     together = "all at once" if rules.strategy is Strategy.BARRIER else f"at most {out} at once"
     before = served(world) or "nothing"
     yield f"{before} to {version} by {rules.strategy}: {chosen} of {everyone} workers, {together}"
@@ -93,7 +93,7 @@ def _reckoned(world: World) -> Iterator[str]:
     if rules.strategy is Strategy.BARRIER:
         yield f"all {chosen} workers pause, load, prove and resume together"
         return
-    out = budget.resolve(rules.max_unavailable, world.fleet.spec.replicas)
+    out = budget.max_unavailable(world.fleet.spec)
     first = len(canaries(world))
     rest = chosen - first
     if first:

@@ -49,7 +49,7 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
         epoch=world.fleet.status.epoch,
         replacing=outage.replacing(world),
         replicas=sum(w.pod is not None for w in world.workers),
-        ready_replicas=sum(_is_ready(w) for w in world.workers),
+        ready_replicas=sum(w.takes_traffic for w in world.workers),
         proved_replicas=held,
         quarantined_replicas=sum(phase_of(w) is Phase.QUARANTINED for w in world.workers),
         selector=f"{FLEET_LABEL}={world.fleet.name}",
@@ -168,8 +168,7 @@ def self_test_of(world: World) -> SelfTestStatus | None:
         worker.report.self_test
         for worker in world.desired
         if worker.is_live
-        and worker.pod is not None
-        and worker.pod.template_hash == world.template_hash
+        and not world.is_outdated(worker)
         and worker.report is not None
         and worker.report.self_test is not None
         and worker.report.self_test.passed is not None
@@ -185,16 +184,12 @@ def _holds(worker: Worker, target: str) -> bool:
     return worker.is_settled and (not target or worker.proved == target)
 
 
-def _is_ready(worker: Worker) -> bool:
-    return worker.pod is not None and worker.pod.ready and not worker.pod.terminating
-
-
 def _worst_first(worker: Worker) -> tuple[int, int]:
     return BADNESS[phase_of(worker)], worker.ordinal
 
 
 def _serving(world: World) -> str:
-    versions = {conditions.served_by(w) for w in world.workers if _is_ready(w)} - {None}
+    versions = {conditions.served_by(w) for w in world.workers if w.takes_traffic} - {None}
     return versions.pop() or "" if len(versions) == 1 else ""
 
 
@@ -207,7 +202,7 @@ def _worker(worker: Worker, world: World) -> WorkerStatus:
         version=worker.proved,
         verified_by=_verified_by(worker),
         read_back_percent=_read_back_percent(worker),
-        ready=_is_ready(worker),
+        ready=worker.takes_traffic,
         load_exits=_load_exits(worker),
         window_ms=round(change.timings.window_s * 1000) if change else None,
         adapters=lora.served_by(worker),

@@ -179,10 +179,7 @@ def _canaries_serve(world: World, rollout: Rollout) -> bool:
 def _is_canary_lost(world: World, rollout: Rollout) -> bool:
     """Tell whether a canary is known not to serve the version, or not to be ready."""
     return any(
-        w.pod is None
-        or w.pod.terminating
-        or not w.pod.ready
-        or (w.is_live and not conditions.is_synced(w, rollout.to))
+        not w.takes_traffic or (w.is_live and not conditions.is_synced(w, rollout.to))
         for w in canaries(world)
     )
 
@@ -195,8 +192,8 @@ def _message(world: World, rollout: Rollout) -> str:
         worker, problem = refusal
         return f"{worker.name}: {problem.code}: {problem.message}"[: conditions.MESSAGE_LIMIT]
     for worker in world.desired:
-        failure = worker.report.failure if worker.report else None
-        if failure is not None and failure.operation == rollout.operation:
+        failure = worker.failure_in(rollout.operation)
+        if failure is not None:
             return f"{worker.name}: {failure.code}: {failure.message}"[: conditions.MESSAGE_LIMIT]
     return _awaited(world, rollout) or _staged(world, rollout)
 

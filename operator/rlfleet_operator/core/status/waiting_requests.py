@@ -39,6 +39,6 @@ def next_steps_s(world: World) -> Iterator[float]:
 
 
 def _paused_s(worker: Worker) -> float:
-    is_told = worker.is_live and worker.pod is not None and worker.pod.ready
+    is_told = worker.is_live and worker.takes_traffic
     told = worker.report.paused_s if worker.report else None
     return told or 0.0 if is_told else 0.0
