@@ -30,12 +30,13 @@ fmt: setup ## Format, and fix what can be fixed
 	$(PY) -m ruff format .
 
 .PHONY: check
-check: setup ## Lint, types, import layers, generated files, chart
+check: setup ## Lint, types, import layers, generated files, prose, chart
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	PYTHONPATH=operator:sidecar:. $(RLFLEET_CACHE)/venv/current/bin/lint-imports
 	$(PY) -m dev.generated --check
+	$(PY) -m dev.style
 	$(DEV)tool helm lint charts/rlfleet --strict
 
 .PHONY: generate

@@ -1,0 +1,162 @@
+"""Find words in Markdown that docs/style.md rules out: python -m dev.style [paths].
+
+`findings` maps the text of a page to findings and touches no file. Code, quotations, comments,
+the targets of links and blocks between two `drawn` comments are not prose and are skipped.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+CLEAN = ("docs/style.md",)
+"""Pages without a finding, which `make check` keeps so. A page joins this list and stays."""
+LONGEST = 30
+"""Words in a sentence. The rule says 20; above 30 the page is rejected."""
+
+_COMPONENT = "name the component: operator, sidecar, engine, worker, trainer, client"
+_INSTEAD = (
+    (r"who|whom|whoever", _COMPONENT),
+    (r"nobody|anybody|somebody", _COMPONENT),
+    (r"anew", "again"),
+    (r"meanwhile", "leave it out, or name the interval"),
+    (r"beside", "next to, with"),
+    (r"of itself", "leave it out"),
+    (r"no more", "no longer; of a number: at most"),
+    (r"any more|anymore", "no longer"),
+    (r"heed|heeds|heeded", "read, apply"),
+    (r"obey|obeys|obeyed", "follow, apply"),
+    (r"tend|tends|tended", "manage, reconcile"),
+    (r"hear|hears|heard", "receive, observe"),
+    (r"go on|goes on", "continue, resume"),
+    (r"shall", "must; of the future: the present tense"),
+)
+_RULES = tuple(
+    (re.compile(r"\b(?:" + words.replace(" ", r"\s+") + r")\b", re.IGNORECASE), instead)
+    for words, instead in _INSTEAD
+)
+_INLINE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)|\"[^\"]+\"|“[^”]+”", re.DOTALL)
+_ABSENT = re.compile(r"<!--.*?-->|(?<=\])\([^)\s]*\)", re.DOTALL)
+_DRAWN = re.compile(r"<!-- drawn [^>]*: begin -->.*?<!-- drawn [^>]*: end -->", re.DOTALL)
+_FENCE = re.compile(r"\s*(```+|~~~+)")
+_ITEM = re.compile(r"\s*(?:[-*+]|\d+\.)\s+")
+_END = re.compile(r"[.!?][)*_]*(?=\s|$)")
+_WORD = re.compile(r"\S*\w\S*")
+
+
+class Finding(NamedTuple):
+    """One word, or one long sentence, that a rule excludes."""
+
+    line: int
+    word: str
+    instead: str
+
+
+class _Block(NamedTuple):
+    """A paragraph, an item of a list, a heading or a cell, with its first line."""
+
+    line: int
+    text: str
+
+
+def findings(page: str) -> list[Finding]:
+    """Return what the rules exclude, in the order of its lines."""
+    found = [one for block in _blocks(page) for one in (*_words(block), *_long(block))]
+    return sorted(found, key=lambda one: one.line)
+
+
+def _words(block: _Block) -> Iterator[Finding]:
+    for pattern, instead in _RULES:
+        for match in pattern.finditer(block.text):
+            word = " ".join(match.group().lower().split())
+            yield Finding(_line(block, match.start()), word, instead)
+
+
+def _long(block: _Block) -> Iterator[Finding]:
+    start = 0
+    for end in (*(match.end() for match in _END.finditer(block.text)), len(block.text)):
+        words = list(_WORD.finditer(block.text, start, end))
+        if len(words) > LONGEST:
+            line = _line(block, words[0].start())
+            yield Finding(line, f"{len(words)} words", "parts of at most 20 words each")
+        start = end
+
+
+def _line(block: _Block, position: int) -> int:
+    return block.line + block.text.count("\n", 0, position)
+
+
+def _blocks(page: str) -> Iterator[_Block]:
+    lines: list[str] = []
+    for number, line in enumerate([*_prose(page), ""], 1):
+        alone = line.lstrip().startswith(("#", "|"))
+        if lines and (alone or not line.strip() or _ITEM.match(line)):
+            yield _Block(number - len(lines), "\n".join(lines))
+            lines = []
+        if alone:
+            yield from (_Block(number, cell) for cell in line.split("|"))
+        elif line.strip():
+            lines.append(line)
+
+
+def _prose(page: str) -> list[str]:
+    """Return the page's lines, the same number of them, with what is not prose made neutral."""
+    lines = _DRAWN.sub(_blank, page).splitlines()
+    text = "\n".join(_without_indented(_without_fenced(lines)))
+    text = _ABSENT.sub(_blank, text)
+    paragraphs = re.split(r"(\n\s*\n)", text)
+    return "".join(_INLINE.sub(_one_word, part) for part in paragraphs).splitlines()
+
+
+def _without_fenced(lines: Iterable[str]) -> Iterator[str]:
+    fence = ""
+    for line in lines:
+        mark = _FENCE.match(line)
+        yield "" if fence or mark else line
+        if fence:
+            fence = "" if line.strip().startswith(fence) else fence
+        elif mark:
+            fence = mark.group(1)
+
+
+def _without_indented(lines: Iterable[str]) -> Iterator[str]:
+    """Yield each line, empty where it is indented code or a block quotation.
+
+    Below an item of a list, indented lines are prose of that item.
+    """
+    code, item = True, False
+    for line in lines:
+        if line.strip():
+            item = bool(_ITEM.match(line)) or (item and line.startswith(" "))
+            code = line.lstrip().startswith(">") or (code and not item and line.startswith("    "))
+            yield "" if code else line
+        else:
+            code = True
+            yield line
+
+
+def _blank(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def _one_word(match: re.Match[str]) -> str:
+    """Return a word of the same length, so that a quoted part counts once in its sentence."""
+    return re.sub(r"[^\n]", "x", match.group())
+
+
+def main(paths: Sequence[str]) -> int:
+    """Print the findings of the pages, or of the clean ones; return the exit status."""
+    found = [
+        f"{path}:{one.line}: {one.word}: {one.instead}"
+        for path in paths or CLEAN
+        for one in findings((ROOT / path).read_text())
+    ]
+    for line in found:
+        print(line)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
