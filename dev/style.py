@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-CLEAN = ("docs/style.md",)
+CLEAN = (
+    "docs/glossary.md",
+    "docs/style.md",
+)
 """Pages without a finding, which `make check` keeps so. A page joins this list and stays."""
 LONGEST = 30
 """Words in a sentence. The rule says 20; above 30 the page is rejected."""
