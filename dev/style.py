@@ -13,7 +13,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 CLEAN = (
     "docs/glossary.md",
+    "docs/model-check.md",
     "docs/style.md",
+    "docs/testing.md",
 )
 """Pages without a finding, which `make check` keeps so. A page joins this list and stays."""
 LONGEST = 30
