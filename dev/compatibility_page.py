@@ -31,7 +31,7 @@ A figure is passed of run.
 A test of what a release does not have is not run on it.
 The newest release runs all end-to-end tests in `make test`.
 A release counts as tested if the engine does not report EngineUntested on it.
-How a release is added: [testing.md](../testing.md).
+How a release is added: [CONTRIBUTING.md](../../CONTRIBUTING.md#support-a-vllm-release).
 
 """
 _USES = """

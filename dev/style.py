@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 CLEAN = (
+    "CONTRIBUTING.md",
     "docs/glossary.md",
     "docs/model-check.md",
     "docs/style.md",
