@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CLEAN = (
     "CONTRIBUTING.md",
     "docs/glossary.md",
+    "docs/guarantees.md",
     "docs/model-check.md",
     "docs/style.md",
     "docs/testing.md",

@@ -25,6 +25,8 @@ LONGER = {
     "operator/rlfleet_operator/core/manifests/pod_manifest.py": {"_engine"},
 }
 """Functions that are one literal: an object as it stands in YAML."""
+LEAST_TESTS = 150
+"""So many tests hold the guarantees at least."""
 FOREIGN = tuple("/" + name + "/" for name in ("work", "root"))
 """Beginnings of paths that exist on one machine only."""
 
@@ -170,6 +172,19 @@ def test_a_test_that_the_documents_name_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", told))
 
     assert {name for name in named if f"def {name}(" not in made} == set()
+
+
+def test_a_test_that_the_guarantees_name_is_in_its_file() -> None:
+    page = (ROOT / "docs" / "guarantees.md").read_text()
+    named = set(re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", page))
+
+    assert len(named) > LEAST_TESTS
+    assert {(path, name) for path, name in named if not is_in(path, name)} == set()
+
+
+def is_in(path: str, name: str) -> bool:
+    file = ROOT / path
+    return file.is_file() and f"def {name}(" in file.read_text()
 
 
 def test_a_file_that_the_documents_name_exists() -> None:
