@@ -13,6 +13,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 CLEAN = (
     "CONTRIBUTING.md",
+    "README.md",
+    "docs/architecture.md",
     "docs/glossary.md",
     "docs/guarantees.md",
     "docs/model-check.md",
