@@ -98,7 +98,7 @@ class FleetWatch:
             pause_s = _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
             failures += 1
             extra = {"error": repr(found), "again_in_s": pause_s}
-            _log.error("the watch of fleets ended", extra=extra)
+            _log.error("The watch of fleets ended", extra=extra)
             self._call(self._fleets.miss)
             self._is_over.wait(pause_s)
         self._call(self._ended.set)

@@ -114,7 +114,7 @@ async def test_a_sidecar_that_takes_another_token_is_complained_of_and_logged_on
     assert complaint is not None
     assert complaint.startswith(f"its sidecar at {where} does not answer: Unauthorized: ")
     assert phase_of(known) is Phase.UNREACHABLE
-    (line,) = (r for r in caplog.records if r.message == "a sidecar does not answer")
+    (line,) = (r for r in caplog.records if r.message == "A sidecar does not answer")
     assert line.__dict__.items() >= ABOUT.items()
 
     fake.give_token(await other())

@@ -73,7 +73,7 @@ class Replica(Operator):
         return self._replica_log.read_text()
 
     async def has_resigned(self) -> bool:
-        return "leading no more" in self.log()
+        return "Lost the Lease" in self.log()
 
 
 @pytest.fixture

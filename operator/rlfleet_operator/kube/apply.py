@@ -79,9 +79,9 @@ async def _demand_there(kube: Kube, fleet: Fleet) -> None:
 def _tell(fleet: Fleet, error: BaseException) -> None:
     extra = {"namespace": fleet.namespace, "fleet": fleet.name, "error": str(error)}
     if isinstance(error, OperatorError):
-        _log.warning("an action on a pod failed", extra=extra)
+        _log.warning("An action on a pod failed", extra=extra)
     else:
-        _log.critical("an action on a pod failed by a defect", exc_info=error, extra=extra)
+        _log.critical("An action on a pod failed by a defect", exc_info=error, extra=extra)
 
 
 async def _pod(
@@ -93,10 +93,10 @@ async def _pod(
             # Strict: a template's field that Kubernetes does not know is refused, not dropped.
             path = paths.core_path(fleet.namespace, "pods")
             await kube.create(path, manifest, fieldValidation="Strict")
-            _log.info("created a worker's pod", extra=_about(fleet, manifest["metadata"]["name"]))
+            _log.info("Created a worker's pod", extra=_about(fleet, manifest["metadata"]["name"]))
         case DeletePod(name, uid, why):
             await kube.delete(paths.core_path(fleet.namespace, "pods", name), uid)
-            _log.info("ended a worker's pod", extra={**_about(fleet, name), "why": why})
+            _log.info("Deleted a worker's pod", extra={**_about(fleet, name), "reason": why})
         case MarkPod():
             await _mark(kube, fleet, action)
         case _:
@@ -128,7 +128,7 @@ async def _mark(kube: Kube, fleet: Fleet, mark: MarkPod) -> None:
     if mark.regates:
         await kube.patch(path + "/status", gate, STRATEGIC_PATCH)
     extra = {**_about(fleet, mark.name), "ready": mark.ready, "version": mark.version}
-    _log.info("marked a worker's pod", extra=extra)
+    _log.info("Marked a worker's pod", extra=extra)
 
 
 async def _demand_own(kube: Kube, fleet: Fleet, action: PodAction) -> None:
@@ -225,7 +225,7 @@ async def post_event(kube: Kube, about: Identity, event: KubeEvent) -> None:
         await kube.create(paths.core_path(about.namespace, "events"), _event(about, event))
     except OperatorError as error:
         extra = {"namespace": about.namespace, "fleet": about.name, "error": str(error)}
-        _log.warning("an Event was not posted", extra=extra)
+        _log.warning("Failed to post an Event", extra=extra)
 
 
 def _event(fleet: Identity, event: KubeEvent) -> Json:

@@ -85,7 +85,7 @@ class Unopposed:
     async def hold(self, term: Term) -> None:
         """Lead until a higher epoch shows that there is another process after all."""
         await term.over.wait()
-        _log.error("another operator drives the same fleets, and neither has a Lease")
+        _log.error("Another operator drives the same fleets, and neither has a Lease")
         await asyncio.sleep(PACE.lease_s)
 
     async def release(self) -> None:
@@ -103,10 +103,10 @@ class LeaseElection:
 
     async def win(self) -> Term:
         """Wait until this process leads."""
-        _log.info("waiting to lead", extra={"lease": self._name, "identity": self._seen.me})
+        _log.info("Waiting for the Lease", extra={"lease": self._name, "identity": self._seen.me})
         while self._seen.renewed_at is None:
             await self._step()
-        _log.info("leading", extra={"lease": self._name, "identity": self._seen.me})
+        _log.info("Acquired the Lease", extra={"lease": self._name, "identity": self._seen.me})
         return Term(election.may_send_until(self._seen.renewed_at))
 
     async def hold(self, term: Term) -> None:
@@ -116,7 +116,7 @@ class LeaseElection:
             await self._step(term)
         term.end()
         self._seen = self._seen.resigned()
-        _log.warning("leading no more", extra={"lease": self._name, "identity": self._seen.me})
+        _log.warning("Lost the Lease", extra={"lease": self._name, "identity": self._seen.me})
 
     async def release(self) -> None:
         """Give the Lease back if it is ours, also if we do not know that it is."""
@@ -127,9 +127,9 @@ class LeaseElection:
                 if raw["spec"].get("holderIdentity") == self._seen.me:
                     raw["spec"]["holderIdentity"] = ""
                     await self._kube.replace(self._path, raw)
-                    _log.info("gave the lease back", extra={"lease": self._name})
+                    _log.info("Released the Lease", extra={"lease": self._name})
         except (OperatorError, TimeoutError) as error:
-            _log.warning("the lease was not given back", extra={"error": str(error)})
+            _log.warning("Failed to release the Lease", extra={"error": str(error)})
         await self._kube.close()
 
     @property
@@ -159,7 +159,7 @@ class LeaseElection:
                 await call()
         except (OperatorError, TimeoutError) as error:
             extra = {"lease": self._name, "error": str(error) or type(error).__name__}
-            _log.info("a call about the lease failed", extra=extra)
+            _log.info("Failed to read or renew the Lease", extra=extra)
             self._seen = self._seen.failed(clock())
 
     async def _look(self) -> None:

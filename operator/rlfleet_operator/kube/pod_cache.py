@@ -73,12 +73,12 @@ class Pods:
                 while True:
                     version = await self._watch(path, version)
             except WatchEnded:
-                _log.info("pods are listed anew")
+                _log.info("Listing pods again")
             except (Forbidden, Missing) as error:
                 refusals += 1
                 await self._do_without(path, refusals, error)
             except OperatorError as error:
-                _log.warning("watching pods failed", extra={"error": str(error)})
+                _log.warning("Failed to watch pods", extra={"error": str(error)})
                 await asyncio.sleep(_PAUSE_S)
 
     async def _do_without(self, path: str, refusals: int, error: OperatorError) -> None:
@@ -88,7 +88,7 @@ class Pods:
             self._count_in(path)
         rest_s = pause_s(refusals, _PAUSE_S, _LONGEST_PAUSE_S)
         extra = {"path": path, "error": str(error), "again_in_s": rest_s}
-        _log.warning("pods may not be listed", extra=extra)
+        _log.warning("Not allowed to list pods", extra=extra)
         await asyncio.sleep(rest_s)
 
     def _count_in(self, path: str) -> None:

@@ -38,7 +38,7 @@ class Announcements:
             self._waiting.popleft()
         if surplus:
             extra = {"namespace": about.namespace, "fleet": about.name, "left_out": surplus}
-            _log.warning("Events wait too long and are left out", extra=extra)
+            _log.warning("Dropped Events that waited too long", extra=extra)
         if self._waiting and (self._posting is None or self._posting.done()):
             self._posting = asyncio.create_task(self._post())
 

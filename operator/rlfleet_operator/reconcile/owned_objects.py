@@ -57,7 +57,7 @@ class Upkeep:
             raise
         except OperatorError as error:
             extra = {"namespace": fleet.namespace, "fleet": fleet.name, "error": str(error)}
-            _log.warning("what stands around a fleet could not be looked after", extra=extra)
+            _log.warning("Failed to reconcile Services, Secret or PodDisruptionBudget", extra=extra)
             self.trouble = object_errors.after([error], self.trouble, now)
             pause_s = _SOON_S if object_errors.may_pass(error) else _LATER_S
         else:

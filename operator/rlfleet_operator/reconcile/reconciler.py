@@ -149,10 +149,10 @@ class Driver:
                 except TimeoutError:
                     pass
         except Missing:
-            _log.info("the fleet is gone", extra=self._about)
+            _log.info("The fleet is gone", extra=self._about)
         except NotLeading as error:
-            extra = {**self._about, "why": str(error)}
-            _log.warning("a fleet is not driven from here any more", extra=extra)
+            extra = {**self._about, "error": str(error)}
+            _log.warning("This process no longer drives the fleet", extra=extra)
             # By a higher epoch another process leads, whatever our clock says.
             self._services.term.end()
         except Exception as error:
@@ -177,7 +177,7 @@ class Driver:
             return 0.1
         except (OperatorError, ValidationError) as error:
             extra = {**self._about, "error": str(error)}
-            _log.warning("a pass over a fleet failed", extra=extra)
+            _log.warning("A pass over the fleet failed", extra=extra)
             self._failing_since = self._failing_since or time.monotonic()
             if isinstance(error, ValidationError):
                 await self._tell_unread(error)

@@ -128,8 +128,8 @@ class Fleets:
             try:
                 found = await self.kube.get(fleets_path(namespace))
             except OperatorError as error:
-                extra = {"of": namespace, "error": str(error)}
-                _log.warning("listing fleets failed", extra=extra)
+                extra = {"namespace": namespace or None, "error": str(error)}
+                _log.warning("Failed to list fleets", extra=extra)
                 refusals += isinstance(error, Forbidden)
                 if namespace and refusals >= REFUSALS:
                     # It may have been deleted with our role in it; kopf goes on trying.
@@ -202,7 +202,7 @@ class Fleets:
             is_there = key in found or revision_of(raw) > revision
             if is_of_it and not is_there:
                 about = {"namespace": key[0], "fleet": key[1]}
-                _log.info("a fleet was deleted while it was not watched", extra=about)
+                _log.info("A fleet was deleted while it was not watched", extra=about)
                 self._forget(key, revision)
         for item in found.values():
             await self._take_missed(item)
@@ -216,7 +216,7 @@ class Fleets:
         with contextlib.suppress(Missing):
             self.deliver(None, await self.kube.get(fleet_path(*key)))
             about = {"namespace": key[0], "fleet": key[1]}
-            _log.info("a fleet was changed while it was not watched", extra=about)
+            _log.info("A fleet was changed while it was not watched", extra=about)
 
     def _drive(self, key: FleetKey) -> None:
         """Hand a fleet's newest state to its driver, if this process leads."""
@@ -286,7 +286,7 @@ class Fleets:
             for task in self._tasks:
                 if (defect := _defect_of(task)) is not None:
                     # All fleets need it: say it loudly, and let the pod's restart mend it.
-                    _log.critical("a loop died", exc_info=defect)
+                    _log.critical("A loop of the operator died", exc_info=defect)
                     raise SystemExit(1)
             self._replace_failed()
             await asyncio.sleep(_BEAT_S)
@@ -300,7 +300,7 @@ class Fleets:
             self._setbacks[key] = back = setback.after(self._setbacks.get(key), time.monotonic())
             metrics.DRIVER_FAILURES.labels(namespace=key[0], fleet=key[1]).inc()
             extra = {"namespace": key[0], "fleet": key[1], "again_in_s": back.pause_s}
-            _log.critical("a fleet's driver died", exc_info=defect, extra=extra)
+            _log.critical("A fleet's driver died", exc_info=defect, extra=extra)
         for key in self._setbacks:
             if key not in self._drivers:
                 self._drive(key)

@@ -143,7 +143,7 @@ class FleetRoutes:
         asked = asked_from(await request.read(), request.query)
         status, reply = await act(_key(request), request[_TOKEN], asked)
         what = {"route": request.match_info.route.name, "code": status}
-        _log.info("answered a trainer", extra={**about(_key(request)), **what})
+        _log.info("Answered a trainer", extra={**about(_key(request)), **what})
         return _json(status, reply)
 
     async def _update(self, request: web.Request) -> web.Response:
@@ -224,6 +224,6 @@ def _refusal(error: Exception, request: web.Request) -> Refusal:
             return Refusal(Fault.INVALID_REQUEST, f"{error.status} {error.reason}")
         case _:
             what = {**about(_key(request)), "route": request.match_info.route.name}
-            _log.error("a trainer's request failed", exc_info=error, extra=what)
+            _log.error("A trainer's request failed", exc_info=error, extra=what)
             said = f"{type(error).__name__} in the operator: see its log; then report it"
             return Refusal(Fault.INTERNAL, said)

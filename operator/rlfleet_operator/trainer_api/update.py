@@ -57,7 +57,7 @@ class FleetUpdates:
         fleet, workers = await self._ended(key, token, version, time.monotonic() + limit_s)
         status, reply = replies.updated(fleet, workers, version)
         _log.info(
-            "answered a trainer's update", extra={**about(key), "version": version, "code": status}
+            "Answered a trainer's update", extra={**about(key), "version": version, "code": status}
         )
         return status, reply
 
@@ -79,7 +79,7 @@ class FleetUpdates:
             pause = fleet.pause_at(now)
             if fleet.target == version and (pause is None or pause.is_about(version)):
                 return None
-            _log.info("a trainer asks for a version", extra={**about(key), "version": version})
+            _log.info("A trainer asks for a version", extra={**about(key), "version": version})
             return record_of(raw, version, now, pause)
 
         try:

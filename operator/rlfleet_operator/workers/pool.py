@@ -225,7 +225,7 @@ class Contacts:
         contact.miss(str(error), time.monotonic())
         if contact.reachable or contact.error not in {None, known}:
             extra = {**self._about, "worker": contact.pod.name, "error": str(error)}
-            _log.info("a sidecar does not answer", extra=extra)
+            _log.info("A sidecar does not answer", extra=extra)
         if contact.silence != told:
             self._wake()
         self._lose(contact)
@@ -255,7 +255,7 @@ class Contacts:
         contact.outrun_by = epoch
         metrics.STALE_EPOCHS.inc()
         extra = {**self._about, "worker": contact.pod.name, "epoch": taken.epoch, "seen": epoch}
-        _log.error("a worker has heard of a later driver", extra=extra)
+        _log.error("A worker has seen a higher epoch", extra=extra)
         self._wake()
 
     # --- commands -------------------------------------------------------------------------------
