@@ -1,5 +1,5 @@
 """What the operator, the sidecar and the engine extension say to one another.
 
-Standard library and pydantic only: each side imports it, it imports none.
+Standard library, pydantic and python-json-logger only: each side imports it, it imports none.
 The package lies under ``sidecar/`` because the server owns its interface.
 """

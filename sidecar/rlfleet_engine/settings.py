@@ -45,6 +45,13 @@ class EngineSettings:
         )
 
 
+def identity() -> dict[str, str]:
+    """Return namespace, fleet and worker as far as the pod names them."""
+    names = {name: f"RLFLEET_{name.upper()}" for name in ("namespace", "fleet", "worker")}
+    environment = os.environ  # noqa: TID251 - the one reader
+    return {name: environment[key] for name, key in names.items() if environment.get(key)}
+
+
 def _natural(name: str, default: int) -> int:
     told = os.environ.get(name)  # noqa: TID251 - the one reader
     if not told:

@@ -30,11 +30,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR")
     options = parser.parse_args(arguments)
-    json_logs.configure(options.log_level)
     try:
         settings = SidecarSettings.load()
     except SettingsError as error:
         parser.exit(2, f"rlfleet_sidecar: {error}\n")
+    json_logs.configure(
+        options.log_level,
+        namespace=settings.namespace,
+        fleet=settings.fleet,
+        worker=settings.worker,
+    )
     uvicorn.run(
         create_app(settings),
         host=settings.host,

@@ -28,6 +28,11 @@ class SidecarError(Exception):
         return problem.model_copy(update={"epoch": self.epoch})
 
 
+def log_fields(problem: Problem) -> dict[str, object]:
+    """Return the fields of a log line about a problem; its message is the line's ``error``."""
+    return {"error": problem.message, **problem.model_dump(exclude={"message"})}
+
+
 class EngineError(Exception):
     """The engine answered, and not with what was asked for."""
 

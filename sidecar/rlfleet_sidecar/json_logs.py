@@ -1,36 +1,22 @@
-"""One JSON object a line on stdout: a constant sentence and fields, no secret, no prompt."""
+"""Sends the sidecar's logs to stdout, in the form that all of rlfleet writes.
 
-import json
+No line holds a secret or a prompt.
+"""
+
 import logging
 import sys
-import time
 
-_FIELDS = "fields"
+from rlfleet_contract.json_lines import JsonLines
 
 
-def configure(level: str) -> None:
-    """Send everything that is logged in this process to stdout as JSON lines."""
+def configure(level: str, **everywhere: str) -> None:
+    """Send all that is logged in this process to stdout as JSON lines.
+
+    ``everywhere``: the fields of each line; those that are empty are left out.
+    """
+    known = {name: value for name, value in everywhere.items() if value}
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(_JsonLines())
+    handler.setFormatter(JsonLines(**known))
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # httpx tells each request at INFO, the polls among them.
+    # httpx logs each request at INFO, the polls among them.
     logging.getLogger("httpx").setLevel(logging.WARNING)
-
-
-def fields(**named: object) -> dict[str, dict[str, object]]:
-    """Make the ``extra`` of a log call from fields; those that are None are left out."""
-    return {_FIELDS: {name: value for name, value in named.items() if value is not None}}
-
-
-class _JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, object] = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-            + f".{int(record.msecs):03d}Z",
-            "level": record.levelname,
-            "message": record.getMessage(),
-        }
-        line |= getattr(record, _FIELDS, {})
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)

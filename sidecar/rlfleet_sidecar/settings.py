@@ -80,6 +80,12 @@ class SidecarSettings(BaseModel):
     """Where a version lies; what stands before the part with {version} is the allowed root."""
     token_file: AbsoluteFolder = Path("/var/run/rlfleet/token/token")
     """Read again when it changes; missing or empty, every command is refused."""
+    namespace: str = ""
+    """The fleet's namespace, on each line of the log."""
+    fleet: str = ""
+    """The fleet's name, the same."""
+    worker: str = ""
+    """This pod's name, the same."""
     fleet_uid: str = ""
     """The fleet's metadata.uid; empty, commands for any fleet are taken."""
     pod_uid: str = ""

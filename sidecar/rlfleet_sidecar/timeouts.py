@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError, SidecarError
-from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.proof.probe import BadAnswerError
 
 _GLANCE_S = 2.0
@@ -58,7 +57,7 @@ class Glance:
         try:
             return looking.result(self._patience_s)
         except (OSError, TimeoutError, FutureTimeoutError) as error:
-            _log.warning("The trainer's volume does not answer", extra=fields(why=error))
+            _log.warning("The trainer's volume does not answer", extra={"error": str(error)})
             return False
 
 

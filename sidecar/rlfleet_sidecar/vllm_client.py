@@ -27,7 +27,6 @@ from rlfleet_sidecar.errors import (
     EngineLostError,
     EngineRestartedError,
 )
-from rlfleet_sidecar.json_logs import fields
 
 _CONNECT_S = 30.0
 """The kernel takes a connection for whoever listens, and refuses one at once for nobody: one
@@ -306,7 +305,7 @@ class Engine:
             try:
                 return await self._call("POST", path, json=body, **arguments)
             except EngineFailedError as error:
-                _log.warning("The engine is asked again", extra=fields(why=error))
+                _log.warning("The engine is asked again", extra={"error": str(error)})
                 await asyncio.sleep(_RETRY_S)
         return await self._call("POST", path, json=body, **arguments)
 

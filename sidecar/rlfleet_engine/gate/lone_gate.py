@@ -9,8 +9,8 @@ reaches the gate, and ends only when every request is answered, those at the gat
 """
 
 import asyncio
-import logging
 
+from rlfleet_engine import json_logs
 from rlfleet_engine.asgi import Scope
 from rlfleet_engine.gate.deadline import Way
 from rlfleet_engine.gate.gate import Gate
@@ -21,7 +21,7 @@ _LOOK_S = 0.25
 """Another process may have ended the deadline, or put it off."""
 _RESUME_S = 10.0
 _HEALTH_S = 1.0
-_log = logging.getLogger(__name__)
+_log = json_logs.logger(__name__)
 
 
 class Alone:

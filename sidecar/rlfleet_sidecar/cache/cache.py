@@ -27,7 +27,6 @@ from rlfleet_sidecar.cache import eviction
 from rlfleet_sidecar.checkpoints.check import Checkpoint
 from rlfleet_sidecar.checkpoints.safe_paths import stamp_of
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.json_logs import fields
 
 _RECORD = ".record.json"
 _PROVED = ".proved"
@@ -85,9 +84,7 @@ class Cache:
         """Tell what is known of a staged version; drops it if its files are not what they were."""
         record = self._records.get(version)
         if record is not None and not _is_whole(record):
-            _log.warning(
-                "A staged version has changed and is dropped", extra=fields(version=version)
-            )
+            _log.warning("A staged version has changed and is dropped", extra={"version": version})
             self.drop(version)
             return None
         return record
@@ -125,7 +122,7 @@ class Cache:
                 raise self._full(version, nbytes, copies, needed)
             for one in evicted:
                 self._drop(one)
-                _log.info("A staged version was evicted", extra=fields(version=one))
+                _log.info("A staged version was evicted", extra={"version": one})
 
     def admit(self, draft: Path, checkpoint: Checkpoint, sources: tuple[FileStamp, ...]) -> None:
         """Make a finished draft the staged version."""
@@ -147,7 +144,7 @@ class Cache:
             draft.rename(directory)
             self._records[checkpoint.version] = record
         _log.info(
-            "A version was staged", extra=fields(version=checkpoint.version, bytes=record.nbytes)
+            "A version was staged", extra={"version": checkpoint.version, "bytes": record.nbytes}
         )
 
     def _drop(self, version: str) -> None:

@@ -33,7 +33,6 @@ from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.timings import Stopwatch
 from rlfleet_sidecar.change.ttl import Leadership
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.proof.evidence import demand_alike, demand_as_proved
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.preconditions import CommandVerdict, judge, judge_update
@@ -92,7 +91,7 @@ class Executor:
     async def rescue(self, rescue: Rescue) -> None:
         """Lead a change that nobody leads to its safe end; gives way to any command."""
         key = FlightKey(_RESCUE, rescue, self._journal.state.proved or "")
-        _log.warning("The sidecar acts of itself", extra=fields(how=rescue))
+        _log.warning("The sidecar acts on its own", extra={"how": rescue})
         await self.flight.join(key, lambda: self._rescue(rescue))
 
     def report(self) -> WorkerReport:

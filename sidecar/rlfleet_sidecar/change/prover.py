@@ -12,7 +12,6 @@ from uuid import uuid4
 from rlfleet_contract.proof import Evidence, Proof
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.errors import EngineError, SidecarError
-from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.proof import evidence, probe
 from rlfleet_sidecar.proof.calibration import (
     COMPANIES,
@@ -76,7 +75,7 @@ class Prover:
             names = await in_thread(self._store.boot_names)
             needs = told_by(boot, names, ranks)
         except (EngineError, SidecarError, ValueError) as error:
-            _log.warning("The engine did not tell what it read", extra=fields(why=error))
+            _log.warning("The engine did not report what it read", extra={"error": str(error)})
             return
         if needs is not None:
             self._journal.learned(needs)

@@ -17,7 +17,6 @@ from rlfleet_contract.selftest import EngineDescription, SelfTest
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.change.prover import Prover
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError, SidecarError
-from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.proof import selftest
 from rlfleet_sidecar.proof.probe import BadAnswerError, ProbeAnswer, spread
 from rlfleet_sidecar.settings import SidecarSettings
@@ -59,7 +58,7 @@ class Tester:
         try:
             described, tensors = await self._described()
         except (SidecarError, EngineError, *_LOST) as error:
-            _log.warning("The engine cannot be tested", extra=fields(why=error))
+            _log.warning("The engine cannot be tested", extra={"error": str(error)})
             self._put_off_further()
             return True
         key = selftest.key_of(described, tensors)
@@ -130,7 +129,7 @@ class Tester:
             found = await self._found(begun, tensors)
         except _LOST as error:
             # A process that dies is no finding; the next boot is tested again.
-            _log.warning("The engine went away during its test", extra=fields(why=error))
+            _log.warning("The engine went away during its test", extra={"error": str(error)})
             found = {}
         except (EngineError, BadAnswerError, SidecarError) as error:
             reason = f"{begun.engine} does not reload its own base model: {error}"[:1000]
@@ -158,7 +157,7 @@ class Tester:
         if not selftest.affordable(len(kinds), took_s, self._settings.self_test_s):
             _log.warning(
                 "Sensitivity is not tested: it takes longer than RLFLEET_SELF_TEST_S",
-                extra=fields(kinds=len(kinds), reload_s=round(took_s, 3)),
+                extra={"kinds": len(kinds), "reload_s": round(took_s, 3)},
             )
             return shown | {"passed": True}
         moves = {kind: await self._move(base, kind) for kind in kinds}
@@ -215,4 +214,4 @@ class Tester:
             async with asyncio.timeout(self._settings.warm_s):
                 await self._engine.end()
         except (EngineError, *_LOST) as error:
-            _log.warning("The engine could not be ended", extra=fields(why=error))
+            _log.warning("The engine could not be ended", extra={"error": str(error)})

@@ -29,7 +29,6 @@ from rlfleet_sidecar.change.prover import Prover
 from rlfleet_sidecar.change.self_tester import Tester
 from rlfleet_sidecar.checkpoints.check import Checkpoint
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError, SidecarError
-from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.lora.manager import Adapters
 from rlfleet_sidecar.proof.evidence import LoadedWeights, demand_consumed
 from rlfleet_sidecar.settings import SidecarSettings
@@ -227,7 +226,7 @@ class Steps:
         except EngineError as error:
             _log.warning(
                 "The engine answers and has no gate: is vLLM run with the extension?",
-                extra=fields(why=error),
+                extra={"error": str(error)},
             )
             return None
 
@@ -289,7 +288,7 @@ class Steps:
                 await self._prover.warm_up(gate.boot)
         except SidecarError as error:
             # It counts as warm: if something is wrong with it, its proof will tell.
-            _log.warning("The engine's first answer was not good", extra=fields(why=error))
+            _log.warning("The engine's first answer was not good", extra={"error": str(error)})
         if await self._tester.test(gate.boot):
             self._warm, self._again = gate.boot, None
 
@@ -326,4 +325,4 @@ class Steps:
                 await self._engine.end_trial(self._boot, is_proved=False)
                 await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
         except (TimeoutError, EngineError, EngineLostError, EngineRestartedError) as error:
-            _log.warning("The engine in doubt did not pause", extra=fields(why=error))
+            _log.warning("The engine in doubt did not pause", extra={"error": str(error)})

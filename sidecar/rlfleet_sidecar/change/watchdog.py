@@ -16,7 +16,6 @@ from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.ttl import AT_REST, Leadership
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.stage_machine import Rescue, has_no_pause, rescue
@@ -58,9 +57,9 @@ class Watchdog:
             try:
                 await self.look()
             except SidecarError as error:
-                _log.warning("The engine could not be tended", extra=fields(why=error.message))
+                _log.warning("A pass of the watchdog failed", extra={"error": error.message})
             except Exception:  # noqa: BLE001 - a watch that ends sees nothing any more
-                _log.exception("The watch failed for a reason of the sidecar's own")
+                _log.exception("A pass of the watchdog failed by a defect of the sidecar")
             rest_s = self._leadership.rest_s
             await asyncio.sleep(min(self._settings.poll_s, rest_s or self._settings.poll_s))
 

@@ -17,8 +17,6 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-from rlfleet_sidecar.json_logs import fields
-
 _LIMIT_S = 60.0
 _HEAVY = ("torch", "torchvision", "tensorflow", "jax", "flax", "PIL", "pandas", "scipy", "sklearn")
 """What transformers imports where it finds it, and configs do not need."""
@@ -42,7 +40,7 @@ def parsed(configs: Configs, left_s: float) -> list[dict[str, object]] | None:
         made = _run(configs, min(_LIMIT_S, left_s))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         told = getattr(error, "stderr", None) or str(error)
-        _log.warning("transformers could not parse config.json", extra=fields(why=told[-300:]))
+        _log.warning("Failed to parse config.json by transformers", extra={"error": told[-300:]})
         return None
     return made if len(made) == len(configs) else None
 

@@ -10,8 +10,7 @@ from uuid import uuid4
 
 from rlfleet_contract.problems import Code
 from rlfleet_sidecar.dialects import rules
-from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.json_logs import fields
+from rlfleet_sidecar.errors import SidecarError, log_fields
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.stage_machine import State
 from rlfleet_sidecar.timeouts import within
@@ -69,7 +68,7 @@ class TrainerChange:
         """Note why an update did not end well."""
         problem = error.problem()
         self._journal.trainer_failed(problem)
-        _log.info("A trainer's update did not end well", extra=fields(**problem.model_dump()))
+        _log.info("A trainer's update did not end well", extra=log_fields(problem))
 
     def refuse(self, why: str) -> NoReturn:
         """Refuse an update of a kind that is not served; a resume after it is refused too."""

@@ -38,7 +38,6 @@ from rlfleet_sidecar.checkpoints.headers import (
 from rlfleet_sidecar.checkpoints.manifest import manifest_of
 from rlfleet_sidecar.checkpoints.safe_paths import Folder, Layout, stamp_of
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.lora import compatibility
 from rlfleet_sidecar.lora.completeness import CALLED_S, DECLARED_S, TENSORS, Settled
 from rlfleet_sidecar.lora.registry import LoRACopy
@@ -239,7 +238,7 @@ class Copies:
             _write_through(draft, copy)
             draft.rename(directory)
         self._copies = [other for other in self._copies if other is not same] + [copy]
-        _log.info("An adapter was copied", extra=fields(adapter=copy.name, version=copy.version))
+        _log.info("An adapter was copied", extra={"adapter": copy.name, "version": copy.version})
         return copy
 
     def _make_room(

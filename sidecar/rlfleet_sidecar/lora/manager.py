@@ -19,8 +19,7 @@ from rlfleet_contract.problems import Code
 from rlfleet_contract.report import Running
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.cache.store import Store
-from rlfleet_sidecar.errors import EngineError, SidecarError
-from rlfleet_sidecar.json_logs import fields
+from rlfleet_sidecar.errors import EngineError, SidecarError, log_fields
 from rlfleet_sidecar.lora.cache import Copies, is_whole
 from rlfleet_sidecar.lora.registry import Book, LoRACopy, RegistryEntry
 from rlfleet_sidecar.lora.rules import LoRAStep, step_to
@@ -82,7 +81,7 @@ class Adapters:
         try:
             await self._ask()
         except SidecarError as error:
-            _log.warning("The engine does not tell its adapters", extra=fields(why=error))
+            _log.warning("The engine does not report its adapters", extra={"error": str(error)})
             if self._told.boot != boot:
                 self._demand_led(error)
                 return
@@ -132,7 +131,7 @@ class Adapters:
         try:
             self._failed(name, error)
         except OSError as unwritten:
-            _log.warning("An adapter's failure cannot be noted", extra=fields(why=unwritten))
+            _log.warning("An adapter's failure cannot be noted", extra={"error": str(unwritten)})
 
     async def is_adapter(self, directory: str) -> bool:
         """Tell whether an adapter's configuration lies in a directory."""
@@ -195,7 +194,7 @@ class Adapters:
                 else:
                     await self._load(boot, before)
         except SidecarError as error:
-            _log.warning("A load that was given up may still end", extra=fields(why=error))
+            _log.warning("A load that was given up may still end", extra={"error": str(error)})
 
     async def unload(self, boot: str, request: UnloadAdapterRequest) -> None:
         """Serve a name no more."""
@@ -205,7 +204,7 @@ class Adapters:
             async with within(Code.ADAPTER_FAILED, request.timeout_s):
                 await self._adapt(boot, request.name, None)
         self._book.drop(request.name)
-        _log.info("An adapter was unloaded", extra=fields(adapter=request.name))
+        _log.info("An adapter was unloaded", extra={"adapter": request.name})
 
     def is_taken(self, name: str) -> bool:
         """Tell whether something was loaded under a name, and not unloaded since."""
@@ -234,7 +233,7 @@ class Adapters:
             entry = entry or RegistryEntry()
             update = {"problem": problem, "is_declared": entry.is_declared or is_declared}
             self._book.put(name, entry.model_copy(update=update))
-        _log.warning("An adapter failed", extra=fields(adapter=name, **problem.model_dump()))
+        _log.warning("An adapter failed", extra={"adapter": name, **log_fields(problem)})
 
     def begin(self, request: LoadAdapterRequest | UnloadAdapterRequest) -> None:
         """Note what is being carried out."""
@@ -259,7 +258,7 @@ class Adapters:
             )
         _log.info(
             "An adapter was loaded",
-            extra=fields(adapter=copy.name, version=copy.version, digest=copy.digest),
+            extra={"adapter": copy.name, "version": copy.version, "digest": copy.digest},
         )
 
     async def _adapt(

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rlfleet_contract.problems import Problem
 from rlfleet_contract.safetensors import FileStamp
-from rlfleet_sidecar.json_logs import fields
 
 _FILE = "adapters.json"
 _log = logging.getLogger(__name__)
@@ -89,7 +88,5 @@ def _read(path: Path) -> dict[str, RegistryEntry]:
     except FileNotFoundError:
         return {}
     except ValidationError:
-        _log.warning(
-            "The adapters' book cannot be read and counts as empty", extra=fields(path=path)
-        )
+        _log.warning("The adapters' book cannot be read and counts as empty", extra={"path": path})
         return {}

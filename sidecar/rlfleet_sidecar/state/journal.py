@@ -28,8 +28,7 @@ from rlfleet_contract.proof import Proof
 from rlfleet_contract.report import Change, Exits, Stage
 from rlfleet_contract.selftest import SelfTest
 from rlfleet_sidecar.atomic_file import write_whole
-from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.json_logs import fields
+from rlfleet_sidecar.errors import SidecarError, log_fields
 from rlfleet_sidecar.proof.calibration import Gauge
 from rlfleet_sidecar.state.fence_rules import SeenCommands, StoredAnswer
 from rlfleet_sidecar.state.journal_file import JournalRecord, Lead, load_ended, loading_after, read
@@ -125,7 +124,7 @@ class Journal:
     def gauged(self, gauge: Gauge) -> None:
         """Note what was measured of a start of the engine."""
         self._write(gauge=gauge)
-        _log.info("The engine was measured", extra=fields(**asdict(gauge)))
+        _log.info("The engine was measured", extra=asdict(gauge))
 
     @property
     def needs(self) -> Needs | None:
@@ -136,8 +135,8 @@ class Journal:
         """Note which of the boot model's tensors the engine read."""
         self._write(needs=needs)
         _log.info(
-            "The engine told what it read when it booted",
-            extra=fields(boot=needs.boot, optional=len(needs.optional), tied=needs.tied),
+            "The engine reported what it read at its boot",
+            extra={"boot": needs.boot, "optional": len(needs.optional), "tied": needs.tied},
         )
 
     @property
@@ -148,7 +147,7 @@ class Journal:
     def self_tested(self, test: SelfTest) -> None:
         """Record a self-test; one that begins is on disk before its first reload."""
         self._write(is_ahead=test.passed is None, self_test=test)
-        _log.info("The engine's reload was tested", extra=fields(**test.model_dump()))
+        _log.info("The engine's reload was tested", extra=test.model_dump())
 
     @property
     def paused_s(self) -> float | None:
@@ -209,21 +208,21 @@ class Journal:
             self._closed_at = time.monotonic()
         _log.info(
             "The worker's stage changed",
-            extra=fields(
-                event=event,
-                before=before.stage,
-                after=after.stage,
-                boot=after.boot,
-                installed=after.installed,
-                proved=after.proved,
-                operation=operation,
-            ),
+            extra={
+                "event": event,
+                "before": before.stage,
+                "after": after.stage,
+                "boot": after.boot,
+                "installed": after.installed,
+                "proved": after.proved,
+                "operation": operation,
+            },
         )
 
     def prepared(self, version: str) -> None:
         """Note that a version was checked and can be reloaded."""
         self._write(state=replace(self.state, prepared=version), refusal=None)
-        _log.info("A version was prepared", extra=fields(version=version))
+        _log.info("A version was prepared", extra={"version": version})
 
     def refused(self, problem: Problem) -> None:
         """Note why a version was refused; whatever was prepared is so no longer if it was that."""
@@ -231,7 +230,7 @@ class Journal:
         if problem.version == state.prepared:
             state = replace(state, prepared=None)
         self._write(state=state, refusal=problem)
-        _log.info("A version was refused", extra=fields(**problem.model_dump()))
+        _log.info("A version was refused", extra=log_fields(problem))
 
     @property
     def exits(self) -> Exits | None:
@@ -247,7 +246,7 @@ class Journal:
         """Note why a change failed; of a load, whether the engine's process ended in it."""
         loads = {} if has_exited is None else load_ended(self._record, has_exited=has_exited)
         self._write(failure=problem, **loads)
-        _log.warning("A change failed", extra=fields(**problem.model_dump()))
+        _log.warning("A change failed", extra=log_fields(problem))
         if problem.code in CHECKPOINT_CODES:
             self.refused(problem)
 
@@ -263,7 +262,7 @@ class Journal:
     def changed(self, change: Change) -> None:
         """Note that a change ended well."""
         self._write(failure=None, last_change=change)
-        _log.info("A change ended well", extra=fields(**change.model_dump()))
+        _log.info("A change ended well", extra=change.model_dump())
 
     def catch_up(self) -> None:
         """Write what could not be written before."""
@@ -289,7 +288,7 @@ class Journal:
         record = self._record.model_copy(update={"lead": self.lead, "heard": heard})
         self._put(record, is_ahead=is_ahead, lasting=is_new)
         if is_new:
-            _log.info("A higher epoch was seen", extra=fields(epoch=heard.epoch))
+            _log.info("A higher epoch was seen", extra={"epoch": heard.epoch})
 
     def _write(self, *, is_ahead: bool = False, **update: Any) -> None:
         self._put(self._record.model_copy(update={"lead": self.lead} | update), is_ahead=is_ahead)
@@ -311,7 +310,9 @@ class Journal:
 
     def _fall_behind(self, error: OSError) -> None:
         if not self.is_behind:
-            _log.error("The journal cannot be written", extra=fields(path=self._path, why=error))
+            _log.error(
+                "The journal cannot be written", extra={"path": self._path, "error": str(error)}
+            )
         self._unwritten = error
 
     def _demand_written(self) -> None:

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rlfleet_contract.problems import Problem
 from rlfleet_contract.report import Change, Exits, Stage
 from rlfleet_contract.selftest import SelfTest
-from rlfleet_sidecar.json_logs import fields
 from rlfleet_sidecar.proof.calibration import Gauge
 from rlfleet_sidecar.state.fence_rules import SeenCommands
 from rlfleet_sidecar.state.required_tensors import Needs
@@ -72,7 +71,7 @@ def read(path: Path) -> JournalRecord:
     except FileNotFoundError:
         return nothing
     except ValidationError:
-        _log.warning("The journal cannot be read and counts as none", extra=fields(path=path))
+        _log.warning("The journal cannot be read and counts as none", extra={"path": path})
         return nothing
 
 

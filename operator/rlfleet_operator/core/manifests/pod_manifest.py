@@ -193,6 +193,7 @@ def _engine(fleet: Fleet, defaults: Defaults) -> ManifestObject:
             # After vLLM's 5 s a busy server closes connections whose next request it has not read
             # yet, and an idle one those on which it is on its way: clients close theirs earlier.
             {"name": "VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "value": "3600"},
+            *_names(fleet),
             *({"name": e.name, "value": e.value} for e in engine.extra_env),
         ],
         "ports": [{"name": "http", "containerPort": paths.ENGINE_PORT, "protocol": "TCP"}],
@@ -210,6 +211,18 @@ def _engine(fleet: Fleet, defaults: Defaults) -> ManifestObject:
     }
 
 
+def _names(fleet: Fleet) -> list[ManifestObject]:
+    """Return the variables that a worker's log lines are named by, in both containers."""
+    return [
+        {"name": "RLFLEET_NAMESPACE", "value": fleet.namespace},
+        {"name": "RLFLEET_FLEET", "value": fleet.name},
+        {
+            "name": "RLFLEET_WORKER",
+            "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+        },
+    ]
+
+
 def _drain_command() -> list[str]:
     return ["python3", "-m", "rlfleet_engine.drain", f"--seconds={DRAIN_SECONDS}"]
 
@@ -224,6 +237,7 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> ManifestObject:
         "command": ["python3", "-m", "rlfleet_sidecar"],
         "env": [
             *({"name": name, "value": value} for name, value in _sidecar_env(fleet).items()),
+            *_names(fleet),
             {
                 "name": "RLFLEET_POD_UID",
                 "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}},

@@ -8,7 +8,6 @@ A drafter is loaded in the same way and by the same loader, and so what it reads
 It must stay true that the load goes on as it would unseen, whatever fails here.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import Any
@@ -20,6 +19,7 @@ from vllm.model_executor.model_loader import base_loader
 
 from rlfleet_contract.rank_report import Consumed
 from rlfleet_contract.tensor_names import packed
+from rlfleet_engine import json_logs
 from rlfleet_engine.reload.ledger import Ledger
 from rlfleet_engine.vllm.reload import fused_experts
 from rlfleet_engine.vllm.reload.renamed import renames_of
@@ -27,7 +27,7 @@ from rlfleet_engine.vllm.reload.renamed import renames_of
 _HEAD = "lm_head"
 _LOAD = "load_weights"
 _MARK = "_rlfleet_watched"
-_log = logging.getLogger(__name__)
+_log = json_logs.logger(__name__)
 
 
 class Watching:

@@ -121,6 +121,16 @@ def test_the_sidecar_is_told_whose_commands_are_meant_for_it() -> None:
     assert told["RLFLEET_POD_UID"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
 
 
+def test_both_containers_know_what_their_log_lines_are_named_by() -> None:
+    spec = pod()["spec"]
+
+    for container in [*spec["initContainers"], *spec["containers"]]:
+        told = {one["name"]: one for one in container["env"]}
+        assert told["RLFLEET_NAMESPACE"]["value"] == "rl"
+        assert told["RLFLEET_FLEET"]["value"] == "qwen"
+        assert told["RLFLEET_WORKER"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+
+
 def test_the_weights_are_mounted_where_their_versions_lie() -> None:
     volume = {"persistentVolumeClaim": {"claimName": "w"}}
     spec = pod(weights={"path": "/w/run/{version}/weight", "volume": volume})["spec"]
