@@ -5,9 +5,6 @@ from rlfleet_contract.report import Stage
 from rlfleet_operator.core.model.actions import Prepare, Resume, Update
 from rlfleet_operator.core.model.world import Worker, World
 
-CATCH_UP = "catch-up"
-"""The operation of changes that no rollout asks for."""
-
 
 def is_prepared(worker: Worker, version: str) -> bool:
     """Tell whether a worker has checked a version and can load it at once, or has proved it."""

@@ -11,7 +11,8 @@ from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.cohorts import selected
 from rlfleet_operator.core.rollout.rollout import Rollout
 
-_LOADING = frozenset({Stage.LOADING, Stage.LOADED})
+LOADING = frozenset({Stage.LOADING, Stage.LOADED})
+"""The stages of a worker from the begin of a reload to its proof."""
 
 
 def team(world: World, rollout: Rollout) -> list[Worker]:
@@ -69,7 +70,7 @@ def awaited(world: World, rollout: Rollout) -> list[Worker]:
 
 
 def _is_awaited(worker: Worker, rollout: Rollout, *, is_late: bool) -> bool:
-    if worker.calling in {Verb.RELOAD, Verb.RESUME} or worker.stage in _LOADING:
+    if worker.calling in {Verb.RELOAD, Verb.RESUME} or worker.stage in LOADING:
         return True
     if is_late:
         return False

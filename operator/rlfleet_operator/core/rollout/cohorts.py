@@ -55,6 +55,11 @@ def is_promoted(world: World) -> bool:
     return world.moment - recorded.canary_epoch >= canary.hold_seconds
 
 
+def is_eligible(worker: Worker, world: World) -> bool:
+    """Tell whether a worker may change now: a canary may, and each once they are promoted."""
+    return is_promoted(world) or is_canary(worker, world)
+
+
 def is_held(world: World) -> bool:
     """Tell whether no worker that serves may be taken out now, whoever it is."""
     recorded = world.fleet.status.rollout

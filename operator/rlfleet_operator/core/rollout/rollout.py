@@ -47,6 +47,8 @@ class Reason(StrEnum):
         return cls.SPEC
 
 
+CATCH_UP = "catch-up"
+"""The operation of changes that no rollout asks for."""
 _OPERATION = "rollout-"
 _GIVEN = re.compile(rf"{_OPERATION}(\d{{1,9}})")
 
@@ -114,6 +116,11 @@ def of_record(recorded: RolloutStatus) -> Rollout:
         phase=recorded.phase if is_stopped else "",
         why=recorded.message if is_stopped or reason is Reason.ROLLBACK else "",
     )
+
+
+def operation_of(rollout: Rollout | None) -> str:
+    """Return the operation under which workers change now."""
+    return CATCH_UP if rollout is None else rollout.operation
 
 
 def is_of_rollout(operation: str | None) -> bool:

@@ -9,7 +9,7 @@ bad. The others serve the old version until then, if there is one (goals.py).
 from rlfleet_contract.report import Stage
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout import budget
-from rlfleet_operator.core.rollout.cohorts import is_canary, is_promoted, selected
+from rlfleet_operator.core.rollout.cohorts import is_eligible, selected
 from rlfleet_operator.core.rollout.failure_rules import holds, is_condemned, is_expected
 from rlfleet_operator.core.rollout.rollout import REFUSED, Rollout
 from rlfleet_operator.crd.rollout_spec import Strategy
@@ -24,6 +24,11 @@ def waits(worker: Worker, world: World, rollout: Rollout) -> bool:
         or _is_refused(worker, world, rollout)
         or worker.name in waiting(world, rollout)
     )
+
+
+def must_wait(worker: Worker, goal: str, world: World, rollout: Rollout | None) -> bool:
+    """Tell whether a worker must not load its goal before it has proved on another."""
+    return rollout is not None and goal == rollout.to and worker.name in waiting(world, rollout)
 
 
 def waiting(world: World, rollout: Rollout) -> frozenset[str]:
@@ -86,7 +91,7 @@ def _is_held_back(worker: Worker, world: World) -> bool:
         return False
     if world.fleet.spec.rollout.paused:
         return True
-    return not is_promoted(world) and not is_canary(worker, world)
+    return not is_eligible(worker, world)
 
 
 def _is_refused(worker: Worker, world: World, rollout: Rollout) -> bool:

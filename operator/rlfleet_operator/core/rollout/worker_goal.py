@@ -4,7 +4,7 @@ from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.report import Stage
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.cohorts import kept
-from rlfleet_operator.core.rollout.rollout import Rollout, served
+from rlfleet_operator.core.rollout.rollout import Rollout, operation_of, served
 from rlfleet_operator.core.rollout.trials import waits
 
 
@@ -19,6 +19,24 @@ def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None
         is_left = worker.is_settled or worker.failed(rollout.to, rollout.operation)
         return None if is_left else rollout.fallback or None
     return _goal_in(worker, world, rollout)
+
+
+def pending_goal(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
+    """Return the version that a worker has to change to; None when there is nothing to do."""
+    if worker.stage is Stage.DOWN or worker.is_ending:
+        return None
+    goal = goal_of(worker, world, rollout)
+    if goal is None or (worker.is_settled and worker.proved == goal):
+        return None
+    return None if worker.failed(goal, operation_of(rollout)) else goal
+
+
+def waits_for_checkpoint(worker: Worker, rollout: Rollout | None) -> bool:
+    """Tell whether a worker's prepare waits until the version is complete.
+
+    One that serves nothing and has something to fall back on does not.
+    """
+    return worker.is_settled or rollout is None or not rollout.fallback
 
 
 def _first(worker: Worker, world: World) -> str | None:

@@ -1,5 +1,7 @@
 """The strategy Barrier: all pause, all reload and prove, all resume."""
 
+from collections.abc import Iterable
+
 from rlfleet_contract.commands import Verb
 from rlfleet_contract.report import Stage
 from rlfleet_operator.core.model.actions import WeightsCommand
@@ -23,7 +25,7 @@ def barrier(world: World, rollout: Rollout) -> list[WeightsCommand]:
     members = _members(world, rollout)
     names = {w.name for w in members}
     fallen = [w for w in team(world, rollout) if w.name not in names]
-    backwards = [a for w in fallen for a in _alone(w, world, rollout, rollout.fallback)]
+    backwards = _change(fallen, rollout.fallback, world, rollout)
     return [*backwards, *_together(world, rollout, members)]
 
 
@@ -56,31 +58,32 @@ def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[Wei
     if is_through_with_some(world, rollout):
         # Whoever is left has come late.
         late = [w for w in members if not (w.is_open and is_held(world))]
-        return [a for w in late for a in _alone(w, world, rollout, rollout.to)]
+        return _change(late, rollout.to, world, rollout)
     return _gather(world, rollout, members)
 
 
 def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:
     """Prepare all, then pause all, then let all load."""
     if not _may_close(world, rollout, members) or any(w.is_adapting for w in members):
-        # Nobody waits behind a closed gate for a checkpoint, an adapter or a person.
-        unprepared = [w for w in members if not is_able(w, rollout.to)]
-        waiting = [w for w in members if _may_go_back(w, rollout)]
-        return [
-            *(c for w in unprepared for c in prepare(w, rollout.to, rollout.operation, world)),
-            *(c for w in waiting for c in resume(w, rollout.operation, world)),
-        ]
-    there = [w for w in members if w.proved == rollout.to]
-    if there:
+        return _prepare(world, rollout, members)
+    proved = [w for w in members if w.proved == rollout.to]
+    if proved:
         # They were paused for another version: their gates are all that is left to do.
-        return [c for w in there for c in _alone(w, world, rollout, rollout.to)]
+        return _change(proved, rollout.to, world, rollout)
     # Paused is written down before the engine has paused: who is still at it does not count.
     unpaused = [w for w in members if w.is_busy or w.stage in {Stage.OPEN, Stage.PROVED}]
-    through = Verb.PAUSE if unpaused else Verb.VERIFY
+    if unpaused:
+        return _change(unpaused, rollout.to, world, rollout, Verb.PAUSE)
+    return _change(members, rollout.to, world, rollout, Verb.VERIFY)
+
+
+def _prepare(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:
+    """Prepare all with open gates: none waits for a checkpoint, an adapter or a person."""
+    unprepared = [w for w in members if not is_able(w, rollout.to)]
+    waiting = [w for w in members if _may_go_back(w, rollout)]
     return [
-        call
-        for w in unpaused or members
-        for call in update(w, rollout.to, rollout.operation, world, through)
+        *(c for w in unprepared for c in prepare(w, rollout.to, rollout.operation, world)),
+        *(c for w in waiting for c in resume(w, rollout.operation, world)),
     ]
 
 
@@ -101,25 +104,33 @@ def _may_go_back(worker: Worker, rollout: Rollout) -> bool:
 
 
 def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:
-    """Load the rest of those that paused, and open no gate before all have proved."""
+    """Load the rest of those that paused, and open no gate before all have proved.
+
+    A version that is to be rolled back opens none either: the last try that is waited for may be
+    on a worker that does not answer.
+    """
     waits_for = {w.name for w in awaited(world, rollout)}
-    if waits_for:
+    if waits_for or is_condemned(world, rollout):
         led = [w for w in members if w.name in waits_for or w.stage is Stage.PAUSED]
-        return [a for w in led for a in _forward(w, world, rollout)]
-    if is_condemned(world, rollout):
-        # A try that nobody can be asked about may be the last that is waited for.
-        return [a for w in members if w.stage is Stage.PAUSED for a in _forward(w, world, rollout)]
-    return [a for w in members for a in _alone(w, world, rollout, rollout.to)]
+        return _change(led, rollout.to, world, rollout, Verb.VERIFY)
+    return _change(members, rollout.to, world, rollout)
 
 
-def _forward(worker: Worker, world: World, rollout: Rollout) -> list[WeightsCommand]:
-    if not is_able(worker, rollout.to):
-        # Without a cache a sidecar that was restarted has to read it again.
-        return [*prepare(worker, rollout.to, rollout.operation, world, is_bound=True)]
-    return [*update(worker, rollout.to, rollout.operation, world, Verb.VERIFY)]
+def _change(
+    some: Iterable[Worker],
+    version: str,
+    world: World,
+    rollout: Rollout,
+    through: Verb = Verb.RESUME,
+) -> list[WeightsCommand]:
+    """Return the next command of each worker on its way to a version, up to a step.
 
-
-def _alone(worker: Worker, world: World, rollout: Rollout, version: str) -> list[WeightsCommand]:
-    if not is_able(worker, version):
-        return [*prepare(worker, version, rollout.operation, world, is_bound=True)]
-    return [*update(worker, version, rollout.operation, world)]
+    Without a cache a sidecar that was restarted has to read the version again.
+    """
+    found: list[WeightsCommand] = []
+    for worker in some:
+        if is_able(worker, version):
+            found += update(worker, version, rollout.operation, world, through)
+        else:
+            found += prepare(worker, version, rollout.operation, world, is_bound=True)
+    return found

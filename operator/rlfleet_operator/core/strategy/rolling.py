@@ -10,14 +10,19 @@ from collections.abc import Sequence
 
 from rlfleet_contract.report import Stage
 from rlfleet_operator.core.model.actions import Update, WeightsCommand
-from rlfleet_operator.core.model.commands import CATCH_UP, is_prepared, prepare, resume, update
+from rlfleet_operator.core.model.commands import is_prepared, prepare, resume, update
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout import budget, trials
-from rlfleet_operator.core.rollout.cohorts import is_canary, is_held, is_promoted
+from rlfleet_operator.core.rollout.cohorts import is_eligible, is_held
 from rlfleet_operator.core.rollout.failure_rules import holds, is_blocked, is_unheard
 from rlfleet_operator.core.rollout.outage import is_being_replaced, may_be_changing
-from rlfleet_operator.core.rollout.rollout import Rollout, is_of_rollout, of_record
-from rlfleet_operator.core.rollout.worker_goal import goal_of
+from rlfleet_operator.core.rollout.rollout import (
+    Rollout,
+    is_of_rollout,
+    of_record,
+    operation_of,
+)
+from rlfleet_operator.core.rollout.worker_goal import pending_goal, waits_for_checkpoint
 from rlfleet_operator.core.strategy.barrier import barrier
 from rlfleet_operator.core.strategy.trainer_pause import held
 from rlfleet_operator.crd.rollout_spec import Strategy
@@ -37,28 +42,36 @@ def weights(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
 
 
 def _rolling(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
-    operation = rollout.operation if rollout else CATCH_UP
-    waiting = frozenset[str]() if rollout is None else trials.waiting(world, rollout)
-    actions: list[WeightsCommand] = []
-    serving: list[tuple[Worker, str]] = []
-    for worker in world.desired:
-        goal = _due(worker, world, rollout)
-        if goal is None:
-            continue
-        if not is_prepared(worker, goal):
-            # One that serves nothing and has something to fall back on must not wait.
-            waits = worker.is_open or rollout is None or not rollout.fallback
-            actions += prepare(worker, goal, operation, world, waits=waits)
-        elif not _has_served(worker, goal) and (
-            worker.name not in waiting or _is_old(goal, rollout)
-        ):
-            actions += update(worker, goal, operation, world)
-        if worker.is_open or (_has_served(worker, goal) and is_prepared(worker, goal)):
-            serving.append((worker, goal))
-    if rollout is not None and not holds(world, rollout.to) and _tries(actions, rollout):
-        # The version holds nowhere: a worker that serves nothing proves it first.
+    due = [
+        (w, goal) for w in world.desired if (goal := pending_goal(w, world, rollout)) is not None
+    ]
+    actions = [call for w, goal in due for call in _unbatched(w, goal, world, rollout)]
+    if rollout is None:
         return actions
-    return actions + _batch(world, rollout, serving, operation)
+    # While the version holds nowhere, a worker that serves nothing proves it first.
+    is_first_try = not holds(world, rollout.to) and _tries(actions, rollout)
+    serving = [(w, goal) for w, goal in due if _is_batched(w, goal)]
+    if is_first_try or not _is_batch_due(world, rollout, serving):
+        return actions
+    return actions + _batch(world, rollout, serving)
+
+
+def _unbatched(
+    worker: Worker, goal: str, world: World, rollout: Rollout | None
+) -> list[WeightsCommand]:
+    """Return what costs no capacity: a prepare, and the change of a worker that serves nothing."""
+    operation = operation_of(rollout)
+    if not is_prepared(worker, goal):
+        waits = waits_for_checkpoint(worker, rollout)
+        return [*prepare(worker, goal, operation, world, waits=waits)]
+    if _has_served(worker, goal) or trials.must_wait(worker, goal, world, rollout):
+        return []
+    return [*update(worker, goal, operation, world)]
+
+
+def _is_batched(worker: Worker, goal: str) -> bool:
+    """Tell whether a worker changes in a batch; one that is paused does once it is prepared."""
+    return worker.is_open or (_has_served(worker, goal) and is_prepared(worker, goal))
 
 
 def _tries(actions: list[WeightsCommand], rollout: Rollout) -> bool:
@@ -75,50 +88,36 @@ def _has_served(worker: Worker, goal: str) -> bool:
     return worker.is_open or (is_paused and not worker.is_busy)
 
 
-def _is_old(goal: str, rollout: Rollout | None) -> bool:
-    return rollout is not None and goal != rollout.to
+def _is_batch_due(world: World, rollout: Rollout, serving: Sequence[tuple[Worker, str]]) -> bool:
+    """Tell whether the next batch may be taken out: every serving worker is prepared.
 
-
-def _due(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
-    """Return the version this worker has to change to; None when there is nothing to do."""
-    if worker.stage is Stage.DOWN or worker.is_ending:
-        return None
-    goal = goal_of(worker, world, rollout)
-    if goal is None or (worker.is_open and worker.proved == goal):
-        return None
-    operation = rollout.operation if rollout else CATCH_UP
-    return None if worker.failed(goal, operation) else goal
+    A version that is doubted waits for the tries under way, and one that holds nowhere for
+    the workers that have not reported: it must not take another worker down.
+    """
+    if any(not is_prepared(w, goal) for w, goal in serving):
+        return False
+    if is_held(world) or is_blocked(world, rollout) or is_unheard(world, rollout):
+        return False
+    # One in doubt takes no traffic, and its report may speak against the version.
+    return not any(w.stage is Stage.DOUBT and w.is_busy for w in world.desired)
 
 
 def _batch(
-    world: World, rollout: Rollout | None, serving: list[tuple[Worker, str]], operation: str
+    world: World, rollout: Rollout, serving: Sequence[tuple[Worker, str]]
 ) -> list[WeightsCommand]:
-    """Return the next batch of serving workers, once every one of them is prepared.
-
-    A version that is doubted waits for the tries under way, and one that holds nowhere for
-    whoever has not told: it must not take another worker down.
-    """
-    if rollout is None or any(not is_prepared(w, goal) for w, goal in serving):
-        return []
-    if is_held(world) or is_blocked(world, rollout) or is_unheard(world, rollout):
-        return []
-    if any(w.stage is Stage.DOUBT and w.is_busy for w in world.desired):
-        # It takes no traffic any more, and what it will say may speak against the version.
-        return []
-    spec = world.fleet.spec
+    """Return the next batch of serving workers, as large as the budget allows."""
     out = sum(may_be_changing(w) or is_being_replaced(w, world) for w in world.desired)
-    limit = budget.resolve(spec.rollout.max_unavailable, spec.replicas)
-    is_open_to_all = is_promoted(world)
+    limit = budget.max_unavailable(world.fleet.spec)
     # Whoever failed to pause before comes last, so that it does not hold up the others.
     due = sorted(
-        (pair for pair in serving if is_open_to_all or is_canary(pair[0], world)),
-        key=lambda pair: pair[0].report is not None and pair[0].report.failure is not None,
+        (pair for pair in serving if is_eligible(pair[0], world)),
+        key=lambda pair: pair[0].failure is not None,
     )
     # One that is paused and asked nothing is out already: to change it costs no more.
     paused = [pair for pair in due if not pair[0].is_open]
     idle = sum(may_be_changing(worker) for worker, _ in paused)
-    first = _updates(paused, operation, world)[: budget.left(limit, out - idle)]
-    rest = _updates([pair for pair in due if pair[0].is_open], operation, world)
+    first = _updates(paused, rollout.operation, world)[: budget.left(limit, out - idle)]
+    rest = _updates([pair for pair in due if pair[0].is_open], rollout.operation, world)
     return [*first, *rest[: budget.left(limit, max(out, out - idle + len(first)))]]
 
 
@@ -159,5 +158,5 @@ def _releases(
 
 def _is_left(worker: Worker, world: World, rollout: Rollout | None) -> bool:
     """Tell whether a worker that has proved a version is led to no other now."""
-    goal = _due(worker, world, rollout)
+    goal = pending_goal(worker, world, rollout)
     return goal is None or worker.proved != goal
