@@ -89,7 +89,7 @@ def _marks(world: World, rollout: Rollout | None) -> list[Action]:
 def _mark(worker: Worker, rollout: Rollout | None, stale: str | None) -> MarkPod | None:
     """Return what has to be written on the pod; None while it is right or nobody knows."""
     pod = worker.pod
-    if pod is None or pod.terminating or worker.report is None or not worker.reachable:
+    if pod is None or worker.report is None or not worker.is_live:
         return None
     if worker.is_changing and worker.stage is not Stage.DOUBT:
         # Its clients wait at the gate: it stays as routable as it was.

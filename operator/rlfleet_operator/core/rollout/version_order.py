@@ -64,7 +64,7 @@ def _rewound(world: World) -> str | None:
 
 def skew(world: World) -> int | None:
     """Return the steps between the newest and the oldest version that takes traffic."""
-    served = {w.proved for w in world.workers if w.is_open and w.pod and w.pod.ready and w.proved}
+    served = {w.proved for w in world.workers if w.is_open and w.takes_traffic and w.proved}
     runs: dict[str, list[int]] = defaultdict(list)
     for place in _places(served, world).values():
         runs[place.run].append(place.number)
@@ -77,21 +77,21 @@ def stale(world: World) -> dict[str, str]:
     bounds = world.fleet.spec.staleness
     if bounds is None:
         return {}
-    served = {w.proved for w in world.workers if w.is_open and w.proved}
-    too_old = _older(served, bounds.min_version)
-    behind = {} if bounds.max_skew is None else _behind(served, world)
-    whys: dict[str, str] = {}
-    for version in served:
-        if version in too_old:
-            whys[version] = f"is older than staleness.minVersion {bounds.min_version}"
-        elif bounds.max_skew is not None and behind.get(version, 0) > bounds.max_skew:
-            steps = f"is {behind[version]} steps behind the newest version served"
-            whys[version] = f"{steps} (staleness.maxSkew {bounds.max_skew})"
-    return {
-        w.name: f"{w.proved} {why}"
-        for w in world.workers
-        if w.is_open and w.proved and (why := whys.get(w.proved))
-    }
+    served = {w.name: w.proved for w in world.workers if w.is_open and w.proved}
+    versions = set(served.values())
+    behind = {} if bounds.max_skew is None else _behind(versions, world)
+    whys = {version: _violation(version, bounds, behind.get(version, 0)) for version in versions}
+    return {name: f"{v} {why}" for name, v in served.items() if (why := whys[v])}
+
+
+def _violation(version: str, bounds: StalenessSpec, steps_behind: int) -> str | None:
+    """Return how a version that is served breaks the bounds; None if it keeps them."""
+    if _older([version], bounds.min_version):
+        return f"is older than staleness.minVersion {bounds.min_version}"
+    if bounds.max_skew is not None and steps_behind > bounds.max_skew:
+        steps = f"is {steps_behind} steps behind the newest version served"
+        return f"{steps} (staleness.maxSkew {bounds.max_skew})"
+    return None
 
 
 def too_old(version: str, bounds: StalenessSpec | None) -> str | None:

@@ -4,12 +4,12 @@ The same planner that drives a fleet decides here, and nobody outside this proce
 of it. Every version is taken to be good.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
 from rlfleet_contract.commands import Verb
-from rlfleet_operator.core.model.actions import CreatePod, DeletePod, Prepare, Update
+from rlfleet_operator.core.model.actions import Action, CreatePod, DeletePod, Prepare, Update
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.rollout import budget, version_order
 from rlfleet_operator.core.rollout.cohorts import canaries, canary_of, kept, selected
@@ -104,28 +104,35 @@ def _reckoned(world: World) -> Iterator[str]:
 def _batches(world: World) -> Iterator[str]:
     """Yield what happens to pods and weights, pass by pass."""
     number = 0
-    first = {w.name for w in canaries(world)}
     is_barrier = world.fleet.spec.rollout.strategy is Strategy.BARRIER
     limit = 4 * len(world.workers) + 50
     for step in model_fleet.run(world, {}, limit=limit):
-        actions = step.plan.actions
-        made = [str(a.ordinal) for a in actions if isinstance(a, CreatePod)]
-        ended = [f"{a.name} ({a.why})" for a in actions if isinstance(a, DeletePod)]
-        prepared = [a.worker for a in actions if isinstance(a, Prepare)]
-        changed = [a for a in actions if isinstance(a, Update)]
-        if made:
-            yield f"create the pods of ordinals {_names(made)}"
-        if ended:
-            yield f"end the pods {_names(ended)}"
-        if prepared:
-            yield f"prepare: {_names(prepared)}"
+        yield from _beside_batches(step.plan.actions)
+        changed = [a for a in step.plan.actions if isinstance(a, Update)]
+        names = [a.worker for a in changed]
         if changed and is_barrier:
-            yield f"{_TOGETHER[changed[0].through]}: {_names([a.worker for a in changed])}"
+            yield f"{_TOGETHER[changed[0].through]}: {_names(names)}"
         elif changed:
             number += 1
-            names = [a.worker for a in changed]
-            who = "canaries, " if first and set(names) <= first else ""
-            yield f"batch {number}: {who}{_names(names)}"
+            yield f"batch {number}: {_canary_prefix(names, world)}{_names(names)}"
+
+
+def _beside_batches(actions: Sequence[Action]) -> Iterator[str]:
+    """Yield what a pass does to pods, and what it prepares."""
+    made = [str(a.ordinal) for a in actions if isinstance(a, CreatePod)]
+    ended = [f"{a.name} ({a.why})" for a in actions if isinstance(a, DeletePod)]
+    prepared = [a.worker for a in actions if isinstance(a, Prepare)]
+    if made:
+        yield f"create the pods of ordinals {_names(made)}"
+    if ended:
+        yield f"end the pods {_names(ended)}"
+    if prepared:
+        yield f"prepare: {_names(prepared)}"
+
+
+def _canary_prefix(names: list[str], world: World) -> str:
+    first = {w.name for w in canaries(world)}
+    return "canaries, " if first and set(names) <= first else ""
 
 
 def _names(names: list[str]) -> str:

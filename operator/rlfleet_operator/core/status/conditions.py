@@ -113,7 +113,7 @@ def is_synced(worker: Worker, version: str | None) -> bool:
     """
     if worker.pod is None or worker.is_busy:
         return False
-    if not worker.is_kept and not (worker.is_open and worker.pod.ready):
+    if not worker.is_kept and not (worker.is_open and worker.takes_traffic):
         return False
     return version is None or worker.proved == version
 
@@ -146,28 +146,21 @@ def served_by(worker: Worker) -> str | None:
 
 def _ready(world: World) -> ConditionVerdict:
     wanted = world.fleet.spec.replicas
-    ready = [w for w in world.desired if w.pod and w.pod.ready and not w.pod.terminating]
+    ready = [w for w in world.desired if w.takes_traffic]
     if wanted == 0:
-        return ConditionVerdict(
-            READY, is_true=True, reason="ScaledToZero", message="no worker is asked for"
-        )
-    versions = sorted({version for w in ready if (version := served_by(w)) is not None})
-    holding = waiting_requests.held_up(world)
-    if holding and len(ready) == wanted:
+        reason, message = "ScaledToZero", "no worker is asked for"
+    elif len(ready) != wanted:
+        message = f"{len(ready)} of {wanted} workers ready{_first_complaint(world)}"
+        return ConditionVerdict(READY, is_true=False, reason="InsufficientWorkers", message=message)
+    elif waiting_requests.held_up(world):
+        reason = waiting_requests.REASON
         message = f"{wanted} of {wanted} workers ready; {waiting_requests.said(world)}"
-        return ConditionVerdict(
-            READY, is_true=True, reason=waiting_requests.REASON, message=message
-        )
-    if len(ready) == wanted:
+    else:
+        versions = sorted({version for w in ready if (version := served_by(w)) is not None})
+        reason = "AllServing" if len(versions) < 2 else "MixedVersions"  # noqa: PLR2004
         what = " and ".join(v or "an unknown version" for v in versions) or "what they have"
-        return ConditionVerdict(
-            READY,
-            is_true=True,
-            reason="AllServing" if len(versions) < 2 else "MixedVersions",  # noqa: PLR2004
-            message=f"{wanted} of {wanted} workers serve {what}",
-        )
-    message = f"{len(ready)} of {wanted} workers ready{_first_complaint(world)}"
-    return ConditionVerdict(READY, is_true=False, reason="InsufficientWorkers", message=message)
+        message = f"{wanted} of {wanted} workers serve {what}"
+    return ConditionVerdict(READY, is_true=True, reason=reason, message=message)
 
 
 def summary(world: World, found: Iterable[ConditionVerdict]) -> str:
@@ -177,7 +170,7 @@ def summary(world: World, found: Iterable[ConditionVerdict]) -> str:
     text = ready.message
     if not ready.is_true:
         wanted = len(world.desired)
-        out = [w for w in world.desired if w.pod is None or not w.pod.ready or w.pod.terminating]
+        out = [w for w in world.desired if not w.takes_traffic]
         text = f"{wanted - len(out)} of {wanted} workers ready"
         if out and stalled is None:
             text += f"; {out[0].name} {phase_of(out[0])}"

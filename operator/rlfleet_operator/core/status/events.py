@@ -14,7 +14,7 @@ from rlfleet_operator.core.rollout.rollout import (
 )
 from rlfleet_operator.core.status import waiting_requests
 from rlfleet_operator.core.status.verdict import DEGRADED, STALLED
-from rlfleet_operator.crd.fleet_status import FleetStatus, RolloutStatus
+from rlfleet_operator.crd.fleet_status import FleetStatus, RolloutStatus, WorkerStatus
 
 _NAMED_WORKERS = 16
 """More transitions than this in one write are told in one Event."""
@@ -153,26 +153,25 @@ def _exits(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
 
 def _workers(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
     old = {w.name: w for w in before.workers}
-    events = []
-    for worker in after.workers:
-        known = old.get(worker.name)
-        if known is None or (known.phase == worker.phase and known.ready == worker.ready):
-            continue
-        if worker.phase == Phase.QUARANTINED and known.phase != worker.phase:
-            text = f"{worker.name} is out of service: {worker.message or 'its engine is in doubt'}"
-            events.append(KubeEvent("Warning", "WorkerQuarantined", text))
-        elif known.ready and not worker.ready:
-            text = f"{worker.name} takes no traffic: {worker.message or worker.phase}"
-            events.append(KubeEvent("Warning", "WorkerLost", text))
-        elif worker.ready and not known.ready:
-            events.append(
-                KubeEvent(
-                    "Normal", "WorkerReady", f"{worker.name} serves {worker.version or 'again'}"
-                )
-            )
+    known = [(old[w.name], w) for w in after.workers if w.name in old]
+    events = [event for one, worker in known for event in _transition(one, worker)]
     if len(events) > _NAMED_WORKERS:
         # The worst is told: a warning must not hide behind a worker that came back.
         worst = next((event for event in events if event.type == "Warning"), events[0])
         text = f"{len(events)} workers changed; {worst.message}"
         return [KubeEvent(worst.type, "WorkersChanged", text)]
     return events
+
+
+def _transition(old: WorkerStatus, new: WorkerStatus) -> list[KubeEvent]:
+    """Return the Event of a worker that left the service, or takes traffic again."""
+    if new.phase == Phase.QUARANTINED and old.phase != new.phase:
+        text = f"{new.name} is out of service: {new.message or 'its engine is in doubt'}"
+        return [KubeEvent("Warning", "WorkerQuarantined", text)]
+    if old.ready and not new.ready:
+        text = f"{new.name} takes no traffic: {new.message or new.phase}"
+        return [KubeEvent("Warning", "WorkerLost", text)]
+    if new.ready and not old.ready:
+        text = f"{new.name} serves {new.version or 'again'}"
+        return [KubeEvent("Normal", "WorkerReady", text)]
+    return []

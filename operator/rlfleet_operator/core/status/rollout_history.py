@@ -43,20 +43,12 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
     is_known = known is not None and known.id == rollout.id
     recorded = _dated(known, world, now) if known and is_known else _begun(world, rollout, now)
     phase = _phase(world, rollout)
-    is_idle = phase in _IDLE
-    has_ended = phase in ENDED
-    held_s = recorded.held_s(world.moment)
     timings = _timings(world, rollout) or recorded.timings
     return recorded.model_copy(
         update={
             "phase": phase,
             "message": _message(world, rollout),
-            "finished_at": recorded.finished_at or now if has_ended else None,
-            "seconds": round(recorded.spent_s(world.moment), 1)
-            if has_ended and recorded.seconds is None
-            else recorded.seconds,
-            "held_since": recorded.held_since or now if is_idle else None,
-            "held_seconds": recorded.held_seconds if is_idle else round(held_s),
+            **_clocked(recorded, phase, world, now),
             "canary_since": _canary_since(world, rollout, recorded, now),
             "timings": timings,
             # With news of timings alone: it is worth no write of its own.
@@ -65,6 +57,23 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
             else _prepared_bytes(world, rollout) or recorded.prepared_bytes,
         }
     )
+
+
+def _clocked(
+    recorded: RolloutStatus, phase: str, world: World, now: str
+) -> dict[str, str | float | None]:
+    """Return when the rollout ended and what it took, and how long it was on hold."""
+    is_idle, has_ended = phase in _IDLE, phase in ENDED
+    seconds = recorded.seconds
+    if has_ended and seconds is None:
+        seconds = round(recorded.spent_s(world.moment), 1)
+    held_s = recorded.held_seconds if is_idle else round(recorded.held_s(world.moment))
+    return {
+        "finished_at": recorded.finished_at or now if has_ended else None,
+        "seconds": seconds,
+        "held_since": recorded.held_since or now if is_idle else None,
+        "held_seconds": held_s,
+    }
 
 
 def _dated(known: RolloutStatus, world: World, now: str) -> RolloutStatus:

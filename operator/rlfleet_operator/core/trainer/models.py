@@ -16,6 +16,7 @@ from rlfleet_contract.schema import ContractReply, ContractRequest
 from rlfleet_contract.target import Target
 from rlfleet_operator.core.model.world import Fleet, Raw, time_of
 from rlfleet_operator.core.rollout.version_order import too_old
+from rlfleet_operator.crd.fleet_spec import WeightsSpec
 from rlfleet_operator.crd.fleet_status import TrainerPause
 
 _DAY_S = 86_400.0
@@ -191,10 +192,8 @@ def update_from(body: bytes) -> UpdateWeights:
 
 def version_asked(asked: UpdateWeights, fleet: Fleet) -> str:
     """Return the version that a request names; raises Refusal when it names none or two."""
-    weights, directory = fleet.spec.weights, asked.weight_dir or None
-    if directory is not None and weights is None:
-        raise _invalid("weight_dir: the fleet's spec has no weights.path to find it by")
-    named = _name_in(directory, weights.path) if directory and weights else None
+    weights = fleet.spec.weights
+    named = _name_of_directory(asked.weight_dir, weights) if asked.weight_dir else None
     names = {name for name in (asked.version, named) if name is not None}
     if len(names) > 1:
         raise _invalid(f"version is {asked.version!r} and weight_dir means {named!r}")
@@ -211,8 +210,11 @@ def version_asked(asked: UpdateWeights, fleet: Fleet) -> str:
     return version
 
 
-def _name_in(directory: str, path: str) -> str:
+def _name_of_directory(directory: str, weights: WeightsSpec | None) -> str:
     """Return the version whose directory this is."""
+    if weights is None:
+        raise _invalid("weight_dir: the fleet's spec has no weights.path to find it by")
+    path = weights.path
     before, after = path.rstrip("/").split("{version}")
     given = directory.rstrip("/")
     name = given.removeprefix(before).removesuffix(after)

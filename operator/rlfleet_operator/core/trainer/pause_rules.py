@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from rlfleet_contract.commands import KVCache, PauseMode
 from rlfleet_contract.paths import MAX_TTL_S, TRAINER_TTL_S
-from rlfleet_contract.report import Stage
+from rlfleet_contract.report import Stage, WorkerReport
 from rlfleet_contract.schema import ContractReply, ContractRequest
 from rlfleet_operator.core.model.world import Fleet, Raw, time_of
 from rlfleet_operator.core.trainer.models import (
@@ -88,15 +88,10 @@ def demand_quiet(fleet: Fleet, raw: Raw, what: str) -> None:
 
 
 def demand_resumable(pause: TrainerPause, workers: Sequence[WorkerState]) -> None:
-    """Raise Refusal if a resume would serve what its trainer does not mean.
-
-    One that does not answer, or whose engine boots, serves nothing when it comes back but what the
-    fleet asks for.
-    """
+    """Raise Refusal if a resume would serve what its trainer does not mean."""
     if pause.refused is not None:
         raise _not_resumable(f"the last update was refused ({pause.refused})")
-    found = {w.name: w.report for w in workers if w.report is not None}
-    reports = {n: r for n, r in found.items() if r.stage not in {Stage.DOWN, Stage.CLOSED}}
+    reports = _reports_before_resume(workers)
     doubted = [n for n, r in reports.items() if r.stage in {Stage.LOADING, Stage.DOUBT}]
     if doubted:
         raise _not_resumable(f"nobody knows what {', '.join(doubted[:5])} hold")
@@ -104,6 +99,16 @@ def demand_resumable(pause: TrainerPause, workers: Sequence[WorkerState]) -> Non
     others = [n for n, r in reports.items() if version is not None and r.proved != version]
     if others:
         raise _not_resumable(f"{', '.join(others[:5])} did not prove {version}")
+
+
+def _reports_before_resume(workers: Sequence[WorkerState]) -> dict[str, WorkerReport]:
+    """Return the reports of the workers that a resume would open, by name.
+
+    One that does not answer, or whose engine boots, serves nothing when it comes back but what the
+    fleet asks for.
+    """
+    found = {w.name: w.report for w in workers if w.report is not None}
+    return {n: r for n, r in found.items() if r.stage not in {Stage.DOWN, Stage.CLOSED}}
 
 
 def _not_resumable(why: str) -> Refusal:

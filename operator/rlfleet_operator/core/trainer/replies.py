@@ -3,7 +3,7 @@
 A worker is judged by its own report of this moment, never by what status says of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -123,7 +123,13 @@ def _heard(name: str, pod: Pod | None, said: WorkerReport | str | None) -> Worke
 
 def is_proved(workers: Sequence[WorkerState], version: str) -> bool:
     """Tell whether every worker proved the version and serves it, or will; false of no workers."""
-    return bool(workers) and all(worker.keeps(version) for worker in workers)
+    return _is_of_all(worker.keeps(version) for worker in workers)
+
+
+def _is_of_all(found: Iterable[bool | None]) -> bool:
+    """Tell whether something is true of every worker; of no workers, nothing is."""
+    known = list(found)
+    return bool(known) and all(known)
 
 
 def updated(fleet: Fleet, workers: Sequence[WorkerState], version: str) -> tuple[int, Updated]:
@@ -200,12 +206,11 @@ def state(
 ) -> FleetSaid:
     """Return the reply to GET state; ``pause`` is its trainer's that holds it now."""
     asker = "trainer" if fleet.spec.weight_version is None else "spec"
-    gates = [_is_paused(worker) for worker in workers]
     return FleetSaid(
         namespace=fleet.namespace,
         fleet=fleet.name,
-        ready=bool(workers) and all(w.is_ready and w.serves() for w in workers),
-        paused=bool(gates) and all(gates),
+        ready=_is_of_all(w.is_ready and w.serves() for w in workers),
+        paused=_is_of_all(_is_paused(w) for w in workers),
         paused_by=None if pause is None else "trainer",
         paused_until=None if pause is None else pause.until,
         in_flight=sum(w.report.in_flight for w in workers if w.report),
