@@ -80,11 +80,12 @@ PATCH = (
 )
 """From ``kubectl patch`` to vLLM's memory."""
 REQUEST = (
-    Hop(f"{_ENGINE}/middleware.py", "__call__", "takes a request before vLLM does", "_answer"),
+    Hop(f"{_ENGINE}/middleware.py", "__call__", "takes a request before vLLM does", "_safety("),
+    Hop(f"{_ENGINE}/safety.py", "_answer", "leads it to the guard, then to the gate", "_serve("),
     Hop(
         f"{_ENGINE}/gate/network_guard.py",
         "route_of",
-        "tells by the raw path whether the network may see it",
+        "decides by the raw path whether the network may see it",
         "Route.",
     ),
     Hop(
@@ -92,6 +93,12 @@ REQUEST = (
         "demand_of",
         "reads which version the client asks for",
         "Demand(",
+    ),
+    Hop(
+        f"{_ENGINE}/safety.py",
+        "_serve",
+        "lets it pass at once if the gate is open and its body need not be read",
+        "self._hold(",
     ),
     Hop(
         f"{_ENGINE}/gate/held_request.py",
@@ -105,7 +112,7 @@ REQUEST = (
         "puts a shape that vLLM does not have into its own",
         "turn",
     ),
-    Hop(f"{_ENGINE}/middleware.py", "_pass", "hands it to vLLM", "await app("),
+    Hop(f"{_ENGINE}/safety.py", "_pass", "hands it to vLLM", "await app("),
     Hop(
         f"{_ENGINE}/reply/reply.py",
         "__call__",

@@ -34,6 +34,9 @@ ALWAYS = frozenset({"/health", "/metrics", "/version", "/v1/models"})
 GATED = frozenset({"/detokenize", "/inference/v1/generate", "/tokenize"})
 _DATA_PREFIX = "/v1/"
 _NEVER = frozenset({"/v1/load_lora_adapter", "/v1/unload_lora_adapter"})
+_COMPUTE_NOTHING = frozenset({"/detokenize", "/tokenize", "/v1/messages/count_tokens"})
+_RENDERING = ("/render", "/derender")
+"""They hand a salt back, to be sent to another route."""
 _PLAIN = re.compile(r"(/[A-Za-z0-9._~:@+,=-]+)+")
 _OWN = frozenset(map(ip_address, ("127.0.0.1", "::1")))
 _FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip", b"x-request-id"})
@@ -54,6 +57,11 @@ def route_of(raw_path: bytes, root_path: str = "") -> Route:
     if path in GATED or (path.startswith(_DATA_PREFIX) and path.lower() not in _NEVER):
         return Route.GATED
     return Route.CONTROL
+
+
+def computes_nothing(path: str) -> bool:
+    """Decide whether a data route reads no weights, whatever the engine holds."""
+    return path in _COMPUTE_NOTHING or path.endswith(_RENDERING)
 
 
 def is_local(client: object, server: object, headers: Iterable[tuple[bytes, bytes]]) -> bool:

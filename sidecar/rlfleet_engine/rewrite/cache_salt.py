@@ -15,6 +15,7 @@ from typing import Any
 
 from rlfleet_engine.asgi import Scope, compact
 from rlfleet_engine.gate.gate import Holding
+from rlfleet_engine.gate.network_guard import computes_nothing
 from rlfleet_engine.json_body import has_json, may_name, parsed
 
 _FIELD = "cache_salt"
@@ -34,15 +35,12 @@ _TAKE_SALT = frozenset(
     }
 )
 """The routes that generate and pass a salt on to the prefix cache."""
-_COMPUTE_NOTHING = frozenset({"/detokenize", "/tokenize", "/v1/messages/count_tokens"})
-_WITHOUT_KV = ("/render", "/derender")
-"""They compute nothing, and hand the salt back to be sent to another route."""
 
 
 def may_have_salt(scope: Scope) -> bool:
     """Tell by its head whether a request's body has to be looked at."""
     path: str = scope["path"]
-    return path.startswith(_PREFIXES) and not path.endswith(_WITHOUT_KV) and has_json(scope)
+    return path.startswith(_PREFIXES) and not computes_nothing(path) and has_json(scope)
 
 
 def salted(body: bytes, holding: Holding) -> bytes:
@@ -70,19 +68,13 @@ def in_era(body: bytes, era: int, path: str) -> bytes:
     return compact(content | {_FIELD: sha256(b"%d" % era).hexdigest()})
 
 
-def computes_nothing(scope: Scope) -> bool:
-    """Tell whether a request reads no weights, whatever the engine holds."""
-    path: str = scope["path"]
-    return path in _COMPUTE_NOTHING or path.endswith(_WITHOUT_KV)
-
-
 def is_unsalted(scope: Scope) -> bool:
     """Tell whether a request may leave in the caches what no salt separates.
 
     So does whatever computes on a route that takes no salt (audio, pooling), or that came in
     a form in which nobody looked for one.
     """
-    if scope["method"] != "POST" or computes_nothing(scope):
+    if scope["method"] != "POST" or computes_nothing(scope["path"]):
         return False
     return scope["path"] not in _TAKE_SALT or not has_json(scope)
 

@@ -1,0 +1,87 @@
+"""The routes by which the sidecar moves the gate, serves adapters and ends the engine.
+
+Only requests from within the pod come here: rlfleet_engine.safety sees to that. It must stay
+true that a command for another start of the engine changes nothing.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from pydantic import ValidationError
+
+from rlfleet_contract import paths
+from rlfleet_contract.gate import GateCommand, GateState
+from rlfleet_engine.asgi import Scope, Send, answer
+from rlfleet_engine.gate.commands import obey
+from rlfleet_engine.gate.gate import Gate
+from rlfleet_engine.gate.held_request import Application, Held, Receive
+from rlfleet_engine.gate.lone_gate import Alone
+from rlfleet_engine.vllm import lora
+
+_MAX_COMMAND_BYTES = 4096
+_ANSWER_S = 0.05
+"""How long an answer gets to leave before the process ends."""
+_ENDED_ON_DEMAND = 70
+
+
+def end_process() -> None:
+    """End the engine: vLLM's other processes follow this one, whichever it is."""
+    os._exit(_ENDED_ON_DEMAND)
+
+
+class Control:
+    """Answers rlfleet's own control routes; vLLM answers the others."""
+
+    def __init__(self, app: Application, gate: Gate, end: Callable[[], None]) -> None:
+        self._app = app
+        self._gate = gate
+        self._end = end
+        self._alone = Alone(app, gate)
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request from within the pod."""
+        match (scope["method"], scope["path"]):
+            case ("GET", paths.GATE_PATH):
+                await answer(send, 200, self._state())
+            case ("POST", paths.GATE_PATH):
+                await self._command(scope, receive, send)
+            case ("GET" | "POST", paths.ENGINE_ADAPTERS_PATH):
+                await answer(send, *await lora.answered(scope, receive, self._gate))
+            case ("POST", paths.EXIT_PATH):
+                await answer(send, 202, b"{}")
+                await asyncio.sleep(_ANSWER_S)
+                self._end()
+            case _:
+                await self._app(scope, receive, send)
+
+    async def _command(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            command = GateCommand.model_validate_json(await Held(receive).body(_MAX_COMMAND_BYTES))
+        except ValidationError as error:
+            await answer(send, 400, error.json(include_url=False, include_input=False).encode())
+            return
+        if command.boot != self._gate.boot:
+            await answer(send, 409, self._state())
+            return
+        with self._gate.locked():
+            obey(self._gate, command)
+        self._alone.watch(scope)
+        await answer(send, 200, self._state())
+
+    def _state(self) -> bytes:
+        waiting, in_flight = self._gate.totals()
+        gate = self._gate
+        state = GateState(
+            boot=gate.boot,
+            is_open=gate.is_open,
+            waiting=waiting,
+            in_flight=in_flight,
+            version=gate.holding.version.decode() or None,
+            is_refusing=gate.is_refusing,
+            is_draining=gate.is_draining,
+            has_deadline=True,
+            is_expired=gate.deadline.is_expired,
+            has_unsalted=gate.has_unsalted,
+        )
+        return state.model_dump_json().encode()

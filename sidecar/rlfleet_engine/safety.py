@@ -1,0 +1,189 @@
+"""What makes an engine safe to change: the guard and the gate before vLLM, and its replies.
+
+The guard: the network reaches the data routes and nothing else, and no websocket is opened.
+The gate: while it is closed, a request that reads the model waits, except the sidecar's own
+probe; one that reads no weights does not. Each reply names the version that answered.
+It must stay true that a request which finds the gate open pays for no task and no lock, that
+its body is read only if the shaper must read it, and that one which waits loses no byte.
+
+Requests are rewritten by a shaper, which can be left out. It is no ASGI middleware of its own:
+one outside would read a body and ask vLLM before the gate let the request pass, and one inside
+could not send it back. The gate may close while the body is read or turned. Then the request
+leaves the count of those in flight and waits; it is salted, judged by its demand and answered
+under the version that is held when it passes, and is not turned again.
+"""
+
+from collections.abc import Callable
+
+from rlfleet_contract import paths
+from rlfleet_engine.asgi import Scope, Send, answer, compact, error_of, refuse, refuse_websocket
+from rlfleet_engine.control import Control, end_process
+from rlfleet_engine.gate.gate import Gate
+from rlfleet_engine.gate.held_request import Application, Held, Receive, TooLargeError
+from rlfleet_engine.gate.liveness import Liveness
+from rlfleet_engine.gate.network_guard import Route, computes_nothing, is_local, route_of
+from rlfleet_engine.gate.shaper import AsItCame, Shaped, Shaper, Unshaped
+from rlfleet_engine.reply import stored_responses
+from rlfleet_engine.reply.cors import with_cors
+from rlfleet_engine.reply.reply import Reply, malformed, telling, turned_away, unmet
+from rlfleet_engine.reply.version_demand import Demand, DemandError, DemandVerdict, demand_of
+from rlfleet_engine.settings import EngineSettings
+
+_PROBE = paths.PROBE_HEADER.encode()
+_AUTHORIZATION = b"authorization"
+_PREFLIGHT = "OPTIONS"
+"""A browser's question before its request: vLLM answers it from its settings."""
+
+
+class Safety:
+    """A plain ASGI middleware, whole without a shaper."""
+
+    def __init__(
+        self,
+        app: Application,
+        gate: Gate | None = None,
+        end: Callable[[], None] = end_process,
+        max_body_bytes: int | None = None,
+        shaper: Shaper | None = None,
+    ) -> None:
+        self._app = app
+        settings = EngineSettings.load()
+        self._gate = gate or Gate(settings.gate_file, settings.boot)
+        self._max_body_bytes = max_body_bytes or settings.max_body_bytes
+        self._api_key = settings.api_key
+        self._shaper = shaper or Unshaped(app)
+        self._control = Control(app, self._gate, end)
+        self._liveness = Liveness(app, self._gate)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, hold, pass or refuse one request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] == "websocket":
+            await refuse_websocket(scope, send)
+            return
+        send = with_cors(self._app, scope, send)
+        try:
+            await self._answer(scope, receive, send)
+        except TooLargeError as error:
+            await _too_large(send, error)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        route = route_of(raw_path, scope.get("root_path", ""))
+        if route is Route.CONTROL:
+            if _is_local(scope):
+                await self._control.answer(scope, receive, send)
+            else:
+                await refuse(send)
+        elif route is Route.LIVENESS:
+            await self._liveness.tell(scope, telling(send, self._gate))
+        elif route is Route.ALWAYS or scope["method"] == _PREFLIGHT:
+            await self._app(self._admitted(scope), receive, telling(send, self._gate))
+        elif stored_responses.is_stored(scope["path"]):
+            await stored_responses.unreadable(send)
+        elif _is_probe(scope):
+            await self._app(self._admitted(scope), receive, send)
+        else:
+            await self._serve(scope, receive, send)
+
+    def _admitted(self, scope: Scope) -> Scope:
+        """Return a request of the sidecar with the key that vLLM asks for; another's as it is.
+
+        vLLM's own check of keys stands behind this middleware, and the sidecar knows no key.
+        """
+        if self._api_key is None or not _is_probe(scope):
+            return scope
+        others = [header for header in scope["headers"] if header[0] != _AUTHORIZATION]
+        key = f"Bearer {self._api_key}".encode()
+        return {**scope, "headers": [*others, (_AUTHORIZATION, key)]}
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            demand = demand_of(scope["headers"])
+        except DemandError as error:
+            await malformed(send, error)
+            return
+        must_read = self._shaper.must_read(scope)
+        if self._gate.is_open and not must_read and not computes_nothing(scope["path"]):
+            with self._gate.passing():
+                self._note_unsalted(scope)
+                await self._pass(self._app, scope, receive, send, demand)
+            return
+        held = Held(receive)
+        shaped = None if must_read else AsItCame(self._app, scope)
+        try:
+            if computes_nothing(scope["path"]):
+                await self._at_once(scope, held, send, demand, shaped)
+            else:
+                await self._hold(scope, held, send, demand, shaped)
+        finally:
+            held.close()
+
+    async def _at_once(
+        self, scope: Scope, held: Held, send: Send, demand: Demand | None, shaped: Shaped | None
+    ) -> None:
+        """Answer what reads no weights, though they change: there is nothing to wait for."""
+        if self._gate.is_refusing:
+            await turned_away(send)
+            return
+        with self._gate.passing():
+            shaped = shaped or await self._shaped(scope, held)
+            scope = shaped.scope_into(held, self._gate)
+            await self._pass(shaped.app, scope, held.receive, send, demand, computes=False)
+
+    async def _hold(
+        self, scope: Scope, held: Held, send: Send, demand: Demand | None, shaped: Shaped | None
+    ) -> None:
+        while self._gate.is_open or await held.until_open(self._gate, self._max_body_bytes):
+            if self._gate.is_refusing:
+                await turned_away(send)
+                return
+            with self._gate.passing():
+                shaped = shaped or await self._shaped(scope, held)
+                # The gate may have been closed while the body came, or was turned.
+                if self._gate.is_open:
+                    scope = shaped.scope_into(held, self._gate)
+                    self._note_unsalted(scope)
+                    await self._pass(shaped.app, scope, held.receive, send, demand)
+                    return
+
+    async def _shaped(self, scope: Scope, held: Held) -> Shaped:
+        return await self._shaper.shaped(scope, await held.body(self._max_body_bytes))
+
+    def _note_unsalted(self, scope: Scope) -> None:
+        """Remember a request that no salt separates, before vLLM has it."""
+        if not self._gate.has_unsalted and self._shaper.is_unsalted(scope):
+            self._gate.mark_unsalted()
+
+    async def _pass(
+        self,
+        app: Application,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        demand: Demand | None,
+        *,
+        computes: bool = True,
+    ) -> None:
+        holding = self._gate.holding if computes else self._gate.known
+        if demand and demand.verdict(holding.version.decode()) is not DemandVerdict.MET:
+            await unmet(send, demand, holding)
+        else:
+            reply = Reply(send, self._gate, holding, demand, computes=computes)
+            await app(scope, receive, reply)
+
+
+def _is_probe(scope: Scope) -> bool:
+    """Decide whether a request is the sidecar's own: its header counts only within the pod."""
+    return _PROBE in dict(scope["headers"]) and _is_local(scope)
+
+
+def _is_local(scope: Scope) -> bool:
+    return is_local(scope.get("client"), scope.get("server"), scope["headers"])
+
+
+async def _too_large(send: Send, error: TooLargeError) -> None:
+    told = error_of(413, "RequestEntityTooLarge", str(error), "body")
+    await answer(send, 413, compact(told))
