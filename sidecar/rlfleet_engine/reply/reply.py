@@ -10,7 +10,7 @@ an abort.
 
 from collections.abc import Callable, Mapping, MutableMapping
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlfleet_contract import paths
 from rlfleet_engine.asgi import LENGTH, Header, Send, answer, compact, error_of, resized
@@ -37,6 +37,30 @@ class _Way(Enum):
     """Something else was sent in its place."""
     GATHERED = "gathered"
     """Kept until it is whole."""
+
+
+class _Head(NamedTuple):
+    """What the head of a reply says of all of it."""
+
+    status: int
+    length: bytes | None
+    """None if the reply is streamed."""
+
+    @property
+    def is_good(self) -> bool:
+        return self.status < _BAD_REQUEST
+
+    @property
+    def is_whole_answer(self) -> bool:
+        """Whether the engine has ended, and nothing of its answer has gone out."""
+        return self.is_good and self.length is not None
+
+    @property
+    def is_short_refusal(self) -> bool:
+        """Whether it may be vLLM's word on a prompt that is too long."""
+        if self.status != _BAD_REQUEST:
+            return False
+        return int(self.length or _MAX_ERROR_BYTES) < _MAX_ERROR_BYTES
 
 
 class Reply:
@@ -86,29 +110,25 @@ class Reply:
 
     async def _begin(self, message: AsgiMessage) -> None:
         headers: list[Header] = [*message["headers"]]
-        length = dict(headers).get(LENGTH)
-        is_good = message["status"] < _BAD_REQUEST
+        head = _Head(message["status"], dict(headers).get(LENGTH))
         # An error was not computed either.
-        may_wait = is_good and self._computes
+        may_wait = head.is_good and self._computes
         standing = await self._gate.settled(self._held.change) if may_wait else Standing.PROVED
         now = self._gate.holding if self._computes else self._gate.known
-        is_answer = is_good and length is not None
-        if is_answer and self._demand is not None and not self._is_met(self._demand, now):
+        if head.is_whole_answer and (demand := self._unmet(now)) is not None:
             self._way = _Way.WITHHELD
-            await unmet(self._send, self._demand, now)
+            await unmet(self._send, demand, now)
             return
         headers += _told(_VERSION, self._held)
-        if length is not None:
+        if head.length is not None:
             headers += _told(_END, now)
         message = {**message, "headers": headers}
-        if is_answer and standing is Standing.FAILED:
+        if head.is_whole_answer and standing is Standing.FAILED:
             self._way, self._head, self._reword = _Way.GATHERED, message, marked
-        elif (
-            message["status"] == _BAD_REQUEST and int(length or _MAX_ERROR_BYTES) < _MAX_ERROR_BYTES
-        ):
+        elif head.is_short_refusal:
             self._way, self._head = _Way.GATHERED, message
         else:
-            self._way = _Way.STREAMED if may_wait and length is None else _Way.ON
+            self._way = _Way.STREAMED if may_wait and head.length is None else _Way.ON
             await self._send(message)
 
     async def _stream(self, message: AsgiMessage) -> None:
@@ -134,13 +154,17 @@ class Reply:
         await self._send({**self._head, "headers": headers})
         await self._send({**message, "body": body})
 
-    def _is_met(self, demand: Demand, now: Holding) -> bool:
-        """Tell whether what the engine holds at the end still is what was asked for.
+    def _unmet(self, now: Holding) -> Demand | None:
+        """Return the demand if what the engine holds at the end is not what was asked for.
 
         An exact version must have been held all the time: from there and back is too far.
         """
+        demand = self._demand
+        if demand is None:
+            return None
         is_same = demand.exact is None or now == self._held
-        return is_same and demand.verdict(now.version.decode()) is DemandVerdict.MET
+        is_met = is_same and demand.verdict(now.version.decode()) is DemandVerdict.MET
+        return None if is_met else demand
 
 
 def telling(send: Send, gate: Gate) -> Send:

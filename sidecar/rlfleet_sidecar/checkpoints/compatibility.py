@@ -46,12 +46,16 @@ def differences(
     parts = [
         *_other_names(missing, unknown, is_known=needs.boot is not None),
         _first("tensors differ from the model", wrong),
+        _way_out(missing, unknown, wrong),
     ]
-    if any(one.endswith(_TRANSPOSED) for one in wrong):
-        parts.append(_LAYOUT)
-    elif missing and unknown:
-        parts.append(_AS_SAVED)
     return "; ".join(part for part in parts if part) or None
+
+
+def _way_out(missing: list[str], unknown: list[str], wrong: list[str]) -> str:
+    """Advise how to write the version; empty if its names and layout are not what differs."""
+    if any(one.endswith(_TRANSPOSED) for one in wrong):
+        return _LAYOUT
+    return _AS_SAVED if missing and unknown else ""
 
 
 def _other_names(missing: list[str], unknown: list[str], *, is_known: bool) -> Iterator[str]:

@@ -69,15 +69,20 @@ def content_of(folder: Folder, deadline: float) -> Content:
         for tensor in found:
             if tensor.name in tensors:
                 raise invalid(folder.path / name, f"holds {tensor.name} a second time")
-            if index is not None and index.get(tensor.name) != name:
-                raise invalid(
-                    folder.path / name, f"holds {tensor.name}, which the index puts elsewhere"
-                )
+            _demand_in_place(folder, name, tensor, index)
             tensors[tensor.name] = tensor
     if index is not None and (lost := sorted(index.keys() - tensors.keys())):
         raise invalid(folder.path, f"has an index that names {lost[0]}, and no file holds it")
     config = json_of(folder, CONFIG) if CONFIG in names else {}
     return Content(tuple(files), tensors, config)
+
+
+def _demand_in_place(
+    folder: Folder, name: str, tensor: Tensor, index: Mapping[str, str] | None
+) -> None:
+    """See that a file holds no tensor that the index, if there is one, puts elsewhere."""
+    if index is not None and index.get(tensor.name) != name:
+        raise invalid(folder.path / name, f"holds {tensor.name}, which the index puts elsewhere")
 
 
 def _indexed(folder: Folder, shards: list[str], index: Mapping[str, str]) -> list[str]:

@@ -75,8 +75,8 @@ def shown_by(load: LoadedWeights, answer: ProbeAnswer, noise: float) -> tuple[Ev
     kept = next((one.kept for one in read if one.kept), ())
     if kept:
         raise _stayed(f"other tensors came for {', '.join(kept)}, and they stand as before")
-    is_other = any(r.previous is not None and r.previous != r.digest for r in load.ranks)
-    if is_other and not any(one.changed for one in read) and _is_silent(load, answer, noise):
+    has_moved = any(one.changed for one in read)
+    if _brings_others(load) and not has_moved and _is_silent(load, answer, noise):
         raise _stayed("other tensors came, and neither its memory nor its answers changed")
     evidence = [Evidence.INSTALLED]
     if all(map(_is_as_it_must, load.ranks)):
@@ -89,6 +89,11 @@ def share_of(read: Sequence[ReadBack | None]) -> float | None:
     shares = [None if one is None else one.share for one in read]
     known = [share for share in shares if share is not None]
     return min(known) if known and len(known) == len(shares) else None
+
+
+def _brings_others(load: LoadedWeights) -> bool:
+    """Decide whether a rank was fed other tensors than it was fed before."""
+    return any(r.previous is not None and r.previous != r.digest for r in load.ranks)
 
 
 def _is_silent(load: LoadedWeights, answer: ProbeAnswer, noise: float) -> bool:
@@ -150,8 +155,11 @@ def difference(expected: Proof, found: Proof) -> str | None:
     tolerance = max(expected.tolerance, found.tolerance)
     if apart > tolerance:
         return f"its log probabilities are {apart:g} from theirs; {tolerance:g} is noise"
-    # After a prompt of another length, the tokens answer another question.
-    is_other_prompt = len({len(p.logprobs) for p in (expected, found) if p.logprobs}) > 1
-    if not is_other_prompt and not is_read and expected.tokens != found.tokens:
+    if _answer_one_prompt(expected, found) and not is_read and expected.tokens != found.tokens:
         return f"it went on with {found.tokens}, they with {expected.tokens}"
     return None
+
+
+def _answer_one_prompt(expected: Proof, found: Proof) -> bool:
+    """Decide by the prompts' lengths; after another prompt, tokens answer another question."""
+    return len({len(proof.logprobs) for proof in (expected, found) if proof.logprobs}) <= 1

@@ -78,6 +78,10 @@ class SeenCommands(BaseModel):
             orders=tuple(orders[-KEPT:]),
         )
 
+    def order_of(self, fence: Fence) -> Order | None:
+        """Return the command that was heard under a fence's number, if it is still kept."""
+        return next((order for order in self.orders if order.sequence == fence.sequence), None)
+
     def answering(self, fence: Fence, answer: StoredAnswer) -> Self:
         """Note a command's answer; one of an epoch that is over is needed by nobody."""
         if fence.epoch != self.epoch:
@@ -109,7 +113,7 @@ def judge_fence(
             heard,
             f"epoch {fence.epoch} is over: {heard.epoch} was seen; whoever sent this leads no more",
         )
-    known = next((order for order in heard.orders if order.sequence == fence.sequence), None)
+    known = heard.order_of(fence)
     if known is not None and known.digest != digest:
         raise SidecarError(
             Code.INVALID_REQUEST,
@@ -117,15 +121,20 @@ def judge_fence(
         )
     if known is not None and known.answer is not None:
         return known.answer
-    is_new = fence.sequence > heard.sequence
-    is_cut_off = known is not None and fence.sequence == heard.sequence
-    if is_under_way or ((is_new or is_cut_off) and fence.sequence > heard.over):
+    if is_under_way or _is_due(heard, fence, known):
         return None
     raise _stale(
         heard,
         f"command {fence.sequence} of epoch {fence.epoch} came late: {heard.sequence} was heard"
         f" already, and all are over up to {heard.over}",
     )
+
+
+def _is_due(heard: SeenCommands, fence: Fence, known: Order | None) -> bool:
+    """Decide whether a command without an answer is the newest and its driver waits for it."""
+    is_new = fence.sequence > heard.sequence
+    is_cut_off = known is not None and fence.sequence == heard.sequence
+    return (is_new or is_cut_off) and fence.sequence > heard.over
 
 
 def demand_addressee(fence: Fence, fleet: str, pod: str) -> None:
