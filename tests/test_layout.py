@@ -28,23 +28,6 @@ LONGER = {
 LEAST_TESTS = 150
 """So many tests hold the guarantees at least."""
 COMPLEXITY = 12
-MORE_COMPLEX: dict[str, int] = {
-    "operator/rlfleet_operator/core/plan.py:_mark": 13,
-    "operator/rlfleet_operator/core/rollout/version_order.py:stale": 14,
-    "operator/rlfleet_operator/core/simulation/preview.py:_batches": 21,
-    "operator/rlfleet_operator/core/status/conditions.py:_ready": 15,
-    "operator/rlfleet_operator/core/status/events.py:_workers": 18,
-    "operator/rlfleet_operator/core/status/rollout_history.py:rollout_status": 16,
-    "operator/rlfleet_operator/core/strategy/barrier.py:_gather": 24,
-    "operator/rlfleet_operator/core/strategy/barrier.py:_go_on": 14,
-    "operator/rlfleet_operator/core/strategy/rolling.py:_batch": 21,
-    "operator/rlfleet_operator/core/strategy/rolling.py:_rolling": 17,
-    "operator/rlfleet_operator/core/strategy/trainer_pause.py:_chosen": 20,
-    "operator/rlfleet_operator/core/trainer/models.py:version_asked": 13,
-    "operator/rlfleet_operator/core/trainer/pause_rules.py:demand_resumable": 13,
-    "operator/rlfleet_operator/core/trainer/replies.py:state": 13,
-}
-"""Functions from before the limit, each with its number: numbers fall, and entries go."""
 FOREIGN = tuple("/" + name + "/" for name in ("work", "root"))
 """Beginnings of paths that exist on one machine only."""
 
@@ -186,7 +169,7 @@ def test_a_function_has_few_ways_through_it() -> None:
                 name = f"{path}:{node.name}"
                 found[name] = max(found.get(name, 0), complexity(node))
 
-    above = {n: count for n, count in found.items() if count > MORE_COMPLEX.get(n, COMPLEXITY)}
+    above = {name: count for name, count in found.items() if count > COMPLEXITY}
     assert above == {}, "name the concept in a condition, as a function of its own"
 
 
