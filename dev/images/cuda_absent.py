@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 # How NVIDIA's libraries are called; what else torch needs comes with the system.
@@ -31,32 +30,21 @@ NO_DEVICE = 100
 
 def main(folder: Path) -> None:
     """Write one stand-in per missing library into the folder."""
-    symbols = missing_symbols(sorted(folder.glob("*.so*")))
-    for file, versions in symbols.items():
-        assemble(folder / file, versions)
-    count = sum(len(group) for versions in symbols.values() for group in versions.values())
-    print(f"{len(symbols)} stand-ins for {count} symbols")
-
-
-def missing_symbols(libraries: list[Path]) -> dict[str, defaultdict[str, set[str]]]:
-    """Return each missing library with the symbols expected of it, by their versions."""
+    libraries = sorted(folder.glob("*.so*"))
     missing = {name for library in libraries for name in needed(library) if VENDOR.match(name)}
     symbols = {name: defaultdict[str, set[str]](set) for name in missing | {SHARED_BY_ALL}}
     defined = {symbol for library in libraries for symbol in names(library, "--defined-only")}
     for library in libraries:
-        for file, version, name in expected_symbols(library):
+        files = version_files(library)
+        for symbol in names(library, "--undefined-only"):
+            name, _, version = symbol.partition("@")
+            file = files.get(version, SHARED_BY_ALL if VENDOR_SYMBOL.match(symbol) else "")
             if file in symbols and name not in defined:
                 symbols[file][version].add(name)
-    return symbols
-
-
-def expected_symbols(library: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield each symbol that a library takes from another: from which, its version, its name."""
-    files = version_files(library)
-    for symbol in names(library, "--undefined-only"):
-        name, _, version = symbol.partition("@")
-        file = files.get(version, SHARED_BY_ALL if VENDOR_SYMBOL.match(symbol) else "")
-        yield file, version, name
+    for file, versions in symbols.items():
+        assemble(folder / file, versions)
+    count = sum(len(group) for versions in symbols.values() for group in versions.values())
+    print(f"{len(symbols)} stand-ins for {count} symbols")
 
 
 def needed(library: Path) -> list[str]:
