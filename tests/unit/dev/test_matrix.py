@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dev import compatibility_page, matrix
+from dev.steps import StepFailed
 from rlfleet_engine.vllm.uses import USES
 
 REPORT = """<?xml version="1.0"?><testsuites><testsuite>
@@ -78,3 +79,9 @@ def test_the_page_names_what_a_release_lacks_and_what_breaks(
     assert "| `POST /pause` | 0.33.0 | does not take `mode` | No control route answers |" in page
     assert "| `POST /resume` | 0.33.0 | gone | No control route answers |" in page
     assert "| 0.33.0 | | | | no: it has no wheel for a CPU, its files were read | | | |" in page
+
+
+@pytest.mark.parametrize("report", ["", "<testsuites><testsuite/></testsuites>"])
+def test_a_suite_in_which_nothing_ran_is_an_error(report: str) -> None:
+    with pytest.raises(StepFailed, match="no test ran"):
+        matrix.tallied(report)
