@@ -38,8 +38,8 @@ from rlfleet_sidecar.http.parts import name_of, part_of
 from rlfleet_sidecar.http.problems import told
 from rlfleet_sidecar.http.request_limit import Crowd
 from rlfleet_sidecar.lora.cache import Copies
-from rlfleet_sidecar.lora.manager import Adapters
 from rlfleet_sidecar.lora.registry import Book
+from rlfleet_sidecar.lora.serving import Adapters
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.vllm_client import Engine

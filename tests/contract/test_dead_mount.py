@@ -33,8 +33,8 @@ from rlfleet_sidecar.change.ttl import Leadership
 from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.lora.cache import Copies
-from rlfleet_sidecar.lora.manager import Adapters
 from rlfleet_sidecar.lora.registry import Book, LoRACopy
+from rlfleet_sidecar.lora.serving import Adapters
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.vllm_client import Engine

@@ -16,8 +16,8 @@ from rlfleet_contract.report import WorkerReport
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.single_flight import FlightKey
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.lora.manager import Adapters
 from rlfleet_sidecar.lora.rules import demand_inherited, demand_name, demand_rest
+from rlfleet_sidecar.lora.serving import Adapters
 from rlfleet_sidecar.state.journal import Journal
 
 LoRARequest = LoadAdapterRequest | UnloadAdapterRequest

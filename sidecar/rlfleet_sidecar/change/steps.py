@@ -29,7 +29,7 @@ from rlfleet_sidecar.change.prover import Prover
 from rlfleet_sidecar.change.self_tester import Tester
 from rlfleet_sidecar.checkpoints.check import Checkpoint
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError, SidecarError
-from rlfleet_sidecar.lora.manager import Adapters
+from rlfleet_sidecar.lora.serving import Adapters
 from rlfleet_sidecar.proof.evidence import LoadedWeights, demand_consumed
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal

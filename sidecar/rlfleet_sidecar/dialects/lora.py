@@ -7,8 +7,8 @@ from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.dialects.retry import patience_of, patiently
-from rlfleet_sidecar.lora.manager import Adapters
 from rlfleet_sidecar.lora.rules import demand_bare, demand_undeclared
+from rlfleet_sidecar.lora.serving import Adapters
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 
