@@ -5,7 +5,7 @@ reason to refuse an engine: what it does to weights is tested when it boots (the
 self-test), and the fleet says that its release is untested.
 """
 
-TESTED = ("0.31.", "0.32.")
+TESTED = ("0.29.", "0.30.", "0.31.", "0.32.")
 """Beginnings of the releases that the contract suite and an end-to-end run passed on."""
 
 
