@@ -121,6 +121,36 @@ REQUEST = (
     ),
 )
 """From a sampler to vLLM and back."""
+COMMAND = (
+    Hop(f"{_SIDECAR}/http/admin.py", "carry_out", "parses the command", "worker.carry_out"),
+    Hop(
+        f"{_SIDECAR}/change/fencing.py",
+        "carry_out",
+        "checks the fence, and begins a task that no caller's leaving cuts",
+        "_answer(request)",
+    ),
+    Hop(
+        f"{_SIDECAR}/change/fencing.py",
+        "_answer",
+        "writes the answer down once there is one",
+        "_begun(request)",
+    ),
+    Hop(
+        f"{_SIDECAR}/change/executor.py",
+        "carry_out",
+        "lets one change run at a time",
+        "flight.join",
+    ),
+    Hop(f"{_SIDECAR}/change/single_flight.py", "join", "begins it, or joins a repeat", "work()"),
+    Hop(
+        f"{_SIDECAR}/change/executor.py",
+        "_carry_out",
+        "judges which steps are due, and times each",
+        "self._act[",
+    ),
+    Hop(f"{_SIDECAR}/change/steps.py", "reload", "acts on the engine", "_engine.reload"),
+)
+"""From a route of the sidecar to the act."""
 
 
 def drawn_into(page: str) -> str:
@@ -141,6 +171,10 @@ def drawn() -> str:
             "### A request",
             "",
             *way(REQUEST),
+            "",
+            "### A command inside the sidecar",
+            "",
+            *way(COMMAND),
             "",
             "### Folders",
             "",

@@ -13,7 +13,7 @@ from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Application, Receive
 from rlfleet_engine.rewrite.rewrite import Turn
 from rlfleet_engine.rewrite.shapes.routes import TURNS
-from rlfleet_engine.rewrite.shaping import Shaping
+from rlfleet_engine.rewrite.shapes.shaping import Shaping
 from rlfleet_engine.safety import Safety
 
 

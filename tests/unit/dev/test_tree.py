@@ -2,7 +2,7 @@
 
 import pytest
 
-from dev.tree import PATCH, REQUEST, drawn, way
+from dev.tree import COMMAND, PATCH, REQUEST, drawn, way
 
 MOST_HOPS = 10
 
@@ -10,6 +10,10 @@ MOST_HOPS = 10
 @pytest.mark.parametrize("hops", [PATCH, REQUEST], ids=["patch", "request"])
 def test_a_way_is_short(hops: tuple[object, ...]) -> None:
     assert len(hops) <= MOST_HOPS
+
+
+def test_six_frames_lead_from_the_sidecar_s_route_to_the_act() -> None:
+    assert len(COMMAND) - 1 <= 6
 
 
 @pytest.mark.parametrize("change", [{"function": "gone"}, {"mentions": "what_is_not_there("}])
