@@ -81,7 +81,8 @@ def test_any_field_can_be_written(value: object) -> None:
 
 
 def test_a_field_of_every_line_gives_way_to_that_of_a_call() -> None:
-    assert line(record(worker="qwen-1"), **ABOUT) == line(record(**ABOUT | {"worker": "qwen-1"}))
+    assert line(record(worker="qwen-1"), **ABOUT)["worker"] == "qwen-1"
+    assert line(record(), **ABOUT)["worker"] == "qwen-0"
 
 
 @pytest.mark.parametrize("name", ["time", "level", "logger", "exception", "color_message"])
