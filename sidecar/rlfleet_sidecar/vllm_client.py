@@ -7,6 +7,7 @@ knows how long a step may take and cancels.
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
@@ -228,11 +229,17 @@ class Engine:
         if changed is not None:
             arguments |= {"changed": changed, "strength": strength}
         body = {"method": paths.RELOAD_RPC, "kwargs": arguments, "timeout": timeout_s}
-        results = _results(await self._retried("/collective_rpc", body))
+        answer, tries = await self._retried("/collective_rpc", body, timeout_s)
+        results = _results(answer)
         try:
-            return [Installed.model_validate(result) for result in results]
+            found = [Installed.model_validate(result) for result in results]
         except ValidationError as error:
             raise EngineError(f"the reload told {results!s:.{_TOLD_CHARACTERS}}") from error
+        if tries == 1:
+            return found
+        # A rank on which the try before went well compares with that try, and not with what
+        # it held: nothing follows from its memory's having stayed.
+        return [one.model_copy(update={"previous": None}) for one in found]
 
     async def describe(self, kinds: Sequence[str]) -> EngineDescription:
         """Return what the engine is, and which kinds of tensors a prompt does not reach."""
@@ -283,7 +290,8 @@ class Engine:
 
     async def complete(self, body: Mapping[str, object]) -> Mapping[str, object]:
         """Complete a prompt behind the closed gate."""
-        return await self._retried("/v1/completions", dict(body), headers=_OURS_ALONE)
+        answer, _ = await self._retried("/v1/completions", dict(body), headers=_OURS_ALONE)
+        return answer
 
     async def end(self) -> None:
         """End the engine; the kubelet starts it anew."""
@@ -299,15 +307,23 @@ class Engine:
         body = command.model_dump(exclude_none=True)
         return _gate_state(await self._call("POST", paths.GATE_PATH, json=body))
 
-    async def _retried(self, path: str, body: dict[str, Any], **arguments: Any) -> dict[str, Any]:
-        """Post what may be sent again: one error of the engine condemns no version."""
-        for _ in range(_TRIES - 1):
+    async def _retried(
+        self, path: str, body: dict[str, Any], limit_s: float = float("inf"), **arguments: Any
+    ) -> tuple[dict[str, Any], int]:
+        """Post what may be sent again, and count the tries: one 5xx condemns no version.
+
+        What took long is not sent again: its own words say more than a timeout.
+        """
+        begun = time.monotonic()
+        for tries in range(1, _TRIES):
             try:
-                return await self._call("POST", path, json=body, **arguments)
+                return await self._call("POST", path, json=body, **arguments), tries
             except EngineFailedError as error:
+                if time.monotonic() - begun > limit_s / _TRIES:
+                    raise
                 _log.warning("The engine is asked again", extra={"error": str(error)})
                 await asyncio.sleep(_RETRY_S)
-        return await self._call("POST", path, json=body, **arguments)
+        return await self._call("POST", path, json=body, **arguments), _TRIES
 
     async def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         reply = await self._asked(method, path, **arguments)
@@ -367,8 +383,7 @@ def _headers(path: str) -> dict[str, str]:
 
 
 def _results(answer: Mapping[str, object]) -> list[object]:
-    results = answer.get("results")
-    return results if isinstance(results, list) else []
+    return found if isinstance(found := answer.get("results"), list) else []
 
 
 def _adapters(answer: Mapping[str, object]) -> EngineAdapters:

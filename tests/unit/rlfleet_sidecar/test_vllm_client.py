@@ -10,6 +10,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from rlfleet_contract.commands import KVCache, PauseMode
+from rlfleet_contract.rank_report import Installed
 from rlfleet_sidecar.errors import EngineError, EngineLostError
 from rlfleet_sidecar.vllm_client import Engine
 
@@ -68,6 +69,29 @@ async def test_a_call_that_vllm_raised_in_takes_no_other_with_its_connection() -
         await writer.wait_closed()
 
 
+@pytest.mark.parametrize(("failures", "previous"), [(0, "old"), (1, None), (2, None)])
+async def test_a_rank_that_is_loaded_again_is_not_compared_with_the_try_before(
+    failures: int, previous: str | None
+) -> None:
+    """Of several ranks one may have loaded in a try that another failed."""
+    engine, calls = engine_that_fails(failures)
+
+    async with engine:
+        (rank,) = await engine.reload("/weights", [], 60)
+
+    assert (rank.previous, len(calls)) == (previous, failures + 1)
+
+
+async def test_a_reload_that_took_long_is_not_sent_again() -> None:
+    engine, calls = engine_that_fails(1, takes_s=0.2)
+
+    async with engine:
+        with pytest.raises(EngineError, match="answered 500: it failed"):
+            await engine.reload("/weights", [], 0.3)
+
+    assert len(calls) == 1
+
+
 async def test_an_engine_that_is_slow_to_be_reached_is_not_lost() -> None:
     """The machine stands still, or vLLM is slow to take its connections: nobody knows yet."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as queue:
@@ -115,3 +139,20 @@ async def test_an_engine_that_says_nothing_is_not_alive_and_is_not_waited_for() 
             writer.close()
             await writer.wait_closed()
         assert not await engine.is_alive(SOON_S)
+
+
+def engine_that_fails(count: int, takes_s: float = 0) -> tuple[Engine, list[Scope]]:
+    """An engine that answers so many calls 500, and a client of it."""
+    calls: list[Scope] = []
+    rank = Installed(tensors=1, nbytes=2, digest="new", previous="old")
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        calls.append(scope)
+        await asyncio.sleep(takes_s)
+        is_failure = len(calls) <= count
+        results = b'{"results": [%b]}' % rank.model_dump_json().encode()
+        status, body = (500, b"it failed") if is_failure else (200, results)
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+
+    return Engine("http://engine", httpx.ASGITransport(app)), calls
