@@ -62,7 +62,7 @@ class Tester:
             self._put_off_further()
             return True
         key = selftest.key_of(described, tensors)
-        if not self._is_due(key):
+        if not self._is_due(key, is_tested=described.is_tested):
             return True
         begun = SelfTest(
             key=key,
@@ -115,8 +115,9 @@ class Tester:
         known = self._journal.self_test
         return known is not None and known.boot == boot and known.passed is not True
 
-    def _is_due(self, key: str) -> bool:
-        remembered, now = self._settings.self_test, time.time()
+    def _is_due(self, key: str, *, is_tested: bool) -> bool:
+        remembered = selftest.as_of_release(self._settings.self_test, is_tested=is_tested)
+        now = time.time()
         if remembered is not None and not selftest.is_due(remembered, key, now):
             if self._journal.self_test != remembered:
                 self._journal.self_tested(remembered)

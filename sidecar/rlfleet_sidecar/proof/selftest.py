@@ -87,6 +87,16 @@ def is_due(known: SelfTest | None, key: str, now: float) -> bool:
     return known is None or known.key != key or known.passed is None or is_due_again(known, now)
 
 
+def as_of_release(known: SelfTest | None, *, is_tested: bool) -> SelfTest | None:
+    """Return a remembered test as the running release has it; None for a refusal without reason.
+
+    Which releases count as tested is the running extension's to say.
+    """
+    if known is None or (is_tested and known.code is Code.ENGINE_UNTESTED):
+        return None
+    return known.model_copy(update={"is_tested": is_tested})
+
+
 def is_due_again(known: SelfTest | None, now: float) -> bool:
     """Tell whether a test that was put off is due; a clock that was set back puts nothing off."""
     if known is None or known.again_at is None:

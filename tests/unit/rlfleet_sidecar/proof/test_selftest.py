@@ -151,3 +151,26 @@ def test_no_proof_claims_more_than_the_test_showed() -> None:
     assert selftest.evidence_of(PASSED) == (Evidence.FAITHFUL, Evidence.SENSITIVE)
     assert selftest.evidence_of(without_kinds) == (Evidence.FAITHFUL,)
     assert selftest.evidence_of(failed) == selftest.evidence_of(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "is_tested", "is_due"),
+    [
+        (None, True, False),
+        (None, False, False),
+        (Code.ENGINE_UNTESTED, True, True),
+        (Code.ENGINE_UNTESTED, False, False),
+        (Code.ENGINE_UNFAITHFUL, True, False),
+    ],
+)
+def test_a_remembered_test_is_read_as_the_running_release_has_it(
+    code: Code | None,
+    is_tested: bool,  # noqa: FBT001 - of the table
+    is_due: bool,  # noqa: FBT001 - the same
+) -> None:
+    known = PASSED.model_copy(update={"is_tested": False, "passed": code is None, "code": code})
+
+    now = selftest.as_of_release(known, is_tested=is_tested)
+
+    assert selftest.is_due(now, "k", NOW) is is_due
+    assert now is None or now.is_tested is is_tested
