@@ -77,7 +77,6 @@ class Fencing:
         if answer is not None:
             return answer
         if known is None:
-            self._journal.hear(fence, digest)
             task = asyncio.create_task(self._answer(request))
             self._under_way[fence.place] = known = _UnderWay(task, _change(request))
             task.add_done_callback(lambda _: self._under_way.pop(fence.place))
@@ -149,12 +148,17 @@ class Fencing:
     def _known_answer(
         self, request: AnyRequest, fence: Fence, digest: str, *, is_under_way: bool
     ) -> StoredAnswer | None:
+        """Return the answer that a command got before; one that is new is written down."""
         try:
             demand_addressee(fence, self._fleet, self._pod)
-            return judge_fence(self._journal.heard, fence, digest, is_under_way=is_under_way)
+            seen = self._journal.heard
+            answer = judge_fence(seen, fence, digest, is_under_way=is_under_way)
+            if answer is None and not is_under_way:
+                self._journal.hear(fence, digest)
         except SidecarError as error:
             error.operation, error.version = request.operation, request.version
             raise
+        return answer
 
     async def _answer(self, request: AnyRequest) -> StoredAnswer:
         """Have a command carried out; the answer of one with a fence is written down."""
