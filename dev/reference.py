@@ -14,7 +14,7 @@ Schema = dict[str, Any]
 _HEAD = """\
 # RLInferenceFleet
 
-<!-- Generated from the models in operator/rlfleet_operator/resource*.py; do not edit. -->
+<!-- Generated from the models in operator/rlfleet_operator/crd; do not edit. -->
 
 `rlfleet.dev/v1alpha1`, namespaced, short name `rlf`, category `rl`.
 It has the subresources `status` and `scale`.

@@ -115,7 +115,7 @@ class PrepareRequest(TimedCommand):
     wait_s: float | None = Field(default=None, ge=0)
     """How long to wait for a version that is not complete; None: as long as ``timeout_s``."""
     digest: ManifestDigest | None = None
-    """What the version's manifest (api.MANIFEST_FILE) must hash to; None: whatever it does."""
+    """What the version's manifest (paths.MANIFEST_FILE) must hash to; None: whatever it does."""
 
 
 class PauseRequest(TimedCommand):
@@ -129,7 +129,7 @@ class PauseRequest(TimedCommand):
     timeout_s: float = Field(default=60, gt=0)
     ttl_s: TimeToLive = DEFAULT_TTL_S
     """How long the change may stand still without a sign of its driver: an accepted command
-    or a heartbeat (api.EPOCH_HEADER). Then the sidecar ends it: what was not reloaded
+    or a heartbeat (paths.EPOCH_HEADER). Then the sidecar ends it: what was not reloaded
     runs on, what is proved opens, anything else ends the engine."""
 
 

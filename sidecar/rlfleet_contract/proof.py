@@ -44,7 +44,7 @@ class Proof(BaseModel):
     verified_by: tuple[Evidence, ...]
     """Which layers held; never more than was shown."""
     checkpoint: DigestText | None = None
-    """Digest of the checkpoint's tensors (tensors.Digest); None while nobody took it."""
+    """Digest of the checkpoint's tensors (safetensors.Digest); None while nobody took it."""
     parameters: tuple[DigestText, ...] = ()
     """Digest of each rank's parameters and buffers; empty when they were not read back."""
     read_share: float | None = Field(default=None, ge=0, le=1)

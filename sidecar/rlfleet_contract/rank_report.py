@@ -34,7 +34,7 @@ class Consumed(ContractReply):
     """What one rank's own load, when the engine booted, made of the tensors that it was given."""
 
     names: str
-    """Packed (names.packed): those that it read. It ignored the others."""
+    """Packed (tensor_names.packed): those that it read. It ignored the others."""
     tied: bool = False
     """Whether the head is the embeddings: one parameter, or no head at all."""
     renames: Renames | None = None

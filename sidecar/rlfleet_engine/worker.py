@@ -52,7 +52,7 @@ class _Worker(Protocol):
 
 
 class ReloadExtension:
-    """Mixed into vLLM's worker class; its public names are api.*_RPC."""
+    """Mixed into vLLM's worker class; its public names are paths.*_RPC."""
 
     _rlfleet: RankRecord | None = None
 

@@ -1,6 +1,6 @@
 """The model check's sidecar does what the real one does.
 
-tests/model tells perform.py, act.py and watch.py again in small steps, because a search
+tests/model tells executor.py, steps.py and watchdog.py again in small steps, because a search
 cannot copy a running program. Here both go through the same history and must end in the
 same report: the real sidecar over the fake engine, and the model's.
 """

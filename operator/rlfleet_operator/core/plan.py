@@ -7,7 +7,7 @@ out of service:
 
 - pods: make what is missing, end what is too much, replace what is outdated,
   so that at most maxUnavailable workers are not ready because of it;
-- weights: prepare everywhere while everything serves, then commit (commits.py).
+- weights: prepare everywhere while everything serves, then commit (strategy/rolling.py).
 """
 
 from dataclasses import dataclass, replace

@@ -167,7 +167,7 @@ class Condition(Model):
     """A condition as Kubernetes' API conventions define it."""
 
     type: str
-    """Ready, WeightsSynced, Paused, Reconciling, Stalled or Degraded."""
+    """Ready, WeightsSynced, Paused, EngineUntested, Reconciling, Stalled or Degraded."""
     status: Literal["True", "False", "Unknown"]
     """Whether it is so."""
     reason: str

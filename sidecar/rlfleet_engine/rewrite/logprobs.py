@@ -25,7 +25,7 @@ def is_finite(value: object) -> bool:
 
 
 def check(body: bytes, *, echoes: bool = False) -> None:
-    """Raise UnusableError if a token that was made has no finite log probability.
+    """Raise IncompleteReplyError if a token that was made has no finite log probability.
 
     A completion that echoes its prompt rightly has none of the prompt's first token.
     """
@@ -53,7 +53,7 @@ class FiniteBack:
     """Whether it begins with its prompt."""
 
     def whole(self, body: bytes) -> bytes:
-        """Look whether anything is missing. Raises UnusableError."""
+        """Look whether anything is missing. Raises IncompleteReplyError."""
         check(body, echoes=self.echoes)
         return body
 

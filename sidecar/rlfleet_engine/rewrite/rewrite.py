@@ -20,10 +20,10 @@ class Back(Protocol):
     """Turns the reply to one request."""
 
     def whole(self, body: bytes) -> bytes:
-        """Turn a reply that came whole. Raises UnusableError."""
+        """Turn a reply that came whole. Raises IncompleteReplyError."""
 
     def event(self, data: bytes) -> bytes:
-        """Turn the data of one event of a stream. Raises UnusableError."""
+        """Turn the data of one event of a stream. Raises IncompleteReplyError."""
 
     def refusal(self, body: bytes) -> bytes:
         """Turn an error's body: it may name fields that the client did not send."""

@@ -111,7 +111,7 @@ def secret(fleet: Fleet, token: str) -> ManifestObject:
 
 
 def token_in(found: Mapping[str, Any]) -> str:
-    """Return the token that a Secret holds, as its sidecars read it; raises UnusableError.
+    """Return the token that a Secret holds, as its sidecars read it; raises UnusableTemplateError.
 
     White space around it does not count. Nothing else is let through that a header could not
     carry, and no empty token, which lets nobody in anywhere.

@@ -69,7 +69,7 @@ def template_hash(fleet: Fleet) -> str:
 
 
 def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> ManifestObject:
-    """Return the pod of one worker; raises UnusableError, which names the field."""
+    """Return the pod of one worker; raises UnusableTemplateError, which names the field."""
     name = worker_name(fleet.name, ordinal)
     metadata = metadata_of(fleet, name)
     metadata["labels"]["app.kubernetes.io/component"] = "worker"
@@ -118,7 +118,7 @@ def _overlaid(manifest: ManifestObject, fleet: Fleet) -> ManifestObject:
 
 
 def _demand_no_key(containers: Any) -> None:
-    """Raise UnusableError when an engine would want a key that the extension cannot know.
+    """Raise UnusableTemplateError when an engine would want a key that the extension cannot know.
 
     The schema refuses it in engine.args, and not in the template.
     """

@@ -17,7 +17,7 @@ _OUR_GATE = {"conditionType": READINESS_GATE}
 def allowed(template: Mapping[str, Any]) -> ManifestObject:
     """Return what a template may change: it adds labels and annotations, and renames nothing.
 
-    Raises UnusableError where it holds no map.
+    Raises UnusableTemplateError where it holds no map.
     """
     metadata = _map_in(template, "metadata", "template")
     return {

@@ -117,7 +117,7 @@ class Pod:
     weights_ready: bool | None
     """Our readiness gate; None while nobody has written it."""
     version_label: str | None
-    """What its label says of a version (label.py)."""
+    """What its label says of a version (version_label.py)."""
     terminating: bool
     ends_by: float | None
     """When a pod that ends shall have ended, its grace included; None for one that does not."""

@@ -3,7 +3,7 @@
 A worker that serves nothing costs no capacity, so it is the cheapest try of a new version.
 But a version that holds nowhere may be bad, and a worker that fails on it stays out of
 service: it takes at most maxUnavailable of them at a time, and none once it is known to be
-bad. The others serve the old version until then, if there is one (goals.py).
+bad. The others serve the old version until then, if there is one (worker_goal.py).
 """
 
 from rlfleet_contract.report import Stage

@@ -1,7 +1,7 @@
 """A model fleet that carries out plans: for tests, previews and the docs' examples.
 
 It stands for everything outside the planner: the API server, the kubelet and
-the sidecars (obey.py).
+the sidecars (model_worker.py).
 """
 
 from collections.abc import Iterator, Mapping

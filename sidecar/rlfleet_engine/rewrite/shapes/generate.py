@@ -53,7 +53,7 @@ class GenerateBack:
     request: bytes
 
     def whole(self, body: bytes) -> bytes:
-        """Put in what renderers look for. Raises UnusableError."""
+        """Put in what renderers look for. Raises IncompleteReplyError."""
         check(body)
         body = _LOGPROB.sub(_NAMED, body)
         if b'"routed_experts":"' not in body:

@@ -66,7 +66,7 @@ def asked(content: dict[str, Any], wanted: WantedFields) -> dict[str, Any]:
 
 
 def whole(reply: dict[str, Any], wanted: WantedFields) -> dict[str, Any]:
-    """Put into a reply what was wanted. Raises UnusableError."""
+    """Put into a reply what was wanted. Raises IncompleteReplyError."""
     prompt = _ids(reply, "prompt_token_ids")
     told = _of_prompt(prompt, wanted)
     choices = [_told_in(choice, prompt, wanted) for choice in reply["choices"]]
@@ -101,7 +101,7 @@ class Parts:
             self.logprobs.extend(other.logprobs)
 
     def check(self) -> None:
-        """Raise UnusableError unless each token has a finite log probability, or none has one."""
+        """Raise IncompleteReplyError unless each token has a finite log probability, or none."""
         if self.logprobs is None:
             return
         if len(self.logprobs) != len(self.ids):
@@ -123,7 +123,7 @@ class Streams:
     _parts: dict[int, Parts] = field(default_factory=dict)
 
     def event(self, event: dict[str, Any], wanted: WantedFields) -> dict[str, Any]:
-        """Take one event, and tell in the last one of a choice. Raises UnusableError."""
+        """Take one event, and tell in the last one of a choice. Raises IncompleteReplyError."""
         self._prompt = event.get("prompt_token_ids") or self._prompt
         told: dict[str, Any] = {}
         for choice in event.get("choices") or []:

@@ -20,7 +20,7 @@ _TYPES = {"|u1": ("uint8", 1), "<u2": ("uint16", 2), "<i4": ("int32", 4)}
 def experts_of(encoded: str | None, start: int = 0) -> dict[str, Any] | None:
     """Tell data, shape (tokens, layers, experts of a token) and type; None of a dense model.
 
-    ``start`` is the token at which they begin. Raises UnusableError.
+    ``start`` is the token at which they begin. Raises IncompleteReplyError.
     """
     if encoded is None:
         return None

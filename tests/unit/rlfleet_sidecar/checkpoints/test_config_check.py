@@ -1,6 +1,6 @@
 """Configs are parsed in a process of its own, by a transformers that is at hand or is not.
 
-The transformers here is a few lines; the real one made what test_configs.py compares.
+The transformers here is a few lines; the real one made what test_config_rules.py compares.
 """
 
 import time
