@@ -4,6 +4,10 @@ One class reaches callers: its code says everything a caller may decide on. The 
 about the engine stay inside until the step in which they happened gives them a code.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rlfleet_contract.commands import Command
 from rlfleet_contract.problems import Code, Problem
 
 
@@ -26,6 +30,16 @@ class SidecarError(Exception):
             self.code, self.message, version=self.version, operation=self.operation
         )
         return problem.model_copy(update={"epoch": self.epoch})
+
+
+@contextmanager
+def about(command: Command) -> Iterator[None]:
+    """Have an error say which command it happened to."""
+    try:
+        yield
+    except SidecarError as error:
+        error.operation, error.version = command.operation, command.version
+        raise
 
 
 def log_fields(problem: Problem) -> dict[str, object]:

@@ -32,7 +32,7 @@ from rlfleet_sidecar.change.single_flight import Flight, FlightKey
 from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.timings import Stopwatch
 from rlfleet_sidecar.change.ttl import Leadership
-from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.errors import SidecarError, about
 from rlfleet_sidecar.proof.evidence import demand_alike, demand_as_proved
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.preconditions import CommandVerdict, judge, judge_update
@@ -77,16 +77,13 @@ class Executor:
 
     async def carry_out(self, request: WeightsRequest) -> WorkerReport:
         """Carry the command out and tell how the worker stands then."""
-        try:
+        with about(request):
             if isinstance(request, PrepareRequest):
                 self._leadership.renew()
                 await self.preparation.join(request)
                 return self.report()
             key = FlightKey(_word(request), request.operation, request.version)
             return await self.flight.join(key, lambda: self._carry_out(request))
-        except SidecarError as error:
-            error.operation, error.version = request.operation, request.version
-            raise
 
     async def rescue(self, rescue: Rescue) -> None:
         """Lead a change that nobody leads to its safe end; gives way to any command."""

@@ -19,7 +19,7 @@ from rlfleet_contract.target import RejectedTrainer, Target
 from rlfleet_sidecar.change.executor import Executor, WeightsRequest
 from rlfleet_sidecar.change.lora_commands import LoRACommands, LoRARequest
 from rlfleet_sidecar.change.ttl import Leadership
-from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.errors import SidecarError, about
 from rlfleet_sidecar.state.fence_rules import (
     StoredAnswer,
     demand_addressee,
@@ -84,12 +84,9 @@ class Fencing:
 
     async def unfenced(self, request: AnyRequest) -> WorkerReport:
         """Carry out the command of a caller that sends no fence; raises its problem."""
-        try:
+        with about(request):
             self.demand_unled(request.operation)
             return await self._begun(request)
-        except SidecarError as error:
-            error.operation, error.version = request.operation, request.version
-            raise
 
     def demand_unled(self, operation: str) -> None:
         """See that whoever sends no fence does not cross a change that an operator leads."""
@@ -149,25 +146,22 @@ class Fencing:
         self, request: AnyRequest, fence: Fence, digest: str, *, is_under_way: bool
     ) -> StoredAnswer | None:
         """Return the answer that a command got before; one that is new is written down."""
-        try:
+        with about(request):
             demand_addressee(fence, self._fleet, self._pod)
             seen = self._journal.heard
             answer = judge_fence(seen, fence, digest, is_under_way=is_under_way)
             if answer is None and not is_under_way:
                 self._journal.hear(fence, digest)
-        except SidecarError as error:
-            error.operation, error.version = request.operation, request.version
-            raise
-        return answer
+            return answer
 
     async def _answer(self, request: AnyRequest) -> StoredAnswer:
         """Have a command carried out; the answer of one with a fence is written down."""
         try:
-            if request.fence is None:
-                self.demand_unled(request.operation)
-            report = await self._begun(request)
+            with about(request):
+                if request.fence is None:
+                    self.demand_unled(request.operation)
+                report = await self._begun(request)
         except SidecarError as error:
-            error.operation, error.version = request.operation, request.version
             status = MEANINGS[error.code].status
             answer = StoredAnswer(status=status, body=error.problem().model_dump_json())
         else:
