@@ -13,7 +13,7 @@ from bench.cluster import Model
 from dev import stage
 from dev.shell import Shell
 from dev.steps import StepFailed, say
-from rlfleet_contract.report import Change, WorkerReport
+from rlfleet_contract.worker.report import Change, WorkerReport
 
 BOOT_S = 900
 _CHANGE_S = 300

@@ -15,7 +15,7 @@ from bench.fleet import Fleet
 from bench.load import Load, row, under_load
 from dev.shell import Shell
 from dev.steps import say
-from rlfleet_contract.report import Timings
+from rlfleet_contract.worker.report import Timings
 
 STRATEGIES = ("Rolling", "Barrier", "Canary")
 RESTART = "PodRestart"

@@ -13,7 +13,7 @@ from bench.findings import Part, paragraphs, rounded, summary
 from bench.fleet import Fleet, middle
 from dev.shell import Shell
 from dev.steps import say
-from rlfleet_contract.report import Timings
+from rlfleet_contract.worker.report import Timings
 
 _STEPS = ("pause", "flush", "reload", "verify", "resume")
 _NOTES = """

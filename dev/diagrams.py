@@ -6,7 +6,7 @@ and the table can therefore not tell different things (tests/test_layout.py).
 
 from collections.abc import Mapping
 
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.state.stage_machine import BACK_TO, TABLE, StageEvent
 
 BEGIN = "<!-- drawn from sidecar/rlfleet_sidecar/state/stage_machine.py: begin -->"

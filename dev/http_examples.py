@@ -8,7 +8,7 @@ from typing import Any
 
 from dev import adapter_examples
 from dev.http_example import Example
-from rlfleet_contract.dynamo import ENGINE_ROUTES, instance_of
+from rlfleet_contract.worker.dynamo import ENGINE_ROUTES, instance_of
 
 POD_UID = "0f0e0d0c-0b0a-4908-8706-050403020100"
 """Of the worker that answers."""

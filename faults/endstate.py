@@ -8,7 +8,7 @@ from typing import Any
 from faults.cell import Cell
 from faults.monitor import is_ready
 from faults.workers import Kept
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_operator.errors import Missing
 from rlfleet_operator.kube.client import Json, budget_path, core_path, fleet_path
 

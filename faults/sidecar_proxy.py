@@ -14,7 +14,7 @@ from faults.api_proxy import Answer
 from faults.ledger import Ledger, sidecar_key
 from faults.plan import Side
 from rlfleet_contract import paths
-from rlfleet_contract.problems import Code, Problem
+from rlfleet_contract.worker.problems import Code, Problem
 
 _DELAY_S = 1.0
 _LATE_S = 2.0

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rlfleet_contract.proof import Evidence, Proof
+from rlfleet_contract.worker.proof import Evidence, Proof
 
 
 def proof(version: str = "step-1", **fields: Any) -> Proof:

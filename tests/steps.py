@@ -1,6 +1,6 @@
 """What a step of a change does to a worker's state, if it does not fail."""
 
-from rlfleet_contract.commands import Verb
+from rlfleet_contract.worker.commands import Verb
 from rlfleet_sidecar.state.stage_machine import StageEvent
 
 EVENTS = {

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dev import diagrams, generated, reference
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_operator.core.model.worker_phase import Phase
 from rlfleet_operator.core.status import conditions
 

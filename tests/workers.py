@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from rlfleet_contract.problems import Code, Problem
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.problems import Code, Problem
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.model.world import Pod, Worker, World
 from tests import fleets

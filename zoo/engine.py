@@ -12,9 +12,9 @@ from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 
 from rlfleet_contract import paths
-from rlfleet_contract.rank_report import Consumed, Installed
-from rlfleet_contract.safetensors import FileStamp
-from rlfleet_contract.selftest import EngineDescription
+from rlfleet_contract.engine.rank_report import Consumed, Installed
+from rlfleet_contract.engine.safetensors import FileStamp
+from rlfleet_contract.worker.selftest import EngineDescription
 
 PROMPT = [5 + (place * 37) % 900 for place in range(64)]
 _AFTER = 4

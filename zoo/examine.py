@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rlfleet_contract.commands import PrepareRequest
 from rlfleet_contract.paths import BASE_VERSION
+from rlfleet_contract.worker.commands import PrepareRequest
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints

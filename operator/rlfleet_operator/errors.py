@@ -13,7 +13,7 @@
 Library errors become these at two places: kube/client.py and workers/client.py.
 """
 
-from rlfleet_contract.problems import Problem
+from rlfleet_contract.worker.problems import Problem
 
 
 class OperatorError(Exception):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pydantic import ValidationError
 
 from rlfleet_contract import paths
-from rlfleet_contract.gate import GateCommand, GateState
+from rlfleet_contract.engine.gate import GateCommand, GateState
 from rlfleet_engine.asgi import Scope, Send, answer
 from rlfleet_engine.gate.commands import obey
 from rlfleet_engine.gate.gate import Gate

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
-from rlfleet_contract.safetensors import FileStamp, Tensor
-from rlfleet_contract.selftest import kind_of
+from rlfleet_contract.engine.safetensors import FileStamp, Tensor
+from rlfleet_contract.worker.selftest import kind_of
 from rlfleet_engine.reload import model_memory, perturb
 from rlfleet_engine.reload.file_reader import Reader
 from rlfleet_engine.reload.read_back import Memory, RankRecord, ReadTensor, reloaded

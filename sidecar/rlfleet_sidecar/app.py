@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse, Response
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import MEANINGS, Code
+from rlfleet_contract.worker.problems import MEANINGS, Code
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.fencing import Fencing

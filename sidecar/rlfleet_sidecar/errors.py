@@ -7,8 +7,8 @@ about the engine stay inside until the step in which they happened gives them a 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rlfleet_contract.commands import Command
-from rlfleet_contract.problems import Code, Problem
+from rlfleet_contract.worker.commands import Command
+from rlfleet_contract.worker.problems import Code, Problem
 
 
 class SidecarError(Exception):

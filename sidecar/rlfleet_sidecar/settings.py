@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from rlfleet_contract import paths
-from rlfleet_contract.selftest import SelfTest
+from rlfleet_contract.worker.selftest import SelfTest
 
 PREFIX = "RLFLEET_"
 PLACEHOLDER = "{version}"

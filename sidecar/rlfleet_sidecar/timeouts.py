@@ -9,7 +9,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError, SidecarError
 from rlfleet_sidecar.proof.probe import BadAnswerError
 

@@ -16,12 +16,12 @@ import httpx
 from pydantic import ValidationError
 
 from rlfleet_contract import paths
-from rlfleet_contract.commands import KVCache, PauseMode
-from rlfleet_contract.gate import Fallback, GateCommand, GateState
-from rlfleet_contract.loaded_lora import EngineAdapterCommand, EngineAdapters
-from rlfleet_contract.rank_report import Consumed, Installed, ReadBack
-from rlfleet_contract.safetensors import FileStamp
-from rlfleet_contract.selftest import EngineDescription
+from rlfleet_contract.engine.gate import Fallback, GateCommand, GateState
+from rlfleet_contract.engine.rank_report import Consumed, Installed, ReadBack
+from rlfleet_contract.engine.safetensors import FileStamp
+from rlfleet_contract.worker.commands import KVCache, PauseMode
+from rlfleet_contract.worker.loaded_lora import EngineAdapterCommand, EngineAdapters
+from rlfleet_contract.worker.selftest import EngineDescription
 from rlfleet_sidecar.errors import (
     EngineError,
     EngineFailedError,

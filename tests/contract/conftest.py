@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from tests.contract.subject import Subject, Versions, client_of
 from tests.fakes.adapters import write_adapter
 from tests.fakes.behaviour import Behaviour

@@ -9,8 +9,8 @@ from uuid import uuid4
 import httpx
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import MEANINGS, Code, Problem
-from rlfleet_contract.report import WorkerReport
+from rlfleet_contract.worker.problems import MEANINGS, Code, Problem
+from rlfleet_contract.worker.report import WorkerReport
 
 
 def client_of(url: object, **headers: str) -> httpx.AsyncClient:

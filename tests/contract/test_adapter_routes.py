@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from tests.contract.subject import Subject
 from tests.contract.test_adapters import NAME, adapters, body_of, load, serving, tokens, told
 from tests.fakes.adapters import write_adapter

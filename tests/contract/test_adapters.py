@@ -11,9 +11,9 @@ from uuid import uuid4
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.loaded_lora import AdapterReport
-from rlfleet_contract.problems import MEANINGS, Code, Problem
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.loaded_lora import AdapterReport
+from rlfleet_contract.worker.problems import MEANINGS, Code, Problem
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.fakes.adapters import write_adapter

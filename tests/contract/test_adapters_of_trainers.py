@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.lora.completeness import CALLED_S
 from tests.contract.subject import Subject
 from tests.contract.transcripts import PAUSE, RESUME, RUNS, Call, play, send, update

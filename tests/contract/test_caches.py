@@ -3,7 +3,7 @@
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.commands import KVCache
+from rlfleet_contract.worker.commands import KVCache
 from tests.contract.subject import Subject
 from tests.fakes.worker import Worker
 

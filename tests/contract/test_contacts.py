@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import Prepare, Update
 from rlfleet_operator.core.model.worker_phase import Phase, complaint_of, phase_of
 from rlfleet_operator.core.model.world import Worker as Known

@@ -12,7 +12,7 @@ import requests
 from starlette.routing import Route
 
 from rlfleet_contract import paths
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.settings import SidecarSettings
 from tests.contract.conftest import TOKEN

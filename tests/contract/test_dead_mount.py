@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_contract.commands import (
+from rlfleet_contract.engine.safetensors import FileStamp
+from rlfleet_contract.worker.commands import (
     PauseRequest,
     PrepareRequest,
     ReloadRequest,
@@ -18,11 +19,10 @@ from rlfleet_contract.commands import (
     UpdateRequest,
     Verb,
 )
-from rlfleet_contract.fence import Fence
-from rlfleet_contract.lora import LoadAdapterRequest
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Running, Stage, WorkerReport
-from rlfleet_contract.safetensors import FileStamp
+from rlfleet_contract.worker.fence import Fence
+from rlfleet_contract.worker.lora import LoadAdapterRequest
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Running, Stage, WorkerReport
 from rlfleet_sidecar.cache.prepare_job import SupersededError, Work
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.change.executor import Executor

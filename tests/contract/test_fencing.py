@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import Code, Problem
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.problems import Code, Problem
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject, Versions, client_of
 from tests.fakes.behaviour import Behaviour

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import ended, settled
 from tests.contract.subject import Subject
 from tests.contract.test_lies_alone import bring

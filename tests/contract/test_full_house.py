@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.http.request_limit import COMMANDS
 from tests.contract.subject import Subject
 from tests.fakes.behaviour import Behaviour

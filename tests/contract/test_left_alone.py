@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import ended, settled
 from tests.contract.subject import Subject
 from tests.contract.test_time_to_live import LATE_S, lead

@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Exits, Stage
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Exits, Stage
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.fakes.behaviour import Behaviour

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from rlfleet_contract import paths
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import Prepare, Update, WeightsCommand
 from rlfleet_operator.core.model.world import Worker as Known
 from rlfleet_operator.workers.pool import Contacts

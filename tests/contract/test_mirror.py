@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.report import Exits, Stage, WorkerReport
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.report import Exits, Stage, WorkerReport
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.fakes.behaviour import Behaviour

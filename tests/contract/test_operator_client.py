@@ -18,10 +18,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from rlfleet_contract.commands import PrepareRequest, UpdateRequest
-from rlfleet_contract.lora import LoadAdapterRequest
-from rlfleet_contract.problems import MEANINGS, Code, Problem
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.commands import PrepareRequest, UpdateRequest
+from rlfleet_contract.worker.lora import LoadAdapterRequest
+from rlfleet_contract.worker.problems import MEANINGS, Code, Problem
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.errors import Unreachable, WorkerProblem
 from rlfleet_operator.workers.client import WorkerClient
 from rlfleet_sidecar.app import create_app

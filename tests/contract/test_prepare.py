@@ -14,8 +14,8 @@ from uuid import uuid4
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_sidecar.cache.eviction import footprint
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject, Versions, client_of

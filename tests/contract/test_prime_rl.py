@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import TOKEN, settled
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from rlfleet_contract.dynamo import instance_of
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.dynamo import instance_of
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.dialects.routes.dynamo import ROUTES
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject, client_of

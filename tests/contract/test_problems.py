@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from rlfleet_contract.problems import MEANINGS, Code
+from rlfleet_contract.worker.problems import MEANINGS, Code
 
 UNSEEN: dict[Code, str] = {}
 SUITES = ("tests/contract", "tests/unit/rlfleet_sidecar", "tests/fakes")

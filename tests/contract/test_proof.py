@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import Code
-from rlfleet_contract.proof import Evidence, Proof
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.proof import Evidence, Proof
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from tests.contract.subject import Subject
 from tests.fakes.checkpoints import write_manifest, write_neighbour
 from tests.fakes.memory import consume, stamps_of

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.fakes.worker import Worker

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from rlfleet_engine.asgi import Scope, Send
 from rlfleet_engine.gate.held_request import Application, Receive
 from tests.contract.subject import Subject

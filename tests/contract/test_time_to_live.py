@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_engine import drain
 from tests.contract.conftest import ended, settled
 from tests.contract.subject import Subject

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from rlfleet_contract import paths
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from tests.contract.subject import Subject
 from tests.proofs import foreign
 

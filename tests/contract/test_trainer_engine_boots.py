@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.contract.transcripts import PAUSE, RESUME, RUNS, Call, placed, play, serves, update

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import ended
 from tests.contract.subject import Subject
 from tests.contract.transcripts import PAUSE, Call, send, update

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.report import Stage
-from rlfleet_contract.target import Target
+from rlfleet_contract.worker.report import Stage
+from rlfleet_contract.worker.target import Target
 from rlfleet_operator.workers.pool import Contacts
 from rlfleet_operator.workers.requests import Taken
 from tests import workers

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.contract.transcripts import PAUSE, RESUME, Call, resume_refused, send, update

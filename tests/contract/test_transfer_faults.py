@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import ended, settled
 from tests.contract.subject import Subject
 from tests.contract.transcripts import (

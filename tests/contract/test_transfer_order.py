@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.contract.transcripts import (

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from tests.contract.subject import Subject
 from tests.contract.transcripts import HELD, dynamo, play, send
 from tests.contract.transfers import DYNAMO_INIT, UNPAUSED, refit

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from rlfleet_contract.proof import Evidence
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.proof import Evidence
+from rlfleet_contract.worker.report import Stage
 from tests.contract.subject import Subject
 from tests.contract.transcripts import (
     ANY,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from tests.contract.subject import Subject
 from tests.contract.test_traffic import choice_of, until_in_flight
 from tests.fakes.worker import Worker

@@ -5,9 +5,9 @@ from uuid import uuid4
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.problems import Code
-from rlfleet_contract.proof import Evidence
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.proof import Evidence
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from tests.contract.subject import Subject
 from tests.proofs import foreign
 

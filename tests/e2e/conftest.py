@@ -9,7 +9,7 @@ import pytest
 from dev import stage, target
 from dev.shell import Shell
 from rlfleet_contract import paths
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from tests.contract.subject import Subject, Versions, client_of
 from tests.e2e.evidence import gathered
 from tests.e2e.scenario import FLEET, NAMESPACE, POD_S, Fleet, Trainer, until

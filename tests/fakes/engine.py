@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from rlfleet_contract import paths
-from rlfleet_contract.rank_report import Consumed
-from rlfleet_contract.safetensors import FileStamp
-from rlfleet_contract.tensor_names import packed
+from rlfleet_contract.engine.rank_report import Consumed
+from rlfleet_contract.engine.safetensors import FileStamp
+from rlfleet_contract.engine.tensor_names import packed
 from rlfleet_engine.asgi import Scope, Send
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Application, Receive

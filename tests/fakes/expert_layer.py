@@ -1,6 +1,6 @@
 """One layer of experts as an engine reports it whose loader takes both forms."""
 
-from rlfleet_contract.tensor_names import Experts
+from rlfleet_contract.engine.tensor_names import Experts
 
 PLACE = "model.layers.0.mlp.experts"
 BOTH = Experts(

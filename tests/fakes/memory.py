@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from rlfleet_contract.rank_report import Installed
-from rlfleet_contract.safetensors import FileStamp, Tensor
+from rlfleet_contract.engine.rank_report import Installed
+from rlfleet_contract.engine.safetensors import FileStamp, Tensor
 from rlfleet_engine.reload.file_reader import Reader
 from rlfleet_engine.reload.read_back import RankRecord, ReadTensor, reloaded
 

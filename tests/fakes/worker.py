@@ -17,7 +17,7 @@ import httpx
 from fastapi import FastAPI
 
 from rlfleet_contract import paths
-from rlfleet_contract.report import WorkerReport
+from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.settings import SidecarSettings
 from tests.fakes.behaviour import Behaviour

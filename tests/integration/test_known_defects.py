@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import WAIT_S, Fleet, Operator, until

@@ -14,7 +14,7 @@ import pytest
 
 from dev import apiserver
 from rlfleet_contract import paths
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.errors import Missing, Refused
 from rlfleet_operator.kube.client import Kube, fleet_path, lease_path
 from tests.fakes.behaviour import Behaviour

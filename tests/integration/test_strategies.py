@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.kube.client import fleet_path
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode

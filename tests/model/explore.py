@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import (
     Action,
     CreatePod,

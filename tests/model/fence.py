@@ -6,8 +6,8 @@ Sequences grow for ever, so only how a command stands to the last one is kept of
 
 from enum import Enum
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.fence import Fence
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.fence import Fence
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.fence_rules import (
     Order,

@@ -9,11 +9,11 @@ holds that telling against the real thing.
 from enum import StrEnum
 from typing import NamedTuple
 
-from rlfleet_contract.commands import Verb
 from rlfleet_contract.paths import BASE_VERSION
-from rlfleet_contract.problems import MEANINGS, Code
-from rlfleet_contract.proof import Proof
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.problems import MEANINGS, Code
+from rlfleet_contract.worker.proof import Proof
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.state.stage_machine import State
 
 UPDATE = "Update"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.problems import Problem
-from rlfleet_contract.report import Exits, Running, Stage, WorkerReport
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.problems import Problem
+from rlfleet_contract.worker.report import Exits, Running, Stage, WorkerReport
 from rlfleet_operator.core.model.actions import Action, Prepare, Resume, Update
 from rlfleet_operator.core.model.actions import WeightsCommand as Sent
 from rlfleet_operator.core.model.world import Fleet, Pod, Worker, World, worker_name

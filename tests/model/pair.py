@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.report import Stage
 from tests.model import fence, sidecar
 from tests.model.local import RESCUE, Answer, Command, Local, ViolationError
 from tests.model.mind import Known, view_of

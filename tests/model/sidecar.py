@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.problems import CHECKPOINT_CODES, Code
-from rlfleet_contract.proof import Proof
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.problems import CHECKPOINT_CODES, Code
+from rlfleet_contract.worker.proof import Proof
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.evidence import demand_alike
 from rlfleet_sidecar.state import stage_machine

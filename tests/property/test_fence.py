@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfleet_contract.fence import Fence
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.fence import Fence
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.fence_rules import SeenCommands, StoredAnswer, judge_fence
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from tests.model import configs
 from tests.model.explore import Config, Fleet, State
 from tests.model.mind import Decision

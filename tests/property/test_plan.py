@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout import budget

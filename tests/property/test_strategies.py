@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout.rollout import ENDED, PARTITIONED

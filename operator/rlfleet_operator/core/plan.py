@@ -12,7 +12,7 @@ out of service:
 
 from dataclasses import dataclass, replace
 
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import Action, CreatePod, DeletePod, MarkPod
 from rlfleet_operator.core.model.version_label import label_of
 from rlfleet_operator.core.model.world import Worker, World

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlfleet_contract.commands import KVCache, PauseMode
+from rlfleet_contract.worker.commands import KVCache, PauseMode
 from rlfleet_operator.crd.field_types import Model, Moment, epoch_of
 from rlfleet_operator.crd.lora import AdapterStatus
 from rlfleet_operator.crd.selftest import SelfTestStatus

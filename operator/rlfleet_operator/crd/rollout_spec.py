@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from rlfleet_contract.commands import KVCache, PauseMode
+from rlfleet_contract.worker.commands import KVCache, PauseMode
 from rlfleet_operator.crd.field_types import IntOrPercent, Model, Share, VersionName, rules
 
 

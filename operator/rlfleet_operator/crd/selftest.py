@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field
 
-from rlfleet_contract.selftest import SelfTest
+from rlfleet_contract.worker.selftest import SelfTest
 from rlfleet_operator.crd.field_types import Model
 
 _NAMED = 8

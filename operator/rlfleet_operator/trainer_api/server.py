@@ -14,8 +14,8 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
-from rlfleet_contract.problems import Meaning
 from rlfleet_contract.reason_phrases import error_of, phrase_of
+from rlfleet_contract.worker.problems import Meaning
 from rlfleet_operator import metrics
 from rlfleet_operator.core.model.world import named
 from rlfleet_operator.core.trainer import replies

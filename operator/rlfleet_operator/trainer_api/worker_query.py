@@ -7,7 +7,7 @@ driver's change alive. So any process of the operator may ask, whoever leads.
 import asyncio
 from collections.abc import Mapping
 
-from rlfleet_contract.report import WorkerReport
+from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_operator.core.model.world import Pod
 from rlfleet_operator.errors import OperatorError
 from rlfleet_operator.workers.client import WorkerClient, demand_of, url_of

@@ -14,11 +14,11 @@ import httpx
 from pydantic import ValidationError
 
 from rlfleet_contract import paths
-from rlfleet_contract.commands import Command
-from rlfleet_contract.fence import Place
-from rlfleet_contract.problems import Problem
-from rlfleet_contract.report import WorkerReport
-from rlfleet_contract.target import Target
+from rlfleet_contract.worker.commands import Command
+from rlfleet_contract.worker.fence import Place
+from rlfleet_contract.worker.problems import Problem
+from rlfleet_contract.worker.report import WorkerReport
+from rlfleet_contract.worker.target import Target
 from rlfleet_operator import metrics
 from rlfleet_operator.core.model.world import Pod
 from rlfleet_operator.errors import Unreachable, WorkerProblem

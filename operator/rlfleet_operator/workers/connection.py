@@ -3,10 +3,10 @@
 import asyncio
 from dataclasses import dataclass, field, replace
 
-from rlfleet_contract.commands import BESIDE, Command, PrepareRequest, Verb
-from rlfleet_contract.fence import Place
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.commands import BESIDE, Command, PrepareRequest, Verb
+from rlfleet_contract.worker.fence import Place
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.backoff import pause_s
 from rlfleet_operator.core.model.world import RETRY_S, RUNNING, Pod
 from rlfleet_operator.errors import OperatorError, WorkerProblem

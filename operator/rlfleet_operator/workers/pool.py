@@ -12,11 +12,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
-from rlfleet_contract.commands import Command, Verb
-from rlfleet_contract.fence import Place
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import WorkerReport
-from rlfleet_contract.target import Target
+from rlfleet_contract.worker.commands import Command, Verb
+from rlfleet_contract.worker.fence import Place
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import WorkerReport
+from rlfleet_contract.worker.target import Target
 from rlfleet_operator import metrics
 from rlfleet_operator.clock import Wall
 from rlfleet_operator.core.model.actions import Prepare, WorkerCommand

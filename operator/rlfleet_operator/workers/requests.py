@@ -7,7 +7,7 @@ is over, and whoever asks for the same again takes a new number.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rlfleet_contract.commands import (
+from rlfleet_contract.worker.commands import (
     Command,
     FlushRequest,
     PauseRequest,
@@ -16,8 +16,8 @@ from rlfleet_contract.commands import (
     Timeouts,
     UpdateRequest,
 )
-from rlfleet_contract.fence import MAX_EPOCH, Fence
-from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.worker.fence import MAX_EPOCH, Fence
+from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_operator.core.model.actions import (
     Flush,
     LoRACommand,

@@ -1,6 +1,6 @@
 """What a sidecar's command does to the gate of this start of the engine."""
 
-from rlfleet_contract.gate import GateCommand
+from rlfleet_contract.engine.gate import GateCommand
 from rlfleet_engine.gate.deadline import Way
 from rlfleet_engine.gate.gate import Gate
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from rlfleet_contract.rank_report import Installed
-from rlfleet_contract.safetensors import (
+from rlfleet_contract.engine.rank_report import Installed
+from rlfleet_contract.engine.safetensors import (
     LENGTH_BYTES,
     Digest,
     FileStamp,

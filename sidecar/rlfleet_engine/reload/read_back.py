@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 
-from rlfleet_contract.rank_report import Installed, ReadBack
+from rlfleet_contract.engine.rank_report import Installed, ReadBack
 
 _NAMED = 3
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import vllm
 
-from rlfleet_contract.selftest import EngineDescription
+from rlfleet_contract.worker.selftest import EngineDescription
 from rlfleet_engine.vllm import sendable
 from rlfleet_engine.vllm.releases import is_tested
 

@@ -25,8 +25,8 @@ from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
 
-from rlfleet_contract.loaded_lora import EngineAdapterCommand, EngineAdapters
 from rlfleet_contract.paths import ADAPTER_PATTERN
+from rlfleet_contract.worker.loaded_lora import EngineAdapterCommand, EngineAdapters
 from rlfleet_engine.asgi import Scope, compact
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Held, Receive

@@ -21,8 +21,8 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rlfleet_contract.problems import Code
-from rlfleet_contract.safetensors import FileStamp
+from rlfleet_contract.engine.safetensors import FileStamp
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache import eviction
 from rlfleet_sidecar.checkpoints.check import Checkpoint
 from rlfleet_sidecar.checkpoints.safe_paths import stamp_of

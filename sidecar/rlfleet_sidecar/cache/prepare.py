@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from rlfleet_contract.commands import PrepareRequest, Verb
 from rlfleet_contract.paths import BASE_VERSION
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Progress, Running
+from rlfleet_contract.worker.commands import PrepareRequest, Verb
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Progress, Running
 from rlfleet_sidecar.cache.prepare_job import LEAVE_S, SupersededError, Work
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.errors import SidecarError

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Progress
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Progress
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.timeouts import in_thread
 

@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
-from rlfleet_contract.safetensors import (
+from rlfleet_contract.engine.safetensors import (
     LENGTH_BYTES,
     BadHeaderError,
     Digest,

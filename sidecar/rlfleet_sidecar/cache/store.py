@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from rlfleet_contract.commands import PrepareRequest
+from rlfleet_contract.engine.safetensors import FileStamp, Tensor
 from rlfleet_contract.paths import BASE_VERSION
-from rlfleet_contract.problems import MEANINGS, Code
-from rlfleet_contract.safetensors import FileStamp, Tensor
+from rlfleet_contract.worker.commands import PrepareRequest
+from rlfleet_contract.worker.problems import MEANINGS, Code
 from rlfleet_sidecar.cache.cache import Cache, CacheRecord
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.cache.staging import Staging

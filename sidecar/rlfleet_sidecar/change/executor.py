@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from rlfleet_contract.commands import (
+from rlfleet_contract.worker.commands import (
     Command,
     FlushRequest,
     PauseRequest,
@@ -23,8 +23,8 @@ from rlfleet_contract.commands import (
     Verb,
     VerifyRequest,
 )
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Running, Stage, WorkerReport
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Running, Stage, WorkerReport
 from rlfleet_sidecar.cache.prepare import Preparation
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.change.sequence import ChangeCommand, steps_of

@@ -10,12 +10,12 @@ from collections.abc import Coroutine
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from rlfleet_contract.commands import BESIDE
-from rlfleet_contract.fence import Fence, Place
-from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
-from rlfleet_contract.problems import MEANINGS
-from rlfleet_contract.report import Running, WorkerReport
-from rlfleet_contract.target import RejectedTrainer, Target
+from rlfleet_contract.worker.commands import BESIDE
+from rlfleet_contract.worker.fence import Fence, Place
+from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.worker.problems import MEANINGS
+from rlfleet_contract.worker.report import Running, WorkerReport
+from rlfleet_contract.worker.target import RejectedTrainer, Target
 from rlfleet_sidecar.change.executor import Executor, WeightsRequest
 from rlfleet_sidecar.change.lora_commands import LoRACommands, LoRARequest
 from rlfleet_sidecar.change.ttl import Leadership

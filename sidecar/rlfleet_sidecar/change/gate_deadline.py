@@ -8,7 +8,7 @@ gate is told first, for the better the journal.
 import asyncio
 from contextlib import suppress
 
-from rlfleet_contract.gate import Fallback, GateState
+from rlfleet_contract.engine.gate import Fallback, GateState
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal

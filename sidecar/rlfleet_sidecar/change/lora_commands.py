@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import WorkerReport
+from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.single_flight import FlightKey
 from rlfleet_sidecar.errors import SidecarError

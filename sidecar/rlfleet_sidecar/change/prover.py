@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from uuid import uuid4
 
-from rlfleet_contract.proof import Evidence, Proof
+from rlfleet_contract.worker.proof import Evidence, Proof
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.errors import EngineError, SidecarError
 from rlfleet_sidecar.proof import evidence, probe

@@ -11,9 +11,9 @@ import logging
 import math
 import time
 
-from rlfleet_contract.commands import KVCache, PauseMode
-from rlfleet_contract.safetensors import Tensor
-from rlfleet_contract.selftest import EngineDescription, SelfTest
+from rlfleet_contract.engine.safetensors import Tensor
+from rlfleet_contract.worker.commands import KVCache, PauseMode
+from rlfleet_contract.worker.selftest import EngineDescription, SelfTest
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.change.prover import Prover
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError, SidecarError

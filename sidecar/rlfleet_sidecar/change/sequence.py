@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rlfleet_contract.commands import (
+from rlfleet_contract.worker.commands import (
     FlushRequest,
     KVCache,
     PauseRequest,

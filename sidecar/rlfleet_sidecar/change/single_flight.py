@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import WorkerReport
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_sidecar.errors import SidecarError
 
 

@@ -10,7 +10,9 @@ import logging
 from contextlib import suppress
 from functools import partial
 
-from rlfleet_contract.commands import (
+from rlfleet_contract.engine.gate import GateState
+from rlfleet_contract.paths import BASE_VERSION
+from rlfleet_contract.worker.commands import (
     FlushRequest,
     KVCache,
     PauseMode,
@@ -19,10 +21,8 @@ from rlfleet_contract.commands import (
     ResumeRequest,
     VerifyRequest,
 )
-from rlfleet_contract.gate import GateState
-from rlfleet_contract.paths import BASE_VERSION
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.change.gate_deadline import Keeper
 from rlfleet_sidecar.change.prover import Prover

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rlfleet_contract.commands import Command, Verb
-from rlfleet_contract.report import Change, Timings
+from rlfleet_contract.worker.commands import Command, Verb
+from rlfleet_contract.worker.report import Change, Timings
 
 
 class Stopwatch:

@@ -13,8 +13,8 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from rlfleet_contract.paths import BASE_VERSION
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import WorkerReport
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.single_flight import FlightKey
 from rlfleet_sidecar.change.steps import Steps

@@ -8,7 +8,7 @@ shorten the rest. While a command is being carried out nothing runs out.
 import time
 
 from rlfleet_contract.paths import DEFAULT_TTL_S
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.journal_file import Lead
 

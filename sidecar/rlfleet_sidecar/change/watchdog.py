@@ -10,8 +10,8 @@ import asyncio
 import logging
 import time
 
-from rlfleet_contract.gate import GateState
-from rlfleet_contract.report import Stage
+from rlfleet_contract.engine.gate import GateState
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.ttl import AT_REST, Leadership

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.paths import BASE_VERSION
-from rlfleet_contract.problems import Code
-from rlfleet_contract.safetensors import FileStamp
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.checkpoints import compatibility
 from rlfleet_sidecar.checkpoints.config_check import Agreement
 from rlfleet_sidecar.checkpoints.headers import CONFIG, Content, content_of, invalid, refuse_code
@@ -40,7 +40,7 @@ class Checkpoint:
     tensors: int
     nbytes: int
     digest: str
-    """Over all tensors (rlfleet_contract.safetensors.Digest), as the engine tells it too."""
+    """Over all tensors (rlfleet_contract.engine.safetensors.Digest), as the engine tells it too."""
     manifest: str | None = None
     """sha256:HEX of the manifest that its files were compared with; None if it has none."""
     probe: TrainerProbe | None = None

@@ -13,8 +13,8 @@ the state_dict of a trainer both. vLLM keeps one storage for the two.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rlfleet_contract.safetensors import Tensor
-from rlfleet_contract.tensor_names import Renames
+from rlfleet_contract.engine.safetensors import Tensor
+from rlfleet_contract.engine.tensor_names import Renames
 from rlfleet_sidecar.checkpoints import config_rules, fused_experts
 from rlfleet_sidecar.state.required_tensors import HEAD, Needs
 

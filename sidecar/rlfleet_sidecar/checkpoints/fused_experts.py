@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rlfleet_contract.safetensors import Tensor
-from rlfleet_contract.tensor_names import Experts, Renames
+from rlfleet_contract.engine.safetensors import Tensor
+from rlfleet_contract.engine.tensor_names import Experts, Renames
 
 _ONE = re.compile(r"\.experts\.\d+\.")
 _FUSED = re.compile(r"\.experts\.[a-z]\w*(\.weight)?$|moe\.(input|output)_linear\.weight$")

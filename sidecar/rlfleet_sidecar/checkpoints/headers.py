@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlfleet_contract.problems import Code
-from rlfleet_contract.safetensors import (
+from rlfleet_contract.engine.safetensors import (
     LENGTH_BYTES,
     BadHeaderError,
     FileStamp,
@@ -20,6 +19,7 @@ from rlfleet_contract.safetensors import (
     header_length,
     parse_header,
 )
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.checkpoints.safe_paths import Folder, Reading
 from rlfleet_sidecar.errors import SidecarError
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from rlfleet_contract.paths import BASE_VERSION, VERSION_PATTERN
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.checkpoints.safe_paths import Folder, Layout
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import PLACEHOLDER, SidecarSettings

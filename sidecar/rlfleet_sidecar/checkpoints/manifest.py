@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from rlfleet_contract.paths import MANIFEST_FILE
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.checkpoints.headers import Content, bytes_of, invalid, parsed
 from rlfleet_sidecar.checkpoints.safe_paths import Folder
 from rlfleet_sidecar.errors import SidecarError

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.paths import BASE_VERSION, VERSION_PATTERN
-from rlfleet_contract.problems import Code
-from rlfleet_contract.safetensors import FileStamp
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import PLACEHOLDER
 

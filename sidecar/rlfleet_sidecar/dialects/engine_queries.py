@@ -4,9 +4,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rlfleet_contract import paths
-from rlfleet_contract.dynamo import Discovered, Discovery, instance_of
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.dynamo import Discovered, Discovery, instance_of
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.dialects.retry import patiently
 from rlfleet_sidecar.dialects.server_info import told_of
 from rlfleet_sidecar.errors import SidecarError

@@ -2,8 +2,8 @@
 
 from uuid import uuid4
 
-from rlfleet_contract.loaded_lora import AdapterReport
-from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.worker.loaded_lora import AdapterReport
+from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.dialects.retry import patience_of, patiently

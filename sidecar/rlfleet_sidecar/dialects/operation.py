@@ -8,7 +8,7 @@ import logging
 from typing import NoReturn
 from uuid import uuid4
 
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.errors import SidecarError, log_fields
 from rlfleet_sidecar.state.journal import Journal

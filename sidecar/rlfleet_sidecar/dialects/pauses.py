@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 
-from rlfleet_contract.commands import PauseMode
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import WorkerReport
+from rlfleet_contract.worker.commands import PauseMode
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_sidecar.dialects.retry import patiently
 from rlfleet_sidecar.errors import SidecarError
 

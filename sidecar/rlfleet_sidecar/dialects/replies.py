@@ -12,9 +12,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.responses import JSONResponse, Response
 
-from rlfleet_contract.loaded_lora import AdapterReport
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import WorkerReport
+from rlfleet_contract.worker.loaded_lora import AdapterReport
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_sidecar.cache.prepare_job import SupersededError
 from rlfleet_sidecar.dialects.caller import CALLER, caller_of
 from rlfleet_sidecar.dialects.pauses import IS_GONE

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache.prepare_job import SupersededError
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings

@@ -6,10 +6,10 @@ resume which names nothing opens a worker only if the trainer's own last update 
 
 import re
 
-from rlfleet_contract.commands import PauseMode, Verb
 from rlfleet_contract.paths import BASE_VERSION, VERSION_PATTERN
-from rlfleet_contract.problems import MEANINGS, Code, Problem
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import PauseMode, Verb
+from rlfleet_contract.worker.problems import MEANINGS, Code, Problem
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.sent_weights import label_of
 from rlfleet_sidecar.state.stage_machine import State

@@ -10,7 +10,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from rlfleet_contract.commands import (
+from rlfleet_contract.paths import BASE_VERSION
+from rlfleet_contract.worker.commands import (
     KVCache,
     PauseMode,
     PauseRequest,
@@ -18,10 +19,9 @@ from rlfleet_contract.commands import (
     ResumeRequest,
     UpdateRequest,
 )
-from rlfleet_contract.loaded_lora import AdapterReport
-from rlfleet_contract.paths import BASE_VERSION
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.loaded_lora import AdapterReport
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_sidecar.cache.prepare_job import SupersededError
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.change.transfer import Transfer

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
-from rlfleet_contract.commands import FlushRequest, VerifyRequest
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.commands import FlushRequest, VerifyRequest
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.change.transfer import Info, Transfer
 from rlfleet_sidecar.dialects import rules

@@ -7,13 +7,13 @@ from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response
 
 from rlfleet_contract import paths
-from rlfleet_contract.commands import WEIGHTS_COMMANDS, Command
-from rlfleet_contract.fence import MAX_EPOCH, Place
-from rlfleet_contract.loaded_lora import AdapterList
-from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import WorkerReport
-from rlfleet_contract.target import Target
+from rlfleet_contract.worker.commands import WEIGHTS_COMMANDS, Command
+from rlfleet_contract.worker.fence import MAX_EPOCH, Place
+from rlfleet_contract.worker.loaded_lora import AdapterList
+from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import WorkerReport
+from rlfleet_contract.worker.target import Target
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.errors import SidecarError

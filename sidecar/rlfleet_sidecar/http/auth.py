@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from rlfleet_contract.auth import token_of
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 
 

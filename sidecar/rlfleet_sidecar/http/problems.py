@@ -10,8 +10,8 @@ import h11
 from starlette.responses import JSONResponse, Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from rlfleet_contract.problems import Code, Problem
 from rlfleet_contract.reason_phrases import error_of, phrase_of
+from rlfleet_contract.worker.problems import Code, Problem
 
 MODELS_PATH = "/v1/models"
 _REASON = b"x-rlfleet-reason"

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 
 _MAX_BODY_BYTES = 1024 * 1024

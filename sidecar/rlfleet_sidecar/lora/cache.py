@@ -19,10 +19,10 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from rlfleet_contract.lora import LoadAdapterRequest
+from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.paths import ADAPTER_PATTERN
-from rlfleet_contract.problems import Code
-from rlfleet_contract.safetensors import FileStamp
+from rlfleet_contract.worker.lora import LoadAdapterRequest
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache import eviction
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.cache.staging import Staging

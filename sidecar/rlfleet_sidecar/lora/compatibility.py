@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlfleet_contract.safetensors import Tensor
+from rlfleet_contract.engine.safetensors import Tensor
 
 CONFIG = "adapter_config.json"
 _PREFIX = "base_model.model."

@@ -9,7 +9,7 @@ directory that bears prime-rl's mark of one that is being written.
 import time
 from typing import NamedTuple
 
-from rlfleet_contract.safetensors import FileStamp
+from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_sidecar.checkpoints.check import STARTED
 from rlfleet_sidecar.checkpoints.headers import header_of
 from rlfleet_sidecar.checkpoints.safe_paths import Folder

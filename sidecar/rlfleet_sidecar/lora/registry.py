@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from rlfleet_contract.problems import Problem
-from rlfleet_contract.safetensors import FileStamp
+from rlfleet_contract.engine.safetensors import FileStamp
+from rlfleet_contract.worker.problems import Problem
 
 _FILE = "adapters.json"
 _log = logging.getLogger(__name__)

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 
-from rlfleet_contract.loaded_lora import AdapterReport
 from rlfleet_contract.paths import ADAPTER_PATTERN
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.loaded_lora import AdapterReport
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.errors import SidecarError
 
 _AT_REST = frozenset({Stage.OPEN, Stage.CLOSED})

@@ -12,11 +12,11 @@ import time
 from functools import partial
 from pathlib import Path
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.loaded_lora import AdapterReport, EngineAdapters
-from rlfleet_contract.lora import LoadAdapterRequest, UnloadAdapterRequest
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Running
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.loaded_lora import AdapterReport, EngineAdapters
+from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Running
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.errors import EngineError, SidecarError, log_fields

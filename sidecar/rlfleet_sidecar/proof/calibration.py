@@ -10,7 +10,7 @@ freezes, as far as its time allows. Pure.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfleet_contract.proof import MAX_LOGPROBS
+from rlfleet_contract.worker.proof import MAX_LOGPROBS
 from rlfleet_sidecar.proof.probe import ProbeAnswer, spread
 
 LENGTHS = (8, 16, 32, MAX_LOGPROBS)

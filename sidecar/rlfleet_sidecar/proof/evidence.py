@@ -9,9 +9,9 @@ sound engines may part at a near tie; where the memory of both was read, memory 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfleet_contract.problems import Code
-from rlfleet_contract.proof import Evidence, Proof
-from rlfleet_contract.rank_report import Installed, ReadBack
+from rlfleet_contract.engine.rank_report import Installed, ReadBack
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.proof import Evidence, Proof
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.probe import BadAnswerError, ProbeAnswer, spread
 from rlfleet_sidecar.proof.trainer_probe import TrainerProbe

@@ -7,11 +7,11 @@ off is no failure: a process that dies says nothing about the kernels of its rel
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
-from rlfleet_contract.commands import Version
-from rlfleet_contract.problems import Code
-from rlfleet_contract.proof import Evidence
-from rlfleet_contract.safetensors import Tensor
-from rlfleet_contract.selftest import EngineDescription, SelfTest, kind_of
+from rlfleet_contract.engine.safetensors import Tensor
+from rlfleet_contract.worker.commands import Version
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.proof import Evidence
+from rlfleet_contract.worker.selftest import EngineDescription, SelfTest, kind_of
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.probe import ProbeAnswer, spread
 

@@ -10,9 +10,9 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from rlfleet_contract.fence import Fence, Place
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.fence import Fence, Place
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.errors import SidecarError
 
 KEPT = 16

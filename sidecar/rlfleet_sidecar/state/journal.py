@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from rlfleet_contract.fence import Fence, Place
-from rlfleet_contract.problems import CHECKPOINT_CODES, Code, Problem
-from rlfleet_contract.proof import Proof
-from rlfleet_contract.report import Change, Exits, Stage
-from rlfleet_contract.selftest import SelfTest
+from rlfleet_contract.worker.fence import Fence, Place
+from rlfleet_contract.worker.problems import CHECKPOINT_CODES, Code, Problem
+from rlfleet_contract.worker.proof import Proof
+from rlfleet_contract.worker.report import Change, Exits, Stage
+from rlfleet_contract.worker.selftest import SelfTest
 from rlfleet_sidecar.atomic_file import write_whole
 from rlfleet_sidecar.errors import SidecarError, log_fields
 from rlfleet_sidecar.proof.calibration import Gauge

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rlfleet_contract.problems import Problem
-from rlfleet_contract.report import Change, Exits, Stage
-from rlfleet_contract.selftest import SelfTest
+from rlfleet_contract.worker.problems import Problem
+from rlfleet_contract.worker.report import Change, Exits, Stage
+from rlfleet_contract.worker.selftest import SelfTest
 from rlfleet_sidecar.proof.calibration import Gauge
 from rlfleet_sidecar.state.fence_rules import SeenCommands
 from rlfleet_sidecar.state.required_tensors import Needs

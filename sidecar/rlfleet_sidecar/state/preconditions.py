@@ -7,9 +7,9 @@ to traffic but a reload and its proof.
 
 from enum import Enum
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.stage_machine import State, steps_to
 

@@ -12,9 +12,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rlfleet_contract.rank_report import Consumed
-from rlfleet_contract.safetensors import Tensor
-from rlfleet_contract.tensor_names import Experts, Renames, unpacked
+from rlfleet_contract.engine.rank_report import Consumed
+from rlfleet_contract.engine.safetensors import Tensor
+from rlfleet_contract.engine.tensor_names import Experts, Renames, unpacked
 
 HEAD = re.compile(r"(^|\.)lm_head\.weight$")
 _IGNORED = re.compile(

@@ -8,9 +8,9 @@ another's unless their trainer named both.
 import re
 
 from rlfleet_contract.paths import VERSION_PATTERN
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
-from rlfleet_contract.target import Target
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
+from rlfleet_contract.worker.target import Target
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.stage_machine import State
 

@@ -17,11 +17,11 @@ the engine. LOADING and LOADED come back as DOUBT: nobody saw how they went on.
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.gate import Fallback
+from rlfleet_contract.engine.gate import Fallback
 from rlfleet_contract.paths import BASE_VERSION
-from rlfleet_contract.proof import Proof
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.proof import Proof
+from rlfleet_contract.worker.report import Stage
 
 
 class StageEvent(StrEnum):

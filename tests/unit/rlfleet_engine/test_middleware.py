@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from rlfleet_contract import paths
-from rlfleet_contract.gate import GateState
+from rlfleet_contract.engine.gate import GateState
 from rlfleet_engine.asgi import Scope, Send
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Receive

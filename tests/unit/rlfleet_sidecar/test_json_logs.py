@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from rlfleet_contract.problems import Code, Problem
-from rlfleet_contract.report import Change
-from rlfleet_contract.selftest import SelfTest
+from rlfleet_contract.worker.problems import Code, Problem
+from rlfleet_contract.worker.report import Change
+from rlfleet_contract.worker.selftest import SelfTest
 from rlfleet_sidecar.errors import log_fields
 from rlfleet_sidecar.proof.calibration import Gauge
 

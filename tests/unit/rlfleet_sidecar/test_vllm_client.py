@@ -9,8 +9,8 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from rlfleet_contract.commands import KVCache, PauseMode
-from rlfleet_contract.rank_report import Installed
+from rlfleet_contract.engine.rank_report import Installed
+from rlfleet_contract.worker.commands import KVCache, PauseMode
 from rlfleet_sidecar.errors import EngineError, EngineLostError
 from rlfleet_sidecar.vllm_client import Engine
 

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfleet_contract.commands import KVCache, PauseMode, Verb
-from rlfleet_contract.proof import Proof
+from rlfleet_contract.worker.commands import KVCache, PauseMode, Verb
+from rlfleet_contract.worker.proof import Proof
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Questions that every strategy asks before it sends a worker a command."""
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import Prepare, Resume, Update
 from rlfleet_operator.core.model.world import Worker, World
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from rlfleet_contract.proof import Proof
+from rlfleet_contract.worker.proof import Proof
 
 Kind = tuple[str, str]
 """Version and pod template: only what was shown of the same of both can be compared."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfleet_contract.loaded_lora import AdapterReport
+from rlfleet_contract.worker.loaded_lora import AdapterReport
 from rlfleet_operator.crd.lora import AdapterSpec
 
 

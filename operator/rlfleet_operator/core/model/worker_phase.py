@@ -6,9 +6,9 @@ phase is stored anywhere.
 
 from enum import StrEnum
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.problems import Problem
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.problems import Problem
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.model.world import RUNNING, Fleet, Pod, Worker, World, time_of
 
 

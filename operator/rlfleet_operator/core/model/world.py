@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Protocol
 
-from rlfleet_contract.commands import BESIDE, Verb
-from rlfleet_contract.problems import Code, Problem
-from rlfleet_contract.proof import Proof
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.commands import BESIDE, Verb
+from rlfleet_contract.worker.problems import Code, Problem
+from rlfleet_contract.worker.proof import Proof
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.model import peer_proofs, wanted_lora
 from rlfleet_operator.crd.fleet_spec import GROUP, FleetSpec
 from rlfleet_operator.crd.fleet_status import FleetStatus, TrainerPause

@@ -5,8 +5,8 @@ worker has begun to load, everybody can go back to the old version; from then on
 no way but forward.
 """
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.cohorts import selected
 from rlfleet_operator.core.rollout.rollout import Rollout

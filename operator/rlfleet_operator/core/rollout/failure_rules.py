@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from rlfleet_contract.problems import Code, Problem
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.problems import Code, Problem
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.commands import is_prepared
 from rlfleet_operator.core.model.worker_phase import complaint_of
 from rlfleet_operator.core.model.world import RUNNING, Worker, World

@@ -7,7 +7,7 @@ weights, or the next template, may be what it lacks.
 
 from collections.abc import Iterable
 
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import DeletePod
 from rlfleet_operator.core.model.world import Pod, Worker, World
 from rlfleet_operator.core.rollout import budget

@@ -6,7 +6,7 @@ service: it takes at most maxUnavailable of them at a time, and none once it is 
 bad. The others serve the old version until then, if there is one (worker_goal.py).
 """
 
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout import budget
 from rlfleet_operator.core.rollout.cohorts import is_eligible, selected

@@ -1,7 +1,7 @@
 """The version that each worker shall serve next."""
 
 from rlfleet_contract.paths import BASE_VERSION
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.cohorts import kept
 from rlfleet_operator.core.rollout.rollout import Rollout, operation_of, served

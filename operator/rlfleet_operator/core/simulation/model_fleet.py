@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rlfleet_contract.paths import BASE_VERSION
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.model.actions import (
     Action,
     CreatePod,

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.loaded_lora import AdapterReport
-from rlfleet_contract.problems import Code, Problem
-from rlfleet_contract.proof import Evidence, Proof
-from rlfleet_contract.report import Change, Exits, Stage, Timings
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.loaded_lora import AdapterReport
+from rlfleet_contract.worker.problems import Code, Problem
+from rlfleet_contract.worker.proof import Evidence, Proof
+from rlfleet_contract.worker.report import Change, Exits, Stage, Timings
 from rlfleet_operator.core.model.actions import (
     Flush,
     LoadAdapter,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
-from rlfleet_contract.commands import Verb
+from rlfleet_contract.worker.commands import Verb
 from rlfleet_operator.core.model.actions import Action, CreatePod, DeletePod, Prepare, Update
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.rollout import budget, version_order

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from pydantic import ValidationError
 
-from rlfleet_contract.problems import Problem
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.problems import Problem
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.worker_phase import complaint_of, phase_of
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.cohorts import canary_of, kept, selected

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rlfleet_contract.proof import Proof
+from rlfleet_contract.worker.proof import Proof
 from rlfleet_operator.core.model.worker_phase import BADNESS, Phase, complaint_of, phase_of
 from rlfleet_operator.core.model.world import FLEET_LABEL, Fleet, Raw, Worker, World, time_of
 from rlfleet_operator.core.rollout import outage, version_order

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from rlfleet_contract.report import Timings
+from rlfleet_contract.worker.report import Timings
 from rlfleet_operator.core.model.worker_phase import CHANGING, awaited_by, phase_of
 from rlfleet_operator.core.model.world import World, time_of
 from rlfleet_operator.core.rollout.cohorts import canaries, is_promoted, selected

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import WeightsCommand
 from rlfleet_operator.core.model.commands import is_able, prepare, resume, update
 from rlfleet_operator.core.model.world import Worker, World

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.loaded_lora import AdapterReport
-from rlfleet_contract.problems import CHECKPOINT_CODES, Problem
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.loaded_lora import AdapterReport
+from rlfleet_contract.worker.problems import CHECKPOINT_CODES, Problem
 from rlfleet_operator.core.model.actions import LoadAdapter, LoRACommand, UnloadAdapter
 from rlfleet_operator.core.model.wanted_lora import WantedLoRA, declared
 from rlfleet_operator.core.model.world import Worker, World

@@ -8,7 +8,7 @@ many as the budget allows; Barrier takes all (barrier.py).
 
 from collections.abc import Sequence
 
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import Update, WeightsCommand
 from rlfleet_operator.core.model.commands import is_prepared, prepare, resume, update
 from rlfleet_operator.core.model.world import Worker, World

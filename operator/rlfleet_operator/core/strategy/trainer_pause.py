@@ -5,8 +5,8 @@ behind the closed gates and ends there: proved, and not opened. Everybody is out
 the budget says nothing; but no version takes a second worker before it held on a first.
 """
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import Flush, Pause, WeightsCommand
 from rlfleet_operator.core.model.commands import is_prepared, may_call, prepare, update
 from rlfleet_operator.core.model.world import Worker, World

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from rlfleet_contract.commands import KVCache, PauseMode
 from rlfleet_contract.paths import MAX_TTL_S, TRAINER_TTL_S
-from rlfleet_contract.report import Stage, WorkerReport
 from rlfleet_contract.schema import ContractReply, ContractRequest
+from rlfleet_contract.worker.commands import KVCache, PauseMode
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.model.world import Fleet, Raw, time_of
 from rlfleet_operator.core.trainer.models import (
     MEANINGS,

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import Fleet
 from rlfleet_operator.core.trainer.models import Fault, Refusal, UpdateWeights
 from rlfleet_operator.core.trainer.replies import WorkerState

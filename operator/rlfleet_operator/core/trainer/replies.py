@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rlfleet_contract import paths
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.dynamo import Discovered, Discovery, instance_of
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.dynamo import Discovered, Discovery, instance_of
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.manifests.owned_objects import headless_name
 from rlfleet_operator.core.model.worker_phase import problem_in
 from rlfleet_operator.core.model.world import Fleet, Pod, worker_name

@@ -17,8 +17,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from vllm.model_executor.model_loader import base_loader
 
-from rlfleet_contract.rank_report import Consumed
-from rlfleet_contract.tensor_names import packed
+from rlfleet_contract.engine.rank_report import Consumed
+from rlfleet_contract.engine.tensor_names import packed
 from rlfleet_engine import json_logs
 from rlfleet_engine.reload.ledger import Ledger
 from rlfleet_engine.vllm.reload import fused_experts

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, NamedTuple
 
-from rlfleet_contract.tensor_names import Experts
+from rlfleet_contract.engine.tensor_names import Experts
 
 _LOAD = "load_weights"
 _INNER = ".routed_experts"

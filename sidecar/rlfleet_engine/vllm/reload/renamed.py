@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from rlfleet_contract.tensor_names import Renames
+from rlfleet_contract.engine.tensor_names import Renames
 
 _KINDS = ("regex", "substr", "prefix", "suffix")
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends
 from pydantic import ConfigDict
 from starlette.responses import JSONResponse, Response
 
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.change.transfer import Info
 from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.dialects.replies import DialectRoute, Fields, TrainerOfRequest, refusal, shown

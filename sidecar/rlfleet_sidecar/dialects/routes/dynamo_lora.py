@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
-from rlfleet_contract.loaded_lora import AdapterName
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.loaded_lora import AdapterName
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.dialects.lora import Library
 from rlfleet_sidecar.dialects.replies import Fields
 from rlfleet_sidecar.dialects.routes.lora import LoadBody, demand_new

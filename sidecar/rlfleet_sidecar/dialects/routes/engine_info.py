@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rlfleet_contract.dynamo import PATH
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.dynamo import PATH
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, told, trainer_of
 from rlfleet_sidecar.http.problems import MODELS_PATH
 from rlfleet_sidecar.http.request_body import Parsed

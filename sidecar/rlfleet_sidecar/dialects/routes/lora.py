@@ -10,8 +10,8 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import PlainTextResponse, Response
 
-from rlfleet_contract.loaded_lora import AdapterName
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.loaded_lora import AdapterName
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.dialects.lora import Library
 from rlfleet_sidecar.dialects.replies import DialectRoute, refusal, shown, told
 from rlfleet_sidecar.dialects.rules import adapter_status_of

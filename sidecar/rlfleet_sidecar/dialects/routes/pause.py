@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, told
 from rlfleet_sidecar.errors import SidecarError

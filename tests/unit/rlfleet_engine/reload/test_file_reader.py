@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_contract.safetensors import Digest, FileStamp, Tensor, tensor_hash
+from rlfleet_contract.engine.safetensors import Digest, FileStamp, Tensor, tensor_hash
 from rlfleet_engine.reload.file_reader import ChangedError, Reader
 from tests.fakes.checkpoints import SHAPES, tensor_bytes, write_file, write_version
 from tests.fakes.memory import digest_of

@@ -1,6 +1,6 @@
 """What was read of a rank's memory, against what stood there and what was fed."""
 
-from rlfleet_contract.rank_report import Installed
+from rlfleet_contract.engine.rank_report import Installed
 from rlfleet_engine.reload.read_back import (
     Memory,
     RankRecord,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Change, Exits, Stage, Timings
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Change, Exits, Stage, Timings
 from rlfleet_operator.core.model.actions import Update
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Exits, Stage
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Exits, Stage
 from rlfleet_operator.core.model.actions import Prepare, Update
 from rlfleet_operator.core.model.worker_phase import complaint_of
 from rlfleet_operator.core.model.world import Worker, World

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import Action, Prepare, Resume, Update
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.proof import Proof
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.proof import Proof
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import CreatePod, DeletePod, MarkPod, Prepare, Update
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan

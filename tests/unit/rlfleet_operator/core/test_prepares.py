@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.report import Progress, Stage, WorkerReport
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.report import Progress, Stage, WorkerReport
 from rlfleet_operator.core.model.actions import Prepare
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.report import Running, Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.report import Running, Stage
 from rlfleet_operator.errors import Unreachable
 from rlfleet_operator.workers.client import WorkerClient
 from rlfleet_operator.workers.connection import Contact

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.commands import PrepareRequest, Verb
-from rlfleet_contract.fence import MAX_EPOCH
+from rlfleet_contract.worker.commands import PrepareRequest, Verb
+from rlfleet_contract.worker.fence import MAX_EPOCH
 from rlfleet_operator.core.model.actions import Prepare, Resume, Update
 from rlfleet_operator.errors import NotLeading
 from rlfleet_operator.workers.requests import Numbers, Taken, body_of, epoch_for

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_contract.commands import PrepareRequest
-from rlfleet_contract.problems import Code
-from rlfleet_contract.safetensors import FileStamp
+from rlfleet_contract.engine.safetensors import FileStamp
+from rlfleet_contract.worker.commands import PrepareRequest
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache.prepare import Preparation
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.cache.store import Store

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.commands import PrepareRequest
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.commands import PrepareRequest
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints

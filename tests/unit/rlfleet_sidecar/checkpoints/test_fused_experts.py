@@ -2,9 +2,9 @@
 
 import pytest
 
-from rlfleet_contract.rank_report import Consumed
-from rlfleet_contract.safetensors import Tensor
-from rlfleet_contract.tensor_names import Experts, Renames, packed
+from rlfleet_contract.engine.rank_report import Consumed
+from rlfleet_contract.engine.safetensors import Tensor
+from rlfleet_contract.engine.tensor_names import Experts, Renames, packed
 from rlfleet_sidecar.checkpoints.compatibility import differences
 from rlfleet_sidecar.state.required_tensors import Needs, told_by
 from tests.fakes.expert_layer import BOTH, PLACE

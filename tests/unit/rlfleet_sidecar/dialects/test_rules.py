@@ -2,9 +2,9 @@
 
 import pytest
 
-from rlfleet_contract.commands import PauseMode, Verb
-from rlfleet_contract.problems import MEANINGS, Code, Problem
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import PauseMode, Verb
+from rlfleet_contract.worker.problems import MEANINGS, Code, Problem
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.checkpoints.safe_paths import Layout
 from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.errors import SidecarError

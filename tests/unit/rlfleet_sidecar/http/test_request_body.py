@@ -6,7 +6,7 @@ import pytest
 from fastapi import Request
 from pydantic import BaseModel
 
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http.request_body import Parsed
 

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http.request_limit import COMMANDS, READS, Crowd
 

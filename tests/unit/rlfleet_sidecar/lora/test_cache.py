@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_contract.lora import LoadAdapterRequest
+from rlfleet_contract.worker.lora import LoadAdapterRequest
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.lora.cache import Copies

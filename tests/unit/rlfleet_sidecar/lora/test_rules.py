@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.loaded_lora import AdapterReport
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
-from rlfleet_contract.safetensors import Tensor
+from rlfleet_contract.engine.safetensors import Tensor
+from rlfleet_contract.worker.loaded_lora import AdapterReport
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.dialects.rules import UNNAMED, adapter_version
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.lora.compatibility import config_objection, objection

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.problems import Code
-from rlfleet_contract.proof import Evidence, Proof
-from rlfleet_contract.rank_report import Installed, ReadBack
+from rlfleet_contract.engine.rank_report import Installed, ReadBack
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.proof import Evidence, Proof
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.evidence import (
     LoadedWeights,

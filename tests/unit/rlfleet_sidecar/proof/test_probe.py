@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.proof import MAX_LOGPROBS
+from rlfleet_contract.worker.proof import MAX_LOGPROBS
 from rlfleet_sidecar.proof import probe
 
 PROMPT = (7, 8, 9)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from rlfleet_contract.problems import Code
-from rlfleet_contract.proof import Evidence
-from rlfleet_contract.safetensors import Tensor
-from rlfleet_contract.selftest import EngineDescription, SelfTest, kind_of
+from rlfleet_contract.engine.safetensors import Tensor
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.proof import Evidence
+from rlfleet_contract.worker.selftest import EngineDescription, SelfTest, kind_of
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof import selftest
 from rlfleet_sidecar.proof.probe import ProbeAnswer

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from rlfleet_contract.problems import Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.trainer_probe import TrainerProbe
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_contract.problems import Code, Problem
-from rlfleet_contract.report import Exits
+from rlfleet_contract.worker.problems import Code, Problem
+from rlfleet_contract.worker.report import Exits
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.stage_machine import StageEvent
 from tests import proofs

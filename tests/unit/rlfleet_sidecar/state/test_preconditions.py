@@ -4,9 +4,9 @@ from itertools import product
 
 import pytest
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.preconditions import CommandVerdict, judge, judge_update
 from tests.unit.rlfleet_sidecar.state.test_stage_machine import STATES

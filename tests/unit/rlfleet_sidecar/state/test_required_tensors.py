@@ -2,9 +2,9 @@
 
 import pytest
 
-from rlfleet_contract.rank_report import Consumed
-from rlfleet_contract.safetensors import Tensor
-from rlfleet_contract.tensor_names import Renames, packed, unpacked
+from rlfleet_contract.engine.rank_report import Consumed
+from rlfleet_contract.engine.safetensors import Tensor
+from rlfleet_contract.engine.tensor_names import Renames, packed, unpacked
 from rlfleet_sidecar.checkpoints.compatibility import differences, vocabulary
 from rlfleet_sidecar.state.required_tensors import Needs, assumed, told_by
 

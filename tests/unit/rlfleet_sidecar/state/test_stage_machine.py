@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.commands import Verb
 from rlfleet_contract.paths import BASE_VERSION
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.state.stage_machine import (
     BACK_TO,
     TABLE,

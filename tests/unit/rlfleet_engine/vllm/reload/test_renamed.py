@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlfleet_contract.tensor_names import Renames
+from rlfleet_contract.engine.tensor_names import Renames
 from rlfleet_engine.vllm.reload.renamed import renames_of
 
 READ = ("model.layers.0.q.weight", "lm_head.weight")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.selftest import SelfTest
+from rlfleet_contract.worker.selftest import SelfTest
 from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.manifests.owned_objects import UnusableTemplateError
 from rlfleet_operator.core.model.world import (

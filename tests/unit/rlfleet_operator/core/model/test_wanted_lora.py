@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.loaded_lora import AdapterReport
-from rlfleet_contract.problems import Code, Problem
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.loaded_lora import AdapterReport
+from rlfleet_contract.worker.problems import Code, Problem
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core import timers
 from rlfleet_operator.core.model.actions import LoadAdapter, MarkPod, UnloadAdapter
 from rlfleet_operator.core.model.wanted_lora import WantedLoRA

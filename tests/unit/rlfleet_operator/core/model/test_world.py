@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Running, Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Running, Stage
 from rlfleet_operator.core.model.pod import pod_from
 from rlfleet_operator.core.model.world import (
     FLEET_LABEL,

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.model.actions import Update
 from rlfleet_operator.core.model.world import Worker
 from rlfleet_operator.core.simulation.model_worker import obeyed

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import Update
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.problems import CHECKPOINT_CODES, Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.problems import CHECKPOINT_CODES, Code
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.next_rollout import current
 from rlfleet_operator.core.status.conditions import MESSAGE_LIMIT, dated, verdicts

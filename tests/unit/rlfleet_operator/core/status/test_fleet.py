@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.problems import Code, Problem
-from rlfleet_contract.proof import Evidence
-from rlfleet_contract.report import Change, Stage, Timings
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.problems import Code, Problem
+from rlfleet_contract.worker.proof import Evidence
+from rlfleet_contract.worker.report import Change, Stage, Timings
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout.next_rollout import current

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.loaded_lora import AdapterReport
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.loaded_lora import AdapterReport
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.rollout.next_rollout import current
 from rlfleet_operator.core.status.fleet import patch_of, status_of

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.pod import pod_from
 from rlfleet_operator.core.model.world import World, time_of
 from rlfleet_operator.core.rollout.next_rollout import current

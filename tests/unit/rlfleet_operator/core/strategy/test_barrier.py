@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Running, Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Running, Stage
 from rlfleet_operator.core.model.actions import Action, Prepare, Resume, Update
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.loaded_lora import AdapterReport
-from rlfleet_contract.problems import Code, Problem
-from rlfleet_contract.report import Running, Stage
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.loaded_lora import AdapterReport
+from rlfleet_contract.worker.problems import Code, Problem
+from rlfleet_contract.worker.report import Running, Stage
 from rlfleet_operator.core.model.actions import (
     LoadAdapter,
     LoRACommand,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.commands import KVCache, PauseMode, Verb
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import KVCache, PauseMode, Verb
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import Flush, Pause, Resume, Update, WeightsCommand
 from rlfleet_operator.core.model.world import World, time_of
 from rlfleet_operator.core.plan import plan

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.commands import KVCache, PauseMode, Verb
-from rlfleet_contract.problems import Code
-from rlfleet_contract.report import Stage
+from rlfleet_contract.worker.commands import KVCache, PauseMode, Verb
+from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import Fleet
 from rlfleet_operator.core.trainer import pause_rules as rules
 from rlfleet_operator.core.trainer import replies

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.trainer import prime_rl
 from rlfleet_operator.core.trainer.models import Fault, Refusal, UpdateWeights
 from rlfleet_operator.core.trainer.replies import WorkerState

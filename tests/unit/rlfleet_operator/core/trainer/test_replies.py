@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.dynamo import ENGINE_ROUTES
-from rlfleet_contract.problems import Code, Problem
-from rlfleet_contract.report import Stage, WorkerReport
+from rlfleet_contract.worker.dynamo import ENGINE_ROUTES
+from rlfleet_contract.worker.problems import Code, Problem
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.model.world import Fleet, Pod, Worker
 from rlfleet_operator.core.simulation.model_fleet import new_pod
 from rlfleet_operator.core.trainer import replies

@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from rlfleet_contract import paths
-from rlfleet_contract.commands import TimedCommand, Verb
-from rlfleet_contract.loaded_lora import AdapterName
+from rlfleet_contract.worker.commands import TimedCommand, Verb
+from rlfleet_contract.worker.loaded_lora import AdapterName
 
 
 class LoadAdapterRequest(TimedCommand):

@@ -4,16 +4,14 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from rlfleet_contract.commands import Verb
-from rlfleet_contract.loaded_lora import AdapterReport
-from rlfleet_contract.paths import (
-    CONTRACT_VERSION,
-)
-from rlfleet_contract.problems import Problem
-from rlfleet_contract.proof import Proof
+from rlfleet_contract.paths import CONTRACT_VERSION
 from rlfleet_contract.schema import ContractReply
-from rlfleet_contract.selftest import SelfTest
-from rlfleet_contract.target import RejectedTrainer
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.loaded_lora import AdapterReport
+from rlfleet_contract.worker.problems import Problem
+from rlfleet_contract.worker.proof import Proof
+from rlfleet_contract.worker.selftest import SelfTest
+from rlfleet_contract.worker.target import RejectedTrainer
 
 
 class Stage(StrEnum):

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlfleet_contract.commands import Version
 from rlfleet_contract.schema import ContractReply, ContractRequest
+from rlfleet_contract.worker.commands import Version
 
 Fallback = Literal["open", "refuse"]
 """What a gate does when its sidecar is silent for too long."""

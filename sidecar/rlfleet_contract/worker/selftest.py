@@ -9,8 +9,8 @@ alone and reloaded, must move the answers (sensitive).
 
 import re
 
-from rlfleet_contract.problems import Code
 from rlfleet_contract.schema import ContractReply
+from rlfleet_contract.worker.problems import Code
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 

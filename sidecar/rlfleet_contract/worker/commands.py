@@ -6,15 +6,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from rlfleet_contract import paths
-from rlfleet_contract.fence import Fence
-from rlfleet_contract.paths import (
-    DEFAULT_TTL_S,
-    DIGEST_PATTERN,
-    MAX_TTL_S,
-    VERSION_PATTERN,
-)
-from rlfleet_contract.proof import Proof
+from rlfleet_contract.paths import DEFAULT_TTL_S, DIGEST_PATTERN, MAX_TTL_S, VERSION_PATTERN
 from rlfleet_contract.schema import ContractRequest
+from rlfleet_contract.worker.fence import Fence
+from rlfleet_contract.worker.proof import Proof
 
 Version = Annotated[str, StringConstraints(pattern=VERSION_PATTERN)]
 Operation = Annotated[str, StringConstraints(min_length=1, max_length=128)]

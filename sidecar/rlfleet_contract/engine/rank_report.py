@@ -1,7 +1,7 @@
 """What one rank of an engine tells: what its boot read, a reload consumed, its memory holds."""
 
+from rlfleet_contract.engine.tensor_names import Experts, Renames
 from rlfleet_contract.schema import ContractReply
-from rlfleet_contract.tensor_names import Experts, Renames
 
 
 class ReadBack(ContractReply):

@@ -5,8 +5,8 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from rlfleet_contract.paths import MODEL_PATTERN
-from rlfleet_contract.problems import Problem
 from rlfleet_contract.schema import ContractReply, ContractRequest
+from rlfleet_contract.worker.problems import Problem
 
 AdapterName = Annotated[str, StringConstraints(pattern=MODEL_PATTERN)]
 """One of its own, or the model's: whoever is asked sees whether it is one of the two."""

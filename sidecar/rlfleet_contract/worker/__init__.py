@@ -1,0 +1,1 @@
+"""What a worker's sidecar and the operator exchange: commands, their fence, reports, problems."""
