@@ -1,4 +1,4 @@
-"""Loads a model's weights again, in place (docs/decisions/0023-load-again-as-at-the-boot.md).
+"""Loads a model's weights again, in place (docs/decisions/0023-reload-on-cpu.md).
 
 vLLM's own reload goes layer by layer through its weight loaders. On a CPU that is not
 faithful: expert kernels pack their weights at the first load only, and a model that copies

@@ -1,6 +1,6 @@
 """Brings a checkpoint's tensors into a running model.
 
-How, and why so: docs/decisions/0023-load-again-as-at-the-boot.md.
+How, and why so: docs/decisions/0023-reload-on-cpu.md.
 It must stay true that where this package does not know a release's names, vLLM's own
 reload is used, and that a test of the running engine finds what that one leaves out.
 """
