@@ -1,4 +1,4 @@
-"""One example for each route of the fleets' address, in an order in which they can be played.
+"""One example for each route of the fleet API, in an order in which they can be played.
 
 docs/reference/http.md shows them, and tests/integration/test_fleet_examples.py plays them
 against a fleet of two workers whose spec names no version.

@@ -23,7 +23,7 @@ STATUS_WRITES = Counter(
 )
 ADMIN_REQUESTS = Counter("rlfleet_admin_requests", "Calls to sidecars.", ["verb", "code"])
 TRAINER_REQUESTS = Counter(
-    "rlfleet_trainer_requests", "Requests at the fleets' address.", ["route", "code"]
+    "rlfleet_trainer_requests", "Requests at the fleet API.", ["route", "code"]
 )
 STALE_EPOCHS = Counter(
     "rlfleet_stale_epochs", "Workers that were found to have a later driver than this one."

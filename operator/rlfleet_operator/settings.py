@@ -22,7 +22,7 @@ class OperatorSettings:
     metrics_port: int = 8081
     """RLFLEET_METRICS_PORT: /metrics and /healthz of the operator; 0 means none."""
     fleets_port: int = 0
-    """RLFLEET_FLEETS_PORT: the fleets' address for trainers; 0 means none."""
+    """RLFLEET_FLEETS_PORT: the fleet API for trainers; 0 means none."""
     poll_seconds: float = 10.0
     """RLFLEET_POLL_SECONDS: how often a worker at rest is asked; changes are seen at once
     through its pod's readiness."""

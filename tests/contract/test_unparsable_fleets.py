@@ -36,7 +36,7 @@ BODIES = {"v1/rl/update_weights": {"version": "step-2"}, "update_weights": {"wei
 
 @pytest.fixture
 async def fleets() -> AsyncIterator[tuple[Fleets, FakeApi, str]]:
-    """The fleets' address, in front of an API server whose objects a test writes."""
+    """The fleet API, in front of an API server whose objects a test writes."""
     api = FakeApi()
     token = {"data": {"token": base64.b64encode(b"secret").decode()}}
     owner = {"ownerReferences": [{"uid": "a"}], "name": "qwen-admin"}

@@ -92,7 +92,7 @@ print(json.dumps([reply.status_code, reply.json()]))
 
 
 def ask(fleet: Fleet, method: str, route: str, *body: str) -> tuple[int, dict[str, Any]]:
-    """Ask the fleet's address from a pod, by its name."""
+    """Ask the fleet API from a pod, by its name."""
     base = f"http://{stage.RELEASE}.{stage.OPERATOR_NAMESPACE}:8082/fleets/{NAMESPACE}/{fleet.name}"
     words = ("exec", "-i", "client", "--", "python3", "-c", ASK, method, base + route, *body)
     status, reply = json.loads(fleet.shell.kubectl(*words, stdin=fleet.token()))

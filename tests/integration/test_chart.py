@@ -26,7 +26,7 @@ def objects(text: str) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     "words",
     [(), ("--set", "operator.fleetsPort=0"), ("--set", "namespaces={default}")],
-    ids=["as it is", "without the fleets' address", "for one namespace"],
+    ids=["as it is", "without the fleet API", "for one namespace"],
 )
 def test_the_api_server_takes_every_object(
     plane: apiserver.ControlPlane, words: tuple[str, ...]

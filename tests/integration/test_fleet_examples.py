@@ -1,4 +1,4 @@
-"""What docs/reference/http.md shows of the fleets' address is what it answers."""
+"""What docs/reference/http.md shows of the fleet API is what it answers."""
 
 from pathlib import Path
 

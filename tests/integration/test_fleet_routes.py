@@ -1,4 +1,4 @@
-"""The fleets' address, in front of a real API server, real sidecars and fake engines."""
+"""The fleet API, in front of a real API server, real sidecars and fake engines."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Operators that serve the fleets' address, and a trainer that asks there."""
+"""Operators that serve the fleet API, and a trainer that asks there."""
 
 import base64
 import socket
@@ -15,7 +15,7 @@ SPEC: Json = {"replicas": 2, "rollout": {"maxUnavailable": 1}}
 
 
 class Replica(Operator):
-    """One of two operators, and the fleets' address that it serves."""
+    """One of two operators, and the fleet API that it serves."""
 
     def __init__(self, plane: apiserver.ControlPlane, log: Path, namespace: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as held:

@@ -243,7 +243,7 @@ class Mind:
         self.fleet = fleets.fleet({**spec, "replicas": replicas})
         self.replicas = replicas
         self.is_trainers = is_trainers
-        """Whether the spec names no version, and a trainer asks at the fleet's address."""
+        """Whether the spec names no version, and a trainer asks at the fleet API."""
         self.is_checked = False
         """Whether to see that a plan is the same without what is only written."""
 

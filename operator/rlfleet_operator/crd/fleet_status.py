@@ -20,7 +20,7 @@ class RolloutStatus(Model):
     id: int = Field(description="Counts rollouts: A, B, A are three.")
     reason: str = Field(
         default="Spec",
-        description="Spec (weightVersion was changed), Trainer (one asked at the fleet's address),"
+        description="Spec (weightVersion was changed), Trainer (through the fleet API),"
         " Restart or Rollback.",
     )
     asked: str = Field(
@@ -181,7 +181,7 @@ class Condition(Model):
 
 
 class TrainerTarget(Model):
-    """A version that a trainer asked for at the fleet's address."""
+    """A version that a trainer asked for through the fleet API."""
 
     version: str
     """The version that every worker shall serve."""
@@ -190,7 +190,7 @@ class TrainerTarget(Model):
 
 
 class TrainerPause(Model):
-    """A pause of the whole fleet that a trainer asked for at the fleet's address."""
+    """A pause of the whole fleet that a trainer asked for through the fleet API."""
 
     operation: str
     """The operation of its commands; another pause has another."""
@@ -280,13 +280,12 @@ class FleetStatus(Model):
     )
     trainer_target: TrainerTarget | None = Field(
         default=None,
-        description="What a trainer asked for at the fleet's address. It counts as weightVersion"
+        description="What a trainer asked for through the fleet API. It counts as weightVersion"
         " does, until the spec names one: then it is gone.",
     )
     trainer_pause: TrainerPause | None = Field(
         default=None,
-        description="Set while a trainer has paused the fleet at its address; no worker is resumed"
-        " underneath.",
+        description="Set while a trainer has paused the fleet; the operator then resumes no worker.",
     )
     trainer_rejected: TrainerRejected | None = Field(
         default=None,

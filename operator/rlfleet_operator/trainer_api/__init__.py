@@ -1,1 +1,1 @@
-"""The HTTP address at which trainers pause, update and resume a whole fleet."""
+"""The fleet API, by which trainers pause, update and resume a whole fleet."""

@@ -55,7 +55,7 @@ _TOKEN = web.RequestKey("token", str)
 
 
 class FleetRoutes:
-    """The server of the fleets' address."""
+    """The server of the fleet API."""
 
     def __init__(self, fleets: Fleets, settings: OperatorSettings) -> None:
         """Serve these fleets; ``open`` begins."""

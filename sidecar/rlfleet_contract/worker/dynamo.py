@@ -1,4 +1,4 @@
-"""Workers as Dynamo's discovery lists them, at the fleets' address and at each sidecar's own."""
+"""Workers as Dynamo's discovery lists them, at the fleet API and at each sidecar's own."""
 
 from uuid import UUID
 

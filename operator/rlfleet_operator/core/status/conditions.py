@@ -234,14 +234,14 @@ def _stalled(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
         names = ", ".join(w.name for w in broken[:5])
         message = (
             f"out of service: {names}{_first_complaint(world)}. Delete the pod to replace it,"
-            " or ask for another version, in spec.weightVersion or at the fleets' address"
+            " or ask for another version, in spec.weightVersion or through the fleet API"
         )
         return ConditionVerdict(STALLED, is_true=True, reason="WorkersQuarantined", message=message)
     return _overdue(world, rollout)
 
 
 _TRY_AGAIN = (
-    "Ask for another version, in spec.weightVersion or at the fleets' address, or set"
+    "Ask for another version, in spec.weightVersion or through the fleet API, or set"
     " rollout.restartId to a new value to try again"
 )
 

@@ -62,8 +62,8 @@ def _paused(world: World) -> ConditionVerdict | None:
         return None
     done = sum(w.is_kept for w in world.desired)
     message = (
-        f"a trainer has paused the fleet at its address until {pause.until}, or until it resumes"
-        f" it: {done} of {len(world.desired)} workers are paused"
+        f"{done} of {len(world.desired)} workers are paused by a trainer"
+        f" until {pause.until}, or until it resumes the fleet"
     )
     return ConditionVerdict(PAUSED, is_true=True, reason="PausedByTrainer", message=message)
 

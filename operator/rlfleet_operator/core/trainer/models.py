@@ -1,4 +1,4 @@
-"""What trainers say to a fleet's address, and what they hear: models, and what is read of them.
+"""What trainers say to the fleet API, and what they hear: models, and what is read of them.
 
 Requests forbid unknown fields. Every reply has `status`, ok or error, beside the HTTP code,
 because some clients look at the one and some at the other.

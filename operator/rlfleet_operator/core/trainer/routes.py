@@ -1,4 +1,4 @@
-"""What the fleets' address offers, in the order in which it is told. Pure.
+"""What the fleet API offers, in the order in which it is told. Pure.
 
 The server is put together from it, and docs/reference/http.md is written from it, so that
 neither knows of a route that the other lacks.
