@@ -285,7 +285,8 @@ class FleetStatus(Model):
     )
     trainer_pause: TrainerPause | None = Field(
         default=None,
-        description="Set while a trainer has paused the fleet; the operator then resumes no worker.",
+        description="Set while a trainer has paused the fleet;"
+        " the operator then resumes no worker.",
     )
     trainer_rejected: TrainerRejected | None = Field(
         default=None,
