@@ -1,7 +1,7 @@
 """One example for each of the engine's routes that samplers use.
 
 docs/reference/http.md shows them. They are played against a worker that serves step-1, whose
-model goes by the name of qwen (tests/contract/test_http_examples.py), and once more against
+model goes by the name of qwen (tests/contract/sidecar/test_http_examples.py), and once more against
 real vLLM (tests/e2e/test_contract.py); so they show of a reply what any model answers.
 """
 

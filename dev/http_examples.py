@@ -1,6 +1,6 @@
 """One example for each route of the sidecar, in an order in which they can be played.
 
-docs/reference/http.md shows them, and tests/contract/test_http_examples.py plays them
+docs/reference/http.md shows them, and tests/contract/sidecar/test_http_examples.py plays them
 against a worker that has just started, so what is shown is what is answered.
 """
 

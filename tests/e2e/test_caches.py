@@ -7,7 +7,7 @@ start empties the caches, whoever wants them kept.
 import pytest
 
 from dev.shell import Shell
-from tests.contract.test_salts import (  # noqa: F401
+from tests.contract.samplers.test_cache_salts import (  # noqa: F401
     prompt,
     test_the_same_salt_does_not_hit_what_another_version_computed,
 )

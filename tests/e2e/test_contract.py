@@ -8,11 +8,7 @@ import pytest
 
 from dev.images import names
 from rlfleet_engine.vllm.uses import SPANS, has
-from tests.contract.test_http_examples import (  # noqa: F401
-    test_an_engine_answers_as_it_is_shown,
-)
-from tests.contract.test_renderers import *  # noqa: F403
-from tests.contract.test_salts import (  # noqa: F401
+from tests.contract.samplers.test_cache_salts import (  # noqa: F401
     prompt,
     test_a_salt_is_one_salt_wherever_clients_put_it,
     test_a_salt_that_is_no_text_is_refused_by_its_name,
@@ -20,7 +16,14 @@ from tests.contract.test_salts import (  # noqa: F401
     test_the_same_salt_hits_and_another_does_not,
     test_without_a_salt_a_change_leaves_nothing_to_hit,
 )
-from tests.contract.test_samplers import (  # noqa: F401
+from tests.contract.samplers.test_renderers import *  # noqa: F403
+from tests.contract.samplers.test_token_ids import *  # noqa: F403
+from tests.contract.samplers.test_tokenize import *  # noqa: F403
+from tests.contract.samplers.test_traffic import (  # noqa: F401
+    test_a_client_that_leaves_while_it_waits_is_forgotten,
+    test_requests_during_a_pause_wait_and_are_answered_by_the_new_weights,
+)
+from tests.contract.samplers.test_versions import (  # noqa: F401
     first,
     test_a_malformed_body_is_refused_by_the_name_of_its_field,
     test_a_minimum_without_an_order_is_a_fault_of_the_request,
@@ -34,17 +37,14 @@ from tests.contract.test_samplers import (  # noqa: F401
     test_who_asks_for_another_version_is_told_to_try_again,
     test_who_asks_for_what_is_served_is_answered,
 )
-from tests.contract.test_tokenize import *  # noqa: F403
-from tests.contract.test_tokens import *  # noqa: F403
-from tests.contract.test_traffic import (  # noqa: F401
-    test_a_client_that_leaves_while_it_waits_is_forgotten,
-    test_requests_during_a_pause_wait_and_are_answered_by_the_new_weights,
+from tests.contract.sidecar.test_http_examples import (  # noqa: F401
+    test_an_engine_answers_as_it_is_shown,
 )
-from tests.contract.test_transcripts import test_a_client_is_answered_as_it_expects  # noqa: F401
-from tests.contract.test_verbs import *  # noqa: F403
+from tests.contract.sidecar.test_verbs import *  # noqa: F403
+from tests.contract.trainers.test_transcripts import test_a_client_is_answered_as_it_expects  # noqa: F401
 
 if has(names.chosen(), SPANS):
-    from tests.contract.test_traffic import (  # noqa: F401
+    from tests.contract.samplers.test_traffic import (  # noqa: F401
         test_a_reply_names_the_version_whose_weights_made_it,
     )
 

@@ -50,7 +50,7 @@ def test_no_request_is_lost_and_each_token_has_its_version(
 
 def _keep(history: History) -> None:
     assert not history.aborted
-    # Whether one was in flight just then is chance; tests/contract/test_traffic.py sees to it.
+    # Whether one was in flight just then is chance; contract/samplers/test_traffic.py ensures it.
     assert {tuple(reply.versions) for reply in history.mixed} <= {(OLD, NEW)}
 
 
@@ -60,7 +60,7 @@ def _wait(history: History) -> None:
 
 
 def _abort(history: History) -> None:
-    # That those in flight end with a mark is seen by tests/contract/test_traffic.py.
+    # That those in flight end with a mark is seen by tests/contract/samplers/test_traffic.py.
     assert not history.mixed
 
 

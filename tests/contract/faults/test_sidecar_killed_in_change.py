@@ -14,8 +14,8 @@ import pytest
 from rlfleet_contract import paths
 from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import ended, settled
+from tests.contract.sidecar.test_time_to_live import LATE_S, lead
 from tests.contract.subject import Subject
-from tests.contract.test_time_to_live import LATE_S, lead
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 from tests.patience import seconds_until

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from rlfleet_contract import paths
+from tests.contract.samplers.test_versions import first  # noqa: F401
 from tests.contract.subject import Subject
-from tests.contract.test_samplers import first  # noqa: F401
 
 ASKED = [{"role": "user", "content": "one two"}]
 SAID = {"role": "assistant", "content": "three four"}

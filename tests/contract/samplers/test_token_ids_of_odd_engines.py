@@ -9,9 +9,9 @@ import pytest
 from renderers.client import parse_generate_response
 
 from rlfleet_contract import paths
+from tests.contract.samplers.test_token_ids import TOKENS, events_of, told
+from tests.contract.samplers.test_traffic import until_in_flight
 from tests.contract.subject import Subject
-from tests.contract.test_tokens import TOKENS, events_of, told
-from tests.contract.test_traffic import until_in_flight
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.experts import CHOSEN, LAYERS, routed
 from tests.fakes.worker import Worker

@@ -10,7 +10,7 @@ SUITES = ("tests/contract", "tests/unit/rlfleet_sidecar", "tests/fakes")
 
 
 def test_every_code_has_a_meaning_and_is_seen_by_a_test_or_named_here() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     text = "".join(
         path.read_text()
         for suite in SUITES

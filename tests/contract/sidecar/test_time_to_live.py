@@ -13,8 +13,8 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_engine import drain
 from tests.contract.conftest import ended, settled
+from tests.contract.faults.test_sidecar_restarts import UNTIL
 from tests.contract.subject import Subject
-from tests.contract.test_lies_alone import UNTIL
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 from tests.patience import Signs, seconds_until, undisturbed

@@ -9,7 +9,7 @@ from rlfleet_contract import paths
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
 from tests.contract.subject import Subject
-from tests.contract.test_proof import behave, restart
+from tests.contract.versions.test_proof import behave, restart
 from tests.fakes.worker import Worker
 
 CROWD = 16

@@ -10,8 +10,8 @@ from rlfleet_contract import paths
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import settled
+from tests.contract.lora.test_adapters import NAME, adapters, load, refused, serving, told, unload
 from tests.contract.subject import Subject
-from tests.contract.test_adapters import NAME, adapters, load, refused, serving, told, unload
 from tests.fakes.worker import Worker
 
 __all__ = ["adapters", "serving"]

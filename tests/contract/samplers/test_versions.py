@@ -9,8 +9,8 @@ import pytest
 from openai import AsyncOpenAI
 
 from rlfleet_contract import paths
+from tests.contract.samplers.test_traffic import until_in_flight
 from tests.contract.subject import Subject
-from tests.contract.test_traffic import until_in_flight
 
 FULL = [11] * 1024
 """As long as the context of the engines that run this: nothing can be made."""

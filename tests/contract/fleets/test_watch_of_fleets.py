@@ -13,7 +13,7 @@ from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, PLURAL
 from rlfleet_operator.kube.client import Json, fleet_path, fleets_path
 from rlfleet_operator.reconcile.supervisor import Fleets
 from rlfleet_operator.settings import OperatorSettings
-from tests.contract.test_fleets import fleet
+from tests.contract.fleets.test_supervisor import fleet
 from tests.fakes.kube import FakeApi, serving
 
 KEY = ("rl", "qwen")

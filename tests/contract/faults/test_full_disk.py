@@ -16,9 +16,9 @@ from rlfleet_contract import paths
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import ended, settled
+from tests.contract.faults.test_sidecar_restarts import bring
+from tests.contract.sidecar.test_time_to_live import EPOCH, LATE_S, TTL_S, beaten_s, lead, pause_led
 from tests.contract.subject import Subject
-from tests.contract.test_lies_alone import bring
-from tests.contract.test_time_to_live import EPOCH, LATE_S, TTL_S, beaten_s, lead, pause_led
 from tests.contract.transcripts import PAUSE, RESUME, resume_refused, send, update
 from tests.fakes.worker import Worker
 

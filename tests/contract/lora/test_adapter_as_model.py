@@ -13,9 +13,9 @@ from rlfleet_contract import paths
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import settled
+from tests.contract.lora.test_adapters import adapters, load, refused, serving, tokens, told
+from tests.contract.lora.test_trainer_routes import PRIME_RL, UNLOAD
 from tests.contract.subject import Subject
-from tests.contract.test_adapter_routes import PRIME_RL, UNLOAD
-from tests.contract.test_adapters import adapters, load, refused, serving, tokens, told
 from tests.contract.transcripts import PAUSE, RESUME, send
 from tests.fakes.checkpoints import MARKER
 from tests.fakes.worker import Worker

@@ -7,8 +7,8 @@ import pytest
 
 from rlfleet_contract import paths
 from rlfleet_contract.worker.problems import Code
+from tests.contract.samplers.test_traffic import choice_of, until_in_flight
 from tests.contract.subject import Subject
-from tests.contract.test_traffic import choice_of, until_in_flight
 from tests.fakes.worker import Worker
 
 PATIENCE_S = 0.3

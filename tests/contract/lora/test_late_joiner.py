@@ -11,8 +11,7 @@ from rlfleet_contract.worker.loaded_lora import AdapterReport
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import settled
-from tests.contract.subject import Subject
-from tests.contract.test_adapters import (
+from tests.contract.lora.test_adapters import (
     NAME,
     adapters,
     load,
@@ -22,6 +21,7 @@ from tests.contract.test_adapters import (
     told,
     unload,
 )
+from tests.contract.subject import Subject
 from tests.fakes.adapters import write_adapter
 from tests.fakes.worker import Worker
 

@@ -8,8 +8,8 @@ import pytest
 
 from rlfleet_contract import paths
 from rlfleet_contract.worker.problems import Code
+from tests.contract.lora.test_adapters import NAME, adapters, body_of, load, serving, tokens, told
 from tests.contract.subject import Subject
-from tests.contract.test_adapters import NAME, adapters, body_of, load, serving, tokens, told
 from tests.fakes.adapters import write_adapter
 from tests.fakes.checkpoints import MARKER
 from tests.fakes.worker import Worker
