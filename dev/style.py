@@ -1,11 +1,16 @@
-"""Find words in Markdown that docs/style.md rules out: python -m dev.style [paths].
+"""Find words that docs/style.md rules out: python -m dev.style [paths of files or folders].
 
-`findings` maps the text of a page to findings and touches no file. Code, quotations, comments,
-the targets of links and blocks between two `drawn` comments are not prose and are skipped.
+`findings` maps the text of a Markdown page to findings and touches no file. Code, quotations,
+comments, the targets of links and blocks between two `drawn` comments are not prose and are
+skipped. `findings_in_code` maps a Python module to findings in its strings, docstrings,
+comments and names of functions.
 """
 
+import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +35,7 @@ CLEAN = (
     "docs/style.md",
     "docs/testing.md",
 )
-"""Pages without a finding, which `make check` keeps so. A page joins this list and stays."""
+"""Pages and folders without a finding, which `make check` keeps so. What joins this list stays."""
 LONGEST = 30
 """Words in a sentence. The rule says 20; above 30 the page is rejected."""
 
@@ -49,6 +54,7 @@ _INSTEAD = (
     (r"tend|tends|tended", "manage, reconcile"),
     (r"hear|hears|heard", "receive, observe"),
     (r"go on|goes on", "continue, resume"),
+    (r"tell|tells|told", "return, report, record"),
     (r"shall", "must; of the future: the present tense"),
 )
 _RULES = tuple(
@@ -83,6 +89,30 @@ def findings(page: str) -> list[Finding]:
     """Return what the rules exclude, in the order of its lines."""
     found = [one for block in _blocks(page) for one in (*_words(block), *_long(block))]
     return sorted(found, key=lambda one: one.line)
+
+
+def findings_in_code(module: str) -> list[Finding]:
+    """Return what the rules exclude in a Python module, in the order of its lines.
+
+    Sentences may have any length here. A string without a space is a name and is skipped.
+    """
+    blocks = (*_strings_and_names(module), *_comments(module))
+    return sorted((one for block in blocks for one in _words(block)), key=lambda one: one.line)
+
+
+def _strings_and_names(module: str) -> Iterator[_Block]:
+    for node in ast.walk(ast.parse(module)):
+        match node:
+            case ast.Constant(value=str(text)) if " " in text:
+                yield _Block(node.lineno, text)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield _Block(node.lineno, name.replace("_", " "))
+
+
+def _comments(module: str) -> Iterator[_Block]:
+    for token in tokenize.generate_tokens(io.StringIO(module).readline):
+        if token.type == tokenize.COMMENT:
+            yield _Block(token.start[0], token.string)
 
 
 def _words(block: _Block) -> Iterator[Finding]:
@@ -165,15 +195,20 @@ def _one_word(match: re.Match[str]) -> str:
 
 
 def main(paths: Sequence[str]) -> int:
-    """Print the findings of the pages, or of the clean ones; return the exit status."""
+    """Print the findings below the paths, or in what is clean; return the exit status."""
     found = [
-        f"{path}:{one.line}: {one.word}: {one.instead}"
+        f"{file}:{one.line}: {one.word}: {one.instead}"
         for path in paths or CLEAN
-        for one in findings((ROOT / path).read_text())
+        for file in _files(ROOT / path)
+        for one in (findings_in_code if file.suffix == ".py" else findings)(file.read_text())
     ]
     for line in found:
         print(line)
     return 1 if found else 0
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted([*path.rglob("*.md"), *path.rglob("*.py")])
 
 
 if __name__ == "__main__":
