@@ -126,6 +126,9 @@ class SidecarSettings(BaseModel):
     time doubles with each further one, up to half an hour."""
     self_test: Annotated[SelfTest | None, BeforeValidator(_known_test)] = None
     """What an equal engine showed before, as the operator remembers it; empty: nothing."""
+    experimental_transfer: bool = False
+    """Whether a trainer may send weights into vLLM's transfer engine. Experimental: no checkpoint
+    is checked, and only the self-test's layers are left to prove what arrived."""
     require_tested: bool = False
     """Whether a release of vLLM that rlfleet's suites never ran against is refused."""
     doubt_wait_s: float = Field(default=60.0, ge=0)

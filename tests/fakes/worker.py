@@ -168,6 +168,7 @@ class Worker:
                 "cache_spare": 0,
                 # Nearly all tests are about something else.
                 "self_test_s": 0,
+                "experimental_transfer": True,
                 # The fake's answers do not depend on its batch, unless a test says so.
                 "gauge_s": 0,
                 **self._settings,

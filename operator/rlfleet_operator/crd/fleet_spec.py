@@ -246,6 +246,12 @@ class SidecarSpec(Model):
         " where neither a request nor a limit names it: without one, an engine that keeps its cores"
         " busy leaves the sidecar no time for probes and prepares.",
     )
+    experimental_transfer: bool = Field(
+        default=False,
+        description="Whether a trainer may send weights into vLLM's transfer engine (NCCL) instead"
+        " of writing checkpoints. Experimental: such weights are not checked before they are"
+        " loaded, and a worker that restarts loses them.",
+    )
 
 
 class FleetSpec(Model):

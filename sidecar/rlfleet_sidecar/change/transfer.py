@@ -34,6 +34,10 @@ from rlfleet_sidecar.state.stage_machine import StageEvent
 from rlfleet_sidecar.timeouts import within
 from rlfleet_sidecar.vllm_client import Engine
 
+DISABLED = (
+    "in-memory weight transfer is experimental and off: set spec.sidecar.experimentalTransfer to"
+    " true, or write checkpoints"
+)
 _LOOK_S = 4.0
 _INIT, _START = "/init_weight_transfer_engine", "/start_weight_update"
 _UPDATE, _FINISH = "/update_weights", "/finish_weight_update"
@@ -79,6 +83,8 @@ class Transfer:
         """Form the group with the trainer; what the worker serves does not change by it."""
 
         def demand() -> None:
+            if not self._settings.experimental_transfer:
+                raise SidecarError(Code.INVALID_REQUEST, DISABLED)
             demand_groupable(self._journal.state)
 
         async def work() -> None:

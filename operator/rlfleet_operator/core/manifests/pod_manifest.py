@@ -295,6 +295,8 @@ def _sidecar_env(fleet: Fleet) -> dict[str, str]:
     engine = fleet.spec.engine
     if engine.self_test_seconds != EngineSpec().self_test_seconds:
         env["RLFLEET_SELF_TEST_S"] = str(engine.self_test_seconds)
+    if fleet.spec.sidecar.experimental_transfer:
+        env["RLFLEET_EXPERIMENTAL_TRANSFER"] = "true"
     if engine.require_tested:
         env["RLFLEET_REQUIRE_TESTED"] = "true"
     if weights is not None:

@@ -380,6 +380,13 @@ def test_what_is_remembered_replaces_no_pod() -> None:
     ) == pod_manifest.template_hash(fleets.fleet())
 
 
+def test_the_experimental_transfer_is_off_until_it_is_asked_for() -> None:
+    asked = variables(pod(sidecar={"experimentalTransfer": True})["spec"])
+
+    assert asked["RLFLEET_EXPERIMENTAL_TRANSFER"] == "true"
+    assert "RLFLEET_EXPERIMENTAL_TRANSFER" not in variables(pod()["spec"])
+
+
 def test_the_self_test_can_be_set() -> None:
     env = variables(pod(engine={"selfTestSeconds": 0, "requireTested": True})["spec"])
 
