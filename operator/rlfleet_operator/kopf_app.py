@@ -16,21 +16,20 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any, cast
 
 import kopf
 
 from rlfleet_operator import metrics
+from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, PLURAL
 from rlfleet_operator.reconcile.supervisor import Fleets
 from rlfleet_operator.settings import OperatorSettings
 from rlfleet_operator.trainer_api.server import FleetRoutes
 
 _log = logging.getLogger(__name__)
-_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-"""Between one watch that failed and the next; the last of them goes on."""
-_RAN_WELL_S = 60.0
+_BACKOFF = Backoff(0.5, 20.0, well_s=60.0)
+"""Between one watch that failed and the next."""
 _END_S = 2.0
 """How long the end of kopf may hold up that of the process."""
 
@@ -46,15 +45,6 @@ class _NoDiff(kopf.DiffBaseStorage):
 
     def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
         """Write nothing."""
-
-
-class _Forever:
-    """Back-offs without end: a short outage of the API server must not end us."""
-
-    def __iter__(self) -> Iterator[float]:
-        yield from (0.5, 1, 2, 4)
-        while True:
-            yield 5.0
 
 
 class FleetWatch:
@@ -94,9 +84,8 @@ class FleetWatch:
                 found = None
             if self._is_over.is_set():
                 break
-            failures = 0 if time.monotonic() - begun > _RAN_WELL_S else failures
-            pause_s = _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
-            failures += 1
+            failures = _BACKOFF.failed(failures, time.monotonic() - begun)
+            pause_s = _BACKOFF.pause_s(failures)
             extra = {"error": repr(found), "again_in_s": pause_s}
             _log.error("The watch of fleets ended", extra=extra)
             self._call(self._fleets.miss)
@@ -149,7 +138,8 @@ def _configure(settings: kopf.OperatorSettings, silence_s: float) -> None:
     settings.posting.enabled = False
     settings.process.ultimate_exiting_timeout = None
     settings.persistence.diffbase_storage = _NoDiff()
-    settings.networking.error_backoffs = _Forever()
+    # Without end: a short outage of the API server must not end us.
+    settings.networking.error_backoffs = Backoff(0.5, 5.0)
     settings.networking.request_timeout = 30
     settings.watching.server_timeout = 300
     settings.watching.reconnect_backoff = 0.2

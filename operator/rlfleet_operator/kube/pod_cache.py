@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from rlfleet_operator.core.backoff import pause_s
+from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.pod import pod_from
 from rlfleet_operator.core.model.world import FLEET_LABEL, Pod
 from rlfleet_operator.errors import Forbidden, Missing, OperatorError
@@ -19,7 +19,8 @@ from rlfleet_operator.kube.client import Json, Kube, WatchEnded
 
 _log = logging.getLogger(__name__)
 _PAGE = "500"
-_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+_PAUSE_S = 1.0
+_REFUSED = Backoff(_PAUSE_S, 60.0)
 REFUSALS = 4
 """How often in a row a namespace is refused before it is done without: a new role takes a while."""
 
@@ -86,7 +87,7 @@ class Pods:
         # Who may see no pods at all was installed badly, and is not ready.
         if refusals >= REFUSALS and not self._is_everywhere:
             self._count_in(path)
-        rest_s = pause_s(refusals, _PAUSE_S, _LONGEST_PAUSE_S)
+        rest_s = _REFUSED.pause_s(refusals)
         extra = {"path": path, "error": str(error), "again_in_s": rest_s}
         _log.warning("Not allowed to list pods", extra=extra)
         await asyncio.sleep(rest_s)

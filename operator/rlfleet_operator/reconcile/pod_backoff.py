@@ -1,20 +1,17 @@
 """How long a pod that has ended stands before it is replaced. Does no I/O.
 
-A pod that a node refuses fails at once, and so does the next one. Each wait is twice as
-long as the one before, until a pod of the worker has run well. The driver of a fleet
-remembers it, for as long as it drives: a later one begins anew. Moments are the steady
-clock's here.
+A pod that a node refuses fails at once, and so does the next one. The driver of a fleet
+remembers how many did, for as long as it drives. Moments are the steady clock's here.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from rlfleet_operator.clock import Wall
+from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.world import REPLACE_S, RUNNING, Pod, Worker
 
-_FIRST_S = 1.0
-_WELL_S = 300.0
-"""A pod that has run for so long did not fail at once: the waits begin anew."""
+_BACKOFF = Backoff(1.0, REPLACE_S, well_s=300.0)
 
 
 @dataclass(slots=True)
@@ -22,7 +19,7 @@ class _Past:
     """What became of one worker's pods, as long as they are made of the same template."""
 
     template_hash: str
-    wait_s: float = 0.0
+    failures: int = 0
     at: float = 0.0
     ended: str = ""
     """UID of the pod that the wait is for."""
@@ -34,14 +31,11 @@ class _Past:
         if pod.terminating or pod.uid == self.ended:
             return
         if pod.has_ended:
-            is_first = self.wait_s == 0.0 or self._has_run_well(pod, moment)
-            self.wait_s = _FIRST_S if is_first else min(REPLACE_S, 2 * self.wait_s)
-            self.ended, self.at = pod.uid, moment + self.wait_s
+            ran_s = moment - self.runs_since if pod.uid == self.runs else 0.0
+            self.failures = _BACKOFF.failed(self.failures, ran_s)
+            self.ended, self.at = pod.uid, moment + _BACKOFF.pause_s(self.failures)
         elif pod.phase == RUNNING and pod.uid != self.runs:
             self.runs, self.runs_since = pod.uid, moment
-
-    def _has_run_well(self, pod: Pod, moment: float) -> bool:
-        return pod.uid == self.runs and moment - self.runs_since >= _WELL_S
 
 
 class Replacements:

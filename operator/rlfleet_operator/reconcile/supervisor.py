@@ -15,9 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from rlfleet_operator import metrics
-from rlfleet_operator.core import setback
+from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.world import Pod
-from rlfleet_operator.core.setback import Setback
 from rlfleet_operator.errors import Forbidden, Missing, OperatorError
 from rlfleet_operator.kube.client import (
     METADATA_ONLY,
@@ -38,6 +37,8 @@ from rlfleet_operator.settings import OperatorSettings
 
 _log = logging.getLogger(__name__)
 _BEAT_S = 1.0
+_BACKOFF = Backoff(5.0, 300.0, well_s=300.0)
+"""Between a driver that failed and the next of its fleet."""
 _SWEEP_S = 60.0
 """How often all fleets are listed: what happens in a gap of kopf's watch is reported by nothing."""
 _REMEMBERED = 10_000
@@ -56,8 +57,8 @@ class Fleets:
         self._awaited: dict[FleetKey, asyncio.Event] = {}
         """Set, and forgotten, when there is something new of a fleet."""
         self._drivers: dict[FleetKey, tuple[Driver, asyncio.Task[None]]] = {}
-        self._setbacks: dict[FleetKey, Setback] = {}
-        """Of fleets whose driver failed, since their spec was written."""
+        self._failed: dict[FleetKey, tuple[int, float]] = {}
+        """How many drivers failed since the spec was written, and when the next begins."""
         self._leading: Services | None = None
         """What drivers work with, under the present term; None while this process stands by."""
         self.kube: Kube
@@ -160,12 +161,12 @@ class Fleets:
         self._raws[key] = raw
         if known is not None and _asked(raw) != _asked(known):
             # What failed with the spec before may go well with this one.
-            self._setbacks.pop(key, None)
+            self._failed.pop(key, None)
         self._drive(key)
 
     def _forget(self, key: FleetKey, revision: int) -> None:
         self._raws.pop(key, None)
-        self._setbacks.pop(key, None)
+        self._failed.pop(key, None)
         self._gone[key] = revision
         if len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
@@ -234,8 +235,7 @@ class Fleets:
             return
         elif known is not None and _defect_of(known[1]) is not None:
             return  # Its failure is dealt with first.
-        pausing = self._setbacks.get(key)
-        if pausing is not None and time.monotonic() < pausing.over_at:
+        if key in self._failed and time.monotonic() < self._failed[key][1]:
             return
         driver = Driver(key, self._raws[key], self._leading)
         self._drivers[key] = (driver, asyncio.create_task(_driven(driver, before)))
@@ -297,11 +297,14 @@ class Fleets:
             if (defect := _defect_of(task)) is None:
                 continue
             del self._drivers[key]
-            self._setbacks[key] = back = setback.after(self._setbacks.get(key), time.monotonic())
+            now, (failures, begun) = time.monotonic(), self._failed.get(key, (0, 0.0))
+            failures = _BACKOFF.failed(failures, now - begun)
+            pause_s = _BACKOFF.pause_s(failures)
+            self._failed[key] = failures, now + pause_s
             metrics.DRIVER_FAILURES.labels(namespace=key[0], fleet=key[1]).inc()
-            extra = {"namespace": key[0], "fleet": key[1], "again_in_s": back.pause_s}
+            extra = {"namespace": key[0], "fleet": key[1], "again_in_s": pause_s}
             _log.critical("A fleet's driver died", exc_info=defect, extra=extra)
-        for key in self._setbacks:
+        for key in self._failed:
             if key not in self._drivers:
                 self._drive(key)
 

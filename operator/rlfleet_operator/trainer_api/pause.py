@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
+from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.world import Fleet
 from rlfleet_operator.core.trainer import pause_rules as rules
 from rlfleet_operator.core.trainer.pause_rules import PauseRequested, Told
@@ -22,7 +23,7 @@ from rlfleet_operator.trainer_api.records import FleetView
 
 _MARGIN_S = 10.0
 """How much longer than a worker's own step takes at most its end is waited for."""
-_FIRST_LOOK_S, _LAST_LOOK_S = 0.1, 1.0
+_LOOKS = Backoff(0.1, 1.0)
 PauseAnswer = tuple[int, Told]
 IsDone = Callable[[WorkerState], bool]
 
@@ -137,15 +138,14 @@ class FleetPauses:
         is_over: Callable[[Fleet, Sequence[WorkerState]], bool] = lambda _fleet, _workers: False,
     ) -> tuple[Fleet, list[WorkerState], bool]:
         """Ask the workers until all did it, or will not, or the time is over."""
-        deadline, look_s = time.monotonic() + limit_s, _FIRST_LOOK_S
+        deadline, looks = time.monotonic() + limit_s, iter(_LOOKS)
         while True:
             fleet, workers = await self._view.heard(key, token)
             all_did = bool(workers) and all(map(is_done, workers))
             left_s = deadline - time.monotonic()
             if all_did or left_s <= 0 or is_over(fleet, workers):
                 return fleet, workers, all_did
-            await asyncio.sleep(min(look_s, left_s))
-            look_s = min(_LAST_LOOK_S, look_s * 2)
+            await asyncio.sleep(min(next(looks), left_s))
 
 
 def _is_paused(worker: WorkerState) -> bool:

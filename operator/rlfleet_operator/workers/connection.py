@@ -7,12 +7,12 @@ from rlfleet_contract.worker.commands import BESIDE, Command, PrepareRequest, Ve
 from rlfleet_contract.worker.fence import Place
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage, WorkerReport
-from rlfleet_operator.core.backoff import pause_s
+from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.world import RETRY_S, RUNNING, Pod
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.workers.client import WorkerClient
 
-_FIRST_RETRY_S = 1.0
+_BACKOFF = Backoff(1.0, RETRY_S)
 _BUSY_RETRY_S = 0.3
 _LOST_S = 5.0
 """The answer of a command whose worker does nothing for so long is lost."""
@@ -176,7 +176,7 @@ class Contact:
         if isinstance(error, WorkerProblem) and error.problem.code is Code.BUSY:
             return _BUSY_RETRY_S
         self.failures += 1
-        return pause_s(self.failures, _FIRST_RETRY_S, RETRY_S)
+        return _BACKOFF.pause_s(self.failures)
 
 
 def _lasting(report: WorkerReport) -> WorkerReport:

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from rlfleet_operator import kopf_app, metrics
+from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, PLURAL
 from rlfleet_operator.kube.client import Json, fleet_path, fleets_path
 from rlfleet_operator.reconcile.supervisor import Fleets
@@ -77,7 +78,7 @@ class Api(FakeApi):
 
 @pytest.fixture
 async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Api, Fleets]]:
-    monkeypatch.setattr(kopf_app, "_PAUSES_S", (0.01,))
+    monkeypatch.setattr(kopf_app, "_BACKOFF", Backoff(0.01, 0.01))
     api, settings = Api(), OperatorSettings(worker_image="worker:1")
     api.has(fleet("a", 5))
     known = Fleets(settings, metrics.Health())
