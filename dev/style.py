@@ -20,6 +20,7 @@ CLEAN = (
     "CONTRIBUTING.md",
     "README.md",
     "docs/architecture.md",
+    "docs/decisions",
     "docs/glossary.md",
     "docs/guarantees.md",
     "docs/how-to/change-weights.md",

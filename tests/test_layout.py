@@ -230,11 +230,20 @@ def test_no_link_leads_nowhere(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", tracked("docs/decisions/0*.md"))
-def test_a_decision_has_its_five_parts(path: str) -> None:
-    lines = (ROOT / path).read_text().splitlines()
-    parts = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
+def test_a_decision_answers_a_question_and_names_its_test(path: str) -> None:
+    page = (ROOT / path).read_text()
+    parts = [line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")]
+    question, last = page.partition("\n## ")[0], page.splitlines()[-1]
 
-    assert parts == ["Context", "Decision", "Consequences", "Alternatives", "Held by"]
+    assert parts == ["Decision", "Reasons", "Rejected"]
+    assert question.splitlines()[-1].endswith("?")
+    assert re.match(r"Tests?: `tests/", last)
+
+
+def test_the_index_of_decisions_has_each_page_once() -> None:
+    pages = [Path(path).name for path in tracked("docs/decisions/0*.md")]
+
+    assert sorted(links("docs/decisions/README.md")) == pages
 
 
 def test_a_test_that_the_documents_name_exists() -> None:
