@@ -75,7 +75,9 @@ def solo(shell: Shell, trainer: Trainer) -> Fleet:
     )
     # Replies say then how much of a prompt the cache had.
     text = text.replace("bfloat16]", "bfloat16, --enable-prompt-tokens-details]")
+    text = text.replace("  sidecar:\n", "  sidecar:\n    experimentalTransfer: true\n")
     assert "details" in text
+    assert "experimentalTransfer" in text
     shell.kubectl("apply", "-f", "-", stdin=text.replace("  weightVersion: step-0\n", ""))
     versions = Versions()
     trainer.write(versions.incomplete, "step-1", "(d / 'STABLE').unlink()")
