@@ -32,72 +32,72 @@ class Hop(NamedTuple):
 
 
 PATCH = (
-    Hop(f"{_OPERATOR}/kopf_app.py", "_registry", "kopf sees the new spec", "_fleets.deliver"),
-    Hop(f"{_OPERATOR}/reconcile/supervisor.py", "deliver", "wakes the loop of the fleet", "_drive"),
+    Hop(f"{_OPERATOR}/kopf_app.py", "_registry", "kopf receives the new spec", "_fleets.deliver"),
+    Hop(f"{_OPERATOR}/reconcile/supervisor.py", "deliver", "wakes the fleet's loop", "_drive"),
     Hop(
         f"{_OPERATOR}/reconcile/reconciler.py",
         "_decide",
-        "has the next step planned, from what is observed",
+        "plans the next step from observations",
         "plan(world)",
     ),
     Hop(f"{_OPERATOR}/core/plan.py", "plan", "decides which commands are due", "Plan("),
     Hop(
         f"{_OPERATOR}/reconcile/reconciler.py",
         "_act",
-        "once status is written, sends them",
+        "sends them once status is written",
         "_contacts.command",
     ),
     Hop(
         f"{_OPERATOR}/workers/pool.py",
         "_answer_of",
-        "to the worker's sidecar, with the fence of this loop",
+        "to the worker's sidecar, with this loop's fence",
         "client.command",
     ),
     Hop(
         f"{_SIDECAR}/change/fencing.py",
         "carry_out",
-        "checks the fence: is it the owner's, is it a repeat",
+        "checks the fence: owner and repeats",
         "_answer(request)",
     ),
     Hop(
         f"{_SIDECAR}/change/executor.py",
         "_carry_out",
-        "makes one change at a time: pause, flush, reload, verify, resume",
+        "runs the change: pause, flush, reload, verify, resume",
         "self._act[",
     ),
     Hop(
         f"{_SIDECAR}/change/steps.py",
         "reload",
-        "has the checked copy loaded, and writes down that it began",
+        "loads the checked copy, and records that it began",
         "_engine.reload",
     ),
     Hop(
         f"{_ENGINE}/worker.py",
         "rlfleet_reload",
-        "reads each tensor, digests it, and hands it to vLLM's own loader",
+        "reads and digests each tensor for vLLM's own loader",
         "reload(",
     ),
 )
 """From ``kubectl patch`` to vLLM's memory."""
 REQUEST = (
-    Hop(f"{_ENGINE}/middleware.py", "__call__", "takes a request before vLLM does", "_safety("),
-    Hop(f"{_ENGINE}/safety.py", "_answer", "leads it to the guard, then to the gate", "_serve("),
+    Hop(f"{_ENGINE}/middleware.py", "__call__", "receives a request before vLLM", "_safety("),
+    Hop(f"{_ENGINE}/safety.py", "_answer", "passes it to the guard, then to the gate", "_serve("),
     Hop(
         f"{_ENGINE}/gate/network_guard.py",
         "route_of",
-        "decides by the raw path whether the network may see it",
+        "decides by the raw path whether it is exposed",
         "Route.",
     ),
     Hop(
         f"{_ENGINE}/reply/version_demand.py",
         "demand_of",
-        "reads which version the client asks for",
+        "reads which version the client requests",
         "Demand(",
     ),
     Hop(
         f"{_ENGINE}/safety.py",
         "_serve",
-        "lets it pass at once if the gate is open and its body need not be read",
+        "passes it at once if the gate is open and its body is not needed",
         "self._hold(",
     ),
     Hop(
@@ -109,14 +109,14 @@ REQUEST = (
     Hop(
         f"{_ENGINE}/rewrite/rewritten.py",
         "instead",
-        "puts a shape that vLLM does not have into its own",
+        "translates a shape that vLLM lacks",
         "turn",
     ),
-    Hop(f"{_ENGINE}/safety.py", "_pass", "hands it to vLLM", "await app("),
+    Hop(f"{_ENGINE}/safety.py", "_pass", "passes it to vLLM", "await app("),
     Hop(
         f"{_ENGINE}/reply/reply.py",
         "__call__",
-        "adds the version that answered, or the marker of an abort",
+        "adds the version that answered, or the abort marker",
         "message",
     ),
 )
@@ -126,26 +126,26 @@ COMMAND = (
     Hop(
         f"{_SIDECAR}/change/fencing.py",
         "carry_out",
-        "checks the fence, and begins a task that no caller's leaving cuts",
+        "checks the fence, and begins a task that outlives its caller",
         "_answer(request)",
     ),
     Hop(
         f"{_SIDECAR}/change/fencing.py",
         "_answer",
-        "writes the answer down once there is one",
+        "records the answer",
         "_begun(request)",
     ),
     Hop(
         f"{_SIDECAR}/change/executor.py",
         "carry_out",
-        "lets one change run at a time",
+        "runs one change at a time",
         "flight.join",
     ),
     Hop(f"{_SIDECAR}/change/single_flight.py", "join", "begins it, or joins a repeat", "work()"),
     Hop(
         f"{_SIDECAR}/change/executor.py",
         "_carry_out",
-        "judges which steps are due, and times each",
+        "selects the due steps, and times each",
         "self._act[",
     ),
     Hop(f"{_SIDECAR}/change/steps.py", "reload", "acts on the engine", "_engine.reload"),

@@ -1,4 +1,4 @@
-"""What the operator, the sidecar and the engine extension say to one another.
+"""What operator, sidecar and engine extension exchange.
 
 Standard library, pydantic and python-json-logger only: each side imports it, it imports none.
 The package lies under ``sidecar/`` because the server owns its interface.

@@ -1,1 +1,1 @@
-"""The admin sidecar: it changes the weights of the one engine beside it, safely."""
+"""The admin sidecar: it changes the weights of its engine safely."""

@@ -1,1 +1,1 @@
-"""The fields of an RLInferenceFleet as models; the definition in crds/ is made of them. Pure."""
+"""The fields of an RLInferenceFleet as models; crds/ is generated from them. Pure."""

@@ -1,1 +1,1 @@
-"""I/O towards the sidecars: requests, one connection a pod, and what each said last."""
+"""I/O towards the sidecars: requests, one connection per pod, and its last report."""

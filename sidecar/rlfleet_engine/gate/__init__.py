@@ -1,1 +1,1 @@
-"""Which requests reach vLLM: the network guard, the gate, its deadline, and who waits there."""
+"""Which requests reach vLLM: network guard, gate, deadline, held requests."""

@@ -1,1 +1,1 @@
-"""Requests in shapes that vLLM does not have, put into its own, and their replies put back."""
+"""Requests in shapes that vLLM lacks, translated into its own, and their replies back."""

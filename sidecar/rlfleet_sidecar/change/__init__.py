@@ -1,1 +1,1 @@
-"""One change of weights at a time: who may command it, each of its steps, and how it ends."""
+"""One change of weights at a time: its owner, its steps, its end."""

@@ -1,1 +1,1 @@
-"""LoRA adapters beside the weights: which are wanted, checked, copied and served."""
+"""LoRA adapters: which are wanted, checked, copied and served."""

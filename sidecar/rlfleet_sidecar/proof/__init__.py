@@ -1,1 +1,1 @@
-"""What a proof asks of an engine, and how its answers are judged. Pure."""
+"""What a proof asks of an engine, and how the answers are evaluated. Pure."""

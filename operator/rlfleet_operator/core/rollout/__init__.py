@@ -1,1 +1,1 @@
-"""Which version the workers shall serve, how many may change at once, and what stops it. Pure."""
+"""Which version the workers serve, how many change at once, and what stops it. Pure."""

@@ -1,1 +1,1 @@
-"""Which commands bring the workers there: rolling, barrier, a pause by the trainer, LoRA. Pure."""
+"""Which commands are due: rolling, barrier, a pause by the trainer, LoRA. Pure."""

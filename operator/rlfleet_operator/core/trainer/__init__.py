@@ -1,1 +1,1 @@
-"""What trainers ask of a whole fleet, and how they are answered. Pure."""
+"""What trainers request of a whole fleet, and the replies. Pure."""

@@ -1,1 +1,1 @@
-"""Loads a checkpoint into a running model by vLLM's own loaders, and sees what they read."""
+"""Loads a checkpoint into a running model by vLLM's own loaders, and records what they read."""
