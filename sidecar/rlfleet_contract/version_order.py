@@ -1,54 +1,42 @@
-"""The order of versions that their names tell: one reading, for the operator and the engine.
+"""The order of versions, read from their names alone: for the operator and the engine.
 
-A version's number is all the digits at the end of its name, however many. Who knows names
-alone (a sampler's minimum) asks ``is_before``: it compares numbers among names that are
-alike before them, the base model comes before all others, and where that gives no order,
-none is made up. Who was given a bound with the fleet (staleness.minVersion) asks
-``is_lower``: the number counts whatever stands before it, because a fleet's runs may have
-names of their own, and what has no number is lower than nothing.
+A version's number is all the digits at the end of its name, however many: 10 of step-10 and
+of step-010. Two questions need an order, and differ in what they compare:
+
+| version, other | is_before: a sampler's minimum | is_lower: staleness.minVersion |
+|---|---|---|
+| step-9, step-10 | True | True |
+| base, step-10 | True: base is before all others | False: base has no number |
+| a-9, b-10 | None: other text before the number | True: runs may have names of their own |
+| final, step-10 | None: no number | False: what has no number breaks no bound |
+
+The engine rejects a minimum that gives no order (400); an order is never made up.
 """
-
-import re
-from typing import NamedTuple
 
 from rlfleet_contract import paths
 
-_NUMBERED = re.compile(r"(.*?)([0-9]+)")
-
-
-class Numbered(NamedTuple):
-    """A name that ends with a number."""
-
-    text: str
-    """What stands before it."""
-    number: int
-
-
-def numbered(version: str) -> Numbered | None:
-    """Take a name apart; None if it ends with no number."""
-    found = _NUMBERED.fullmatch(version)
-    return None if found is None else Numbered(found[1], int(found[2]))
+_DIGITS = "0123456789"
 
 
 def number_of(version: str) -> int | None:
     """Return the number at the end of a name; None if there is none."""
-    found = numbered(version)
-    return None if found is None else found.number
+    digits = version.removeprefix(version.rstrip(_DIGITS))
+    return int(digits) if digits else None
 
 
 def is_before(version: str, other: str) -> bool | None:
-    """Tell whether a version is an earlier one than the other; None if they have no order."""
+    """Return whether names say that a version is earlier; None if they have no order."""
     if other in {version, paths.BASE_VERSION}:
         return False
     if version == paths.BASE_VERSION:
         return True
-    one, two = numbered(version), numbered(other)
-    if one is None or two is None or one.text != two.text:
+    one, two = number_of(version), number_of(other)
+    if one is None or two is None or version.rstrip(_DIGITS) != other.rstrip(_DIGITS):
         return None
-    return one.number < two.number
+    return one < two
 
 
 def is_lower(version: str, bound: str) -> bool:
-    """Tell whether a version's number is lower than the bound's, whatever stands before it."""
+    """Return whether a version's number is lower than the bound's, whatever stands before it."""
     one, two = number_of(version), number_of(bound)
     return one is not None and two is not None and one < two

@@ -1,7 +1,6 @@
 """What a request asks for of versions, and whether one that an engine holds will do.
 
-A minimum needs an order of versions. The extension knows names alone, so it takes the
-order that names give by themselves; where there is none, none is made up.
+A minimum needs an order of versions: rlfleet_contract/version_order.py reads it from names.
 """
 
 import re

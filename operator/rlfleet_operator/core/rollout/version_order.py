@@ -86,7 +86,7 @@ def stale(world: World) -> dict[str, str]:
 
 def _violation(version: str, bounds: StalenessSpec, steps_behind: int) -> str | None:
     """Return how a version that is served breaks the bounds; None if it keeps them."""
-    if _older([version], bounds.min_version):
+    if bounds.min_version and is_lower(version, bounds.min_version):
         return f"is older than staleness.minVersion {bounds.min_version}"
     if bounds.max_skew is not None and steps_behind > bounds.max_skew:
         steps = f"is {steps_behind} steps behind the newest version served"
@@ -98,18 +98,13 @@ def too_old(version: str, bounds: StalenessSpec | None) -> str | None:
     """Return why no worker could take traffic with a version; None if it could."""
     if bounds is None or bounds.on_violation != "Unready":
         return None
-    if not _older([version], bounds.min_version):
+    if not bounds.min_version or not is_lower(version, bounds.min_version):
         return None
     return (
         f"{version} is older than staleness.minVersion {bounds.min_version}, so that no worker"
         " could take traffic with it (staleness.onViolation Unready): ask for a later version, or"
         " for an older minimum"
     )
-
-
-def _older(served: Iterable[str], lowest: str | None) -> set[str]:
-    """Return the versions that are older than one by their names, which is all that it says."""
-    return {v for v in served if lowest and is_lower(v, lowest)}
 
 
 def _behind(served: set[str], world: World) -> dict[str, int]:
