@@ -43,7 +43,7 @@ All but the health routes need the fleet's token:
 `TOKEN=$(kubectl get secret qwen-admin -o jsonpath='{.data.token}' | base64 -d)`.
 Replies are compact JSON with a Content-Length and no Content-Encoding.
 Nothing is redirected, and a path with a slash at its end is another path.
-What a refusal means: [change-weights.md](../how-to/change-weights.md#problem-codes).
+What a refusal means: [troubleshoot.md](../how-to/troubleshoot.md#problem-codes).
 What is other than upstream: [trainers.md](../how-to/trainers.md).
 """
 _FLEET = """\

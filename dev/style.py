@@ -33,6 +33,7 @@ CLEAN = (
     "docs/how-to/operate.md",
     "docs/how-to/sample.md",
     "docs/how-to/trainers.md",
+    "docs/how-to/troubleshoot.md",
     "docs/model-check.md",
     "docs/style.md",
     "docs/testing.md",
