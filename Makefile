@@ -109,7 +109,7 @@ zoo: setup ## Change weights of tiny models of many architectures on real vLLM (
 
 .PHONY: matrix
 matrix: setup ## Run the suites on each release of vLLM (VLLM="0.30.0 0.31.0", SUITE=contract)
-	@$(PY) -m dev.matrix $(VLLM) $(if $(SUITE),--suite $(SUITE))
+	@$(PY) -m dev.releases.matrix $(VLLM) $(if $(SUITE),--suite $(SUITE))
 
 .PHONY: modelcheck
 modelcheck: setup ## Search every order of events and faults, in bounds (20 minutes)

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dev import cache, stage, target
+from dev import cache, target
+from dev.demo import stage
 from dev.images import names
 from dev.shell import Shell
 from dev.steps import say

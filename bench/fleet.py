@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from bench.cluster import Model
-from dev import stage
+from dev.demo import stage
 from dev.shell import Shell
 from dev.steps import StepFailed, say
 from rlfleet_contract.worker.report import Change, WorkerReport

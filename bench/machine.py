@@ -9,7 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dev import binaries, cache
+from dev import cache
+from dev.kubernetes import binaries
 
 _PACKAGES = ("kopf", "kubernetes", "httpx", "pydantic", "fastapi", "uvicorn")
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dev import cache, environment
-from dev.apiserver import ControlPlane
+from dev.kubernetes.apiserver import ControlPlane
 from dev.steps import StepFailed
 
 METRICS_PORT = 18081

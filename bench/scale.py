@@ -23,7 +23,8 @@ from bench import machine, processes
 from bench.findings import Part, most_within, paragraphs, rounded, summary
 from bench.hollow import POLL_S, PROBE_S, VERSIONS
 from bench.witness import Witness
-from dev import apiserver, cache, steps
+from dev import cache, steps
+from dev.kubernetes import apiserver
 from dev.steps import say
 from rlfleet_operator.kube.client import Kube, fleet_path
 

@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from dev import compatibility_page, crd, diagrams, http_page, models_page, reference, tree
+from dev.docs import compatibility_page, crd, diagrams, http_page, models_page, reference, tree
 
 ROOT = Path(__file__).resolve().parent.parent
 

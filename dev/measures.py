@@ -12,7 +12,8 @@ from pathlib import Path
 
 import grimp
 
-from dev import style, tree
+from dev import style
+from dev.docs import tree
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {

@@ -6,7 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev import binaries, environment
+from dev import environment
+from dev.kubernetes import binaries
 from dev.steps import StepFailed, say
 
 

@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from dev import binaries, cache, environment, packages, steps, target, venv
+from dev import cache, environment, steps, target
+from dev.kubernetes import binaries
 from dev.node import cluster
+from dev.python import packages, venv
 from dev.steps import StepFailed
 
 PARTS = {

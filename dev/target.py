@@ -6,7 +6,8 @@ IMAGE_PREFIX that you have pushed. Anything else means the node of dev.node.
 
 from pathlib import Path
 
-from dev import binaries, environment, steps
+from dev import environment, steps
+from dev.kubernetes import binaries
 from dev.node import cluster, layout
 from dev.steps import Step, StepFailed
 

@@ -3,7 +3,8 @@
 import os
 import sys
 
-from dev import binaries, environment, steps, target
+from dev import environment, steps, target
+from dev.kubernetes import binaries
 
 
 def main() -> None:

@@ -12,9 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dev import stage, steps
+from dev import steps
+from dev.demo import stage
+from dev.docs.models_page import RESULTS
 from dev.images import names
-from dev.models_page import RESULTS
 from dev.shell import Shell
 from dev.steps import StepFailed, say
 

@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dev import apiserver, steps
+from dev import steps
+from dev.kubernetes import apiserver
 from dev.steps import say
 from faults import campaign
 from faults.plan import Plan, spread

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import aiohttp
 from aiohttp import web
 
-from dev.apiserver import ControlPlane
+from dev.kubernetes.apiserver import ControlPlane
 from faults.ledger import WRITES, Ledger, api_key
 from faults.plan import Side
 

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import yaml
 from kubernetes.aio import client, config
 
-from dev import apiserver, cache
+from dev import cache
+from dev.kubernetes import apiserver
 from dev.steps import say
 from faults.cell import Materials
 from faults.modes import MODES, Mode

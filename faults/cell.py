@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from dev import controlplane
-from dev.apiserver import ControlPlane
+from dev.kubernetes import control_plane
+from dev.kubernetes.apiserver import ControlPlane
 from faults.api_proxy import ApiProxy
 from faults.ledger import Ledger
 from faults.processes import Forked
@@ -145,8 +145,8 @@ class Cell:
 
     def _operator(self, url: str, sidecar_port: int) -> Forked:
         kubeconfig = self.scratch / "kubeconfig"
-        controlplane.write_private(
-            kubeconfig, controlplane.kubeconfig(url, self.plane.token, self.plane.ca)
+        control_plane.write_private(
+            kubeconfig, control_plane.kubeconfig(url, self.plane.token, self.plane.ca)
         )
         variables = {
             "KUBECONFIG": str(kubeconfig),

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dev.apiserver import ControlPlane
+from dev.kubernetes.apiserver import ControlPlane
 from dev.steps import StepFailed
 from faults import endstate
 from faults.cell import Cell, Materials

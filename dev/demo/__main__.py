@@ -13,7 +13,9 @@ import time
 from dataclasses import dataclass
 from typing import IO, Any
 
-from dev import binaries, stage, steps, target
+from dev import steps, target
+from dev.demo import stage
+from dev.kubernetes import binaries
 from dev.node import cluster
 from dev.shell import Shell
 from dev.steps import StepFailed, say

@@ -13,10 +13,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from dev import cache, packages, steps, target
+from dev import cache, steps, target
 from dev.images import names, pip_settings
 from dev.images.names import Image
 from dev.node import cluster, store
+from dev.python import packages
 from dev.steps import Step
 
 

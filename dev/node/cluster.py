@@ -15,8 +15,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dev import apiserver, binaries, cache, oci, packages, steps
-from dev.node import components, layout, namespaces, store
+from dev import cache, steps
+from dev.kubernetes import apiserver, binaries
+from dev.node import components, layout, namespaces, oci, store
+from dev.python import packages
 from dev.steps import Step, StepFailed
 
 # Tests may run beside its start.

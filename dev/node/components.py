@@ -8,7 +8,7 @@ addresses put in.
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dev import binaries, controlplane
+from dev.kubernetes import binaries, control_plane
 from dev.node import layout
 
 FILES = Path(__file__).parent / "files"
@@ -27,9 +27,9 @@ def plan(pause_image: str) -> dict[str, object]:
     """Write every configuration file and return what the supervisor is to start."""
     at = layout.endpoints()
     kubelet_user = {"kubelet": (f"system:node:{layout.NODE_NAME}", "system:nodes")}
-    token = controlplane.write_credentials(at, kubelet_user)
-    admin = controlplane.kubeconfig(at.url, token, at.ca)
-    controlplane.write_private(layout.kubeconfig(), admin)
+    token = control_plane.write_credentials(at, kubelet_user)
+    admin = control_plane.kubeconfig(at.url, token, at.ca)
+    control_plane.write_private(layout.kubeconfig(), admin)
     _write("cni/pods.conflist", filled("pods.conflist"))
     _write("resolv.conf", "")
     cri = "io.containerd.grpc.v1.cri"
@@ -71,21 +71,21 @@ def _write(name: str, text: str) -> str:
     return str(path)
 
 
-def _components(at: controlplane.Endpoints, containerd: str) -> list[Component]:
+def _components(at: control_plane.Endpoints, containerd: str) -> list[Component]:
     etcd, api = f"tcp:127.0.0.1:{at.etcd_port}", f"tcp:{at.address}:{at.apiserver_port}"
-    services = controlplane.apiserver(at, bind="0.0.0.0", services=layout.SERVICE_RANGE)
+    services = control_plane.apiserver(at, bind="0.0.0.0", services=layout.SERVICE_RANGE)
     return [
         Component("containerd", ["containerd", "--config", containerd], []),
-        Component("etcd", controlplane.etcd(at), []),
+        Component("etcd", control_plane.etcd(at), []),
         Component("apiserver", services, [etcd]),
         Component("kubelet", _kubelet(at), [api, f"unix:{layout.CONTAINERD_SOCKET}"]),
-        Component("controller-manager", controlplane.controller_manager(at, 10257), [api]),
+        Component("controller-manager", control_plane.controller_manager(at, 10257), [api]),
         Component("scheduler", _scheduler(at), [api]),
         Component("proxy", _proxy(at), [api]),
     ]
 
 
-def _kubelet(at: controlplane.Endpoints) -> list[str]:
+def _kubelet(at: control_plane.Endpoints) -> list[str]:
     return [
         str(binaries.path("kubelet")),
         f"--config={_write('kubelet.yaml', filled('kubelet.yaml'))}",
@@ -95,7 +95,7 @@ def _kubelet(at: controlplane.Endpoints) -> list[str]:
     ]
 
 
-def _scheduler(at: controlplane.Endpoints) -> list[str]:
+def _scheduler(at: control_plane.Endpoints) -> list[str]:
     return [
         str(binaries.path("kube-scheduler")),
         f"--kubeconfig={at.kubeconfig('scheduler')}",
@@ -107,7 +107,7 @@ def _scheduler(at: controlplane.Endpoints) -> list[str]:
     ]
 
 
-def _proxy(at: controlplane.Endpoints) -> list[str]:
+def _proxy(at: control_plane.Endpoints) -> list[str]:
     return [
         str(binaries.path("kube-proxy")),
         f"--kubeconfig={at.kubeconfig('proxy')}",

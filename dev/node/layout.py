@@ -10,7 +10,8 @@ what reaches for the internet fails at once instead of hanging.
 
 from pathlib import Path
 
-from dev import cache, controlplane
+from dev import cache
+from dev.kubernetes import control_plane
 
 NODE_NAME = "rlfleet-dev"
 HOST_LINK = "rlfleet0"
@@ -70,8 +71,8 @@ def report_file() -> Path:
     return state() / "components.json"
 
 
-def endpoints() -> controlplane.Endpoints:
+def endpoints() -> control_plane.Endpoints:
     """Return where the control plane listens."""
-    return controlplane.Endpoints(
+    return control_plane.Endpoints(
         state(), NODE_ADDRESS, apiserver_port=6443, etcd_port=2379, etcd_peer_port=2380
     )

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine
-from dev import stage, steps, target
+from dev import steps, target
+from dev.demo import stage
 from dev.shell import Shell
 from dev.steps import StepFailed, say
 from tests.e2e import strikes, verdict

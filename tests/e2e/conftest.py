@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Generator, Iterator
 import httpx
 import pytest
 
-from dev import stage, target
+from dev import target
+from dev.demo import stage
 from dev.shell import Shell
 from rlfleet_contract import paths
 from rlfleet_contract.worker.report import Stage

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dev import stage
+from dev.demo import stage
 from dev.node import layout
 from dev.shell import Shell
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dev import stage
+from dev.demo import stage
 from dev.shell import Shell
 from tests.e2e import kills
 from tests.e2e.scenario import is_ready

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dev import stage
+from dev.demo import stage
 from dev.shell import Shell
 from tests.e2e.kills import kill_engine_core
 from tests.e2e.scenario import POD_S, Fleet, Trainer, restarts, until

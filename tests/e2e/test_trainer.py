@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dev import stage
+from dev.demo import stage
 from rlfleet_contract import paths
 from tests.e2e.scenario import NAMESPACE, Fleet
 

@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 from kubernetes.aio import client, config
 
-from dev import apiserver, steps
+from dev import steps
+from dev.kubernetes import apiserver
 from faults import processes
 from rlfleet_operator.kube.client import Json, Kube, fleet_path
 from tests.fakes import checkpoints

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dev import apiserver
+from dev.kubernetes import apiserver
 from tests.integration.conftest import ROOT, kubectl
 
 pytestmark = pytest.mark.integration

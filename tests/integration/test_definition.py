@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from kubernetes.aio import client, config
 
-from dev import apiserver, steps
+from dev import steps
+from dev.kubernetes import apiserver
 from rlfleet_operator.kube.client import Kube
 from tests.integration.conftest import CONTROLLERS, ROOT, Fleet, Operator, kubectl
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dev import apiserver
+from dev.kubernetes import apiserver
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, until
 from tests.integration.trainers import SPEC, Replica, Trainer

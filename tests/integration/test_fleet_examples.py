@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dev import apiserver
-from dev.fleet_examples import EXAMPLES
-from dev.http_example import agrees
+from dev.docs.fleet_examples import EXAMPLES
+from dev.docs.http_example import agrees
+from dev.kubernetes import apiserver
 from rlfleet_operator.core.trainer.routes import OFFERS
 from tests.integration.conftest import Fleet, until
 from tests.integration.trainers import SPEC, Replica, Trainer

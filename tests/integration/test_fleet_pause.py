@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dev import apiserver
+from dev.kubernetes import apiserver
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, until

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dev import apiserver
+from dev.kubernetes import apiserver
 from rlfleet_operator.core.trainer.models import record_of
 from rlfleet_operator.errors import Conflict
 from rlfleet_operator.kube.client import Json, Kube, fleet_path

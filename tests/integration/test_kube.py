@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kubernetes.aio import client, config
 
-from dev import apiserver
+from dev.kubernetes import apiserver
 from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.model.actions import CreatePod
 from rlfleet_operator.core.model.world import fleet_from

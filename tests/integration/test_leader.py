@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dev import apiserver
+from dev.kubernetes import apiserver
 from rlfleet_contract import paths
 from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.errors import Missing, Refused

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dev import apiserver
+from dev.kubernetes import apiserver
 from rlfleet_operator.errors import Missing
 from rlfleet_operator.kube.client import Kube, budget_path, core_path, fleet_path
 from tests.fakes import checkpoints

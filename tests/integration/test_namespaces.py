@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dev import apiserver
+from dev.kubernetes import apiserver
 from rlfleet_operator.kube.client import Kube
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, kubectl

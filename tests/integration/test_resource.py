@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dev import apiserver
+from dev.kubernetes import apiserver
 from tests.integration.conftest import kubectl
 
 pytestmark = pytest.mark.integration

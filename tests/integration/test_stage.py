@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dev import apiserver, stage
+from dev.demo import stage
+from dev.kubernetes import apiserver
 from dev.shell import Shell
 from tests.integration.conftest import ROOT
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from dev import apiserver
+from dev.kubernetes import apiserver
 from rlfleet_operator.kube.client import Json
 from tests.integration.conftest import Fleet, Operator
 

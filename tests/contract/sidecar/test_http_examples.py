@@ -7,9 +7,9 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from dev import engine_examples
-from dev.http_example import agrees
-from dev.http_examples import EXAMPLES, POD_UID
+from dev.docs import engine_examples
+from dev.docs.http_example import agrees
+from dev.docs.http_examples import EXAMPLES, POD_UID
 from rlfleet_contract import paths
 from rlfleet_engine.gate.network_guard import ALWAYS, GATED, Route, route_of
 from rlfleet_engine.rewrite.shapes.chat import TOKENS_PATH

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dev import apiserver, controlplane
+from dev.kubernetes import apiserver, control_plane
 from dev.node import cluster, layout
 
 
@@ -16,7 +16,7 @@ def test_a_kubeconfig_that_kubectl_wrote_anew_hides_no_cluster(
     monkeypatch.setattr(apiserver, "is_ready", lambda _, token: token == "secret")
     at = layout.endpoints()
     at.kubeconfig("admin").parent.mkdir(parents=True)
-    at.kubeconfig("admin").write_text(controlplane.kubeconfig(at.url, "secret", at.ca))
+    at.kubeconfig("admin").write_text(control_plane.kubeconfig(at.url, "secret", at.ca))
     layout.kubeconfig().write_text("apiVersion: v1\nusers:\n- name: rlfleet\n")
 
     assert cluster._has_api()  # noqa: SLF001 - what each start of the cluster waits for

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dev.release_files import LACKS, MISSING, ReleaseFiles
+from dev.releases.release_files import LACKS, MISSING, ReleaseFiles
 from rlfleet_engine.vllm.serve import arguments_for
 from rlfleet_engine.vllm.uses import ROUTE, USES
 

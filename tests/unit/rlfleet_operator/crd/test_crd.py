@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dev import crd, generated, reference
+from dev import generated
+from dev.docs import crd, reference
 from rlfleet_operator.crd.field_types import Model
 from rlfleet_operator.crd.fleet_spec import FleetSpec
 from rlfleet_operator.crd.fleet_status import FleetStatus

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from dev.images import names
-from dev.release_files import LACKS, MISSING
+from dev.releases.release_files import LACKS, MISSING
 from rlfleet_engine.vllm.releases import is_tested
 from rlfleet_engine.vllm.uses import FLAG, USES, Use, numbers
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results" / "matrix.json"
 _SUITES = ("contract", "fleet", "models")
 _HEAD = """\

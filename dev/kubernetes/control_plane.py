@@ -1,7 +1,7 @@
 """Command lines and credentials of etcd, kube-apiserver and kube-controller-manager.
 
 Pure descriptions: both the one-node cluster (dev.node) and the bare API server of
-the integration tests (dev.apiserver) start these, each in its own way. Users are
+the integration tests (dev.kubernetes.apiserver) start these, each in its own way. Users are
 known by tokens in a file, so that every component has the identity and the RBAC
 rules that it has in any other cluster, without a certificate authority of ours.
 """
@@ -12,7 +12,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev import binaries
+from dev.kubernetes import binaries
 
 # user -> (token file column "user", groups)
 USERS = {

@@ -1,4 +1,4 @@
-"""Resolve every lock file anew: python3 -m dev.lock, or those of older releases of vLLM: RELEASE ….
+"""Resolve every lock file: python3 -m dev.python.lock [RELEASE of vLLM ...].
 
 requirements/*.lock are pip-compile's, with the hash of every file of a version, so
 they serve any platform. The worker's base runs on one platform only: its lock has

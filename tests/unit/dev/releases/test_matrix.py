@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dev import compatibility_page, matrix
+from dev.docs import compatibility_page
+from dev.releases import matrix
 from dev.steps import StepFailed
 from rlfleet_engine.vllm.uses import USES
 

@@ -6,8 +6,8 @@ against a worker that has just started, so what is shown is what is answered.
 
 from typing import Any
 
-from dev import adapter_examples
-from dev.http_example import Example
+from dev.docs import adapter_examples
+from dev.docs.http_example import Example
 from rlfleet_contract.worker.dynamo import ENGINE_ROUTES, instance_of
 
 POD_UID = "0f0e0d0c-0b0a-4908-8706-050403020100"

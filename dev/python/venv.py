@@ -8,10 +8,11 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from dev import cache, packages, steps
+from dev import cache, steps
+from dev.python import packages
 from dev.steps import Step
 
-LOCK = cache.REPOSITORY / "requirements" / "dev.lock"
+LOCK = cache.REPOSITORY / "requirements" / "dev.python.lock"
 
 
 def python() -> Path:

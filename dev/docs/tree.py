@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
-BEGIN = "<!-- drawn by dev/tree.py: begin -->"
-END = "<!-- drawn by dev/tree.py: end -->"
+ROOT = Path(__file__).resolve().parents[2]
+BEGIN = "<!-- drawn by dev/docs/tree.py: begin -->"
+END = "<!-- drawn by dev/docs/tree.py: end -->"
 _PACKAGES = (
     "operator/rlfleet_operator",
     "sidecar/rlfleet_contract",
@@ -188,8 +188,8 @@ def way(hops: Sequence[Hop]) -> Iterator[str]:
     for number, hop in enumerate(hops, 1):
         if hop.mentions not in _source(hop):
             raise ValueError(
-                f"{hop.file}: {hop.function} no longer mentions {hop.mentions}; put the hop right"
-                " in dev/tree.py"
+                f"{hop.file}: {hop.function} no longer mentions {hop.mentions}; correct the hop"
+                " in dev/docs/tree.py"
             )
         yield f"{number}. `{hop.file}`, `{hop.function}`: {hop.does}"
 
@@ -199,7 +199,9 @@ def _source(hop: Hop) -> str:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == hop.function:
             return ast.get_source_segment(text, node) or ""
-    raise ValueError(f"{hop.file} has no function {hop.function}; put the hop right in dev/tree.py")
+    raise ValueError(
+        f"{hop.file} has no function {hop.function}: correct the hop in dev/docs/tree.py"
+    )
 
 
 def _tree() -> Iterator[str]:

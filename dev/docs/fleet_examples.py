@@ -4,7 +4,7 @@ docs/reference/http.md shows them, and tests/integration/test_fleet_examples.py 
 against a fleet of two workers whose spec names no version.
 """
 
-from dev.http_example import Example
+from dev.docs.http_example import Example
 
 EXAMPLES: tuple[Example, ...] = (
     Example("GET /v1/rl/workers", {"protocol_version": 1}, has_more=True),

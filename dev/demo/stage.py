@@ -14,7 +14,7 @@ from dev.images import build, names
 from dev.shell import Shell
 from dev.steps import say
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "dev" / "demo"
 OPERATOR_NAMESPACE = "rlfleet-system"
 RELEASE = "rlfleet"

@@ -1,4 +1,4 @@
-"""Run rlfleet's suites on each release of vLLM: python3 -m dev.matrix [RELEASE ...].
+"""Run rlfleet's suites on each release of vLLM: python3 -m dev.releases.matrix [RELEASE ...].
 
 For each release the images are made and the end-to-end tests that are marked `release` run:
 the contract suite on a real worker, tiny models of six architectures, and a fleet. What
@@ -20,9 +20,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from dev import binaries, cache, environment, release_wheels, steps, venv
-from dev.compatibility_page import RESULTS
+from dev import cache, environment, steps
+from dev.docs.compatibility_page import RESULTS
 from dev.images import names
+from dev.kubernetes import binaries
+from dev.python import venv
+from dev.releases import release_wheels
 from dev.steps import StepFailed, say
 
 FOR_GPUS_ONLY = ("0.33.0",)
@@ -41,7 +44,7 @@ _LIMIT_S = 3600
 
 def main() -> None:
     """Run the named releases, or all, and keep what came of it."""
-    parser = argparse.ArgumentParser(prog="python -m dev.matrix", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m dev.releases.matrix", description=__doc__)
     every = [*names.releases(), *FOR_GPUS_ONLY]
     parser.add_argument("releases", nargs="*", metavar="RELEASE", help=", ".join(every))
     parser.add_argument("--suite", choices=SUITES, help="this one only; the others' rows stay")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dev.tree import COMMAND, PATCH, REQUEST, drawn, way
+from dev.docs.tree import COMMAND, PATCH, REQUEST, drawn, way
 
 MOST_HOPS = 10
 
@@ -18,7 +18,7 @@ def test_six_frames_lead_from_the_sidecar_s_route_to_the_act() -> None:
 
 @pytest.mark.parametrize("change", [{"function": "gone"}, {"mentions": "what_is_not_there("}])
 def test_a_hop_that_the_code_has_left_is_an_error(change: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match="put the hop right"):
+    with pytest.raises(ValueError, match="correct the hop"):
         list(way([PATCH[0]._replace(**change)]))
 
 

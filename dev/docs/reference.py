@@ -7,7 +7,7 @@ that have none there are told here, and a field that is told nowhere is an error
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from dev import crd
+from dev.docs import crd
 
 Schema = dict[str, Any]
 

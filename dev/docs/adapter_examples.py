@@ -1,8 +1,8 @@
-"""One example for each route about adapters; played after those of dev/http_examples.py."""
+"""One example for each route about adapters; played after those of dev/docs/http_examples.py."""
 
 from typing import Any
 
-from dev.http_example import Example
+from dev.docs.http_example import Example
 
 _LOAD = {"lora_name": "poet", "lora_path": "/weights/adapters/step-1"}
 _NAMED = {"lora_name": "poet"}

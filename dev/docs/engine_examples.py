@@ -5,7 +5,7 @@ model goes by the name of qwen (tests/contract/sidecar/test_http_examples.py), a
 real vLLM (tests/e2e/test_contract.py); so they show of a reply what any model answers.
 """
 
-from dev.http_example import Example
+from dev.docs.http_example import Example
 
 _PROMPT = [11, 12, 13]
 _CHAT = {"model": "qwen", "messages": [{"role": "user", "content": "one"}], "max_tokens": 4}

@@ -23,7 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from dev import binaries, controlplane, packages, steps
+from dev import steps
+from dev.kubernetes import binaries, control_plane
+from dev.python import packages
 
 START_S = 120.0
 # The API answers a moment before its first namespace is there.
@@ -53,16 +55,16 @@ def running(controllers: tuple[str, ...] = ()) -> Iterator[ControlPlane]:
     """Start a control plane, with kube-controller-manager if controllers are named."""
     with _Servers() as servers:
         api, etcd, peer, manager = _free_ports(4)
-        at = controlplane.Endpoints(servers.state, "127.0.0.1", api, etcd, peer)
-        token = controlplane.write_credentials(at)
-        servers.start("etcd", controlplane.etcd(at))
+        at = control_plane.Endpoints(servers.state, "127.0.0.1", api, etcd, peer)
+        token = control_plane.write_credentials(at)
+        servers.start("etcd", control_plane.etcd(at))
         servers.wait(lambda: _accepts(etcd))
         servers.start(
-            "apiserver", controlplane.apiserver(at, bind="127.0.0.1", services="10.0.0.0/24")
+            "apiserver", control_plane.apiserver(at, bind="127.0.0.1", services="10.0.0.0/24")
         )
         servers.wait(at.ca.exists)
         if controllers:
-            servers.start("controllers", controlplane.controller_manager(at, manager, controllers))
+            servers.start("controllers", control_plane.controller_manager(at, manager, controllers))
         servers.wait(lambda: is_ready(at, token) and (not controllers or _accepts(manager)))
         yield ControlPlane(at.kubeconfig("admin"), at.url, token, at.ca, servers.state)
 
@@ -124,7 +126,7 @@ class _Servers:
             time.sleep(0.03)
 
 
-def is_ready(at: controlplane.Endpoints, token: str) -> bool:
+def is_ready(at: control_plane.Endpoints, token: str) -> bool:
     """Tell whether the API answers as admin and has its first namespaces."""
     if not at.ca.exists():
         return False

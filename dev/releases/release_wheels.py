@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dev import cache
 from dev.images import names
-from dev.release_files import ReleaseFiles
+from dev.releases.release_files import ReleaseFiles
 
 
 def uses_of(release: str) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""What is drawn from the code: the reference pages, the CRD, and figures for architecture.md."""

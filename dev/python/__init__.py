@@ -1,0 +1,1 @@
+"""The locked Python packages, and the environment that is made of them."""

@@ -1,0 +1,1 @@
+"""Releases of vLLM: what rlfleet uses of each, and the suites against each."""
