@@ -1,6 +1,6 @@
 """Every worker's pod, kept by one list and watch per namespace.
 
-kopf's index is quadratic and keeps ghosts (docs/decisions); this one forgets
+kopf's index is quadratic and keeps ghosts (docs/decisions/0001); this one forgets
 what a new list no longer names. Only small records are kept, no JSON.
 
 A namespace that is refused, because it was deleted with the role in it, keeps no

@@ -1,7 +1,7 @@
 """The client of the sidecars, over httpx with one small transport per worker.
 
 One shared pool over many origins costs more CPU than all else together
-(docs/decisions), so each worker has its own. A sidecar's problem becomes
+(docs/decisions/0009), so each worker has its own. A sidecar's problem becomes
 WorkerProblem, silence becomes Unreachable.
 """
 
