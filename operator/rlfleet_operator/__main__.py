@@ -1,4 +1,4 @@
-"""Run the operator: read settings, set up logs, serve metrics, hand over to kopf."""
+"""Runs the operator, or prints the plan of a manifest (cli_plan.py)."""
 
 import argparse
 import asyncio
@@ -11,8 +11,8 @@ def main() -> int:
     """Run until stopped; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m rlfleet_operator",
-        description="Reconcile RLInferenceFleet objects. Without a command the operator runs, with"
-        " settings from the environment:",
+        description="Reconcile RLInferenceFleet objects. Without a command it runs the operator;"
+        " its settings are environment variables (in parentheses: the default):",
         epilog=_variables(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -20,9 +20,9 @@ def main() -> int:
     cli_plan.add_arguments(
         commands.add_parser(
             "plan",
-            help="print what applying a manifest would do; changes nothing",
-            description="Print what applying a manifest would do: who changes, in which order,"
-            " and the pause to expect. Changes nothing.",
+            help="preview the rollout of a manifest; changes nothing",
+            description="Preview the rollout of a manifest: which workers change, in which order,"
+            " and the expected pause. Changes nothing.",
         )
     )
     arguments = parser.parse_args()
@@ -44,17 +44,17 @@ def main() -> int:
 def _variables() -> str:
     return """\
   RLFLEET_WORKER_IMAGE         image of workers whose fleet names none (required)
-  RLFLEET_NAMESPACES           comma-separated; empty means all
-  RLFLEET_ADMIN_PORT           where sidecars listen (8090)
-  RLFLEET_METRICS_PORT         /metrics and /healthz (8081; 0 means none)
-  RLFLEET_FLEETS_PORT          /fleets/NAMESPACE/NAME/v1/rl/... for trainers (0: none)
-  RLFLEET_POLL_SECONDS         how often a worker at rest is asked (10)
-  RLFLEET_SIDECAR_CONCURRENCY  questions to sidecars under way at once (128)
+  RLFLEET_NAMESPACES           namespaces to watch, comma-separated (all)
+  RLFLEET_ADMIN_PORT           port of the sidecars (8090)
+  RLFLEET_METRICS_PORT         port of /metrics, /healthz and /readyz (8081; 0: not served)
+  RLFLEET_FLEETS_PORT          port of the fleet API for trainers (0: not served)
+  RLFLEET_POLL_SECONDS         interval of state requests to an idle worker (10)
+  RLFLEET_SIDECAR_CONCURRENCY  concurrent state requests to all sidecars (128)
   RLFLEET_WATCH_SILENCE_SECONDS
-                               a watch that is silent for longer is dead (150)
+                               seconds without an event after which a watch restarts (150)
   RLFLEET_LOG_LEVEL            DEBUG, INFO, WARNING or ERROR (INFO)
-  RLFLEET_LEASE_NAME           Lease by which one of several processes leads; empty: no election
-  RLFLEET_LEASE_NAMESPACE      where that Lease is (the pod's own namespace)"""
+  RLFLEET_LEASE_NAME           Lease for leader election (none: no election)
+  RLFLEET_LEASE_NAMESPACE      namespace of that Lease (the pod's own)"""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""``python -m rlfleet_operator plan -f fleet.yaml``: what applying a file would do.
+"""``python -m rlfleet_operator plan -f fleet.yaml``: previews the rollout of a manifest.
 
-Reads the file and the fleet as it is, asks nobody else and writes nothing. The file's
-spec is laid over the live one, as ``kubectl apply`` does with fields it does not name.
+It reads the file and the live fleet, asks no worker and writes nothing. Fields that the file
+does not name keep their live values, as with ``kubectl apply``.
 """
 
 import asyncio
@@ -18,41 +18,40 @@ from pydantic import ValidationError
 
 from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.model.world import World, fleet_from
-from rlfleet_operator.core.simulation.model_fleet import as_told
+from rlfleet_operator.core.simulation.model_fleet import workers_from_status
 from rlfleet_operator.core.simulation.preview import preview
 from rlfleet_operator.crd.fleet_spec import KIND
 from rlfleet_operator.errors import Missing, OperatorError
 from rlfleet_operator.kube.client import Json, Kube, fleet_path
 from rlfleet_operator.settings import OWN_NAMESPACE
 
-_WAY_OUT = "--offline plans without a cluster, from the status that the file holds"
+_WAY_OUT = "to plan without a cluster, from the status in the file, add --offline"
 
 
 class _BadFile(Exception):  # noqa: N818 - never leaves this file
-    """The file is not one that can be planned."""
+    """The file, or the fleet that it names, cannot be read."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Name the command's own flags."""
+    """Add the flags of the command."""
     parser.add_argument(
-        "-f", "--file", required=True, help="manifest with RLInferenceFleet objects; - is stdin"
+        "-f", "--file", required=True, help="manifest with RLInferenceFleet objects; - for stdin"
     )
     parser.add_argument(
         "-n",
         "--namespace",
-        help="namespace of fleets whose manifest names none (default: the kubeconfig's, in a pod"
-        " the pod's own)",
+        help="namespace of fleets whose manifest names none (default: the pod's own, outside a pod"
+        " the kubeconfig's)",
     )
     parser.add_argument(
         "--offline",
         action="store_true",
-        help="plan from the status that the file holds (kubectl get rlf NAME -o yaml), without a"
-        " cluster",
+        help="plan without a cluster, from the status in the file (kubectl get rlf NAME -o yaml)",
     )
 
 
 def main(chosen: Namespace) -> int:
-    """Print the plan of every fleet in the file; return the exit status."""
+    """Print the preview of every fleet in the file; return the exit status."""
     try:
         for wanted in _fleets_in(chosen.file):
             if chosen.namespace:
@@ -60,7 +59,7 @@ def main(chosen: Namespace) -> int:
             live = wanted if chosen.offline else asyncio.run(live_of(wanted))
             _print(wanted, live)
     except (_BadFile, OperatorError) as error:
-        sys.stderr.write(f"{chosen.file}: {error}\n")
+        sys.stderr.write(f"failed to plan {chosen.file}: {error}\n")
         return 1
     return 0
 
@@ -73,7 +72,7 @@ def _fleets_in(name: str) -> list[Json]:
         raise _BadFile(str(error)) from error
     fleets = [one for one in found if one.get("kind") == KIND]
     if not fleets:
-        raise _BadFile(f"holds no {KIND}")
+        raise _BadFile(f"contains no {KIND}; name a file that has one")
     return fleets
 
 
@@ -82,10 +81,10 @@ async def live_of(
     connect: Callable[[], Awaitable[Kube]] = Kube.connect,
     own_namespace: Path = OWN_NAMESPACE,
 ) -> Json | None:
-    """Return the object in the cluster, None if it does not exist yet; say where in ``wanted``."""
+    """Return the live object, or None; writes the namespace that it used into ``wanted``."""
     metadata = wanted["metadata"]
     try:
-        # A pod has no kubeconfig: it is read only for one who needs it.
+        # Only without a namespace is a kubeconfig needed, and a pod has none.
         metadata["namespace"] = metadata.get("namespace") or _namespace(own_namespace)
         kube = await connect()
     except ConfigException as error:
@@ -101,7 +100,7 @@ async def live_of(
 
 
 def _namespace(own: Path) -> str:
-    """Return the namespace that goes with the connection: a pod's ServiceAccount comes first."""
+    """Return the namespace of the connection: in a pod its ServiceAccount's."""
     try:
         return own.read_text().strip()
     except OSError:
@@ -133,7 +132,7 @@ def _world(wanted: Json, live: Json | None) -> World:
         raise _BadFile("; ".join(faults)) from error
     return World(
         fleet=fleet,
-        workers=as_told(fleet, pod_manifest.template_hash(before)),
+        workers=workers_from_status(fleet, pod_manifest.template_hash(before)),
         template_hash=pod_manifest.template_hash(fleet),
         moment=time.time(),
     )

@@ -1,40 +1,38 @@
-"""When a moment of the steady clock is by the wall clock.
+"""Converts moments of the monotonic clock, which measures waits, to wall-clock time for status.
 
-Waits are measured by the steady clock, and status names their ends by the wall clock.
-
-It must stay true that a step of the wall clock neither lengthens nor shortens a wait.
+A step of the wall clock must neither lengthen nor shorten a wait.
 """
 
 import time
 from collections.abc import Callable
 
 _STEP_S = 0.5
-"""A wall clock that is further off than this was set; less is drift, and is left alone so that
-what status says of a moment does not change with every pass."""
+"""A larger offset means that the wall clock was set. Less is drift, which is ignored so that a
+moment in status does not change with every pass."""
 
 
 class Wall:
-    """Tells the wall clock's time of the steady clock's moments."""
+    """The offset between monotonic clock and wall clock, with converters."""
 
     def __init__(
         self,
         wall: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Go by these two clocks."""
+        """Measure the offset between these two clocks."""
         self._wall, self._steady = wall, steady
         self._apart = wall() - steady()
 
     def in_s(self, seconds: float) -> float:
-        """Return the moment of the steady clock in that many seconds."""
+        """Return the monotonic moment that many seconds from now."""
         return self._steady() + seconds
 
     def to(self, time: float) -> float:
-        """Return the moment of the steady clock at which the wall clock shows this, as it goes."""
+        """Return the monotonic moment at which the wall clock will show ``time``."""
         return self._steady() + time - self._wall()
 
     def of(self, moment: float) -> float:
-        """Return the seconds since the epoch at a moment of the steady clock."""
+        """Return a monotonic moment as seconds since the epoch."""
         apart = self._wall() - self._steady()
         if abs(apart - self._apart) > _STEP_S:
             self._apart = apart

@@ -1,27 +1,28 @@
-"""Everything that can go wrong on the operator's side.
+"""The errors of the operator.
 
     OperatorError
-    ├── NotLeading         another may drive by now: end, send nothing more
+    ├── NotLeading         another process may lead: stop, send no further request
     ├── Retryable          the same call may succeed later
-    │   ├── Conflict       somebody wrote in between: observe again
-    │   └── Unreachable    nobody answered
-    └── Refused            the same call will fail again
-        ├── Forbidden      nobody has let us do this, here
-        ├── TooLarge       the object takes more bytes than the API server keeps
-        └── Missing        the object is not there
+    │   ├── Conflict       another client wrote the object first: read it again
+    │   └── Unreachable    no answer, or none in time
+    ├── Refused            the same call will fail again
+    │   ├── Forbidden      RBAC does not allow it in this namespace
+    │   ├── TooLarge       the object exceeds the API server's size limit
+    │   └── Missing        the object does not exist
+    └── WorkerProblem      a sidecar's error; its code says whether to retry
 
-Library errors become these at two places: kube/client.py and workers/client.py.
+Two modules translate library errors into these: kube/client.py and workers/client.py.
 """
 
 from rlfleet_contract.worker.problems import Problem
 
 
 class OperatorError(Exception):
-    """The root of this package's errors."""
+    """The base of all errors here."""
 
 
 class NotLeading(OperatorError):  # noqa: N818 - the tree reads as a sentence
-    """Another may drive: this process leads no more, or its epoch is not the last."""
+    """The process has lost the Lease, or a driver with a higher epoch exists."""
 
 
 class Retryable(OperatorError):  # noqa: N818 - the same
@@ -29,11 +30,11 @@ class Retryable(OperatorError):  # noqa: N818 - the same
 
 
 class Conflict(Retryable):
-    """Somebody wrote in between."""
+    """Another client wrote the object first."""
 
 
 class Unreachable(Retryable):
-    """Nobody answered, or not in time."""
+    """No answer, none in time, or none that can be parsed."""
 
 
 class Refused(OperatorError):  # noqa: N818 - the same
@@ -41,21 +42,21 @@ class Refused(OperatorError):  # noqa: N818 - the same
 
 
 class Forbidden(Refused):
-    """No role lets us do this, or not in this namespace."""
+    """RBAC does not allow the call in this namespace."""
 
 
 class TooLarge(Refused):
-    """The object takes more bytes than the API server keeps."""
+    """The object exceeds the API server's size limit."""
 
 
 class Missing(Refused):
-    """The object is not there."""
+    """The object does not exist."""
 
 
 class WorkerProblem(OperatorError):  # noqa: N818 - the contract's word
-    """A sidecar answered with a problem; its code tells whether to try again."""
+    """A sidecar answered with a problem; its code says whether to retry."""
 
     def __init__(self, problem: Problem) -> None:
-        """Keep the problem, in the sidecar's words."""
+        """Use the problem's code and message as the error's text."""
         super().__init__(f"{problem.code}: {problem.message}")
         self.problem = problem

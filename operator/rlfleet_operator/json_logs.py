@@ -1,4 +1,4 @@
-"""Sends the logs of the operator's process to stderr, in the form that all of rlfleet writes."""
+"""Sends the operator's logs to stderr, in the JSON format of all rlfleet components."""
 
 import logging
 import sys
@@ -6,11 +6,11 @@ import sys
 from rlfleet_contract.json_lines import JsonLines
 
 _QUIET = ("kopf.objects", "httpx")
-"""They log each event and each request; our own lines log transitions."""
+"""Loggers of single events and requests, which would drown the operator's own lines."""
 
 
 def configure(level: str) -> None:
-    """Send all that is logged in this process to stderr as JSON lines."""
+    """Send every logger's lines to stderr as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)

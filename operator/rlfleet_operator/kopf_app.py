@@ -1,12 +1,10 @@
-"""All of kopf: events of fleets go to those who drive them.
+"""All of kopf: passes the events of fleets to the supervisor.
 
-kopf is the shell of the resource's life and no more (docs/decisions/0001): no
-finalizer, no change handlers, no patch object, so that deletion never waits for
-us and a running step always sees the newest spec.
+kopf only watches (docs/decisions/0001): no finalizer, no change handlers, no patch object. So
+deletion never waits for the operator, and a running step always reads the newest spec.
 
-It must stay true that whatever ends kopf ends no driver. It ends by any answer to its watch that
-it does not expect, and then cancels every task of its loop: so it has a thread and a loop of its
-own, and begins again.
+A failure of kopf must not stop a driver. kopf fails on any unexpected answer to its watch and
+then cancels every task of its loop. So it has its own thread and loop, and restarts.
 """
 
 import asyncio
@@ -29,13 +27,13 @@ from rlfleet_operator.trainer_api.server import FleetRoutes
 
 _log = logging.getLogger(__name__)
 _BACKOFF = Backoff(0.5, 20.0, well_s=60.0)
-"""Between one watch that failed and the next."""
+"""Pauses before kopf restarts."""
 _END_S = 2.0
-"""How long the end of kopf may hold up that of the process."""
+"""How long the process waits for kopf's thread when it exits."""
 
 
 class _NoDiff(kopf.DiffBaseStorage):
-    """Keeps no copy of the spec: there are no change handlers to compare for."""
+    """Keeps no copy of the spec, because no change handler compares it."""
 
     def fetch(self, *, body: kopf.Body) -> None:  # noqa: ARG002 - kopf's signature
         return None
@@ -48,10 +46,10 @@ class _NoDiff(kopf.DiffBaseStorage):
 
 
 class FleetWatch:
-    """kopf, in a thread of its own, for as long as the operator runs."""
+    """Runs kopf in its own thread and restarts it when it fails."""
 
     def __init__(self, fleets: Fleets, settings: OperatorSettings) -> None:
-        """Deliver to these fleets, in the loop that is running now."""
+        """Deliver events to ``fleets`` in the current event loop."""
         self._fleets, self._settings = fleets, settings
         self._loop = asyncio.get_running_loop()
         self._is_over, self._ended = threading.Event(), asyncio.Event()
@@ -59,7 +57,7 @@ class FleetWatch:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        # A thread that hangs must not keep the process from its end.
+        # A daemon: a thread that hangs must not keep the process alive.
         threading.Thread(target=self._work, name="kopf", daemon=True).start()
         try:
             await self._ended.wait()
@@ -87,26 +85,26 @@ class FleetWatch:
             failures = _BACKOFF.failed(failures, time.monotonic() - begun)
             pause_s = _BACKOFF.pause_s(failures)
             extra = {"error": repr(found), "again_in_s": pause_s}
-            _log.error("The watch of fleets ended", extra=extra)
+            _log.error("Fleet watch failed", extra=extra)
             self._call(self._fleets.miss)
             self._is_over.wait(pause_s)
         self._call(self._ended.set)
 
     async def _watch(self) -> None:
-        """Run kopf until it fails; in its own thread."""
+        """Run kopf until it fails, in its own thread."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type alone
         self._running = asyncio.get_running_loop(), task
         await kopf.operator(
             registry=self._registry(),
-            # kopf would ask for the user's name, and a pod's user has none.
+            # Else kopf looks up the user's name, which a pod's user lacks.
             identity=cast("Any", "rlfleet"),
             clusterwide=not self._settings.namespaces,
             namespaces=self._settings.namespaces,
         )
 
     def _call(self, function: Any, *arguments: Any) -> None:
-        """Have the operator's loop do it; one that has ended does nothing more."""
+        """Call a function in the operator's event loop, unless that loop is closed."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
 
@@ -120,7 +118,7 @@ class FleetWatch:
 
         @kopf.on.login(registry=made)
         async def login(**_: Any) -> kopf.ConnectionInfo:
-            # The same credentials as our own client's; kopf asks again when they expire.
+            # The credentials of the operator's own client; kopf asks again when they expire.
             asked = asyncio.run_coroutine_threadsafe(self._fleets.credentials(), self._loop)
             found = await asyncio.wrap_future(asked)
             return kopf.ConnectionInfo(**dataclasses.asdict(found))
@@ -143,16 +141,16 @@ def _configure(settings: kopf.OperatorSettings, silence_s: float) -> None:
     settings.networking.request_timeout = 30
     settings.watching.server_timeout = 300
     settings.watching.reconnect_backoff = 0.2
-    # Never longer than kopf's own: the API server remembers events for little more.
+    # At most kopf's own default: the API server keeps events only slightly longer.
     settings.watching.inactivity_timeout = min(settings.watching.inactivity_timeout, silence_s)
 
 
 async def run(settings: OperatorSettings, health: metrics.Health) -> None:
-    """Run the operator until it is told to stop."""
+    """Run the operator until SIGINT or SIGTERM."""
     working = asyncio.create_task(_work(settings, health))
     for one in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(one, working.cancel)
-    # kopf says of each start in a thread that it leaves signals alone.
+    # At each start in a thread kopf logs that it does not handle signals.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     with contextlib.suppress(asyncio.CancelledError):
         await working
@@ -166,7 +164,7 @@ async def _work(settings: OperatorSettings, health: metrics.Health) -> None:
         await _opened(routes)
         await FleetWatch(fleets, settings).run()
     finally:
-        # Together: a trainer that waits must not hold up the hand-over to another process.
+        # Together: a waiting trainer must not delay the hand-over to another leader.
         await asyncio.gather(routes.close(), fleets.close())
 
 

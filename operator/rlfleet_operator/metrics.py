@@ -1,6 +1,6 @@
-"""What the operator counts, and the server that shows it, in a thread beside the loop.
+"""The operator's Prometheus metrics, and the server of /metrics, /healthz and /readyz.
 
-A thread, so that a loop that hangs is seen: /healthz tells the age of its last beat.
+The server has its own thread, so that /healthz can report an event loop that hangs.
 """
 
 import threading
@@ -17,16 +17,16 @@ from rlfleet_operator.core.rollout.rollout import ENDED
 from rlfleet_operator.crd.fleet_status import FleetStatus
 
 API_REQUESTS = Counter("rlfleet_api_requests", "Requests to the Kubernetes API.", ["method"])
-API_BYTES = Counter("rlfleet_api_sent_bytes", "Bytes of objects sent to the Kubernetes API.")
+API_BYTES = Counter("rlfleet_api_sent_bytes", "Request body bytes sent to the Kubernetes API.")
 STATUS_WRITES = Counter(
     "rlfleet_status_writes", "Writes of a fleet's status.", ["namespace", "fleet"]
 )
-ADMIN_REQUESTS = Counter("rlfleet_admin_requests", "Calls to sidecars.", ["verb", "code"])
+ADMIN_REQUESTS = Counter("rlfleet_admin_requests", "Requests to sidecars.", ["verb", "code"])
 TRAINER_REQUESTS = Counter(
-    "rlfleet_trainer_requests", "Requests at the fleet API.", ["route", "code"]
+    "rlfleet_trainer_requests", "Requests to the fleet API.", ["route", "code"]
 )
 STALE_EPOCHS = Counter(
-    "rlfleet_stale_epochs", "Workers that were found to have a later driver than this one."
+    "rlfleet_stale_epochs", "Workers that reported a higher epoch than this driver's."
 )
 ROLLOUTS = Counter("rlfleet_rollouts", "Rollouts that ended.", ["namespace", "fleet", "result"])
 WORKERS = Gauge(
@@ -36,23 +36,23 @@ WORKERS = Gauge(
 )
 LOAD_FAILURES = Counter(
     "rlfleet_load_failures",
-    "Loads that failed on a worker: the engine exited, or the version was refused.",
+    "Failed loads: the engine exited, or the reload or proof of the version failed.",
     ["namespace", "fleet", "kind"],
 )
 DRIVER_FAILURES = Counter(
     "rlfleet_driver_failures",
-    "Drivers that failed by a defect, each replaced after a pause.",
+    "Drivers that an operator defect ended; each restarts after a pause.",
     ["namespace", "fleet"],
 )
-LEADER = Gauge("rlfleet_leader", "1 while this process leads, 0 while it stands by.")
-RECONCILE = Histogram("rlfleet_reconcile_seconds", "One pass over a fleet, without waiting.")
+LEADER = Gauge("rlfleet_leader", "1 while this process leads, else 0.")
+RECONCILE = Histogram("rlfleet_reconcile_seconds", "Duration of one pass over a fleet.")
 
 _STALE_S = 30.0
 _EXITED, _REFUSED = "EngineExited", "Refused"
 
 
 def begin(namespace: str, fleet: str) -> None:
-    """Begin the counters of a fleet at 0: the first rollout that fails must be an increase."""
+    """Set a fleet's counters to 0, so that its first failed rollout shows as an increase."""
     for result in sorted(ENDED):
         ROLLOUTS.labels(namespace, fleet, result)
     for kind in (_EXITED, _REFUSED):
@@ -62,21 +62,21 @@ def begin(namespace: str, fleet: str) -> None:
 
 
 def count_workers(fleet: Fleet, workers: Iterable[Worker]) -> None:
-    """Show how many workers are in each phase."""
+    """Set the number of workers in each phase."""
     found = Counts(phase_of(worker) for worker in workers)
     for phase in Phase:
         WORKERS.labels(fleet.namespace, fleet.name, phase).set(found[phase])
 
 
 def count_status(fleet: Fleet, status: FleetStatus) -> None:
-    """Count one write of a status, and what it says."""
+    """Count one write of a status, and the ended rollout and failed loads that it adds."""
     about = {"namespace": fleet.namespace, "fleet": fleet.name}
     STATUS_WRITES.labels(**about).inc()
     old, new = fleet.status.rollout, status.rollout
-    # By its id too: one that has nothing to do ends in the write that records it.
+    # By id too: a rollout with nothing to do ends in the write that records it.
     _count_loads(fleet.status, status, about)
-    is_told = old and new and (old.id, old.phase) == (new.id, new.phase)
-    if new and new.phase in ENDED and not is_told:
+    is_counted = old and new and (old.id, old.phase) == (new.id, new.phase)
+    if new and new.phase in ENDED and not is_counted:
         ROLLOUTS.labels(**about, result=new.phase).inc()
 
 
@@ -92,23 +92,23 @@ def _count_loads(before: FleetStatus, after: FleetStatus, about: dict[str, str])
 
 
 def forget(namespace: str, fleet: str) -> None:
-    """Remove every series of a fleet that is gone."""
+    """Remove every series of a deleted fleet."""
     about = {"namespace": namespace, "fleet": fleet}
     for series in (STATUS_WRITES, ROLLOUTS, WORKERS, DRIVER_FAILURES, LOAD_FAILURES):
         series.remove_by_labels(about)
 
 
 class Health:
-    """The beat of the operator's loop, and whether it could lead at once."""
+    """The operator's liveness and readiness."""
 
     def __init__(self) -> None:
-        """Begin alive, and not ready."""
+        """Start alive, but not ready."""
         self._beat = time.monotonic()
         self.is_ready = False
-        """Whether pods and fleets are being watched; a process that stands by is ready too."""
+        """Whether the process watches pods and fleets; a standby is ready too."""
 
     def beat(self) -> None:
-        """Say that the loop runs."""
+        """Record that the event loop runs."""
         self._beat = time.monotonic()
 
     @property
@@ -125,15 +125,15 @@ def serve(port: int, health: Health) -> None:
             if self.path == "/metrics":
                 self._answer(200, CONTENT_TYPE_LATEST, generate_latest())
             elif self.path == "/healthz":
-                text = f"the loop ran {health.age_s:.1f} s ago\n"
-                self._tell(text, is_well=health.age_s < _STALE_S)
+                text = f"event loop ran {health.age_s:.1f} s ago (limit {_STALE_S:.0f} s)\n"
+                self._probe(text, is_well=health.age_s < _STALE_S)
             elif self.path == "/readyz":
-                text = "watching\n" if health.is_ready else "not watching yet\n"
-                self._tell(text, is_well=health.is_ready)
+                text = "ready\n" if health.is_ready else "not ready: fleets or pods not listed\n"
+                self._probe(text, is_well=health.is_ready)
             else:
-                self._answer(404, "text/plain", b"try /metrics, /healthz or /readyz\n")
+                self._answer(404, "text/plain", b"not found; use /metrics, /healthz or /readyz\n")
 
-        def _tell(self, text: str, *, is_well: bool) -> None:
+        def _probe(self, text: str, *, is_well: bool) -> None:
             self._answer(200 if is_well else 503, "text/plain", text.encode())
 
         def _answer(self, status: int, kind: str, body: bytes) -> None:
@@ -144,7 +144,7 @@ def serve(port: int, health: Health) -> None:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing: probes come every few seconds."""
+            """Log nothing, because probes come every few seconds."""
 
     server = ThreadingHTTPServer(("0.0.0.0", port), Handler)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()

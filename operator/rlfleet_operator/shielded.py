@@ -1,6 +1,6 @@
-"""What is brought to its end once begun, though the caller goes away.
+"""Runs work to its end even if its caller is cancelled.
 
-The event loop keeps weak references only: a task that nothing else holds may vanish in the middle.
+The event loop keeps only weak references to tasks, so this keeps strong ones.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class Begun:
-    """The tasks that go on without those that asked for them."""
+    """Tasks that outlive their callers."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start with no task."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def through(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the work returns; a caller that is cancelled does not cancel it."""
+        """Return the result of ``work``; cancelling the caller does not cancel the work."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -310,7 +310,7 @@ async def test_a_pod_that_fails_at_once_is_replaced_at_growing_intervals(
 
     assert took_s >= 1 + 2 + 4 + 8
     assert re.fullmatch(
-        r"its pod has failed and is replaced at [0-9T:-]+Z: OutOfcpu: Pod was rejected", message
+        r"pod has failed, will be replaced at [0-9T:-]+Z: OutOfcpu: Pod was rejected", message
     )
     assert message in ready["message"]
     assert (await fleet.get())["metadata"]["resourceVersion"] == before

@@ -35,7 +35,7 @@ class Contact:
     calling_for: tuple[str, str] | None = None
     """Version and operation of the last command: another does not wait for its failures."""
     command: asyncio.Task[None] | None = None
-    heard_at: float = 0.0
+    answered_at: float = 0.0
     """When it answered last, by the monotonic clock."""
     open_since: float = 0.0
     """When it was first heard to be open, of this time; 0 while it is not."""
@@ -119,7 +119,7 @@ class Contact:
 
     def learn(self, report: WorkerReport, now: float) -> None:
         """Take an answer; ``now`` by the monotonic clock."""
-        self.report, self.reachable, self.heard_at = report, True, now
+        self.report, self.reachable, self.answered_at = report, True, now
         is_open = report.stage is Stage.OPEN
         self.open_since = (self.open_since or now) if is_open else 0.0
         self.hear()

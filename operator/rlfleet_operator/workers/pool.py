@@ -126,7 +126,7 @@ class Contacts:
             calling_for=contact.calling_for,
             retry_at=self._wall.of(contact.retry_at) if contact.retry_at else 0.0,
             silence=contact.silence,
-            heard_at=contact.heard_at,
+            answered_at=contact.answered_at,
             open_since=contact.open_since,
         )
 

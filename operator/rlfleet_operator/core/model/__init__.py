@@ -1,1 +1,1 @@
-"""What a fleet is made of, as frozen values: pods, workers, actions. Pure."""
+"""The observed state of a fleet and the actions of a plan, as frozen values. Pure."""

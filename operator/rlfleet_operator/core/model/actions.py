@@ -1,4 +1,4 @@
-"""What a plan may ask for, as data; kube/apply.py carries it out."""
+"""The actions of a plan, as data: kube/apply.py and workers/pool.py execute them."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from rlfleet_contract.worker.proof import Proof
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
-    """Make the pod of a missing worker."""
+    """Create the pod of a worker that has none."""
 
     ordinal: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """End exactly this pod: a namesake that came after it is left alone."""
+    """Delete the pod with this UID; a newer pod of the same name stays."""
 
     name: str
     uid: str
@@ -26,7 +26,7 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class MarkPod:
-    """Write the readiness gate and the version label of a pod, what is not so already."""
+    """Write the readiness gate and the version label of a pod, each only if it differs."""
 
     name: str
     uid: str
@@ -34,42 +34,42 @@ class MarkPod:
     version: str | None
     message: str
     relabels: bool = True
-    """Whether the label is another."""
+    """Whether the label must be written."""
     regates: bool = True
-    """Whether the gate is another: from one version to the next it stays."""
+    """Whether the gate must be written; it often stays true across versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Have a worker wait for a version, check it and stage it while it serves."""
+    """Let a worker wait for a version, check it and copy it into its cache while it serves."""
 
     worker: str
     version: str
     operation: str
     digest: str | None = None
-    """What the version's manifest must hash to."""
+    """The expected digest of the version's manifest."""
     waits: bool = True
-    """Whether it waits for a version that is not complete."""
+    """Whether the worker waits for a version that is not complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Have a worker change to a prepared version: pause, flush, reload, verify, resume.
+    """Let a worker change to a prepared version: pause, flush, reload, verify, resume.
 
-    ``through`` is the last of these steps; what is done already is not done again.
+    ``through`` is the last step to take; completed steps are not repeated.
     """
 
     worker: str
     version: str
     operation: str
     expected: Proof | None
-    """What a peer showed of the version; None for the first worker."""
+    """The proof of a peer that serves the version; None for the first worker."""
     through: Verb = Verb.RESUME
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Have a worker serve the version that it has proved: the way back out of a pause."""
+    """Let a paused worker serve the version that it has proved."""
 
     worker: str
     version: str
@@ -78,7 +78,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Have a worker stop serving because its trainer has paused the fleet."""
+    """Let a worker stop serving because a trainer has paused the fleet."""
 
     worker: str
     version: str
@@ -89,7 +89,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Have a paused worker empty its caches."""
+    """Let a paused worker empty its KV and prefix caches."""
 
     worker: str
     version: str
@@ -98,7 +98,7 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class LoadAdapter:
-    """Have a worker serve an adapter under a name, whatever had the name before."""
+    """Let a worker serve a LoRA adapter under a name; it replaces an earlier one of that name."""
 
     worker: str
     name: str
@@ -106,12 +106,12 @@ class LoadAdapter:
     path: str
     operation: str
     inherited: str | None = None
-    """The digest of what others serve under a name that must be free here; None: the spec's."""
+    """The digest of the peers' adapter, if the name must be free; None for the spec's adapters."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnloadAdapter:
-    """Have a worker serve a name no more."""
+    """Let a worker unload the adapter of this name."""
 
     worker: str
     name: str
@@ -120,7 +120,7 @@ class UnloadAdapter:
 
 
 WeightsCommand = Prepare | Update | Resume | Pause | Flush
-"""What is asked of a worker's sidecar about weights."""
+"""Commands to a worker's sidecar about its weights."""
 LoRACommand = LoadAdapter | UnloadAdapter
 WorkerCommand = WeightsCommand | LoRACommand
 PodAction = CreatePod | DeletePod | MarkPod
@@ -128,7 +128,7 @@ Action = PodAction | WorkerCommand
 
 
 def first_of_each(actions: Sequence[PodAction], count: int) -> list[PodAction]:
-    """Return so many of each kind: none waits behind what is refused of another."""
+    """Return the first ``count`` of each kind, so that a rejected kind delays no other."""
     kinds: defaultdict[type[PodAction], list[PodAction]] = defaultdict(list)
     for action in actions:
         kinds[type(action)].append(action)

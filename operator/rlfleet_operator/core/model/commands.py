@@ -1,4 +1,4 @@
-"""Questions that every strategy asks before it sends a worker a command."""
+"""Commands that every strategy sends, with the conditions under which a worker may get them."""
 
 from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.report import Stage
@@ -7,22 +7,22 @@ from rlfleet_operator.core.model.world import Worker, World
 
 
 def is_prepared(worker: Worker, version: str) -> bool:
-    """Tell whether a worker has checked a version and can load it at once, or has proved it."""
+    """Return whether a worker can load a version at once, or has loaded and proved it."""
     if worker.stage is Stage.PROVED and worker.proved == version:
-        # It is only to be opened: without a cache it may have forgotten what it prepared.
+        # It only has to open its gate; a worker without a cache may have lost the prepared copy.
         return True
     return worker.report is not None and worker.report.prepared == version
 
 
 def is_able(worker: Worker, version: str) -> bool:
-    """Tell whether a worker can serve a version at once, with or without loading it."""
+    """Return whether a worker serves a version or can load it at once."""
     return worker.proved == version or is_prepared(worker, version)
 
 
 def may_call(worker: Worker, version: str, operation: str, world: World) -> bool:
-    """Tell whether a command for a version may be sent now.
+    """Return whether a command for a version may be sent now.
 
-    Only the command that failed waits for its next try, not one that came instead of it.
+    The back-off of a failed command delays only its own retry, not a different command.
     """
     is_it = worker.calling_for == (version, operation)
     has_to_wait = is_it and worker.waits_to_retry(world.moment)
@@ -38,11 +38,11 @@ def prepare(
     waits: bool = True,
     is_bound: bool = False,
 ) -> list[Prepare]:
-    """Return the command to prepare a version; none while it is under way or has to wait.
+    """Return the command to prepare a version; empty while it runs or has to wait for a retry.
 
-    Nobody prepares who is paused, because that would take as long as the disk takes: it serves
-    meanwhile what it has proved. One that has proved nothing cannot; one that a trainer has
-    paused, or that is bound for the version as the others are, shall not.
+    A paused worker resumes before it prepares, because a prepare takes as long as the disk does.
+    It prepares while paused only if it has proved nothing, if a trainer has paused it, or if
+    ``is_bound``: the other workers already have the version.
     """
     is_stuck = worker.is_kept or worker.proved is None or is_bound
     is_due = (
@@ -56,7 +56,7 @@ def prepare(
 
 
 def _digest(version: str, world: World) -> str | None:
-    """Return the manifest's digest, of the one version that it is about."""
+    """Return the spec's digest, which applies to the spec's version only."""
     spec = world.fleet.spec
     return spec.weights.digest if spec.weights and version == spec.weight_version else None
 
@@ -64,7 +64,7 @@ def _digest(version: str, world: World) -> str | None:
 def update(
     worker: Worker, version: str, operation: str, world: World, through: Verb = Verb.RESUME
 ) -> list[Update]:
-    """Return the command of a change, with what other workers showed of the version."""
+    """Return the command of a change, with the proof of a peer to compare with."""
     if not may_call(worker, version, operation, world):
         return []
     template = worker.pod.template_hash if worker.pod else ""
@@ -73,7 +73,7 @@ def update(
 
 
 def resume(worker: Worker, operation: str, world: World) -> list[Resume]:
-    """Return the command to serve what is proved; none while a command is under way."""
+    """Return the command to serve the proved version; empty while a command is under way."""
     version = worker.proved
     if version is None or not may_call(worker, version, operation, world):
         return []

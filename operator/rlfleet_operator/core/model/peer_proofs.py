@@ -1,4 +1,4 @@
-"""What workers showed of a version, for the next one to be compared with. Pure."""
+"""The proof that a worker's own proof of the same version must match. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from rlfleet_contract.worker.proof import Proof
 
 Kind = tuple[str, str]
-"""Version and pod template: only what was shown of the same of both can be compared."""
+"""Version and hash of the pod template: only proofs with the same pair are comparable."""
 
 
 def elected(shown: Iterable[tuple[Kind, Proof]]) -> dict[Kind, Proof]:
-    """Return for each kind the first proof of those that show what most of it do.
+    """Return for each kind the first proof of its majority.
 
-    Log probabilities are left out, which may differ a little between equals.
+    Log probabilities do not count, because they differ slightly between equal workers.
     """
     by_kind: dict[Kind, list[Proof]] = {}
     for kind, proof in shown:

@@ -1,4 +1,4 @@
-"""What is read of a worker's pod, as the API server tells it, and what it is known by."""
+"""Parses a worker's pod from the API server's JSON."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,12 +18,12 @@ from rlfleet_operator.core.model.world import (
 
 
 def identity_of(fleet: Fleet, ordinal: int) -> dict[str, str]:
-    """Return the labels by which a worker's pod is found."""
+    """Return the labels that select the pod of one worker."""
     return {FLEET_LABEL: fleet.name, ORDINAL_LABEL: str(ordinal)}
 
 
 def lost_label(raw: Raw, fleet: Fleet, ordinal: int) -> str | None:
-    """Return a complaint about a pod of ours that is not found; None if it is, or ends."""
+    """Return a message if a pod of the fleet lost a label; None if it has all or terminates."""
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
     for label, value in identity_of(fleet, ordinal).items():
@@ -36,7 +36,7 @@ def lost_label(raw: Raw, fleet: Fleet, ordinal: int) -> str | None:
 
 
 def pod_from(raw: Raw) -> Pod | None:
-    """Parse a worker's pod; None when it is not labelled as the one that its name says."""
+    """Parse a worker's pod; None if its labels and its name do not match."""
     metadata, status = raw["metadata"], raw.get("status") or {}
     labels = metadata.get("labels") or {}
     fleet, ordinal = labels.get(FLEET_LABEL, ""), labels.get(ORDINAL_LABEL, "")
@@ -65,14 +65,14 @@ def pod_from(raw: Raw) -> Pod | None:
 
 
 def _created_at(metadata: Raw) -> float | None:
-    told = metadata.get("creationTimestamp")
-    return None if told is None else datetime.fromisoformat(told).timestamp()
+    created = metadata.get("creationTimestamp")
+    return None if created is None else datetime.fromisoformat(created).timestamp()
 
 
 def _ends_by(metadata: Raw) -> float | None:
-    """Return when the pod shall have ended: Kubernetes adds the grace to the time of deletion."""
-    told = metadata.get("deletionTimestamp")
-    return None if told is None else datetime.fromisoformat(told).timestamp()
+    """Return the end of the grace period, which deletionTimestamp includes."""
+    deletion = metadata.get("deletionTimestamp")
+    return None if deletion is None else datetime.fromisoformat(deletion).timestamp()
 
 
 def _container_statuses(status: Raw) -> list[Raw]:
@@ -88,7 +88,7 @@ def _engine(status: Raw) -> Raw:
 
 
 _PLAIN_REASONS = {"Error", "Completed", None}
-"""Reasons that say no more than the exit code."""
+"""Reasons that add nothing to the exit code."""
 
 
 def _engine_exit(status: Raw) -> str | None:

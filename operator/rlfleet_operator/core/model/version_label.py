@@ -1,18 +1,18 @@
-"""How a version stands in a pod's label: a label holds at most 63 characters, a version 128."""
+"""Shortens a version (at most 128 characters) to the value of a label (at most 63)."""
 
 import hashlib
 
 LABEL_CHARACTERS = 63
-"""What Kubernetes lets a label's value have."""
+"""Kubernetes' limit for the value of a label."""
 _DIGITS = 10
 _KEPT = LABEL_CHARACTERS - 1 - _DIGITS
 
 
 def label_of(version: str | None) -> str | None:
-    """Return the label's value for a version; None, for no version, removes the label.
+    """Return the label's value for a version; None removes the label.
 
-    A longer version keeps its beginning, and digits of its digest tell it from others.
-    What may occur in a version may occur in a label, at its ends too.
+    A longer version keeps its beginning and gets digits of its digest, which make it unique.
+    Every character that a version may hold is valid in a label, also as the first and last.
     """
     if version is None or len(version) <= LABEL_CHARACTERS:
         return version

@@ -1,8 +1,8 @@
-"""Which adapters a worker shall serve. Pure.
+"""Which LoRA adapters a worker must serve. Pure.
 
-The spec's, if it names any. Else they are its trainers' own, who load them at the workers
-that they know; one that came later, and takes no traffic yet, shall begin with what the
-others serve. Whatever a trainer has loaded at a worker itself stays as it is.
+If the spec names adapters, these. Else trainers load adapters at the workers that they know; a
+later worker gets the adapters of its peers before it takes traffic. An adapter that a trainer
+has loaded at a worker itself stays.
 """
 
 from collections import Counter
@@ -15,30 +15,30 @@ from rlfleet_operator.crd.lora import AdapterSpec
 
 @dataclass(frozen=True, slots=True)
 class WantedLoRA:
-    """An adapter that a worker shall serve."""
+    """A LoRA adapter that a worker must serve."""
 
     name: str
     version: str
     directory: str
-    """Where it lies, as a worker sees it."""
+    """Its path inside the worker's pod."""
     inherited: str | None = None
-    """The digest of what others serve, for one that is brought along; None for the spec's."""
+    """The digest of the peers' adapter, if it is copied from them; None for the spec's."""
 
 
 def declared(adapters: Sequence[AdapterSpec]) -> tuple[WantedLoRA, ...]:
-    """Return what the spec names, in its order."""
+    """Return the adapters that the spec names, in its order."""
     return tuple(WantedLoRA(one.name, one.version, one.directory) for one in adapters)
 
 
 Shelf = Sequence[AdapterReport]
-"""What one worker tells of its adapters."""
+"""The adapters that one worker reports."""
 
 
 def of_trainers(in_traffic: Sequence[Shelf], all_known: Sequence[Shelf]) -> tuple[WantedLoRA, ...]:
-    """Return what most of those in traffic have under each name that is a trainer's.
+    """Return, for each name that a trainer loaded, the adapter that most workers in traffic have.
 
-    A name that most of them do not have is on its way out. Of two with as many workers it is
-    what the first worker has. While none is in traffic it is whatever one has that has most.
+    A name that most workers lack is being unloaded and is left out. In a tie the first worker
+    counts. While no worker is in traffic, the worker with the most adapters counts.
     """
     shelves = [_of_trainer(shelf) for shelf in in_traffic]
     if not shelves:
@@ -50,7 +50,7 @@ def of_trainers(in_traffic: Sequence[Shelf], all_known: Sequence[Shelf]) -> tupl
 
 
 def _of_trainer(shelf: Shelf) -> dict[str, WantedLoRA]:
-    """Return what a trainer has a worker serve, now and after each start of its engine."""
+    """Return the adapters that a trainer loaded and that the sidecar loads after each restart."""
     return {
         one.name: WantedLoRA(one.name, one.version, one.path, one.digest)
         for one in shelf

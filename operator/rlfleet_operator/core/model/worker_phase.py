@@ -1,7 +1,7 @@
-"""The phase of one worker, as people read it, and the order of how bad each is.
+"""The phase of one worker as status shows it, and the order of severity.
 
-A phase is derived anew from the pod, the report and the command under way; no
-phase is stored anywhere.
+The operator computes a phase from the pod, the report and the command under way, and stores it
+nowhere.
 """
 
 from enum import StrEnum
@@ -13,18 +13,18 @@ from rlfleet_operator.core.model.world import RUNNING, Fleet, Pod, Worker, World
 
 
 class Phase(StrEnum):
-    """Where a worker stands; the order of definition is worst first."""
+    """The phase of a worker, defined from worst to best."""
 
     QUARANTINED = "Quarantined"
-    """The engine is in doubt: gate closed, not ready, never resumed."""
+    """The engine is in doubt: gate closed and not ready until a reload is proved."""
     UNREACHABLE = "Unreachable"
-    """The pod runs, its sidecar does not answer."""
+    """The pod runs, but its sidecar does not answer."""
     PENDING = "Pending"
     """The pod does not run yet."""
     STARTING = "Starting"
     """The engine does not answer yet, or is being restarted."""
     CATCHING_UP = "CatchingUp"
-    """The engine runs behind a closed gate, on the way to the fleet's version."""
+    """The engine runs behind a closed gate and changes to the fleet's version."""
     TERMINATING = "Terminating"
     RELOADING = "Reloading"
     VERIFYING = "Verifying"
@@ -32,7 +32,7 @@ class Phase(StrEnum):
     FLUSHING = "Flushing"
     PAUSING = "Pausing"
     PAUSED = "Paused"
-    """Its trainer has paused the fleet; it has proved what it will serve."""
+    """A trainer has paused the fleet; the worker has proved the version that it will serve."""
     PREPARING = "Preparing"
     SERVING = "Serving"
 
@@ -56,10 +56,10 @@ _BY_STAGE = {
     Stage.DOUBT: Phase.QUARANTINED,
 }
 _OVERDUE_S = 60.0
-"""A pod that stands so long after its grace is not ended by its kubelet."""
+"""A pod that still exists so long after its grace period has lost its kubelet."""
 BADNESS = {phase: place for place, phase in enumerate(Phase)}
 CHANGING = (Phase.PAUSING, Phase.FLUSHING, Phase.RELOADING, Phase.VERIFYING, Phase.RESUMING)
-"""The steps of a change, in the order in which a worker goes through them."""
+"""The steps of a change in their order."""
 
 
 def phase_of(worker: Worker) -> Phase:
@@ -88,13 +88,12 @@ def _silent(worker: Worker) -> Phase:
 
 
 def complaint_of(worker: Worker, world: World) -> str | None:
-    """Return what is wrong with a worker, in one sentence; None when nothing is known to be."""
+    """Return what is wrong with a worker, in one sentence; None if nothing is."""
     overdue = overdue_at(worker)
     if overdue is not None and world.moment >= overdue:
-        return "its pod still ends; if its node is lost, delete the pod with --force"
-    told = _of_pod(worker)
-    if told is not None:
-        return told
+        return "pod is still terminating; if its node is lost, delete the pod with --force"
+    if (found := _of_pod(worker)) is not None:
+        return found
     if worker.silence and phase_of(worker) is Phase.UNREACHABLE:
         return worker.silence
     problem = None
@@ -106,7 +105,7 @@ def complaint_of(worker: Worker, world: World) -> str | None:
 
 
 def _begun_by(worker: Worker, world: World) -> str | None:
-    """Return how far a worker has come whose engine is not in service yet."""
+    """Return the progress of a worker whose engine is not in service yet."""
     phase, pod = phase_of(worker), worker.pod
     if pod is None or phase not in {Phase.STARTING, Phase.CATCHING_UP}:
         return None
@@ -114,16 +113,16 @@ def _begun_by(worker: Worker, world: World) -> str | None:
     again = f"restart {pod.engine_restarts}{ended}" if pod.engine_restarts else ""
     if phase is Phase.CATCHING_UP:
         target = world.fleet.target
-        loads = f"engine is up and loads {target}" if target else "engine is up"
+        loads = f"engine is up, loading {target}" if target else "engine is up"
         return f"{loads} ({again})" if again else loads
     if again:
         return f"engine restarting ({again})"
-    # Before its sidecar answers, the pod's own state is all that is known.
+    # Until the sidecar answers, only the pod's own state is known.
     return "engine starting" if worker.report is not None else None
 
 
 def _of_pod(worker: Worker) -> str | None:
-    """Tell of a pod that has ended or does not get on, and of an engine that ended in a load."""
+    """Return what is wrong with the pod, or that its engine exited during a load."""
     pod = worker.pod
     if pod is None:
         return None
@@ -133,7 +132,7 @@ def _of_pod(worker: Worker) -> str | None:
 
 
 def _exited(worker: Worker) -> str | None:
-    """Tell of an engine that ended while it loaded a version; None for one that did not."""
+    """Return a message if the engine exited while it loaded a version."""
     exits = worker.report.exits if worker.report else None
     if exits is None or worker.is_settled or worker.pod is None:
         return None
@@ -143,10 +142,10 @@ def _exited(worker: Worker) -> str | None:
 
 
 def problem_in(report: WorkerReport, fleet: Fleet) -> Problem | None:
-    """Return what a worker complains of; None when nothing is that anybody asks for.
+    """Return the failure or the rejected checkpoint that a worker reports; None without one.
 
-    A sidecar remembers a refusal until its next prepare: of a version that was asked for by
-    mistake it would be told of a worker that is well.
+    A sidecar keeps a rejection until its next prepare. One of a version that is no longer
+    requested is left out, because it would show a healthy worker as failed.
     """
     refusal = report.refusal
     is_asked = refusal is not None and fleet.asks_for(refusal.version)
@@ -154,20 +153,20 @@ def problem_in(report: WorkerReport, fleet: Fleet) -> Problem | None:
 
 
 def _ended(pod: Pod, replace_at: float) -> str:
-    # The moment before the reason: a long reason is cut.
-    what = f"its pod has {pod.phase.lower()} and is replaced at {time_of(replace_at)}"
+    # The time precedes the reason, because a long reason is cut.
+    what = f"pod has {pod.phase.lower()}, will be replaced at {time_of(replace_at)}"
     return f"{what}: {pod.trouble}" if pod.trouble else what
 
 
 def overdue_at(worker: Worker) -> float | None:
-    """Return from when on a pod that ends is overdue; None for one that does not end."""
+    """Return the moment from which a terminating pod is overdue; None for any other pod."""
     ends_by = worker.pod.ends_by if worker.pod else None
     return None if ends_by is None else ends_by + _OVERDUE_S
 
 
 def awaited_by(worker: Worker, version: str | None = None) -> str | None:
-    """Return what a worker's prepare (of ``version``, or any) waits for; None if it does not."""
+    """Return what a worker's prepare (of ``version``, or of any) waits for; None without one."""
     progress = worker.report.progress if worker.report and worker.reachable else None
     if progress is None or progress.waiting_for is None:
         return None
-    return f"waits: {progress.waiting_for}" if version in {None, progress.version} else None
+    return f"waiting: {progress.waiting_for}" if version in {None, progress.version} else None

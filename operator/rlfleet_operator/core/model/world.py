@@ -1,7 +1,7 @@
-"""What is observed of one fleet at one moment, as frozen values.
+"""One fleet as observed at one moment, as frozen values.
 
-Raw Kubernetes objects stop at ``fleet_from`` here and at ``pod_from`` in pod.py: they are
-parsed once, and everything behind sees only valid, typed values.
+``fleet_from`` here and ``pod_from`` in pod.py parse raw Kubernetes objects once; all other code
+gets only valid, typed values.
 """
 
 from collections import Counter
@@ -29,8 +29,8 @@ ENGINE_CONTAINER = "engine"
 SIDECAR_CONTAINER = "sidecar"
 
 RETRY_S, REPLACE_S = 15.0, 300.0
-"""How long the next try of a command, and the next pod, is waited for at most: what lies further
-ahead was said by another clock."""
+"""Longest back-off of a command and of a pod's replacement. A moment further ahead comes from a
+clock that was set back, and is ignored."""
 RUNNING = "Running"
 """The phase of a pod whose containers run."""
 
@@ -38,7 +38,7 @@ Raw = Mapping[str, Any]
 
 
 class Identity(Protocol):
-    """Which fleet something is about."""
+    """Namespace, name and UID of a fleet."""
 
     @property
     def namespace(self) -> str:
@@ -55,7 +55,7 @@ class Identity(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Which fleet an object is; nothing else of the object is parsed."""
+    """The identity of a fleet whose spec and status may not be parsable."""
 
     namespace: str
     name: str
@@ -64,7 +64,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """One RLInferenceFleet: what is wanted and what was recorded last."""
+    """One RLInferenceFleet: its spec and its last written status."""
 
     name: str
     namespace: str
@@ -76,23 +76,23 @@ class Fleet:
 
     @property
     def target(self) -> str | None:
-        """The version that is asked for: by the spec, else by a trainer; None if by nobody."""
+        """The requested version: the spec's, else a trainer's; None without either."""
         trainers = self.status.trainer_target
         return self.spec.weight_version or (trainers.version if trainers else None)
 
     def asks_for(self, version: str | None) -> bool:
-        """Tell whether a version is asked for, or fallen back to, and not one of before.
+        """Return whether a version is the target, or one that the current rollout leads to.
 
-        Where nobody asks the fleet, trainers ask its workers, each for what it likes.
+        Without a target every version counts, because trainers then drive the workers directly.
         """
         recorded = self.status.rollout
         led_to = {recorded.to, recorded.from_version} if recorded else set()
         return self.target is None or version in {self.target, *led_to}
 
     def pause_at(self, moment: float) -> TrainerPause | None:
-        """Return the trainer's pause that holds the fleet then; None if none does, or it is over.
+        """Return the trainer's pause in effect at that moment; None if there is none.
 
-        The spec goes first: once it names a version, nobody else holds the fleet.
+        A version in the spec has precedence and ends the pause.
         """
         pause = self.status.trainer_pause
         if pause is None or pause.ending or self.deleting or self.spec.weight_version is not None:
@@ -102,7 +102,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One worker's pod, as far as decisions need it."""
+    """The fields of a worker's pod that decisions need."""
 
     name: str
     uid: str
@@ -113,72 +113,72 @@ class Pod:
     """The pod's IP once it has one."""
     phase: str
     ready: bool
-    """Kubernetes' own verdict: containers ready and every readiness gate true."""
+    """Kubernetes' condition Ready: containers ready and every readiness gate true."""
     weights_ready: bool | None
-    """Our readiness gate; None while nobody has written it."""
+    """The readiness gate WeightsReady; None until the operator has written it."""
     version_label: str | None
-    """What its label says of a version (version_label.py)."""
+    """The value of the label for the version (version_label.py)."""
     terminating: bool
     ends_by: float | None
-    """When a pod that ends shall have ended, its grace included; None for one that does not."""
+    """The end of the grace period of a terminating pod; None for any other."""
     engine_restarts: int
     trouble: str | None
-    """Why a container or the scheduler does not get on, in Kubernetes' words."""
+    """Why a container or the scheduler is stuck, in Kubernetes' words."""
     created_at: float | None = None
-    """When the API server made it; None if that is not known."""
+    """When the API server created it; None if unknown."""
     engine_exit: str | None = None
-    """How the engine's container ended last: its exit code, and a reason that says more."""
+    """The last exit code of the engine's container, with its reason if that adds something."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether its containers run no more, for good."""
+        """Whether its phase is Failed or Succeeded, so that no container starts again."""
         return self.phase in {"Failed", "Succeeded"}
 
     @property
     def is_active(self) -> bool:
-        """Whether it has neither ended nor is terminating, as Kubernetes' controllers say it."""
+        """Whether it has neither ended nor is terminating, as in Kubernetes' controllers."""
         return not self.has_ended and not self.terminating
 
     @property
     def answers_at(self) -> str | None:
-        """Where its sidecar may answer: what an ended pod still names is another's soon."""
+        """The address of its sidecar; None after its end, because another pod may get its IP."""
         return None if self.has_ended else self.address
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One ordinal of the fleet: its pod, its last report and what we are asking of it."""
+    """One ordinal of the fleet: its pod, its last report and the operator's command to it."""
 
     name: str
     ordinal: int
     pod: Pod | None = None
     report: WorkerReport | None = None
-    """The newest report of this very pod; None before the first."""
+    """The newest report of this pod; None before the first."""
     reachable: bool = False
-    """Whether the last question was answered."""
+    """Whether the sidecar answered the last state request."""
     calling: Verb | None = None
-    """The command of ours that waits for its answer; Reload stands for an update."""
+    """The operator's command under way; Reload stands for an update."""
     calling_for: tuple[str, str] | None = None
-    """Version and operation of the command that waits, or that was answered last."""
+    """Version and operation of the command under way, or of the last one."""
     retry_at: float = 0.0
-    """Not before this moment may that command be sent again, if it was refused or failed."""
+    """The earliest moment to retry that command after it failed."""
     held: bool = False
-    """Whether a trainer's pause of the fleet keeps it from serving."""
+    """Whether a trainer's pause of the fleet is in effect."""
     replace_at: float = 0.0
-    """Not before this moment is a pod of it that has ended replaced."""
+    """The earliest moment to replace its pod after the pod has ended."""
     silence: str | None = None
-    """What is told of its sidecar once it has not answered for a while."""
-    heard_at: float = 0.0
-    """When it answered last, by the operator's monotonic clock."""
+    """The message for status once its sidecar has not answered for a while."""
+    answered_at: float = 0.0
+    """When its sidecar answered last, by the operator's monotonic clock."""
     open_since: float = 0.0
-    """When it was first heard to be open, of this time; 0 while it is not."""
+    """When it was first observed open, without an interruption; 0 while it is not."""
 
     def waits_to_retry(self, moment: float) -> bool:
-        """Whether the command that failed is not sent again yet."""
+        """Whether the failed command is still in back-off."""
         return 0 < self.retry_at - moment <= RETRY_S
 
     def waits_to_be_replaced(self, moment: float) -> bool:
-        """Whether its pod, which has ended, stands a while longer."""
+        """Whether the replacement of its ended pod is still in back-off."""
         return 0 < self.replace_at - moment <= REPLACE_S
 
     @property
@@ -188,11 +188,11 @@ class Worker:
 
     @property
     def failure(self) -> Problem | None:
-        """What failed in its last change, by its newest report."""
+        """The failure of its last change, from its newest report."""
         return self.report.failure if self.report else None
 
     def failure_in(self, operation: str) -> Problem | None:
-        """Return what failed in its last change, if that change belongs to the operation."""
+        """Return the failure of its last change, if that belongs to the operation."""
         failure = self.failure
         return failure if failure is not None and failure.operation == operation else None
 
@@ -203,35 +203,35 @@ class Worker:
 
     @property
     def proved(self) -> str | None:
-        """The version that the engine's weights are proved to be."""
+        """The version of the engine's weights, once proved."""
         return self.report.proved if self.is_live and self.report else None
 
     @property
     def stage(self) -> Stage:
-        """Where it stands; Down when nobody can tell."""
+        """Its stage in the sidecar's table; Down if the worker is unreachable."""
         return self.report.stage if self.is_live and self.report else Stage.DOWN
 
     @property
     def is_open(self) -> bool:
-        """Whether it answers clients with a proved version."""
+        """Whether it serves clients with a proved version."""
         return self.stage is Stage.OPEN and self.proved is not None
 
     @property
     def is_kept(self) -> bool:
-        """Whether nothing but the fleet's pause keeps it from serving what it proved."""
+        """Whether only the trainer's pause of the fleet keeps it from serving."""
         is_behind = self.stage in {Stage.PAUSED, Stage.PROVED} and self.proved is not None
         return self.held and is_behind and not self.is_busy
 
     @property
     def is_settled(self) -> bool:
-        """Whether it serves a proved version, or would but for its trainer's pause."""
+        """Whether it serves a proved version, or will after the trainer's pause."""
         return self.is_open or self.is_kept
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change of weights has begun and not ended, whoever asked for it."""
+        """Whether a change of weights is under way, by any caller's command."""
         if self.pod is not None and self.pod.terminating:
-            # It is led no more, and may stand so for as long as its node is lost.
+            # It gets no commands, and stays for as long as its node is lost.
             return False
         if self.calling not in {None, *BESIDE}:
             return True
@@ -245,7 +245,7 @@ class Worker:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a command is under way, ours or another's, that no newer one may overtake."""
+        """Whether a command that excludes others is under way, the operator's or another's."""
         running = self.report.running if self.report else None
         return self.calling not in {None, *BESIDE} or (
             running is not None and running.verb not in BESIDE
@@ -253,12 +253,12 @@ class Worker:
 
     @property
     def is_adapting(self) -> bool:
-        """Whether a command about an adapter is under way, ours or another's."""
+        """Whether a LoRA command is under way, the operator's or another's."""
         running = self.report.running if self.report else None
         return self.calling is Verb.ADAPT or (running is not None and running.verb is Verb.ADAPT)
 
     def is_preparing(self, version: str, operation: str) -> bool:
-        """Whether exactly this is being prepared; a newer prepare overtakes an older one."""
+        """Whether this prepare is under way; any other one may be replaced."""
         if self.calling is Verb.PREPARE:
             return self.calling_for == (version, operation)
         running = self.report.running if self.report else None
@@ -269,10 +269,10 @@ class Worker:
         )
 
     def failed(self, version: str, operation: str) -> bool:
-        """Whether ``version`` itself failed on it: the reload or the proof, not the way there.
+        """Whether the reload or the proof of ``version`` failed in this operation.
 
-        What failed under another operation is history: whoever asks anew, gets a new try. An
-        engine whose process ended in it has not refused it.
+        A failure in another operation does not count, so a new rollout tries again. Nor does an
+        engine process that exited during the load.
         """
         failure = self.failure
         return (
@@ -284,7 +284,7 @@ class Worker:
         )
 
     def exits(self, version: str, operation: str) -> int:
-        """Return how often its engine ended while it loaded ``version``; 0 once it serves."""
+        """Return how often its engine exited while it loaded ``version``; 0 once it serves."""
         exits = self.report.exits if self.report else None
         if exits is None or self.is_settled:
             return 0
@@ -292,67 +292,67 @@ class Worker:
 
     @property
     def is_ending(self) -> bool:
-        """Whether its engine has ended in a load, and its next start has not been seen yet."""
+        """Whether its engine has exited during a load and has not restarted yet."""
         failure = self.failure
         return failure is not None and bool(
             self.exits(failure.version or "", failure.operation or "")
         )
 
     def refused(self, version: str, operation: str) -> bool:
-        """Whether its last prepare, for this operation, refused the checkpoint of ``version``."""
+        """Whether its last prepare in this operation rejected the checkpoint of ``version``."""
         refusal = self.report.refusal if self.report else None
         return refusal is not None and (refusal.version, refusal.operation) == (version, operation)
 
 
 @dataclass(frozen=True)
 class World:
-    """All that a plan may depend on.
+    """The complete input of a plan.
 
-    What every worker's step asks for is derived once: a pass stays linear in the workers.
+    Values that every worker's step needs are cached, so that a pass stays linear in the workers.
     """
 
     fleet: Fleet
     workers: tuple[Worker, ...]
     """Every ordinal below replicas and every pod beyond, in ordinal order."""
     template_hash: str
-    """What a pod made now would carry."""
+    """The hash that a pod created now would get."""
     moment: float
     """Seconds since the epoch."""
     trouble: str | None = None
-    """Why the API server refused an object of ours, in its words."""
+    """Why the API server rejected an object of the fleet, in its words."""
 
     @cached_property
     def memo(self) -> dict[Hashable, Any]:
-        """What was derived of this world, for those that ask for it once for each worker."""
+        """A cache for functions that compute the same of this world for every worker."""
         return {}
 
     @cached_property
     def pause(self) -> TrainerPause | None:
-        """The trainer's pause that holds the fleet now."""
+        """The trainer's pause in effect now."""
         return self.fleet.pause_at(self.moment)
 
     @cached_property
     def desired(self) -> tuple[Worker, ...]:
-        """The workers that the spec asks for."""
+        """The workers with an ordinal below spec.replicas."""
         return tuple(w for w in self.workers if w.ordinal < self.fleet.spec.replicas)
 
     def is_outdated(self, worker: Worker) -> bool:
-        """Whether a worker's pod was made from a template that has changed."""
+        """Whether the pod template has changed since a worker's pod was created."""
         return worker.pod is not None and worker.pod.template_hash != self.template_hash
 
     @cached_property
     def has_outdated(self) -> bool:
-        """Whether a pod is left of a template that has changed."""
+        """Whether a pod of an earlier template remains."""
         return any(map(self.is_outdated, self.desired))
 
     @cached_property
     def votes(self) -> Mapping[str, int]:
-        """How many workers serve each version."""
+        """The number of workers that serve each version."""
         return Counter(w.proved for w in self.desired if w.is_settled and w.proved)
 
     @cached_property
     def proofs(self) -> Mapping[peer_proofs.Kind, Proof]:
-        """What the workers showed of a version and pod template, by these two."""
+        """The proof to compare with, by version and pod template."""
         return peer_proofs.elected(
             ((w.proved, w.pod.template_hash), w.report.proof)
             for w in self.desired
@@ -361,7 +361,7 @@ class World:
 
     @cached_property
     def inherited(self) -> tuple[wanted_lora.WantedLoRA, ...]:
-        """The adapters that a worker begins with where the spec names none."""
+        """The adapters of a new worker's peers, for a fleet whose spec names none."""
         known = [(w.pod, w.report) for w in self.desired if w.pod and w.report]
         staying = [(pod, report.adapters) for pod, report in known if not pod.terminating]
         in_traffic = [adapters for pod, adapters in staying if pod.weights_ready]
@@ -369,23 +369,23 @@ class World:
 
 
 def worker_name(fleet: str, ordinal: int) -> str:
-    """Name the worker of one ordinal; its pod and its DNS name are called so."""
+    """Return the name of one ordinal's worker, which is also that of its pod and its DNS name."""
     return f"{fleet}-{ordinal}"
 
 
 def time_of(moment: float) -> str:
-    """Return a moment as Kubernetes writes it, in whole seconds."""
+    """Return seconds since the epoch as Kubernetes writes a time, in whole seconds."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def named(raw: Raw) -> Named:
-    """Return which fleet an object is, whether its spec and status can be parsed or not."""
+    """Return the identity of a fleet whose spec and status may not be parsable."""
     metadata = raw["metadata"]
     return Named(metadata["namespace"], metadata["name"], metadata["uid"])
 
 
 def fleet_from(raw: Raw) -> Fleet:
-    """Parse an RLInferenceFleet; raises pydantic.ValidationError when it is not one."""
+    """Parse an RLInferenceFleet; raises pydantic.ValidationError if spec or status is invalid."""
     metadata = raw["metadata"]
     return Fleet(
         name=metadata["name"],

@@ -1,1 +1,1 @@
-"""A model fleet that carries out plans without a cluster: previews, tests, examples. Pure."""
+"""A simulated fleet that executes plans without a cluster: previews, tests, examples. Pure."""

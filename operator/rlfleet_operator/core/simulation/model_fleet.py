@@ -1,7 +1,7 @@
-"""A model fleet that carries out plans: for tests, previews and the docs' examples.
+"""A simulated fleet that executes plans: for tests, previews and the docs' examples.
 
-It stands for everything outside the planner: the API server, the kubelet and
-the sidecars (model_worker.py).
+It simulates everything outside the planner: the API server, the kubelet and the sidecars
+(model_worker.py).
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,21 +26,21 @@ from rlfleet_operator.core.model.version_label import label_of
 from rlfleet_operator.core.model.worker_phase import Phase
 from rlfleet_operator.core.model.world import Fleet, Pod, Worker, World, worker_name
 from rlfleet_operator.core.plan import Plan, plan
-from rlfleet_operator.core.simulation.model_worker import Fate, adapted, obeyed
+from rlfleet_operator.core.simulation.model_worker import Fate, after_lora, after_weights
 from rlfleet_operator.core.status.fleet import status_of
 from rlfleet_operator.crd.fleet_status import FleetStatus, WorkerStatus
 
 
 @dataclass(frozen=True, slots=True)
 class FleetStep:
-    """One pass over the fleet: what was seen, and what was decided."""
+    """One pass over the fleet: its input and its plan."""
 
     world: World
     plan: Plan
 
 
 def run(world: World, fates: Mapping[str, Fate], *, limit: int = 200) -> Iterator[FleetStep]:
-    """Yield passes until nothing is left to do; raises RuntimeError after ``limit`` passes."""
+    """Yield passes until a pass changes nothing; raises RuntimeError after ``limit`` passes."""
     for _ in range(limit):
         world = settled(world)
         step = FleetStep(world, plan(world))
@@ -51,17 +51,17 @@ def run(world: World, fates: Mapping[str, Fate], *, limit: int = 200) -> Iterato
         if settled(after) == world:
             return
         world = replace(after, moment=after.moment + 60)
-    raise RuntimeError(f"no end after {limit} passes: {world}")
+    raise RuntimeError(f"simulation not finished after {limit} passes: {world}")
 
 
 def recorded(world: World, step: Plan) -> World:
-    """Return the world after its status was written."""
+    """Return the world after its status is written."""
     status = status_of(world, step.rollout)
     return replace(world, fleet=replace(world.fleet, status=status))
 
 
 def settled(world: World) -> World:
-    """Return the world after the kubelet and the engines did what they do by themselves."""
+    """Return the world after the kubelet and the engines have acted without a command."""
     wanted = world.fleet.spec.replicas
     workers = {w.ordinal: w for w in world.workers}
     for ordinal in range(wanted):
@@ -88,7 +88,7 @@ def _settled(worker: Worker) -> Worker:
     )
 
 
-_AS_SHOWN: dict[str, Stage] = {
+_STAGE_OF: dict[str, Stage] = {
     Phase.SERVING: Stage.OPEN,
     Phase.PREPARING: Stage.OPEN,
     Phase.PAUSED: Stage.OPEN,
@@ -96,15 +96,15 @@ _AS_SHOWN: dict[str, Stage] = {
 }
 
 
-def as_told(fleet: Fleet, template_hash: str) -> tuple[Worker, ...]:
-    """Return the workers that a fleet's status tells of; those it leaves out serve as the rest."""
+def workers_from_status(fleet: Fleet, template_hash: str) -> tuple[Worker, ...]:
+    """Return the workers by the fleet's status; those that a truncated status omits serve."""
     known = {worker.name: worker for worker in fleet.status.workers}
     unlisted = WorkerStatus(name="", phase=Phase.SERVING, version=fleet.status.serving or None)
     rest = dict.fromkeys(_names(fleet), unlisted) if fleet.status.workers_truncated else {}
-    told = rest | known
+    shown = rest | known
     return tuple(
-        _as_told(fleet, ordinal, told[name], template_hash)
-        if name in told
+        _from_status(fleet, ordinal, shown[name], template_hash)
+        if name in shown
         else Worker(name, ordinal)
         for ordinal, name in enumerate(_names(fleet))
     )
@@ -114,33 +114,33 @@ def _names(fleet: Fleet) -> list[str]:
     return [worker_name(fleet.name, ordinal) for ordinal in range(fleet.spec.replicas)]
 
 
-def _as_told(fleet: Fleet, ordinal: int, told: WorkerStatus, template_hash: str) -> Worker:
+def _from_status(fleet: Fleet, ordinal: int, shown: WorkerStatus, template_hash: str) -> Worker:
     name = worker_name(fleet.name, ordinal)
-    serves = told.ready and told.version is not None
-    # A newer operator may have written a phase that this one has no word for.
-    stage = _AS_SHOWN.get(told.phase, Stage.OPEN if serves else Stage.CLOSED)
+    serves = shown.ready and shown.version is not None
+    # A newer operator may have written a phase that this release does not know.
+    stage = _STAGE_OF.get(shown.phase, Stage.OPEN if serves else Stage.CLOSED)
     report = booted(name).model_copy(
         update={
             "stage": stage,
-            "proved": told.version,
-            "installed": told.version,
+            "proved": shown.version,
+            "installed": shown.version,
             "prepared_bytes": _prepared_bytes(fleet.status),
         }
     )
-    pod = replace(_pod(name, ordinal, fleet.uid, template_hash), weights_ready=told.ready)
-    pod = replace(pod, ready=told.ready, version_label=label_of(told.version))
+    pod = replace(_pod(name, ordinal, fleet.uid, template_hash), weights_ready=shown.ready)
+    pod = replace(pod, ready=shown.ready, version_label=label_of(shown.version))
     return Worker(name, ordinal, pod, report=report, reachable=True)
 
 
 def _prepared_bytes(status: FleetStatus) -> int | None:
-    """Return the bytes of the last version that is known to have been read."""
+    """Return the bytes that the last prepare read, from the newest rollout that has them."""
     newest = status.rollout.prepared_bytes if status.rollout else None
-    told = (newest, *(past.prepared_bytes for past in status.history))
-    return next((size for size in told if size is not None), None)
+    sizes = (newest, *(past.prepared_bytes for past in status.history))
+    return next((size for size in sizes if size is not None), None)
 
 
 def booted(session: str) -> WorkerReport:
-    """Return the report of a worker whose engine has just come up."""
+    """Return the report of a worker whose engine has just booted."""
     return WorkerReport(session=session, boot=session, stage=Stage.CLOSED, installed=BASE_VERSION)
 
 
@@ -161,17 +161,17 @@ def _after(world: World, worker: Worker, action: Action, fates: Mapping[str, Fat
             marked = replace(worker.pod, weights_ready=action.ready, version_label=label)
             return replace(worker, pod=marked)
         case LoadAdapter(name) | UnloadAdapter(name) if name == worker.name:
-            return adapted(worker, action)
+            return after_lora(worker, action)
         case Prepare(name) | Update(name) | Resume(name) | Pause(name) | Flush(name) if (
             name == worker.name
         ):
-            return obeyed(worker, action, fates)
+            return after_weights(worker, action, fates)
         case _:
             return worker
 
 
 def new_pod(world: World, worker: Worker) -> Pod:
-    """Return the pod that the kubelet would show for a worker just created."""
+    """Return a worker's new pod once the kubelet runs it."""
     pod = _pod(worker.name, worker.ordinal, world.fleet.uid, world.template_hash)
     return replace(pod, uid=f"{worker.name}@{world.moment}")
 

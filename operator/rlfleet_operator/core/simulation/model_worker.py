@@ -1,7 +1,7 @@
-"""How a worker of a simulation is once it has obeyed a command.
+"""A simulated worker after each command.
 
-A version is Good, is Refused by the checkpoint check, Breaks the engine that loads it,
-or ends its process (Exits).
+A version is Good, is Refused by the checkpoint check, fails its proof (Breaks), or ends the
+engine's process (Exits).
 """
 
 from collections.abc import Mapping
@@ -27,17 +27,17 @@ from rlfleet_operator.core.model.world import Worker
 
 
 class Fate(StrEnum):
-    """What becomes of a worker that is given a version."""
+    """The result of a version on a worker."""
 
     GOOD = "Good"
     REFUSED = "Refused"
     BREAKS = "Breaks"
     EXITS = "Exits"
-    """The engine's process ends each time it loads the version."""
+    """The engine's process exits each time it loads the version."""
 
 
-def adapted(worker: Worker, command: LoRACommand) -> Worker:
-    """Carry out a command about an adapter; each can be loaded here."""
+def after_lora(worker: Worker, command: LoRACommand) -> Worker:
+    """Return the worker after a LoRA command; every adapter loads."""
     if worker.report is None:
         return worker
     kept = [one for one in worker.report.adapters if one.name != command.name]
@@ -48,8 +48,8 @@ def adapted(worker: Worker, command: LoRACommand) -> Worker:
     return replace(worker, report=worker.report.model_copy(update={"adapters": kept}))
 
 
-def obeyed(worker: Worker, command: WeightsCommand, fates: Mapping[str, Fate]) -> Worker:
-    """Carry out a command about weights."""
+def after_weights(worker: Worker, command: WeightsCommand, fates: Mapping[str, Fate]) -> Worker:
+    """Return the worker after a weights command."""
     match command:
         case Prepare():
             return _prepared(worker, command, fates)
@@ -60,7 +60,7 @@ def obeyed(worker: Worker, command: WeightsCommand, fates: Mapping[str, Fate]) -
         case Pause():
             return _paused(worker)
         case Flush():
-            return _told(worker, flushed=command.operation)
+            return _reporting(worker, flushed=command.operation)
 
 
 def _prepared(worker: Worker, action: Prepare, fates: Mapping[str, Fate]) -> Worker:
@@ -88,7 +88,7 @@ def _proof(worker: Worker, version: str) -> Proof:
 
 
 _NOTHING_TO_LOAD = frozenset({Stage.PAUSED, Stage.PROVED, Stage.OPEN})
-"""Where a worker that has proved the version is led no further than out of its gate."""
+"""Stages in which a worker that has proved the version only has to open its gate."""
 
 
 def _updated(worker: Worker, action: Update, fates: Mapping[str, Fate]) -> Worker:
@@ -138,7 +138,7 @@ def _broken(worker: Worker, action: Update) -> Worker:
 
 
 def exited(worker: Worker, action: Update) -> Worker:
-    """Return a worker whose engine ended while it loaded the version."""
+    """Return a worker whose engine exited while it loaded the version."""
     before = worker.report.exits if worker.report else None
     is_again = before is not None and before.operation == action.operation
     count = before.count + 1 if before is not None and is_again else 1
@@ -150,7 +150,7 @@ def exited(worker: Worker, action: Update) -> Worker:
         operation=action.operation,
     )
     ended = {"stage": Stage.DOWN, "proved": None, "proof": None, "boot": None, "paused_s": None}
-    return _told(worker, **ended, failure=failure, exits=exits)
+    return _reporting(worker, **ended, failure=failure, exits=exits)
 
 
 def _opened(worker: Worker, action: Update) -> Worker:
@@ -171,10 +171,10 @@ def _opened(worker: Worker, action: Update) -> Worker:
 
 def _paused(worker: Worker) -> Worker:
     is_able = worker.report is not None and worker.report.stage in {Stage.OPEN, Stage.PROVED}
-    return _told(worker, stage=Stage.PAUSED, paused_s=0.0) if is_able else worker
+    return _reporting(worker, stage=Stage.PAUSED, paused_s=0.0) if is_able else worker
 
 
-def _told(worker: Worker, **change: object) -> Worker:
+def _reporting(worker: Worker, **change: object) -> Worker:
     report = worker.report.model_copy(update=change) if worker.report else None
     return replace(worker, report=report)
 

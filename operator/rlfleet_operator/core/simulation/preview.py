@@ -1,7 +1,6 @@
-"""What a change would do, told without doing it: the plan, carried out on a model fleet.
+"""Previews a change: executes its plan on a simulated fleet, with the operator's own planner.
 
-The same planner that drives a fleet decides here, and nobody outside this process hears
-of it. Every version is taken to be good.
+No request leaves this process. The preview assumes that every version loads and is proved.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,39 +19,39 @@ from rlfleet_operator.crd.fleet_status import FleetStatus
 from rlfleet_operator.crd.rollout_spec import CanarySpec, Promote, Strategy
 
 _SIMULATED = 64
-"""In a running operator, larger fleets are told by arithmetic: the model costs a pass a batch."""
+"""The operator previews larger fleets by arithmetic: a simulation takes a pass per batch."""
 _NAMED = 8
 _TOGETHER = {
     Verb.PAUSE: "pause",
-    Verb.VERIFY: "load and prove behind closed gates",
+    Verb.VERIFY: "load and verify behind closed gates",
     Verb.RESUME: "resume",
 }
 
 
 def with_preview(world: World, status: FleetStatus) -> FleetStatus:
-    """Return the status with what a dry run would do; empty unless one is asked for."""
+    """Return the status with its preview; empty unless the spec asks for a dry run."""
     is_asked = world.fleet.spec.rollout.dry_run and is_wished(world)
     lines = preview(world, largest=_SIMULATED) if is_asked else []
     return status.model_copy(update={"preview": lines})
 
 
 def preview(world: World, *, largest: int | None = None) -> list[str]:
-    """Return what the spec's change would do, line by line."""
+    """Return the effect of the spec's change, line by line."""
     version = world.fleet.target
     if version is None:
-        return ["no weightVersion in the spec: workers that serve are left as they are"]
+        return ["nothing to do: spec.weightVersion is empty, serving workers do not change"]
     objection = version_order.objection(world)
     if objection is not None:
         return [f"refused: {objection.message}"]
     is_large = largest is not None and len(world.desired) > largest
     steps = list(_reckoned(world) if is_large else _batches(model_fleet.settled(_unheld(world))))
     if not steps:
-        return [f"nothing to do: every worker serves {version}"]
+        return [f"nothing to do: all workers serve {version}"]
     return [*_head(world, version), *steps, *_pause(world)]
 
 
 def _unheld(world: World) -> World:
-    """Return the world without what waits for a person or for time: a model has neither."""
+    """Return the world without rules that wait for a person or for time, which never come here."""
     rules = world.fleet.spec.rollout
     canary = canary_of(world)
     changes: dict[str, object] = {"dry_run": False, "paused": False}
@@ -74,40 +73,40 @@ def _head(world: World, version: str) -> Iterator[str]:
     yield from _waits(world)
     size = max((w.report.prepared_bytes or 0 for w in world.workers if w.report), default=0)
     if size:
-        yield f"prepare, while all serve: about {size:,} bytes on each worker (the last version's)"
+        yield f"prepare while serving: about {size:,} bytes per worker (size of the last version)"
 
 
 def _waits(world: World) -> Iterator[str]:
-    """Yield for what the rollout waits that a model cannot know."""
+    """Yield the waits that the simulation leaves out."""
     rules, canary = world.fleet.spec.rollout, canary_of(world)
     if rules.paused:
-        yield "rollout.paused holds every batch until it is false"
+        yield "rollout.paused is true: no batch starts until it is false"
     if canary is not None and canary.hold_seconds:
-        yield f"the canaries serve for {canary.hold_seconds} s before the others follow"
+        yield f"canaries serve for {canary.hold_seconds} s before the other workers change"
     if canary is not None and canary.promote is Promote.MANUAL:
-        yield "the others wait until rollout.canary.promotedVersion names the version"
+        yield "the other workers wait until rollout.canary.promotedVersion names the version"
 
 
 def _reckoned(world: World) -> Iterator[str]:
     rules, chosen = world.fleet.spec.rollout, len(selected(world))
     if rules.strategy is Strategy.BARRIER:
-        yield f"all {chosen} workers pause, load, prove and resume together"
+        yield f"all {chosen} workers pause, load, verify and resume together"
         return
     out = budget.max_unavailable(world.fleet.spec)
     first = len(canaries(world))
     rest = chosen - first
     if first:
         yield f"canaries: {first} workers"
-    yield f"{-(-rest // out)} batches of {min(out, rest)} workers, the lowest ordinals first"
+    yield f"{-(-rest // out)} batches of {min(out, rest)} workers, lowest ordinals first"
 
 
 def _batches(world: World) -> Iterator[str]:
-    """Yield what happens to pods and weights, pass by pass."""
+    """Yield the changes of pods and weights, pass by pass."""
     number = 0
     is_barrier = world.fleet.spec.rollout.strategy is Strategy.BARRIER
     limit = 4 * len(world.workers) + 50
     for step in model_fleet.run(world, {}, limit=limit):
-        yield from _beside_batches(step.plan.actions)
+        yield from _pods_and_prepares(step.plan.actions)
         changed = [a for a in step.plan.actions if isinstance(a, Update)]
         names = [a.worker for a in changed]
         if changed and is_barrier:
@@ -117,15 +116,15 @@ def _batches(world: World) -> Iterator[str]:
             yield f"batch {number}: {_canary_prefix(names, world)}{_names(names)}"
 
 
-def _beside_batches(actions: Sequence[Action]) -> Iterator[str]:
-    """Yield what a pass does to pods, and what it prepares."""
+def _pods_and_prepares(actions: Sequence[Action]) -> Iterator[str]:
+    """Yield the pods that a pass creates and deletes, and the workers that it prepares."""
     made = [str(a.ordinal) for a in actions if isinstance(a, CreatePod)]
     ended = [f"{a.name} ({a.why})" for a in actions if isinstance(a, DeletePod)]
     prepared = [a.worker for a in actions if isinstance(a, Prepare)]
     if made:
-        yield f"create the pods of ordinals {_names(made)}"
+        yield f"create pods of ordinals {_names(made)}"
     if ended:
-        yield f"end the pods {_names(ended)}"
+        yield f"delete pods {_names(ended)}"
     if prepared:
         yield f"prepare: {_names(prepared)}"
 
@@ -147,9 +146,9 @@ def _pause(world: World) -> Iterator[str]:
     if newest and newest.phase in ENDED and newest.timings and newest.timings.window:
         windows.insert(0, newest.timings.window.median_ms)
     if not windows:
-        yield "expected pause of each worker: unknown before the first rollout"
+        yield "expected pause per worker: unknown before the first rollout"
         return
     yield (
-        f"expected pause of each worker: {round(median(windows))} ms"
+        f"expected pause per worker: {round(median(windows))} ms"
         f" (median of the last {len(windows)} rollouts)"
     )

@@ -79,7 +79,7 @@ def is_unheard(worker: Worker, world: World) -> bool:
     if spec.adapters or LORA_FLAG not in {arg.replace("_", "-") for arg in spec.engine.args}:
         return False
     others = (w for w in world.desired if w.is_live and w.pod and w.pod.weights_ready)
-    return any(other.heard_at < worker.open_since for other in others)
+    return any(other.answered_at < worker.open_since for other in others)
 
 
 def is_loaded(worker: Worker, wanted: WantedLoRA) -> bool:

@@ -72,8 +72,8 @@ def test_what_a_prepare_waits_for_is_told_and_is_not_stalled() -> None:
     status = status_of(*seen_and_rollout(asking(waiting(0, awaited), worker(1))))
 
     assert status.rollout is not None
-    assert status.rollout.message == "qwen-0 waits: /weights/step-2 has no marker STABLE"
-    assert status.workers[0].message == "waits: /weights/step-2 has no marker STABLE"
+    assert status.rollout.message == "qwen-0 waiting: /weights/step-2 has no marker STABLE"
+    assert status.workers[0].message == "waiting: /weights/step-2 has no marker STABLE"
     assert (status.rollout.phase, status.workers[0].phase) == ("Preparing", "Preparing")
     assert "Stalled" not in {condition.type for condition in status.conditions}
 

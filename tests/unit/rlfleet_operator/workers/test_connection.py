@@ -127,6 +127,6 @@ async def test_it_is_known_since_when_a_worker_is_open(contact: Contact) -> None
     seen = []
     for now, stage in enumerate([Stage.CLOSED, Stage.OPEN, Stage.OPEN, Stage.DOUBT, Stage.OPEN], 1):
         contact.learn(workers.report(stage), float(now))
-        seen.append((contact.open_since, contact.heard_at))
+        seen.append((contact.open_since, contact.answered_at))
 
     assert seen == [(0, 1), (2, 2), (2, 3), (0, 4), (5, 5)]

@@ -112,7 +112,7 @@ def test_what_a_worker_has_counts_while_it_does_not_serve(stage: Stage) -> None:
 
 
 def heard(worker: Worker, *, at: float, open_since: float = 1.0) -> Worker:
-    return replace(worker, heard_at=at, open_since=open_since)
+    return replace(worker, answered_at=at, open_since=open_since)
 
 
 def with_lora(*known: Worker, args: tuple[str, ...] = ("--enable_lora",), **spec: Any) -> World:

@@ -44,7 +44,7 @@ UNHEARD = replace(NEW, pod=pod(), silence="no answer")
 REFUSED = pod(phase="Failed", trouble="OutOfcpu: no room")
 LOST = pod(terminating=True, ends_by=MOMENT - 60, trouble="no room")
 TO_2: dict[str, Any] = {"weightVersion": "step-2", "status": recorded("step-2", "Preparing")}
-STILL_ENDS = "its pod still ends; if its node is lost, delete the pod with --force"
+STILL_ENDS = "pod is still terminating; if its node is lost, delete the pod with --force"
 
 
 def doing(verb: Verb, stage: Stage) -> Worker:
@@ -124,11 +124,11 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
         (replace(UNHEARD, pod=pod(terminating=True)), None),
         (
             replace(NEW, pod=REFUSED, replace_at=MOMENT + 4),
-            "its pod has failed and is replaced at 2023-11-14T22:13:24Z: OutOfcpu: no room",
+            "pod has failed, will be replaced at 2023-11-14T22:13:24Z: OutOfcpu: no room",
         ),
         (
             replace(NEW, pod=pod(phase="Succeeded"), replace_at=MOMENT + 4),
-            "its pod has succeeded and is replaced at 2023-11-14T22:13:24Z",
+            "pod has succeeded, will be replaced at 2023-11-14T22:13:24Z",
         ),
         (replace(NEW, pod=replace(REFUSED, terminating=True)), "OutOfcpu: no room"),
         (replace(SILENT, pod=LOST), STILL_ENDS),

@@ -8,7 +8,7 @@ from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.model.actions import Update
 from rlfleet_operator.core.model.world import Worker
-from rlfleet_operator.core.simulation.model_worker import obeyed
+from rlfleet_operator.core.simulation.model_worker import after_weights
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.preconditions import judge_update
 from rlfleet_sidecar.state.stage_machine import State, step
@@ -45,7 +45,7 @@ def test_a_simulated_worker_is_led_as_far_as_a_real_one(
     stood = stood.model_copy(update={"proved": proved, "prepared": prepared})
     update = Update("qwen-0", "good", "rollout-1", None, through)
 
-    after = obeyed(Worker("qwen-0", 0, report=stood), update, {}).report
+    after = after_weights(Worker("qwen-0", 0, report=stood), update, {}).report
 
     real = led(stage, proved, prepared, through)
     assert after is not None

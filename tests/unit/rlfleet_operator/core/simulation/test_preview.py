@@ -49,24 +49,24 @@ def test_it_tells_from_where_to_where_and_the_pause_to_expect() -> None:
         "batch 2: qwen-1",
         "batch 3: qwen-2",
         "batch 4: qwen-3",
-        "expected pause of each worker: 250 ms (median of the last 1 rollouts)",
+        "expected pause per worker: 250 ms (median of the last 1 rollouts)",
     ]
 
 
 @pytest.mark.parametrize(
     ("rollout", "line"),
     [
-        ({"strategy": "Barrier"}, "load and prove behind closed gates: qwen-0, qwen-1"),
+        ({"strategy": "Barrier"}, "load and verify behind closed gates: qwen-0, qwen-1"),
         ({"strategy": "Canary"}, "batch 1: canaries, qwen-0"),
         ({"partition": 2}, "rollout.partition: ordinals below 2 keep their version"),
-        ({"paused": True}, "rollout.paused holds every batch until it is false"),
+        ({"paused": True}, "rollout.paused is true: no batch starts until it is false"),
         (
             {"strategy": "Canary", "canary": {"promote": "Manual"}},
-            "the others wait until rollout.canary.promotedVersion names the version",
+            "the other workers wait until rollout.canary.promotedVersion names the version",
         ),
         (
             {"strategy": "Canary", "canary": {"holdSeconds": 60}},
-            "the canaries serve for 60 s before the others follow",
+            "canaries serve for 60 s before the other workers change",
         ),
     ],
 )
@@ -77,7 +77,7 @@ def test_it_tells_what_the_strategy_does(rollout: dict[str, Any], line: str) -> 
 
 
 def test_nothing_to_do_is_told() -> None:
-    assert preview(fleet()) == ["nothing to do: every worker serves step-1"]
+    assert preview(fleet()) == ["nothing to do: all workers serve step-1"]
 
 
 def test_a_step_back_is_told_as_it_would_be_refused() -> None:
@@ -89,13 +89,13 @@ def test_a_step_back_is_told_as_it_would_be_refused() -> None:
 def test_a_new_fleet_is_told_with_its_pods() -> None:
     told = preview(fleets.world({"replicas": 2, "weightVersion": "step-1"}))
 
-    assert "create the pods of ordinals 0, 1" in told
+    assert "create pods of ordinals 0, 1" in told
 
 
 def test_a_large_fleet_is_reckoned_in_a_running_operator() -> None:
     seen = asking(fleet(10, maxUnavailable=4), "step-2")
 
-    assert "3 batches of 4 workers, the lowest ordinals first" in preview(seen, largest=5)
+    assert "3 batches of 4 workers, lowest ordinals first" in preview(seen, largest=5)
 
 
 def test_a_status_shows_it_only_for_a_dry_run_that_has_something_to_show() -> None:
@@ -116,6 +116,6 @@ def test_a_phase_that_a_newer_release_wrote_is_read_by_what_the_worker_serves() 
     ]
     fleet = fleets.fleet({"replicas": 2}, status={"workers": told})
 
-    found = model_fleet.as_told(fleet, "hash")
+    found = model_fleet.workers_from_status(fleet, "hash")
 
     assert [worker.stage for worker in found] == [Stage.OPEN, Stage.CLOSED]

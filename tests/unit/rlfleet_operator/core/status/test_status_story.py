@@ -61,10 +61,10 @@ def restarting(stage: Stage, **fields: Any) -> World:
         ),
         (restarting(Stage.DOWN, engine_restarts=1), "engine restarting (restart 1)"),
         (restarting(Stage.DOWN), "engine starting"),
-        (restarting(Stage.CLOSED), "engine is up and loads step-1"),
+        (restarting(Stage.CLOSED), "engine is up, loading step-1"),
         (
             restarting(Stage.CLOSED, engine_restarts=2, engine_exit="1"),
-            "engine is up and loads step-1 (restart 2, last exit code 1)",
+            "engine is up, loading step-1 (restart 2, last exit code 1)",
         ),
         (restarting(Stage.DOWN, engine_restarts=3, trouble="engine: X: y"), "engine: X: y"),
     ],
