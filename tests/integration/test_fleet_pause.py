@@ -1,4 +1,4 @@
-"""Pause, resume and flush of a whole fleet at its address: real API server, real sidecars."""
+"""Pause, resume and flush of a whole fleet by the fleet API: real API server, real sidecars."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Who may speak for a fleet at its address: whoever has its token.
+"""Access to the fleet API of one fleet: its token.
 
 It must stay true that a token which is missing, empty or cannot be read lets nobody in,
 that it is compared in constant time, and that a fleet which does not exist is answered as

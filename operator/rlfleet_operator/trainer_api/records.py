@@ -1,4 +1,4 @@
-"""A fleet as its address sees it: what is known, what its workers say now, and what is recorded.
+"""A fleet as the fleet API sees it: what is known, what workers say now, and what is recorded.
 
 A record is made by compare-and-swap on the whole object, as a user's patch would be, and the
 driver finds it wherever it runs. Nothing here commands a worker.

@@ -1,4 +1,4 @@
-"""One address for every fleet: /fleets/NAMESPACE/NAME/v1/rl/..., for trainers.
+"""The server of the fleet API: /fleets/NAMESPACE/NAME/v1/rl/..., for trainers.
 
 Any process of the operator answers, whoever leads (docs/decisions/0015): a version that is
 asked for is recorded in the fleet's status by compare-and-swap, as a user's patch records

@@ -41,7 +41,7 @@ class Fault(StrEnum):
     ROLLOUT_RUNS = "RolloutRuns"
     """A rollout changes the workers: what was asked for would cross it."""
     NOT_PAUSED = "NotPaused"
-    """No trainer has paused the fleet at this address."""
+    """No trainer has paused the fleet."""
     NOT_RESUMABLE = "NotResumable"
     """Workers are in doubt, or hold another version than their trainer asked for."""
     INCOMPLETE = "Incomplete"
@@ -162,7 +162,7 @@ class FleetSaid(ContractReply):
     paused: bool
     """Whether the gate of every worker is closed for a change, and there is one."""
     paused_by: Literal["trainer"] | None = None
-    """Set while a trainer has paused the fleet at this address, whether all have paused or not."""
+    """Set while a trainer has paused the fleet, whether all workers have paused or not."""
     paused_until: str | None = None
     """When that ends of itself."""
     in_flight: int
@@ -170,7 +170,7 @@ class FleetSaid(ContractReply):
     desired_version: str | None
     """The version that is asked for; None if nobody asks for one."""
     desired_by: Literal["spec", "trainer"] | None
-    """Who asks for it: spec.weightVersion, or a trainer at this address."""
+    """Who asks for it: spec.weightVersion, or a trainer."""
     applied_version: str | None
     """The version that every worker proved; None while they differ or one did not answer."""
     rollout: RolloutSaid | None

@@ -1,4 +1,4 @@
-"""Who may speak for a fleet at its address."""
+"""Access to the fleet API."""
 
 import asyncio
 from base64 import b64encode
