@@ -35,6 +35,7 @@ CLEAN = (
     "docs/how-to/trainers.md",
     "docs/how-to/troubleshoot.md",
     "docs/model-check.md",
+    "docs/reference/http.md",
     "docs/style.md",
     "docs/testing.md",
 )

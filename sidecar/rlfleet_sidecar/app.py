@@ -49,12 +49,12 @@ _log = logging.getLogger(__name__)
 
 
 async def _live(_request: Request) -> Response:
-    """Tell that the sidecar's own loop answers."""
+    """Return 200 while the sidecar's own loop answers."""
     return JSONResponse({"live": True})
 
 
 async def _ready(request: Request) -> Response:
-    """Tell whether this worker may take traffic: the kubelet asks."""
+    """Return 200 if this worker may take traffic, for the kubelet."""
     serving = (await executor_of(request)).serving
     return JSONResponse({"ready": serving}, 200 if serving else 503)
 

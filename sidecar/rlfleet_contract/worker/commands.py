@@ -97,7 +97,7 @@ class TimedCommand(Command):
 
 
 class PrepareRequest(TimedCommand):
-    """Wait until the version is complete, check it, stage it. The engine goes on.
+    """Wait until the version is complete, check it, stage it; the engine serves on.
 
     A prepare of another version takes its place; a change of weights does not wait for it.
     """

@@ -8,7 +8,7 @@ from rlfleet_contract.worker.loaded_lora import AdapterName
 
 
 class LoadAdapterRequest(TimedCommand):
-    """Serve the adapter of a directory under a name, in the place of whatever has the name.
+    """Serve the adapter of a directory under a name, in place of what has the name.
 
     Requests that run go on with what they began with. If it cannot be loaded, all stays.
     """
@@ -40,7 +40,7 @@ class LoadAdapterRequest(TimedCommand):
 
 
 class UnloadAdapterRequest(TimedCommand):
-    """Serve a name no more; it is no error if it is not served."""
+    """Stop serving a name; it is no error if it is not served."""
 
     PATH = paths.ADAPTERS_PATH
     METHOD = "DELETE"

@@ -60,7 +60,7 @@ async def state(
     unasked: Annotated[int | None, Header(alias=paths.UNASKED_HEADER, ge=0, le=MAX_EPOCH)] = None,
     over: Annotated[str | None, Header(alias=paths.OVER_HEADER)] = None,
 ) -> WorkerReport:
-    """Tell all that the worker knows of itself; with an epoch it is a sign of its driver.
+    """Return the worker's report; with an epoch it is its driver's heartbeat.
 
     With ``x-rlfleet-over``, EPOCH.SEQUENCE, that driver's commands are over up to there.
     """
@@ -75,7 +75,7 @@ async def state(
 
 @router.get(paths.ADAPTERS_PATH)
 async def adapters(executor: Annotated[Executor, Depends(executor_of)]) -> AdapterList:
-    """Return every adapter that is served, or shall be."""
+    """Return every adapter that is served or wanted."""
     return AdapterList(adapters=executor.report().adapters)
 
 

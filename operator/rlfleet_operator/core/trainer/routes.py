@@ -1,4 +1,4 @@
-"""What the fleet API offers, in the order in which it is told. Pure.
+"""What the fleet API offers, in the order of its documentation. Pure.
 
 The server is put together from it, and docs/reference/http.md is written from it, so that
 neither knows of a route that the other lacks.
@@ -24,9 +24,9 @@ class Offer(NamedTuple):
 
 OFFERS = {
     "workers": Offer("GET", "List the workers as Dynamo's discovery does."),
-    "state": Offer("GET", "Tell the fleet and every worker, by what their sidecars say now."),
+    "state": Offer("GET", "Return the fleet and every worker, as their sidecars report now."),
     "update_weights": Offer(
-        "POST", "Ask for a version, and answer when its rollout has ended.", UpdateWeights
+        "POST", "Request a version, and answer when its rollout has ended.", UpdateWeights
     ),
     "pause": Offer("POST", "Pause every worker, or none.", PauseRequested, is_query=True),
     "resume": Offer(
@@ -38,14 +38,14 @@ OFFERS = {
 }
 
 CLASSIC = {
-    "health": Offer("GET", "Tell whether every worker serves or is paused."),
+    "health": Offer("GET", "Return whether every worker serves or is paused."),
     "v1/models": Offer("GET", "List the fleet's model."),
     "pause": Offer("POST", "Pause every worker that takes traffic.", PauseRequested, is_query=True),
-    "update_weights": Offer("POST", "Ask for the version in `weight_dir`."),
+    "update_weights": Offer("POST", "Request the version in `weight_dir`."),
     "resume": Offer("POST", "Have every worker serve what it proved."),
-    "init_broadcaster": Offer("POST", "Refused: the fleet API takes weights from a directory."),
-    "load_lora_adapter": Offer("POST", "Refused: spec.adapters names a fleet's adapters."),
-    "v1/unload_lora_adapter": Offer("POST", "Refused, as load_lora_adapter."),
+    "init_broadcaster": Offer("POST", "Rejected: the fleet API takes weights from a directory."),
+    "load_lora_adapter": Offer("POST", "Rejected: spec.adapters names a fleet's adapters."),
+    "v1/unload_lora_adapter": Offer("POST", "Rejected, as load_lora_adapter."),
 }
 """What prime-rl's own client calls, below ``/fleets/NAMESPACE/NAME`` itself."""
 

@@ -32,27 +32,27 @@ async def reset_prefix_cache(
     *,
     reset_running_requests: bool = False,
 ) -> Response:
-    """Empty the KV and prefix cache; ``success`` is vLLM's own word."""
+    """Empty the KV and prefix cache; ``success`` is vLLM's."""
     is_forced = reset_running_requests or body.reset_running_requests
     return told(success=await worker.reset_cache(reset_running=is_forced))
 
 
 @router.get("/get_world_size")
 async def get_world_size(worker: TrainerOfRequest, *, include_dp: bool = True) -> Response:
-    """Tell how many ranks the engine has."""
+    """Return how many ranks the engine has."""
     return told(world_size=await worker.questions.world_size(include_dp=include_dp))
 
 
 @router.get(PATH)
 async def workers(worker: TrainerOfRequest, request: Request) -> Response:
-    """List this one worker as Dynamo's discovery does, at the host that was asked."""
+    """List this worker as Dynamo's discovery does, at the requested host."""
     found = await worker.questions.discovered(request.url.netloc)
     return JSONResponse(found.model_dump(mode="json", exclude_none=True))
 
 
 @router.get(MODELS_PATH)
 async def models(worker: TrainerOfRequest) -> Response:
-    """Pass on the engine's answer, byte for byte; one that is down is waited for."""
+    """Return the engine's bytes; wait for an engine that is down."""
     return _passed(await worker.questions.models())
 
 
@@ -60,7 +60,7 @@ async def models(worker: TrainerOfRequest) -> Response:
 async def server_info(
     worker: TrainerOfRequest, config_format: Literal["text", "json"] = "text"
 ) -> Response:
-    """Tell what trainers read of vLLM's configuration; its environment and paths are not told."""
+    """Return what trainers read of vLLM's configuration, without environment and paths."""
     found = await worker.questions.server_info()
     if config_format == "text":
         found["vllm_config"] = str(found["vllm_config"])
@@ -69,7 +69,7 @@ async def server_info(
 
 @router.get("/metrics")
 async def metrics(worker: TrainerOfRequest) -> Response:
-    """Pass on the engine's answer, byte for byte."""
+    """Return the engine's bytes."""
     return _passed(await worker.questions.relayed("/metrics"))
 
 
@@ -78,13 +78,13 @@ def _passed(found: Relayed) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """Tell whether the engine answers; needs no credentials."""
+    """Return 200 if the engine answers."""
     is_up = (await trainer_of(request)).state.stage is not Stage.DOWN
     return JSONResponse({"status": "ok" if is_up else "unhealthy"}, 200 if is_up else 503)
 
 
 async def liveness(request: Request) -> Response:
-    """Tell whether the engine hangs, in prime-rl's words and within two seconds."""
+    """Report within two seconds whether the engine hangs, as prime-rl does."""
     is_alive = await (await trainer_of(request)).questions.is_alive()
     told = "ok" if is_alive else "engine_unresponsive"
     return JSONResponse({"status": told}, 200 if is_alive else 503)

@@ -52,7 +52,7 @@ LoadOfRequest = Annotated[LoadBody, Depends(Parsed(LoadBody))]
 
 @router.post("/load_lora_adapter")
 async def load(library: LibraryOfRequest, body: LoadOfRequest) -> Response:
-    """Load an adapter, over whatever has its name, as prime-rl does."""
+    """Load an adapter and replace its name, as prime-rl does."""
     try:
         adapter = await library.load(body.lora_name, body.lora_path)
     except SidecarError as error:
@@ -62,14 +62,14 @@ async def load(library: LibraryOfRequest, body: LoadOfRequest) -> Response:
 
 @router.post("/skyrl/v1/load_lora_adapter")
 async def load_skyrl(library: LibraryOfRequest, body: LoadOfRequest) -> Response:
-    """Load an adapter, over whatever has its name, as SkyRL does."""
+    """Load an adapter and replace its name, as SkyRL does."""
     adapter = await library.load(body.lora_name, body.lora_path)
     return told(status="ok", lora_name=adapter.name, lora_int_id=adapter.number, **shown(adapter))
 
 
 @router.post("/v1/load_lora_adapter")
 async def load_vllm(library: LibraryOfRequest, body: LoadOfRequest) -> Response:
-    """Load an adapter; one of the same name is replaced if ``load_inplace`` says so."""
+    """Load an adapter; ``load_inplace`` replaces one of the same name."""
     demand_new(library, body)
     adapter = await library.load(body.lora_name, body.lora_path)
     return PlainTextResponse(f"Success: LoRA adapter '{adapter.name}' added successfully.")
@@ -79,7 +79,7 @@ async def load_vllm(library: LibraryOfRequest, body: LoadOfRequest) -> Response:
 async def unload(
     library: LibraryOfRequest, body: Annotated[UnloadBody, Depends(Parsed(UnloadBody))]
 ) -> Response:
-    """Forget a name; it is no error if nobody has it."""
+    """Unload a name; an unknown name is no error."""
     await library.unload(body.lora_name)
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 

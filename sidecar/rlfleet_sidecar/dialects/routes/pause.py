@@ -28,21 +28,21 @@ async def pause(
 
 @router.post("/resume")
 async def resume(worker: TrainerOfRequest) -> Response:
-    """Open the gate over what is proved; refused after an update that failed."""
+    """Open the gate over what is proved; rejected after a failed update."""
     await worker.resume()
     return told(status="resumed")
 
 
 @router.get("/is_paused")
 async def is_paused(worker: TrainerOfRequest) -> Response:
-    """Tell whether requests wait: true unless the gate is open."""
+    """Return whether requests wait: true unless the gate is open."""
     rules.demand_up(worker.state)
     return told(is_paused=rules.is_paused(worker.state))
 
 
 @router.post("/sleep")
 async def sleep(worker: TrainerOfRequest, level: int = 1, mode: str | None = None) -> Response:
-    """Pause, if the level is 0; no other is served."""
+    """Pause, if the level is 0; any other is rejected."""
     demand_level(level)
     await worker.pause(rules.mode_of(mode), clear_cache=True)
     return told(status="sleeping", level=level)
@@ -52,14 +52,14 @@ async def sleep(worker: TrainerOfRequest, level: int = 1, mode: str | None = Non
 async def wake_up(
     worker: TrainerOfRequest, tags: Annotated[list[str] | None, Query()] = None
 ) -> Response:
-    """Resume, whatever the tags: the memory was never given back."""
+    """Resume, for any tags: the memory was never released."""
     await worker.resume()
     return told(status="awake", tags=tags)
 
 
 @router.get("/is_sleeping")
 async def is_sleeping(worker: TrainerOfRequest) -> Response:
-    """Tell the same as /is_paused."""
+    """Return the same as /is_paused."""
     rules.demand_up(worker.state)
     return told(is_sleeping=rules.is_paused(worker.state))
 

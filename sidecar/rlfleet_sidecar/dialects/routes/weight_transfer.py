@@ -47,7 +47,7 @@ class FinishBody(_Body):
 async def init_weight_transfer_engine(
     worker: TrainerOfRequest, body: Annotated[InitBody, Depends(Parsed(InitBody))]
 ) -> Response:
-    """Form the group with the trainer; the worker serves on, whether it forms or not."""
+    """Form the group with the trainer; the worker serves on."""
     await worker.sender.init(body.init_info)
     return told(message="Weight transfer initialized")
 
@@ -74,18 +74,18 @@ async def start_weight_update(
 async def finish_weight_update(
     worker: TrainerOfRequest, body: Annotated[FinishBody, Depends(Parsed(FinishBody, empty=b"{}"))]
 ) -> Response:
-    """End the update and prove that the engine answers; it opens at the resume."""
+    """End the update and prove that the engine answers; a resume opens it."""
     report = await worker.sender.finish(body.weight_version)
     return told(message="Weight update finished", **shown(report))
 
 
 @router.post("/start_draft_weight_update")
 async def start_draft_weight_update(worker: TrainerOfRequest) -> Response:
-    """Refuse: there is no draft model to prove."""
+    """Reject: there is no draft model to prove."""
     worker.refuse_update(DRAFT)
 
 
 @router.post("/init_broadcaster")
 async def init_broadcaster(worker: TrainerOfRequest) -> Response:
-    """Refuse: prime-rl's own engine would have to receive."""
+    """Reject: only prime-rl's own engine can receive."""
     worker.refuse_broadcast()

@@ -54,7 +54,7 @@ async def update_weights(
     worker: TrainerOfRequest,
     body: Annotated[UpdateBody, Depends(Parsed(UpdateBody, limit=SENT_BODY_BYTES))],
 ) -> Response:
-    """Load what lies in a directory; null loads nothing, `update_info` is a part of weights."""
+    """Load a directory; null loads nothing, `update_info` is a part of sent weights."""
     if len(body.model_fields_set) != 1:
         worker.refuse_update("body: send exactly one of weight_dir and update_info")
     if "update_info" in body.model_fields_set:
@@ -73,7 +73,7 @@ async def update_weights(
 
 @router.get("/weight_info")
 async def weight_info(worker: TrainerOfRequest) -> Response:
-    """Tell the version that was proved; null while none is."""
+    """Return the proved version, or null."""
     return told(weight_version=label_of(worker.state.proved))
 
 
@@ -81,7 +81,7 @@ async def weight_info(worker: TrainerOfRequest) -> Response:
 async def update_weight_version(
     worker: TrainerOfRequest, body: Annotated[VersionBody, Depends(Parsed(VersionBody))]
 ) -> Response:
-    """Agree to the version that was proved, and to no other."""
+    """Accept the proved version and no other."""
     named = rules.demand_proved(worker.state, body.new_version)
     return told(success=True, new_version=named)
 
@@ -91,7 +91,7 @@ async def collective_rpc(
     worker: TrainerOfRequest,
     body: Annotated[RpcBody, Depends(Parsed(RpcBody, limit=SENT_BODY_BYTES))],
 ) -> Response:
-    """Carry out one of a few methods that prime-rl, SkyRL and vLLM's clients call."""
+    """Run a method that prime-rl, SkyRL or vLLM's clients call."""
     if body.method == rules.BROADCASTER:
         worker.refuse_broadcast()
     act = _ACTS.get(body.method)
