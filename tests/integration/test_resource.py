@@ -108,7 +108,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     },
     "a key that the probe cannot have": (
         {"engine": {"args": ["--api-key", "k"]}},
-        "a key for samplers is VLLM_API_KEY in engine.extraEnv",
+        "API key as VLLM_API_KEY in engine.extraEnv",
     ),
     "negative replicas": ({"replicas": -1}, "spec.replicas"),
     "adapters without --enable-lora": (lora(adapter(), args=("--max-loras=2",)), "--enable-lora"),
@@ -190,7 +190,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a barrier with a partition": (
         {"rollout": {"strategy": "Barrier", "partition": 1}},
-        "cannot be had with strategy Barrier",
+        "must be 0 for strategy Barrier",
     ),
     "a negative partition": ({"rollout": {"partition": -1}}, "from '0%' to '100%'"),
     "a lowest version without a number": (
@@ -318,4 +318,4 @@ def test_defaults_are_written_for_people_to_read(
 def test_explain_tells_what_a_field_is_for(plane: apiserver.ControlPlane) -> None:
     text = kubectl(plane, "explain", "rlf.spec.weightVersion").stdout
 
-    assert "every worker shall serve" in " ".join(text.split())
+    assert "every worker must serve" in " ".join(text.split())

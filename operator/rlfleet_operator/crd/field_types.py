@@ -1,7 +1,4 @@
-"""The field types of the resource: what JSON schema and CEL say of them to the API server.
-
-Each carries the sentence that a person reads when a value is refused.
-"""
+"""Field types of the resource, with the JSON schema and CEL rules that the API server applies."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -13,12 +10,12 @@ from rlfleet_contract.paths import DIGEST_PATTERN, VERSION_PATTERN
 
 
 def rules(*rules: tuple[str, str]) -> dict[str, Any]:
-    """CEL rules, each with the sentence that a person reads when it refuses."""
+    """Return CEL rules, each with the message of its rejection."""
     return {"x-kubernetes-validations": [{"rule": r, "message": m} for r, m in rules]}
 
 
 class Model(BaseModel):
-    """Camel-cased in YAML, frozen here."""
+    """A frozen model with camel-cased names in YAML."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -31,7 +28,7 @@ class Model(BaseModel):
 
 
 def epoch_of(time: str) -> float:
-    """Return a moment of ISO 8601 in seconds since the epoch; raises ValueError for no moment."""
+    """Return an ISO 8601 time in seconds since the epoch; raises ValueError for anything else."""
     return datetime.fromisoformat(time).timestamp()
 
 
@@ -39,12 +36,12 @@ def _moment(time: str) -> str:
     try:
         epoch_of(time)
     except ValueError:
-        raise ValueError("must be a moment such as 2026-01-01T00:00:00Z") from None
+        raise ValueError("must be a time such as 2026-01-01T00:00:00Z") from None
     return time
 
 
 Moment = Annotated[str, AfterValidator(_moment)]
-"""A moment as Kubernetes writes it, that decisions depend on."""
+"""A time as Kubernetes writes it; checked, because decisions depend on it."""
 
 _QUANTITY: dict[str, Any] = {
     "x-kubernetes-int-or-string": True,
@@ -69,7 +66,7 @@ PositiveQuantity = Annotated[
     ),
 ]
 MARKER_PATTERN = "^[^/,]{1,64}$"
-"""A file name that a comma ends in a list of them."""
+"""A file name; without a comma, because the sidecar gets all names in one variable."""
 IntOrPercent = Annotated[
     int | str,
     WithJsonSchema(
@@ -101,14 +98,14 @@ Share = Annotated[
         }
     ),
 ]
-"""As IntOrPercent, and may be none at all."""
+"""Like IntOrPercent, but may be 0."""
 
 
 def _opaque(description: str, **properties: Any) -> dict[str, Any]:
-    """Describe an object that may hold more than is told of it."""
-    told = {"properties": properties} if properties else {}
+    """Return the schema of an object that may have further fields."""
+    known = {"properties": properties} if properties else {}
     open_ended = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {**open_ended, "description": description, **told}
+    return {**open_ended, "description": description, **known}
 
 
 def _strings(description: str) -> dict[str, Any]:
@@ -122,11 +119,11 @@ PodOverrides = Annotated[
         _opaque(
             "",
             metadata=_opaque(
-                "Of a pod's metadata only these two count.",
-                labels=_strings("Labels beside rlfleet's own."),
-                annotations=_strings("Annotations beside rlfleet's own."),
+                "Pod metadata; rlfleet reads only labels and annotations.",
+                labels=_strings("Labels added to rlfleet's own."),
+                annotations=_strings("Annotations added to rlfleet's own."),
             ),
-            spec=_opaque("Fields of a Pod's spec, laid over rlfleet's."),
+            spec=_opaque("Pod spec fields, merged over rlfleet's."),
         )
     ),
 ]
@@ -157,7 +154,7 @@ DigestField = Annotated[
             **rules(
                 (
                     f"self.matches(r'{DIGEST_PATTERN}')",
-                    "must be 'sha256:' and 64 digits from 0-9a-f, as of sha256sum",
+                    "must be 'sha256:' and 64 digits from 0-9a-f",
                 )
             ),
         }

@@ -1,9 +1,8 @@
-"""The spec of an RLInferenceFleet as models: what the user wants.
+"""The spec of an RLInferenceFleet as models. The operator never writes it.
 
-crds/ is generated from this package, so a description here is what ``kubectl explain``
-prints. What users write is checked by the API server (schema and CEL, no webhook); what is
-read here tolerates unknown fields, because an older operator may meet a newer CRD. The
-operator never writes it.
+crds/ is generated from this package, so ``kubectl explain`` prints the descriptions here.
+The API server checks what users write (schema and CEL, no webhook). These models ignore
+unknown fields, because an older operator may read objects of a newer CRD.
 """
 
 from typing import Annotated, Literal
@@ -35,9 +34,9 @@ class ResourceList(Model):
     """Requests and limits of a container."""
 
     requests: dict[str, Quantity] = Field(default_factory=dict)
-    """What the scheduler sets aside, by resource name."""
+    """Amounts that the scheduler reserves, by resource name."""
     limits: dict[str, Quantity] = Field(default_factory=dict)
-    """What the container may use at most, by resource name."""
+    """Amounts that the container may use at most, by resource name."""
 
 
 class EnvVar(Model):
@@ -50,30 +49,30 @@ class EnvVar(Model):
 
 
 class ModelSpec(Model):
-    """The base model: what an engine boots with and is served as."""
+    """The base model: its name for clients, and the files that an engine boots with."""
 
     name: str = Field(
         min_length=1, max_length=256, description="The name that clients send as `model`."
     )
     path: AbsolutePath = Field(
-        description="Directory with config, tokenizer and safetensors that the engine boots with."
+        description="Directory of the config, tokenizer and safetensors that an engine boots with."
     )
     volume: VolumeSource | None = Field(
         default=None,
         description="Volume that holds `path`, one source as in a Pod's `volumes`, e.g."
         " {persistentVolumeClaim: {claimName: models}}; mounted read-only."
-        " Leave out when the image or `template` brings it.",
+        " Omit it if the image or `template` provides the files.",
     )
     mount_path: AbsolutePath | None = Field(
-        default=None, description="Where `volume` is mounted; the default is `path` itself."
+        default=None, description="Mount path of `volume`. Default: `path`."
     )
 
 
 class CacheSpec(Model):
-    """The worker's own copies of checkpoints: the version that it serves, the one before, the next.
+    """Each worker's copies of checkpoints: the served version, the one before it, and the next.
 
-    A prepare copies a version here while the engine serves; the change reads the copy, so the
-    trainer may delete its own.
+    The sidecar copies a version while the engine serves. The reload reads the copy, so the trainer
+    may delete the original.
     """
 
     model_config = ConfigDict(
@@ -87,24 +86,24 @@ class CacheSpec(Model):
 
     enabled: bool = Field(
         default=True,
-        description="With false a change reads the trainer's directory, which must stay.",
+        description="If false, reloads read the trainer's directory, which must not be deleted.",
     )
     size: PositiveQuantity | None = Field(
         default=None,
-        description="What the copies may take together, the emptyDir's sizeLimit; three times a"
-        " checkpoint keeps all three versions, twice does without the previous one, and a version"
-        " that does not fit is refused as CacheFull. It reserves nothing. Default with Disk: 1Ti,"
-        " and a tenth of the node's file system is always left free.",
+        description="Maximum size of all copies: the emptyDir's sizeLimit, not a reservation. Three"
+        " times a checkpoint keeps all three versions, twice all but the previous one. A version"
+        " that does not fit is rejected as CacheFull. Default for Disk: 1Ti; a tenth of the node's"
+        " file system always stays free.",
     )
     medium: Literal["Disk", "Memory"] = Field(
         default="Disk",
-        description="Disk is the node's ephemeral storage. Memory is a tmpfs that counts as the"
-        " sidecar's memory: sidecar.resources.limits.memory, if set, must have room for `size`.",
+        description="Disk uses the node's ephemeral storage. Memory uses a tmpfs that counts as the"
+        " sidecar's memory; sidecar.resources.limits.memory, if set, must include `size`.",
     )
 
 
 class WeightsSpec(Model):
-    """Where the trainer's checkpoints are."""
+    """Where workers find the trainer's checkpoints."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -126,7 +125,8 @@ class WeightsSpec(Model):
     )
 
     path: AbsolutePath = Field(
-        description="One directory per version, never rewritten, e.g. /weights/{version}."
+        description="Path of a version's directory, e.g. /weights/{version}. A complete directory"
+        " must not change."
     )
     volume: VolumeSource | None = Field(
         default=None,
@@ -135,8 +135,8 @@ class WeightsSpec(Model):
     )
     mount_path: AbsolutePath | None = Field(
         default=None,
-        description="Where `volume` is mounted; the default is the part of `path`"
-        " before the directory that holds {version}.",
+        description="Mount path of `volume`. Default: the part of `path` before the directory that"
+        " holds {version}.",
     )
     markers: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=8)] = Field(
         default=["STABLE", ".finished"],
@@ -146,27 +146,26 @@ class WeightsSpec(Model):
                 "weights.markers: each must be one file name, without '/' and ','",
             )
         ),
-        description="Files by which a trainer says that a checkpoint is complete: any one is"
-        " enough. `.finished` counts only if it is not older than `.sender_ready`.",
+        description="Files that mark a checkpoint as complete; one of them is enough. `.finished`"
+        " counts only if it is not older than `.sender_ready`.",
     )
     digest: DigestField | None = Field(
         default=None,
-        description="sha256:HEX of the manifest (rlfleet-manifest.json) in weightVersion's"
-        " directory; another one is refused as DigestMismatch. It is about weightVersion alone:"
-        " change both at once.",
+        description="sha256:HEX of rlfleet-manifest.json in weightVersion's directory. A manifest"
+        " with another digest is rejected as DigestMismatch. Change it together with"
+        " weightVersion.",
     )
     cache: CacheSpec = Field(default=CacheSpec(), json_schema_extra={"default": {}})
     run_id: str = Field(
         default="",
         max_length=128,
-        description="The training run that weightVersion comes from; a new run begins a new order"
-        " of steps.",
+        description="Training run of weightVersion. Steps are compared only within a run.",
     )
     step: int | None = Field(
         default=None,
         ge=0,
-        description="The step of weightVersion within runId. A lower one than before is refused,"
-        " unless rollout.allowRewind says that it is meant.",
+        description="Step of weightVersion within runId. A lower step than before is rejected,"
+        " unless rollout.allowRewind is set.",
     )
 
 
@@ -192,21 +191,21 @@ class EngineSpec(Model):
     image: str | None = Field(
         default=None,
         max_length=512,
-        description="Image with vLLM and rlfleet's extension (Dockerfile.worker);"
-        " the default is the operator's.",
+        description="Image with vLLM and rlfleet's extension (Dockerfile.worker)."
+        " Default: the operator's setting.",
     )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
-    """When the kubelet pulls the worker's images."""
+    """Pull policy of the engine's and the sidecar's image."""
     args: Annotated[list[Annotated[str, Field(max_length=1024)]], Field(max_length=64)] = Field(
         default_factory=list,
-        description="More flags for vLLM's API server.",
+        description="Additional flags of vLLM's API server.",
         json_schema_extra=rules(
             (
                 f"!self.exists(a, a.split('=')[0].replace('_', '-') in {list(_OWN_FLAGS)})",
                 "engine.args: "
                 + ", ".join(_OWN_FLAGS)
                 + " are set from the spec (model, engine.tensorParallelSize) or by rlfleet;"
-                " a key for samplers is VLLM_API_KEY in engine.extraEnv",
+                " set the samplers' API key as VLLM_API_KEY in engine.extraEnv",
             )
         ),
     )
@@ -215,22 +214,22 @@ class EngineSpec(Model):
     """vLLM's --tensor-parallel-size."""
     extra_env: Annotated[list[EnvVar], Field(max_length=64)] = Field(
         default_factory=list,
-        description="More environment variables of the engine's container; VLLM_API_KEY is the key"
-        " that vLLM asks of samplers.",
+        description="Additional environment variables of the engine. VLLM_API_KEY is the key that"
+        " samplers must send.",
     )
     shared_memory: Quantity = Field(default="2Gi", description="Size of /dev/shm.")
     self_test_seconds: int = Field(
         default=300,
         ge=0,
         le=3600,
-        description="How long the test of a new engine's reload in place may change one kind of"
-        " tensors after the other before it serves. 0: no test; then no proof claims Faithful or"
-        " Sensitive, and an untested vLLM release is refused.",
+        description="Time limit in seconds of a new engine's self-test before it serves: the base"
+        " must reload faithfully, and each kind of tensor must change answers. 0 disables it: no"
+        " proof then has Faithful or Sensitive, and an untested vLLM release is rejected.",
     )
     require_tested: bool = Field(
         default=False,
-        description="Whether a vLLM release that rlfleet's suites never ran against is refused,"
-        " though its engines pass their self-test.",
+        description="Reject vLLM releases that rlfleet was not tested with, even if their engines"
+        " pass the self-test.",
     )
 
 
@@ -238,13 +237,13 @@ class SidecarSpec(Model):
     """The admin sidecar of each worker."""
 
     image: str | None = Field(
-        default=None, max_length=512, description="The default is the engine's image."
+        default=None, max_length=512, description="Default: the engine's image."
     )
     resources: ResourceList = Field(
         default_factory=ResourceList,
-        description="Requests and limits. A request for cpu (250m) and for memory (256Mi) is set"
-        " where neither a request nor a limit names it: without one, an engine that keeps its cores"
-        " busy leaves the sidecar no time for probes and prepares.",
+        description="Requests and limits. Requests default to 250m cpu and 256Mi memory, unless a"
+        " request or limit names that resource: a busy engine must leave the sidecar time for"
+        " probes and prepares.",
     )
     experimental_transfer: bool = Field(
         default=False,
@@ -255,13 +254,13 @@ class SidecarSpec(Model):
 
 
 class FleetSpec(Model):
-    """What the user wants; the operator never writes it."""
+    """The desired state; the operator never writes it."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
             (
                 "!has(self.weightVersion) || self.weightVersion == 'base' || has(self.weights)",
-                "weightVersion needs weights.path, which tells where versions are found",
+                "weightVersion needs weights.path, where workers find versions",
             ),
             *ADAPTER_RULES,
             (
@@ -271,8 +270,8 @@ class FleetSpec(Model):
                     " || self.weights.runId != oldSelf.weights.runId || self.rollout.allowRewind"
                 ),
                 (
-                    "weights.step is lower than before within one weights.runId: set"
-                    " rollout.allowRewind if going back is meant, or another weights.runId"
+                    "weights.step must not be lower than before within one weights.runId: set"
+                    " rollout.allowRewind to go back, or another weights.runId"
                 ),
             ),
         )
@@ -281,11 +280,10 @@ class FleetSpec(Model):
     replicas: int = Field(default=1, ge=0, le=10000, description="Number of workers.")
     weight_version: VersionName | None = Field(
         default=None,
-        description="The version of the weights that every worker shall serve: the name that"
-        " replaces {version} in weights.path, or 'base' for the base model. Has no default:"
-        " a trainer or a GitOps tool owns it. Without it, and without a trainer's target in status,"
-        " the operator changes no serving worker and brings late joiners to the version that most"
-        " workers serve.",
+        description="Version that every worker must serve: the name that replaces {version} in"
+        " weights.path, or 'base' for the base model. Without it, trainers may request versions"
+        " through the fleet API; until one does, serving workers keep their version and new"
+        " workers load the version that most workers serve.",
     )
     model: ModelSpec
     weights: WeightsSpec | None = None
@@ -295,29 +293,29 @@ class FleetSpec(Model):
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["name"],
         },
-        description="LoRA adapters that every worker serves, each under its own name. They change"
-        " without a pause; needs --enable-lora in engine.args. Without one, adapters are the"
-        " trainer's to load at the workers.",
+        description="LoRA adapters that every worker serves, each under its own name; they change"
+        " without a pause. Needs --enable-lora in engine.args. If empty, trainers may load adapters"
+        " at the workers.",
     )
     engine: EngineSpec = Field(default_factory=EngineSpec)
     sidecar: SidecarSpec = Field(default_factory=SidecarSpec)
     template: PodOverrides = Field(
         default_factory=dict,
         description="Overrides of the worker pods, as in a Pod template: metadata.labels,"
-        " metadata.annotations and spec (nodeSelector, tolerations, affinity, volumes, ...);"
-        " lists of named things are merged by name. The containers are `engine` and `sidecar`.",
+        " metadata.annotations and spec (nodeSelector, tolerations, affinity, volumes, ...)."
+        " Lists of named items are merged by name. The containers are `engine` and `sidecar`.",
     )
-    # An empty default, so that the API server writes the defaults within for people to read.
+    # With an empty default the API server writes the nested defaults into each object.
     rollout: RolloutSpec = Field(default_factory=RolloutSpec, json_schema_extra={"default": {}})
     staleness: StalenessSpec | None = Field(
         default=None,
-        description="Bounds on how old the served weights may be. Steps are those of weights.step"
-        " where it was declared with every version of the run that is served (status remembers"
-        " it), else the numbers at the ends of the versions' names.",
+        description="Bounds on how old the served weights may be. Steps are weights.step where it"
+        " was set for every served version of the run, else the numbers at the ends of the"
+        " versions' names.",
     )
     history_limit: int = Field(
-        default=10, ge=0, le=50, description="How many ended rollouts status.history keeps."
+        default=10, ge=0, le=50, description="Number of ended rollouts in status.history."
     )
     status_worker_limit: int = Field(
-        default=256, ge=0, le=512, description="How many workers status.workers may list."
+        default=256, ge=0, le=512, description="Maximum number of workers in status.workers."
     )

@@ -1,4 +1,4 @@
-"""The status of an RLInferenceFleet as models: what is; written by the operator alone."""
+"""The status of an RLInferenceFleet as models. The operator writes it and reads it back."""
 
 from typing import Literal
 
@@ -11,57 +11,57 @@ from rlfleet_operator.crd.selftest import SelfTestStatus
 from rlfleet_operator.crd.timings import RolloutTimings
 
 SETTLE_S = 3.0
-"""How long a version must be the newest: twenty patches in a row cost a worker two changes."""
+"""Seconds for which a version must be the newest: twenty quick patches cost two changes."""
 
 
 class RolloutStatus(Model):
     """The newest rollout, recorded before its first side effect."""
 
-    id: int = Field(description="Counts rollouts: A, B, A are three.")
+    id: int = Field(description="Number of the rollout: changes to A, B and A are three rollouts.")
     reason: str = Field(
         default="Spec",
         description="Spec (weightVersion was changed), Trainer (through the fleet API),"
-        " Restart or Rollback.",
+        " Restart (restartId was changed) or Rollback.",
     )
     asked: str = Field(
-        default="", description="The target that it answers; `to`, but for a rollback."
+        default="", description="Requested version; differs from `to` only in a rollback."
     )
     from_version: str = Field(default="", alias="from")
-    """The version that was served when it began; empty if none was."""
+    """Version that was served when the rollout began; empty if none was."""
     to: str
-    """The version that it leads to."""
+    """Version that the workers change to."""
     phase: str = Field(
         description="Waiting (for pods), Preparing, Pausing, Flushing, Reloading, Verifying,"
         " Resuming, Updating (between two batches), Paused, CanaryHold, Partitioned, Refused,"
-        " Completed, RolledBack, Failed, Held or Superseded (its version left the spec)."
+        " Completed, RolledBack, Failed, Held or Superseded (by another version, or by none)."
     )
     message: str = Field(default="", max_length=1024)
-    """The first refusal or failure of `to`, in the worker's words, or why it was rolled back."""
+    """First rejection or failure of `to` on a worker, or the reason of the rollback."""
     started_at: Moment
     """When it was recorded."""
     not_before: Moment | None = Field(
         default=None,
-        description="No worker that serves is taken out before this time: it followed so quickly"
-        " on another rollout that the next change may be on its way.",
+        description="Serving workers do not change before this time. Set when the rollout quickly"
+        " followed another, because yet another may follow.",
     )
     finished_at: str | None = None
     """When it ended."""
-    seconds: float | None = Field(default=None, description="From start to end.")
+    seconds: float | None = Field(default=None, description="Duration from start to end.")
     held_since: Moment | None = None
-    """Since when it is held: paused, or waiting for its canaries."""
+    """When the current hold began: rollout.paused, or canaries."""
     held_seconds: int = 0
-    """How long it was held before; does not count for the progress deadline."""
+    """Seconds of earlier holds; they do not count for the progress deadline."""
     canary_since: Moment | None = None
-    """Since when its canaries serve without a break."""
+    """Time since which its canaries serve without a break."""
     restart_id: str = ""
-    """The rollout.restartId that it answers."""
+    """The rollout.restartId of its start."""
     run_id: str = ""
     """The weights.runId of `asked`."""
     step: int | None = None
     """The weights.step of `asked`."""
     timings: RolloutTimings | None = None
     prepared_bytes: int | None = Field(
-        default=None, description="The bytes that each worker read for it; told with `timings`."
+        default=None, description="Bytes that each worker read; updated together with `timings`."
     )
 
     @property
@@ -75,92 +75,86 @@ class RolloutStatus(Model):
         return epoch_of(self.canary_since) if self.canary_since else None
 
     def settles_in_s(self, moment: float) -> float:
-        """Return for how many seconds ``not_before`` still holds workers back.
-
-        None, if that is longer than it was meant to be: the clock has stepped back.
-        """
+        """Return for how many seconds serving workers must not change yet; 0 after a clock step."""
         left = epoch_of(self.not_before) - moment if self.not_before else 0.0
         return left if 0.0 < left <= SETTLE_S else 0.0
 
     def spent_s(self, moment: float) -> float:
-        """Return for how many seconds it was under way until then."""
+        """Return the seconds from the start until ``moment``, on hold or not."""
         return max(0.0, moment - self.started_epoch)
 
     def held_s(self, moment: float) -> float:
-        """Return for how many seconds it was held until then."""
+        """Return the seconds on hold until ``moment``."""
         running = moment - epoch_of(self.held_since) if self.held_since else 0.0
         return self.held_seconds + max(0.0, running)
 
 
 class PastRollout(Model):
-    """A rollout that has ended, or gave way to the next."""
+    """A rollout that has ended, or was superseded by the next."""
 
     id: int
-    """Its id."""
+    """Number of the rollout."""
     reason: str = "Spec"
     """Spec, Trainer, Restart or Rollback."""
     from_version: str = Field(default="", alias="from")
-    """The version that was served when it began."""
+    """Version that was served when it began."""
     to: str
-    """The version that it led to."""
+    """Version that the workers changed to."""
     result: str
     """Completed, RolledBack, Failed, Held or Superseded."""
     started_at: str
     """When it began."""
     seconds: float
-    """From start to end."""
+    """Duration from start to end."""
     window_ms: int | None = Field(
-        default=None, description="The median pause window of its workers, in milliseconds."
+        default=None, description="Median pause window of its workers, in milliseconds."
     )
     message: str = Field(default="", max_length=256)
     """Why it did not complete."""
     run_id: str = ""
-    """The weights.runId that was declared with it."""
+    """The weights.runId of its version."""
     step: int | None = None
-    """The weights.step that was declared with it."""
-    prepared_bytes: int | None = Field(
-        default=None, description="The bytes that each worker read for it."
-    )
+    """The weights.step of its version."""
+    prepared_bytes: int | None = Field(default=None, description="Bytes that each worker read.")
 
 
 class WorkerStatus(Model):
-    """One worker, in few words; its Pod tells more."""
+    """The state of one worker; its Pod has the details."""
 
     name: str
-    """The worker's name, which is its pod's too."""
+    """Name of the worker and of its pod."""
     phase: str
-    """Where it stands."""
-    version: str | None = Field(default=None, description="What it proved to serve.")
+    """Step of the worker's start or change, or Serving."""
+    version: str | None = Field(default=None, description="Version that the worker has proved.")
     verified_by: list[str] | None = Field(
         default=None,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        description="Which layers of the proof of `version` held: Installed (the engine consumed"
-        " the checkpoint's bytes), Parameters (its memory was read back), Probe (it answers"
-        " finitely and steadily), Peers (as another worker of the version does),"
-        " Faithful (its base, reloaded, answered as booted), Sensitive (each kind of tensor moved"
-        " the answers), Trainer (it answers as the trainer says its own model does).",
+        description="Layers of the proof of `version` that hold: Installed (the engine read the"
+        " checkpoint's bytes), Parameters (its memory was read back), Probe (its answers are finite"
+        " and repeatable), Peers (another worker of the version gives the same answers), Faithful"
+        " (its base gave the same answers after a reload), Sensitive (each kind of tensor changed"
+        " the answers), Trainer (the trainer's own model gives the same answers).",
     )
     read_back_percent: int | None = Field(
         default=None,
-        description="How much of its model the engine read back from its memory for Parameters, in"
-        " percent; what is missing is vouched for by answers alone. Absent when unknown.",
+        description="Share of the model that the engine read back from its memory for Parameters,"
+        " in percent; only answers prove the rest. Absent if unknown.",
     )
     ready: bool = False
-    """Whether it takes traffic."""
+    """Whether the worker takes traffic."""
     load_exits: int | None = Field(
-        default=None,
-        description="How often its engine exited while it loaded the version that it tries.",
+        default=None, description="How often the engine exited while it loaded its new version."
     )
     window_ms: int | None = Field(
-        default=None, description="The pause window of its last change, in milliseconds."
+        default=None, description="Pause window of the last change, in milliseconds."
     )
     adapters: list[str] | None = Field(
         default=None,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        description="The adapters that it serves, each as name=version.",
+        description="Adapters that the worker serves, each as name=version.",
     )
     message: str | None = Field(default=None, max_length=256)
-    """What is wrong with it, if anything is known to be."""
+    """What is wrong with the worker; absent if nothing is known."""
 
 
 class Condition(Model):
@@ -169,55 +163,55 @@ class Condition(Model):
     type: str
     """Ready, WeightsSynced, Paused, EngineUntested, Reconciling, Stalled or Degraded."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it is so."""
+    """Whether the condition holds."""
     reason: str
-    """Why, in one word."""
+    """Reason of `status`, in one word."""
     message: str
-    """Why, in a sentence."""
+    """Reason of `status`, in a sentence."""
     last_transition_time: str
     """When `status` changed last."""
     observed_generation: int
-    """The metadata.generation that it is about."""
+    """The metadata.generation that the condition is about."""
 
 
 class TrainerTarget(Model):
-    """A version that a trainer asked for through the fleet API."""
+    """A version that a trainer requested through the fleet API."""
 
     version: str
-    """The version that every worker shall serve."""
+    """Version that every worker must serve."""
     asked_at: str
-    """When it was asked for."""
+    """When it was requested."""
 
 
 class TrainerPause(Model):
-    """A pause of the whole fleet that a trainer asked for through the fleet API."""
+    """A pause of the whole fleet that a trainer requested through the fleet API."""
 
     operation: str
-    """The operation of its commands; another pause has another."""
+    """Operation of its commands; each pause has another."""
     asked_at: str
-    """When it was asked for."""
+    """When it was requested."""
     until: Moment
-    """When it ends if its trainer asks for nothing more: the workers serve what they proved."""
+    """When it ends without another request; the workers then serve what they proved."""
     ttl_seconds: int
-    """For how long each of its trainer's requests keeps it."""
+    """Seconds by which each of the trainer's requests extends it."""
     mode: PauseMode = PauseMode.KEEP
-    """What becomes of requests in flight."""
+    """How requests in flight are handled, as in rollout.pauseMode."""
     kv_cache: KVCache = KVCache.RESET
-    """What becomes of the caches when the workers pause."""
+    """Whether the workers empty their caches when they pause."""
     flushes: int = 0
-    """How often its trainer asked for the caches to be emptied."""
+    """How often the trainer requested to empty the caches."""
     version: str | None = Field(
         default=None,
-        description="The version that its trainer asked for since then. Only workers that proved it"
-        " are resumed.",
+        description="Version that the trainer requested during the pause. Only workers that proved"
+        " it resume.",
     )
     refused: str | None = Field(
         default=None,
         max_length=1024,
-        description="Why its trainer's last update was refused; a resume is refused with it.",
+        description="Why the trainer's last update was rejected; a resume is rejected as well.",
     )
     ending: bool = False
-    """Whether it is over, and the workers are on their way back to serving."""
+    """Whether the pause is over and the workers resume."""
 
     @property
     def until_epoch(self) -> float:
@@ -225,26 +219,26 @@ class TrainerPause(Model):
         return epoch_of(self.until)
 
     def is_about(self, version: str) -> bool:
-        """Tell whether this version is what its trainer asked for last, and it was not refused."""
+        """Return whether the trainer's last request was for this version and was not rejected."""
         return self.version == version and self.refused is None
 
     @property
     def flush_operation(self) -> str:
-        """The operation of the flush that was asked for last."""
+        """The operation of the last flush that was requested."""
         return f"{self.operation}-flush-{self.flushes}"
 
 
 class TrainerRejected(Model):
-    """A trainer's call that a worker rejected because the fleet is asked for a version."""
+    """A trainer's call that a worker rejected because the fleet has a target."""
 
     worker: str
-    """The worker that rejected it."""
+    """Worker that rejected it."""
     client: str
     """The trainer's address and User-Agent, as the worker saw them."""
     call: str
-    """Method and path."""
+    """Method and path of the call."""
     at: Moment
-    """When."""
+    """When it was rejected."""
 
     @property
     def at_epoch(self) -> float:
@@ -253,57 +247,54 @@ class TrainerRejected(Model):
 
 
 class FleetStatus(Model):
-    """What is; written by the operator alone."""
+    """The observed state; only the operator writes it."""
 
     observed_generation: int = -1
-    """The metadata.generation that this status is about; -1 before the operator has seen it."""
+    """The metadata.generation that this status is about; -1 until the operator has read it."""
     epoch: int = Field(
         default=0,
-        description="Counts the drivers that took the fleet over; a sidecar carries out nothing of"
-        " a lower one.",
+        description="Number of the operator's current driver of this fleet; sidecars reject"
+        " commands of a lower epoch.",
     )
-    replicas: int = Field(default=0, description="Workers that exist.")
+    replicas: int = Field(default=0, description="Number of workers that have a pod.")
     replacing: list[int] | None = Field(
         default=None,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        description="The ordinals whose pods the operator deleted for a new template, until their"
-        " successors were ready: they are charged to rollout.maxUnavailable.",
+        description="Ordinals whose pods are replaced because of a new template and are not ready"
+        " again; they count for rollout.maxUnavailable.",
     )
-    ready_replicas: int = Field(default=0, description="Workers that take traffic.")
-    proved_replicas: int = Field(default=0, description="Workers that proved the target.")
+    ready_replicas: int = Field(default=0, description="Number of workers that take traffic.")
+    proved_replicas: int = Field(default=0, description="Number of workers that proved the target.")
     quarantined_replicas: int = 0
-    """Workers whose engine is in doubt: out of service until a good version is proved."""
+    """Number of workers in quarantine: out of service until a reload is proved."""
     selector: str = Field(default="", description="Label selector of the worker pods.")
     target: str = Field(
         default="",
-        description="The version that is asked for: spec.weightVersion, else trainerTarget.",
+        description="Requested version: spec.weightVersion, else the trainerTarget's.",
     )
     trainer_target: TrainerTarget | None = Field(
         default=None,
-        description="What a trainer asked for through the fleet API. It counts as weightVersion"
-        " does, until the spec names one: then it is gone.",
+        description="Version that a trainer requested through the fleet API. Has the effect of"
+        " spec.weightVersion; removed when weightVersion is set.",
     )
     trainer_pause: TrainerPause | None = Field(
         default=None,
-        description="Set while a trainer has paused the fleet;"
-        " the operator then resumes no worker.",
+        description="Set while a trainer pauses the fleet; the operator then resumes no worker.",
     )
     trainer_rejected: TrainerRejected | None = Field(
         default=None,
-        description="The last trainer that a worker rejected: the fleet is asked for a version, and"
-        " the operator would undo the trainer's change. Gone when the fleet is asked for none.",
+        description="Last trainer that a worker rejected because the fleet has a target: the"
+        " operator would undo the trainer's change. Removed when the fleet has no target.",
     )
     self_test: SelfTestStatus | None = Field(
         default=None,
-        description="What the engines of the present pod template showed of their reload in place"
-        " before they served.",
+        description="Result of the self-test of engines of the current pod template.",
     )
     serving: str = Field(
         default="",
-        description="The version that every worker that takes traffic has proved;"
-        " empty while they differ.",
+        description="Version that every worker with traffic has proved; empty while they differ.",
     )
-    proved: str = Field(default="", description="Workers that proved the target, of all.")
+    proved: str = Field(default="", description="Workers that proved the target, as 3/4.")
     skew: int | None = Field(
         default=None,
         description="Steps between the newest and the oldest version of a run that takes traffic.",
@@ -312,31 +303,33 @@ class FleetStatus(Model):
     history: list[PastRollout] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        description="Rollouts before the newest, the latest first.",
+        description="Earlier rollouts, the latest first.",
     )
     preview: list[str] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        description="With rollout.dryRun: what a changed weightVersion would do.",
+        description="For rollout.dryRun: what a changed weightVersion would do.",
     )
     workers: list[WorkerStatus] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        description="Worst first when statusWorkerLimit cuts the list.",
+        description="Workers; the worst first if statusWorkerLimit shortens the list.",
     )
     adapters: list[AdapterStatus] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        description="How each adapter of the spec stands.",
+        description="State of each adapter of the spec.",
     )
-    workers_truncated: int = Field(default=0, description="How many workers the list leaves out.")
+    workers_truncated: int = Field(
+        default=0, description="Number of workers that the list leaves out."
+    )
     left_out: list[str] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        description="What this status leaves out because it would not fit into 1 MiB.",
+        description="Fields that this status leaves out because it would exceed 1 MiB.",
     )
     summary: str = Field(
-        default="", description="How the fleet stands, in one short line; the conditions say why."
+        default="", description="State of the fleet in one line; the conditions have the reasons."
     )
     conditions: list[Condition] = Field(
         default_factory=list,

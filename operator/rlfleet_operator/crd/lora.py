@@ -1,4 +1,4 @@
-"""Adapters of a fleet: what is wanted, and how they stand."""
+"""LoRA adapters of a fleet: the fields of spec.adapters and status.adapters."""
 
 from pydantic import ConfigDict, Field
 
@@ -6,11 +6,11 @@ from rlfleet_operator.crd.field_types import AbsolutePath, Model, VersionName, r
 
 _PLACEHOLDER = "{version}"
 LORA_FLAG = "--enable-lora"
-"""The argument by which an engine takes adapters."""
+"""vLLM's flag, without which an engine loads no adapters."""
 
 
 class AdapterSpec(Model):
-    """A LoRA adapter that every worker shall serve."""
+    """A LoRA adapter that every worker must serve."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -23,16 +23,16 @@ class AdapterSpec(Model):
 
     name: VersionName = Field(description="The name that clients send as `model`.")
     path: AbsolutePath = Field(
-        description="Its directory, below the root of weights.path; {version} in it is `version`."
+        description="Directory of the adapter, below the root of weights.path; may hold {version}."
     )
     version: VersionName = Field(
-        description="Which one: another version replaces what the name stands for, on every"
-        " worker, with requests in flight."
+        description="Version of the adapter, which replaces {version} in `path`. A new version"
+        " replaces the old one on every worker without a pause."
     )
 
     @property
     def directory(self) -> str:
-        """Where it lies, as a worker sees it."""
+        """The path of the adapter's version inside a worker."""
         return self.path.replace(_PLACEHOLDER, self.version)
 
 
@@ -40,7 +40,7 @@ _NONE = "!has(self.adapters) || size(self.adapters) == 0"
 ADAPTER_RULES = (
     (
         f"{_NONE} || has(self.weights)",
-        "adapters need weights.path, below whose root they lie",
+        "adapters need weights.path: their directories must lie below its root",
     ),
     (
         (
@@ -48,8 +48,8 @@ ADAPTER_RULES = (
             f" && self.engine.args.exists(a, a.replace('_', '-') == '{LORA_FLAG}'))"
         ),
         (
-            "adapters need --enable-lora in engine.args, and --max-lora-rank and --max-loras to"
-            " suit them"
+            "adapters need --enable-lora in engine.args, and sufficient --max-lora-rank and"
+            " --max-loras"
         ),
     ),
     (
@@ -57,21 +57,21 @@ ADAPTER_RULES = (
         "an adapter must have another name than model.name",
     ),
 )
-"""What a spec with adapters has to be, in CEL, each with the sentence for whoever is refused."""
+"""CEL rules for specs with adapters, each with the message of its rejection."""
 
 
 class AdapterStatus(Model):
-    """One adapter, over all workers."""
+    """The state of one adapter on all workers."""
 
     name: str
-    """The name that clients send."""
+    """Name that clients send as `model`."""
     version: str
-    """The version that every worker shall serve."""
+    """Version that every worker must serve."""
     loaded_workers: int = 0
-    """Workers that serve it."""
+    """Number of workers that serve it."""
     workers: int = 0
-    """Workers that shall."""
+    """Number of workers that must serve it."""
     reason: str = ""
-    """Why the first that does not serve it failed to load it, in one word; empty if none did."""
+    """Problem code of the first worker that failed to load it; empty if none failed."""
     message: str = Field(default="", max_length=512)
-    """The same in a sentence."""
+    """Details of that failure."""

@@ -1,4 +1,4 @@
-"""What the fleet's engines showed of their own reload, as status keeps it for later pods."""
+"""The result of the engines' self-test, which status keeps for later pods."""
 
 from typing import Self
 
@@ -11,41 +11,43 @@ _NAMED = 8
 
 
 class SelfTestStatus(Model):
-    """The test of the reload in place, for the present pod template."""
+    """Result of the self-test, for the current pod template."""
 
     template: str
-    """The pod template that it holds for."""
+    """Hash of the pod template that the result is about."""
     key: str
-    """Engine and form of the base model that it holds for."""
+    """Engine and form of the base model that the result is about."""
     engine: str
     """vLLM's release, the device and the model's architecture."""
-    tested: bool = Field(description="Whether rlfleet's own suites ran against this release.")
+    tested: bool = Field(description="Whether rlfleet was tested with this release.")
     passed: bool = Field(
-        description="Whether the base model, reloaded, answered as it booted, and each kind of"
-        " tensor that was changed alone moved the answers."
+        description="Whether the base model gave the same answers after a reload, and each tested"
+        " kind of tensor changed the answers."
     )
     reason: str | None = Field(
-        default=None, max_length=1024, description="Why it did not pass; versions are refused."
+        default=None, max_length=1024, description="Why it failed; workers then reject versions."
     )
     distance: float | None = Field(
-        default=None, description="How far the reloaded base answered from its boot (log prob)."
+        default=None, description="Change of log probabilities after the base was reloaded."
     )
-    noise: float = Field(default=0, description="How far two answers of equal weights lie apart.")
+    noise: float = Field(
+        default=0, description="Difference of log probabilities with equal weights."
+    )
     kinds: int = Field(
-        default=0, description="Kinds of tensors changed alone; 0: sensitivity was not shown."
+        default=0, description="Kinds of tensors that were tested; 0: sensitivity is unknown."
     )
     stale: list[str] = Field(
-        default_factory=list, description="Kinds of tensors that stay as at boot, the first 8."
+        default_factory=list, description="Kinds that a reload did not change, the first 8."
     )
     unreached: list[str] = Field(
         default_factory=list,
-        description="Kinds that a prompt of text does not reach, the first 8: not tested.",
+        description="Kinds that no text prompt uses, the first 8; they are not tested.",
     )
-    seconds: float = Field(default=0, description="How long it took, before the worker served.")
+    seconds: float = Field(default=0, description="Duration, before the worker served.")
 
     @classmethod
     def of(cls, test: SelfTest, template: str) -> Self:
-        """Keep what a worker reports."""
+        """Return what status keeps of a worker's result."""
         return cls(
             template=template,
             key=test.key,
@@ -62,7 +64,7 @@ class SelfTestStatus(Model):
         )
 
     def for_pod(self) -> str:
-        """Return it in the words of the contract, for a pod that need not be tested again."""
+        """Return the contract's JSON, with which a new pod skips the test."""
         test = SelfTest(
             key=self.key,
             engine=self.engine,

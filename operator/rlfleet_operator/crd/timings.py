@@ -1,21 +1,21 @@
-"""How long the steps of a rollout took, as its status tells."""
+"""How long the steps of a rollout took."""
 
 from rlfleet_operator.crd.field_types import Model
 
 
 class Spread(Model):
-    """A time over the workers of a rollout, in milliseconds."""
+    """A duration on the workers of a rollout, in milliseconds."""
 
     min_ms: int
-    """Of the quickest worker."""
+    """Fastest worker."""
     median_ms: int
-    """The median."""
+    """Median of the workers."""
     max_ms: int
-    """Of the slowest worker."""
+    """Slowest worker."""
 
 
 class RolloutTimings(Model):
-    """How long the steps of a rollout took; `window` is gate closed to gate open."""
+    """Durations of a rollout's steps; `window` is gate closed to gate open."""
 
     prepare: Spread | None = None
     pause: Spread | None = None
