@@ -29,7 +29,6 @@ from rlfleet_operator.workers.requests import (
     HIGHEST_EPOCH,
     Numbers,
     Taken,
-    body_of,
 )
 
 _log = logging.getLogger(__name__)
@@ -274,7 +273,7 @@ class Contacts:
             contact.command.cancel()
         if contact.calling_for != about:
             contact.calling_for, contact.failures = about, 0
-        request = body_of(action, rollout)
+        request = action.request(rollout)
         contact.calling, contact.idle_since = request.VERB, time.monotonic()
         contact.command = self._spawn(contact, self._send(contact, request, taken))
         # Of a change that takes longer the steps are worth watching.

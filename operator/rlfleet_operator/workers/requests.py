@@ -7,29 +7,9 @@ is over, and whoever asks for the same again takes a new number.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rlfleet_contract.worker.commands import (
-    Command,
-    FlushRequest,
-    PauseRequest,
-    PrepareRequest,
-    ResumeRequest,
-    Timeouts,
-    UpdateRequest,
-)
+from rlfleet_contract.worker.commands import Command
 from rlfleet_contract.worker.fence import MAX_EPOCH, Fence
-from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
-from rlfleet_operator.core.model.actions import (
-    Flush,
-    LoRACommand,
-    Pause,
-    Prepare,
-    Resume,
-    UnloadAdapter,
-    Update,
-    WorkerCommand,
-)
 from rlfleet_operator.core.model.world import Fleet
-from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from rlfleet_operator.errors import NotLeading
 
 HIGHEST_EPOCH = MAX_EPOCH // 2
@@ -72,59 +52,3 @@ class Numbers:
         self.last += 1
         fence = Fence(fleet=taken.fleet, pod=pod, epoch=taken.epoch, sequence=self.last)
         return body.model_copy(update={"fence": fence})
-
-
-def body_of(action: WorkerCommand, rollout: RolloutSpec) -> Command:
-    """Return what a command asks of a sidecar."""
-    limits, about = rollout.timeouts, {"operation": action.operation, "version": action.version}
-    match action:
-        case Prepare():
-            return PrepareRequest(
-                **about,
-                timeout_s=float(limits.prepare_seconds),
-                wait_s=None if action.waits else 0,
-                digest=action.digest,
-            )
-        case Update():
-            return _update(action, rollout)
-        case Resume():
-            return ResumeRequest(**about, timeout_s=float(limits.resume_seconds))
-        case Pause():
-            return PauseRequest(
-                **about,
-                mode=action.mode,
-                kv_cache=action.kv_cache,
-                timeout_s=float(limits.pause_seconds),
-            )
-        case Flush():
-            return FlushRequest(**about, timeout_s=float(limits.flush_seconds))
-        case _:
-            return _adaptation(action, rollout)
-
-
-def _adaptation(action: LoRACommand, rollout: RolloutSpec) -> Command:
-    about = {"operation": action.operation, "version": action.version, "name": action.name}
-    if isinstance(action, UnloadAdapter):
-        return UnloadAdapterRequest(**about)
-    limit = float(rollout.timeouts.prepare_seconds)
-    origin = {"path": action.path, "inherited": action.inherited}
-    return LoadAdapterRequest(**about, **origin, timeout_s=limit)
-
-
-def _update(action: Update, rollout: RolloutSpec) -> UpdateRequest:
-    steps = rollout.timeouts
-    return UpdateRequest(
-        operation=action.operation,
-        version=action.version,
-        mode=rollout.pause_mode,
-        kv_cache=rollout.kv_cache,
-        through=action.through,
-        expected=action.expected,
-        timeouts=Timeouts(
-            pause_s=steps.pause_seconds,
-            flush_s=steps.flush_seconds,
-            reload_s=steps.reload_seconds,
-            verify_s=steps.verify_seconds,
-            resume_s=steps.resume_seconds,
-        ),
-    )

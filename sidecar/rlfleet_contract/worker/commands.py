@@ -1,5 +1,6 @@
 """Commands to a worker: one class each, which knows its path, verb and limit."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
@@ -185,6 +186,30 @@ class UpdateRequest(Command):
         """How long all steps together may take, in seconds."""
         one = self.timeouts
         return one.pause_s + one.flush_s + one.reload_s + one.verify_s + one.resume_s
+
+    def steps(self, verbs: Sequence[Verb]) -> "tuple[ChangeCommand, ...]":
+        """Return the single commands that these verbs of the sequence consist of."""
+        about = {"operation": self.operation, "version": self.version}
+        limits = self.timeouts
+        steps: dict[Verb, ChangeCommand] = {
+            Verb.PAUSE: PauseRequest(
+                **about,
+                mode=self.mode,
+                kv_cache=self.kv_cache,
+                timeout_s=limits.pause_s,
+                ttl_s=self.ttl_s,
+            ),
+            Verb.FLUSH: FlushRequest(**about, timeout_s=limits.flush_s),
+            Verb.RELOAD: ReloadRequest(**about, timeout_s=limits.reload_s),
+            Verb.VERIFY: VerifyRequest(**about, expected=self.expected, timeout_s=limits.verify_s),
+            Verb.RESUME: ResumeRequest(**about, timeout_s=limits.resume_s),
+        }
+        skipped = {Verb.FLUSH} if self.kv_cache is KVCache.PRESERVE else set()
+        return tuple(steps[verb] for verb in verbs if verb not in skipped)
+
+
+ChangeCommand = PauseRequest | FlushRequest | ReloadRequest | VerifyRequest | ResumeRequest
+"""One step of a change, as the sidecar carries it out."""
 
 
 WEIGHTS_COMMANDS: tuple[type[Command], ...] = (

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlfleet_contract.worker.commands import (
+    ChangeCommand,
     Command,
     FlushRequest,
     PauseRequest,
@@ -27,7 +28,6 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Running, Stage, WorkerReport
 from rlfleet_sidecar.cache.prepare import Preparation
 from rlfleet_sidecar.cache.store import Store
-from rlfleet_sidecar.change.sequence import ChangeCommand, steps_of
 from rlfleet_sidecar.change.single_flight import Flight, FlightKey
 from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.timings import Stopwatch
@@ -172,7 +172,7 @@ class Executor:
         if state.proved == request.version:
             self._refuse_rewritten(request)
             demand_alike(request.expected, state.proof)
-        return steps_of(request, judge_update(state, request.version, request.through))
+        return request.steps(judge_update(state, request.version, request.through))
 
     def _repeat_failure(self, request: UpdateRequest) -> None:
         """Answer a repeated command that has failed for good as it was answered before."""

@@ -4,8 +4,21 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfleet_contract.worker.commands import KVCache, PauseMode, Verb
+from rlfleet_contract.worker.commands import (
+    Command,
+    FlushRequest,
+    KVCache,
+    PauseMode,
+    PauseRequest,
+    PrepareRequest,
+    ResumeRequest,
+    Timeouts,
+    UpdateRequest,
+    Verb,
+)
+from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.worker.proof import Proof
+from rlfleet_operator.crd.rollout_spec import RolloutSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,16 @@ class Prepare:
     waits: bool = True
     """Whether the worker waits for a version that is not complete."""
 
+    def request(self, rollout: RolloutSpec) -> Command:
+        """Return it as the sidecar takes it."""
+        return PrepareRequest(
+            operation=self.operation,
+            version=self.version,
+            timeout_s=float(rollout.timeouts.prepare_seconds),
+            wait_s=None if self.waits else 0,
+            digest=self.digest,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Update:
@@ -66,6 +89,25 @@ class Update:
     """The proof of a peer that serves the version; None for the first worker."""
     through: Verb = Verb.RESUME
 
+    def request(self, rollout: RolloutSpec) -> Command:
+        """Return it as the sidecar takes it."""
+        limits = rollout.timeouts
+        return UpdateRequest(
+            operation=self.operation,
+            version=self.version,
+            mode=rollout.pause_mode,
+            kv_cache=rollout.kv_cache,
+            through=self.through,
+            expected=self.expected,
+            timeouts=Timeouts(
+                pause_s=limits.pause_seconds,
+                flush_s=limits.flush_seconds,
+                reload_s=limits.reload_seconds,
+                verify_s=limits.verify_seconds,
+                resume_s=limits.resume_seconds,
+            ),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Resume:
@@ -74,6 +116,14 @@ class Resume:
     worker: str
     version: str
     operation: str
+
+    def request(self, rollout: RolloutSpec) -> Command:
+        """Return it as the sidecar takes it."""
+        return ResumeRequest(
+            operation=self.operation,
+            version=self.version,
+            timeout_s=float(rollout.timeouts.resume_seconds),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +136,16 @@ class Pause:
     mode: PauseMode
     kv_cache: KVCache
 
+    def request(self, rollout: RolloutSpec) -> Command:
+        """Return it as the sidecar takes it."""
+        return PauseRequest(
+            operation=self.operation,
+            version=self.version,
+            mode=self.mode,
+            kv_cache=self.kv_cache,
+            timeout_s=float(rollout.timeouts.pause_seconds),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Flush:
@@ -94,6 +154,14 @@ class Flush:
     worker: str
     version: str
     operation: str
+
+    def request(self, rollout: RolloutSpec) -> Command:
+        """Return it as the sidecar takes it."""
+        return FlushRequest(
+            operation=self.operation,
+            version=self.version,
+            timeout_s=float(rollout.timeouts.flush_seconds),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +176,17 @@ class LoadAdapter:
     inherited: str | None = None
     """The digest of the peers' adapter, if the name must be free; None for the spec's adapters."""
 
+    def request(self, rollout: RolloutSpec) -> Command:
+        """Return it as the sidecar takes it."""
+        return LoadAdapterRequest(
+            operation=self.operation,
+            version=self.version,
+            name=self.name,
+            path=self.path,
+            inherited=self.inherited,
+            timeout_s=float(rollout.timeouts.prepare_seconds),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class UnloadAdapter:
@@ -117,6 +196,10 @@ class UnloadAdapter:
     name: str
     version: str
     operation: str
+
+    def request(self, _rollout: RolloutSpec) -> Command:
+        """Return it as the sidecar takes it."""
+        return UnloadAdapterRequest(operation=self.operation, version=self.version, name=self.name)
 
 
 WeightsCommand = Prepare | Update | Resume | Pause | Flush

@@ -11,7 +11,6 @@ from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.status.fleet import status_of
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
-from rlfleet_operator.workers.requests import body_of
 from tests.workers import recorded, worker, world
 
 DIGEST = f"sha256:{'a' * 64}"
@@ -58,7 +57,7 @@ def test_only_a_worker_that_serves_or_has_nothing_to_serve_waits_for_its_version
 def test_the_sidecar_is_told_how_long_and_what(*, waits: bool, wait_s: float | None) -> None:
     rollout = RolloutSpec.model_validate({"timeouts": {"prepareSeconds": 7}})
 
-    body = body_of(Prepare("qwen-0", "step-2", "rollout-1", DIGEST, waits), rollout)
+    body = Prepare("qwen-0", "step-2", "rollout-1", DIGEST, waits).request(rollout)
 
     assert body.model_dump(include={"timeout_s", "wait_s", "digest"}) == {
         "timeout_s": 7,

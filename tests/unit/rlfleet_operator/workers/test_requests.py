@@ -8,7 +8,7 @@ from rlfleet_contract.worker.commands import PrepareRequest, Verb
 from rlfleet_contract.worker.fence import MAX_EPOCH
 from rlfleet_operator.core.model.actions import Prepare, Resume, Update
 from rlfleet_operator.errors import NotLeading
-from rlfleet_operator.workers.requests import Numbers, Taken, body_of, epoch_for
+from rlfleet_operator.workers.requests import Numbers, Taken, epoch_for
 from tests import fleets
 
 TAKEN = Taken("fleet-uid", 3)
@@ -77,9 +77,9 @@ def test_each_command_gets_a_number_of_its_own_whichever_worker_it_goes_to() -> 
 
 def test_each_action_has_its_body() -> None:
     bodies = [
-        body_of(Prepare("qwen-0", "step-1", "rollout-1"), ROLLOUT),
-        body_of(Update("qwen-0", "step-1", "rollout-1", None, Verb.VERIFY), ROLLOUT),
-        body_of(Resume("qwen-0", "step-1", "rollout-1"), ROLLOUT),
+        Prepare("qwen-0", "step-1", "rollout-1").request(ROLLOUT),
+        Update("qwen-0", "step-1", "rollout-1", None, Verb.VERIFY).request(ROLLOUT),
+        Resume("qwen-0", "step-1", "rollout-1").request(ROLLOUT),
     ]
 
     assert [type(body).__name__ for body in bodies] == [
