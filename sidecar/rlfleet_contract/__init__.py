@@ -1,4 +1,4 @@
-"""What operator, sidecar and engine extension exchange.
+"""The messages between operator, sidecar and engine extension.
 
 Standard library, pydantic and python-json-logger only: each side imports it, it imports none.
 The package lies under ``sidecar/`` because the server owns its interface.

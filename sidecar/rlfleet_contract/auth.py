@@ -1,14 +1,14 @@
-"""Which token a request brings, by its Authorization header. Pure; it decides about nobody.
+"""Which token a request carries in its Authorization header. Pure; it grants no access.
 
 A bearer's token, or the password of ``Basic``: clients that can set no header take that in
-the address (``http://rl:TOKEN@host``). It must stay true that what cannot be read is no token.
+the URL (``http://rl:TOKEN@host``). It must stay true that an unreadable header gives no token.
 """
 
 from base64 import b64decode
 
 
 def token_of(authorization: str | None) -> str:
-    """Return the token that a header gives; empty if it gives none."""
+    """Return the token in a header; empty if there is none."""
     scheme, _, given = (authorization or "").partition(" ")
     match scheme.lower():
         case "bearer":
@@ -24,5 +24,5 @@ def _password(credentials: str) -> str:
         decoded = b64decode(credentials, validate=True)
     except ValueError:
         return ""
-    # As servers read headers: every byte is a character.
+    # Servers decode headers as latin-1: every byte is a character.
     return decoded.decode("latin-1").partition(":")[2].strip()

@@ -1,7 +1,7 @@
 """The form of a log line, the same in operator, sidecar and engine extension.
 
 One JSON object: time (UTC, milliseconds), level, logger, message, then fields, then exception.
-A message is constant text; what varies is a field, which a call passes by ``extra={...}``.
+A message is constant text; values are fields, which a call passes by ``extra={...}``.
 It must stay true that no field hides one of these keys, and that None is left out.
 """
 
@@ -12,7 +12,7 @@ from pythonjsonlogger.json import JsonFormatter
 
 _KEYS = {"levelname": "level", "name": "logger", "exc_info": "exception", "stack_info": "stack"}
 _FOREIGN = ("taskName", "color_message")
-"""Not fields: asyncio's name of a task, and uvicorn's message as a terminal shows it."""
+"""Not fields: asyncio's name of a task, and uvicorn's message with terminal colours."""
 
 
 class JsonLines(JsonFormatter):

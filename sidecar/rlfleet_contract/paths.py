@@ -1,6 +1,6 @@
 """Every path, port, header and well-known name of the contract.
 
-A route that is not named here does not exist for the other side.
+The other side knows no other route.
 """
 
 CONTRACT_VERSION = 1
@@ -10,21 +10,21 @@ ADMIN_PORT = 8090
 ENGINE_PORT = 8000
 """vLLM's API server listens here, on the pod's address."""
 
-# The sidecar's health routes. They need no credentials: the kubelet has none.
+# The sidecar's health routes, without credentials, because the kubelet has none.
 LIVE_PATH = "/live"
-"""200 while the sidecar's own loop answers."""
+"""200 while the sidecar's event loop answers."""
 READY_PATH = "/ready"
 """200 while this worker may take traffic: its engine is up with a proved version.
 
-It stays 200 during a change that began from a proved version, because requests
-wait at the gate; it turns 503 when the engine is down, was restarted or is in doubt.
+It stays 200 during a change that began with a proved version, because requests
+wait at the gate. It is 503 when the engine is down, was restarted or is in doubt.
 """
 
 LIVENESS_PATH = "/liveness"
-"""GET, for anybody: whether the engine answers at all, paused or not. The extension's is 503
-when its core hangs; the sidecar serves the same path and asks there."""
+"""GET, without credentials: whether the engine answers, paused or not. The extension returns
+503 when vLLM's core hangs; the sidecar serves the same path and asks the extension."""
 
-# The admin routes. Each needs the fleet's bearer token.
+# The admin routes, with the fleet's bearer token.
 STATE_PATH = "/v1/rl/state"
 PREPARE_PATH = "/v1/rl/prepare"
 PAUSE_PATH = "/v1/rl/pause"
@@ -34,58 +34,58 @@ VERIFY_PATH = "/v1/rl/verify"
 RESUME_PATH = "/v1/rl/resume"
 UPDATE_WEIGHTS_PATH = "/v1/rl/update_weights"
 ADAPTERS_PATH = "/v1/rl/adapters"
-"""GET lists them, POST loads one or replaces it, DELETE unloads one."""
+"""GET lists LoRA adapters, POST loads or replaces one, DELETE unloads one."""
 
 # The gate's control routes, inside vLLM's API server, for loopback peers only.
 GATE_PATH = "/rlfleet/gate"
-"""GET tells a GateState, POST takes a GateCommand and tells the GateState after it."""
+"""GET returns a GateState; POST takes a GateCommand and returns the GateState after it."""
 ENGINE_ADAPTERS_PATH = "/rlfleet/adapters"
-"""GET tells EngineAdapters, POST takes an EngineAdapterCommand and tells them after it."""
+"""GET returns EngineAdapters; POST takes an EngineAdapterCommand and returns them after it."""
 EXIT_PATH = "/rlfleet/exit"
-"""POST ends the engine at once: the way out of an engine in doubt."""
+"""POST ends the engine at once; the sidecar uses it for an engine in doubt."""
 PROBE_HEADER = "x-rlfleet-probe"
 """Marks the sidecar's own probe, which passes a closed gate (loopback peers only)."""
 
-# What samplers and the extension say to one another, on the data routes that read the model.
+# Headers between samplers and the extension, on the data routes that read the model.
 VERSION_HEADER = "x-rlfleet-version"
-"""On a reply: the version that the engine held when the request passed the gate."""
+"""On a reply: the engine's version when the request passed the gate."""
 END_VERSION_HEADER = "x-rlfleet-version-end"
-"""On a reply that goes out whole: the version that it held when the reply was made. On a
-request, with the value ``event``: have a stream tell it, in an event before its end."""
+"""On a reply without streaming: the engine's version when the reply was made. On a request,
+with the value ``event``: the stream ends with an event that contains it."""
 EXACT_VERSION_HEADER = "x-rlfleet-exact-version"
-"""On a request: answer with this version, or with 409."""
+"""On a request: the version that must answer; else 409."""
 MIN_VERSION_HEADER = "x-rlfleet-min-version"
-"""On a request: answer with this version or a later one, or with 409."""
+"""On a request: the oldest version that may answer; else 409."""
 
 EPOCH_HEADER = "x-rlfleet-epoch"
-"""With GET state: the epoch that the caller drives with. It is the heartbeat by which a
-driver keeps a pause from running out; one of an epoch that is over keeps nothing."""
+"""With GET state: the caller's epoch. It is the heartbeat of a driver and renews the TTL of a
+change; a lower epoch than the worker's renews nothing."""
 TARGET_HEADER = "x-rlfleet-target"
-"""With GET state and an epoch: the version that the fleet is asked for. A worker rejects a
-trainer's pause and weights while there is one."""
+"""With GET state and an epoch: the fleet's target. A worker rejects a trainer's pause and
+weights while there is one."""
 OWNER_HEADER = "x-rlfleet-target-owner"
-"""With the target: what sets it, for the message of that rejection."""
+"""With the target: what set it, for the message of that rejection."""
 UNASKED_HEADER = "x-rlfleet-unasked"
-"""With GET state: the caller's epoch, and that the fleet is asked for no version. It is no
-heartbeat: a change that nothing leads still runs out."""
+"""With GET state: the caller's epoch, of a fleet without a target. It is no heartbeat: a
+change without a driver still expires."""
 OVER_HEADER = "x-rlfleet-over"
-"""With GET state: EPOCH.SEQUENCE of the caller's last command that it has given up. That one
-and all before it are over: what has not arrived by then is refused, however late it comes."""
+"""With GET state: EPOCH.SEQUENCE of the last command that the caller has cancelled. That one
+and all before it are rejected if they arrive later."""
 DEFAULT_TTL_S = 120.0
-"""How long a change stands still without a sign of its driver before the sidecar ends it."""
+"""How long a change waits for a command or heartbeat of its driver before the sidecar ends it."""
 MAX_TTL_S = 3600.0
 TRAINER_TTL_S = 1500.0
-"""The same of a trainer's change: longer than prime-rl goes on asking one slow engine, 1440 s."""
+"""The same for a trainer's change: longer than prime-rl retries one slow engine, 1440 s."""
 
 RELOAD_RPC = "rlfleet_reload"
-"""The worker extension's methods, called by vLLM's /collective_rpc on every rank: this one
-takes a directory and its files and tells what was Installed."""
+"""A method of the worker extension, called by vLLM's /collective_rpc on every rank: takes a
+directory and its files, returns Installed."""
 READ_BACK_RPC = "rlfleet_read_back"
-"""Tells the ReadBack of an engine that was not reloaded; None where nothing can be read."""
+"""Returns the ReadBack of an engine that was not reloaded; None if its memory cannot be read."""
 CONSUMED_RPC = "rlfleet_consumed"
-"""Tells what was Consumed when the engine booted; None where that was not seen."""
+"""Returns what was Consumed when the engine booted; None if that is unknown."""
 DESCRIBE_RPC = "rlfleet_describe"
-"""Takes kinds of tensors and tells the EngineDescription (selftest.py)."""
+"""Takes kinds of tensors, returns the EngineDescription (selftest.py)."""
 
 BASE_VERSION = "base"
 """The name of the weights that the engine boots with (spec.model.path)."""
@@ -94,13 +94,13 @@ VERSION_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
 """One directory name: no separator, no leading dot, at most 128 characters."""
 
 ADAPTER_PATTERN = VERSION_PATTERN
-"""An adapter's name is a model's name for samplers, and a directory's in the cache."""
+"""An adapter's name is a model's name for samplers, and a directory's name in the cache."""
 
 MODEL_PATTERN = r"^[^#\x00-\x20\x7f]{1,256}$"
-"""What may stand where an adapter is named: the model's own name too, which is no directory's.
-The mark that the engine puts behind a name is in none."""
+"""A model's or an adapter's name, which may contain slashes. It never contains ``#``, which the
+engine appends to a name with its number."""
 
 DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 
 MANIFEST_FILE = "rlfleet-manifest.json"
-"""Beside the weights, optional: {"files": {NAME: {"size": BYTES, "sha256": HEX}}}."""
+"""Optional, next to the weights: {"files": {NAME: {"size": BYTES, "sha256": HEX}}}."""

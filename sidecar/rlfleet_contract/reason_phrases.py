@@ -1,4 +1,4 @@
-"""How an error is shown to clients that read neither its code nor its message. Pure.
+"""Errors for clients that read neither code nor message of a problem. Pure.
 
 Some print the status line alone (httpx's raise_for_status), some read ``error.message`` (clients
 of OpenAI's API, SkyRL).
@@ -7,7 +7,7 @@ of OpenAI's API, SkyRL).
 from collections.abc import Mapping
 
 PHRASE_LIMIT = 200
-"""Of the status line; proxies allow some thousand bytes for all heads."""
+"""Of the status line; proxies allow some thousand bytes for all headers."""
 
 
 def phrase_of(code: str, message: str) -> str:
@@ -19,5 +19,5 @@ def phrase_of(code: str, message: str) -> str:
 
 
 def error_of(code: str, message: str, status: int) -> Mapping[str, object]:
-    """Return the ``error`` of a body, as OpenAI's API has it."""
+    """Return the ``error`` of a body, in the form of OpenAI's API."""
     return {"message": message, "type": code, "param": None, "code": status}

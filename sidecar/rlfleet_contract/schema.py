@@ -1,19 +1,18 @@
-"""What all models of the contract are made of.
+"""The base classes of the contract's models.
 
-Requests forbid unknown fields; replies ignore them, because during an upgrade the two
-images differ.
+Requests forbid unknown fields; replies ignore them, because images differ during an upgrade.
 """
 
 from pydantic import BaseModel, ConfigDict
 
 
 class ContractRequest(BaseModel):
-    """What a caller sends."""
+    """A message from a caller."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ContractReply(BaseModel):
-    """What a server answers."""
+    """A server's answer."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")

@@ -1,28 +1,28 @@
-"""What one rank of an engine tells: what its boot read, a reload consumed, its memory holds."""
+"""What one rank of an engine reports: tensors read at boot and by a reload, and its memory."""
 
 from rlfleet_contract.engine.tensor_names import Experts, Renames
 from rlfleet_contract.schema import ContractReply
 
 
 class ReadBack(ContractReply):
-    """What stands in one rank's memory, as far as it can be read."""
+    """The weights in one rank's memory, as far as they can be read."""
 
     digest: str
     """Over names, dtypes, shapes and bytes of parameters, persistent buffers and packed weights."""
     nbytes: int
-    """How much memory that covers."""
+    """Bytes that ``digest`` covers."""
     whole: int = 0
-    """Bytes that the model was made with on this rank, packed or not; 0 when unknown."""
+    """Bytes of the model on this rank at its creation, packed or not; 0 when unknown."""
     unseen: int = 0
-    """How many of these cannot be read, because a kernel keeps them where nothing else looks."""
+    """How many of these cannot be read, because a kernel keeps a private copy."""
     changed: bool | None = None
-    """Whether it is other than what stood there before the load; None when nobody knows."""
+    """Whether it differs from the memory before the load; None when unknown."""
     fed: int = 0
-    """Bytes of the tensors that a parameter of the same name, dtype and shape stands for."""
+    """Bytes of the tensors that have a parameter of the same name, dtype and shape."""
     as_fed: int = 0
-    """How many of these stand in memory exactly as the tensor came."""
+    """How many of these are in memory unchanged."""
     kept: tuple[str, ...] = ()
-    """Some parameters that did not change though their tensors did."""
+    """Some parameters that did not change although their tensors did."""
 
     @property
     def share(self) -> float | None:
@@ -31,28 +31,28 @@ class ReadBack(ContractReply):
 
 
 class Consumed(ContractReply):
-    """What one rank's own load, when the engine booted, made of the tensors that it was given."""
+    """What one rank did with the given tensors when the engine booted."""
 
     names: str
-    """Packed (tensor_names.packed): those that it read. It ignored the others."""
+    """The tensors that it read, packed (tensor_names.packed). It ignored the others."""
     tied: bool = False
-    """Whether the head is the embeddings: one parameter, or no head at all."""
+    """Whether head and embeddings are one parameter, or there is no head."""
     renames: Renames | None = None
-    """By which names that differ may be of one parameter; None where that is unknown."""
+    """How different names lead to one parameter; None when unknown."""
     experts: Experts | None = None
-    """Which experts may be fused or not; None where the engine takes one form only."""
+    """Which experts may be fused or separate; None if the engine loads one form only."""
     ranks: int = 1
-    """How many ranks the model is spread over, in all engines."""
+    """Ranks of the model, over all engines."""
 
 
 class Installed(ContractReply):
-    """What one rank of the engine consumed during a reload, and what it holds now."""
+    """The tensors that one rank consumed in a reload, and its memory afterwards."""
 
     tensors: int
     nbytes: int
     digest: str
     """Over names, shapes, dtypes and bytes of all tensors, in name order."""
     previous: str | None = None
-    """The digest of the reload before, in the same boot, if memory must differ when it does."""
+    """The digest of the reload before in this boot, if memory must differ when digests do."""
     parameters: ReadBack | None = None
-    """None where the memory cannot be read."""
+    """None if the memory cannot be read."""

@@ -1,8 +1,8 @@
-"""The safetensors format, and how the sidecar names files to the engine.
+"""The safetensors format, and how the sidecar identifies files to the engine.
 
-Both sides parse headers with this one function, so what the sidecar accepted is
-what the engine reads. It must stay true that a header which passes describes
-every byte of its file exactly once: no hole, no overlap, no byte left over.
+Both sides parse headers with this one function, so the engine reads what the sidecar
+accepted. It must stay true that an accepted header describes every byte of its file
+exactly once: no hole, no overlap, no byte left over.
 """
 
 import json
@@ -38,21 +38,18 @@ BITS = {
     "I64": 64,
     "F64": 64,
 }
-"""Size of one element by dtype; a dtype that is not named here is refused."""
+"""Size of one element by dtype; other dtypes are rejected."""
 
 
 class FileStamp(ContractRequest):
-    """One file as the sidecar saw it when it checked the checkpoint.
-
-    The engine refuses a file that is any other by the time it opens it.
-    """
+    """One file at the time of the check; the engine rejects it if it differs when opened."""
 
     name: str = Field(pattern=r"^[^/\x00]+$")
     size: int
     mtime_ns: int
     inode: int
     device: int = 0
-    """Of the file system; it may differ between mounts, so only the sidecar compares it."""
+    """Of the file system. It may differ between mounts, so only the sidecar compares it."""
 
 
 class Tensor(NamedTuple):
@@ -74,41 +71,41 @@ tensor_hash = sha256
 class Digest:
     """Digest of a checkpoint: names, dtypes, shapes and bytes of all tensors, in name order.
 
-    The sidecar takes it of what it checked and the engine of what it installed; equal
-    digests are the proof that these are the same. Tensors may come in any order.
+    The sidecar computes it of the checked files and the engine of the installed tensors; equal
+    digests prove that they are the same. Tensors may come in any order.
     """
 
     def __init__(self) -> None:
         self._entries: dict[str, bytes] = {}
 
     def add(self, tensor: Tensor, hashed: bytes) -> None:
-        """Count a tensor by the ``tensor_hash`` of its bytes."""
+        """Add a tensor with the ``tensor_hash`` of its bytes."""
         entry = f"{tensor.name}\0{tensor.dtype}\0{tensor.shape}\0"
         self._entries[tensor.name] = entry.encode() + hashed
 
     def hexdigest(self) -> str:
-        """Tell the digest over what was added so far."""
+        """Return the digest over the tensors added so far."""
         return sha256(b"".join(self._entries[name] for name in sorted(self._entries))).hexdigest()
 
 
 class BadHeaderError(ValueError):
-    """The header does not describe its file; the message says how."""
+    """A header that does not describe its file; the message says why."""
 
 
 def header_length(prefix: bytes, file_size: int) -> int:
-    """Tell how long the header is, from the first eight bytes of its file."""
+    """Return the length of the header, from the first eight bytes of its file."""
     if len(prefix) < LENGTH_BYTES:
-        raise BadHeaderError(f"the file has {file_size} bytes and no header")
+        raise BadHeaderError(f"file too short for a header ({file_size} bytes)")
     length = int.from_bytes(prefix[:LENGTH_BYTES], "little")
     if length > MAX_HEADER_BYTES:
-        raise BadHeaderError(f"its header claims {length} bytes; the limit is {MAX_HEADER_BYTES}")
+        raise BadHeaderError(f"header too long ({length} bytes, at most {MAX_HEADER_BYTES})")
     if LENGTH_BYTES + length > file_size:
-        raise BadHeaderError(f"its header claims {length} bytes and the file has {file_size}")
+        raise BadHeaderError(f"header longer than its file ({length} bytes, file {file_size})")
     return length
 
 
 def parse_header(header: bytes, file_size: int) -> tuple[Tensor, ...]:
-    """Read the header of a file of ``file_size`` bytes, tensors in file order."""
+    """Return the tensors of a file of ``file_size`` bytes, in file order."""
     start = LENGTH_BYTES + len(header)
     tensors = sorted(
         (_entry(name, fields, start) for name, fields in _fields(header).items()),
@@ -117,10 +114,12 @@ def parse_header(header: bytes, file_size: int) -> tuple[Tensor, ...]:
     end = start
     for tensor in tensors:
         if tensor.begin != end:
-            raise BadHeaderError(f"tensor {tensor.name} leaves a hole or overlaps another")
+            raise BadHeaderError(
+                f"tensor {tensor.name} begins at byte {tensor.begin} (expected {end})"
+            )
         end += tensor.nbytes
     if end != file_size:
-        raise BadHeaderError(f"its header describes {end} bytes and the file has {file_size}")
+        raise BadHeaderError(f"file has {file_size} bytes (expected {end} by its header)")
     return tuple(tensors)
 
 
@@ -128,9 +127,9 @@ def _fields(header: bytes) -> dict[str, object]:
     try:
         parsed = json.loads(header, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
-        raise BadHeaderError(f"its header is not JSON: {error}") from error
+        raise BadHeaderError(f"header is not JSON: {error}") from error
     if not isinstance(parsed, dict):
-        raise BadHeaderError("its header is not a JSON object")
+        raise BadHeaderError("header is not a JSON object")
     parsed.pop("__metadata__", None)
     return parsed
 
@@ -138,23 +137,28 @@ def _fields(header: bytes) -> dict[str, object]:
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise BadHeaderError("its header names a tensor twice")
+        raise BadHeaderError("header lists a tensor twice")
     return found
 
 
 def _entry(name: str, fields: object, start: int) -> Tensor:
     if not isinstance(fields, dict):
-        raise BadHeaderError(f"tensor {name} is not described by an object")
+        raise BadHeaderError(f"entry of tensor {name} is not a JSON object")
     bits = BITS.get(str(fields.get("dtype")))
     if bits is None:
-        raise BadHeaderError(f"tensor {name} has the unknown dtype {str(fields.get('dtype'))[:32]}")
-    shape = _naturals(fields.get("shape"), f"the shape of tensor {name}")
-    offsets = _naturals(fields.get("data_offsets"), f"the data_offsets of tensor {name}")
+        raise BadHeaderError(f"tensor {name} has unknown dtype {str(fields.get('dtype'))[:32]}")
+    shape = _naturals(fields.get("shape"), f"shape of tensor {name}")
+    offsets = _naturals(fields.get("data_offsets"), f"data_offsets of tensor {name}")
     if len(shape) > MAX_RANK or len(offsets) != len(("begin", "end")):
-        raise BadHeaderError(f"tensor {name} has a bad shape or bad data_offsets")
+        raise BadHeaderError(
+            f"tensor {name} has {len(shape)} dimensions and {len(offsets)} data_offsets"
+            f" (expected at most {MAX_RANK}, and 2)"
+        )
     nbytes = prod(shape) * bits // 8
     if offsets[1] - offsets[0] != nbytes:
-        raise BadHeaderError(f"tensor {name} needs {nbytes} bytes, not {offsets[1] - offsets[0]}")
+        raise BadHeaderError(
+            f"tensor {name} has {offsets[1] - offsets[0]} bytes (expected {nbytes} by its shape)"
+        )
     return Tensor(name, str(fields["dtype"]), shape, start + offsets[0], nbytes)
 
 
@@ -162,5 +166,5 @@ def _naturals(value: object, what: str) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(
         isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value
     ):
-        raise BadHeaderError(f"{what} is not a list of natural numbers")
+        raise BadHeaderError(f"{what} is not a list of integers >= 0")
     return tuple(value)

@@ -1,7 +1,7 @@
-"""Tensors' names: how long lists of them travel, and which names are one for the engine.
+"""Tensors' names: how long lists of them are sent, and which names an engine treats as one.
 
 A mixture of experts has a hundred thousand names. They repeat one another, so they are
-compressed, thirtyfold. It must stay true that what unpacks is bounded, whatever packed it.
+compressed, thirtyfold. It must stay true that the unpacked size is bounded for any input.
 """
 
 import re
@@ -16,24 +16,24 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 def packed(names: Iterable[str]) -> str:
-    """Pack names; none of them may hold a line's end."""
+    """Return names as one string; no name may contain a newline."""
     return b64encode(zlib.compress("\n".join(sorted(names)).encode())).decode()
 
 
 def unpacked(text: str) -> frozenset[str]:
-    """Unpack names; raises ValueError on what was not packed so, or is too long."""
+    """Return the names in a string of ``packed``; raises ValueError for any other string."""
     inflate = zlib.decompressobj()
     try:
         data = inflate.decompress(b64decode(text, validate=True), MAX_BYTES)
     except zlib.error as error:
-        raise ValueError("not packed names") from error
+        raise ValueError("names not compressed by zlib") from error
     if not inflate.eof:
-        raise ValueError("packed names are cut, or too long")
+        raise ValueError(f"names incomplete, or longer than {MAX_BYTES} bytes")
     return frozenset(filter(None, data.decode().split("\n")))
 
 
 class Renames(ContractReply):
-    """How a model renames the tensors that it is given, in this order; None is not among them."""
+    """How a model renames the tensors of a checkpoint, in this order."""
 
     regex: tuple[tuple[str, str], ...] = ()
     substr: tuple[tuple[str, str], ...] = ()
@@ -41,7 +41,7 @@ class Renames(ContractReply):
     suffix: tuple[tuple[str, str], ...] = ()
 
     def of(self, name: str) -> str:
-        """Tell the name by which the model knows a tensor."""
+        """Return the model's name for a tensor."""
         for pattern, new in self.regex:
             name = re.sub(pattern, new, name)
         for old, new in self.substr:
@@ -54,19 +54,19 @@ class Renames(ContractReply):
 
 
 class Experts(ContractReply):
-    """Layers of experts that the engine loads in two forms: fused, and one by one.
+    """Layers of experts that the engine loads in two forms: fused, or separate.
 
     Fused: ``PLACE.gate_up_proj`` and ``PLACE.down_proj``, one tensor each for all experts.
-    One by one: ``PLACE.7.gate_proj.weight``, and so on.
+    Separate: ``PLACE.7.gate_proj.weight``, and so on.
     """
 
     places: tuple[str, ...]
-    """The layers, by the names that the model has for them."""
+    """The layers, by the model's names."""
     gate: str
     up: str
     down: str
-    """Parts of one expert's names."""
+    """Part of an expert's names."""
     fused_gate_up: str
     fused_down: str
     transposed: bool = False
-    """Whether fused tensors have inputs before outputs."""
+    """Whether fused tensors have the input dimension before the output dimension."""

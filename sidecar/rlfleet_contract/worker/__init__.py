@@ -1,1 +1,1 @@
-"""What a worker's sidecar and the operator exchange: commands, their fence, reports, problems."""
+"""Messages between a worker's sidecar and the operator: commands, fence, reports, problems."""

@@ -1,4 +1,4 @@
-"""Commands to a worker: one class each, which knows its path, verb and limit."""
+"""Commands to a worker: one class each, with path, verb and time limit."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -19,25 +19,25 @@ ManifestDigest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
 
 
 class PauseMode(StrEnum):
-    """What becomes of requests in flight (vLLM's /pause modes)."""
+    """How a pause treats requests in flight (vLLM's /pause modes)."""
 
     KEEP = "Keep"
-    """They freeze and go on afterwards, with the new weights."""
+    """They freeze, and continue after the change with the new weights."""
     WAIT = "Wait"
-    """They end first, with the old weights."""
+    """The pause waits until they have ended, with the old weights."""
     ABORT = "Abort"
     """They end at once, marked as aborted."""
 
 
 class KVCache(StrEnum):
-    """What becomes of the KV and prefix cache."""
+    """How a change treats the KV and prefix cache."""
 
     RESET = "Reset"
     PRESERVE = "Preserve"
 
 
 class Verb(StrEnum):
-    """What a caller can ask of a sidecar."""
+    """The kind of a command or of a step of it."""
 
     PREPARE = "Prepare"
     PAUSE = "Pause"
@@ -46,11 +46,11 @@ class Verb(StrEnum):
     VERIFY = "Verify"
     RESUME = "Resume"
     ADAPT = "Adapt"
-    """Load, replace or unload an adapter; no step of a change of weights."""
+    """Load, replace or unload an adapter; not a step of a change of weights."""
 
 
 BESIDE = frozenset({Verb.PREPARE, Verb.ADAPT})
-"""What goes on while the worker serves."""
+"""What a worker does while it serves."""
 
 
 class Timeouts(ContractRequest):
@@ -64,21 +64,18 @@ class Timeouts(ContractRequest):
 
 
 class Command(ContractRequest):
-    """What every command carries: whose it is and what it is about.
-
-    A command is one class: where it is sent, what it counts as, and how long it may take.
-    """
+    """The fields of every command. A subclass adds path, verb and time limit."""
 
     PATH: ClassVar[str]
     METHOD: ClassVar[str] = "POST"
     VERB: ClassVar[Verb]
-    """What it counts as while it is carried out."""
+    """Its step in the report while it runs."""
 
     operation: Operation
-    """The rollout's id. A command repeated under it has one effect and one answer."""
+    """The rollout's id. A repeat under the same id has one effect and one answer."""
     version: Version
     fence: Fence | None = None
-    """None from a caller that is no operator: a trainer or a person."""
+    """None from a trainer or a person."""
 
     @property
     def limit_s(self) -> float:
@@ -87,7 +84,7 @@ class Command(ContractRequest):
 
 
 class TimedCommand(Command):
-    """A command whose one limit is its own."""
+    """A command with one time limit for all of it."""
 
     timeout_s: float = Field(default=30, gt=0)
 
@@ -98,20 +95,20 @@ class TimedCommand(Command):
 
 
 class PrepareRequest(TimedCommand):
-    """Wait until the version is complete, check it, stage it; the engine serves on.
+    """Wait until the version is complete, check it, copy it into the cache; the engine serves.
 
-    A prepare of another version takes its place; a change of weights does not wait for it.
+    A prepare of another version replaces it, and a change of weights does not wait for it.
     """
 
     PATH = paths.PREPARE_PATH
     VERB = Verb.PREPARE
 
     timeout_s: float = Field(default=120, gt=0)
-    """How long all of it may take."""
+    """How long wait, check and copy may take together."""
     wait_s: float | None = Field(default=None, ge=0)
-    """How long to wait for a version that is not complete; None: as long as ``timeout_s``."""
+    """How long to wait until the version is complete; None: ``timeout_s``."""
     digest: ManifestDigest | None = None
-    """What the version's manifest (paths.MANIFEST_FILE) must hash to; None: whatever it does."""
+    """The hash that the version's manifest (paths.MANIFEST_FILE) must have; None: any."""
 
 
 class PauseRequest(TimedCommand):
@@ -124,9 +121,9 @@ class PauseRequest(TimedCommand):
     kv_cache: KVCache = KVCache.RESET
     timeout_s: float = Field(default=60, gt=0)
     ttl_s: TimeToLive = DEFAULT_TTL_S
-    """How long the change may stand still without a sign of its driver: an accepted command
-    or a heartbeat (paths.EPOCH_HEADER). Then the sidecar ends it: what was not reloaded
-    runs on, what is proved opens, anything else ends the engine."""
+    """How long the change waits for an accepted command or a heartbeat (paths.EPOCH_HEADER) of
+    its driver. Then the sidecar ends it: Paused resumes, Proved opens, anything else ends the
+    engine."""
 
 
 class FlushRequest(TimedCommand):
@@ -146,13 +143,13 @@ class ReloadRequest(TimedCommand):
 
 
 class VerifyRequest(TimedCommand):
-    """Let the engine run behind the closed gate and prove what it holds."""
+    """Run the engine behind the closed gate and prove the version that it computes with."""
 
     PATH = paths.VERIFY_PATH
     VERB = Verb.VERIFY
 
     expected: Proof | None = None
-    """What another worker of the same template showed of this version; None for the first."""
+    """The proof of another worker of the same template; None for the first."""
     timeout_s: float = Field(default=60, gt=0)
 
 
@@ -164,22 +161,23 @@ class ResumeRequest(TimedCommand):
 
 
 class UpdateRequest(Command):
-    """The whole sequence: pause, flush, reload, verify, resume; or the first part of it.
+    """The whole sequence: pause, flush, reload, verify, resume; or a first part of it.
 
-    A worker that stands further than ``through`` on its way to the version is left there.
+    A worker that is past ``through`` on its way to the version stays where it is.
     """
 
     PATH = paths.UPDATE_WEIGHTS_PATH
     VERB = Verb.RELOAD
 
     through: Literal[Verb.PAUSE, Verb.VERIFY, Verb.RESUME] = Verb.RESUME
-    """The last step to take: Pause ends Paused and flushed, Verify ends Proved, the gate closed."""
+    """The last step. Pause ends in Paused with empty caches, Verify in Proved; both with a closed
+    gate."""
     mode: PauseMode = PauseMode.KEEP
     kv_cache: KVCache = KVCache.RESET
     expected: Proof | None = None
     timeouts: Timeouts = Timeouts()
     ttl_s: TimeToLive = DEFAULT_TTL_S
-    """As of a pause."""
+    """See PauseRequest."""
 
     @property
     def limit_s(self) -> float:
@@ -221,4 +219,4 @@ WEIGHTS_COMMANDS: tuple[type[Command], ...] = (
     ResumeRequest,
     UpdateRequest,
 )
-"""Those about the model's own weights; lora.py has the others."""
+"""Commands for the model's weights; lora.py has those for adapters."""

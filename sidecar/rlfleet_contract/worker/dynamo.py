@@ -1,4 +1,4 @@
-"""Workers as Dynamo's discovery lists them, at the fleet API and at each sidecar's own."""
+"""Workers as Dynamo's discovery lists them, at the fleet API and at each sidecar."""
 
 from uuid import UUID
 
@@ -39,7 +39,7 @@ ENGINE_ROUTES = (
     "update_weights_from_distributed",
     "wake_up",
 )
-"""What a sidecar serves below /engine, without those that it does nothing but refuse."""
+"""A sidecar's routes below /engine, without those that it always rejects."""
 _INSTANCE_DIGITS = 13
 """Hexadecimal digits of a pod's UID in an instance's number: 52 bits."""
 
@@ -49,25 +49,24 @@ class Discovered(ContractReply):
 
     namespace: str
     component: str
-    """The fleet's name; at a sidecar's own address, which knows none, `worker`."""
+    """The fleet's name; from a sidecar, which does not know it, `worker`."""
     endpoint: str = "rl"
     instance_id: int
-    """Another one after the worker's pod was replaced; below 2^53, so that any JSON reader
-    keeps it."""
+    """Changes with the worker's pod; below 2^53, which every JSON parser represents exactly."""
     transport: str = "http"
     request_plane_url: str
-    """Where its engine answers."""
+    """URL of its engine."""
     routes: tuple[str, ...] = ENGINE_ROUTES
     """Dynamo's engine routes, below /engine of system_url."""
     system_url: str
-    """Where its sidecar answers those."""
+    """URL of its sidecar, for those routes."""
     admin_base_url: str
-    """Where its sidecar answers; the same token. Clients that know both take this one."""
+    """The same URL with the same token; clients that know both fields use this one."""
     model: str
     world_size: int | None = None
-    """How many ranks its engine has; left out by a sidecar whose engine does not tell."""
+    """Ranks of its engine; absent while the sidecar does not know them."""
     error: str | None = None
-    """Why it cannot be asked."""
+    """Why the worker cannot be reached."""
 
 
 class Discovery(ContractReply):
@@ -79,5 +78,5 @@ class Discovery(ContractReply):
 
 
 def instance_of(uid: str) -> int:
-    """Make an instance's number of its pod's UID; 0 if it has none."""
+    """Return the instance number for a pod's UID; 0 without a UID."""
     return int(UUID(uid).hex[:_INSTANCE_DIGITS], 16) if uid else 0

@@ -1,4 +1,4 @@
-"""Who commands a worker, as its sidecar checks it."""
+"""What identifies an operator's command, so that a sidecar can reject a stale one."""
 
 import re
 from typing import Annotated, NamedTuple, Self
@@ -8,12 +8,12 @@ from pydantic import Field, StringConstraints
 from rlfleet_contract.schema import ContractRequest
 
 MAX_EPOCH = 2**53 - 1
-"""Any JSON reader keeps it; a worker that had heard of more could be led by nobody."""
+"""The largest integer that every JSON parser represents exactly."""
 _PLACE = re.compile(r"([0-9]{1,16})\.([0-9]{1,16})")
 
 
 class Place(NamedTuple):
-    """Where a command stands among all that were ever given to one worker."""
+    """The position of a command among all commands to one worker."""
 
     epoch: int
     sequence: int
@@ -23,31 +23,31 @@ class Place(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what ``str`` makes. Raises ValueError."""
+        """Parse EPOCH.SEQUENCE. Raises ValueError."""
         found = _PLACE.fullmatch(text)
         place = cls(*map(int, found.groups())) if found else None
         if place is None or max(place) > MAX_EPOCH:
-            raise ValueError("must be EPOCH.SEQUENCE, two whole numbers")
+            raise ValueError(f"got {text[:40]!r}, expected EPOCH.SEQUENCE, two integers")
         return place
 
 
 class Fence(ContractRequest):
-    """Who sends a command, and to whom: a sidecar carries out nothing of an older driver.
+    """Sender and recipient of a command.
 
-    A lower ``epoch`` than the highest that was seen gets 409 StaleEpoch with that one; a
-    repeat of (epoch, sequence) gets the answer that the first got.
+    An ``epoch`` below the highest that the worker has seen gets 409 StaleEpoch with the latter;
+    a repeat of (epoch, sequence) gets the first answer again.
     """
 
     fleet: Annotated[str, StringConstraints(max_length=64)]
-    """UID of the fleet, so that a namesake's driver is refused."""
+    """UID of the fleet: commands of another fleet with the same name are rejected."""
     pod: Annotated[str, StringConstraints(max_length=64)]
-    """UID of the pod that is meant: its successor at the same address is another worker."""
+    """UID of the recipient: a new pod at the same address is another worker."""
     epoch: int = Field(ge=0, le=MAX_EPOCH)
-    """Raised by compare-and-swap in the fleet's status whenever a driver takes over."""
+    """A new driver increments it by compare-and-swap in the fleet's status."""
     sequence: int = Field(ge=0)
-    """Counts the commands of one epoch to one worker; a repeat carries the same number."""
+    """Counts the commands of one epoch to one worker; a repeat has the same number."""
 
     @property
     def place(self) -> Place:
-        """Where the command stands."""
+        """Epoch and sequence, for comparisons."""
         return Place(self.epoch, self.sequence)

@@ -1,4 +1,4 @@
-"""Adapters as an engine and a worker tell them: which are loaded, from where, and why not."""
+"""LoRA adapters in the reports of engine and worker."""
 
 from typing import Annotated
 
@@ -9,28 +9,28 @@ from rlfleet_contract.schema import ContractReply, ContractRequest
 from rlfleet_contract.worker.problems import Problem
 
 AdapterName = Annotated[str, StringConstraints(pattern=MODEL_PATTERN)]
-"""One of its own, or the model's: whoever is asked sees whether it is one of the two."""
+"""An adapter's name or the model's; the receiver checks which."""
 
 
 class AdapterReport(ContractReply):
     """One adapter of a worker."""
 
     name: str
-    """What samplers send as ``model``."""
+    """The value of ``model`` in samplers' requests."""
     version: str | None = None
-    """Of what is loaded, or has to be loaded again; None if nothing ever was."""
+    """The version that is loaded or must be loaded again; None if none ever was."""
     path: str | None = None
-    """Where that lay, as the worker sees it."""
+    """Its directory, in the worker's file system."""
     digest: str | None = None
-    """Over its tensors and its configuration."""
+    """Over its tensors and configuration."""
     is_loaded: bool = False
-    """Whether this start of the engine serves it."""
+    """Whether the engine's current boot serves it."""
     number: int | None = None
-    """vLLM's own (lora_int_id): another one after each load; None while it is not loaded."""
+    """vLLM's lora_int_id, which changes with each load; None while it is not loaded."""
     is_declared: bool = False
-    """Whether the fleet's spec owns it: an operator's command brought it."""
+    """Whether the fleet's spec owns it, so that an operator's command loaded it."""
     problem: Problem | None = None
-    """Why the last command about it failed; its version is the one that was asked for."""
+    """Why the last command for it failed, with the requested version."""
 
 
 class AdapterList(ContractReply):
@@ -40,23 +40,23 @@ class AdapterList(ContractReply):
 
 
 class EngineAdapters(ContractReply):
-    """What the extension tells of this start of the engine."""
+    """The adapters of the engine's current boot, as the extension reports them."""
 
     boot: str
     adapters: dict[str, str]
-    """The directory from which each was loaded, by name."""
+    """The directory of each, by name."""
     numbers: dict[str, int] = Field(default_factory=dict)
-    """vLLM's own number of each (lora_int_id): a new one with each load."""
+    """vLLM's lora_int_id of each, which changes with each load."""
     under_way: frozenset[str] = frozenset()
-    """Names for which a load has begun and has not ended, though its caller may be gone."""
+    """Names with a load under way, even if its caller is gone."""
 
 
 class EngineAdapterCommand(ContractRequest):
-    """Have the engine serve an adapter under a name, at once and whole; or no more."""
+    """Have the engine load an adapter under a name, atomically, or unload it."""
 
     boot: str
     name: AdapterName
     directory: str | None = Field(default=None, max_length=4096)
-    """None: the name is forgotten."""
+    """None unloads the adapter."""
     root: str | None = Field(default=None, max_length=4096)
-    """What /v1/models tells as the adapter's root; None: ``directory``."""
+    """The adapter's root in /v1/models; None: ``directory``."""

@@ -1,7 +1,6 @@
 """Everything that can go wrong between operator and sidecar, by code.
 
-A code fixes the HTTP status and whether the same request may be sent again.
-Nobody guesses either from anything else.
+Only the code determines the HTTP status and whether a retry can succeed.
 """
 
 from enum import StrEnum
@@ -11,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Code(StrEnum):
-    """What went wrong; the value is what stands in bodies, status and Events."""
+    """What went wrong. The value appears in bodies, status and Events."""
 
     UNAUTHORIZED = "Unauthorized"
     INVALID_REQUEST = "InvalidRequest"
@@ -45,12 +44,12 @@ class Code(StrEnum):
 
 
 class Meaning(NamedTuple):
-    """What a code says to whoever receives it."""
+    """What a code means for its receiver."""
 
     status: int
     """HTTP status of the reply."""
     retryable: bool
-    """Whether the same request may succeed later without anybody's change."""
+    """Whether the same request can succeed later, without a change by its sender."""
 
 
 MEANINGS: dict[Code, Meaning] = {
@@ -96,7 +95,7 @@ CHECKPOINT_CODES = frozenset(
         Code.CACHE_FULL,
     }
 )
-"""Refusals of a version before anything was paused: the checkpoint's fault, or its size's."""
+"""Rejections of a version before a pause, because of its files or their size."""
 
 
 class Problem(BaseModel):
@@ -106,7 +105,7 @@ class Problem(BaseModel):
 
     code: Code
     message: str
-    """What was seen, what was expected, what to do; names the file or field."""
+    """What failed, the value and the expected value, then what to do."""
     retryable: bool
     version: str | None = None
     """The version that the failed command named."""
@@ -119,7 +118,7 @@ class Problem(BaseModel):
     def of(
         cls, code: Code, message: str, *, version: str | None = None, operation: str | None = None
     ) -> "Problem":
-        """Make the problem that ``code`` stands for."""
+        """Return a problem with the ``retryable`` of its code."""
         return cls(
             code=code,
             message=message,

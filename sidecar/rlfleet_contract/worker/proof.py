@@ -1,8 +1,8 @@
-"""What a worker can show of the weights that its engine holds, and what it has shown.
+"""The proof that a worker's engine computes with a version.
 
-A proof is made behind the closed gate after a reload and kept for as long as it is true.
-It is small, because every report carries it, and it holds what another worker of the
-same version and template compares itself with.
+A sidecar makes it behind the closed gate after a reload, and keeps it while it is true.
+It is small, because every report carries it. Another worker of the same version and
+template compares itself with it.
 """
 
 from enum import StrEnum
@@ -15,43 +15,43 @@ DigestText = Annotated[str, Field(max_length=64)]
 
 
 class Evidence(StrEnum):
-    """One layer of a proof; the order of definition is that of the layers."""
+    """The layers of a proof, in their order."""
 
     INSTALLED = "Installed"
-    """The bytes that every rank of the engine consumed are the checkpoint's."""
+    """Every rank of the engine consumed the checkpoint's bytes."""
     PARAMETERS = "Parameters"
-    """What stands in the engine's memory was read back after the reload: it changed where
-    the checkpoint did, and it is what stands in the memory of the peers."""
+    """The engine's memory, read back after the reload, changed where the checkpoint did, and
+    equals the memory of peers."""
     PROBE = "Probe"
-    """The engine answers the probe, finitely and twice the same."""
+    """The engine's answers to the probe are finite, and the same both times."""
     PEERS = "Peers"
-    """It answers as other workers do that proved this version, within the tolerance."""
+    """Its answers are those of peers that proved this version, within the tolerance."""
     FAITHFUL = "Faithful"
-    """This engine's base model, reloaded from its own files, answered as after its boot."""
+    """The base model, reloaded from its own files, answered as after the boot."""
     SENSITIVE = "Sensitive"
     """Each kind of tensor, changed alone and reloaded, moved this engine's answers."""
     TRAINER = "Trainer"
-    """It answers the trainer's own prompt as the trainer's model did, within the tolerance."""
+    """It answers the trainer's prompt as the trainer's model did, within the tolerance."""
 
 
 class Proof(BaseModel):
-    """What was shown of one version in one boot of an engine."""
+    """The proof of one version in one boot of an engine."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     version: str
     boot: str
     verified_by: tuple[Evidence, ...]
-    """Which layers held; never more than was shown."""
+    """The layers that passed."""
     checkpoint: DigestText | None = None
-    """Digest of the checkpoint's tensors (safetensors.Digest); None while nobody took it."""
+    """Digest of the checkpoint's tensors (safetensors.Digest); None if it is not computed."""
     parameters: tuple[DigestText, ...] = ()
-    """Digest of each rank's parameters and buffers; empty when they were not read back."""
+    """Digest of each rank's parameters and buffers; empty if they were not read back."""
     read_share: float | None = Field(default=None, ge=0, le=1)
-    """How much of its model the rank with the least has read back; None when unknown."""
+    """The share of its model that a rank has read back, the lowest of all; None when unknown."""
     tokens: DigestText
-    """Digest of the token ids with which the engine went on greedily after the prompt."""
+    """Digest of the token ids of the engine's greedy completion of the probe's prompt."""
     logprobs: Annotated[tuple[FiniteFloat, ...], Field(max_length=MAX_LOGPROBS)] = ()
     """Log probabilities of the probe's prompt, one for each token after the first, rounded."""
     tolerance: float = Field(default=0.0, ge=0)
-    """By how much a log probability may differ between answers of equal weights."""
+    """The largest difference of a log probability between answers of equal weights."""

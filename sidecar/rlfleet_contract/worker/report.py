@@ -1,4 +1,4 @@
-"""What a worker says of itself: the answer to every command and to GET state."""
+"""A worker's report: the answer to every command and to GET state."""
 
 from enum import StrEnum
 
@@ -15,45 +15,45 @@ from rlfleet_contract.worker.target import RejectedTrainer
 
 
 class Stage(StrEnum):
-    """Where a worker stands; rlfleet_sidecar.state.stage_machine holds the table of its changes."""
+    """A worker's state; rlfleet_sidecar.state.stage_machine has the table of its changes."""
 
     DOWN = "Down"
     """The engine does not answer."""
     CLOSED = "Closed"
-    """The engine runs behind a closed gate; what it was loaded with is not proved."""
+    """The engine runs behind a closed gate with weights that are not proved."""
     OPEN = "Open"
     """The engine serves a proved version."""
     PAUSED = "Paused"
-    """Gate closed and engine paused, before anything was loaded."""
+    """Gate closed and engine paused, before a reload."""
     LOADING = "Loading"
     """The reload has begun and has not ended."""
     LOADED = "Loaded"
-    """The reload ended well; nothing is proved yet."""
+    """The reload succeeded; its proof is pending."""
     PROVED = "Proved"
-    """The installed weights are proved; the gate is still closed."""
+    """The loaded weights are proved; the gate is still closed."""
     DOUBT = "Doubt"
-    """A reload or its proof failed: nobody knows what the engine holds."""
+    """A reload or its proof failed: the engine's weights are unknown."""
 
 
 class Running(ContractReply):
-    """The command that is being carried out."""
+    """The command under way."""
 
     verb: Verb
-    """The step it is in."""
+    """Its current step."""
     operation: str
     version: str
 
 
 class Progress(ContractReply):
-    """How far a prepare has come."""
+    """The progress of a prepare."""
 
     version: str
     bytes_done: int = 0
-    """Bytes of the checkpoint that were read, checked and, with a cache, staged."""
+    """Bytes of the checkpoint that were read, checked and, with a cache, copied."""
     bytes_total: int = 0
-    """0 while the checkpoint is not complete or not checked yet."""
+    """0 until the checkpoint is complete and its headers are checked."""
     waiting_for: str | None = None
-    """What is not there yet; None once the version is complete."""
+    """What is missing; None once the version is complete."""
 
 
 class Timings(ContractReply):
@@ -70,7 +70,7 @@ class Timings(ContractReply):
 
 
 class Change(ContractReply):
-    """The last change of weights that ended well."""
+    """The last change of weights that succeeded."""
 
     operation: str
     version: str
@@ -80,65 +80,65 @@ class Change(ContractReply):
 
 
 class Exits(ContractReply):
-    """How often the engine's process ended while it loaded one version, or was to prove it.
+    """How often the engine's process exited during the load or the proof of one version.
 
-    That says less of the version than a refusal does: processes die for reasons of their own.
+    The version need not be the cause: processes exit for many reasons.
     """
 
     version: str
     operation: str
     count: int
-    """Of this version under this operation, since the pod began."""
+    """Of this version under this operation, since the pod's start."""
 
 
 class WorkerReport(ContractReply):
-    """All that a worker says of itself; the answer to every verb and to GET state."""
+    """The state of a worker; the answer to every command and to GET state."""
 
     contract: int = CONTRACT_VERSION
     pod_uid: str | None = None
-    """The UID of the worker's pod, if its sidecar knows it: an address may be another pod's."""
+    """The UID of the worker's pod, if its sidecar knows it: a new pod may get the same address."""
     session: str
     """Changes with every start of the sidecar."""
     boot: str | None = None
     """Changes with every start of the engine; None while it does not answer."""
     stage: Stage
     proved: str | None = None
-    """The version that the engine's weights were proved to be; None when unknown."""
+    """The version that the engine was proved to compute with; None when unknown."""
     proof: Proof | None = None
-    """What was shown of ``proved``: other workers of the version compare with it."""
+    """The proof of ``proved``; other workers of the version compare with it."""
     installed: str | None = None
     """The version that was loaded last, proved or not."""
     prepared: str | None = None
-    """The version that was checked and can be reloaded at once."""
+    """The version that is checked and ready to load."""
     prepared_bytes: int | None = None
     """Bytes of its tensors; None while no version is prepared."""
     progress: Progress | None = None
     """Set while a prepare is under way."""
     staged: list[str] = Field(default_factory=list)
-    """Versions in the worker's own cache, newest first."""
+    """Versions in the worker's cache, newest first."""
     running: Running | None = None
     in_flight: int = 0
     """Requests inside the engine or waiting at its gate."""
     paused_s: float | None = None
     """How long the gate has been closed for a change, in seconds; None while it is not."""
     expires_s: float | None = None
-    """How long the sidecar still waits for a sign of the driver, in seconds, before it ends
-    the change by itself; None while it is in none, or carries out a command."""
+    """Seconds until the sidecar ends the change, without a command or heartbeat of its driver;
+    None outside a change and during a command."""
     operation: str | None = None
-    """Of the change that it is in, if a driver with an epoch leads that; else None."""
+    """The operation of a change whose driver has an epoch; else None."""
     flushed: str | None = None
-    """The operation whose flush emptied the caches last; None while no gate is closed for it."""
+    """The operation that flushed the caches, while its gate is closed; else None."""
     epoch: int | None = None
-    """The highest that this worker has seen; None if none."""
+    """The highest epoch that this worker has seen; None if none."""
     refusal: Problem | None = None
-    """Why the last prepare was refused; None after one that succeeded."""
+    """Why the last prepare failed; None after one that succeeded."""
     failure: Problem | None = None
     """Why the last change failed; None after one that succeeded or a new boot."""
     exits: Exits | None = None
-    """Of the last load, if the engine ended in it; None after a load that ended otherwise."""
+    """Exits of the engine during the last load; None after a load without one."""
     last_change: Change | None = None
     adapters: list[AdapterReport] = Field(default_factory=list)
     rejected_trainer: RejectedTrainer | None = None
-    """The last trainer's call that was rejected while the fleet is asked for a version."""
+    """The last trainer's call that was rejected because the fleet has a target."""
     self_test: SelfTest | None = None
-    """What its engine showed of its own reload; None before the first test, or without one."""
+    """The result of the engine's self-test; None before the first, or without one."""

@@ -1,10 +1,10 @@
-"""What one start of an engine showed of its own reload in place, before it served.
+"""The self-test of an engine's reload, before it serves.
 
-A reload that feeds every byte, answers finitely and agrees with its peers can still leave
-weights behind: vLLM keeps packed copies of some tensors, and every worker keeps the same
-ones. So an engine is tested behind its closed gate: its base model, reloaded from its own
-files, must answer as it did after the boot (faithful), and each kind of tensor, changed
-alone and reloaded, must move the answers (sensitive).
+A reload that consumes every byte, answers finitely and agrees with its peers can still leave
+old weights: vLLM keeps packed copies of some tensors, the same ones in every worker. So the
+sidecar tests each engine behind its closed gate. Its base model, reloaded from its own
+files, must answer as after the boot (faithful). Each kind of tensor, changed alone and
+reloaded, must change the answers (sensitive).
 """
 
 import re
@@ -21,22 +21,22 @@ def kind_of(name: str) -> str:
 
 
 class EngineDescription(ContractReply):
-    """What an engine is, as far as its reload depends on it."""
+    """The properties of an engine that its reload depends on."""
 
     release: str
     """vLLM's version."""
     is_tested: bool
     """Whether rlfleet's own suites ran against this release."""
     device: str
-    """Where its weights lie: cpu, cuda."""
+    """The device of its weights: cpu, cuda."""
     architectures: tuple[str, ...] = ()
-    """As config.json names them."""
+    """As in config.json."""
     fingerprint: str
-    """Differs where release, device, architecture, precision, parallelism or kernels differ."""
+    """Changes with release, device, architecture, precision, parallelism and kernels."""
     unreached: tuple[str, ...] = ()
-    """Kinds of tensors that a prompt of text does not pass through, such as a vision tower's."""
+    """Kinds of tensors that a text prompt does not use, such as a vision tower's."""
     unsendable: str | None = None
-    """Why weights that a trainer sends would leave old ones; None: no reason is known."""
+    """Why a transfer would leave old weights; None: no reason is known."""
 
     @property
     def title(self) -> str:
@@ -45,37 +45,37 @@ class EngineDescription(ContractReply):
 
 
 class SelfTest(ContractReply):
-    """What was tested, and whether it passed."""
+    """The result of a self-test, or one under way."""
 
     key: str
-    """What it holds for: engine and names, shapes and dtypes of the base model's tensors."""
+    """Identifies the engine and the names, shapes and dtypes of the base model's tensors."""
     engine: str
-    """The engine in words."""
+    """The engine's title for messages."""
     is_tested: bool = True
     """Whether rlfleet's own suites ran against this release of vLLM."""
     passed: bool | None = None
-    """None while the test runs, or after it was cut off."""
+    """None while the test runs, or after an interruption."""
     code: Code | None = None
-    """What a version is refused with if it did not pass."""
+    """The problem code for versions if it failed."""
     reason: str | None = None
-    """Why it did not pass."""
+    """Why it failed."""
     noise: float = 0
     """The largest difference between answers of equal weights."""
     distance: float | None = None
-    """How far the reloaded base answered from its boot, in log probability; None: not shown."""
+    """The largest difference in log probability between reloaded base and boot; None: untested."""
     kinds: int = 0
-    """How many kinds of tensors were changed alone; 0: sensitivity was not shown."""
+    """How many kinds of tensors were changed alone; 0: sensitivity is untested."""
     stale: tuple[str, ...] = ()
-    """Kinds whose change moved no answer: the engine goes on with the weights of its boot."""
+    """Kinds whose change had no effect: the engine still computes with their boot weights."""
     unreached: tuple[str, ...] = ()
-    """Kinds that the probe cannot reach; for these nothing is claimed."""
+    """Kinds that the probe cannot test."""
     seconds: float = 0
     boot: str | None = None
-    """The boot that was tested."""
+    """The tested boot."""
     attempts: int = 1
-    """How often the test was begun for this key."""
+    """How often the test has started for this key."""
     again_at: float | None = None
-    """When it is begun again after the engine has ended in it too often; seconds since 1970."""
+    """When it starts again after too many engine exits during it; seconds since 1970."""
 
     @property
     def is_faithful(self) -> bool:
@@ -84,5 +84,5 @@ class SelfTest(ContractReply):
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether each kind of tensor that the probe reaches moved the answers."""
+        """Whether each kind of tensor that the probe reaches changed the answers."""
         return self.is_faithful and self.kinds > 0

@@ -1,4 +1,4 @@
-"""What a fleet is asked for, and what a worker reports of a trainer that it rejected for it."""
+"""A fleet's target, and a trainer's call that a worker rejected because of it."""
 
 from typing import NamedTuple
 
@@ -6,15 +6,15 @@ from rlfleet_contract.schema import ContractReply
 
 
 class Target(NamedTuple):
-    """The version that the fleet is asked for."""
+    """The requested version of a fleet."""
 
     version: str
     owner: str = ""
-    """What sets it, such as ``spec.weightVersion, written by kubectl``; empty if not known."""
+    """What set it, such as ``spec.weightVersion, written by kubectl``; empty if unknown."""
 
 
 class RejectedTrainer(ContractReply):
-    """A trainer's call that was rejected because the fleet is asked for a version."""
+    """A trainer's call that was rejected because the fleet has a target."""
 
     client: str
     """Its address and User-Agent."""

@@ -18,7 +18,7 @@ def basic(credentials: str | bytes) -> str:
         "Bearer right",
         "BEARER  right ",
         basic("rl:right"),
-        basic("anybody at all:right"),
+        basic("any user:right"),
         basic(":right"),
         basic("rl:right\n"),
         basic("rl:right").replace("Basic", "basic "),
