@@ -36,9 +36,9 @@ _HEAD = """\
     curl -X POST "$WORKER/pause?mode=keep" -H "authorization: Bearer $TOKEN"
     curl -X POST "$WORKER/v1/rl/flush" -H "authorization: Bearer $TOKEN" -d "$BODY"
 
-Below, each route has its example without `curl`: query or body, then status and answer.
-`…` stands for more; `=` for a default.
-Tests play each example (test_http_examples.py, test_fleet_examples.py).
+Each route below has its query or body, then status and answer.
+`…` stands for more, `=` for a default.
+Tests play each example.
 
 # A worker's sidecar
 
@@ -119,7 +119,7 @@ def _sidecar() -> Iterator[str]:
     shown = _Shown(EXAMPLES)
     yield "## Health, without token\n"
     for path, handler in OPEN.items():
-        yield from shown.told(f"GET {path}", str(handler.__doc__))
+        yield from shown.route(f"GET {path}", str(handler.__doc__))
     for title, (router, sentence) in _SECTIONS.items():
         yield f"## {title}\n"
         if sentence:
@@ -129,7 +129,7 @@ def _sidecar() -> Iterator[str]:
     yield _DYNAMO
     yield _fields("Body", fields_of(dynamo.DynamoBody))
     for name in dynamo.ROUTES:
-        yield from shown.told(f"POST /engine/{name}")
+        yield from shown.route(f"POST /engine/{name}")
     shown.demand_all()
 
 
@@ -138,7 +138,7 @@ def _fleet() -> Iterator[str]:
     for name, offer in OFFERS.items():
         fields = [] if offer.takes is None else fields_of(offer.takes)
         title = "Body or query" if offer.is_query else "Body"
-        yield from shown.told(
+        yield from shown.route(
             f"{offer.method} /v1/rl/{name}", offer.meaning, [_fields(title, fields)]
         )
     shown.demand_all()
@@ -153,7 +153,7 @@ def _engine() -> Iterator[str]:
     examples = engine_examples.EXAMPLES
     shown = _Shown(examples)
     for route in dict.fromkeys(example.route for example in examples):
-        yield from shown.told(route)
+        yield from shown.route(route)
 
 
 def _route(route: Any, shown: "_Shown") -> Iterator[str]:
@@ -173,7 +173,7 @@ def _route(route: Any, shown: "_Shown") -> Iterator[str]:
     ]
     fields = [_fields("Query", query), *(_fields("Body", body) for body in bodies)]
     (method,) = route.methods
-    yield from shown.told(f"{method} {route.path}", route.description, fields)
+    yield from shown.route(f"{method} {route.path}", route.description, fields)
 
 
 def _is_common(model: type[BaseModel], field: Field) -> bool:
@@ -186,7 +186,7 @@ class _Shown:
     def __init__(self, examples: Sequence[Example]) -> None:
         self._left = list(examples)
 
-    def told(
+    def route(
         self, route: str, meaning: str | None = None, fields: Sequence[str] = ()
     ) -> Iterator[str]:
         """Yield a route: method and path, what it does, what it takes, its examples.
@@ -207,13 +207,13 @@ class _Shown:
         yield from map(_shown, kinds.values())
 
     def demand_all(self) -> None:
-        """Raise if an example's route was not told."""
+        """Raise if an example's route was not shown."""
         if self._left:
             raise ValueError(f"routes that the page does not show: {self._left}")
 
 
 def _kind(example: Example) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-    """Return what tells an example from another of its route: status, and names of what is sent."""
+    """Return what distinguishes examples of a route: status, and names of what is sent."""
     query = [pair.partition("=")[0] for pair in example.request.partition("?")[2].split("&")]
     return example.status, tuple(query), tuple(example.body or ())
 

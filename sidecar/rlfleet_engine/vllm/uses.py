@@ -90,7 +90,7 @@ USES: dict[str, tuple[Use, ...]] = {
         Use("vllm.config.model", "ModelConfig.try_get_generation_config"),
         Use("vllm.config.model", "ModelConfig.get_vocab_size"),
     ),
-    "A reply tells its first and last version, in headers, and not each token's": (
+    "A reply names its first and last version in headers, not each token's": (
         Use(f"{_GENERATE}.protocol", SPANS, since=(0, 32)),
     ),
     "Adapters are not loaded": (

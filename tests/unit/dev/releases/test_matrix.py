@@ -79,7 +79,7 @@ def test_the_page_names_what_a_release_lacks_and_what_breaks(
 
     assert "| `POST /pause` | 0.33.0 | does not take `mode` | No control route answers |" in page
     assert "| `POST /resume` | 0.33.0 | gone | No control route answers |" in page
-    assert "| 0.33.0 | | | | no: it has no wheel for a CPU, its files were read | | | |" in page
+    assert "| 0.33.0 | | | | no: without CPU wheel, files read | | | |" in page
 
 
 @pytest.mark.parametrize("report", ["", "<testsuites><testsuite/></testsuites>"])
