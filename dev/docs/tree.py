@@ -141,7 +141,12 @@ COMMAND = (
         "runs one change at a time",
         "flight.join",
     ),
-    Hop(f"{_SIDECAR}/change/single_flight.py", "join", "begins it, or joins a repeat", "work()"),
+    Hop(
+        f"{_SIDECAR}/change/single_flight.py",
+        "join",
+        "begins it, or joins a repeat",
+        "super().join",
+    ),
     Hop(
         f"{_SIDECAR}/change/executor.py",
         "_carry_out",

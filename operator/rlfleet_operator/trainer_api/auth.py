@@ -5,13 +5,13 @@ that it is compared in constant time, and that a fleet which does not exist is a
 a wrong token is.
 """
 
-import asyncio
 import hmac
 import time
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 
 from rlfleet_contract.auth import token_of
+from rlfleet_contract.single_flight import SingleFlight
 from rlfleet_operator.core.trainer.models import Fault, Refusal
 from rlfleet_operator.errors import Refused
 from rlfleet_operator.kube.client import Json
@@ -32,7 +32,7 @@ class Access:
         self._read, self._kept_s = read, kept_s
         self._tokens: dict[str, tuple[str, float]] = {}
         """Token, and until when it counts, by the fleet's UID."""
-        self._reading: dict[str, asyncio.Task[str]] = {}
+        self._reading = SingleFlight[str]()
         """The reads under way, by the fleet's UID: one fleet's slow read keeps no other waiting."""
 
     async def demand(self, fleet: Json | None, authorization: str | None) -> str:
@@ -54,19 +54,13 @@ class Access:
         token, until = self._tokens.get(uid, ("", 0.0))
         if time.monotonic() < until:
             return token
-        reading = self._reading.get(uid)
-        if reading is None:
-            self._reading[uid] = reading = asyncio.create_task(self._read_once(fleet, uid))
-        # Others may wait for the same read: a client that goes away must not end it.
-        return await asyncio.shield(reading)
+        return await self._reading.join(uid, lambda: self._read_once(fleet, uid))
 
     async def _read_once(self, fleet: Json, uid: str) -> str:
         try:
             token = await self._read(fleet)
         except Refused:
             token = ""
-        finally:
-            del self._reading[uid]
         kept_s = self._kept_s if token else _ABSENT_S
         now = time.monotonic()
         # Those of fleets that are gone go with the others that ran out.

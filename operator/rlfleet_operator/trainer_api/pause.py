@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
+from rlfleet_contract.single_flight import SingleFlight
 from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.world import Fleet
 from rlfleet_operator.core.trainer import pause_rules as rules
@@ -18,7 +19,6 @@ from rlfleet_operator.core.trainer.pause_rules import PauseRequested, Told
 from rlfleet_operator.core.trainer.replies import WorkerState
 from rlfleet_operator.kube.client import Json
 from rlfleet_operator.kube.pod_cache import FleetKey
-from rlfleet_operator.shielded import Begun
 from rlfleet_operator.trainer_api.records import FleetView
 
 _MARGIN_S = 10.0
@@ -34,7 +34,7 @@ class FleetPauses:
     def __init__(self, view: FleetView) -> None:
         """Work by this view of the fleets."""
         self._view = view
-        self._begun = Begun()
+        self._begun = SingleFlight[object]()
 
     async def pause(
         self, key: FleetKey, token: str, asked: PauseRequested, is_done: IsDone | None = None
@@ -45,7 +45,9 @@ class FleetPauses:
         Once begun it is brought to its end, though the client may have gone: nobody else would
         resume those that paused.
         """
-        return await self._begun.through(self._pause(key, token, asked, is_done or _is_paused))
+        return await self._begun.join(
+            object(), lambda: self._pause(key, token, asked, is_done or _is_paused)
+        )
 
     async def _pause(
         self, key: FleetKey, token: str, asked: PauseRequested, is_done: IsDone
@@ -81,7 +83,7 @@ class FleetPauses:
             rules.demand_resumable(pause, workers)
             return rules.record_of_pause(raw, pause.model_copy(update={"ending": True}))
 
-        fleet = await self._begun.through(self._view.record(key, ended))
+        fleet = await self._begun.join(object(), lambda: self._view.record(key, ended))
         limit_s = asked.timeout_s or fleet.spec.rollout.timeouts.resume_seconds + _MARGIN_S
         fleet, workers, _ = await self._seen(key, token, limit_s, is_done)
         return _told(fleet, workers, is_done, "serve")
@@ -95,7 +97,7 @@ class FleetPauses:
             one_more = rules.kept(pause, time.time(), flushes=pause.flushes + 1)
             return rules.record_of_pause(raw, one_more)
 
-        fleet = await self._begun.through(self._view.record(key, counted))
+        fleet = await self._begun.join(object(), lambda: self._view.record(key, counted))
         pause = rules.demand_held(fleet, time.time())
         limit_s = asked.timeout_s or fleet.spec.rollout.timeouts.flush_seconds + _MARGIN_S
 

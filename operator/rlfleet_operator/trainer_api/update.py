@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from rlfleet_contract.single_flight import SingleFlight
 from rlfleet_operator.core.model.world import Fleet
 from rlfleet_operator.core.trainer import replies
 from rlfleet_operator.core.trainer.models import (
@@ -22,7 +23,6 @@ from rlfleet_operator.core.trainer.pause_rules import record_of_pause, refused
 from rlfleet_operator.core.trainer.replies import Course, WorkerState
 from rlfleet_operator.kube.client import Json
 from rlfleet_operator.kube.pod_cache import FleetKey
-from rlfleet_operator.shielded import Begun
 from rlfleet_operator.trainer_api.records import FleetView
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class FleetUpdates:
     def __init__(self, view: FleetView) -> None:
         """Work by this view of the fleets."""
         self._view = view
-        self._begun = Begun()
+        self._begun = SingleFlight[object]()
 
     async def asked(self, key: FleetKey, read: Callable[[], UpdateWeights]) -> UpdateWeights:
         """Read what is asked for; a refusal is written down."""
@@ -51,7 +51,7 @@ class FleetUpdates:
     ) -> tuple[int, Updated]:
         """Record the version, and return how its rollout ended, or stands after a time."""
         # Once begun it is brought to its end: a record is there or is not, whoever listens.
-        version = await self._begun.through(self._record(key, asked))
+        version = await self._begun.join(object(), lambda: self._record(key, asked))
         own_s = float(self._view.fleet(key).spec.rollout.progress_deadline_seconds)
         limit_s = asked.timeout_s or min(own_s, most_s or own_s)
         fleet, workers = await self._ended(key, token, version, time.monotonic() + limit_s)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from rlfleet_contract.paths import BASE_VERSION
+from rlfleet_contract.single_flight import SingleFlight
 from rlfleet_contract.worker.commands import PrepareRequest, Verb
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Progress, Running
@@ -57,6 +58,7 @@ class Preparation:
         self._yields = yields
         """Tells whether a change is under way: its clients wait, so it has the disk alone."""
         self._current: _Current | None = None
+        self._flight = SingleFlight[Work]()
         self._took: dict[tuple[str, str], float] = {}
 
     @property
@@ -82,8 +84,7 @@ class Preparation:
                 before.work.supersede(
                     f"a prepare of {request.version} (operation {request.operation}) took its place"
                 )
-            task = asyncio.create_task(self._prepare(request, work, before))
-            task.add_done_callback(self._done)
+            task = self._flight.begin(work, lambda: self._prepare(request, work, before))
             self._current = _Current(key, work, task)
         await asyncio.shield(self._current.task)
 
@@ -99,13 +100,6 @@ class Preparation:
             await asyncio.wait({task}, timeout=LEAVE_S)
             # Whoever waits for one that hangs would keep the process from ending.
             task.cancel()
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        if self._current is not None and self._current.task is task:
-            self._current = None
-        # Whoever waited has the error; if nobody did, it is in the journal.
-        if not task.cancelled():
-            task.exception()
 
     async def _prepare(self, request: PrepareRequest, work: Work, before: _Current | None) -> None:
         if before is not None:
@@ -126,6 +120,9 @@ class Preparation:
             own.operation, own.version = request.operation, request.version
             self._journal.refused(own.problem())
             raise own from error
+        finally:
+            if self._current is not None and self._current.work is work:
+                self._current = None
 
     async def _until_held(self, request: PrepareRequest, work: Work) -> None:
         self._store.note_served(self._journal.state.proved)

@@ -4,12 +4,13 @@ What was heard is written down before anything is done, and an answer before it 
 An answer belongs to the command, not to the caller: it is kept though nobody waits.
 """
 
-import asyncio
 import time
 from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
+from rlfleet_contract.single_flight import SingleFlight
 from rlfleet_contract.worker.commands import BESIDE
 from rlfleet_contract.worker.fence import Fence, Place
 from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
@@ -35,9 +36,10 @@ _AGAIN_S = 60.0
 """How long repeats of a trainer that was rejected are no news."""
 
 
-class _UnderWay(NamedTuple):
-    task: asyncio.Task[StoredAnswer]
-    change: Running | None
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    place: Place
+    change: Running | None = field(compare=False)
     """What it counts as before it has begun; None if it leaves the worker to its clients."""
 
 
@@ -61,7 +63,7 @@ class Fencing:
         self._target: Target | None = None
         """What the fleet is asked for, as its driver said last."""
         self._rejected: RejectedTrainer | None = None
-        self._under_way: dict[Place, _UnderWay] = {}
+        self._under_way = SingleFlight[_UnderWay]()
 
     async def carry_out(self, request: AnyRequest) -> StoredAnswer:
         """Answer a command, after carrying it out if it was not answered before.
@@ -71,16 +73,13 @@ class Fencing:
         fence = request.fence
         if fence is None:
             return await self._answer(request)
-        known = self._under_way.get(fence.place)
+        key = _UnderWay(fence.place, _change(request))
         digest = sha256(request.model_dump_json().encode()).hexdigest()
-        answer = self._known_answer(request, fence, digest, is_under_way=known is not None)
+        is_under_way = key in self._under_way.keys
+        answer = self._known_answer(request, fence, digest, is_under_way=is_under_way)
         if answer is not None:
             return answer
-        if known is None:
-            task = asyncio.create_task(self._answer(request))
-            self._under_way[fence.place] = known = _UnderWay(task, _change(request))
-            task.add_done_callback(lambda _: self._under_way.pop(fence.place))
-        return await asyncio.shield(known.task)
+        return await self._under_way.join(key, lambda: self._answer(request))
 
     async def unfenced(self, request: AnyRequest) -> WorkerReport:
         """Carry out the command of a caller that sends no fence; raises its problem."""
@@ -132,15 +131,14 @@ class Fencing:
         for one at rest meanwhile would go on to the next.
         """
         is_told = report.running is not None and report.running.verb not in BESIDE
-        changes = (one.change for one in self._under_way.values() if one.change is not None)
+        changes = (one.change for one in self._under_way.keys if one.change is not None)
         heard = None if is_told else next(changes, None)
         found = {} if heard is None else {"running": heard}
         return report.model_copy(update={**found, "rejected_trainer": self._rejected})
 
     async def landed(self) -> None:
         """Wait until the answer of every command under way is written down."""
-        if self._under_way:
-            await asyncio.wait([one.task for one in self._under_way.values()])
+        await self._under_way.landed()
 
     def _known_answer(
         self, request: AnyRequest, fence: Fence, digest: str, *, is_under_way: bool

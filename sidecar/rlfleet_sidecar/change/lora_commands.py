@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from rlfleet_contract.single_flight import SingleFlight
 from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import WorkerReport
@@ -38,26 +39,16 @@ class LoRACommands:
         self._adapters = adapters
         self._journal = journal
         self._turn = asyncio.Lock()
-        self._under_way: set[asyncio.Task[WorkerReport]] = set()
+        self._under_way = SingleFlight[object]()
 
     async def carry_out(self, request: LoRARequest) -> WorkerReport:
         """Carry a command out and tell how the worker stands then."""
-        # Its own task: a caller that leaves does not cut it.
-        task = asyncio.create_task(self._in_turn(request))
-        self._under_way.add(task)
-        task.add_done_callback(self._done)
-        return await asyncio.shield(task)
+        # Under a key of its own: a repeat waits for its turn and finds it done.
+        return await self._under_way.join(object(), lambda: self._in_turn(request))
 
     async def landed(self) -> None:
         """Wait until no command about adapters is under way."""
-        if self._under_way:
-            await asyncio.wait(self._under_way)
-
-    def _done(self, task: asyncio.Task[WorkerReport]) -> None:
-        self._under_way.discard(task)
-        # Whoever waited has the error; if nobody did, it is in the book.
-        if not task.cancelled():
-            task.exception()
+        await self._under_way.landed()
 
     async def _in_turn(self, request: LoRARequest) -> WorkerReport:
         async with self._turn:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 
+from rlfleet_contract.single_flight import SingleFlight
 from rlfleet_contract.worker.commands import PauseMode
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import WorkerReport
@@ -33,16 +34,14 @@ IS_GONE: ContextVar[Callable[[], Awaitable[bool]]] = ContextVar("is_gone", defau
 class _Pause:
     """One that waits or is under way."""
 
-    def __init__(
-        self, act: Callable[[], Awaitable[WorkerReport]], patience_s: Mapping[Code, float]
-    ) -> None:
+    def __init__(self, act: Callable[[], Awaitable[WorkerReport]]) -> None:
         self._act = act
         self.callers = 0
         self.withdrawn: str | None = None
         """Why it must not come any more, if it has not yet."""
-        self.task = asyncio.create_task(patiently(self._try, patience_s))
 
-    async def _try(self) -> WorkerReport:
+    async def act(self) -> WorkerReport:
+        """Pause, if it still may."""
         # From here until it is refused or under way nothing else runs.
         why = self.withdrawn if self.callers else _HUNG_UP
         if why is not None:
@@ -56,39 +55,29 @@ class Pauses:
     def __init__(self, patience_s: Mapping[Code, float]) -> None:
         self._patience_s = patience_s
         self._pauses: dict[PauseKind, _Pause] = {}
+        self._flight = SingleFlight[_Pause]()
 
     async def join(
         self, key: PauseKind, act: Callable[[], Awaitable[WorkerReport]]
     ) -> WorkerReport:
         """Pause when nobody else is in the way, for as long as the client waits for that."""
         pause = self._pauses.get(key)
-        if pause is None or pause.task.done():
-            pause = self._begun(key, _Pause(act, self._patience_s))
+        if pause is None or pause not in self._flight.keys:
+            self._pauses[key] = pause = _Pause(act)
+        task = self._flight.begin(pause, lambda: patiently(pause.act, self._patience_s))
         is_gone = IS_GONE.get()
         pause.callers += 1
         try:
-            while not pause.task.done() and not await is_gone():
-                await asyncio.wait({pause.task}, timeout=_LOOK_S)
+            while not task.done() and not await is_gone():
+                await asyncio.wait({task}, timeout=_LOOK_S)
         finally:
             pause.callers -= 1
         # Nobody is left, and it ends at its next try; or it is under way and lands.
-        await asyncio.wait({pause.task})
-        return pause.task.result()
+        await asyncio.wait({task})
+        return task.result()
 
     def withdraw(self, why: str) -> None:
         """See that none comes that only waits; one that is under way goes on."""
         for pause in self._pauses.values():
             pause.withdrawn = why
         self._pauses.clear()
-
-    def _begun(self, key: PauseKind, pause: _Pause) -> _Pause:
-        self._pauses[key] = pause
-        pause.task.add_done_callback(lambda _: self._ended(key, pause))
-        return pause
-
-    def _ended(self, key: PauseKind, pause: _Pause) -> None:
-        if self._pauses.get(key) is pause:
-            del self._pauses[key]
-        # Whoever waited has the error.
-        if not pause.task.cancelled():
-            pause.task.exception()

@@ -5,12 +5,12 @@ through the fencing, and that an update which did not end well is written down: 
 resume which such trainers send in any case must find it.
 """
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from rlfleet_contract.paths import BASE_VERSION
+from rlfleet_contract.single_flight import SingleFlight
 from rlfleet_contract.worker.commands import (
     KVCache,
     PauseMode,
@@ -71,7 +71,7 @@ class Trainer:
         self._library = library
         self._patience_s = patience_of(settings)
         self.sender = Sender(self._change, fencing, transfer, library, self._patience_s)
-        self._updates: dict[str, asyncio.Task[Any]] = {}
+        self._updates = SingleFlight[str]()
         """Those under way, by version, or by the directory of which it is not known yet."""
         self._pauses = Pauses(self._patience_s)
         self._is_ending = False
@@ -110,7 +110,7 @@ class Trainer:
     async def resume(self) -> WorkerReport:
         """Open the gate over what is proved, unless the last update did not end well."""
         self._pauses.withdraw(RESUMED)
-        updating = next(iter(self._updates), None)
+        updating = next(iter(self._updates.keys), None)
         rules.demand_resumable(self.state, self._journal.trainer_failure, updating)
         up_s = {Code.ENGINE_UNREACHABLE: self._settings.trainer_up_s}
         return await patiently(self._resume, up_s)
@@ -232,22 +232,17 @@ class Trainer:
         """Wait until no update is under way; a pause that waits comes to nothing."""
         self._is_ending = True
         self._pauses.withdraw(ENDED)
-        if self._updates:
-            await asyncio.wait(self._updates.values())
+        await self._updates.landed()
 
     async def _joined(self, what: str, act: Callable[[], Coroutine[Any, Any, _Report]]) -> _Report:
-        task: asyncio.Task[_Report] | None = self._updates.get(what)
-        if task is None:
-            task = asyncio.create_task(act())
-            self._updates[what] = task
-            task.add_done_callback(lambda done: self._ended(what, done))
-        return await asyncio.shield(task)
+        async def noted() -> _Report:
+            try:
+                return await act()
+            except SidecarError as error:
+                self._change.failed(error)
+                raise
 
-    def _ended(self, what: str, task: asyncio.Task[Any]) -> None:
-        self._updates.pop(what)
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, SidecarError):
-            self._change.failed(error)
+        return await self._updates.join(what, noted)
 
     async def _update(self, version: str, *, preserve: bool) -> WorkerReport:
         operation = self._change.operation()
