@@ -15,6 +15,8 @@ from dev.docs import engine_examples, fleet_examples
 from dev.docs.http_example import Example
 from dev.docs.http_examples import EXAMPLES
 from rlfleet_contract.worker.commands import Command
+from rlfleet_contract.worker.problems import Code, ErrorCode
+from rlfleet_operator.core.trainer.models import Fault
 from rlfleet_operator.core.trainer.routes import CLASSIC, OFFERS
 from rlfleet_sidecar.app import OPEN
 from rlfleet_sidecar.dialects.routes import (
@@ -47,7 +49,7 @@ Tests play each example.
 
 Replies are compact JSON with a Content-Length and no Content-Encoding.
 A path with a slash at its end is another path; there are no redirects.
-See [problem codes](../how-to/troubleshoot.md#problem-codes)
+See [error codes](#error-codes-of-a-sidecar), [what to do](../how-to/troubleshoot.md#problem-codes)
 and [differences from upstream](../how-to/trainers.md).
 """
 _FLEET = """\
@@ -100,6 +102,19 @@ _DYNAMO = """\
 
 `POST /engine/ROUTE` with a JSON object, or none; `status` in the body and the HTTP code agree.
 """
+_CODES = """\
+## Error codes of a sidecar
+
+The code determines the HTTP status and `retryable`.
+Trainers' clients retry every 5xx; prime-rl's load of an adapter retries 404 and 500.
+
+| code | at `/v1/rl` | at trainers' routes | at `/load_lora_adapter` | retry |
+|---|---|---|---|---|"""
+_FAULTS = """\
+## Error codes of the fleet API
+
+| code | at `/v1/rl` | at prime-rl's own routes | retry |
+|---|---|---|---|"""
 
 
 class Field(NamedTuple):
@@ -131,6 +146,7 @@ def _sidecar() -> Iterator[str]:
     for name in dynamo.ROUTES:
         yield from shown.route(f"POST /engine/{name}")
     shown.demand_all()
+    yield from _codes(_CODES, Code, "adapter_status")
 
 
 def _fleet() -> Iterator[str]:
@@ -146,6 +162,16 @@ def _fleet() -> Iterator[str]:
     yield "| route | does |\n|---|---|"
     for name, offer in CLASSIC.items():
         yield f"| `{offer.method} /{name}` | {offer.meaning} |"
+    yield ""
+    yield from _codes(_FAULTS, Fault)
+
+
+def _codes(head: str, codes: type[ErrorCode], *more: str) -> Iterator[str]:
+    yield head
+    for code in codes:
+        statuses = [getattr(code, name) for name in ("status", "trainer_status", *more)]
+        words = [f"`{code}`", *map(str, statuses), "yes" if code.retryable else "no"]
+        yield f"| {' | '.join(words)} |"
     yield ""
 
 

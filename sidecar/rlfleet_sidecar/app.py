@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse, Response
 
 from rlfleet_contract import paths
-from rlfleet_contract.worker.problems import MEANINGS, Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache.store import Store
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.fencing import Fencing
@@ -160,7 +160,7 @@ async def _unknown(path: str) -> Response:
 async def _problem(request: Request, error: Exception) -> Response:
     if not isinstance(error, SidecarError):
         raise TypeError("not an error of the sidecar's") from error
-    return told(error.problem(), MEANINGS[error.code].status, request.url.path)
+    return told(error.problem(), error.code.status, request.url.path)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

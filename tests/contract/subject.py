@@ -9,7 +9,7 @@ from uuid import uuid4
 import httpx
 
 from rlfleet_contract import paths
-from rlfleet_contract.worker.problems import MEANINGS, Code, Problem
+from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import WorkerReport
 
 
@@ -57,7 +57,7 @@ class Subject:
         """Send a command that must be refused with this code and its status."""
         reply = await self.send(path, version, **fields)
         problem = Problem.model_validate_json(reply.content)
-        assert (problem.code, reply.status_code) == (code, MEANINGS[code].status), reply.text
+        assert (problem.code, reply.status_code) == (code, code.status), reply.text
         assert problem.version == version
         return problem
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.worker.commands import Verb
-from rlfleet_contract.worker.problems import MEANINGS, Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.proof import Proof
 from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.state.stage_machine import State
@@ -50,7 +50,7 @@ class Mark(NamedTuple):
     @property
     def retryable(self) -> bool:
         """What the contract says of the code."""
-        return MEANINGS[self.code].retryable
+        return self.code.retryable
 
 
 class Command(NamedTuple):

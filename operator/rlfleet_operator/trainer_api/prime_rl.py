@@ -94,9 +94,9 @@ async def _quietly(
 def _said(code: int, reply: Told | Updated, *, status: str) -> tuple[int, Mapping[str, Any]]:
     """Return an answer of /v1/rl in prime-rl's words."""
     fields = _dumped(reply)
-    if code == _OK:
+    if reply.code is None:
         return code, fields | {"status": status}
-    return prime_rl.status_of(code, retryable=reply.retryable, code=reply.code), fields
+    return prime_rl.status_of(reply.code, retryable=reply.retryable), fields
 
 
 def _dumped(reply: BaseModel) -> dict[str, Any]:

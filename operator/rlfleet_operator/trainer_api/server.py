@@ -15,12 +15,10 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from rlfleet_contract.reason_phrases import error_of, phrase_of
-from rlfleet_contract.worker.problems import Meaning
 from rlfleet_operator import metrics
 from rlfleet_operator.core.model.world import named
 from rlfleet_operator.core.trainer import replies
 from rlfleet_operator.core.trainer.models import (
-    MEANINGS,
     Fault,
     Refusal,
     Rejection,
@@ -28,7 +26,6 @@ from rlfleet_operator.core.trainer.models import (
     update_from,
 )
 from rlfleet_operator.core.trainer.pause_rules import PauseRequested, asked_from
-from rlfleet_operator.core.trainer.prime_rl import status_of
 from rlfleet_operator.core.trainer.routes import CLASSIC, OFFERS, label_of
 from rlfleet_operator.errors import Missing, OperatorError
 from rlfleet_operator.kube import apply
@@ -199,19 +196,13 @@ def _refused(error: Exception, request: web.Request) -> web.Response:
     """Return the answer that an error is."""
     path = request.path
     refusal = error if isinstance(error, Refusal) else _refusal(error, request)
-    meaning = MEANINGS[refusal.fault]
-    said = Rejection(code=refusal.fault, message=refusal.message, retryable=meaning.retryable)
-    response = _answer(_status_of(meaning, refusal.fault, path), said.model_dump(mode="json"), path)
-    if refusal.fault is Fault.UNAUTHORIZED:
+    fault = refusal.fault
+    said = Rejection(code=fault, message=refusal.message, retryable=fault.retryable)
+    status = fault.status if "/v1/rl/" in path else fault.trainer_status
+    response = _answer(status, said.model_dump(mode="json"), path)
+    if fault is Fault.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response
-
-
-def _status_of(meaning: Meaning, fault: Fault, path: str) -> int:
-    """Return the status of a refusal, which prime-rl's routes have of their own."""
-    if "/v1/rl/" in path:
-        return meaning.status
-    return status_of(meaning.status, retryable=meaning.retryable, code=fault)
 
 
 def _refusal(error: Exception, request: web.Request) -> Refusal:

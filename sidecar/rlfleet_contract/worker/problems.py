@@ -4,85 +4,75 @@ Only the code determines the HTTP status and whether a retry can succeed.
 """
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
 
-class Code(StrEnum):
-    """What went wrong. The value appears in bodies, status and Events."""
+class ErrorCode(StrEnum):
+    """A table of codes: each column that a row omits equals the one before it."""
 
-    UNAUTHORIZED = "Unauthorized"
-    INVALID_REQUEST = "InvalidRequest"
-    STALE_EPOCH = "StaleEpoch"
-    WRONG_WORKER = "WrongWorker"
-    TOO_MANY_REQUESTS = "TooManyRequests"
-    BUSY = "Busy"
-    WRONG_STAGE = "WrongStage"
-    NOT_PREPARED = "NotPrepared"
-    VERSION_NOT_FOUND = "VersionNotFound"
-    CHECKPOINT_INCOMPLETE = "CheckpointIncomplete"
-    CHECKPOINT_INVALID = "CheckpointInvalid"
-    CHECKPOINT_UNREADABLE = "CheckpointUnreadable"
-    PATH_REFUSED = "PathRefused"
-    DIGEST_MISMATCH = "DigestMismatch"
-    CACHE_FULL = "CacheFull"
-    ENGINE_UNREACHABLE = "EngineUnreachable"
-    ENGINE_RESTARTED = "EngineRestarted"
-    ENGINE_IN_DOUBT = "EngineInDoubt"
-    ENGINE_UNFAITHFUL = "EngineUnfaithful"
-    ENGINE_UNTESTED = "EngineUntested"
-    PAUSE_FAILED = "PauseFailed"
-    FLUSH_FAILED = "FlushFailed"
-    TRANSFER_FAILED = "TransferFailed"
-    RELOAD_FAILED = "ReloadFailed"
-    PROOF_FAILED = "ProofFailed"
-    RESUME_FAILED = "ResumeFailed"
-    ADAPTER_FAILED = "AdapterFailed"
-    ADAPTERS_OWNED = "AdaptersOwned"
-    INTERNAL = "Internal"
-
-
-class Meaning(NamedTuple):
-    """What a code means for its receiver."""
-
-    status: int
-    """HTTP status of the reply."""
     retryable: bool
     """Whether the same request can succeed later, without a change by its sender."""
+    status: int
+    """HTTP status of the reply at the routes of /v1/rl."""
+    trainer_status: int
+    """At trainers' own routes: their clients retry every 5xx, and nothing else."""
+    adapter_status: int
+    """At /load_lora_adapter: prime-rl waits for files by retrying 404 and 500 there."""
+
+    def __new__(
+        cls,
+        value: str,
+        retryable: bool,  # noqa: FBT001 - a column of the table
+        status: int,
+        trainer_status: int = 0,
+        adapter_status: int = 0,
+    ) -> Self:
+        """Make a row."""
+        row = str.__new__(cls, value)
+        row._value_, row.retryable, row.status = value, retryable, status
+        row.trainer_status = trainer_status or status
+        row.adapter_status = adapter_status or row.trainer_status
+        return row
 
 
-MEANINGS: dict[Code, Meaning] = {
-    Code.UNAUTHORIZED: Meaning(401, retryable=False),
-    Code.INVALID_REQUEST: Meaning(400, retryable=False),
-    Code.STALE_EPOCH: Meaning(409, retryable=False),
-    Code.WRONG_WORKER: Meaning(409, retryable=False),
-    Code.TOO_MANY_REQUESTS: Meaning(429, retryable=True),
-    Code.BUSY: Meaning(409, retryable=True),
-    Code.WRONG_STAGE: Meaning(409, retryable=False),
-    Code.NOT_PREPARED: Meaning(409, retryable=True),
-    Code.VERSION_NOT_FOUND: Meaning(404, retryable=True),
-    Code.CHECKPOINT_INCOMPLETE: Meaning(425, retryable=True),
-    Code.CHECKPOINT_INVALID: Meaning(422, retryable=False),
-    Code.CHECKPOINT_UNREADABLE: Meaning(422, retryable=True),
-    Code.PATH_REFUSED: Meaning(422, retryable=False),
-    Code.DIGEST_MISMATCH: Meaning(422, retryable=False),
-    Code.CACHE_FULL: Meaning(507, retryable=True),
-    Code.ENGINE_UNREACHABLE: Meaning(503, retryable=True),
-    Code.ENGINE_RESTARTED: Meaning(409, retryable=True),
-    Code.ENGINE_IN_DOUBT: Meaning(409, retryable=False),
-    Code.ENGINE_UNFAITHFUL: Meaning(422, retryable=False),
-    Code.ENGINE_UNTESTED: Meaning(422, retryable=False),
-    Code.PAUSE_FAILED: Meaning(502, retryable=True),
-    Code.FLUSH_FAILED: Meaning(502, retryable=True),
-    Code.TRANSFER_FAILED: Meaning(502, retryable=False),
-    Code.RELOAD_FAILED: Meaning(502, retryable=False),
-    Code.PROOF_FAILED: Meaning(502, retryable=False),
-    Code.RESUME_FAILED: Meaning(502, retryable=True),
-    Code.ADAPTER_FAILED: Meaning(502, retryable=False),
-    Code.ADAPTERS_OWNED: Meaning(409, retryable=False),
-    Code.INTERNAL: Meaning(500, retryable=True),
-}
+RETRY, FINAL = True, False
+
+
+class Code(ErrorCode):
+    """What went wrong. The value appears in bodies, status and Events."""
+
+    UNAUTHORIZED = "Unauthorized", FINAL, 401
+    INVALID_REQUEST = "InvalidRequest", FINAL, 400
+    STALE_EPOCH = "StaleEpoch", FINAL, 409
+    WRONG_WORKER = "WrongWorker", FINAL, 409
+    TOO_MANY_REQUESTS = "TooManyRequests", RETRY, 429
+    BUSY = "Busy", RETRY, 409, 503, 500
+    WRONG_STAGE = "WrongStage", FINAL, 409
+    NOT_PREPARED = "NotPrepared", RETRY, 409, 503, 500
+    VERSION_NOT_FOUND = "VersionNotFound", RETRY, 404
+    CHECKPOINT_INCOMPLETE = "CheckpointIncomplete", RETRY, 425, 425, 404
+    CHECKPOINT_INVALID = "CheckpointInvalid", FINAL, 422
+    CHECKPOINT_UNREADABLE = "CheckpointUnreadable", RETRY, 422
+    PATH_REFUSED = "PathRefused", FINAL, 422
+    DIGEST_MISMATCH = "DigestMismatch", FINAL, 422
+    CACHE_FULL = "CacheFull", RETRY, 507, 422
+    ENGINE_UNREACHABLE = "EngineUnreachable", RETRY, 503, 503, 500
+    ENGINE_RESTARTED = "EngineRestarted", RETRY, 409, 503, 500
+    ENGINE_IN_DOUBT = "EngineInDoubt", FINAL, 409
+    ENGINE_UNFAITHFUL = "EngineUnfaithful", FINAL, 422
+    ENGINE_UNTESTED = "EngineUntested", FINAL, 422
+    PAUSE_FAILED = "PauseFailed", RETRY, 502, 502, 500
+    FLUSH_FAILED = "FlushFailed", RETRY, 502, 502, 500
+    TRANSFER_FAILED = "TransferFailed", FINAL, 502, 422
+    RELOAD_FAILED = "ReloadFailed", FINAL, 502, 422
+    PROOF_FAILED = "ProofFailed", FINAL, 502, 422
+    RESUME_FAILED = "ResumeFailed", RETRY, 502, 502, 500
+    ADAPTER_FAILED = "AdapterFailed", FINAL, 502, 422
+    ADAPTERS_OWNED = "AdaptersOwned", FINAL, 409
+    INTERNAL = "Internal", RETRY, 500
+
 
 CHECKPOINT_CODES = frozenset(
     {
@@ -122,7 +112,7 @@ class Problem(BaseModel):
         return cls(
             code=code,
             message=message,
-            retryable=MEANINGS[code].retryable,
+            retryable=code.retryable,
             version=version,
             operation=operation,
         )

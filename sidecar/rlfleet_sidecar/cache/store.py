@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rlfleet_contract.engine.safetensors import FileStamp, Tensor
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.worker.commands import PrepareRequest
-from rlfleet_contract.worker.problems import MEANINGS, Code
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache.cache import Cache, CacheRecord
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.cache.staging import Staging
@@ -148,7 +148,7 @@ class Store:
         try:
             yield
         except SidecarError as error:
-            if not MEANINGS[error.code].retryable:
+            if not error.code.retryable:
                 self._refused = _Refused(asked, files, error.code, error.message)
             raise
 

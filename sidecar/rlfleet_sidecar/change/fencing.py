@@ -14,7 +14,6 @@ from rlfleet_contract.single_flight import SingleFlight
 from rlfleet_contract.worker.commands import BESIDE
 from rlfleet_contract.worker.fence import Fence, Place
 from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
-from rlfleet_contract.worker.problems import MEANINGS
 from rlfleet_contract.worker.report import Running, WorkerReport
 from rlfleet_contract.worker.target import RejectedTrainer, Target
 from rlfleet_sidecar.change.executor import Executor, WeightsRequest
@@ -160,7 +159,7 @@ class Fencing:
                     self.demand_unled(request.operation)
                 report = await self._begun(request)
         except SidecarError as error:
-            status = MEANINGS[error.code].status
+            status = error.code.status
             answer = StoredAnswer(status=status, body=error.problem().model_dump_json())
         else:
             answer = StoredAnswer(status=_OK, body=report.model_dump_json())

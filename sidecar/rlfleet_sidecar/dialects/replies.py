@@ -18,7 +18,6 @@ from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_sidecar.cache.prepare_job import SupersededError
 from rlfleet_sidecar.dialects.caller import CALLER, caller_of
 from rlfleet_sidecar.dialects.pauses import IS_GONE
-from rlfleet_sidecar.dialects.rules import status_of
 from rlfleet_sidecar.dialects.session import Trainer
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http import problems
@@ -61,7 +60,7 @@ def refusal(error: SidecarError, status: int | None = None) -> Response:
         # Repeated, it would take the place of what took its.
         status = _CONFLICT
     path = CALLER.get().call.partition(" ")[2]
-    return problems.told(error.problem(), status or status_of(error.code), path, status="error")
+    return problems.told(error.problem(), status or error.code.trainer_status, path, status="error")
 
 
 def shown(report: WorkerReport | AdapterReport) -> Fields:

@@ -8,7 +8,7 @@ import re
 
 from rlfleet_contract.paths import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.worker.commands import PauseMode, Verb
-from rlfleet_contract.worker.problems import MEANINGS, Code, Problem
+from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.sent_weights import label_of
@@ -17,17 +17,6 @@ from rlfleet_sidecar.state.stage_machine import State
 PREFIX = "trainer-"
 """What the operation of a trainer's change begins with."""
 _AT_REST = frozenset({Stage.DOWN, Stage.CLOSED, Stage.OPEN})
-_FINAL = frozenset(
-    {
-        Code.RELOAD_FAILED,
-        Code.TRANSFER_FAILED,
-        Code.PROOF_FAILED,
-        Code.CACHE_FULL,
-        Code.ADAPTER_FAILED,
-    }
-)
-_PASSING = frozenset({Code.BUSY, Code.ENGINE_RESTARTED, Code.NOT_PREPARED})
-_ABSENT, _UNPROCESSABLE, _FAILED, _UNAVAILABLE = 404, 422, 500, 503
 OTHER_ENGINE = (
     "this is a worker extension of prime-rl's own, which this engine does not run: send weights"
     " by vLLM's /init_weight_transfer_engine, or write them to a directory and send"
@@ -37,23 +26,6 @@ BROADCASTER = "init_broadcaster"
 """What prime-rl's own engine calls the forming of its group."""
 UNNAMED = "unnamed"
 """The version of an adapter whose directory has no name that could be one."""
-
-
-def status_of(code: Code) -> int:
-    """Tell the HTTP status: these clients repeat what got a 5xx, and nothing else."""
-    if code in _FINAL:
-        return _UNPROCESSABLE
-    return _UNAVAILABLE if code in _PASSING else MEANINGS[code].status
-
-
-def adapter_status_of(code: Code) -> int:
-    """Tell the status of a refused load of an adapter.
-
-    prime-rl repeats a 404 and a 500, and waits so for files that are not shown yet.
-    """
-    if code is Code.CHECKPOINT_INCOMPLETE:
-        return _ABSENT
-    return min(status_of(code), _FAILED)
 
 
 def adapter_version(directory: str) -> str:

@@ -20,7 +20,7 @@ from fastapi import FastAPI
 
 from rlfleet_contract.worker.commands import PrepareRequest, UpdateRequest
 from rlfleet_contract.worker.lora import LoadAdapterRequest
-from rlfleet_contract.worker.problems import MEANINGS, Code, Problem
+from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.errors import Unreachable, WorkerProblem
 from rlfleet_operator.workers.client import WorkerClient
@@ -176,7 +176,7 @@ async def test_a_checkpoint_that_is_refused(
 
     problem = caught.value.problem
     assert (problem.code, problem.version) == (code, "step-9")
-    assert problem.retryable is MEANINGS[code].retryable
+    assert problem.retryable is code.retryable
     assert (await pair.client.state(TOKEN)).refusal == problem
 
 
@@ -258,7 +258,7 @@ def answering(status: int, body: bytes) -> FastAPI:
 @pytest.mark.parametrize("code", Code)
 async def test_every_problem_comes_through_as_it_was_said(code: Code) -> None:
     said = Problem.of(code, "why", version="step-1", operation="rollout-1")
-    client = client_of(answering(MEANINGS[code].status, said.model_dump_json().encode()))
+    client = client_of(answering(code.status, said.model_dump_json().encode()))
 
     with pytest.raises(WorkerProblem) as caught:
         await client.state(TOKEN)

@@ -12,7 +12,7 @@ import pytest
 
 from rlfleet_contract import paths
 from rlfleet_contract.worker.loaded_lora import AdapterReport
-from rlfleet_contract.worker.problems import MEANINGS, Code, Problem
+from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import Stage, WorkerReport
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
@@ -51,7 +51,7 @@ async def refused(
 ) -> Problem:
     reply = await subject.admin.post(paths.ADAPTERS_PATH, json=body_of(path, version, **fields))
     problem = Problem.model_validate_json(reply.content)
-    assert (problem.code, reply.status_code) == (code, MEANINGS[code].status), reply.text
+    assert (problem.code, reply.status_code) == (code, code.status), reply.text
     assert problem.version == version
     return problem
 

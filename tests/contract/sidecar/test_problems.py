@@ -3,13 +3,13 @@
 import re
 from pathlib import Path
 
-from rlfleet_contract.worker.problems import MEANINGS, Code
+from rlfleet_contract.worker.problems import Code
 
 UNSEEN: dict[Code, str] = {}
 SUITES = ("tests/contract", "tests/unit/rlfleet_sidecar", "tests/fakes")
 
 
-def test_every_code_has_a_meaning_and_is_seen_by_a_test_or_named_here() -> None:
+def test_every_code_is_seen_by_a_test_or_named_here() -> None:
     root = Path(__file__).parents[3]
     text = "".join(
         path.read_text()
@@ -19,5 +19,4 @@ def test_every_code_has_a_meaning_and_is_seen_by_a_test_or_named_here() -> None:
     )
     named = {code for code in Code if re.search(rf'Code\.{code.name}\b|"{code}"', text)}
 
-    assert set(MEANINGS) == set(Code)
     assert set(Code) - named == set(UNSEEN)

@@ -5,14 +5,13 @@ because some clients look at the one and some at the other.
 """
 
 import re
-from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from rlfleet_contract.paths import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.schema import ContractReply, ContractRequest
-from rlfleet_contract.worker.problems import Meaning
+from rlfleet_contract.worker.problems import FINAL, RETRY, ErrorCode
 from rlfleet_contract.worker.target import Target
 from rlfleet_operator.core.model.world import Fleet, Raw, time_of
 from rlfleet_operator.core.rollout.version_order import too_old
@@ -23,53 +22,33 @@ _DAY_S = 86_400.0
 _OWNER_LIMIT = 200
 
 
-class Fault(StrEnum):
+class Fault(ErrorCode):
     """Why a trainer's request was not granted; stands in the reply's `code`."""
 
-    UNAUTHORIZED = "Unauthorized"
-    NOT_FOUND = "NotFound"
-    INVALID_REQUEST = "InvalidRequest"
-    VERSION_OWNED = "VersionOwned"
+    UNAUTHORIZED = "Unauthorized", FINAL, 401
+    NOT_FOUND = "NotFound", FINAL, 404
+    INVALID_REQUEST = "InvalidRequest", FINAL, 400
+    VERSION_OWNED = "VersionOwned", FINAL, 409
     """The spec names the version: it is another's to change."""
-    DRY_RUN = "DryRun"
-    STALE_TARGET = "StaleTarget"
+    DRY_RUN = "DryRun", FINAL, 409
+    STALE_TARGET = "StaleTarget", FINAL, 409
     """spec.staleness lets no worker take traffic with the version."""
-    SUPERSEDED = "Superseded"
-    NO_WORKERS = "NoWorkers"
-    NOT_PROVED = "NotProved"
+    SUPERSEDED = "Superseded", FINAL, 409
+    NO_WORKERS = "NoWorkers", RETRY, 503
+    NOT_PROVED = "NotProved", RETRY, 502
     """Some workers did not prove the version."""
-    ROLLOUT_RUNS = "RolloutRuns"
+    ROLLOUT_RUNS = "RolloutRuns", FINAL, 409, 503
     """A rollout changes the workers: what was asked for would cross it."""
-    NOT_PAUSED = "NotPaused"
+    NOT_PAUSED = "NotPaused", FINAL, 409
     """No trainer has paused the fleet."""
-    NOT_RESUMABLE = "NotResumable"
+    NOT_RESUMABLE = "NotResumable", FINAL, 409
     """Workers are in doubt, or hold another version than their trainer asked for."""
-    INCOMPLETE = "Incomplete"
+    INCOMPLETE = "Incomplete", RETRY, 502
     """Some workers did not do what was asked for."""
-    INVALID_OBJECT = "InvalidObject"
+    INVALID_OBJECT = "InvalidObject", FINAL, 409
     """The fleet's spec or status cannot be parsed."""
-    UNAVAILABLE = "Unavailable"
-    INTERNAL = "Internal"
-
-
-MEANINGS: dict[Fault, Meaning] = {
-    Fault.UNAUTHORIZED: Meaning(401, retryable=False),
-    Fault.NOT_FOUND: Meaning(404, retryable=False),
-    Fault.INVALID_REQUEST: Meaning(400, retryable=False),
-    Fault.VERSION_OWNED: Meaning(409, retryable=False),
-    Fault.DRY_RUN: Meaning(409, retryable=False),
-    Fault.STALE_TARGET: Meaning(409, retryable=False),
-    Fault.SUPERSEDED: Meaning(409, retryable=False),
-    Fault.NO_WORKERS: Meaning(503, retryable=True),
-    Fault.NOT_PROVED: Meaning(502, retryable=True),
-    Fault.ROLLOUT_RUNS: Meaning(409, retryable=False),
-    Fault.NOT_PAUSED: Meaning(409, retryable=False),
-    Fault.NOT_RESUMABLE: Meaning(409, retryable=False),
-    Fault.INCOMPLETE: Meaning(502, retryable=True),
-    Fault.INVALID_OBJECT: Meaning(409, retryable=False),
-    Fault.UNAVAILABLE: Meaning(503, retryable=True),
-    Fault.INTERNAL: Meaning(500, retryable=True),
-}
+    UNAVAILABLE = "Unavailable", RETRY, 503
+    INTERNAL = "Internal", RETRY, 500
 
 
 class Refusal(Exception):  # noqa: N818 - a refusal is no accident

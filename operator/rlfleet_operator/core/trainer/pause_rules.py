@@ -15,7 +15,6 @@ from rlfleet_contract.worker.commands import KVCache, PauseMode
 from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.model.world import Fleet, Raw, time_of
 from rlfleet_operator.core.trainer.models import (
-    MEANINGS,
     Fault,
     Refusal,
     WorkerSaid,
@@ -191,7 +190,7 @@ def told(
     fault = fault if workers else Fault.NO_WORKERS
     pause = fleet.pause_at(moment)
     message = f"{done} of {len(workers)} workers {what}"
-    return (MEANINGS[fault].status if fault else 200), Told(
+    return (fault.status if fault else 200), Told(
         status="error" if fault else "ok",
         code=fault,
         message=f"{message}; {hint}" if fault else message,

@@ -18,7 +18,7 @@ UPDATE_S = 600.0
 """How long an update is waited for at most: prime-rl waits 720 s for one answer, and asks again."""
 QUIET_S = 240.0
 """How long a pause waits for a rollout that is under way: prime-rl waits 300 s for one answer."""
-_UNPROCESSABLE, _SERVER_ERROR, _UNAVAILABLE = 422, 500, 503
+_UNPROCESSABLE = 422
 _SENT = (
     "the fleet API takes weights from a directory: configure prime-rl's filesystem broadcast, or"
     " send weights to each worker's own address"
@@ -80,8 +80,6 @@ def unserved(path: str) -> Refusal:
     return Refusal(Fault.INVALID_REQUEST, why)
 
 
-def status_of(status: int, *, retryable: bool, code: Fault | None = None) -> int:
-    """Return the status that has prime-rl repeat what passes by itself, and nothing else."""
-    if code is Fault.ROLLOUT_RUNS:
-        return _UNAVAILABLE
-    return _UNPROCESSABLE if status >= _SERVER_ERROR and not retryable else status
+def status_of(fault: Fault, *, retryable: bool) -> int:
+    """Return the status of a reply; what passes by itself may have ended for this fleet."""
+    return fault.trainer_status if retryable or not fault.retryable else _UNPROCESSABLE

@@ -16,7 +16,6 @@ from rlfleet_operator.core.model.worker_phase import problem_in
 from rlfleet_operator.core.model.world import Fleet, Pod, worker_name
 from rlfleet_operator.core.rollout.rollout import COMPLETED, ENDED, PARTITIONED, REFUSED
 from rlfleet_operator.core.trainer.models import (
-    MEANINGS,
     Fault,
     FleetSaid,
     RolloutSaid,
@@ -139,7 +138,7 @@ def updated(fleet: Fleet, workers: Sequence[WorkerState], version: str) -> tuple
     message = f"{done} of {len(workers)} workers proved {version}"
     if fault is not None:
         message += f"; {_why(fleet, version, fault)}"
-    return (MEANINGS[fault].status if fault else 200), Updated(
+    return (fault.status if fault else 200), Updated(
         status="error" if fault else "ok",
         code=fault,
         message=message,
@@ -156,7 +155,7 @@ def nothing_loaded(fleet: Fleet, workers: Sequence[WorkerState]) -> tuple[int, U
     A fleet of none is no success here either.
     """
     fault = None if workers else Fault.NO_WORKERS
-    return (MEANINGS[fault].status if fault else 200), Updated(
+    return (fault.status if fault else 200), Updated(
         status="error" if fault else "ok",
         code=fault,
         message="nothing was loaded: weight_dir names no directory",
@@ -183,7 +182,7 @@ def _is_worth_asking_again(fleet: Fleet, version: str, fault: Fault) -> bool:
     is_over = (
         rollout is not None and course(fleet, version) is Course.ENDED and rollout.phase != REFUSED
     )
-    return MEANINGS[fault].retryable and not is_over
+    return fault.retryable and not is_over
 
 
 def _why(fleet: Fleet, version: str, fault: Fault) -> str:

@@ -14,7 +14,6 @@ from rlfleet_contract.worker.loaded_lora import AdapterName
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.dialects.lora import Library
 from rlfleet_sidecar.dialects.replies import DialectRoute, refusal, shown, told
-from rlfleet_sidecar.dialects.rules import adapter_status_of
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http.parts import part_of
 from rlfleet_sidecar.http.request_body import Parsed
@@ -56,7 +55,7 @@ async def load(library: LibraryOfRequest, body: LoadOfRequest) -> Response:
     try:
         adapter = await library.load(body.lora_name, body.lora_path)
     except SidecarError as error:
-        return refusal(error, adapter_status_of(error.code))
+        return refusal(error, error.code.adapter_status)
     return told(status="ok", **shown(adapter))
 
 

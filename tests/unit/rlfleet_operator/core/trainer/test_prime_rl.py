@@ -71,21 +71,25 @@ def test_an_update_without_a_directory_is_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "retryable", "code", "expected"),
+    ("retryable", "code", "expected"),
     [
-        (502, True, Fault.NOT_PROVED, 502),
+        (True, Fault.NOT_PROVED, 502),
         # The rollout was stopped: no repeat helps.
-        (502, False, Fault.NOT_PROVED, 422),
-        (503, True, Fault.NO_WORKERS, 503),
-        (409, False, Fault.VERSION_OWNED, 409),
-        (409, False, Fault.ROLLOUT_RUNS, 503),
-        (500, True, Fault.INTERNAL, 500),
+        (False, Fault.NOT_PROVED, 422),
+        (True, Fault.NO_WORKERS, 503),
+        (False, Fault.SUPERSEDED, 409),
     ],
 )
 def test_only_what_passes_by_itself_is_a_5xx(
-    status: int, code: Fault, expected: int, *, retryable: bool
+    code: Fault, expected: int, *, retryable: bool
 ) -> None:
-    assert prime_rl.status_of(status, retryable=retryable, code=code) == expected
+    assert prime_rl.status_of(code, retryable=retryable) == expected
+
+
+def test_prime_rl_repeats_what_waits_for_a_rollout() -> None:
+    assert (Fault.ROLLOUT_RUNS.status, Fault.ROLLOUT_RUNS.trainer_status) == (409, 503)
+    others = set(Fault) - {Fault.ROLLOUT_RUNS}
+    assert all(fault.trainer_status == fault.status for fault in others)
 
 
 def test_what_a_fleet_cannot_do_says_what_to_do_instead() -> None:
