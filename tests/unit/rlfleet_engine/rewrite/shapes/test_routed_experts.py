@@ -60,7 +60,9 @@ def test_a_model_without_experts_has_none() -> None:
         b64encode(b"\x93NUMPY").decode(),
         b64encode(b"\x93NUMPY\x01\x00\x04\x00oops").decode(),
         b64encode(b"\x93NUMPY\x01\x00\x02\x00{}").decode(),
-        file_of(bytes(8), (1, 2, 2), "<f8"),
+        file_of(bytes(32), (1, 2, 2), "<f8"),
+        file_of(bytes(16), (1, 2, 2), ">i4"),
+        file_of(bytes(17), (1, 2, 2), "<i4"),
         file_of(bytes(5), (1, 2, 2), "|u1"),
     ],
 )
