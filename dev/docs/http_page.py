@@ -47,8 +47,8 @@ Tests play each example.
     WORKER=http://qwen-0.qwen-workers.NAMESPACE.svc:8090
     TOKEN=$(kubectl get secret qwen-admin -o jsonpath='{.data.token}' | base64 -d)
 
-Replies are compact JSON with a Content-Length and no Content-Encoding.
-A path with a slash at its end is another path; there are no redirects.
+Replies are compact JSON with Content-Length, without Content-Encoding.
+A trailing slash makes another path; there are no redirects.
 See [error codes](#error-codes-of-a-sidecar), [what to do](../how-to/troubleshoot.md#problem-codes)
 and [differences from upstream](../how-to/trainers.md).
 """
@@ -72,7 +72,7 @@ _ENGINE = """\
     ENGINE=http://qwen.NAMESPACE:8000
 
 No token; a body needs `content-type: application/json`.
-[sample.md](../how-to/sample.md) lists additions to vLLM's routes.
+[sample.md](../how-to/sample.md) lists additions.
 Other routes of `/v1` are vLLM's too; any other path is 404 from the network.
 """
 _COMMANDS = """\

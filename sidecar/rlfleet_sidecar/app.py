@@ -49,12 +49,12 @@ _log = logging.getLogger(__name__)
 
 
 async def _live(_request: Request) -> Response:
-    """Return 200 while the sidecar's own loop answers."""
+    """Return 200 while the sidecar answers."""
     return JSONResponse({"live": True})
 
 
 async def _ready(request: Request) -> Response:
-    """Return 200 if this worker may take traffic, for the kubelet."""
+    """Return 200 if this worker may take traffic."""
     serving = (await executor_of(request)).serving
     return JSONResponse({"ready": serving}, 200 if serving else 503)
 
