@@ -40,7 +40,7 @@ _HEAD = """\
 
 Each route below has its query or body, then status and answer.
 `…` stands for more, `=` for a default.
-Tests play each example.
+Tests play each example, those of an engine on real vLLM too.
 
 # A worker's sidecar
 
