@@ -366,11 +366,11 @@ class Engine:
                 except httpx.ConnectError:
                     raise
                 except httpx.HTTPError:
-                    # Slow is not lost.
-                    continue
+                    continue  # Slow is not lost.
             return waiting.result()
         finally:
             waiting.cancel()
+            await asyncio.wait({waiting})  # Nothing else closes its connection.
 
 
 def _headers(path: str) -> dict[str, str]:
