@@ -129,6 +129,6 @@ async def _has_died_again(tmp_path: Path) -> bool:
 
 def _deaths(tmp_path: Path) -> list[dict[str, Any]]:
     lines = (tmp_path / "operator.log").read_text().splitlines()
-    found = [json.loads(line) for line in lines if "A fleet's driver died" in line]
+    found = [json.loads(line) for line in lines if "Fleet driver failed" in line]
     assert {line["fleet"] for line in found} == {"bad"}
     return found

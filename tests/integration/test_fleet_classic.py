@@ -107,4 +107,4 @@ async def test_without_a_key_prime_rl_is_shown_why(client: httpx.AsyncClient) ->
     reply = await client.get("/v1/models", headers={"Authorization": ""})
 
     assert (reply.status_code, reply.json()["data"]) == (401, [])
-    assert reply.reason_phrase.startswith("Unauthorized: this needs the fleet's token")
+    assert reply.reason_phrase.startswith("Unauthorized: no such fleet, or wrong token")

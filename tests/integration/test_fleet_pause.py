@@ -176,7 +176,7 @@ async def test_a_pause_that_fails_on_one_leaves_nobody_paused(
     said = await pauses(trainer, replica)
 
     assert (said.status, said.body["code"]) == (502, "Incomplete")
-    assert "those that did are resumed" in said.body["message"]
+    assert "these resume; pause again" in said.body["message"]
     assert said.body["paused"] is False
     assert [w["status"] for w in said.body["workers"]][1] == "error"
 

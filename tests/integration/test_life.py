@@ -337,7 +337,7 @@ async def test_a_sidecar_that_never_answers_is_named_and_nothing_more_is_written
     ready = await fleet.condition("Ready")
 
     where = node.worker("qwen-1").admin_url.removeprefix("http://")
-    said = f"its sidecar at {where} does not answer: Unauthorized: "
+    said = f"sidecar at {where} does not answer: Unauthorized: "
     assert silent["message"].startswith(said)
     assert f"; qwen-1: {said}" in ready["message"]
 

@@ -1,9 +1,8 @@
-"""Carries out what a plan asks of Kubernetes; decides nothing.
+"""Executes a plan's actions on Kubernetes objects.
 
-A conflict is no failure: somebody was faster, and the next observation shows
-what is there now. Whatever the API server refuses for good keeps its own words,
-so that it reaches the fleet's status, and what a user wrote and nothing can be
-made of is refused in ours.
+A conflict is no failure: another client was faster, and the next observation shows the result.
+The API server's rejections reach status in its own words; an unusable pod template is rejected
+here.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ _PARALLEL = 16
 async def pods(
     kube: Kube, fleet: Fleet, actions: Iterable[PodAction], defaults: pod_manifest.Defaults
 ) -> list[BaseException]:
-    """Carry out actions on pods, some at once; return what went wrong, a defect of ours too."""
+    """Execute actions on pods, some concurrently; return their errors, defects included."""
     limit, wanted, unmade = asyncio.Semaphore(_PARALLEL), list(actions), list[BaseException]()
     if creations := [action for action in wanted if isinstance(action, CreatePod)]:
         (error,) = await asyncio.gather(_demand_there(kube, fleet), return_exceptions=True)
@@ -59,29 +58,30 @@ async def pods(
     ends = await asyncio.gather(*(one(action) for action in wanted), return_exceptions=True)
     errors = [*unmade, *(end for end in ends if end is not None)]
     for error in dict.fromkeys(errors):
-        _tell(fleet, error)
+        _log_error(fleet, error)
     return errors
 
 
 async def _demand_there(kube: Kube, fleet: Fleet) -> None:
-    """Raise Conflict when the fleet goes: the garbage collector would end every pod of it.
+    """Raise Conflict if the fleet is being deleted.
 
-    The watch may tell so late, and pods would be made again as fast as they end.
+    The watch may be late. Then the operator would create pods as fast as the garbage collector
+    deletes them.
     """
     try:
         found = (await kube.get(paths.fleet_path(fleet.namespace, fleet.name)))["metadata"]
     except Missing:
         found = {}
     if found.get("uid") != fleet.uid or "deletionTimestamp" in found:
-        raise Conflict(f"fleet {fleet.name} is gone, or is being deleted: no pod is made for it")
+        raise Conflict(f"no pod created: fleet {fleet.name} is deleted or being deleted")
 
 
-def _tell(fleet: Fleet, error: BaseException) -> None:
+def _log_error(fleet: Fleet, error: BaseException) -> None:
     extra = {"namespace": fleet.namespace, "fleet": fleet.name, "error": str(error)}
     if isinstance(error, OperatorError):
-        _log.warning("An action on a pod failed", extra=extra)
+        _log.warning("Failed to write a pod", extra=extra)
     else:
-        _log.critical("An action on a pod failed by a defect", exc_info=error, extra=extra)
+        _log.critical("Failed to write a pod: operator defect", exc_info=error, extra=extra)
 
 
 async def _pod(
@@ -90,13 +90,13 @@ async def _pod(
     match action:
         case CreatePod(ordinal):
             manifest = _manifest(fleet, ordinal, defaults)
-            # Strict: a template's field that Kubernetes does not know is refused, not dropped.
+            # Strict: Kubernetes rejects unknown fields of a template instead of dropping them.
             path = paths.core_path(fleet.namespace, "pods")
             await kube.create(path, manifest, fieldValidation="Strict")
-            _log.info("Created a worker's pod", extra=_about(fleet, manifest["metadata"]["name"]))
+            _log.info("Created pod", extra=_about(fleet, manifest["metadata"]["name"]))
         case DeletePod(name, uid, why):
             await kube.delete(paths.core_path(fleet.namespace, "pods", name), uid)
-            _log.info("Deleted a worker's pod", extra={**_about(fleet, name), "reason": why})
+            _log.info("Deleted pod", extra={**_about(fleet, name), "reason": why})
         case MarkPod():
             await _mark(kube, fleet, action)
         case _:
@@ -122,17 +122,17 @@ async def _mark(kube: Kube, fleet: Fleet, mark: MarkPod) -> None:
     identity = {"uid": mark.uid}
     label = {"metadata": {**identity, "labels": {VERSION_LABEL: label_of(mark.version)}}}
     gate = {"metadata": identity, "status": {"conditions": [condition]}}
-    # The label first: a ready pod must never carry the version it had before.
+    # The label first: a ready pod must never have the label of its former version.
     if mark.relabels:
         await kube.patch(path, label)
     if mark.regates:
         await kube.patch(path + "/status", gate, STRATEGIC_PATCH)
     extra = {**_about(fleet, mark.name), "ready": mark.ready, "version": mark.version}
-    _log.info("Marked a worker's pod", extra=extra)
+    _log.info("Updated pod's readiness gate or version label", extra=extra)
 
 
 async def _demand_own(kube: Kube, fleet: Fleet, action: PodAction) -> None:
-    """Raise Retryable or Refused when a pod that does not count as ours has the name we need."""
+    """Raise Retryable or Refused if another owner's pod has the name of the pod to create."""
     if not isinstance(action, CreatePod):
         return
     name = worker_name(fleet.name, action.ordinal)
@@ -147,17 +147,17 @@ async def _demand_own(kube: Kube, fleet: Fleet, action: PodAction) -> None:
 
 
 def _demand_ours(found: Json, fleet: Identity, kind: str) -> None:
-    """Raise Retryable or Refused when an object is not this fleet's."""
+    """Raise Retryable or Refused if an object does not belong to this fleet."""
     complaint = ownership.complaint(found, fleet, kind)
     if complaint is not None:
         raise (Retryable if complaint.may_pass else Refused)(complaint.message)
 
 
-# --- what stands around the pods ----------------------------------------------------------------
+# --- owned objects ------------------------------------------------------------------------------
 
 
 async def surroundings(kube: Kube, fleet: Fleet) -> None:
-    """Make the Services and the PodDisruptionBudget what they shall be."""
+    """Create or update the Services and the PodDisruptionBudget."""
     for service in around.services(fleet):
         await _ensure(kube, fleet, paths.core_path(fleet.namespace, "services"), service)
     budget = around.disruption_budget(fleet)
@@ -181,7 +181,7 @@ async def _ensure(kube: Kube, fleet: Fleet, collection: str, wanted: Json) -> No
 
 
 def _covers(found: Any, wanted: Any) -> bool:
-    """Tell whether ``found`` says all that ``wanted`` says; it may say more."""
+    """Return whether ``found`` has every field of ``wanted`` with the same value."""
     if isinstance(wanted, Mapping):
         return isinstance(found, Mapping) and all(
             key in found and _covers(found[key], value) for key, value in wanted.items()
@@ -196,7 +196,7 @@ def _covers(found: Any, wanted: Any) -> bool:
 
 
 async def admin_token(kube: Kube, fleet: Fleet) -> str:
-    """Return the fleet's admin token; make it when there is none."""
+    """Return the fleet's admin token; create it if it does not exist."""
     try:
         return await known_token(kube, fleet)
     except Missing:
@@ -206,9 +206,9 @@ async def admin_token(kube: Kube, fleet: Fleet) -> str:
 
 
 async def known_token(kube: Kube, fleet: Identity) -> str:
-    """Return the fleet's admin token; raises Missing without one, Refused if it is no token.
+    """Return the fleet's admin token; raises Missing without one, Refused if it is unusable.
 
-    An earlier fleet's Secret, which goes, is Retryable.
+    Raises Retryable while the garbage collector has not deleted an earlier fleet's Secret.
     """
     name = around.secret_name(fleet.name)
     found = await kube.get(paths.core_path(fleet.namespace, "secrets", name))
@@ -220,12 +220,12 @@ async def known_token(kube: Kube, fleet: Identity) -> str:
 
 
 async def post_event(kube: Kube, about: Identity, event: KubeEvent) -> None:
-    """Post an Event; one that cannot be posted is logged and given up."""
+    """Post an Event; log and drop it if that fails."""
     try:
         await kube.create(paths.core_path(about.namespace, "events"), _event(about, event))
     except OperatorError as error:
         extra = {"namespace": about.namespace, "fleet": about.name, "error": str(error)}
-        _log.warning("Failed to post an Event", extra=extra)
+        _log.warning("Failed to post Event", extra={**extra, "reason": event.reason})
 
 
 def _event(fleet: Identity, event: KubeEvent) -> Json:

@@ -1,8 +1,7 @@
-"""The Kubernetes API over the official client's transport, with raw JSON.
+"""A client of the Kubernetes API with raw JSON, over the official client's transport.
 
-The client's typed models drop fields they do not know and cost ten times the
-CPU, so only its configuration, TLS and token refresh are used. Kubernetes'
-errors become ours here and nowhere else.
+The official client's typed models drop unknown fields and take ten times the CPU. So this uses
+only its configuration, TLS and token refresh. Translates errors to errors.py.
 """
 
 import asyncio
@@ -32,21 +31,21 @@ Json = dict[str, Any]
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-"""Merges lists by key: the kubelet writes its own pod conditions beside ours."""
+"""Merges lists by key, because the kubelet writes other conditions of the same pod."""
 _JSON = "application/json"
 METADATA_ONLY = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""Asks for a list of objects without what is in them."""
+"""Requests a list of objects with their metadata only."""
 _CALL_TIMEOUT_S = 20.0
 _WATCH_TIMEOUT_S = 300
 
 
 class WatchEnded(Exception):  # noqa: N818 - not an error
-    """The watch has to begin anew from a list (410 Gone)."""
+    """The watch must start again from a list (410 Gone)."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubeCredentials:
-    """Where the API server is and who we are; fields as kopf.ConnectionInfo names them."""
+    """Server and credentials of a connection, with the field names of kopf.ConnectionInfo."""
 
     server: str
     ca_path: str | None
@@ -61,7 +60,7 @@ class Kube:
     """One connection to the API server."""
 
     def __init__(self, api: client.ApiClient, demand: Callable[[], None] = lambda: None) -> None:
-        """Use an ApiClient that is configured already; ``demand`` is called before each write."""
+        """Use a configured ApiClient; ``demand`` is called before each write and may raise."""
         self._api, self._demand = api, demand
 
     @classmethod
@@ -76,7 +75,7 @@ class Kube:
         return cls(client.ApiClient(settings))
 
     async def credentials(self) -> KubeCredentials:
-        """Return what this connection goes by, with a token that is valid now."""
+        """Return this connection's credentials, with a token that is valid now."""
         settings, headers = self._api.configuration, dict[str, str]()
         await self._api.update_params_for_auth(headers, [], ["BearerToken"], "/", "GET", None)
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -91,7 +90,7 @@ class Kube:
         )
 
     def under(self, demand: Callable[[], None]) -> "Kube":
-        """Return the same connections, for one who writes only while ``demand`` raises nothing."""
+        """Return a client over the same connections that writes only while ``demand`` passes."""
         return Kube(self._api, demand)
 
     async def close(self) -> None:
@@ -113,15 +112,15 @@ class Kube:
             query["continue"] = page["metadata"]["continue"]
 
     async def create(self, path: str, body: Json, **query: str) -> Json:
-        """POST an object; Conflict when its name is taken."""
+        """POST an object; raises Conflict if its name is taken."""
         return await self._call("POST", path, query=query, body=body)
 
     async def patch(self, path: str, body: Json, content_type: str = MERGE_PATCH) -> Json:
-        """Patch an object; Conflict when the body's resourceVersion or uid is not its own."""
+        """PATCH an object; raises Conflict if the body's resourceVersion or uid is not its own."""
         return await self._call("PATCH", path, body=body, content_type=content_type)
 
     async def replace(self, path: str, body: Json) -> Json:
-        """PUT an object; Conflict when the body's resourceVersion is not the object's."""
+        """PUT an object; raises Conflict if the body's resourceVersion is outdated."""
         return await self._call("PUT", path, body=body)
 
     async def delete(self, path: str, uid: str) -> None:
@@ -132,9 +131,9 @@ class Kube:
     async def watch(
         self, path: str, version: str, *, silence_s: float = 150.0, **query: str
     ) -> AsyncIterator[tuple[str, Json]]:
-        """Yield (type, object) after ``version``; ends when the server ends it.
+        """Yield (type, object) after ``version`` until the server ends the watch.
 
-        A watch that tells nothing for ``silence_s`` is dead and raises Unreachable.
+        Raises Unreachable if nothing, not even a bookmark, arrives for ``silence_s``.
         """
         query |= {
             "watch": "1",
@@ -197,9 +196,9 @@ class Kube:
 
 
 def _hang_up(response: aiohttp.ClientResponse) -> None:
-    """Let go of a response; one that was not read to its end takes its connection with it.
+    """Close a response, and its connection unless the response was read completely.
 
-    At once: TLS' own farewell waits up to 30 s for the server's, and outlives the loop.
+    Aborts it: TLS shutdown waits up to 30 s for the server, and outlives the event loop.
     """
     connection = response.connection
     if connection is not None and connection.transport is not None:
@@ -208,7 +207,7 @@ def _hang_up(response: aiohttp.ClientResponse) -> None:
 
 
 async def _lines(response: aiohttp.ClientResponse, silence_s: float) -> AsyncIterator[bytes]:
-    """Yield lines of any length; Unreachable when the stream falls silent or breaks."""
+    """Yield lines of any length; raises Unreachable if the stream is silent or breaks."""
     rest = b""
     while True:
         try:
@@ -225,7 +224,7 @@ async def _lines(response: aiohttp.ClientResponse, silence_s: float) -> AsyncIte
 
 
 def _object(body: bytes, what: str) -> Json:
-    """Parse a body; Unreachable when it is no object, such as the page of a proxy in between."""
+    """Parse a body; raises Unreachable if it is no JSON object, such as a proxy's error page."""
     try:
         found = json.loads(body)
     except ValueError:
@@ -237,7 +236,7 @@ def _object(body: bytes, what: str) -> Json:
 
 
 def _event(line: bytes) -> tuple[str, Json]:
-    """Parse one line of a watch; raises what an ERROR in it means."""
+    """Parse one line of a watch; raises the error that an ERROR event stands for."""
     event = _object(line, "watch")
     kind, found = event.get("type"), event.get("object")
     if not isinstance(kind, str) or not isinstance(found, dict):
@@ -245,7 +244,7 @@ def _event(line: bytes) -> tuple[str, Json]:
     if kind == "ERROR":
         raise _watch_error(found)
     if not _has(found, *(("resourceVersion",) if kind == "BOOKMARK" else _NAMES)):
-        raise Unreachable(f"watch: {kind} of an object without its metadata")
+        raise Unreachable(f"watch: expected metadata in the object of {kind}, got none")
     return kind, found
 
 
@@ -253,7 +252,7 @@ _NAMES = ("name", "uid", "resourceVersion")
 
 
 def _has(found: Any, *fields: str) -> bool:
-    """Tell whether something has these texts in its metadata, as each object has."""
+    """Return whether an object's metadata has these fields as non-empty strings."""
     metadata = found.get("metadata") if isinstance(found, dict) else None
     return isinstance(metadata, dict) and all(
         isinstance(metadata.get(field), str) and metadata[field] for field in fields
@@ -291,7 +290,7 @@ async def _raise_for(response: aiohttp.ClientResponse) -> None:
     try:
         text = (await response.read()).decode(errors="replace")
     except (aiohttp.ClientError, TimeoutError):
-        # The status says what it is; only the words are lost.
+        # The status code is enough; only the message is lost.
         text = response.reason or ""
     try:
         message = str(json.loads(text).get("message", text))
@@ -302,7 +301,7 @@ async def _raise_for(response: aiohttp.ClientResponse) -> None:
 
 
 def _error_for(status: int, message: str) -> type[OperatorError] | type[WatchEnded]:
-    # etcd's limit, and that of the connection to it, come as errors of the server.
+    # The limits of etcd and of the connection to it arrive as 500.
     if status >= _SERVER_ERROR and any(words in message for words in _TOO_LARGE):
         return TooLarge
     may_pass = status == _TOO_MANY or status >= _SERVER_ERROR
@@ -310,21 +309,20 @@ def _error_for(status: int, message: str) -> type[OperatorError] | type[WatchEnd
 
 
 def is_newer(raw: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
-    """Tell whether this is a later state of the object, or of its successor of the same name.
+    """Return whether this is a later state of the object, or of a new object of the same name.
 
-    The resourceVersion is etcd's revision, which counts for all objects of a kind: it orders an
-    object and its successor, too.
+    The resourceVersion is etcd's revision, which orders all objects of a kind.
     """
     return revision_of(raw) > revision_of(than)
 
 
 def revision_of(raw: Mapping[str, Any]) -> int:
-    """Return at which revision of the API server's store an object, or a list of them, stood so."""
+    """Return the resourceVersion of an object or list as a number."""
     return int(raw["metadata"]["resourceVersion"])
 
 
 def core_path(namespace: str, kind: str, name: str = "") -> str:
-    """Return the path of a core/v1 object or collection."""
+    """Return the path of a core/v1 object, or without a name of the collection."""
     return f"/api/v1/namespaces/{namespace}/{kind}" + (f"/{name}" if name else "")
 
 
@@ -334,18 +332,18 @@ def fleet_path(namespace: str, name: str) -> str:
 
 
 def fleets_path(namespace: str) -> str:
-    """Return the path of a namespace's fleets, or of all if it is empty."""
+    """Return the path of a namespace's fleets; of all fleets if the namespace is empty."""
     base = f"/apis/{GROUP}/{API_VERSION}"
     return f"{base}/namespaces/{namespace}/{PLURAL}" if namespace else f"{base}/{PLURAL}"
 
 
 def lease_path(namespace: str, name: str = "") -> str:
-    """Return the path of a Lease or their collection."""
+    """Return the path of a Lease, or without a name of the collection."""
     base = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     return base + (f"/{name}" if name else "")
 
 
 def budget_path(namespace: str, name: str = "") -> str:
-    """Return the path of a PodDisruptionBudget or their collection."""
+    """Return the path of a PodDisruptionBudget, or without a name of the collection."""
     base = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
     return base + (f"/{name}" if name else "")

@@ -1,7 +1,6 @@
-"""The Lease through which one operator process leads, and the term that it leads for.
+"""Leader election by a Lease, and the term in which this process may send requests.
 
-core/election.py decides; this reads and writes, and tells everybody who sends
-whether he still may.
+core/election.py decides; this module reads and writes the Lease.
 """
 
 import asyncio
@@ -23,47 +22,47 @@ from rlfleet_operator.kube.client import Json, Kube, lease_path
 _log = logging.getLogger(__name__)
 _CALL_S = 3.0
 _FAREWELL_S = 2.0
-"""How long giving the Lease back may take: it runs out by itself."""
+"""The timeout for releasing the Lease, which expires anyway."""
 
 Clock = Callable[[], float]
 
 
 def clock() -> float:
-    """Return seconds that never jump and go on while the machine is suspended."""
+    """Return seconds that never jump, and that also count while the machine is suspended."""
     if sys.platform == "linux":
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
 class Term:
-    """One stretch of leading. When it is over it stays over; the next is another."""
+    """A term as leader. Once over it stays over; the next election starts another."""
 
     def __init__(self, until: float = math.inf, now: Clock = clock) -> None:
-        """Lead until then, by this clock."""
+        """Lead until this moment of the clock ``now``."""
         self._until, self._now = until, now
         self.over = asyncio.Event()
 
     def demand(self) -> None:
-        """Raise NotLeading unless something may be sent now; ask right before sending."""
+        """Raise NotLeading unless the term lasts; call it right before sending."""
         if self._now() >= self._until:
             self.over.set()
         if self.over.is_set():
-            raise NotLeading("this process does not lead any more")
+            raise NotLeading("this process no longer leads: its Lease was lost or expired")
 
     def extend(self, until: float) -> None:
-        """Lead until then, if it is not over already."""
+        """Extend the term to this moment, unless it is over."""
         if self._now() < self._until:
             self._until = until
         else:
             self.over.set()
 
     def end(self) -> None:
-        """Send nothing from now on."""
+        """End the term now."""
         self.over.set()
 
 
 class Election(Protocol):
-    """How a process comes to lead."""
+    """A way to become leader."""
 
     async def win(self) -> Term:
         """Wait until this process leads."""
@@ -72,31 +71,31 @@ class Election(Protocol):
         """Return when the term is over."""
 
     async def release(self) -> None:
-        """Let another lead at once; nothing may be sent under a term any more."""
+        """Let another process lead at once; no term may be used afterwards."""
 
 
 class Unopposed:
-    """No election: there is one process, outside a cluster."""
+    """No election: a single process, usually outside a cluster."""
 
     async def win(self) -> Term:
         """Lead at once."""
         return Term()
 
     async def hold(self, term: Term) -> None:
-        """Lead until a higher epoch shows that there is another process after all."""
+        """Lead until a higher epoch proves another process, then wait as long as a Lease lasts."""
         await term.over.wait()
-        _log.error("Another operator drives the same fleets, and neither has a Lease")
+        _log.error("Another operator drives the same fleets; set RLFLEET_LEASE_NAME in both")
         await asyncio.sleep(PACE.lease_s)
 
     async def release(self) -> None:
-        """Nobody waits."""
+        """Do nothing: no other process waits."""
 
 
 class LeaseElection:
-    """One candidate for one Lease."""
+    """A candidate for a Lease."""
 
     def __init__(self, kube: Kube, namespace: str, name: str) -> None:
-        """Stand for this Lease; ``kube`` is nobody else's, so that no renewal waits in a queue."""
+        """Compete for this Lease; ``kube`` is used here only, so that no renewal queues."""
         self._kube, self._namespace, self._name = kube, namespace, name
         self._raw: Json | None = None
         self._seen = Candidate(f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
@@ -110,7 +109,7 @@ class LeaseElection:
         return Term(election.may_send_until(self._seen.renewed_at))
 
     async def hold(self, term: Term) -> None:
-        """Renew until the term is over."""
+        """Renew the Lease until the term is over."""
         while self._seen.renewed_at is not None and not term.over.is_set():
             term.extend(election.may_send_until(self._seen.renewed_at))
             await self._step(term)
@@ -119,7 +118,7 @@ class LeaseElection:
         _log.warning("Lost the Lease", extra={"lease": self._name, "identity": self._seen.me})
 
     async def release(self) -> None:
-        """Give the Lease back if it is ours, also if we do not know that it is."""
+        """Release the Lease if this process holds it, even if it does not know that."""
         self._seen = self._seen.resigned()
         try:
             async with asyncio.timeout(_FAREWELL_S):
@@ -183,7 +182,7 @@ class LeaseElection:
 
 
 async def _sleep(seconds: float, term: Term | None) -> None:
-    """Sleep, or until the term is over."""
+    """Sleep, but at most until the term is over."""
     try:
         async with asyncio.timeout(max(0.0, seconds)):
             await (asyncio.Event() if term is None else term.over).wait()
@@ -213,7 +212,7 @@ def _new(name: str, me: str) -> Json:
 
 
 def _renewed(raw: Json, me: str) -> Json:
-    """Return the Lease in one's own name; its moments are for people, nobody decides by them."""
+    """Return the Lease with ``me`` as holder; its times are for people, no decision uses them."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = dict(raw.get("spec") or {})
     if spec.get("holderIdentity") != me:

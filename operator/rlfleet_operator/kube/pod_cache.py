@@ -1,10 +1,10 @@
-"""Every worker's pod, kept by one list and watch per namespace.
+"""A cache of all workers' pods, by one list and watch per namespace.
 
-kopf's index is quadratic and keeps ghosts (docs/decisions/0001); this one forgets
-what a new list no longer names. Only small records are kept, no JSON.
+kopf's index takes quadratic time and keeps deleted pods (docs/decisions/0001). This cache drops
+what a new list lacks, and keeps small records instead of JSON.
 
-A namespace that is refused, because it was deleted with the role in it, keeps no
-other from being driven: it counts as one without pods until it can be listed.
+A namespace that RBAC forbids, as after its deletion, does not affect the others. It counts as
+empty until it can be listed.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _PAGE = "500"
 _PAUSE_S = 1.0
 _REFUSED = Backoff(_PAUSE_S, 60.0)
 REFUSALS = 4
-"""How often in a row a namespace is refused before it is done without: a new role takes a while."""
+"""A namespace counts as empty after so many rejections, because a new role takes effect late."""
 
 FleetKey = tuple[str, str]
 """(namespace, fleet)."""
@@ -31,7 +31,7 @@ Records = dict[FleetKey, dict[str, Pod]]
 
 
 class Pods:
-    """The pods of all fleets, as last seen."""
+    """The last observed state of all fleets' pods."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Pods:
         on_change: Callable[[FleetKey], None],
         silence_s: float,
     ) -> None:
-        """Watch these namespaces (none means all); tell ``on_change`` whose pods changed."""
+        """Watch these namespaces (empty: all); call ``on_change`` for fleets whose pods change."""
         self._kube, self._silence_s = kube, silence_s
         self._is_everywhere = not namespaces
         self._paths = [f"/api/v1/namespaces/{n}/pods" for n in namespaces] or ["/api/v1/pods"]
@@ -48,7 +48,7 @@ class Pods:
         self._records: dict[str, Records] = {}
         self._synced: set[str] = set()
         self.synced = asyncio.Event()
-        """Set once every namespace was listed or refused: before, a missing pod means nothing."""
+        """Set once every namespace was listed or rejected; before, a pod may only seem missing."""
 
     def of(self, key: FleetKey) -> dict[str, Pod]:
         """Return a fleet's pods by name."""
@@ -58,7 +58,7 @@ class Pods:
         return found
 
     def owned(self, key: FleetKey, uid: str | None) -> dict[str, Pod]:
-        """Return those of them that belong to the fleet of this UID."""
+        """Return a fleet's pods whose owner has this UID."""
         return {name: pod for name, pod in self.of(key).items() if pod.owner_uid == uid}
 
     async def run(self) -> None:
@@ -74,22 +74,22 @@ class Pods:
                 while True:
                     version = await self._watch(path, version)
             except WatchEnded:
-                _log.info("Listing pods again")
+                _log.info("Pod watch expired, listing pods again", extra={"path": path})
             except (Forbidden, Missing) as error:
                 refusals += 1
                 await self._do_without(path, refusals, error)
             except OperatorError as error:
-                _log.warning("Failed to watch pods", extra={"error": str(error)})
+                _log.warning("Failed to watch pods", extra={"path": path, "error": str(error)})
                 await asyncio.sleep(_PAUSE_S)
 
     async def _do_without(self, path: str, refusals: int, error: OperatorError) -> None:
-        """Keep what is known of a namespace that is refused, and wait before it is tried again."""
-        # Who may see no pods at all was installed badly, and is not ready.
+        """Keep the last state of a rejected namespace and wait for the next attempt."""
+        # Without any rights on pods the installation is broken: stay not ready.
         if refusals >= REFUSALS and not self._is_everywhere:
             self._count_in(path)
         rest_s = _REFUSED.pause_s(refusals)
         extra = {"path": path, "error": str(error), "again_in_s": rest_s}
-        _log.warning("Not allowed to list pods", extra=extra)
+        _log.warning("Failed to list pods: check RBAC and namespace", extra=extra)
         await asyncio.sleep(rest_s)
 
     def _count_in(self, path: str) -> None:
@@ -127,12 +127,12 @@ class Pods:
 
 
 def _note(records: Records, raw: Json) -> set[FleetKey]:
-    """Keep a pod; return whose pods are other than what was known."""
+    """Store a pod; return the fleets whose pods changed."""
     owner, pod = _owner(raw), pod_from(raw)
     known = records.get(owner, {}).get(raw["metadata"]["name"])
     if pod is not None and pod == known:
         return set()
-    # Its labels may say that it is another's now, or nobody's.
+    # Its labels may name another fleet now, or none.
     changed = _forget(records, raw) if known is None or pod is None else set()
     if pod is not None:
         records.setdefault(owner, {})[pod.name] = pod
@@ -141,7 +141,7 @@ def _note(records: Records, raw: Json) -> set[FleetKey]:
 
 
 def _forget(records: Records, raw: Json) -> set[FleetKey]:
-    """Forget a pod, whoever's it was; return whose."""
+    """Remove a pod; return the fleets that it belonged to."""
     namespace, name = raw["metadata"]["namespace"], raw["metadata"]["name"]
     return {
         key

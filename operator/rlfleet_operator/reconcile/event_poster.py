@@ -1,7 +1,7 @@
-"""Posts a fleet's Events beside its loop: commands never wait for them.
+"""Posts a fleet's Events in a task of its own, so that commands never wait for them.
 
-An Event that cannot be posted is logged and given up. Some are left out when an API server
-answers so slowly that too many wait.
+An Event that cannot be posted is logged and dropped. If the API server is slow and too many
+Events wait, the oldest are dropped.
 """
 
 import asyncio
@@ -16,29 +16,29 @@ from rlfleet_operator.kube.client import Kube
 
 _log = logging.getLogger(__name__)
 _WAITING = 64
-"""How many Events may wait; of more the oldest are left out."""
+"""The length of the queue."""
 _FAREWELL_S = 1.0
-"""How long those that wait may hold up the end of their driver."""
+"""How long a driver that ends waits for its queue."""
 
 
 class Announcements:
-    """The Events of one fleet, posted one after the other."""
+    """The queue of one fleet's Events."""
 
     def __init__(self, kube: Kube) -> None:
-        """Begin with none."""
+        """Start with an empty queue."""
         self._kube = kube
         self._waiting: deque[tuple[Identity, KubeEvent]] = deque()
         self._posting: asyncio.Task[None] | None = None
 
     def post(self, about: Identity, events: Iterable[KubeEvent]) -> None:
-        """Have these posted after those that wait already."""
+        """Add Events to the queue."""
         self._waiting.extend((about, event) for event in events)
         surplus = max(0, len(self._waiting) - _WAITING)
         for _ in range(surplus):
             self._waiting.popleft()
         if surplus:
             extra = {"namespace": about.namespace, "fleet": about.name, "left_out": surplus}
-            _log.warning("Dropped Events that waited too long", extra=extra)
+            _log.warning("Dropped Events: too many are waiting", extra=extra)
         if self._waiting and (self._posting is None or self._posting.done()):
             self._posting = asyncio.create_task(self._post())
 
@@ -47,7 +47,7 @@ class Announcements:
             await apply.post_event(self._kube, *self._waiting.popleft())
 
     async def close(self) -> None:
-        """Post what waits, for a moment, and end."""
+        """Post the queue, for at most a second, and end."""
         if self._posting is None:
             return
         _, late = await asyncio.wait({self._posting}, timeout=_FAREWELL_S)

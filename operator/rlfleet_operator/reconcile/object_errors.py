@@ -1,8 +1,7 @@
-"""What keeps a fleet's objects from being as they shall be, and whether status tells it.
+"""Which errors of writing a fleet's objects appear in status, and when.
 
-It must stay true that what may pass by itself is not told before it has lasted: Stalled is
-taken for a failure, and a GitOps tool gives up at once. A defect of ours is told: without
-its fleet's status nobody would look for it.
+An error that may pass must last before it appears, because GitOps tools take Stalled for a
+failure. A defect of the operator appears at once, because only status points users to it.
 """
 
 from collections.abc import Sequence
@@ -11,43 +10,43 @@ from dataclasses import dataclass
 from rlfleet_operator.errors import NotLeading, OperatorError, Retryable
 
 _LASTING_S = 60.0
-"""How long a disturbance may last before status tells it."""
+"""How long an error that may pass must last before it appears in status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why something of a fleet could not be written the last time."""
+    """Why the last write of an object failed."""
 
     message: str
     since: float
     may_pass: bool
-    """Whether the same may succeed in a moment, without anybody's doing."""
+    """Whether a retry may succeed without a change by a user."""
 
-    def told(self, now: float) -> str | None:
-        """Return what status shall say of it; None while it may be over in a moment."""
+    def for_status(self, now: float) -> str | None:
+        """Return the message for status; None while the error may still pass."""
         return None if self.may_pass and now - self.since < _LASTING_S else self.message
 
 
 def after(errors: Sequence[BaseException], before: Trouble | None, now: float) -> Trouble | None:
-    """Return what is wrong once a try has ended with these errors; None when it had none."""
+    """Return the trouble after an attempt that ended with these errors; None without one."""
     if not errors:
         return None
     lasting = [error for error in errors if not may_pass(error)]
     if lasting:
-        return Trouble(said_of(lasting[0]), now, may_pass=False)
+        return Trouble(message_of(lasting[0]), now, may_pass=False)
     if before is not None and not before.may_pass:
-        # A disturbance tells nothing about what was refused before it.
+        # A passing error does not show that the earlier rejection is resolved.
         return before
-    return Trouble(said_of(errors[0]), now if before is None else before.since, may_pass=True)
+    return Trouble(message_of(errors[0]), now if before is None else before.since, may_pass=True)
 
 
 def may_pass(error: BaseException) -> bool:
-    """Tell whether the same may succeed in a moment, without anybody's doing."""
+    """Return whether a retry may succeed without a change by a user."""
     return isinstance(error, Retryable | NotLeading)
 
 
-def said_of(error: BaseException) -> str:
-    """Return what status says of an error: its own words, or that it is a defect of ours."""
+def message_of(error: BaseException) -> str:
+    """Return the message for status: the error's own, or that the operator has a defect."""
     if isinstance(error, OperatorError):
         return str(error)
     return f"internal error: {type(error).__name__}: {error}; see the operator's log"

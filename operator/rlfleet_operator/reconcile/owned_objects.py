@@ -1,4 +1,4 @@
-"""What stands around a fleet's pods is kept as it shall be; the token to its workers is known."""
+"""Reconciles a fleet's Services, Secret and PodDisruptionBudget, and reads its admin token."""
 
 import asyncio
 import logging
@@ -17,36 +17,36 @@ from rlfleet_operator.reconcile.object_errors import Trouble
 _log = logging.getLogger(__name__)
 
 INTERVAL_S = 60.0
-"""How often Services, Secret and PodDisruptionBudget are looked after at rest."""
+"""How often Services, Secret and PodDisruptionBudget are reconciled without a cause."""
 _RENEW_S = 5.0
-"""The token is read again once in this time at most, however many workers refuse it."""
+"""The shortest interval between two reads of the token, however many workers reject it."""
 _SOON_S, _LATER_S = 5.0, 10.0
-"""When they are looked after again: after what may pass, and after what somebody has to mend."""
+"""Pause after an error that may pass, and after one that a user has to fix."""
 
 
 class Upkeep:
-    """Looks after the surroundings of one fleet."""
+    """Reconciles the objects around one fleet's pods."""
 
     def __init__(self, kube: Kube, term: Term, fleet: Callable[[], Fleet]) -> None:
-        """Begin with nothing seen; ``fleet`` tells the newest state of it."""
+        """Start with nothing reconciled; ``fleet`` returns the newest state of the fleet."""
         self._kube, self._term, self._fleet = kube, term, fleet
         self._token = ""
         self._renewing = asyncio.Lock()
         self._renewed_at = -math.inf
         self._unread: OperatorError | None = None
-        """Why the last read of the token failed; None if it did not."""
+        """The error of the last read of the token; None after a success."""
         self._seen: tuple[str, int] | None = None
-        """UID and generation of the fleet as it was at the last look."""
+        """UID and generation of the fleet at the last reconciliation."""
         self._again_at = 0.0
         self.trouble: Trouble | None = None
-        """Why the last look failed; None if it did not."""
+        """Why the last reconciliation failed; None after a success."""
 
     def again_in_s(self) -> float:
-        """Return the seconds until a look that failed is worth another."""
+        """Return the seconds until the next reconciliation is due."""
         return INTERVAL_S if self.trouble is None else max(0.0, self._again_at - time.monotonic())
 
     async def look(self, fleet: Fleet) -> None:
-        """Make the surroundings what they shall be, if it is time to; Conflict is the caller's."""
+        """Reconcile the objects if it is due; raises Conflict and NotLeading only."""
         now, seen = time.monotonic(), (fleet.uid, fleet.generation)
         if self._seen == seen and now < self._again_at:
             return
@@ -65,15 +65,15 @@ class Upkeep:
         self._seen, self._again_at = seen, now + pause_s
 
     async def token(self) -> str:
-        """Return what every call to a sidecar needs; raises NotLeading if none may be made now."""
+        """Return the admin token for a request; raises NotLeading if this process must not send."""
         token = self._token or await self.renew()
         self._term.demand()
         return token
 
     async def renew(self) -> str:
-        """Read the token again, if it was not read a moment ago.
+        """Read the token again, at most once per 5 s.
 
-        After a rotation each worker refuses the token until its kubelet has mounted the new one.
+        After a rotation each worker rejects the token until its kubelet has mounted the new one.
         """
         async with self._renewing:
             if time.monotonic() >= self._renewed_at + _RENEW_S:

@@ -1,15 +1,14 @@
-"""One loop per fleet: observe, plan, publish, act, wait.
+"""One loop per fleet, the driver: observe, plan, publish status, act, wait.
 
-Level-triggered: a pass looks at what is there and takes the next step, whatever
-woke it. A rollout is on record before anything is done for it, because a plan
-asks nothing of a worker for a rollout that status does not name. Nothing else
-is remembered, so a restarted operator goes on where the last one stopped.
+Level-triggered: a pass observes the fleet and takes the next step, whatever woke it. Status
+records a rollout before any worker gets a command for it. The driver keeps no other state, so a
+restarted operator continues where the last one stopped.
 
-A driver takes its fleet over with its first write, which raises status.epoch by
-compare-and-swap; before that it commands nobody. Whoever finds a higher epoch
-than its own is not the driver any more, and ends (docs/decisions/0010).
+A driver takes over its fleet with its first write, which raises status.epoch by
+compare-and-swap; before that it sends no command. A driver that observes a higher epoch ends
+(docs/decisions/0010).
 
-What fails here by a defect of ours ends this driver alone; status says so first.
+A defect in this code ends only this driver, which reports it in status first.
 """
 
 import asyncio
@@ -52,25 +51,25 @@ from rlfleet_operator.workers.requests import Taken, epoch_for
 _log = logging.getLogger(__name__)
 
 _WRITE_INTERVAL_S = 1.1
-"""A fleet's status is written once in this time at most: once a second, however replies jitter."""
+"""The shortest interval between writes of a status: about a second, whatever the replies' rate."""
 _ERROR_PAUSE_S = 2.0
 _STUCK_S = 15.0
-"""Passes that have failed for so long are no sign of life any more."""
+"""A driver whose passes fail for so long stops its heartbeat to the workers."""
 _POD_RETRY_S = 5.0
-"""When pods are written again after what may pass by itself."""
+"""The pause before pods are written again after an error that may pass."""
 _REST_SHARE = 3.0
-"""How many times longer than it planned a loop rests: the largest fleet takes a quarter of it."""
+"""The rest after a pass, as a multiple of its time: one fleet takes at most 1/4 of the CPU."""
 _POD_BATCH = 128
-"""How many pods are made, ended or marked before it is looked again whether they have to be."""
+"""The number of pods created, deleted or marked before the next observation."""
 _ACQUAINT_S = 3.0
-"""How long a new driver waits for each worker's answer, before it takes over and after."""
+"""How long a new driver waits for the workers' reports, before it takes over and after."""
 
 
 class Driver:
-    """Drives one fleet until it is gone."""
+    """Drives one fleet until its deletion."""
 
     def __init__(self, key: FleetKey, raw: Mapping[str, Any], services: Services) -> None:
-        """Begin with the object as it was delivered."""
+        """Start with the object as the watch delivered it."""
         self.key = key
         self.uid = str(raw["metadata"]["uid"])
         self._about = {"namespace": key[0], "fleet": key[1]}
@@ -81,24 +80,24 @@ class Driver:
         self._defaults = pod_manifest.Defaults(services.settings.worker_image)
         self._upkeep = Upkeep(services.kube, services.term, lambda: fleet_from(self._raw))
         self._trouble: Trouble | None = None
-        """Why an action of the last pass on pods failed; None when none did."""
+        """Why the last write of pods failed; None after a success."""
         self._written_at = 0.0
         self._is_outrun = False
-        """Whether somebody wrote the object in between: it has to be read anew."""
+        """Whether a write met a conflict, so that the object must be read again."""
         self._taken: Taken | None = None
-        """UID of the fleet that was taken over, and its epoch then."""
-        self._is_asked = False  # Whether anybody asks anything of the workers.
+        """UID and epoch of the fleet since this driver took it over."""
+        self._has_target = False  # Whether a target or a trainer's pause leads the workers.
         self._failing_since: float | None = None
-        """Since when status could not be brought up to date, by the monotonic clock."""
+        """Since when passes fail, by the monotonic clock."""
         self._acquainted_by = time.monotonic() + _ACQUAINT_S
         self._acting: asyncio.Task[None] | None = None
-        """Writes pods for an earlier pass, beside the loop."""
-        self._is_behind = False  # Whether a pass since then has asked for more.
+        """Writes the pods of an earlier pass."""
+        self._is_behind = False  # Whether more pods are waiting to be written.
         self._replacements, self._wall = Replacements(), Wall()
         self._pause_end = PauseEnd(self._wall)
         self._announcements = Announcements(services.kube)
         self._status_size = size_limit.LIMIT
-        self._thought_s = 0.0  # For which the last pass observed and planned.
+        self._thought_s = 0.0  # The time that the last pass took to observe and plan.
         self._contacts = Contacts(
             services.limit,
             services.settings.poll_seconds,
@@ -106,42 +105,39 @@ class Driver:
             self._upkeep.token,
             self._upkeep.renew,
             lambda: self._taken,
-            self._sign,
+            self._heartbeat_epoch,
             about=self._about,
         )
 
     @property
     def epoch(self) -> int:
-        """What every command and every status of this driver carries.
-
-        Raises NotLeading while the fleet is not taken over.
-        """
+        """The epoch in every command and status; raises NotLeading before the take-over."""
         if self._taken is None:
-            raise NotLeading("the fleet is not taken over yet")
+            raise NotLeading("this driver has not taken over the fleet yet")
         return self._taken[1]
 
     def wake(self) -> None:
-        """Have the loop look again."""
+        """Start the next pass now."""
         self._wake.set()
 
     def deliver(self, raw: Mapping[str, Any]) -> None:
-        """Take a newer state of the object; one that is older than our own write is left.
+        """Use this state of the object unless a newer one is known.
 
-        Raises Missing when another fleet has its name by now.
+        Raises Missing if it is a new fleet with the same name.
         """
         if raw["metadata"]["uid"] != self.uid:
-            raise Missing(f"fleet {self.key[1]} is gone; another has its name")
+            raise Missing(f"fleet {self.key[1]} was deleted and created again")
         if is_newer(raw, self._raw):
             self._raw = raw
             self.wake()
 
     async def run(self) -> None:
-        """Loop until the fleet is gone, another drives it, or the task is cancelled."""
+        """Loop until the fleet is deleted, another driver takes over, or the task is cancelled."""
         try:
             while True:
                 self._wake.clear()
                 wait_s = await self._guarded_pass()
-                # What comes in meanwhile is dealt with together.
+                # One pass handles all events of this pause.
                 await asyncio.sleep(_REST_SHARE * self._thought_s)
                 try:
                     async with asyncio.timeout(wait_s):
@@ -149,11 +145,11 @@ class Driver:
                 except TimeoutError:
                     pass
         except Missing:
-            _log.info("The fleet is gone", extra=self._about)
+            _log.info("Fleet deleted", extra=self._about)
         except NotLeading as error:
             extra = {**self._about, "error": str(error)}
-            _log.warning("This process no longer drives the fleet", extra=extra)
-            # By a higher epoch another process leads, whatever our clock says.
+            _log.warning("Stopped driving the fleet: another operator leads", extra=extra)
+            # A higher epoch proves another leader, whatever the local clock says.
             self._services.term.end()
         except Exception as error:
             await self._abandon(error)
@@ -166,7 +162,7 @@ class Driver:
             await self._announcements.close()
 
     async def _guarded_pass(self) -> float:
-        """Make one pass; whatever fails in it, the loop goes on."""
+        """Make one pass and return the seconds to wait; most errors do not end the loop."""
         try:
             with metrics.RECONCILE.time():
                 wait_s = await self._pass()
@@ -177,15 +173,15 @@ class Driver:
             return 0.1
         except (OperatorError, ValidationError) as error:
             extra = {**self._about, "error": str(error)}
-            _log.warning("A pass over the fleet failed", extra=extra)
+            _log.warning("Failed to reconcile the fleet", extra=extra)
             self._failing_since = self._failing_since or time.monotonic()
             if isinstance(error, ValidationError):
-                await self._tell_unread(error)
+                await self._report_invalid(error)
             return _ERROR_PAUSE_S
         return wait_s
 
-    async def _tell_unread(self, error: ValidationError) -> None:
-        """Say in status, and in an Event, that the object cannot be parsed."""
+    async def _report_invalid(self, error: ValidationError) -> None:
+        """Report in status, and as an Event, that the object cannot be parsed."""
         patch = unread(self._raw, error, time.time())
         if patch is None:
             return
@@ -195,14 +191,14 @@ class Driver:
             event = events.KubeEvent("Warning", conditions.UNREAD, conditions.unread(error))
             self._announcements.post(named(self._raw), [event])
 
-    def _sign(self) -> int | None:
-        """Return the epoch that keeps workers' changes alive; None while nobody goes on with them.
+    def _heartbeat_epoch(self) -> int | None:
+        """Return the epoch that renews the TTL of workers' changes; None if they must expire.
 
-        A driver that cannot write its status sends no command, and must not have them wait for it.
+        A driver that cannot write its status sends no commands, so no change may wait for it.
         """
         since = self._failing_since
         is_stuck = since is not None and time.monotonic() - since > _STUCK_S
-        return self._taken.epoch if self._taken and self._is_asked and not is_stuck else None
+        return self._taken.epoch if self._taken and self._has_target and not is_stuck else None
 
     async def _pass(self) -> float:
         if self._is_outrun:
@@ -211,27 +207,27 @@ class Driver:
         known = fleet_from(raw := self._raw)
         fleet = self._pause_end.dated(known)
         if fleet.deleting:
-            # Somebody else's finalizer may hold it for long: no sign of ours keeps a change alive.
+            # Another controller's finalizer may keep it for long: send no heartbeat until then.
             await self._contacts.close()
             return INTERVAL_S
-        epoch = epoch_for(fleet, self._taken, self._contacts.heard_epoch)
+        epoch = epoch_for(fleet, self._taken, self._contacts.highest_epoch)
         await self._upkeep.look(fleet)
         pods = self._services.pods.owned(self.key, fleet.uid)
-        self._is_asked = fleet.target is not None or fleet.pause_at(time.time()) is not None
+        self._has_target = fleet.target is not None or fleet.pause_at(time.time()) is not None
         await self._contacts.follow(pods, self._services.settings.admin_port, target_of(fleet, raw))
         if not self._is_acquainted():
             return self._acquainted_by - time.monotonic()
         world, step, status = self._decide(fleet, pods)
         status, taken = status.model_copy(update={"epoch": epoch}), self._taken
         write_in_s = await self._publish(replace(world, fleet=known), status, raw)
-        # What was planned before the workers knew of this driver may be overtaken.
+        # A plan from before the take-over may be stale.
         if taken == self._taken == (fleet.uid, epoch):
             self._act(fleet, step.actions)
         waits = (write_in_s, due_in_s(world), hold_left_s(world))
         return min(self._retry_in_s(), *(wait or INTERVAL_S for wait in waits))
 
     def _retry_in_s(self) -> float:
-        """Return the seconds until what failed around the pods or with them is tried again."""
+        """Return the seconds until a failed write of pods or owned objects is retried."""
         is_soon = self._is_behind or (self._trouble is not None and self._trouble.may_pass)
         return min(self._upkeep.again_in_s(), _POD_RETRY_S if is_soon else INTERVAL_S)
 
@@ -244,7 +240,7 @@ class Driver:
         return world, step, status
 
     def _is_acquainted(self) -> bool:
-        """Tell whether each worker has answered, or had its time to: silence is no news."""
+        """Return whether every worker has answered, or the time to answer is over."""
         return self._contacts.have_all_answered() or time.monotonic() >= self._acquainted_by
 
     def _observe(self, fleet: Fleet, pods: Mapping[str, Any]) -> World:
@@ -261,15 +257,15 @@ class Driver:
             ),
             template_hash=pod_manifest.template_hash(fleet),
             moment=moment,
-            trouble=self._told_trouble(),
+            trouble=self._trouble_for_status(),
         )
 
-    def _told_trouble(self) -> str | None:
+    def _trouble_for_status(self) -> str | None:
         now, found = time.monotonic(), (self._upkeep.trouble, self._trouble)
-        return next((told for one in found if one and (told := one.told(now))), None)
+        return next((text for one in found if one and (text := one.for_status(now))), None)
 
     def _act(self, fleet: Fleet, actions: tuple[Action, ...]) -> None:
-        """Send the commands, and write pods beside the loop, one pass's at a time."""
+        """Send the commands, and write the pods of one pass at a time in a task."""
         for action in actions:
             if isinstance(action, WorkerCommand):
                 self._contacts.command(action, fleet.spec.rollout)
@@ -289,11 +285,11 @@ class Driver:
         self._trouble = object_errors.after(errors, before, time.monotonic())
         gets_on = self._is_behind and len(errors) < len(actions)
         if gets_on or (self._trouble is None) != (before is None):
-            # Status has to tell it, and what failed once may succeed at once.
+            # Status has to report it, and a retry may succeed at once.
             self.wake()
 
     async def _publish(self, world: World, status: FleetStatus, raw: Mapping[str, Any]) -> float:
-        """Write the status if it says something new; return the seconds until it may be written."""
+        """Write a changed status; return the seconds until a write that came too early."""
         fleet = world.fleet
         metrics.count_workers(fleet, world.workers)
         if status == fleet.status:
@@ -303,12 +299,12 @@ class Driver:
         if since < _WRITE_INTERVAL_S:
             return _WRITE_INTERVAL_S - since
         if self._taken is not None and status.epoch > self._taken.epoch:
-            # If the answer is lost, nobody can tell our number from another's: we take it anew.
+            # If the answer is lost, the epoch may be another driver's: take over again.
             self._taken = None
         try:
             written = await self._write(status, raw)
         finally:
-            # Not from its beginning: a slow write would stand close before the next.
+            # Measured from its end, so that a slow write does not shorten the interval.
             self._written_at = time.monotonic()
         taken = Taken(fleet.uid, status.epoch)
         if taken != self._taken:
@@ -322,20 +318,20 @@ class Driver:
         return INTERVAL_S
 
     async def _write(self, status: FleetStatus, raw: Mapping[str, Any]) -> dict[str, Any]:
-        # Over what was planned from: a newer one may have been delivered meanwhile.
+        # With the version that the plan used: a newer one may have been delivered since.
         version = raw["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "status": patch_of(status)}
         try:
             return await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
         except TooLarge:
-            # A driver that cannot write the status may command no worker.
+            # Without a written status the driver must not send commands: make it smaller.
             self._status_size = size_limit.after_refusal(status, self._status_size)
             raise
 
     async def _abandon(self, error: Exception) -> None:
-        """Tell in status, if it can be told there, why nobody drives the fleet for a while."""
+        """Report the defect that ends this driver in status, if that can be written."""
         with contextlib.suppress(OperatorError, ValidationError):
             fleet = fleet_from(self._raw)
-            status = abandoned(fleet, object_errors.said_of(error), time.time())
-            epoch = epoch_for(fleet, self._taken, self._contacts.heard_epoch)
+            status = abandoned(fleet, object_errors.message_of(error), time.time())
+            epoch = epoch_for(fleet, self._taken, self._contacts.highest_epoch)
             await self._write(status.model_copy(update={"epoch": epoch}), self._raw)

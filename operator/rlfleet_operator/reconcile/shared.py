@@ -1,4 +1,4 @@
-"""What all fleets that a process drives share."""
+"""The resources that all drivers of a process share."""
 
 import asyncio
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from rlfleet_operator.settings import OperatorSettings
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What every driver works with."""
+    """Clients, caches and settings of every driver."""
 
     kube: Kube
     pods: Pods
     settings: OperatorSettings
     limit: asyncio.Semaphore
     term: Term
-    """For which this process leads; ``kube`` writes under it."""
+    """The current term as leader; ``kube`` writes only while it lasts."""

@@ -1,10 +1,9 @@
-"""The fleets of this process: driven while it leads, kept warm while it stands by.
+"""Runs one driver per fleet while this process leads; a standby only watches.
 
-A process that stands by watches fleets and pods as the leader does, so that it
-can begin in the moment in which it wins.
+A standby watches fleets and pods as the leader does, so that it can start at once when it leads.
 
-It must stay true that a driver which fails stops its own fleet alone: it is replaced
-after a pause, and only the end of a loop that all fleets share ends the process.
+A driver that fails must stop only its own fleet, and restarts after a pause. Only a defect in a
+loop that all fleets share ends the process.
 """
 
 import asyncio
@@ -40,37 +39,37 @@ _BEAT_S = 1.0
 _BACKOFF = Backoff(5.0, 300.0, well_s=300.0)
 """Between a driver that failed and the next of its fleet."""
 _SWEEP_S = 60.0
-"""How often all fleets are listed: what happens in a gap of kopf's watch is reported by nothing."""
+"""How often all fleets are listed: no event reports changes during a gap of kopf's watch."""
 _REMEMBERED = 10_000
-"""Of how many fleets it is known at once that they are gone."""
+"""The number of deleted fleets whose late events are recognized."""
 
 
 class Fleets:
     """The newest state of every fleet, and a driver for each while this process leads."""
 
     def __init__(self, settings: OperatorSettings, health: metrics.Health) -> None:
-        """Begin with none; ``open`` connects."""
+        """Start with no fleet; ``open`` connects."""
         self._settings, self._health = settings, health
         self._raws: dict[FleetKey, Json] = {}
         self._gone: dict[FleetKey, int] = {}
-        """At which revision a fleet was found to be gone: what is older comes late."""
+        """Deleted fleets with the revision of their deletion; older events are late."""
         self._awaited: dict[FleetKey, asyncio.Event] = {}
-        """Set, and forgotten, when there is something new of a fleet."""
+        """Set, and removed, when a fleet has a newer state."""
         self._drivers: dict[FleetKey, tuple[Driver, asyncio.Task[None]]] = {}
         self._failed: dict[FleetKey, tuple[int, float]] = {}
         """How many drivers failed since the spec was written, and when the next begins."""
         self._leading: Services | None = None
-        """What drivers work with, under the present term; None while this process stands by."""
+        """The services of drivers in the current term; None on a standby."""
         self.kube: Kube
-        """For whoever writes as any client may; what drives fleets writes under a term."""
+        """For writes that any client may make; drivers write only under a term."""
         self._pods: Pods
         self._election: Election
         self._tasks: list[asyncio.Task[Any]] = []
         self._missed = asyncio.Event()
-        """Set when the watch was interrupted, and may have missed something."""
+        """Set when the watch was interrupted and may have missed events."""
 
     async def open(self) -> None:
-        """Connect, list the pods, begin to watch them, stand for election."""
+        """Connect, list pods and fleets, and start the watch and the election."""
         self.kube = kube = await Kube.connect()
         self._pods = pods = Pods(
             kube,
@@ -82,8 +81,8 @@ class Fleets:
         watching, beating = asyncio.create_task(pods.run()), asyncio.create_task(self._beat())
         self._tasks = [watching, beating]
         await pods.synced.wait()
-        # kopf looks once for what there is to be watched, and would never find a resource that is
-        # defined later. Nor must a trainer hear that there is no fleet before one was listed.
+        # kopf looks for its resource once, so wait until the CRD exists. And a trainer must not
+        # get 404 for a fleet that is not listed yet.
         await self._list()
         self._health.is_ready = True
         limit = asyncio.Semaphore(self._settings.sidecar_concurrency)
@@ -92,11 +91,11 @@ class Fleets:
         self._tasks.append(asyncio.create_task(self._keep_sweeping()))
 
     async def credentials(self) -> KubeCredentials:
-        """Return what kopf may connect with."""
+        """Return the credentials that kopf connects with."""
         return await self.kube.credentials()
 
     async def close(self) -> None:
-        """End every loop, then let another lead; a sidecar ends what it has begun by itself."""
+        """End every loop, then release the Lease; sidecars complete their changes themselves."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -104,7 +103,7 @@ class Fleets:
         await self.kube.close()
 
     def known(self, key: FleetKey) -> Json | None:
-        """Return the newest state of a fleet; None if there is none."""
+        """Return the newest state of a fleet; None if it does not exist."""
         return self._raws.get(key)
 
     def pods_of(self, key: FleetKey) -> dict[str, Pod]:
@@ -113,7 +112,7 @@ class Fleets:
         return self._pods.owned(key, raw["metadata"]["uid"] if raw else None)
 
     async def news(self, key: FleetKey, within_s: float) -> None:
-        """Return when there is something new of a fleet, or after ``within_s`` seconds."""
+        """Return when a fleet has a newer state, or after ``within_s`` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, within_s)):
                 await self._awaited.setdefault(key, asyncio.Event()).wait()
@@ -133,18 +132,18 @@ class Fleets:
                 _log.warning("Failed to list fleets", extra=extra)
                 refusals += isinstance(error, Forbidden)
                 if namespace and refusals >= REFUSALS:
-                    # It may have been deleted with our role in it; kopf goes on trying.
+                    # It may have been deleted with the role in it; kopf keeps trying.
                     return {"items": []}
                 was_missing = isinstance(error, Missing)
                 await asyncio.sleep(_BEAT_S)
             else:
                 if was_missing:
-                    # A resource is served a moment before it is told to be, which kopf goes by.
+                    # The API server serves a resource shortly before discovery, which kopf reads.
                     await asyncio.sleep(_BEAT_S)
                 return found
 
     def deliver(self, kind: str | None, raw: Json) -> None:
-        """Take an event of a fleet."""
+        """Process a watch event of a fleet, or (with no kind) a state that was read."""
         key = _key(raw)
         awaited = self._awaited.pop(key, None)
         if awaited is not None:
@@ -159,8 +158,8 @@ class Fleets:
         if known is not None and not is_newer(raw, known):
             return
         self._raws[key] = raw
-        if known is not None and _asked(raw) != _asked(known):
-            # What failed with the spec before may go well with this one.
+        if known is not None and _spec_key(raw) != _spec_key(known):
+            # A defect with the old spec may not occur with the new one: retry at once.
             self._failed.pop(key, None)
         self._drive(key)
 
@@ -185,14 +184,11 @@ class Fleets:
                     await self.sweep(namespace)
 
     def miss(self) -> None:
-        """Have all fleets listed now: their watch was interrupted."""
+        """List all fleets now, because their watch was interrupted."""
         self._missed.set()
 
     async def sweep(self, namespace: str) -> None:
-        """Forget the fleets of a namespace (empty: of all) that are gone, take what was missed.
-
-        kopf's watch brings changes at once; whatever becomes of it, they come with the next sweep.
-        """
+        """List the fleets of a namespace (empty: of all) and process what the watch missed."""
         found, revision = dict[FleetKey, Json](), 0
         path = fleets_path(namespace)
         async for page in self.kube.pages(path, accept=METADATA_ONLY, limit="500"):
@@ -203,13 +199,13 @@ class Fleets:
             is_there = key in found or revision_of(raw) > revision
             if is_of_it and not is_there:
                 about = {"namespace": key[0], "fleet": key[1]}
-                _log.info("A fleet was deleted while it was not watched", extra=about)
+                _log.info("Found a deleted fleet that the watch missed", extra=about)
                 self._forget(key, revision)
         for item in found.values():
             await self._take_missed(item)
 
     async def _take_missed(self, listed: Json) -> None:
-        """Read a fleet whose newest state was not delivered."""
+        """Read a fleet whose newest state the watch did not deliver."""
         key = _key(listed)
         known = self._raws.get(key)
         if known is not None and not is_newer(listed, known):
@@ -217,16 +213,16 @@ class Fleets:
         with contextlib.suppress(Missing):
             self.deliver(None, await self.kube.get(fleet_path(*key)))
             about = {"namespace": key[0], "fleet": key[1]}
-            _log.info("A fleet was changed while it was not watched", extra=about)
+            _log.info("Found a changed fleet that the watch missed", extra=about)
 
     def _drive(self, key: FleetKey) -> None:
-        """Hand a fleet's newest state to its driver, if this process leads."""
+        """Pass a fleet's newest state to its driver, or start one, if this process leads."""
         if self._leading is None:
             return
         known, uid = self._drivers.get(key), self._raws[key]["metadata"]["uid"]
         before: asyncio.Task[None] | None = None
         if known is not None and known[0].uid != uid:
-            # Nothing that was known of the one before is true of its successor.
+            # A new fleet with the same name gets a new driver.
             before = known[1]
             before.cancel()
             metrics.forget(*key)
@@ -234,14 +230,14 @@ class Fleets:
             known[0].deliver(self._raws[key])
             return
         elif known is not None and _defect_of(known[1]) is not None:
-            return  # Its failure is dealt with first.
+            return  # _replace_failed handles its failure first.
         if key in self._failed and time.monotonic() < self._failed[key][1]:
             return
         driver = Driver(key, self._raws[key], self._leading)
         self._drivers[key] = (driver, asyncio.create_task(_driven(driver, before)))
 
     async def _lead(self, services: Services) -> None:
-        """Win, drive all fleets until the term is over, end all drivers, begin again."""
+        """Repeat: win the election, drive all fleets until the term is over, end all drivers."""
         while True:
             term = await self._election.win()
             kube = services.kube.under(term.demand)
@@ -261,19 +257,19 @@ class Fleets:
             self._drive(key)
 
     def driver_of(self, key: FleetKey) -> Driver | None:
-        """Return what drives a fleet; None while nothing does."""
+        """Return the running driver of a fleet; None without one."""
         known = self._drivers.get(key)
         return None if known is None or known[1].done() else known[0]
 
     async def end_drivers(self) -> None:
-        """End every driver, and begin none."""
+        """End every driver and start no other."""
         self._leading = None
         tasks = [task for _, task in self._drivers.values()]
         self._drivers.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # Whoever leads next tells them: two that told would be added up.
+        # The next leader exports them: Prometheus would add up both.
         metrics.WORKERS.clear()
 
     def _pods_changed(self, key: FleetKey) -> None:
@@ -285,14 +281,14 @@ class Fleets:
             self._health.beat()
             for task in self._tasks:
                 if (defect := _defect_of(task)) is not None:
-                    # All fleets need it: say it loudly, and let the pod's restart mend it.
-                    _log.critical("A loop of the operator died", exc_info=defect)
+                    # All fleets need it: exit, and let the kubelet restart the container.
+                    _log.critical("Operator loop failed, exiting", exc_info=defect)
                     raise SystemExit(1)
             self._replace_failed()
             await asyncio.sleep(_BEAT_S)
 
     def _replace_failed(self) -> None:
-        """Forget each driver that has failed, and give its fleet another after a pause."""
+        """Remove each failed driver, and start another after its back-off."""
         for key, (_, task) in list(self._drivers.items()):
             if (defect := _defect_of(task)) is None:
                 continue
@@ -303,14 +299,14 @@ class Fleets:
             self._failed[key] = failures, now + pause_s
             metrics.DRIVER_FAILURES.labels(namespace=key[0], fleet=key[1]).inc()
             extra = {"namespace": key[0], "fleet": key[1], "again_in_s": pause_s}
-            _log.critical("A fleet's driver died", exc_info=defect, extra=extra)
+            _log.critical("Fleet driver failed", exc_info=defect, extra=extra)
         for key in self._failed:
             if key not in self._drivers:
                 self._drive(key)
 
 
 def _defect_of(task: asyncio.Task[Any]) -> BaseException | None:
-    """Return what a task died of; None if it runs, was cancelled or has ended well."""
+    """Return the exception that ended a task; None if it runs, was cancelled or succeeded."""
     return task.exception() if task.done() and not task.cancelled() else None
 
 
@@ -325,8 +321,8 @@ def _key(raw: Json) -> FleetKey:
     return raw["metadata"]["namespace"], raw["metadata"]["name"]
 
 
-def _asked(raw: Json) -> tuple[str, int]:
-    """Return what changes when somebody writes the spec, or makes the fleet again."""
+def _spec_key(raw: Json) -> tuple[str, int]:
+    """Return UID and generation, of which one changes with the spec or with a new fleet."""
     return raw["metadata"]["uid"], int(raw["metadata"]["generation"])
 
 

@@ -1,10 +1,10 @@
-"""When a trainer's pause of a fleet ends, by the steady clock. Does no I/O.
+"""Measures the rest of a trainer's pause of a fleet by the monotonic clock. Does no I/O.
 
-Status names the end by the wall clock, for any process and for people. The driver measures what is
-left of it from when it first reads it, and writes the end again when the wall clock was set.
+Status shows the end in wall-clock time, for other processes and for people. The driver measures
+the rest from its first read, and writes the end again after the wall clock was set.
 
-It must stay true that a wall clock that is set neither lengthens nor shortens a pause, and that a
-pause of which a new driver reads ends after its time to live at the latest.
+A wall clock that is set must neither lengthen nor shorten a pause. A pause that a new driver
+finds must end after its TTL at the latest.
 """
 
 from dataclasses import replace
@@ -17,17 +17,17 @@ _ROUNDED_S = 1.0
 
 
 class PauseEnd:
-    """Keeps the end of one fleet's pause."""
+    """The end of one fleet's pause, by the monotonic clock."""
 
     def __init__(self, wall: Wall) -> None:
-        """Know of no pause; measure by this clock."""
+        """Start without a pause."""
         self._wall = wall
         self._read: str | None = None
         self._at = 0.0
-        """Of the steady clock."""
+        """A moment of the monotonic clock."""
 
     def dated(self, fleet: Fleet) -> Fleet:
-        """Return the fleet with the end of its pause as the wall clock of now has it."""
+        """Return the fleet with the end of its pause in current wall-clock time."""
         pause = fleet.status.trainer_pause
         if pause is None:
             self._read = None

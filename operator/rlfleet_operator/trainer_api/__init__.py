@@ -1,1 +1,1 @@
-"""The fleet API, by which trainers pause, update and resume a whole fleet."""
+"""The fleet API: routes for trainers that pause, update and resume a whole fleet."""

@@ -1,8 +1,7 @@
-"""Access to the fleet API of one fleet: its token.
+"""Authorizes requests to the fleet API by the fleet's token.
 
-It must stay true that a token which is missing, empty or cannot be read lets nobody in,
-that it is compared in constant time, and that a fleet which does not exist is answered as
-a wrong token is.
+A token that is missing, empty or unreadable must admit no caller. The comparison must take
+constant time, and a fleet that does not exist must get the same answer as a wrong token.
 """
 
 import hmac
@@ -17,35 +16,33 @@ from rlfleet_operator.errors import Refused
 from rlfleet_operator.kube.client import Json
 
 _KNOWN_S = 5.0
-"""How long a token is taken for the present one: strangers must not make us read Secrets."""
+"""How long a token is cached, so that unauthorized callers cannot cause reads of Secrets."""
 _ABSENT_S = 1.0
 
 
 class Access:
-    """Knows the tokens of fleets, for a while."""
+    """A cache of fleets' tokens, with the check of requests."""
 
     def __init__(self, read: Callable[[Json], Awaitable[str]], kept_s: float = _KNOWN_S) -> None:
-        """Begin with none; ``read`` tells a fleet's token and raises Refused if it has none.
-
-        A token counts for ``kept_s`` seconds before it is read again.
-        """
+        """Cache tokens for ``kept_s`` seconds; ``read`` raises Refused if a fleet has none."""
         self._read, self._kept_s = read, kept_s
         self._tokens: dict[str, tuple[str, float]] = {}
-        """Token, and until when it counts, by the fleet's UID."""
+        """Token and its expiry, by the fleet's UID."""
         self._reading = SingleFlight[str]()
-        """The reads under way, by the fleet's UID: one fleet's slow read keeps no other waiting."""
+        """The reads under way, by the fleet's UID, so that a slow one delays no other fleet."""
 
     async def demand(self, fleet: Json | None, authorization: str | None) -> str:
-        """Return the fleet's token if the caller has it; raises Refusal for any other.
+        """Return the fleet's token if the caller sent it; raises Refusal otherwise.
 
-        Raises OperatorError when nobody can tell.
+        Raises OperatorError if the token cannot be read.
         """
         expected = "" if fleet is None else await self._token(fleet)
-        # Compared even when it cannot match, so that the time tells nothing.
+        # Compared even if it cannot match, so that the time reveals nothing.
         matches = hmac.compare_digest(_digest(token_of(authorization)), _digest(expected))
         if not expected or not matches:
             raise Refusal(
-                Fault.UNAUTHORIZED, "this needs the fleet's token: Authorization: Bearer <token>"
+                Fault.UNAUTHORIZED,
+                "no such fleet, or wrong token; send Authorization: Bearer <fleet's token>",
             )
         return expected
 
@@ -63,12 +60,12 @@ class Access:
             token = ""
         kept_s = self._kept_s if token else _ABSENT_S
         now = time.monotonic()
-        # Those of fleets that are gone go with the others that ran out.
+        # Removes expired tokens, those of deleted fleets included.
         self._tokens = {u: known for u, known in self._tokens.items() if now < known[1]}
         self._tokens[uid] = token, now + kept_s
         return token
 
 
 def _digest(token: str) -> bytes:
-    # A header may hold bytes that are no text.
+    # A header may contain bytes that are no UTF-8.
     return sha256(token.encode(errors="surrogateescape")).digest()

@@ -1,9 +1,8 @@
-"""Pause, resume and flush of a whole fleet, for trainers that want one URL.
+"""Pause, resume and flush of a whole fleet.
 
-Nothing is sent to a worker from here: what is asked for is recorded in status.trainerPause,
-the reconciler carries it out under its own epoch (core/strategy/trainer_pause.py), and this
-waits and asks the workers how they stand. So it holds whichever process is asked, and whoever
-ends meanwhile.
+This module records the request in status.trainerPause and polls the workers' state. The driver
+sends the commands under its own epoch (core/strategy/trainer_pause.py). So every operator process
+can serve the request, and a restart of the leader does not lose it.
 """
 
 import asyncio
@@ -22,28 +21,27 @@ from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.trainer_api.records import FleetView
 
 _MARGIN_S = 10.0
-"""How much longer than a worker's own step takes at most its end is waited for."""
+"""Added to the timeout of a worker's own step."""
 _LOOKS = Backoff(0.1, 1.0)
 PauseAnswer = tuple[int, Told]
 IsDone = Callable[[WorkerState], bool]
 
 
 class FleetPauses:
-    """Carries out what trainers ask for at three of the routes."""
+    """The routes pause, resume and flush_cache."""
 
     def __init__(self, view: FleetView) -> None:
-        """Work by this view of the fleets."""
+        """Read and record fleets through ``view``."""
         self._view = view
         self._begun = SingleFlight[object]()
 
     async def pause(
         self, key: FleetKey, token: str, asked: PauseRequested, is_done: IsDone | None = None
     ) -> PauseAnswer:
-        """Have every worker paused; if some do not pause, those that did are resumed.
+        """Pause every worker; if one fails to pause, resume the others.
 
-        A fleet that was held before stays so: its trainer may be in the midst of a change.
-        Once begun it is brought to its end, though the client may have gone: nobody else would
-        resume those that paused.
+        A fleet that was paused before stays paused, because its trainer may be amid a change.
+        Continues after a disconnect of the client, because else paused workers might not resume.
         """
         return await self._begun.join(
             object(), lambda: self._pause(key, token, asked, is_done or _is_paused)
@@ -65,15 +63,15 @@ class FleetPauses:
 
         fleet, workers, all_did = await self._seen(key, token, limit_s, is_done, is_over)
         if all_did or operation != fresh:
-            return _told(fleet, workers, is_done, "are paused")
+            return _reply(fleet, workers, is_done, "are paused")
         fleet = await self._withdrawn(key, operation)
-        return _told(fleet, workers, is_done, "paused", "those that did are resumed")
+        return _reply(fleet, workers, is_done, "paused", "these resume; pause again")
 
     async def resume(
         self, key: FleetKey, token: str, asked: PauseRequested, is_done: IsDone = WorkerState.serves
     ) -> PauseAnswer:
-        """Have every worker serve what it proved; refused after an update that did not end well."""
-        _, workers = await self._view.heard(key, token)
+        """Resume every worker; raises Refusal after a failed update."""
+        _, workers = await self._view.observed(key, token)
 
         def ended(fleet: Fleet, raw: Json) -> Json | None:
             rules.demand_quiet(fleet, raw, "resume")
@@ -86,10 +84,10 @@ class FleetPauses:
         fleet = await self._begun.join(object(), lambda: self._view.record(key, ended))
         limit_s = asked.timeout_s or fleet.spec.rollout.timeouts.resume_seconds + _MARGIN_S
         fleet, workers, _ = await self._seen(key, token, limit_s, is_done)
-        return _told(fleet, workers, is_done, "serve")
+        return _reply(fleet, workers, is_done, "serve")
 
     async def flush(self, key: FleetKey, token: str, asked: PauseRequested) -> PauseAnswer:
-        """Have every worker of a paused fleet empty its caches."""
+        """Empty the KV and prefix caches of every worker of a paused fleet."""
 
         def counted(fleet: Fleet, raw: Json) -> Json:
             rules.demand_quiet(fleet, raw, "flush_cache")
@@ -110,7 +108,7 @@ class FleetPauses:
             return failed or seen.pause_at(time.time()) is None
 
         fleet, workers, _ = await self._seen(key, token, limit_s, is_flushed, is_over)
-        return _told(fleet, workers, is_flushed, "emptied their caches")
+        return _reply(fleet, workers, is_flushed, "emptied their caches")
 
     async def _paused(self, key: FleetKey, asked: PauseRequested, fresh: str) -> Fleet:
         def begun(fleet: Fleet, raw: Json) -> Json:
@@ -121,7 +119,7 @@ class FleetPauses:
         return await self._view.record(key, begun)
 
     async def _withdrawn(self, key: FleetKey, operation: str) -> Fleet:
-        """End the pause, unless it is another by now."""
+        """End the pause, unless another one has replaced it."""
 
         def ended(fleet: Fleet, raw: Json) -> Json | None:
             pause = fleet.status.trainer_pause
@@ -139,10 +137,10 @@ class FleetPauses:
         is_done: Callable[[WorkerState], bool],
         is_over: Callable[[Fleet, Sequence[WorkerState]], bool] = lambda _fleet, _workers: False,
     ) -> tuple[Fleet, list[WorkerState], bool]:
-        """Ask the workers until all did it, or will not, or the time is over."""
+        """Poll the workers until all are done, ``is_over`` holds, or the timeout is over."""
         deadline, looks = time.monotonic() + limit_s, iter(_LOOKS)
         while True:
-            fleet, workers = await self._view.heard(key, token)
+            fleet, workers = await self._view.observed(key, token)
             all_did = bool(workers) and all(map(is_done, workers))
             left_s = deadline - time.monotonic()
             if all_did or left_s <= 0 or is_over(fleet, workers):
@@ -154,11 +152,11 @@ def _is_paused(worker: WorkerState) -> bool:
     return worker.is_paused
 
 
-def _told(
+def _reply(
     fleet: Fleet,
     workers: Sequence[WorkerState],
     is_done: Callable[[WorkerState], bool],
     what: str,
-    hint: str = "the same request tries again",
+    hint: str = "send the same request again",
 ) -> PauseAnswer:
     return rules.told(fleet, workers, is_done, what, moment=time.time(), hint=hint)

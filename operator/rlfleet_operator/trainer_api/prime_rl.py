@@ -1,8 +1,7 @@
-"""prime-rl's classic client at the fleet API: one URL instead of a list of workers.
+"""The routes of prime-rl's classic client, for a whole fleet at one URL.
 
-Each call is one of /v1/rl, with prime-rl's words around it (core/trainer/prime_rl.py): a pause,
-an update and a resume of the whole fleet. So a fleet may be scaled, and a pod replaced, in
-mid-update.
+Each route calls the one of /v1/rl and translates the reply (core/trainer/prime_rl.py). So the
+fleet may be scaled, and a pod may be replaced, during an update.
 """
 
 import time
@@ -24,16 +23,16 @@ _OK, _UNAVAILABLE, _LOOK_S = 200, 503, 1.0
 
 
 class ClassicRoutes:
-    """What prime-rl's client calls, for the fleet with this key and token."""
+    """The routes that prime-rl's client calls."""
 
     def __init__(self, view: FleetView, pauses: FleetPauses, updates: FleetUpdates) -> None:
-        """Work by these."""
+        """Answer by these implementations of /v1/rl."""
         self._view, self._pauses, self._updates = view, pauses, updates
 
     async def answer(
         self, name: str, key: FleetKey, token: str, request: web.Request
     ) -> tuple[int, Mapping[str, Any]]:
-        """Return the HTTP status and the body of one of core/trainer/routes.CLASSIC."""
+        """Return HTTP status and body for a route of core/trainer/routes.CLASSIC."""
         match name:
             case "health":
                 return await self._health(key, token)
@@ -61,11 +60,11 @@ class ClassicRoutes:
                 raise refusal
 
     async def _health(self, key: FleetKey, token: str) -> tuple[int, Mapping[str, Any]]:
-        _, workers = await self._view.heard(key, token)
+        _, workers = await self._view.observed(key, token)
         if prime_rl.is_healthy(workers):
             return _OK, {"status": "ok"}
         well = sum(map(prime_rl.is_well, workers))
-        message = f"{well} of {len(workers)} workers serve or are paused"
+        message = f"{well} of {len(workers)} workers serve or are paused; wait for the others"
         return _UNAVAILABLE, {"status": "error", "code": Fault.INCOMPLETE, "message": message}
 
     async def _update(
@@ -79,7 +78,7 @@ class ClassicRoutes:
 async def _quietly(
     view: FleetView, key: FleetKey, act: Callable[[], Awaitable[PauseAnswer]]
 ) -> PauseAnswer:
-    """Do it when no rollout is under way; prime-rl takes ten quick refusals for the end."""
+    """Retry while a rollout is under way, because prime-rl gives up after ten quick errors."""
     deadline = time.monotonic() + prime_rl.QUIET_S
     while True:
         try:
@@ -92,7 +91,7 @@ async def _quietly(
 
 
 def _said(code: int, reply: Told | Updated, *, status: str) -> tuple[int, Mapping[str, Any]]:
-    """Return an answer of /v1/rl in prime-rl's words."""
+    """Return a reply of /v1/rl with the status that prime-rl expects."""
     fields = _dumped(reply)
     if reply.code is None:
         return code, fields | {"status": status}

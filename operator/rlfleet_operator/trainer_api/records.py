@@ -1,7 +1,7 @@
-"""A fleet as the fleet API sees it: what is known, what workers say now, and what is recorded.
+"""Reads fleets and their workers for the fleet API, and records trainers' requests in status.
 
-A record is made by compare-and-swap on the whole object, as a user's patch would be, and the
-driver finds it wherever it runs. Nothing here commands a worker.
+A record is a compare-and-swap on the whole object, so the driver finds it in any process.
+This module sends no command to a worker.
 """
 
 import time
@@ -21,28 +21,28 @@ from rlfleet_operator.reconcile.supervisor import Fleets
 from rlfleet_operator.trainer_api import worker_query
 
 _ATTEMPTS = 20
-"""How often a record is tried: the driver writes the same object once a second at most."""
+"""Attempts of one record; the driver writes the same object at most once a second."""
 
-Heed = Callable[[Fleet, Json], Json | None]
-"""Tells the merge patch that a fleet as it is now needs, None if none; raises Refusal."""
+MakePatch = Callable[[Fleet, Json], Json | None]
+"""Returns the merge patch for a fleet's current state, None for no change; raises Refusal."""
 
 
 class FleetView:
-    """Looks at fleets, and records what trainers ask of them."""
+    """Reads fleets, and records trainers' requests."""
 
     def __init__(self, fleets: Fleets, admin_port: int) -> None:
-        """Look at these fleets, whose sidecars answer on this port."""
+        """Read these fleets, whose sidecars listen on ``admin_port``."""
         self._fleets, self._admin_port = fleets, admin_port
 
     def fleet(self, key: FleetKey) -> Fleet:
-        """Return the fleet as it was seen last; raises Refusal if it is gone or unparsable."""
+        """Return the newest known state; raises Refusal if it is deleted or invalid."""
         raw = self._fleets.known(key)
         if raw is None:
-            raise Refusal(Fault.NOT_FOUND, f"fleet {key[1]} in {key[0]} is gone")
+            raise Refusal(Fault.NOT_FOUND, f"no fleet {key[1]} in namespace {key[0]}; create it")
         return _parsed(raw)
 
-    async def heard(self, key: FleetKey, token: str) -> tuple[Fleet, list[WorkerState]]:
-        """Return the fleet and what its workers say of themselves now."""
+    async def observed(self, key: FleetKey, token: str) -> tuple[Fleet, list[WorkerState]]:
+        """Return the fleet and its workers' current reports."""
         pods = {n: p for n, p in self._fleets.pods_of(key).items() if not p.terminating}
         said = await worker_query.reports(pods, token, self._admin_port)
         fleet = self.fleet(key)
@@ -50,14 +50,14 @@ class FleetView:
         return fleet, replies.heard_of(fleet, pods, said, held=is_held)
 
     async def news(self, key: FleetKey, within_s: float) -> None:
-        """Return when there is something new of a fleet, or after ``within_s`` seconds."""
+        """Return when a fleet has a newer state, or after ``within_s`` seconds."""
         await self._fleets.news(key, within_s)
 
-    async def record(self, key: FleetKey, heed: Heed) -> Fleet:
-        """Write into status what ``heed`` makes of the fleet as it is now; return it after that."""
+    async def record(self, key: FleetKey, make_patch: MakePatch) -> Fleet:
+        """Patch status with ``make_patch`` of the current state; return the fleet afterwards."""
         for _ in range(_ATTEMPTS):
             raw = await self._fleets.kube.get(fleet_path(*key))
-            patch = heed(_parsed(raw), raw)
+            patch = make_patch(_parsed(raw), raw)
             if patch is not None:
                 try:
                     raw = await self._fleets.kube.patch(fleet_path(*key) + "/status", patch)
@@ -65,14 +65,14 @@ class FleetView:
                     continue
                 if any(field not in raw.get("status", {}) for field in patch["status"]):
                     what = ", ".join(patch["status"])
-                    raise Retryable(f"status ({what}) was not kept: upgrade the definition")
+                    raise Retryable(f"the API server dropped status.{what}; upgrade the CRD")
             self._fleets.deliver(None, raw)
             return _parsed(raw)
-        raise Retryable(f"the fleet's status was written {_ATTEMPTS} times in between: ask again")
+        raise Retryable(f"writing status met {_ATTEMPTS} conflicts; send the request again")
 
 
 def _parsed(raw: Json) -> Fleet:
-    """Parse a fleet; raises Refusal that names the field and the way out."""
+    """Parse a fleet; raises Refusal that names the invalid field."""
     try:
         return fleet_from(raw)
     except ValidationError as error:

@@ -1,9 +1,8 @@
-"""The server of the fleet API: /fleets/NAMESPACE/NAME/v1/rl/..., for trainers.
+"""The HTTP server of the fleet API: /fleets/NAMESPACE/NAME/v1/rl/..., for trainers.
 
-Any process of the operator answers, whoever leads (docs/decisions/0015): a version that is
-asked for is recorded in the fleet's status by compare-and-swap, as a user's patch records
-one in the spec, and the driver rolls it out. The handler then only watches, so that a
-client that goes away, or a process that ends, changes nothing.
+Every operator process answers, a standby too (docs/decisions/0015). A handler records the
+requested version in the fleet's status by compare-and-swap, and the driver rolls it out. Then the
+handler only watches, so a client that disconnects, or a process that ends, changes nothing.
 """
 
 import logging
@@ -44,7 +43,7 @@ _log = logging.getLogger(__name__)
 _BODY_LIMIT = 64 * 1024
 _ERROR = 400
 _SHUTDOWN_S = 0.5
-"""How long a request that is under way may hold up the end of this process."""
+"""How long the process waits for requests under way when it exits."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _Act = Callable[[FleetKey, str, PauseRequested], Awaitable[PauseAnswer]]
@@ -52,10 +51,10 @@ _TOKEN = web.RequestKey("token", str)
 
 
 class FleetRoutes:
-    """The server of the fleet API."""
+    """The HTTP server of the fleet API."""
 
     def __init__(self, fleets: Fleets, settings: OperatorSettings) -> None:
-        """Serve these fleets; ``open`` begins."""
+        """Serve these fleets; ``open`` starts to listen."""
         self._fleets, self._settings = fleets, settings
         self._access = Access(self._token)
         self._view = FleetView(fleets, settings.admin_port)
@@ -67,7 +66,7 @@ class FleetRoutes:
         """Listen, if the settings name a port."""
         if not self._settings.fleets_port:
             return
-        # A client that is gone is not waited for.
+        # A request ends with its client's connection.
         self._runner = web.AppRunner(
             self._app(),
             access_log=None,
@@ -78,7 +77,7 @@ class FleetRoutes:
         await web.TCPSite(self._runner, port=self._settings.fleets_port).start()
 
     async def close(self) -> None:
-        """End; who waits sees a broken connection and may ask again."""
+        """Stop; a waiting client sees a broken connection and may send its request again."""
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -102,11 +101,11 @@ class FleetRoutes:
         app.router.add_route("*", base + "/{rest:.*}", _nowhere, name="none")
         return app
 
-    # --- whoever asks ---------------------------------------------------------------------------
+    # --- handlers -------------------------------------------------------------------------------
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let in whoever has the token, and answer what goes wrong in our words."""
+        """Check the token, and turn every exception into a JSON error."""
         try:
             known = self._fleets.known(_key(request))
             authorization = request.headers.get("Authorization")
@@ -119,12 +118,12 @@ class FleetRoutes:
         return response
 
     async def _workers(self, request: web.Request) -> web.Response:
-        fleet, workers = await self._view.heard(_key(request), request[_TOKEN])
+        fleet, workers = await self._view.observed(_key(request), request[_TOKEN])
         port = self._settings.admin_port
         return _json(200, replies.discovery(fleet, workers, port), exclude_none=True)
 
     async def _state(self, request: web.Request) -> web.Response:
-        fleet, workers = await self._view.heard(_key(request), request[_TOKEN])
+        fleet, workers = await self._view.observed(_key(request), request[_TOKEN])
         return _json(200, replies.state(fleet, workers, fleet.pause_at(time.time())))
 
     async def _pause(self, request: web.Request) -> web.Response:
@@ -140,13 +139,13 @@ class FleetRoutes:
         asked = asked_from(await request.read(), request.query)
         status, reply = await act(_key(request), request[_TOKEN], asked)
         what = {"route": request.match_info.route.name, "code": status}
-        _log.info("Answered a trainer", extra={**about(_key(request)), **what})
+        _log.info("Answered a trainer's request", extra={**about(_key(request)), **what})
         return _json(status, reply)
 
     async def _update(self, request: web.Request) -> web.Response:
         asked = await self._asked(request)
         if asked.is_nothing:
-            fleet, workers = await self._view.heard(_key(request), request[_TOKEN])
+            fleet, workers = await self._view.observed(_key(request), request[_TOKEN])
             return _json(*replies.nothing_loaded(fleet, workers))
         return _json(*await self._updates.update(_key(request), request[_TOKEN], asked))
 
@@ -171,14 +170,16 @@ def _key(request: web.Request) -> FleetKey:
 
 
 async def _nowhere(request: web.Request) -> web.StreamResponse:
-    raise Refusal(Fault.NOT_FOUND, f"there is no route {request.method} {request.path:.200}")
+    offers = ", ".join(OFFERS)
+    what = f"no route {request.method} {request.path:.200}"
+    raise Refusal(Fault.NOT_FOUND, f"{what}; use v1/rl/ with one of {offers}")
 
 
-# --- answers --------------------------------------------------------------------------------------
+# --- replies --------------------------------------------------------------------------------------
 
 
 def _json(status: int, reply: BaseModel, *, exclude_none: bool = False) -> web.Response:
-    """Answer with a model; of an error also as clients read it that know no model of ours."""
+    """Reply with a model; an error also has ``error`` for clients of other APIs."""
     return _answer(status, reply.model_dump(mode="json", exclude_none=exclude_none))
 
 
@@ -186,14 +187,14 @@ def _answer(status: int, fields: Mapping[str, Any], path: str = "") -> web.Respo
     if status < _ERROR:
         return web.json_response(fields, status=status)
     code, message = fields["code"], fields["message"]
-    # prime-rl reads the list of models before it looks at the status.
+    # prime-rl reads ``data`` of the list of models before it checks the status.
     listed: dict[str, Any] = {"data": []} if path.endswith("/v1/models") else {}
     body = {**fields, "error": error_of(code, message, status), **listed}
     return web.json_response(body, status=status, reason=phrase_of(code, message))
 
 
 def _refused(error: Exception, request: web.Request) -> web.Response:
-    """Return the answer that an error is."""
+    """Return the reply to a request that raised an error."""
     path = request.path
     refusal = error if isinstance(error, Refusal) else _refusal(error, request)
     fault = refusal.fault
@@ -215,6 +216,6 @@ def _refusal(error: Exception, request: web.Request) -> Refusal:
             return Refusal(Fault.INVALID_REQUEST, f"{error.status} {error.reason}")
         case _:
             what = {**about(_key(request)), "route": request.match_info.route.name}
-            _log.error("A trainer's request failed", exc_info=error, extra=what)
-            said = f"{type(error).__name__} in the operator: see its log; then report it"
+            _log.error("Failed to answer a trainer: operator defect", exc_info=error, extra=what)
+            said = f"operator defect ({type(error).__name__}); report it with the operator's log"
             return Refusal(Fault.INTERNAL, said)

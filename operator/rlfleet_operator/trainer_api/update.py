@@ -1,7 +1,7 @@
-"""An update that a trainer asks of a whole fleet: recorded in status, then only watched.
+"""A trainer's update of a whole fleet: recorded in status, then only watched.
 
-It must stay true that once begun it is brought to its end, and that why one was refused is
-written down for the resume that such a trainer sends in any case.
+A started record must complete even if the client disconnects. The reason of a rejected update
+must be recorded, because trainers send a resume afterwards in any case.
 """
 
 import logging
@@ -27,19 +27,19 @@ from rlfleet_operator.trainer_api.records import FleetView
 
 _log = logging.getLogger(__name__)
 _LOOK_S = 1.0
-"""How often workers are asked that have to catch up after their rollout has completed."""
+"""The poll interval for workers that catch up after the rollout has completed."""
 
 
 class FleetUpdates:
-    """Carries out what trainers ask for at update_weights."""
+    """The route update_weights."""
 
     def __init__(self, view: FleetView) -> None:
-        """Work by this view of the fleets."""
+        """Read and record fleets through ``view``."""
         self._view = view
         self._begun = SingleFlight[object]()
 
     async def asked(self, key: FleetKey, read: Callable[[], UpdateWeights]) -> UpdateWeights:
-        """Read what is asked for; a refusal is written down."""
+        """Parse the request; record its rejection."""
         try:
             return read()
         except Refusal as refusal:
@@ -49,8 +49,8 @@ class FleetUpdates:
     async def update(
         self, key: FleetKey, token: str, asked: UpdateWeights, most_s: float | None = None
     ) -> tuple[int, Updated]:
-        """Record the version, and return how its rollout ended, or stands after a time."""
-        # Once begun it is brought to its end: a record is there or is not, whoever listens.
+        """Record the version; return the result of its rollout, or its state after the timeout."""
+        # Shielded, so that a disconnect cannot leave it unknown whether the version is recorded.
         version = await self._begun.join(object(), lambda: self._record(key, asked))
         own_s = float(self._view.fleet(key).spec.rollout.progress_deadline_seconds)
         limit_s = asked.timeout_s or min(own_s, most_s or own_s)
@@ -62,28 +62,28 @@ class FleetUpdates:
         return status, reply
 
     async def blame(self, key: FleetKey, refusal: Refusal) -> None:
-        """Write down why an update was refused: a resume that its trainer sends finds it."""
+        """Record why an update was rejected, so that the trainer's next resume is rejected too."""
 
-        def heed(fleet: Fleet, raw: Json) -> Json | None:
+        def make_patch(fleet: Fleet, raw: Json) -> Json | None:
             pause = fleet.pause_at(time.time())
             return None if pause is None else record_of_pause(raw, refused(pause, refusal.message))
 
-        await self._view.record(key, heed)
+        await self._view.record(key, make_patch)
 
     async def _record(self, key: FleetKey, asked: UpdateWeights) -> str:
-        """Put on record that a trainer asks for a version, unless it does already."""
+        """Record the requested version, unless it is recorded already."""
 
-        def heed(fleet: Fleet, raw: Json) -> Json | None:
+        def make_patch(fleet: Fleet, raw: Json) -> Json | None:
             version, now = version_asked(asked, fleet), time.time()
             demand_free(fleet, raw, version)
             pause = fleet.pause_at(now)
             if fleet.target == version and (pause is None or pause.is_about(version)):
                 return None
-            _log.info("A trainer asks for a version", extra={**about(key), "version": version})
+            _log.info("Trainer requested a version", extra={**about(key), "version": version})
             return record_of(raw, version, now, pause)
 
         try:
-            fleet = await self._view.record(key, heed)
+            fleet = await self._view.record(key, make_patch)
         except Refusal as refusal:
             await self.blame(key, refusal)
             raise
@@ -92,13 +92,13 @@ class FleetUpdates:
     async def _ended(
         self, key: FleetKey, token: str, version: str, deadline: float
     ) -> tuple[Fleet, list[WorkerState]]:
-        """Wait until the version was proved by all, or will not be, or the time is over."""
+        """Wait until all workers have proved the version, its rollout failed, or the deadline."""
         while True:
             at = replies.course(self._view.fleet(key), version)
             left_s = deadline - time.monotonic()
             if at is not Course.UNDER_WAY or left_s <= 0:
-                fleet, workers = await self._view.heard(key, token)
-                # Those that were replaced since the end of the rollout are waited for.
+                fleet, workers = await self._view.observed(key, token)
+                # Wait also for workers that were replaced since the end of the rollout.
                 is_open = at is Course.COMPLETED and not replies.is_proved(workers, version)
                 if not is_open or left_s <= 0:
                     return fleet, workers

@@ -1,7 +1,7 @@
-"""Asks the workers of a fleet how they are, all at once, on a trainer's behalf.
+"""Reads the state of a fleet's workers for a trainer's request.
 
-It asks and commands nothing, and it names no epoch: no question from here keeps a
-driver's change alive. So any process of the operator may ask, whoever leads.
+It sends no command and no epoch, so it renews no change's TTL. Every operator process may use
+it, a standby too.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from rlfleet_operator.errors import OperatorError
 from rlfleet_operator.workers.client import WorkerClient, demand_of, url_of
 
 _AT_ONCE = 64
-"""Questions of one request under way at once."""
+"""Concurrent state requests for one request of a trainer."""
 
 
 async def reports(pods: Mapping[str, Pod], token: str, port: int) -> dict[str, WorkerReport | str]:
-    """Return each worker's report, or why there is none; who cannot be asked is left out."""
+    """Return each worker's report, or the error; workers without an address are left out."""
     limit = asyncio.Semaphore(_AT_ONCE)
     asked = {name: pod for name, pod in pods.items() if pod.answers_at is not None}
     found = await asyncio.gather(*(_report(pod, limit, token, port) for pod in asked.values()))

@@ -1,8 +1,8 @@
-"""The client of the sidecars, over httpx with one small transport per worker.
+"""The HTTP client of one sidecar.
 
-One shared pool over many origins costs more CPU than all else together
-(docs/decisions/0009), so each worker has its own. A sidecar's problem becomes
-WorkerProblem, silence becomes Unreachable.
+Each worker has its own httpx transport: one pool over many origins takes more CPU than the rest
+of the operator (docs/decisions/0009). A sidecar's error becomes WorkerProblem, no answer becomes
+Unreachable.
 """
 
 import asyncio
@@ -26,20 +26,20 @@ from rlfleet_operator.errors import Unreachable, WorkerProblem
 _CONNECT_S = 3.0
 _STATE_S = 5.0
 _PLACE_S = 0.1
-"""How long a question counts among those under way: most are answered in a tenth of it."""
+"""How long a state request counts as under way; most are answered in a tenth of it."""
 _MARGIN_S = 15.0
-"""How much longer than the sidecar itself we wait for its answer."""
+"""Added to a command's own timeout."""
 _OK_LIMIT = 400
 _TLS = ssl.create_default_context()
-"""One for all workers: to load the certificates takes 20 ms and a megabyte each time."""
+"""Shared by all workers, because loading the certificates takes 20 ms and 1 MB each time."""
 
 
 @asynccontextmanager
 async def _place(limit: asyncio.Semaphore) -> AsyncIterator[None]:
-    """Hold a place among the questions under way, for a moment at most.
+    """Acquire ``limit`` for 0.1 s at most.
 
-    The places bound how many begin at once. One that waits for silence costs nothing, and must
-    not keep the signs of life of other workers waiting.
+    The limit bounds how many requests start at once. A request that waits for a silent worker
+    costs nothing and must not delay the heartbeats to the others.
     """
     await limit.acquire()
     is_held = True
@@ -59,13 +59,13 @@ async def _place(limit: asyncio.Semaphore) -> AsyncIterator[None]:
 
 
 def url_of(address: str, port: int) -> str:
-    """Return where a pod's sidecar listens; an IPv6 address stands in brackets."""
+    """Return the base URL of a pod's sidecar."""
     host = f"[{address}]" if ":" in address else address
     return f"http://{host}:{port}"
 
 
 class WorkerClient:
-    """Talks to one sidecar."""
+    """The HTTP client of one sidecar."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class WorkerClient:
         limit: asyncio.Semaphore,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """Talk to ``base_url``; short calls share ``limit`` with all other workers."""
+        """Send to ``base_url``; state requests share ``limit`` with all other workers."""
         limits = httpx.Limits(max_connections=4, max_keepalive_connections=1)
         self.at = base_url.removeprefix("http://")
-        """Address and port, for people."""
+        """Address and port, for messages."""
         self._limit = limit
         self._http = httpx.AsyncClient(
             base_url=base_url,
@@ -99,12 +99,11 @@ class WorkerClient:
         *,
         limit: asyncio.Semaphore | None = None,
     ) -> WorkerReport:
-        """Ask how the worker is; with an epoch it is a sign of life of whoever drives it.
+        """Return the worker's state; with an epoch this is the driver's heartbeat.
 
-        Such a sign tells the version that the fleet is asked for, too. Commands up to the place
-        ``over`` that have not arrived are refused from then on: what is told is not overtaken.
-        ``unasked`` is the epoch of a driver whose fleet is asked for no version. The question
-        shares ``limit``, the client's own if it is None.
+        ``target`` is the requested version. The sidecar rejects later commands up to the place
+        ``over``, so that its report stays true. ``unasked`` is the epoch of a driver whose fleet
+        has no target. ``limit`` replaces the client's own.
         """
         headers = {} if epoch is None else {paths.EPOCH_HEADER: str(epoch)}
         if target is not None:
@@ -118,9 +117,9 @@ class WorkerClient:
             return await self._send("state", "GET", paths.STATE_PATH, token, _STATE_S, **headers)
 
     async def command(self, token: str, command: Command) -> WorkerReport:
-        """Have a command carried out; answers when that has ended."""
+        """Send a command and return the worker's report after its end."""
         headers = {"Content-Type": "application/json"}
-        # What is not asked for is left out: a sidecar of the release before does not know it.
+        # Without unset fields: a sidecar of the previous release rejects fields it does not know.
         content = command.model_dump_json(exclude_none=True)
         verb, timeout_s = command.PATH.rpartition("/")[2], command.limit_s + _MARGIN_S
         return await self._send(
@@ -157,15 +156,16 @@ def _report(verb: str, response: httpx.Response) -> WorkerReport:
         problem = Problem.model_validate_json(response.content)
     except ValidationError as error:
         text = response.text[:200]
-        raise Unreachable(f"{verb}: {response.status_code}, not in our words: {text}") from error
+        what = f"{verb}: expected JSON of a sidecar, got {response.status_code} {text!r}"
+        raise Unreachable(what) from error
     raise WorkerProblem(problem)
 
 
 def demand_of(pod: Pod, report: WorkerReport) -> WorkerReport:
-    """Return a report that is this pod's; raises Unreachable for another's.
+    """Return the report if it is this pod's; raises Unreachable for another pod's.
 
-    An address that a pod gave up may be another's by now, and all have one token.
+    A deleted pod's address may belong to another pod of the fleet, which has the same token.
     """
     if report.pod_uid not in {None, "", pod.uid}:
-        raise Unreachable(f"{pod.address} is the address of pod {report.pod_uid} by now")
+        raise Unreachable(f"{pod.address} now belongs to pod {report.pod_uid}, expected {pod.uid}")
     return report

@@ -1,4 +1,4 @@
-"""What is known of one pod's sidecar, and when it is worth asking again. Does no I/O."""
+"""The state of the connection to one pod's sidecar: its last report, its command. Does no I/O."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
@@ -15,17 +15,17 @@ from rlfleet_operator.workers.client import WorkerClient
 _BACKOFF = Backoff(1.0, RETRY_S)
 _BUSY_RETRY_S = 0.3
 _LOST_S = 5.0
-"""The answer of a command whose worker does nothing for so long is lost."""
+"""A command whose worker is idle for so long has lost its answer."""
 PATIENCE_S = 30.0
-"""A sidecar in a pod that runs and does not answer for so long is complained of."""
+"""A sidecar in a running pod that does not answer for so long appears in status."""
 _NONE = Place(0, 0)
 _IDLE: dict[str, object] = {"in_flight": 0, "paused_s": None, "expires_s": None, "epoch": None}
-"""What differs from one report to the next without being news."""
+"""Fields whose changes need no new pass."""
 
 
 @dataclass(slots=True)
 class Contact:
-    """What is known of one pod's sidecar."""
+    """The state of the connection to one pod's sidecar."""
 
     client: WorkerClient
     pod: Pod
@@ -33,60 +33,60 @@ class Contact:
     reachable: bool = False
     calling: Verb | None = None
     calling_for: tuple[str, str] | None = None
-    """Version and operation of the last command: another does not wait for its failures."""
+    """Version and operation of the last command; its back-off delays no other command."""
     command: asyncio.Task[None] | None = None
     answered_at: float = 0.0
-    """When it answered last, by the monotonic clock."""
+    """When the sidecar answered last, by the monotonic clock."""
     open_since: float = 0.0
-    """When it was first heard to be open, of this time; 0 while it is not."""
+    """When it was first observed open, without an interruption; 0 while it is not."""
     retry_at: float = 0.0
-    """When the command that failed may be sent again, by the monotonic clock; 0 if at once."""
+    """When to retry the failed command, by the monotonic clock; 0 for at once."""
     failures: int = 0
     asking: asyncio.Task[None] | None = None
-    """Asks it for as long as it is known."""
+    """Polls the sidecar's state until the contact is dropped."""
     hurried: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it shall not wait as long for the next question as it was told to."""
+    """Set to poll at once instead of after the interval."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     over: Place = _NONE
-    """Up to where no command may be carried out any more: it was given up, or its driver was."""
-    told: Place = _NONE
-    """Up to where the sidecar knows so."""
-    outrun_by: int = 0
-    """The highest epoch that the sidecar told: nothing of a lower one is sent to it."""
+    """Commands up to this place must have no effect: their driver ended, or gave them up."""
+    acknowledged: Place = _NONE
+    """The place up to which the sidecar rejects commands."""
+    newer_epoch: int = 0
+    """The highest epoch that the sidecar reported; commands of lower ones are not sent to it."""
     answered: bool = False
-    """Whether a question has come to its end, with an answer or without."""
+    """Whether the first state request has ended, with an answer or without."""
     idle_since: float = 0.0
-    """Since when the worker does nothing although a command waits for its answer."""
+    """Since when the worker is idle although a command is under way."""
     patience_s: float = PATIENCE_S
     error: str | None = None
-    """Why its last question was not answered, while its pod runs; None when it was."""
+    """The error of the last state request while the pod runs; None after an answer."""
     error_since: float = 0.0
     silent_since: float = 0.0
-    """Since when nothing was answered; counts while there is an error."""
+    """Since when no state request was answered; valid while there is an error."""
     silence: str | None = None
-    """What is told of it once it has not answered for a while."""
+    """The message for status once the sidecar has not answered for a while."""
 
     @property
     def is_fenced(self) -> bool:
-        """Whether no command that came late could make what it reported untrue."""
-        return self.told >= self.over
+        """Whether the sidecar rejects every late command, so that its report stays true."""
+        return self.acknowledged >= self.over
 
     @property
     def is_acquainted(self) -> bool:
-        """Whether whoever drives has its answer, or will have none."""
+        """Whether the current driver has the sidecar's report, or gets none."""
         return self.answered and (self.is_fenced or not self.reachable)
 
     @property
     def busy_with(self) -> Verb | None:
-        """What it has been asked, or may have been asked, without an answer that counts."""
-        can_be_told = self.reachable and not self.pod.terminating
-        if self.calling in {None, *BESIDE} and can_be_told and not self.is_fenced:
+        """The command under way; Reload while a late command might still start one."""
+        can_acknowledge = self.reachable and not self.pod.terminating
+        if self.calling in {None, *BESIDE} and can_acknowledge and not self.is_fenced:
             return Verb.RELOAD
         return self.calling
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is under way that would be worth watching."""
+        """Whether nothing is under way, so that a slow poll is enough."""
         report = self.report
         return (
             self.reachable
@@ -98,40 +98,41 @@ class Contact:
         )
 
     def see(self, pod: Pod) -> None:
-        """Take a newer state of the pod; if the kubelet saw something, it is asked at once."""
+        """Store a newer state of the pod; if the kubelet changed something, poll at once."""
         known, self.pod = self.pod, pod
         label, gate = known.version_label, known.weights_ready
         if replace(pod, version_label=label, weights_ready=gate) != known:
             self.hurried.set()
 
     def hurry_during(self, command: asyncio.Task[None]) -> None:
-        """Ask at once if this command is still under way."""
+        """Poll at once if this command is still under way."""
         if self.command is command:
             self.hurried.set()
 
     def is_news(self, report: WorkerReport) -> bool:
-        """Tell whether a report says more than that time goes on."""
+        """Return whether a report differs from the last in more than timers and counts."""
         known = self.report
         if known is None or not self.reachable:
             return True
-        # Nearly all are equal: the copies are made for the few that are not.
+        # Nearly all are equal, so copy only the few that are not.
         return known != report and _lasting(known) != _lasting(report)
 
     def learn(self, report: WorkerReport, now: float) -> None:
-        """Take an answer; ``now`` by the monotonic clock."""
+        """Store a report; ``now`` by the monotonic clock."""
         self.report, self.reachable, self.answered_at = report, True, now
         is_open = report.stage is Stage.OPEN
         self.open_since = (self.open_since or now) if is_open else 0.0
-        self.hear()
+        self.end_silence()
 
     def miss(self, error: str, now: float) -> None:
-        """Note that a question was not answered.
+        """Record that a state request failed.
 
-        What is told stays until another error has lasted as long: two that take turns are one.
+        The message changes only after another error has lasted as long, so that two errors that
+        alternate do not change status each time.
         """
         if self.pod.phase != RUNNING:
-            # Its containers may not have begun: the pod's own state tells why.
-            self.hear()
+            # Its containers may not run yet; the pod's own state says why.
+            self.end_silence()
             return
         if self.error is None:
             self.silent_since = now
@@ -139,14 +140,14 @@ class Contact:
             self.error, self.error_since = error, now
         since = self.silent_since if self.silence is None else self.error_since
         if now - since >= self.patience_s:
-            self.silence = f"its sidecar at {self.client.at} does not answer: {error}"
+            self.silence = f"sidecar at {self.client.at} does not answer: {error}"
 
-    def hear(self) -> None:
-        """Note that there is no silence any more."""
+    def end_silence(self) -> None:
+        """Remove the error and the message for status."""
         self.error = self.silence = None
 
     def give_up_lost(self, now: float) -> None:
-        """Wait no longer for the answer of a command that is not being carried out."""
+        """Cancel a command whose worker has been idle for too long."""
         is_busy = self.report is None or not self.reachable or self.report.running is not None
         if self.command is None or is_busy:
             self.idle_since = now
@@ -154,25 +155,25 @@ class Contact:
             self.command.cancel()
 
     def settle(self) -> None:
-        """Note that a command is under way no more, once the worker has told how it stands.
+        """Clear the command after its end, once the worker has reported its state.
 
-        Whoever was asked to change and cannot be asked about it may be changing still.
+        An unreachable worker may still be changing.
         """
         if self.command is None and (self.reachable or self.calling is Verb.PREPARE):
             self.calling = None
 
     def give_up(self, command: Command) -> None:
-        """Wait for a command's answer no longer; a prepare that comes late takes nobody out."""
+        """Stop waiting for a command; its late arrival must have no effect, except of a prepare."""
         if command.fence is not None and not isinstance(command, PrepareRequest):
             self.over = max(self.over, command.fence.place)
 
-    def tell(self, over: Place) -> bool:
-        """Note that the sidecar knows up to where commands are over; tell whether that is news."""
-        was_fenced, self.told = self.is_fenced, max(self.told, over)
+    def acknowledge(self, over: Place) -> bool:
+        """Record the sidecar's acknowledgement of ``over``; return whether that fences it now."""
+        was_fenced, self.acknowledged = self.is_fenced, max(self.acknowledged, over)
         return self.is_fenced and not was_fenced
 
     def retry_after(self, error: OperatorError) -> float:
-        """Return the seconds until a command that failed may be sent again."""
+        """Return the back-off of a failed command."""
         if isinstance(error, WorkerProblem) and error.problem.code is Code.BUSY:
             return _BUSY_RETRY_S
         self.failures += 1

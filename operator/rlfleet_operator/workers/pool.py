@@ -1,7 +1,7 @@
-"""The sidecars of one fleet: what each said last, and what each is being asked.
+"""The connections to one fleet's sidecars: polls their state and sends them commands.
 
-Knows nothing of the plan. A contact belongs to one pod (by uid): what an
-earlier pod of the same name said is never taken for the new one's word.
+Knows nothing of the plan. A contact belongs to one pod by UID, so a report of an earlier pod of
+the same name never counts for the new one.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ _log = logging.getLogger(__name__)
 _RESTLESS_S = 0.5
 _SILENT_AT_ONCE = 16
 _ASKED_PER_S = 100
-"""How many of a fleet's workers that are not at rest are asked in a second: a command's answer
-is news without a question, and a question costs both sides a millisecond."""
+"""The rate of state requests to a fleet's busy workers. Each takes a millisecond on both sides,
+and the answer to a command needs none."""
 
 
 class Contacts:
-    """Asks and remembers; wakes its fleet when an answer says something new."""
+    """The connections to one fleet's sidecars; wakes the driver when a report changes."""
 
     def __init__(
         self,
@@ -51,22 +51,21 @@ class Contacts:
         token: Callable[[], Awaitable[str]],
         renew: Callable[[], Awaitable[str]],
         taken: Callable[[], Taken | None],
-        sign: Callable[[], int | None],
+        heartbeat_epoch: Callable[[], int | None],
         patience_s: float = PATIENCE_S,
         about: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Share ``limit`` with other fleets; ``renew`` reads the admin token anew.
+        """Share ``limit`` with other fleets; ``renew`` reads the admin token again.
 
-        ``taken`` tells the fleet and its epoch while it is driven from here, ``sign`` the epoch
-        that keeps the workers' changes alive, None while none shall be. ``about`` is on every
-        line of the log.
+        ``taken`` returns the fleet and its epoch while this process drives it. With
+        ``heartbeat_epoch`` state requests renew the TTL of changes. ``about`` is in every log line.
         """
         self._patience_s, self._about = patience_s, about
         self._silent = asyncio.Semaphore(_SILENT_AT_ONCE)
-        """For questions to workers that did not answer the last one: they keep those of other
-        fleets from nothing."""
+        """Limits state requests to silent workers, apart from those to all others."""
         self._limit, self._poll_s, self._wake = limit, poll_s, wake
-        self._token, self._renew, self._taken, self._sign = token, renew, taken, sign
+        self._token, self._renew, self._taken = token, renew, taken
+        self._heartbeat_epoch = heartbeat_epoch
         self._numbers, self._wall = Numbers(), Wall()
         self._by_name: dict[str, Contact] = {}
         self._restless: set[str] = set()
@@ -75,9 +74,9 @@ class Contacts:
     async def follow(
         self, pods: Mapping[str, Pod], port: int, target: Target | None = None
     ) -> None:
-        """Keep exactly one contact for every pod that has an address; tell them the target."""
+        """Keep one contact for every pod with an address, and send them the target."""
         if target != self._target:
-            # A trainer is rejected for it, or no more, from now on.
+            # Sidecars accept or reject trainers by the target, so send a new one at once.
             self._target = target
             for contact in self._by_name.values():
                 contact.hurried.set()
@@ -88,7 +87,7 @@ class Contacts:
             else:
                 contact.see(pod)
                 if contact.asking is not None and contact.asking.done():
-                    # Only a defect of ours ends it: let the fleet's loop end with it.
+                    # Only a defect ends it: raise it in the driver's loop.
                     contact.asking.result()
         for name, pod in pods.items():
             if name not in self._by_name and pod.answers_at is not None:
@@ -98,7 +97,7 @@ class Contacts:
                 contact.asking = self._spawn(contact, self._keep_asking(contact))
 
     async def close(self) -> None:
-        """Forget everybody; what a sidecar has begun it ends by itself."""
+        """Drop every contact; sidecars complete their changes themselves."""
         for name in list(self._by_name):
             await self._drop(name)
 
@@ -111,7 +110,7 @@ class Contacts:
         await contact.client.close()
 
     def worker(self, name: str, ordinal: int, pod: Pod | None) -> Worker:
-        """Return what is known of a worker."""
+        """Return a worker with its last report and its command."""
         contact = self._by_name.get(name)
         if contact is None:
             return Worker(name, ordinal, pod)
@@ -130,29 +129,29 @@ class Contacts:
         )
 
     @property
-    def heard_epoch(self) -> int:
-        """The highest epoch above ours that a worker has told of; 0 if none did."""
-        return max((contact.outrun_by for contact in self._by_name.values()), default=0)
+    def highest_epoch(self) -> int:
+        """The highest epoch above this driver's that a worker reported; 0 without one."""
+        return max((contact.newer_epoch for contact in self._by_name.values()), default=0)
 
     def lead(self, epoch: int) -> None:
-        """Begin to drive: what earlier drivers asked of a worker is over once it knows of us."""
+        """Start to drive: each worker must acknowledge that earlier drivers' commands are over."""
         for contact in self._by_name.values():
             contact.over = Place(epoch, 0)
             contact.hurried.set()
 
     def _place(self) -> Place:
-        """Return up to where commands are over for whoever is met anew."""
+        """Return the place up to which a new contact must reject commands."""
         taken = self._taken()
         return Place(0, 0) if taken is None else Place(taken.epoch, self._numbers.last)
 
     def have_all_answered(self) -> bool:
-        """Tell whether every worker that can be asked has answered whoever drives."""
+        """Return whether every worker has answered this driver, terminating ones left out."""
         return all(c.is_acquainted or c.pod.terminating for c in self._by_name.values())
 
-    # --- questions ------------------------------------------------------------------------------
+    # --- state requests -------------------------------------------------------------------------
 
     async def _keep_asking(self, contact: Contact) -> None:
-        """Ask one worker whenever its time has come, beside the fleet's passes."""
+        """Poll one worker's state until the contact is dropped."""
         while True:
             contact.hurried.clear()
             if not contact.pod.terminating:
@@ -172,7 +171,7 @@ class Contacts:
         try:
             token = await self._token()
         except OperatorError:
-            # Then it was not asked.
+            # Without a token there was no request.
             self._lose(contact)
         else:
             await self._ask_with(contact, token)
@@ -187,7 +186,7 @@ class Contacts:
         try:
             report = await contact.client.state(
                 token,
-                self._sign(),
+                self._heartbeat_epoch(),
                 self._target,
                 None if contact.is_fenced else over,
                 unasked,
@@ -195,18 +194,18 @@ class Contacts:
             )
             demand_of(contact.pod, report)
         except OperatorError as error:
-            # Where a later question was answered meanwhile, this one is no news.
-            if over >= contact.told:
+            # A later request may have been answered first; then this error is outdated.
+            if over >= contact.acknowledged:
                 await self._unanswered(contact, error)
         else:
-            if over < contact.told:
+            if over < contact.acknowledged:
                 return
-            if contact.tell(over):
+            if contact.acknowledge(over):
                 self._wake()
             self._learn(contact, report)
 
     def _interval(self, contact: Contact) -> float:
-        """Return how long to wait for the next question."""
+        """Return the seconds until the next state request."""
         self._count(contact)
         if contact.is_at_rest:
             return self._poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
@@ -220,52 +219,52 @@ class Contacts:
         if isinstance(error, WorkerProblem) and error.problem.code is Code.UNAUTHORIZED:
             with contextlib.suppress(OperatorError):
                 await self._renew()
-        known, told = contact.error, contact.silence
+        known, silence = contact.error, contact.silence
         contact.miss(str(error), time.monotonic())
         if contact.reachable or contact.error not in {None, known}:
             extra = {**self._about, "worker": contact.pod.name, "error": str(error)}
-            _log.info("A sidecar does not answer", extra=extra)
-        if contact.silence != told:
+            _log.info("Sidecar does not answer", extra=extra)
+        if contact.silence != silence:
             self._wake()
         self._lose(contact)
 
     def _lose(self, contact: Contact) -> None:
-        """Note that nobody can tell how the worker is now."""
+        """Mark the worker as unreachable."""
         if contact.reachable:
             contact.reachable = False
             self._wake()
 
     def _learn(self, contact: Contact, report: WorkerReport) -> None:
-        self._heed(contact, report.epoch)
+        self._check_epoch(contact, report.epoch)
         is_news = contact.is_news(report)
         contact.learn(report, time.monotonic())
         contact.settle()
         if is_news:
             self._wake()
 
-    def _heed(self, contact: Contact, epoch: int | None) -> None:
-        """See whether a later driver than this one has spoken to the worker."""
+    def _check_epoch(self, contact: Contact, epoch: int | None) -> None:
+        """Record an epoch higher than this driver's, which a later driver has sent the worker."""
         taken = self._taken()
-        if epoch is None or taken is None or epoch <= max(taken.epoch, contact.outrun_by):
+        if epoch is None or taken is None or epoch <= max(taken.epoch, contact.newer_epoch):
             return
         if epoch > HIGHEST_EPOCH:
-            # That worker is lost to every driver; the others shall not be.
+            # No driver can command that worker again; the other workers must not follow it.
             return
-        contact.outrun_by = epoch
+        contact.newer_epoch = epoch
         metrics.STALE_EPOCHS.inc()
         extra = {**self._about, "worker": contact.pod.name, "epoch": taken.epoch, "seen": epoch}
-        _log.error("A worker has seen a higher epoch", extra=extra)
+        _log.error("Worker reported a higher epoch", extra=extra)
         self._wake()
 
     # --- commands -------------------------------------------------------------------------------
 
     def command(self, action: WorkerCommand, rollout: RolloutSpec) -> None:
-        """Send a command; its answer wakes the fleet. It overtakes a prepare for something else."""
+        """Send a command; its answer wakes the driver. It replaces a different prepare."""
         contact, about = self._by_name.get(action.worker), (action.version, action.operation)
         taken = self._taken()
         if contact is None or contact.busy_with not in {None, Verb.PREPARE}:
             return
-        if taken is None or contact.outrun_by > taken.epoch:
+        if taken is None or contact.newer_epoch > taken.epoch:
             return
         if contact.calling is Verb.PREPARE and contact.command is not None:
             if isinstance(action, Prepare) and contact.calling_for == about:
@@ -276,7 +275,7 @@ class Contacts:
         request = action.request(rollout)
         contact.calling, contact.idle_since = request.VERB, time.monotonic()
         contact.command = self._spawn(contact, self._send(contact, request, taken))
-        # Of a change that takes longer the steps are worth watching.
+        # Poll during a longer change, so that status shows its steps.
         asyncio.get_running_loop().call_later(
             self._interval(contact), contact.hurry_during, contact.command
         )
@@ -292,15 +291,15 @@ class Contacts:
         command = self._numbers.fenced(request, taken, contact.pod.uid)
         try:
             report = await self._answer_of(contact, command)
-            _log.info("A command succeeded", extra=extra)
+            _log.info("Command succeeded", extra=extra)
             contact.failures, contact.retry_at = 0, 0.0
             self._learn(contact, report)
         except OperatorError as error:
             if isinstance(error, WorkerProblem):
-                self._heed(contact, error.problem.epoch)
-            _log.warning("A command failed", extra={**extra, "error": str(error)})
+                self._check_epoch(contact, error.problem.epoch)
+            _log.warning("Command failed", extra={**extra, "error": str(error)})
             contact.retry_at = time.monotonic() + contact.retry_after(error)
-            # Its report tells why, and in what state it is now.
+            # The report has the failure and the worker's stage.
             await self._ask(contact)
         finally:
             if contact.command is asyncio.current_task():
@@ -316,6 +315,6 @@ class Contacts:
         except WorkerProblem:
             raise
         except BaseException:
-            # Lost, or waited for no longer: it may arrive, and may be under way.
+            # Its answer is lost, or this task was cancelled: the command may still arrive.
             contact.give_up(command)
             raise

@@ -1,7 +1,7 @@
-"""Commands as they go to a sidecar: what is asked, by whom, and under which number. Pure.
+"""The requests to a sidecar: their bodies, fences and sequence numbers. Pure.
 
-It must stay true that a number stands for one command, sent once: one whose answer was lost
-is over, and whoever asks for the same again takes a new number.
+A number must stand for one command that is sent once. After a lost answer the driver gives the
+command up and sends the same again under a new number.
 """
 
 from dataclasses import dataclass
@@ -13,37 +13,37 @@ from rlfleet_operator.core.model.world import Fleet
 from rlfleet_operator.errors import NotLeading
 
 HIGHEST_EPOCH = MAX_EPOCH // 2
-"""No driver counts so far: a number above it was made up, and is nobody's to outdo."""
+"""No driver reaches this epoch. A higher one is forged, and no driver may exceed it."""
 
 
 class Taken(NamedTuple):
-    """A fleet that is driven from here."""
+    """A fleet that this process drives."""
 
     fleet: str
     """Its UID."""
     epoch: int
 
 
-def epoch_for(fleet: Fleet, taken: Taken | None, heard: int) -> int:
-    """Return the epoch that a driver's next status carries.
+def epoch_for(fleet: Fleet, taken: Taken | None, reported: int) -> int:
+    """Return the epoch of a driver's next status.
 
-    ``heard`` is the highest above ours that its workers have told of. If status does not know
-    it, it is nobody's: status was restored from a backup, or a stranger gave a number. Whoever
-    drives had written it there before a worker heard it, and then our own write conflicts.
+    ``reported`` is the highest epoch above this driver's that a worker reported. A driver writes
+    its epoch to status before it sends it to a worker. So an epoch that status lacks has no
+    driver (status was restored from a backup, or a caller forged it), or this write conflicts.
 
-    Raises NotLeading when a later driver is seen.
+    Raises NotLeading if status has a later driver's epoch.
     """
     seen = fleet.status.epoch if fleet.status.epoch <= HIGHEST_EPOCH else 0
     if taken is None or taken.fleet != fleet.uid:
-        return max(seen, heard) + 1
+        return max(seen, reported) + 1
     if seen > taken.epoch:
-        raise NotLeading(f"epoch {seen} is another's: ours is {taken.epoch}")
-    return heard + 1 if heard > taken.epoch else taken.epoch
+        raise NotLeading(f"status has epoch {seen} of a later driver (this driver: {taken.epoch})")
+    return reported + 1 if reported > taken.epoch else taken.epoch
 
 
 @dataclass(slots=True)
 class Numbers:
-    """Counts the commands of one driver, to whichever worker they go."""
+    """Numbers the commands of one driver to all workers."""
 
     last: int = 0
 

@@ -48,7 +48,7 @@ def kept(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> Upkeep:
 
 def told(kept: Upkeep, after_s: float = 0.0) -> str | None:
     """Return what status tells so many seconds after the trouble began."""
-    return kept.trouble.told(kept.trouble.since + after_s) if kept.trouble else None
+    return kept.trouble.for_status(kept.trouble.since + after_s) if kept.trouble else None
 
 
 async def test_all_is_made_and_the_token_known(kept: Upkeep, api: FakeApi, kube: Kube) -> None:

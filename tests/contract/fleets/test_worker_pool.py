@@ -112,9 +112,9 @@ async def test_a_sidecar_that_takes_another_token_is_complained_of_and_logged_on
     where = fake.admin_url.removeprefix("http://")
     complaint = complaint_of(known, workers.world())
     assert complaint is not None
-    assert complaint.startswith(f"its sidecar at {where} does not answer: Unauthorized: ")
+    assert complaint.startswith(f"sidecar at {where} does not answer: Unauthorized: ")
     assert phase_of(known) is Phase.UNREACHABLE
-    (line,) = (r for r in caplog.records if r.message == "A sidecar does not answer")
+    (line,) = (r for r in caplog.records if r.message == "Sidecar does not answer")
     assert line.__dict__.items() >= ABOUT.items()
 
     fake.give_token(await other())
@@ -168,5 +168,5 @@ def test_a_report_of_another_pod_is_no_answer() -> None:
 
     assert demand_of(pod, known) is known
     assert demand_of(pod, known.model_copy(update={"pod_uid": pod.uid})).pod_uid == pod.uid
-    with pytest.raises(Unreachable, match="the address of pod p-9 by now"):
+    with pytest.raises(Unreachable, match="belongs to pod p-9, expected p-0"):
         demand_of(pod, known.model_copy(update={"pod_uid": "p-9"}))

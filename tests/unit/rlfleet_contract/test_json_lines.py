@@ -22,7 +22,7 @@ SAID = f"""
 try:
     raise LookupError("lost")
 except LookupError:
-    log.warning("A command failed", exc_info=True, extra={ABOUT | {"version": "v1", "error": None}})
+    log.warning("Command failed", exc_info=True, extra={ABOUT | {"version": "v1", "error": None}})
 """
 SET_UP = {
     "operator": "import logging\nfrom rlfleet_operator import json_logs\n"

@@ -108,7 +108,7 @@ def test_no_more_workers_than_may_be_out_lose_their_engines_to_one_version() -> 
 
 
 def test_a_worker_that_does_not_come_back_is_not_waited_for() -> None:
-    gone = replace(ended(0), reachable=False, silence="its sidecar does not answer")
+    gone = replace(ended(0), reachable=False, silence="sidecar does not answer")
 
     assert updates(seen_of(gone, *SERVING)) == {"qwen-1": "step-2"}
 

@@ -127,7 +127,7 @@ UNHEARD: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
     "it has not answered whoever drives": ({"report": None}, {}, 0),
     "it does not answer any more": ({}, {}, 0),
     "an earlier driver's command may come": ({"reachable": True, "calling": Verb.RELOAD}, {}, 0),
-    "its silence has lasted": ({"silence": "its sidecar does not answer"}, {}, 1),
+    "its silence has lasted": ({"silence": "sidecar does not answer"}, {}, 1),
     "it answers": ({"reachable": True}, {}, 1),
     "its containers do not run yet": ({"report": None}, {"phase": "Pending"}, 1),
     "its pod has no address": ({"report": None}, {"address": None}, 1),
@@ -182,7 +182,7 @@ def test_a_worker_whose_pod_is_being_replaced_is_charged_to_the_batch(
     asked = {"weightVersion": "step-2", "rollout": {"maxUnavailable": 1}}
     made = workers.pod(0, **pod) if pod else None
     first = replace(workers.worker(0, Stage.DOWN), pod=made, reachable=False, report=None)
-    first = replace(first, silence="its sidecar does not answer")
+    first = replace(first, silence="sidecar does not answer")
     outdated = replace(
         workers.worker(1, prepared="step-2"), pod=workers.pod(1, template_hash="old")
     )

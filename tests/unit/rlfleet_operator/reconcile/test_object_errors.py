@@ -29,11 +29,11 @@ def test_what_may_pass_is_told_only_when_it_lasts(error: OperatorError) -> None:
         found = object_errors.after([error], found, now)
         assert found is not None
         assert found.may_pass
-        assert found.told(now) is None
+        assert found.for_status(now) is None
     found = object_errors.after([error], found, 160)
 
     assert found is not None
-    assert found.told(160) == str(error)
+    assert found.for_status(160) == str(error)
 
 
 def test_a_success_ends_it_and_what_comes_then_is_new() -> None:
@@ -43,7 +43,7 @@ def test_a_success_ends_it_and_what_comes_then_is_new() -> None:
     second = object_errors.after([Unreachable("timeout")], None, 155)
 
     assert second is not None
-    assert second.told(165) is None
+    assert second.for_status(165) is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_somebody_has_to_mend_is_told_at_once_whatever_else_failed(
     found = object_errors.after([Unreachable("timeout"), error], None, 100)
 
     assert found is not None
-    assert found.told(100) == told
+    assert found.for_status(100) == told
 
 
 def test_a_disturbance_takes_back_nothing_that_was_refused() -> None:

@@ -68,7 +68,7 @@ async def test_a_command_that_fails_for_hours_is_sent_again_at_the_longest_inter
 
 
 REFUSED, LATE = "state: ConnectError: refused", "state: ConnectTimeout: "
-TOLD = "its sidecar at 127.0.0.1:1 does not answer: "
+SILENT = "sidecar at 127.0.0.1:1 does not answer: "
 
 
 async def test_a_silence_is_told_once_it_has_lasted(contact: Contact) -> None:
@@ -77,14 +77,14 @@ async def test_a_silence_is_told_once_it_has_lasted(contact: Contact) -> None:
     assert contact.silence is None
 
     contact.miss(REFUSED, 130.0)
-    assert contact.silence == TOLD + REFUSED
+    assert contact.silence == SILENT + REFUSED
 
 
 async def test_an_answer_ends_a_silence_and_the_next_begins_anew(contact: Contact) -> None:
     contact.miss(REFUSED, 100.0)
     contact.miss(REFUSED, 130.0)
 
-    contact.hear()
+    contact.end_silence()
     assert contact.silence is None
 
     contact.miss(REFUSED, 140.0)
@@ -103,7 +103,7 @@ async def test_a_silence_counts_from_when_the_containers_run(contact: Contact) -
     assert (contact.error, contact.silence) == (REFUSED, None)
 
     contact.miss(REFUSED, 131.0)
-    assert contact.silence == TOLD + REFUSED
+    assert contact.silence == SILENT + REFUSED
 
 
 async def test_errors_that_take_turns_are_one_silence_and_a_lasting_one_replaces_what_is_told(
@@ -113,14 +113,14 @@ async def test_errors_that_take_turns_are_one_silence_and_a_lasting_one_replaces
     for second in range(90):
         contact.miss((REFUSED, LATE)[second % 2], 100.0 + second)
         seen.add(contact.silence)
-    assert seen == {None, TOLD + REFUSED}
+    assert seen == {None, SILENT + REFUSED}
 
     contact.miss(LATE, 190.0)
     contact.miss(LATE, 218.0)
-    assert contact.silence == TOLD + REFUSED
+    assert contact.silence == SILENT + REFUSED
 
     contact.miss(LATE, 220.0)
-    assert contact.silence == TOLD + LATE
+    assert contact.silence == SILENT + LATE
 
 
 async def test_it_is_known_since_when_a_worker_is_open(contact: Contact) -> None:

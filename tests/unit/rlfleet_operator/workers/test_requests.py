@@ -51,7 +51,7 @@ def test_an_epoch_is_above_all_that_came_before(
 
 
 def test_whoever_sees_a_later_driver_is_none_any_more() -> None:
-    with pytest.raises(NotLeading, match="epoch 4 is another's: ours is 3"):
+    with pytest.raises(NotLeading, match="status has epoch 4 of a later driver"):
         epoch_for(fleets.fleet(status={"epoch": 4}), Taken("f-1", 3), 9)
 
 

@@ -133,7 +133,7 @@ def test_a_new_template_takes_no_pod_while_a_silent_worker_may_be_in_a_change() 
 def test_a_worker_whose_silence_has_lasted_is_the_first_that_a_new_template_replaces() -> None:
     world = workers.world(
         *(workers.worker(n) for n in range(3)),
-        unheard(3, silence="its sidecar does not answer"),
+        unheard(3, silence="sidecar does not answer"),
         rollout={"maxUnavailable": 1},
         engine={"args": ["--max-num-seqs=8"]},
     )

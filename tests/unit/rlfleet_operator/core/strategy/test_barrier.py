@@ -152,7 +152,7 @@ def test_with_rollback_no_gate_opens_on_a_version_that_failed() -> None:
     assert not any(isinstance(a, Update | Resume) for a in step.actions)
 
 
-@pytest.mark.parametrize("silence", [None, "its sidecar does not answer"])
+@pytest.mark.parametrize("silence", [None, "sidecar does not answer"])
 def test_with_rollback_one_that_cannot_be_asked_opens_no_gate_and_keeps_nothing_up_for_long(
     silence: str | None,
 ) -> None:
