@@ -14,12 +14,13 @@ def write_whole(path: Path, text: str, *, lasting: bool = False) -> None:
             os.fsync(file.fileno())
     draft.replace(path)
     if lasting:
-        _sync_directory(path.parent)
+        sync(path.parent)
 
 
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Have a file or a directory outlive the machine."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(descriptor)
     finally:
-        os.close(directory)
+        os.close(descriptor)

@@ -10,20 +10,17 @@ a directory that was loaded and then rewritten is refused.
 import logging
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from uuid import uuid4
-
-from pydantic import ValidationError
 
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.paths import ADAPTER_PATTERN
 from rlfleet_contract.worker.lora import LoadAdapterRequest
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache import eviction
+from rlfleet_sidecar.cache.entries import Entries
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.cache.staging import Staging
 from rlfleet_sidecar.checkpoints.check import Checkpoints, demand_complete, demand_same, is_alike
@@ -44,8 +41,6 @@ from rlfleet_sidecar.lora.registry import LoRACopy
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.timeouts import Glance
 
-_RECORD = ".record.json"
-_DRAFT = ".draft-"
 _DIGITS = 32
 _MODEL = "%model"
 """No adapter can have this name."""
@@ -62,14 +57,15 @@ class Copies:
         self._settings = settings
         self._checkpoints = checkpoints
         self._root = Layout.of(settings.weights_path).root
-        self._directory = None if settings.cache_dir is None else settings.cache_dir / "adapters"
+        self._entries: Entries[LoRACopy] | None = None
         self._glance = Glance()
         self._copies: list[LoRACopy] = []
         """The oldest first."""
         self._settled = Settled()
-        if self._directory is not None:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            self._copies = _swept(self._directory)
+        if settings.cache_dir is not None:
+            # Trusted after a restart of the machine too.
+            self._entries = Entries(settings.cache_dir / "adapters", LoRACopy, lasting=True)
+            self._copies = self._entries.swept(_is_trusted)
 
     def nbytes(self) -> int:
         """Tell what all copies take of the cache."""
@@ -144,8 +140,8 @@ class Copies:
     def _renew(self, copy: LoRACopy) -> None:
         """Make a copy that is used again the newest one, after a restart too."""
         self._copies = [other for other in self._copies if other is not copy] + [copy]
-        if self._directory is not None:
-            os.utime(copy.directory)
+        if self._entries is not None:
+            self._entries.touch(copy.directory.name)
 
     def _read(
         self,
@@ -155,6 +151,35 @@ class Copies:
         free: Callable[[], int],
         served: frozenset[Path],
     ) -> LoRACopy:
+        content, stamp, data = self._content(folder)
+        sources = (stamp, *content.files)
+        staging = Staging(folder, content, manifest_of(folder, content, None), work)
+
+        def read(draft: Path | None) -> LoRACopy:
+            tensors = staging.run(draft)
+            seen = folder.stamp(compatibility.CONFIG)
+            demand_same(folder, stamp, seen or content.files[0])
+            work.demand_wanted()
+            return LoRACopy(
+                name=request.name,
+                version=request.version,
+                source=Path(request.path),
+                directory=Path(request.path),
+                digest=sha256(tensors.encode() + data).hexdigest(),
+                sources=sources,
+                files=sources,
+            )
+
+        if self._entries is None:
+            return self._in_place(read(None))
+        nbytes = eviction.footprint([source.size for source in sources])
+        self._make_room(self._entries, request.name, nbytes, free(), served)
+        with self._entries.draft() as draft:
+            (draft / compatibility.CONFIG).write_bytes(data)
+            return self._admit(self._entries, draft, read(draft), nbytes)
+
+    def _content(self, folder: Folder) -> tuple[Content, FileStamp, bytes]:
+        """Check headers and configuration; the latter is returned too, with its stamp."""
         deadline = time.monotonic() + self._settings.check_s
         refuse_code(folder)
         stamp = folder.stamp(compatibility.CONFIG)
@@ -169,97 +194,59 @@ class Copies:
             raise invalid(folder.path / TENSORS, f"does not go with the boot model: {told}")
         if stamp is None:
             raise invalid(folder.path / compatibility.CONFIG, "went away meanwhile")
-        sources = (stamp, tensors)
-        staging = Staging(folder, content, manifest_of(folder, content, None), work)
-        if self._directory is None:
-            digest = _digest(staging.run(None), data)
-            _demand_still(folder, stamp, tensors, work)
-            return self._in_place(request, digest, sources)
-        nbytes = eviction.footprint([source.size for source in sources])
-        self._make_room(request, nbytes, free, served)
-        draft = self._directory / f"{_DRAFT}{uuid4().hex}"
-        draft.mkdir()
-        try:
-            digest = _digest(staging.run(draft), data)
-            (draft / compatibility.CONFIG).write_bytes(data)
-            _demand_still(folder, stamp, tensors, work)
-            return self._admit(draft, request, digest, sources, nbytes)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+        return content, stamp, data
 
-    def _in_place(
-        self, request: LoadAdapterRequest, digest: str, sources: tuple[FileStamp, ...]
-    ) -> LoRACopy:
-        source = Path(request.path)
-        if any(copy.directory == source and copy.digest != digest for copy in self._copies):
+    def _in_place(self, copy: LoRACopy) -> LoRACopy:
+        source = copy.source
+        if any(one.directory == source and one.digest != copy.digest for one in self._copies):
             raise invalid(
                 source,
                 "was loaded before with another content: without a cache"
                 " (spec.weights.cache.enabled) each version needs a directory of its own",
             )
-        copy = LoRACopy(
-            name=request.name,
-            version=request.version,
-            source=source,
-            directory=source,
-            digest=digest,
-            sources=sources,
-            files=sources,
-        )
         self._copies.append(copy)
         return copy
 
     def _admit(
-        self,
-        draft: Path,
-        request: LoadAdapterRequest,
-        digest: str,
-        sources: tuple[FileStamp, ...],
-        nbytes: int,
+        self, entries: Entries[LoRACopy], draft: Path, found: LoRACopy, nbytes: int
     ) -> LoRACopy:
         """Make a finished draft a copy; the same content of the same name is there once."""
-        directory = draft.parent / _folder(request.name) / digest[:_DIGITS]
+        directory = entries.root / f"{_folder(found.name)}.{found.digest[:_DIGITS]}"
         same = next((copy for copy in self._copies if copy.directory == directory), None)
         if same is not None and not is_whole(same):
             raise invalid(directory, "was changed by somebody: replace the pod")
-        files = tuple(stamp_of(one.name, (draft / one.name).lstat()) for one in sources)
-        copy = LoRACopy(
-            name=request.name,
-            version=request.version,
-            source=Path(request.path),
-            directory=directory,
-            digest=digest,
-            sources=sources,
-            files=files if same is None else same.files,
-            nbytes=nbytes,
-        )
+        made = tuple(stamp_of(one.name, (draft / one.name).lstat()) for one in found.sources)
+        files = made if same is None else same.files
+        copy = found.model_copy(update={"directory": directory, "files": files, "nbytes": nbytes})
         if same is None:
-            directory.parent.mkdir(exist_ok=True)
-            _write_through(draft, copy)
-            draft.rename(directory)
+            entries.touch(draft.name)
+            entries.admit(draft, directory.name, copy)
         self._copies = [other for other in self._copies if other is not same] + [copy]
         _log.info("An adapter was copied", extra={"adapter": copy.name, "version": copy.version})
         return copy
 
     def _make_room(
         self,
-        request: LoadAdapterRequest,
+        entries: Entries[LoRACopy],
+        name: str,
         nbytes: int,
-        free: Callable[[], int],
-        served: frozenset[Path] = frozenset(),
+        free: int,
+        served: frozenset[Path],
     ) -> None:
         """Drop copies of this name that are older than the newest few and are not served."""
-        of_it = [copy for copy in self._copies if copy.name == request.name]
-        old = of_it[: max(0, len(of_it) - _KEPT + 1)]
-        for copy in (one for one in old if one.directory not in served):
-            self._copies.remove(copy)
-            shutil.rmtree(copy.directory, ignore_errors=True)
-        if nbytes > free():
+        of_it = [copy for copy in self._copies if copy.name == name]
+        in_use = served.union(copy.directory for copy in of_it[1 - _KEPT :])
+        staged = [eviction.StagedCopy(copy.directory, copy.nbytes) for copy in of_it]
+        gone = eviction.evictions(staged, in_use, nbytes, free)
+        if gone is None:
             raise SidecarError(
                 Code.CACHE_FULL,
-                f"adapter {request.name} takes {nbytes} bytes and the cache has {free()} left:"
+                f"adapter {name} takes {nbytes} bytes and the cache has {free} left:"
                 " raise spec.weights.cache.size",
             )
+        self._copies = [copy for copy in self._copies if copy.directory not in gone]
+        for directory in gone:
+            entries.drop(directory.name)
 
     def _is_rewritten(self, copy: LoRACopy) -> bool:
         """Tell whether other files stand there by now; files that are gone were deleted."""
@@ -273,7 +260,7 @@ class Copies:
             return any(seen is not None and not is_alike(stamp, seen) for stamp, seen in found)
 
         # Without a cache the engine reads that very directory.
-        return look() if self._directory is None else self._glance.sees(look)
+        return look() if self._entries is None else self._glance.sees(look)
 
 
 def is_whole(copy: LoRACopy) -> bool:
@@ -287,52 +274,10 @@ def is_whole(copy: LoRACopy) -> bool:
         return False
 
 
-def _demand_still(folder: Folder, config: FileStamp, tensors: FileStamp, work: Work) -> None:
-    """See that the configuration is the one that was read, and that somebody waits for it."""
-    demand_same(folder, config, folder.stamp(compatibility.CONFIG) or tensors)
-    work.demand_wanted()
-
-
 def _folder(name: str) -> str:
     """Tell the directory of a name's copies: the model's name may be none that a directory has."""
     return name if re.fullmatch(ADAPTER_PATTERN, name) else _MODEL
 
 
-def _digest(tensors: str, config: bytes) -> str:
-    return sha256(tensors.encode() + config).hexdigest()
-
-
-def _write_through(draft: Path, copy: LoRACopy) -> None:
-    """Write the record, and all of it to the disk: it is trusted after a restart."""
-    (draft / _RECORD).write_text(copy.model_dump_json(), encoding="utf-8")
-    for path in (*draft.iterdir(), draft):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _swept(directory: Path) -> list[LoRACopy]:
-    """Find the copies that are whole, in the order in which they were made; drop the rest."""
-    found: list[tuple[float, LoRACopy]] = []
-    for entry in directory.iterdir():
-        if entry.name.startswith(_DRAFT):
-            shutil.rmtree(entry, ignore_errors=True)
-        if not entry.is_dir() or entry.is_symlink():
-            # A stray file, or a draft that is gone: no copy of ours.
-            continue
-        for made in entry.iterdir():
-            copy = _recorded(made)
-            if copy is None or copy.directory != made or not is_whole(copy):
-                shutil.rmtree(made, ignore_errors=True)
-            else:
-                found.append((made.stat().st_mtime, copy))
-    return [copy for _, copy in sorted(found, key=lambda pair: pair[0])]
-
-
-def _recorded(directory: Path) -> LoRACopy | None:
-    try:
-        return LoRACopy.model_validate_json((directory / _RECORD).read_bytes())
-    except (OSError, ValidationError):
-        return None
+def _is_trusted(entry: Path, copy: LoRACopy) -> bool:
+    return copy.directory == entry and is_whole(copy)

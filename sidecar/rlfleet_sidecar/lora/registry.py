@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.worker.problems import Problem
+from rlfleet_sidecar.atomic_file import write_whole
 
 _FILE = "adapters.json"
 _log = logging.getLogger(__name__)
@@ -76,9 +77,7 @@ class Book:
     def _write(self, entries: dict[str, RegistryEntry]) -> None:
         if entries == self._entries:
             return
-        draft = self._path.with_suffix(".new")
-        draft.write_bytes(_ENTRIES.dump_json(entries))
-        draft.replace(self._path)
+        write_whole(self._path, _ENTRIES.dump_json(entries).decode())
         self._entries = entries
 
 

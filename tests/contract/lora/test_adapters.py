@@ -244,7 +244,7 @@ async def test_a_copy_that_was_damaged_is_not_loaded_and_the_model_serves(
     fake: Worker, serving: Subject, adapters: Path, tmp_path: Path
 ) -> None:
     await load(serving, adapters / "step-1", "step-1")
-    (copy,) = (tmp_path / "pod/cache/adapters" / NAME).iterdir()
+    (copy,) = (tmp_path / "pod/cache/adapters").glob(f"{NAME}.*")
     (copy / "adapter_model.safetensors").write_bytes(b"")
     await fake.restart_engine()
     await settled(fake, lambda found: found.stage is Stage.CLOSED)

@@ -12,7 +12,7 @@ OLD, BEFORE, NOW, OTHER = (
     StagedCopy("now", 10, 3.0),
     StagedCopy("other", 10),
 )
-NEEDED = frozenset({"now"})
+IN_USE = frozenset({"now"})
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ NEEDED = frozenset({"now"})
     ],
 )
 def test_the_rest_goes_then_the_previous_and_never_the_present(
-    copies: list[StagedCopy], nbytes: int, free: int, gone: tuple[str, ...] | None
+    copies: list[StagedCopy[str]], nbytes: int, free: int, gone: tuple[str, ...] | None
 ) -> None:
-    assert evictions(copies, NEEDED, nbytes, free) == gone
+    assert evictions(copies, IN_USE, nbytes, free) == gone
 
 
 @given(
@@ -44,25 +44,25 @@ def test_the_rest_goes_then_the_previous_and_never_the_present(
             st.integers(1, 50),
             st.none() | st.floats(0, 9),
         ),
-        unique_by=lambda copy: copy.version,
+        unique_by=lambda copy: copy.name,
     ),
     st.frozensets(st.sampled_from("abcdefgh")),
     st.integers(1, 200),
     st.integers(0, 100),
 )
-def test_what_goes_suffices_and_is_not_needed(
-    copies: list[StagedCopy], needed: frozenset[str], nbytes: int, free: int
+def test_what_goes_suffices_and_is_not_in_use(
+    copies: list[StagedCopy[str]], in_use: frozenset[str], nbytes: int, free: int
 ) -> None:
-    gone = evictions(copies, needed, nbytes, free)
-    can_go = sum(copy.nbytes for copy in copies if copy.version not in needed)
+    gone = evictions(copies, in_use, nbytes, free)
+    can_go = sum(copy.nbytes for copy in copies if copy.name not in in_use)
 
     if gone is None:
         assert nbytes > free + can_go
     else:
-        assert not needed & set(gone)
-        assert nbytes <= free + sum(copy.nbytes for copy in copies if copy.version in gone)
-        left = [c for c in copies if c.version not in needed and c.version not in gone]
-        assert len(left) <= 1, "of what is not needed only the previous version is kept"
+        assert not in_use & set(gone)
+        assert nbytes <= free + sum(copy.nbytes for copy in copies if copy.name in gone)
+        left = [c for c in copies if c.name not in in_use and c.name not in gone]
+        assert len(left) <= 1, "of what is not in use only the previous version is kept"
 
 
 def test_files_take_whole_pages() -> None:

@@ -8,6 +8,7 @@ import pytest
 from rlfleet_contract.worker.lora import LoadAdapterRequest
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.checkpoints.check import Checkpoints
+from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.lora.cache import Copies
 from rlfleet_sidecar.lora.registry import LoRACopy
 from rlfleet_sidecar.settings import SidecarSettings
@@ -45,7 +46,7 @@ def taken(copies: Copies, root: Path, step: int, *served: LoRACopy) -> LoRACopy:
     copy = copies.take(request, Work(request.version, 30), lambda: 1 << 40, directories)
     # File systems may tell times by the tick.
     moment = copies.nbytes() + step
-    os.utime(copy.directory, (moment, moment))
+    os.utime(copy.directory / ".used", (moment, moment))
     return copy
 
 
@@ -74,7 +75,7 @@ def test_a_copy_that_was_used_again_is_the_newest_after_a_restart_too(
 ) -> None:
     made = [taken(copies, tmp_path, step) for step in range(1, KEPT + 1)]
     for age, copy in enumerate(made):
-        os.utime(copy.directory, (age, age))
+        os.utime(copy.directory / ".used", (age, age))
     copies.take(
         LoadAdapterRequest(operation="o", name="a", version="v1", path=str(made[0].source)),
         Work("v1", 30),
@@ -88,16 +89,28 @@ def test_a_copy_that_was_used_again_is_the_newest_after_a_restart_too(
     assert not made[1].directory.exists()
 
 
-def test_a_stray_file_in_the_cache_is_passed_over(
+def test_a_stray_file_in_the_cache_goes_and_nothing_behind_a_link(
     copies: Copies, settings: SidecarSettings, tmp_path: Path
 ) -> None:
     kept = taken(copies, tmp_path, 1)
-    directory = kept.directory.parents[1]
+    directory = kept.directory.parent
     (directory / "stray").write_text("x")
     (directory / "link").symlink_to(tmp_path)
-    (kept.directory.parent / "stray").write_text("x")
 
     again = Copies(settings, Checkpoints(settings))
 
+    assert [path.name for path in directory.iterdir()] == [kept.directory.name]
     assert taken(again, tmp_path, 1) == kept
     assert (tmp_path / "weights").exists()
+
+
+def test_a_copy_for_which_there_is_no_room_drops_none(copies: Copies, tmp_path: Path) -> None:
+    made = [taken(copies, tmp_path, step) for step in range(1, KEPT + 1)]
+    step = KEPT + 1
+    path = str(tmp_path / "weights" / "adapters" / f"v{step}")
+    request = LoadAdapterRequest(operation="o", name="a", version=f"v{step}", path=path)
+
+    with pytest.raises(SidecarError, match="the cache has -1000000000 left"):
+        copies.take(request, Work(request.version, 30), lambda: -1_000_000_000)
+
+    assert all(copy.directory.exists() for copy in made)

@@ -1,0 +1,88 @@
+"""A directory of entries, each there whole and with its record, or not at all. Blocking.
+
+An entry is written into a draft and renamed into place, and renamed again before it is
+removed. It must stay true that nothing half written or half removed is ever found: a
+sidecar that starts trusts records and sweeps out the rest.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Generic, TypeVar
+from uuid import uuid4
+
+from pydantic import BaseModel, ValidationError
+
+from rlfleet_sidecar.atomic_file import sync
+
+_RECORD = ".record.json"
+_USED = ".used"
+Record = TypeVar("Record", bound=BaseModel)
+
+
+class Entries(Generic[Record]):
+    """The entries of one directory, which holds nothing else."""
+
+    def __init__(self, root: Path, record: type[Record], *, lasting: bool = False) -> None:
+        self.root = root
+        self._record = record
+        self._lasting = lasting
+        """Whether an entry is written through to the disk before it gets its name."""
+        root.mkdir(parents=True, exist_ok=True)
+
+    def swept(self, is_trusted: Callable[[Path, Record], bool]) -> list[Record]:
+        """Remove all but the entries that can be trusted; these are returned, last used last."""
+        found: dict[Path, Record] = {}
+        for entry in sorted(self.root.iterdir()):
+            record = self._read(entry)
+            if record is not None and is_trusted(entry, record):
+                found[entry] = record
+            elif entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+        return [found[entry] for entry in sorted(found, key=lambda e: self.used_at(e.name) or 0.0)]
+
+    @contextmanager
+    def draft(self) -> Iterator[Path]:
+        """Give a directory to write into; whatever was not admitted goes."""
+        draft = self.root / f".draft-{uuid4().hex}"
+        draft.mkdir()
+        try:
+            yield draft
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def admit(self, draft: Path, name: str, record: Record) -> None:
+        """Make a finished draft the entry of this name."""
+        (draft / _RECORD).write_text(record.model_dump_json(), encoding="utf-8")
+        if self._lasting:
+            for path in (*draft.iterdir(), draft):
+                sync(path)
+        self.drop(name)
+        draft.rename(self.root / name)
+
+    def drop(self, name: str) -> None:
+        """Remove an entry; whoever reads it now may go on."""
+        if (self.root / name).is_dir():
+            gone = (self.root / name).rename(self.root / f".old-{uuid4().hex}")
+            shutil.rmtree(gone, ignore_errors=True)
+
+    def touch(self, name: str) -> None:
+        """Note that an entry is in use now."""
+        if (self.root / name).is_dir():
+            (self.root / name / _USED).touch()
+
+    def used_at(self, name: str) -> float | None:
+        """Tell when an entry was last in use; None if it never was."""
+        try:
+            return (self.root / name / _USED).stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def _read(self, entry: Path) -> Record | None:
+        try:
+            return self._record.model_validate_json((entry / _RECORD).read_bytes())
+        except (OSError, ValidationError):
+            return None
