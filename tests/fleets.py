@@ -6,6 +6,9 @@ from typing import Any
 from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.model.world import Fleet, Worker, World, fleet_from
 from rlfleet_operator.core.simulation import model_fleet, model_worker
+from rlfleet_operator.crd.fleet_status import FleetStatus
+
+_PRONOUNS = {"it", "its", "they", "this", "that", "one", "nobody"}
 
 
 def fleet(spec: dict[str, Any] | None = None, *, status: dict[str, Any] | None = None) -> Fleet:
@@ -54,3 +57,15 @@ def changed(seen: World, ordinal: int, **fields: Any) -> World:
         return replace(worker, report=worker.report.model_copy(update=fields))
 
     return replace(seen, workers=tuple(map(other, seen.workers)))
+
+
+def readable(status: FleetStatus) -> FleetStatus:
+    """Return the status if each message fits its place and begins with a count or an object."""
+    assert len(status.summary) <= 80, status.summary
+    assert "\n" not in status.summary
+    for condition in status.conditions:
+        assert 0 < len(condition.message) <= 1024, condition
+        assert condition.message.split()[0].lower() not in _PRONOUNS, condition
+    assert status.rollout is None or len(status.rollout.message) <= 1024
+    assert all(len(worker.message or "") <= 256 for worker in status.workers)
+    return status

@@ -29,12 +29,12 @@ def team(world: World, rollout: Rollout) -> list[Worker]:
 
 
 def is_through(worker: Worker, rollout: Rollout) -> bool:
-    """Tell whether a worker serves the rollout's version."""
+    """Return whether a worker serves the rollout's version."""
     return worker.is_open and worker.proved == rollout.to
 
 
 def has_begun(world: World, rollout: Rollout) -> bool:
-    """Tell whether a worker of the fleet has begun to load the rollout's version."""
+    """Return whether a worker of the fleet has begun to load the rollout's version."""
     return any(_has_begun(w, rollout) for w in selected(world))
 
 
@@ -50,12 +50,12 @@ def _has_begun(worker: Worker, rollout: Rollout) -> bool:
 
 
 def is_through_with_some(world: World, rollout: Rollout) -> bool:
-    """Tell whether a worker serves the rollout's version: whoever is left comes alone."""
+    """Return whether a worker serves the rollout's version: whoever is left comes alone."""
     return any(is_through(w, rollout) for w in selected(world))
 
 
 def is_gathering(world: World, rollout: Rollout) -> bool:
-    """Tell whether the workers still prepare and pause: none loads the version or serves it."""
+    """Return whether the workers still prepare and pause: none loads the version or serves it."""
     return not has_begun(world, rollout) and not is_through_with_some(world, rollout)
 
 
@@ -83,7 +83,7 @@ def _is_awaited(worker: Worker, rollout: Rollout, *, is_late: bool) -> bool:
 
 
 def has_stuck(worker: Worker, rollout: Rollout) -> bool:
-    """Tell whether a paused worker failed on its way: its engine may answer no more."""
+    """Return whether a paused worker failed on its way: its engine may answer no more."""
     has_failed = worker.failure_in(rollout.operation) is not None
     return worker.stage is Stage.PAUSED and has_failed
 

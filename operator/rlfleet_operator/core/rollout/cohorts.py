@@ -26,7 +26,7 @@ def canary_of(world: World) -> CanarySpec | None:
 
 
 def is_canary(worker: Worker, world: World) -> bool:
-    """Tell whether a worker is among those that change first."""
+    """Return whether a worker is among those that change first."""
     canary, first = canary_of(world), kept(world)
     if canary is None:
         return False
@@ -40,7 +40,7 @@ def canaries(world: World) -> tuple[Worker, ...]:
 
 
 def is_promoted(world: World) -> bool:
-    """Tell whether the workers after the canaries may change.
+    """Return whether the workers after the canaries may change.
 
     The moment since which the canaries serve is on record, so that a restarted operator
     does not count anew.
@@ -56,12 +56,12 @@ def is_promoted(world: World) -> bool:
 
 
 def is_eligible(worker: Worker, world: World) -> bool:
-    """Tell whether a worker may change now: a canary may, and each once they are promoted."""
+    """Return whether a worker may change now: a canary may, and each once they are promoted."""
     return is_promoted(world) or is_canary(worker, world)
 
 
 def is_held(world: World) -> bool:
-    """Tell whether no worker that serves may be taken out now, whoever it is."""
+    """Return whether no worker that serves may be taken out now, whoever it is."""
     recorded = world.fleet.status.rollout
     settling = recorded is not None and recorded.settles_in_s(world.moment) > 0
     return settling or world.fleet.spec.rollout.paused

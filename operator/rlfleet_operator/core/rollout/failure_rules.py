@@ -47,7 +47,7 @@ def exited(world: World, version: str, operation: str) -> list[Worker]:
 
 
 def _is_acquitted(world: World, version: str) -> bool:
-    """Tell whether the version has been proved, in this rollout or in one before."""
+    """Return whether the version has been proved, in this rollout or in one before."""
     past = world.fleet.status.history
     return holds(world, version) or any(
         one.to == version and one.result == COMPLETED for one in past
@@ -55,7 +55,7 @@ def _is_acquitted(world: World, version: str) -> bool:
 
 
 def is_doubted(world: World, version: str, operation: str) -> bool:
-    """Tell whether a version failed on a worker and held on none.
+    """Return whether a version failed on a worker and held on none.
 
     One proof of the version anywhere acquits it, also if its worker does not answer any more:
     then a failure is the worker's own.
@@ -64,7 +64,7 @@ def is_doubted(world: World, version: str, operation: str) -> bool:
 
 
 def is_unheard(world: World, rollout: Rollout) -> bool:
-    """Tell whether a version that holds nowhere may fail, or have failed, on one not charged for.
+    """Return whether a version that holds nowhere may fail, or have failed, on one not charged for.
 
     An operator that takes over was told of no failure, and knows of no command of the one
     before. Whose containers run is waited for until its silence has lasted.
@@ -84,12 +84,12 @@ def _is_unheard(worker: Worker) -> bool:
 
 
 def holds(world: World, version: str) -> bool:
-    """Tell whether a worker of the fleet has proved the version."""
+    """Return whether a worker of the fleet has proved the version."""
     return any(w.report is not None and w.report.proved == version for w in world.desired)
 
 
 def is_blocked(world: World, rollout: Rollout) -> bool:
-    """Tell whether no further worker may be taken out for this rollout, for now or for good.
+    """Return whether no further worker may be taken out for this rollout, for now or for good.
 
     A worker whose engine ended serves nothing any more: it is the one to try the version again.
     """
@@ -104,14 +104,14 @@ def _is_tried_again(world: World, rollout: Rollout) -> bool:
 
 
 def is_expected(worker: Worker, rollout: Rollout) -> bool:
-    """Tell whether a worker whose engine ended is about to try the version again."""
+    """Return whether a worker whose engine ended is about to try the version again."""
     count = worker.exits(rollout.to, rollout.operation)
     is_back = worker.pod is not None and worker.pod.is_active and worker.silence is None
     return 0 < count < TRIES and is_back
 
 
 def is_condemned(world: World, rollout: Rollout) -> bool:
-    """Tell whether the rollout has to be stopped once no try is under way."""
+    """Return whether the rollout has to be stopped once no try is under way."""
     failed = failures(world, rollout.to, rollout.operation)
     return is_doubted(world, rollout.to, rollout.operation) or len(failed) > limit(world, rollout)
 
@@ -146,7 +146,7 @@ def stop(world: World, rollout: Rollout) -> Stop | None:
 
 
 def _is_trying(worker: Worker, rollout: Rollout) -> bool:
-    """Tell whether a worker may still prove the version; one that has is only to be opened."""
+    """Return whether a worker may still prove the version; one that has is only to be opened."""
     if worker.is_kept or worker.silence:
         # One that has not answered for a while keeps no version up.
         return False
@@ -177,7 +177,7 @@ def _pause_overdue(world: World, rollout: Rollout) -> Stop | None:
 
 
 def _waits_for_pauses(world: World, rollout: Rollout) -> bool:
-    """Tell whether a Barrier waits until all workers have paused, for no longer than allowed.
+    """Return whether a Barrier waits until all workers have paused, for no longer than allowed.
 
     A fleet that its trainer has paused stays so for as long as the trainer likes.
     """

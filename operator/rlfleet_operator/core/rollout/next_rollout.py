@@ -34,7 +34,7 @@ def current(world: World) -> Rollout | None:
 
 
 def is_wished(world: World) -> bool:
-    """Tell whether something is asked for that no rollout on record answers."""
+    """Return whether something is asked for that no rollout on record answers."""
     target, status = world.fleet.target, world.fleet.status
     recorded = status.rollout
     if target is None:
@@ -49,7 +49,7 @@ def is_wished(world: World) -> bool:
 
 
 def is_awaited(world: World) -> bool:
-    """Tell whether a new rollout begins now."""
+    """Return whether a new rollout begins now."""
     rules, recorded = world.fleet.spec.rollout, world.fleet.status.rollout
     if not is_wished(world) or rules.dry_run or version_order.objection(world) is not None:
         return False

@@ -17,7 +17,7 @@ _START_S = 600.0
 
 
 def may_be_changing(worker: Worker) -> bool:
-    """Tell whether a worker was in service, as far as we know, and may be in a change.
+    """Return whether a worker was in service, as far as we know, and may be in a change.
 
     Our own mark stays true through a change, while the pod's readiness tells of a failure
     before its report does. One that serves and does not answer us may be changing.
@@ -29,7 +29,7 @@ def may_be_changing(worker: Worker) -> bool:
 
 
 def is_being_replaced(worker: Worker, world: World) -> bool:
-    """Tell whether a worker is out because of a new pod template.
+    """Return whether a worker is out because of a new pod template.
 
     While the template goes through the fleet, that is each one that starts; after that, those
     whose pod the operator has deleted for it.
@@ -75,13 +75,13 @@ def _read(world: World) -> Iterable[int]:
 
 
 def _is_ending(worker: Worker, world: World) -> bool:
-    """Tell whether an outdated pod ends: also when the process that deleted it wrote nothing."""
+    """Return whether an outdated pod ends: also when the process that deleted it wrote nothing."""
     is_terminating = worker.pod is not None and worker.pod.terminating
     return is_terminating and world.is_outdated(worker)
 
 
 def _is_coming(worker: Worker, world: World) -> bool:
-    """Tell whether a worker is on its way to serve; one that does not get on is not waited for."""
+    """Return whether a worker is expected to serve soon: its start is not stuck."""
     pod = worker.pod
     if pod is None or pod.terminating:
         return True
@@ -110,7 +110,7 @@ def replacements(world: World) -> list[DeletePod]:
 
 
 def _has_ended(worker: Worker, world: World) -> bool:
-    """Tell whether a pod has ended, and the pause before its successor is over."""
+    """Return whether a pod has ended, and the pause before its successor is over."""
     pod = worker.pod
     has_ended = pod is not None and pod.has_ended and not pod.terminating
     return has_ended and not worker.waits_to_be_replaced(world.moment)
@@ -128,7 +128,7 @@ def _within_budget(world: World, outdated: list[Worker]) -> list[Worker]:
 
 
 def _is_unavailable(worker: Worker) -> bool:
-    """Tell whether the budget for pods charges a worker.
+    """Return whether the budget for pods charges a worker.
 
     The same predicate as for a batch of weights, and whatever else takes no traffic: a template
     whose first pods fail takes no more.

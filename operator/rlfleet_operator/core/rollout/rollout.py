@@ -124,7 +124,7 @@ def operation_of(rollout: Rollout | None) -> str:
 
 
 def is_of_rollout(operation: str | None) -> bool:
-    """Tell whether a command was given for a rollout, whichever."""
+    """Return whether a command was given for a rollout, whichever."""
     return operation is not None and operation.startswith(_OPERATION)
 
 

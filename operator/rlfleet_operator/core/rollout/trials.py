@@ -18,7 +18,7 @@ _OUT = frozenset({Stage.CLOSED, Stage.DOUBT})
 
 
 def waits(worker: Worker, world: World, rollout: Rollout) -> bool:
-    """Tell whether a worker that serves nothing serves the old version first."""
+    """Return whether a worker that serves nothing serves the old version first."""
     return (
         _is_held_back(worker, world)
         or _is_refused(worker, world, rollout)
@@ -27,7 +27,7 @@ def waits(worker: Worker, world: World, rollout: Rollout) -> bool:
 
 
 def must_wait(worker: Worker, goal: str, world: World, rollout: Rollout | None) -> bool:
-    """Tell whether a worker must not load its goal before it has proved on another."""
+    """Return whether a worker must not load its goal before it has proved on another."""
     return rollout is not None and goal == rollout.to and worker.name in waiting(world, rollout)
 
 
@@ -57,7 +57,7 @@ def _waiting(world: World, rollout: Rollout) -> frozenset[str]:
 
 
 def _is_trying(worker: Worker, rollout: Rollout) -> bool:
-    """Tell whether a worker loads something, or does once its engine is back."""
+    """Return whether a worker loads something, or does once its engine is back."""
     is_back = worker.stage is not Stage.DOWN and not worker.is_ending
     if is_expected(worker, rollout) and not is_back:
         return True
@@ -74,7 +74,7 @@ def _place(worker: Worker, rollout: Rollout) -> tuple[bool, bool, int]:
 
 
 def _is_due(worker: Worker, world: World, rollout: Rollout) -> bool:
-    """Tell whether a worker that serves nothing would load the version now."""
+    """Return whether a worker that serves nothing would load the version now."""
     is_out = worker.stage in _OUT and worker.proved is None and not worker.is_busy
     return (
         is_out
@@ -86,7 +86,7 @@ def _is_due(worker: Worker, world: World, rollout: Rollout) -> bool:
 
 
 def _is_held_back(worker: Worker, world: World) -> bool:
-    """Tell whether only those that change already may have the new version yet."""
+    """Return whether only those that change already may have the new version yet."""
     if worker.is_changing:
         return False
     if world.fleet.spec.rollout.paused:
@@ -95,7 +95,7 @@ def _is_held_back(worker: Worker, world: World) -> bool:
 
 
 def _is_refused(worker: Worker, world: World, rollout: Rollout) -> bool:
-    """Tell whether a worker's checkpoint of the new version was refused.
+    """Return whether a worker's checkpoint of the new version was refused.
 
     Its refusal is forgotten when it prepares the older version, so the recorded
     phase stands for it until the change has begun.

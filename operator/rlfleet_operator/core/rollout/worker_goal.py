@@ -32,7 +32,7 @@ def pending_goal(worker: Worker, world: World, rollout: Rollout | None) -> str |
 
 
 def waits_for_checkpoint(worker: Worker, rollout: Rollout | None) -> bool:
-    """Tell whether a worker's prepare waits until the version is complete.
+    """Return whether a worker's prepare waits until the version is complete.
 
     One that serves nothing and has something to fall back on does not.
     """

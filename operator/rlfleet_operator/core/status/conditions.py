@@ -1,9 +1,8 @@
 """Conditions, as kstatus, Argo CD and ``kubectl wait`` read them.
 
-Ready and WeightsSynced are always there. Paused, Reconciling, Stalled and Degraded are
-there only while they are true: a condition for which False is the good state must not
-be published. A time stamp changes only when a condition's status does, so that
-nothing is written at rest.
+Ready and WeightsSynced are always present, all others only while they are true: False must
+not be the good state of a published condition. A time changes only with its condition's
+status, so that an idle fleet causes no writes.
 """
 
 from collections.abc import Iterable
@@ -32,12 +31,12 @@ from rlfleet_operator.crd.fleet_status import Condition
 from rlfleet_operator.crd.rollout_spec import Promote, Strategy
 
 MESSAGE_LIMIT = 1024
-_SUMMARY_LIMIT = 64
+SUMMARY_LIMIT = 80
 """Characters of the column STATUS."""
 
 
 def verdicts(world: World, rollout: Rollout | None) -> tuple[ConditionVerdict, ...]:
-    """Return what is true of the fleet now."""
+    """Return the conditions of the fleet, without times."""
     stalled, ready = _stalled(world, rollout), _ready(world)
     always = (ready, _synced(world, rollout, stalled), *sometimes(world))
     if stalled is not None:
@@ -49,41 +48,41 @@ def verdicts(world: World, rollout: Rollout | None) -> tuple[ConditionVerdict, .
 
 
 def _is_settled(world: World, rollout: Rollout | None) -> bool:
-    """Tell whether the rollout has done all that it may do."""
+    """Return whether the rollout has changed every worker that it may change."""
     to = rollout.to if rollout else None
     return all(is_synced(w, to) for w in selected(world))
 
 
 def abandoned(why: str) -> ConditionVerdict:
-    """Return what is said of a fleet that nobody drives for a while, by a defect of ours."""
-    message = f"{why}. The fleet is tried again within minutes, and at once when its spec changes"
+    """Return the condition of a fleet whose driver has stopped by a defect."""
+    message = f"{why}; the operator retries within 5 minutes, or when the spec changes"
     return ConditionVerdict(STALLED, is_true=True, reason="InternalError", message=message)
 
 
 UNREAD = "InvalidObject"
-"""Why a fleet is not driven whose object cannot be parsed."""
+"""The reason of a fleet whose object cannot be parsed."""
 
 
 def unread(error: ValidationError) -> str:
-    """Return which field of a fleet cannot be parsed, and the way out."""
+    """Return which field of a fleet cannot be parsed, and what to do."""
     part = error.title.removeprefix("Fleet").lower()
     first, count = error.errors(include_url=False)[0], error.error_count()
     field = ".".join([part, *map(str, first["loc"])])
-    others = f" (and {count - 1} more)" if count > 1 else ""
-    way = (
+    others = f" (errors in all: {count})" if count > 1 else ""
+    action = (
         "write a valid value"
         if part == "spec"
         else "upgrade the operator if a newer one wrote it, or remove the field with"
         " kubectl edit --subresource=status"
     )
-    said = f"{first['msg']}, got {first['input']!r:.100}"
-    return f"the fleet is not driven: {field}: {said}{others}; {way}"
+    got = f"{first['msg']}, got {first['input']!r:.100}"
+    return f"{field}: {got}{others}. The fleet is not reconciled: {action}"
 
 
 def dated(
     found: Iterable[ConditionVerdict], before: Iterable[Condition], *, generation: int, now: str
 ) -> list[Condition]:
-    """Return the verdicts as conditions; an unchanged status keeps its time."""
+    """Return the verdicts as conditions; one with an unchanged status keeps its time."""
     known = {c.type: c for c in before}
     dated_conditions = []
     for verdict in found:
@@ -104,12 +103,10 @@ def dated(
 
 
 def is_synced(worker: Worker, version: str | None) -> bool:
-    """Tell whether a worker takes traffic with the version, with any if it is None.
+    """Return whether a worker takes traffic with the version, or with any if it is None.
 
-    One that its trainer has paused on it counts: the change has done its part, and a pod that
-    joined or was healed meanwhile is not ready before it may open.
-
-    One that is busy does not count: a command of an earlier rollout may take it elsewhere.
+    A worker that a trainer paused with the version counts, because the change is done. A busy
+    worker does not count, because a command of an earlier rollout may change it again.
     """
     if worker.pod is None or worker.is_busy:
         return False
@@ -119,7 +116,7 @@ def is_synced(worker: Worker, version: str | None) -> bool:
 
 
 def refusal_of(world: World, rollout: Rollout | None) -> tuple[Worker, Problem] | None:
-    """Return a worker that refuses the target's checkpoint, with its reason."""
+    """Return the first worker that rejects the target's checkpoint, with its problem."""
     if rollout is None:
         return None
     for worker in world.desired:
@@ -133,38 +130,38 @@ def refusal_of(world: World, rollout: Rollout | None) -> tuple[Worker, Problem] 
 
 
 def served_by(worker: Worker) -> str | None:
-    """Return the version that a ready worker answers with; empty if nobody knows.
+    """Return the version that a ready worker serves; empty if unknown, None during a change.
 
-    One that does not answer us goes on with what it told last. None is for one in a change:
-    it answers nobody meanwhile.
+    A worker whose sidecar does not answer continues with the version that it reported last.
     """
     if worker.is_live:
         return worker.proved
-    told = worker.report.proved if worker.report else None
-    return told or ""
+    reported = worker.report.proved if worker.report else None
+    return reported or ""
 
 
 def _ready(world: World) -> ConditionVerdict:
     wanted = world.fleet.spec.replicas
     ready = [w for w in world.desired if w.takes_traffic]
     if wanted == 0:
-        reason, message = "ScaledToZero", "no worker is asked for"
+        reason, message = "ScaledToZero", "0 workers requested (spec.replicas is 0)"
     elif len(ready) != wanted:
         message = f"{len(ready)} of {wanted} workers ready{_first_complaint(world)}"
         return ConditionVerdict(READY, is_true=False, reason="InsufficientWorkers", message=message)
     elif waiting_requests.held_up(world):
         reason = waiting_requests.REASON
-        message = f"{wanted} of {wanted} workers ready; {waiting_requests.said(world)}"
+        message = f"{wanted} of {wanted} workers ready; {waiting_requests.message(world)}"
     else:
         versions = sorted({version for w in ready if (version := served_by(w)) is not None})
         reason = "AllServing" if len(versions) < 2 else "MixedVersions"  # noqa: PLR2004
-        what = " and ".join(v or "an unknown version" for v in versions) or "what they have"
-        message = f"{wanted} of {wanted} workers serve {what}"
+        serving = " and ".join(v or "an unknown version" for v in versions)
+        does = f"serve {serving}" if versions else "ready, changing versions"
+        message = f"{wanted} of {wanted} workers {does}"
     return ConditionVerdict(READY, is_true=True, reason=reason, message=message)
 
 
 def summary(world: World, found: Iterable[ConditionVerdict]) -> str:
-    """Return how the fleet stands in one short line; the conditions say why."""
+    """Return the state of the fleet in one line; the conditions have the reasons."""
     by_type = {verdict.type: verdict for verdict in found}
     ready, stalled = by_type[READY], by_type.get(STALLED)
     text = ready.message
@@ -177,7 +174,7 @@ def summary(world: World, found: Iterable[ConditionVerdict]) -> str:
     if stalled is not None:
         count = ready.message.partition(" workers")[0]
         text = f"Stalled: {stalled.reason}; {count} workers ready"
-    return text if len(text) <= _SUMMARY_LIMIT else f"{text[: _SUMMARY_LIMIT - 1]}…"
+    return text if len(text) <= SUMMARY_LIMIT else f"{text[: SUMMARY_LIMIT - 1]}…"
 
 
 def _first_complaint(world: World) -> str:
@@ -212,7 +209,7 @@ def _why_behind(world: World, rollout: Rollout | None, stalled: ConditionVerdict
     if rollout is not None and rollout.reason is Reason.ROLLBACK:
         return "RolledBack"
     if stalled is not None:
-        # Waiting does not help.
+        # The same reason as Stalled: waiting does not help.
         return stalled.reason
     return "Partitioned" if kept(world) and _is_settled(world, rollout) else "Behind"
 
@@ -233,30 +230,31 @@ def _stalled(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
     if broken and not _others_move(world, rollout):
         names = ", ".join(w.name for w in broken[:5])
         message = (
-            f"out of service: {names}{_first_complaint(world)}. Delete the pod to replace it,"
-            " or ask for another version, in spec.weightVersion or through the fleet API"
+            f"{len(broken)} of {len(world.desired)} workers quarantined: {names}"
+            f"{_first_complaint(world)}. Delete the pod to replace it, or request another version"
+            " (spec.weightVersion or fleet API)"
         )
         return ConditionVerdict(STALLED, is_true=True, reason="WorkersQuarantined", message=message)
     return _overdue(world, rollout)
 
 
-_TRY_AGAIN = (
-    "Ask for another version, in spec.weightVersion or through the fleet API, or set"
-    " rollout.restartId to a new value to try again"
+_RETRY = (
+    "To retry, set a new rollout.restartId, or request another version (spec.weightVersion or"
+    " fleet API)"
 )
 
 
 def _ended_badly(rollout: Rollout | None) -> ConditionVerdict | None:
-    """Return how a rollout ended that is not tried again until the spec asks anew."""
+    """Return how a rollout failed; the operator does not retry it without a new request."""
     if rollout is None or rollout.is_active:
         return None
     if rollout.is_completed:
         if rollout.reason is not Reason.ROLLBACK:
             return None
-        message = f"{rollout.why}. The fleet went back to {rollout.to}. {_TRY_AGAIN}"
+        message = f"{rollout.why}; rolled back to {rollout.to}. {_RETRY}"
         return ConditionVerdict(STALLED, is_true=True, reason="RolledBack", message=message)
     reason = "RolloutHeld" if rollout.phase == HELD else "RolloutFailed"
-    message = f"{rollout.why}. The others keep their version. {_TRY_AGAIN}"
+    message = f"{rollout.why}; the other workers keep their version. {_RETRY}"
     return ConditionVerdict(STALLED, is_true=True, reason=reason, message=message)
 
 
@@ -265,7 +263,7 @@ def _quarantined(world: World) -> list[Worker]:
 
 
 def _is_given_up(worker: Worker, rollout: Rollout | None) -> bool:
-    """Tell whether nothing more is tried on it: the version failed there, not the way to it."""
+    """Return whether the version itself failed on the worker: the operator stops retrying it."""
     if rollout is None:
         return True
     versions = {rollout.to, rollout.fallback} - {""}
@@ -278,7 +276,7 @@ def _others_move(world: World, rollout: Rollout | None) -> bool:
 
 
 def _overdue(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
-    """Report a rollout that has not ended within its deadline; work on it goes on."""
+    """Report a rollout that exceeds its deadline; the operator still continues it."""
     recorded = world.fleet.status.rollout
     if rollout is None or recorded is None or rollout.is_new or rollout.is_completed:
         return None
@@ -303,36 +301,40 @@ def _is_moving(world: World) -> bool:
 
 
 def _is_moved(worker: Worker) -> bool:
-    """Tell whether a worker is in a change that goes on; a trainer's pause does not."""
+    """Return whether a worker's change makes progress: not while a trainer pauses it."""
     return worker.is_changing and not worker.is_kept
 
 
 def _reconciling(world: World, rollout: Rollout | None) -> ConditionVerdict:
-    behind = sum(not is_synced(w, rollout.to if rollout else None) for w in selected(world))
-    if rollout and rollout.is_active:
-        before = rollout.before or "nothing"
-        message = f"rollout {rollout.id}: {before} to {rollout.to}, {behind} workers to go"
-        reason, hint = _pace(world, rollout)
-        return ConditionVerdict(RECONCILING, is_true=True, reason=reason, message=message + hint)
-    if behind:
-        message = f"{behind} workers catch up"
-        return ConditionVerdict(RECONCILING, is_true=True, reason="CatchingUp", message=message)
+    workers = selected(world)
+    behind = sum(not is_synced(w, rollout.to if rollout else None) for w in workers)
+    left = f"{behind} of {len(workers)} workers"
     lacking = lora.missing(world)
-    if lacking:
-        message = f"{len(lacking)} adapters of workers to load"
-        return ConditionVerdict(
-            RECONCILING, is_true=True, reason="LoadingAdapters", message=message
-        )
-    return ConditionVerdict(RECONCILING, is_true=True, reason="Scaling", message="pods come and go")
+    if rollout and rollout.is_active:
+        reason, hint = _pace(world, rollout)
+        message = f"rollout {rollout.id} from {rollout.before or 'no version'} to {rollout.to}"
+        message += f": {left} left{hint}"
+    elif behind:
+        reason, message = "CatchingUp", f"{left} catching up with the fleet's version"
+    elif lacking:
+        worker, adapter = lacking[0]
+        reason = "LoadingAdapters"
+        message = f"{len(lacking)} adapter loads left, next {adapter.name} on {worker.name}"
+    else:
+        pods = sum(w.pod is not None for w in world.workers)
+        reason, message = "Scaling", f"scaling: {pods} of {len(world.desired)} pods exist"
+        if outdated := sum(map(world.is_outdated, world.desired)):
+            message += f", {outdated} of an old template"
+    return ConditionVerdict(RECONCILING, is_true=True, reason=reason, message=message)
 
 
 def _pace(world: World, rollout: Rollout) -> tuple[str, str]:
-    """Return how a rollout goes on, and what a person can do about it."""
+    """Return the reason of a rollout's progress, and what it waits for."""
     recorded = world.fleet.status.rollout
     if rollout.reason is Reason.ROLLBACK:
         return "RollingBack", f"; {rollout.why}"
     if world.fleet.spec.rollout.paused:
-        return "Paused", "; rollout.paused holds the next batch"
+        return "Paused", "; waiting: rollout.paused is true"
     if recorded is not None and recorded.phase == CANARY_HOLD:
         canary = canary_of(world)
         is_manual = (
@@ -340,13 +342,13 @@ def _pace(world: World, rollout: Rollout) -> tuple[str, str]:
             and canary.promote is Promote.MANUAL
             and canary.promoted_version != rollout.to
         )
-        way = (
+        waits_for = (
             f"set rollout.canary.promotedVersion to {rollout.to}"
             if is_manual
-            else "they are held for rollout.canary.holdSeconds"
+            else "waiting for rollout.canary.holdSeconds"
         )
-        return "CanaryHold", f"; the canaries serve: {way}"
+        return "CanaryHold", f"; canaries serve: {waits_for}"
     adapting = next((w.name for w in selected(world) if w.is_adapting), None)
     if adapting is not None and world.fleet.spec.rollout.strategy is Strategy.BARRIER:
-        return "RollingOut", f"; nobody is paused before {adapting} has loaded its adapter"
+        return "RollingOut", f"; no worker pauses until {adapting} has loaded its adapter"
     return "RollingOut", ""

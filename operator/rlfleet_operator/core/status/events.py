@@ -1,4 +1,4 @@
-"""Which Events a change of status is worth: one per transition, none per poll."""
+"""The Events of a change of status: one per transition, none per poll."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +17,7 @@ from rlfleet_operator.core.status.verdict import DEGRADED, STALLED
 from rlfleet_operator.crd.fleet_status import FleetStatus, RolloutStatus, WorkerStatus
 
 _NAMED_WORKERS = 16
-"""More transitions than this in one write are told in one Event."""
+"""More transitions than this in one write get one Event together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,42 +46,42 @@ def _rollout(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
     if new is None:
         return []
     if old is None or old.id != new.id:
-        return [*_begun(old, new), *_came_to(new, after)]
-    return [] if new.phase == old.phase else _came_to(new, after)
+        return [*_begun(old, new), *_reached(new, after)]
+    return [] if new.phase == old.phase else _reached(new, after)
 
 
-def _came_to(rollout: RolloutStatus, status: FleetStatus) -> list[KubeEvent]:
-    """Return the Event of the phase that a rollout has come to, if it is worth one."""
-    told: dict[str, tuple[Literal["Normal", "Warning"], str, str]] = {
+def _reached(rollout: RolloutStatus, status: FleetStatus) -> list[KubeEvent]:
+    """Return the Event of the phase that a rollout has reached, if it has one."""
+    events: dict[str, tuple[Literal["Normal", "Warning"], str, str]] = {
         COMPLETED: ("Normal", "RolloutCompleted", _completed(rollout, status)),
         ROLLED_BACK: (
             "Warning",
             "RolledBack",
-            f"rollout {rollout.id}: every worker is back at {rollout.to}; {rollout.message}",
+            f"rollout {rollout.id} returned every worker to {rollout.to}; {rollout.message}",
         ),
         CANARY_HOLD: (
             "Normal",
             "CanaryReady",
-            f"rollout {rollout.id}: the canaries serve {rollout.to}; the others wait",
+            f"rollout {rollout.id}: canaries serve {rollout.to}; the other workers wait",
         ),
         PAUSED: (
             "Normal",
             "RolloutPaused",
-            f"rollout {rollout.id} to {rollout.to} is held by rollout.paused",
+            f"rollout {rollout.id} to {rollout.to} waits: rollout.paused is true",
         ),
     }
-    return [KubeEvent(*told[rollout.phase])] if rollout.phase in told else []
+    return [KubeEvent(*events[rollout.phase])] if rollout.phase in events else []
 
 
 def _begun(old: RolloutStatus | None, new: RolloutStatus) -> list[KubeEvent]:
     if new.reason == Reason.ROLLBACK:
-        text = f"rollout {new.id}: from {new.from_version} back to {new.to}: {new.message}"
+        text = f"rollout {new.id} rolls back from {new.from_version} to {new.to}: {new.message}"
         return [KubeEvent("Warning", "RollbackStarted", text)]
     events = []
     if old is not None and old.phase not in ENDED:
-        text = f"rollout {old.id} to {old.to} gives way to {new.to}"
+        text = f"rollout {old.id} to {old.to} superseded by {new.to}"
         events.append(KubeEvent("Normal", "RolloutSuperseded", text))
-    text = f"rollout {new.id}: {new.from_version or 'nothing'} to {new.to}"
+    text = f"rollout {new.id} from {new.from_version or 'no version'} to {new.to}"
     return [*events, KubeEvent("Normal", "RolloutStarted", text)]
 
 
@@ -90,36 +90,36 @@ def _completed(rollout: RolloutStatus, status: FleetStatus) -> str:
     if rollout.seconds is not None:
         text += f" in {rollout.seconds} s"
     if rollout.timings and rollout.timings.window:
-        text += f", paused for {rollout.timings.window.max_ms} ms at most"
+        text += f", longest pause {rollout.timings.window.max_ms} ms"
     return text
 
 
 def _warnings(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
-    """Return the Events of what is wrong with the fleet, once for each reason."""
+    """Return one Event for each new reason of Stalled, and for waiting requests."""
 
-    def told(status: FleetStatus) -> dict[str, str]:
+    def warned(status: FleetStatus) -> dict[str, str]:
         return {
             c.reason: c.message
             for c in status.conditions
             if c.type == STALLED or (c.type == DEGRADED and c.reason == waiting_requests.REASON)
         }
 
-    old = told(before)
+    old = warned(before)
     return [
         KubeEvent("Warning", reason, message)
-        for reason, message in told(after).items()
+        for reason, message in warned(after).items()
         if reason not in old
     ]
 
 
 def _rejected(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
-    """Return the Event of a trainer that was rejected; its repeats are told by their time."""
+    """Return the Event of a rejected trainer; status changes only if it is another one."""
     trainer = after.trainer_rejected
     if trainer is None or trainer == before.trainer_rejected:
         return []
     text = (
-        f"{trainer.worker} rejected {trainer.call} of trainer {trainer.client}: the fleet is asked"
-        f" for {after.target}. Take weightVersion out of the spec, or ask for versions there"
+        f"{trainer.worker} rejected {trainer.call} of trainer {trainer.client}: the fleet's target"
+        f" is {after.target}. Remove spec.weightVersion, or set versions there"
     )
     return [KubeEvent("Warning", "TrainerRejected", text)]
 
@@ -133,10 +133,12 @@ def _adapters(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
         was_bad = is_same and known is not None and known.reason == adapter.reason
         was_done = is_same and known is not None and known.loaded_workers >= adapter.workers
         if adapter.reason and not was_bad:
-            text = f"{adapter.name} {adapter.version}: {adapter.reason}: {adapter.message}"
+            name = f"adapter {adapter.name} {adapter.version}"
+            text = f"{name} failed to load: {adapter.reason}: {adapter.message}"
             events.append(KubeEvent("Warning", "AdapterFailed", text))
         if 0 < adapter.workers <= adapter.loaded_workers and not was_done:
-            text = f"{adapter.workers} workers serve {adapter.name} {adapter.version}"
+            count = f"{adapter.workers} of {adapter.workers} workers"
+            text = f"{count} serve adapter {adapter.name} {adapter.version}"
             events.append(KubeEvent("Normal", "AdapterLoaded", text))
     return events
 
@@ -156,22 +158,22 @@ def _workers(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
     known = [(old[w.name], w) for w in after.workers if w.name in old]
     events = [event for one, worker in known for event in _transition(one, worker)]
     if len(events) > _NAMED_WORKERS:
-        # The worst is told: a warning must not hide behind a worker that came back.
+        # A warning must not hide behind a worker that became ready.
         worst = next((event for event in events if event.type == "Warning"), events[0])
-        text = f"{len(events)} workers changed; {worst.message}"
+        text = f"{len(events)} workers changed state, for example: {worst.message}"
         return [KubeEvent(worst.type, "WorkersChanged", text)]
     return events
 
 
 def _transition(old: WorkerStatus, new: WorkerStatus) -> list[KubeEvent]:
-    """Return the Event of a worker that left the service, or takes traffic again."""
+    """Return the Event of a worker that became ready, or stopped being ready."""
     if new.phase == Phase.QUARANTINED and old.phase != new.phase:
-        text = f"{new.name} is out of service: {new.message or 'its engine is in doubt'}"
+        text = f"{new.name} quarantined: {new.message or 'reload or proof failed'}"
         return [KubeEvent("Warning", "WorkerQuarantined", text)]
     if old.ready and not new.ready:
-        text = f"{new.name} takes no traffic: {new.message or new.phase}"
+        text = f"{new.name} not ready: {new.message or new.phase}"
         return [KubeEvent("Warning", "WorkerLost", text)]
     if new.ready and not old.ready:
-        text = f"{new.name} serves {new.version or 'again'}"
+        text = f"{new.name} ready, serves {new.version or 'an unknown version'}"
         return [KubeEvent("Normal", "WorkerReady", text)]
     return []

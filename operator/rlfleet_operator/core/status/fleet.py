@@ -24,13 +24,13 @@ from rlfleet_operator.crd.selftest import SelfTestStatus
 
 _WORKER_MESSAGE_LIMIT = 256
 _ONE_TRAINER_S = 60.0
-"""How far apart rejections of one trainer by several workers are one."""
+"""Rejections of one trainer within this time count as one: it calls every worker."""
 
 
 def status_of(world: World, rollout: Rollout | None, size: int = size_limit.LIMIT) -> FleetStatus:
-    """Return what status shall say, in ``size`` bytes of JSON at most.
+    """Return the status, in at most ``size`` bytes of JSON.
 
-    Equal worlds give equal statuses, time apart.
+    Equal worlds give equal statuses, except for times.
     """
     return size_limit.bounded(_whole(world, rollout), size)
 
@@ -77,28 +77,28 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
 
 
 def abandoned(fleet: Fleet, why: str, moment: float) -> FleetStatus:
-    """Return the last status with the news that nobody drives the fleet for a while."""
+    """Return the last status with the condition that the fleet's driver has stopped."""
     verdict = conditions.abandoned(why)
-    (told,) = conditions.dated(
+    (stalled,) = conditions.dated(
         [verdict],
         fleet.status.conditions,
         generation=fleet.generation,
         now=time_of(moment),
     )
-    # What else is known of the fleet keeps the generation that it was said about.
+    # The other conditions are about the generation that was last observed.
     others = [c for c in fleet.status.conditions if c.type not in {STALLED, RECONCILING}]
     update = {
         "observed_generation": fleet.generation,
         "summary": f"Stalled: {verdict.reason}",
-        "conditions": [*others, told],
+        "conditions": [*others, stalled],
     }
     return fleet.status.model_copy(update=update)
 
 
 def unread(raw: Raw, error: ValidationError, moment: float) -> dict[str, Any] | None:
-    """Return the merge patch by which the status of a fleet that cannot be parsed says so.
+    """Return the merge patch that reports a fleet whose object cannot be parsed.
 
-    None when it says so already. All else in it stays as it is.
+    None if status reports it already. The patch changes nothing else in status.
     """
     metadata, status = raw["metadata"], raw.get("status") or {}
     known = [c for c in status.get("conditions") or () if isinstance(c, dict)]
@@ -118,23 +118,23 @@ def unread(raw: Raw, error: ValidationError, moment: float) -> dict[str, Any] | 
     if condition in known:
         return None
     others = [c for c in known if c.get("type") not in {STALLED, RECONCILING}]
-    said = {
+    update = {
         "observedGeneration": metadata["generation"],
         "summary": f"Stalled: {conditions.UNREAD}",
         "conditions": [*others, condition],
     }
     version = {"resourceVersion": metadata["resourceVersion"]}
-    return {"metadata": version, "status": said}
+    return {"metadata": version, "status": update}
 
 
 def _trainer_target(world: World) -> TrainerTarget | None:
-    """Return what a trainer asks for: it is over once the spec names a version."""
+    """Return the trainer's target, which ends once the spec names a version."""
     fleet = world.fleet
     return fleet.status.trainer_target if fleet.spec.weight_version is None else None
 
 
 def _trainer_pause(world: World) -> TrainerPause | None:
-    """Return the trainer's pause; one that is over stays until nobody is paused by it."""
+    """Return the trainer's pause; after its end it stays until every worker has resumed."""
     pause = world.fleet.status.trainer_pause
     if pause is None or world.pause is not None:
         return pause
@@ -143,7 +143,7 @@ def _trainer_pause(world: World) -> TrainerPause | None:
 
 
 def _trainer_rejected(world: World) -> TrainerRejected | None:
-    """Return the last trainer that was rejected for the target; a worker that is gone is kept."""
+    """Return the last trainer that a worker rejected; a fleet without a target has none."""
     if world.fleet.target is None:
         return None
     known = world.fleet.status.trainer_rejected
@@ -156,14 +156,13 @@ def _trainer_rejected(world: World) -> TrainerRejected | None:
     newest = max(found, key=lambda one: one.at_epoch, default=None)
     if known is None or newest is None:
         return newest or known
-    # A trainer asks every worker of its list.
     is_same = newest.client == known.client
-    is_news = newest.at_epoch - known.at_epoch > (_ONE_TRAINER_S if is_same else 0.0)
-    return newest if is_news else known
+    is_newer = newest.at_epoch - known.at_epoch > (_ONE_TRAINER_S if is_same else 0.0)
+    return newest if is_newer else known
 
 
 def self_test_of(world: World) -> SelfTestStatus | None:
-    """Return what the engines of the present pod template showed; a failure before a success."""
+    """Return a self-test's result for the current pod template; a failure before a success."""
     found = [
         worker.report.self_test
         for worker in world.desired
@@ -216,7 +215,7 @@ def _load_exits(worker: Worker) -> int | None:
 
 
 def patch_of(status: FleetStatus) -> dict[str, Any]:
-    """Return the status as a merge patch: what it does not say has to go."""
+    """Return the status as a merge patch that also removes absent fields."""
     body: dict[str, Any] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
     for field in FleetStatus.model_fields.values():
         body.setdefault(str(field.alias), None)
@@ -232,12 +231,12 @@ def _verified_by(worker: Worker) -> list[str] | None:
 
 
 def _read_back_percent(worker: Worker) -> int | None:
-    """Return whole percents: 100 says that nothing at all was left out."""
+    """Return the percentage rounded down, so that 100 means everything."""
     proof = _proof(worker)
     return None if proof is None or proof.read_share is None else int(proof.read_share * 100)
 
 
 def _proof(worker: Worker) -> Proof | None:
-    """Return the proof of the version that the worker is said to serve."""
+    """Return the proof, if it is of the version in status."""
     proof = worker.report.proof if worker.report else None
     return proof if proof is not None and proof.version == worker.proved else None

@@ -1,4 +1,4 @@
-"""The rollout in status, and what is kept of those before it."""
+"""The rollout in status, and the history of earlier ones."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -27,14 +27,14 @@ from rlfleet_operator.crd.timings import RolloutTimings, Spread
 _STEPS = ("prepare", "pause", "flush", "reload", "verify", "resume", "window")
 PREPARING, UPDATING, WAITING = "Preparing", "Updating", "Waiting"
 _IDLE = frozenset({PAUSED, CANARY_HOLD, PARTITIONED})
-"""The phases in which somebody else's word is waited for: that time does not count."""
+"""Phases that wait for the user; their time does not count for the deadline."""
 _PAST_MESSAGE_LIMIT = 256
 _QUICK_S = 4.0
-"""A rollout that begins within this time after another's start has to settle first."""
+"""A rollout that begins within this time of another's start waits before it changes workers."""
 
 
 def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutStatus | None:
-    """Return what status shall say of the rollout."""
+    """Return the rollout for status, its record updated from what is observed."""
     known = world.fleet.status.rollout
     if rollout is None:
         return _left(world, known, now)
@@ -51,7 +51,7 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
             **_clocked(recorded, phase, world, now),
             "canary_since": _canary_since(world, rollout, recorded, now),
             "timings": timings,
-            # With news of timings alone: it is worth no write of its own.
+            # Updated together with timings only, to save writes.
             "prepared_bytes": recorded.prepared_bytes
             if timings == recorded.timings
             else _prepared_bytes(world, rollout) or recorded.prepared_bytes,
@@ -62,7 +62,7 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
 def _clocked(
     recorded: RolloutStatus, phase: str, world: World, now: str
 ) -> dict[str, str | float | None]:
-    """Return when the rollout ended and what it took, and how long it was on hold."""
+    """Return when the rollout ended, its duration, and its time on hold."""
     is_idle, has_ended = phase in _IDLE, phase in ENDED
     seconds = recorded.seconds
     if has_ended and seconds is None:
@@ -77,10 +77,9 @@ def _clocked(
 
 
 def _dated(known: RolloutStatus, world: World, now: str) -> RolloutStatus:
-    """Return the rollout on record with what begins again when the clock has stepped back.
+    """Return the recorded rollout, with times in the future (the clock stepped back) set to now.
 
-    Its start for the progress deadline, a hold, and that of the canaries: each may last as long
-    again, and no longer.
+    So the progress deadline and holds may last at most twice as long.
     """
     moments = {
         "started_at": known.started_at,
@@ -92,13 +91,13 @@ def _dated(known: RolloutStatus, world: World, now: str) -> RolloutStatus:
 
 
 def _left(world: World, known: RolloutStatus | None, now: str) -> RolloutStatus | None:
-    """Return the rollout on record; one whose version has left the spec ends with that."""
+    """Return the recorded rollout; it ends when its version leaves the spec."""
     if known is None or known.phase in ENDED or world.fleet.target is not None:
         return known
     return known.model_copy(
         update={
             "phase": SUPERSEDED,
-            "message": "nobody asks for its version any more",
+            "message": f"cancelled: {known.to} is no longer requested",
             "finished_at": now,
             "seconds": round(known.spent_s(world.moment), 1),
             "held_since": None,
@@ -108,16 +107,16 @@ def _left(world: World, known: RolloutStatus | None, now: str) -> RolloutStatus 
 
 
 def _canary_since(world: World, rollout: Rollout, recorded: RolloutStatus, now: str) -> str | None:
-    """Return since when the canaries serve without a break; what was promoted stays so."""
+    """Return the time since which the canaries serve without a break; a promotion stays."""
     if _canaries_serve(world, rollout):
         return recorded.canary_since or now
     is_promotion = is_promoted(world)
-    # One that misses a question serves for all that is known.
+    # A canary that misses one poll is presumed to serve.
     return recorded.canary_since if is_promotion or not _is_canary_lost(world, rollout) else None
 
 
 def _begun(world: World, rollout: Rollout, now: str) -> RolloutStatus:
-    # The spec's run and step are about weightVersion alone.
+    # The spec's runId and step belong to weightVersion, not to a trainer's version.
     weights = world.fleet.spec.weights if world.fleet.spec.weight_version else None
     return RolloutStatus(
         id=rollout.id,
@@ -136,9 +135,9 @@ def _begun(world: World, rollout: Rollout, now: str) -> RolloutStatus:
 
 
 def _settled_at(world: World, rollout: Rollout) -> str | None:
-    """Return when a rollout may take workers out that serve; None for at once.
+    """Return when a rollout may begin to change serving workers; None for at once.
 
-    Times on record are whole seconds, so that either span is up to one second shorter.
+    Recorded times are whole seconds, so both spans may be one second shorter.
     """
     before = world.fleet.status.rollout
     if before is None or rollout.reason is Reason.ROLLBACK:
@@ -152,7 +151,7 @@ def _settled_at(world: World, rollout: Rollout) -> str | None:
 def _phase(world: World, rollout: Rollout) -> str:
     if rollout.is_stopped:
         return rollout.phase
-    # A fleet of no workers is at its version: whoever comes later catches up with it.
+    # A fleet without workers is at its version: later workers catch up with it.
     if all(conditions.is_synced(w, rollout.to) for w in world.desired):
         return ROLLED_BACK if rollout.reason is Reason.ROLLBACK else COMPLETED
     if all(conditions.is_synced(w, rollout.to) for w in selected(world)):
@@ -166,7 +165,7 @@ def _phase(world: World, rollout: Rollout) -> str:
 
 
 def _resting_phase(world: World, rollout: Rollout) -> str:
-    """Return the phase while nobody changes."""
+    """Return the phase while no worker changes."""
     if world.fleet.spec.rollout.paused:
         return PAUSED
     if not is_promoted(world) and _canaries_serve(world, rollout):
@@ -186,7 +185,7 @@ def _canaries_serve(world: World, rollout: Rollout) -> bool:
 
 
 def _is_canary_lost(world: World, rollout: Rollout) -> bool:
-    """Tell whether a canary is known not to serve the version, or not to be ready."""
+    """Return whether a canary is known to be not ready, or not to serve the version."""
     return any(
         not w.takes_traffic or (w.is_live and not conditions.is_synced(w, rollout.to))
         for w in canaries(world)
@@ -216,13 +215,14 @@ def _awaited(world: World, rollout: Rollout) -> str:
 
 
 def _staged(world: World, rollout: Rollout) -> str:
-    """Tell in tenths how far the copying is: a finer figure would be written all the time."""
+    """Return the progress of the copies, in steps of 10% to save writes."""
     reports = [w.report.progress for w in world.desired if w.report and w.report.progress]
     mine = [p for p in reports if p.version == rollout.to and p.bytes_total]
     if not mine:
         return ""
     done, total = sum(p.bytes_done for p in mine), sum(p.bytes_total for p in mine)
-    return f"{len(mine)} workers stage {rollout.to}: {done * 10 // total * 10} % of {total} bytes"
+    copied = f"{done * 10 // total * 10}% of {total} bytes"
+    return f"{copied} of {rollout.to} copied on {len(mine)} of {len(world.desired)} workers"
 
 
 def _timings(world: World, rollout: Rollout) -> RolloutTimings | None:
@@ -247,7 +247,7 @@ def _spread(timings: Sequence[Timings], step: str) -> Spread:
 
 
 def history(world: World, rollout: Rollout | None) -> list[PastRollout]:
-    """Return the rollouts before the newest, the latest first."""
+    """Return the earlier rollouts, the latest first."""
     recorded, known = world.fleet.status.rollout, world.fleet.status.history
     if recorded is not None and rollout is not None and recorded.id != rollout.id:
         known = [_past(recorded, rollout, world.moment), *known]

@@ -1,8 +1,8 @@
-"""Status in a bounded number of bytes: etcd keeps 1.5 MiB of an object, its spec included.
+"""The size limit of status: etcd stores at most 1.5 MiB of an object, its spec included.
 
-It must stay true that what a driver needs is never left out (target, rollout, epoch, a trainer's
-asking), that the rest goes in a fixed order, and that status names what is left out. History is
-known from status alone: once it is left out it is gone, which its absence says from then on.
+It must stay true that status never leaves out what a driver needs (target, rollout, epoch, a
+trainer's requests), leaves out the rest in a fixed order, and names what it leaves out. History
+exists only in status: once it is left out, it is lost.
 """
 
 from collections.abc import Callable
@@ -13,15 +13,15 @@ from rlfleet_operator.crd.fleet_status import FleetStatus, WorkerStatus
 LIMIT = 2**20
 """Bytes of JSON that a status may take."""
 LEAST = 2**14
-"""A smaller limit would leave nothing out that is left."""
+"""A smaller limit would leave out nothing more."""
 _WORST = 16
-"""So many workers stay while there is anything else to leave out."""
+"""Number of workers that stay while anything else can be left out."""
 _SHORT = 64
-"""Characters of a worker's or an adapter's message once they are cut."""
+"""Characters of a worker's or an adapter's shortened message."""
 
 
 def bounded(status: FleetStatus, limit: int = LIMIT) -> FleetStatus:
-    """Return the status, without as many details as its size asks for."""
+    """Return the status, with as many details as fit into the limit."""
     for what, lighten in _STEPS:
         if _size(status) <= limit:
             break
@@ -32,7 +32,7 @@ def bounded(status: FleetStatus, limit: int = LIMIT) -> FleetStatus:
 
 
 def after_refusal(status: FleetStatus, limit: int) -> int:
-    """Return the limit once the API server has refused a status as too large."""
+    """Return the next limit after the API server rejected a status as too large."""
     return max(LEAST, min(limit, _size(status)) // 2)
 
 
@@ -65,7 +65,7 @@ def _with_short_messages(status: FleetStatus, limit: int) -> FleetStatus:
 
 
 def _with_fewer_workers(status: FleetStatus, limit: int, least: int = _WORST) -> FleetStatus:
-    """Return the status with its worst workers, as many as go in, ``least`` at least."""
+    """Return the status with its worst workers, as many as fit, but ``least`` of them."""
     all_of_them = len(status.workers) + status.workers_truncated
     while len(status.workers) > least and _size(status) > limit:
         count = max(least, len(status.workers) // 2)

@@ -1,4 +1,4 @@
-"""One condition before it is dated, and those that only sometimes are."""
+"""A condition without its time, and the conditions that are present only at times."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ UNTESTED = "EngineUntested"
 
 @dataclass(frozen=True, slots=True)
 class ConditionVerdict:
-    """One condition before it is dated."""
+    """A condition without its time and generation."""
 
     type: str
     is_true: bool
@@ -27,7 +27,7 @@ class ConditionVerdict:
 
 
 def sometimes(world: World) -> tuple[ConditionVerdict, ...]:
-    """Return what is worth a word of the fleet while it is so."""
+    """Return Paused, EngineUntested and Degraded where they are true."""
     found = (
         _paused(world),
         _untested(world),
@@ -37,7 +37,7 @@ def sometimes(world: World) -> tuple[ConditionVerdict, ...]:
 
 
 def forbidden(world: World) -> ConditionVerdict | None:
-    """Return why the spec itself forbids what it asks for."""
+    """Return Stalled if the spec forbids the version that it requests."""
     found = version_order.objection(world)
     if found is None:
         return None
@@ -45,61 +45,62 @@ def forbidden(world: World) -> ConditionVerdict | None:
 
 
 def _untested(world: World) -> ConditionVerdict | None:
-    """Return that rlfleet's suites never ran against the engines' release."""
+    """Return EngineUntested if rlfleet was not tested with the engines' release."""
     tests = (w.report.self_test for w in world.desired if w.is_live and w.report)
     found = next((test for test in tests if test is not None and not test.is_tested), None)
     if found is None:
         return None
-    shown = "its reload passed the self-test" if found.passed else "its reload was not shown"
-    message = f"rlfleet was not tested with {found.engine}; {shown}"
+    shown = "its reload passed the self-test" if found.passed else "its reload was not tested"
+    message = f"{found.engine} is untested with rlfleet; {shown}"
     return ConditionVerdict(UNTESTED, is_true=True, reason="UntestedRelease", message=message)
 
 
 def _paused(world: World) -> ConditionVerdict | None:
-    """Return until when the fleet is paused, and by whom."""
+    """Return Paused while a trainer pauses the fleet, with its end."""
     pause = world.pause
     if pause is None:
         return None
     done = sum(w.is_kept for w in world.desired)
     message = (
-        f"{done} of {len(world.desired)} workers are paused by a trainer"
-        f" until {pause.until}, or until it resumes the fleet"
+        f"{done} of {len(world.desired)} workers paused by a trainer"
+        f" until {pause.until}, or until the trainer resumes the fleet"
     )
     return ConditionVerdict(PAUSED, is_true=True, reason="PausedByTrainer", message=message)
 
 
 def _held_up(world: World) -> ConditionVerdict | None:
-    """Return which workers have kept their requests waiting for long."""
+    """Return Degraded if requests have been waiting at closed gates for long."""
     if not waiting_requests.held_up(world):
         return None
     refused = world.pause.refused if world.pause else None
     why = f"the trainer's last update was rejected ({refused}); " if refused else ""
     message = (
-        f"{waiting_requests.said(world)}: {why}the trainer that paused them has to update or"
-        " resume them, or to name a version in spec.weightVersion"
+        f"{waiting_requests.message(world)}; {why}the trainer must update or resume the workers,"
+        " or name a version in spec.weightVersion"
     )
     return ConditionVerdict(DEGRADED, is_true=True, reason=waiting_requests.REASON, message=message)
 
 
 def _degraded(world: World) -> ConditionVerdict | None:
-    """Return which workers serve weights that are too old (spec.staleness)."""
+    """Return Degraded if workers serve stale weights (spec.staleness)."""
     whys = version_order.stale(world)
     stale = [w for w in world.desired if w.name in whys]
     if not stale:
         return None
     first = stale[0].name
-    message = f"{len(stale)} workers serve weights that are too old; {first}: {whys[first]}"
+    count = f"{len(stale)} of {len(world.desired)} workers"
+    message = f"{count} serving stale weights; {first}: {whys[first]}"
     return ConditionVerdict(DEGRADED, is_true=True, reason="StaleServing", message=message)
 
 
 def _adapters_failed(world: World) -> ConditionVerdict | None:
-    """Return which adapters could not be loaded."""
+    """Return Degraded if workers failed to load adapters."""
     found = lora.failed(world)
     if not found:
         return None
     worker, one, problem = found[0]
     message = (
-        f"{len(found)} adapters of workers are not loaded; {worker.name} does not serve"
-        f" {one.name} {one.version}: {problem.code}: {problem.message}"
+        f"adapter {one.name} {one.version} failed to load on {worker.name}"
+        f" (failed loads: {len(found)}): {problem.code}: {problem.message}"
     )
     return ConditionVerdict(DEGRADED, is_true=True, reason="AdaptersFailed", message=message)

@@ -1,7 +1,7 @@
 """Requests that wait for long at the gates of workers that count as ready.
 
-A worker in a change is ready, because its clients wait for a moment only. After a trainer's update
-that failed they wait until it comes back: status must say so.
+A worker in a change is ready, because its clients wait only for seconds. After a failed update of
+a trainer they wait until the trainer returns, so status must report them.
 """
 
 from collections.abc import Iterator
@@ -11,27 +11,26 @@ from rlfleet_operator.core.model.world import Worker, World
 
 REASON = "RequestsWaiting"
 _STEPS_S = (30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0)
-"""What is said of how long it is: status does not change with every second."""
+"""Durations in messages: status must not change with every second."""
 
 
 def held_up(world: World) -> tuple[Worker, ...]:
-    """Return the workers that hold requests for longer than a change takes."""
+    """Return the workers whose requests wait for longer than a change takes."""
     return tuple(w for w in world.desired if _paused_s(w) >= _STEPS_S[0])
 
 
-def said(world: World) -> str:
-    """Return how many hold requests, for how long, and in what phase the first of them is."""
+def message(world: World) -> str:
+    """Return which worker's requests wait longest, its phase, and how many others' wait."""
     holding = held_up(world)
     first = max(holding, key=_paused_s)
     past = max(step for step in _STEPS_S if step <= _paused_s(first))
     long = f"{past:.0f} s" if past < 120 else f"{past / 60:.0f} min"  # noqa: PLR2004 - seconds
-    return (
-        f"{len(holding)} hold their requests, {first.name} for more than {long} ({phase_of(first)})"
-    )
+    others = f", and at {len(holding) - 1} more" if len(holding) > 1 else ""
+    return f"requests waiting at {first.name} ({phase_of(first)}) for over {long}{others}"
 
 
 def next_steps_s(world: World) -> Iterator[float]:
-    """Yield the seconds until there is something new to say."""
+    """Yield the seconds until the message changes."""
     for worker in world.desired:
         paused_s = _paused_s(worker)
         if paused_s > 0:
@@ -39,6 +38,6 @@ def next_steps_s(world: World) -> Iterator[float]:
 
 
 def _paused_s(worker: Worker) -> float:
-    is_told = worker.is_live and worker.takes_traffic
-    told = worker.report.paused_s if worker.report else None
-    return told or 0.0 if is_told else 0.0
+    if worker.report is None or not (worker.is_live and worker.takes_traffic):
+        return 0.0
+    return worker.report.paused_s or 0.0

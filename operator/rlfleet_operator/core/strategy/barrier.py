@@ -30,7 +30,7 @@ def barrier(world: World, rollout: Rollout) -> list[WeightsCommand]:
 
 
 def closes(world: World) -> bool:
-    """Tell whether a Barrier closes gates, or would but for an adapter that is being loaded."""
+    """Return whether a Barrier closes gates, or would but for an adapter that is being loaded."""
     recorded, rules = world.fleet.status.rollout, world.fleet.spec.rollout
     if recorded is None or world.fleet.target is None or rules.strategy is not Strategy.BARRIER:
         return False
@@ -47,7 +47,7 @@ def _members(world: World, rollout: Rollout) -> list[Worker]:
 
 
 def _falls_back(worker: Worker, world: World, rollout: Rollout) -> bool:
-    """Tell whether a worker that serves nothing shall not wait for what it cannot have."""
+    """Return whether a worker that serves nothing shall not wait for what it cannot have."""
     is_out = worker.stage in {Stage.CLOSED, Stage.DOUBT, Stage.PAUSED} and worker.proved is None
     return is_out and goal_of(worker, world, rollout) != rollout.to
 
@@ -93,7 +93,7 @@ def _may_close(world: World, rollout: Rollout, members: list[Worker]) -> bool:
 
 
 def _may_go_back(worker: Worker, rollout: Rollout) -> bool:
-    """Tell whether a worker behind a closed gate shall serve what it has proved meanwhile.
+    """Return whether a worker behind a closed gate shall serve what it has proved meanwhile.
 
     One that has proved the version which is rolled back shall not, if the old one can be had.
     """

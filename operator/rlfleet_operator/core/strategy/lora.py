@@ -70,7 +70,7 @@ def _lacked(worker: Worker, world: World) -> list[tuple[WantedLoRA, Problem | No
 
 
 def is_unheard(worker: Worker, world: World) -> bool:
-    """Tell whether a trainer may have loaded one at the others that they have not told of yet.
+    """Return whether a trainer may have loaded one at the others that they have not told of yet.
 
     Workers at rest are asked every few seconds alone; what each said since this one opened
     is what it begins with.
@@ -83,7 +83,7 @@ def is_unheard(worker: Worker, world: World) -> bool:
 
 
 def is_loaded(worker: Worker, wanted: WantedLoRA) -> bool:
-    """Tell whether a worker serves exactly this adapter, as the spec's.
+    """Return whether a worker serves exactly this adapter, as the spec's.
 
     Under the name of an inherited one it may serve what its trainer has loaded there since.
     """
@@ -208,5 +208,5 @@ def _load(worker: Worker, one: WantedLoRA) -> LoadAdapter:
 
 
 def _is_worth_trying(problem: Problem | None) -> bool:
-    """Tell whether a load may succeed: a trainer can mend a directory, nobody a rank."""
+    """Return whether a load may succeed: a trainer can mend a directory, nobody a rank."""
     return problem is None or problem.retryable or problem.code in CHECKPOINT_CODES

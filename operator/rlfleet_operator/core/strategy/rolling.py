@@ -70,7 +70,7 @@ def _unbatched(
 
 
 def _is_batched(worker: Worker, goal: str) -> bool:
-    """Tell whether a worker changes in a batch; one that is paused does once it is prepared."""
+    """Return whether a worker changes in a batch; one that is paused does once it is prepared."""
     return worker.is_open or (_has_served(worker, goal) and is_prepared(worker, goal))
 
 
@@ -79,7 +79,7 @@ def _tries(actions: list[WeightsCommand], rollout: Rollout) -> bool:
 
 
 def _has_served(worker: Worker, goal: str) -> bool:
-    """Tell whether a worker serves, or waits behind its gate with, another version than its goal.
+    """Return whether a worker serves, or waits behind its gate with, another version than its goal.
 
     A worker that is paused has clients that wait, and its version to go back to: it counts as
     serving, whether a trainer paused it at its sidecar or a change of ours that came to nothing.
@@ -89,7 +89,7 @@ def _has_served(worker: Worker, goal: str) -> bool:
 
 
 def _is_batch_due(world: World, rollout: Rollout, serving: Sequence[tuple[Worker, str]]) -> bool:
-    """Tell whether the next batch may be taken out: every serving worker is prepared.
+    """Return whether the next batch may be taken out: every serving worker is prepared.
 
     A version that is doubted waits for the tries under way, and one that holds nowhere for
     the workers that have not reported: it must not take another worker down.
@@ -157,6 +157,6 @@ def _releases(
 
 
 def _is_left(worker: Worker, world: World, rollout: Rollout | None) -> bool:
-    """Tell whether a worker that has proved a version is led to no other now."""
+    """Return whether a worker that has proved a version is led to no other now."""
     goal = pending_goal(worker, world, rollout)
     return goal is None or worker.proved != goal

@@ -170,7 +170,7 @@ def record_of_pause(raw: Raw, pause: TrainerPause) -> dict[str, Any]:
 
 
 def is_given_up(worker: WorkerState, operation: str) -> bool:
-    """Tell whether a worker says itself that it failed at what was asked of it."""
+    """Return whether a worker says itself that it failed at what was asked of it."""
     failure = worker.report.failure if worker.report else None
     return failure is not None and failure.operation == operation
 

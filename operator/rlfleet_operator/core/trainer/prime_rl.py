@@ -30,28 +30,28 @@ _ADAPTERS = (
 
 
 def rests(worker: WorkerState) -> bool:
-    """Tell whether a worker answers no request: paused, or out of traffic."""
+    """Return whether a worker answers no request: paused, or out of traffic."""
     return worker.is_paused or is_out(worker)
 
 
 def runs(worker: WorkerState) -> bool:
-    """Tell whether a worker serves, or will by itself: one that is out is brought back."""
+    """Return whether a worker serves, or will by itself: one that is out is brought back."""
     return worker.serves() or is_out(worker)
 
 
 def is_out(worker: WorkerState) -> bool:
-    """Tell whether a worker takes no traffic, by its pod and by its own word or silence."""
+    """Return whether a worker takes no traffic, by its pod and by its own word or silence."""
     stage = worker.report.stage if worker.report else None
     return not worker.is_ready and stage in {None, Stage.DOWN, Stage.CLOSED}
 
 
 def is_healthy(workers: Sequence[WorkerState]) -> bool:
-    """Tell whether a trainer can begin: every worker serves or is paused, and there is one."""
+    """Return whether a trainer can begin: every worker serves or is paused, and there is one."""
     return bool(workers) and all(map(is_well, workers))
 
 
 def is_well(worker: WorkerState) -> bool:
-    """Tell whether a worker serves or is paused."""
+    """Return whether a worker serves or is paused."""
     return worker.serves() or worker.is_paused
 
 

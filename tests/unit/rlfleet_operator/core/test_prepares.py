@@ -83,7 +83,7 @@ def test_copying_is_told_in_tenths_over_all_workers() -> None:
     status = status_of(*seen_and_rollout(asking(waiting(0, half), waiting(1, none))))
 
     assert status.rollout is not None
-    assert status.rollout.message == "2 workers stage step-2: 20 % of 200 bytes"
+    assert status.rollout.message == "20% of 200 bytes of step-2 copied on 2 of 2 workers"
 
 
 def test_a_prepare_of_another_version_says_nothing_of_this_rollout() -> None:

@@ -9,11 +9,12 @@ from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.status.fleet import status_of
 from rlfleet_operator.crd.fleet_status import FleetStatus
+from tests import fleets
 from tests.workers import worker, world
 
 
 def of(seen: World) -> FleetStatus:
-    return status_of(seen, plan(seen).rollout)
+    return fleets.readable(status_of(seen, plan(seen).rollout))
 
 
 def rejected(at: float, client: str = "10.0.0.9 (prime)") -> dict[str, Any]:

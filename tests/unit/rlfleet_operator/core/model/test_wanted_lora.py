@@ -196,7 +196,10 @@ def test_one_that_cannot_be_loaded_keeps_nobody_from_serving_the_model() -> None
 
     assert marked_ready(world, "qwen-1") is True
     assert degraded.reason == "AdaptersFailed"
-    assert "qwen-1 does not serve poet step-1: DigestMismatch: why" in degraded.message
+    assert (
+        "adapter poet step-1 failed to load on qwen-1 (failed loads: 1): DigestMismatch: why"
+        in degraded.message
+    )
 
 
 def test_the_model_does_not_answer_in_the_place_of_one_that_has_its_name() -> None:

@@ -40,7 +40,7 @@ def test_a_barrier_says_whose_adapter_it_waits_for() -> None:
     seen = world(worker(0, prepared="step-2"), adapting, rollout={"strategy": "Barrier"}, **TO_2)
 
     assert told(seen)["Reconciling"].message.endswith(
-        "; nobody is paused before qwen-1 has loaded its adapter"
+        "; no worker pauses until qwen-1 has loaded its adapter"
     )
 
 
@@ -257,5 +257,5 @@ def test_a_release_that_nobody_tested_is_named_while_it_serves() -> None:
     found = unknown["EngineUntested"]
     assert (found.reason, found.is_true) == ("UntestedRelease", True)
     assert found.message == (
-        "rlfleet was not tested with vLLM 0.33.0 (cpu); its reload passed the self-test"
+        "vLLM 0.33.0 (cpu) is untested with rlfleet; its reload passed the self-test"
     )

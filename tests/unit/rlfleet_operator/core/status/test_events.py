@@ -45,25 +45,27 @@ def test_nothing_new_is_no_event(fields: dict[str, Any]) -> None:
         (
             {},
             recorded("step-2", "Preparing") | {},
-            [KubeEvent("Normal", "RolloutStarted", "rollout 1: step-1 to step-2")],
+            [KubeEvent("Normal", "RolloutStarted", "rollout 1 from step-1 to step-2")],
         ),
         (
             AT_REST,
             recorded("step-2", "Preparing", id=2),
-            [KubeEvent("Normal", "RolloutStarted", "rollout 2: step-1 to step-2")],
+            [KubeEvent("Normal", "RolloutStarted", "rollout 2 from step-1 to step-2")],
         ),
         (
             recorded("step-2", "Reloading"),
             recorded("step-3", "Preparing", id=2),
             [
-                KubeEvent("Normal", "RolloutSuperseded", "rollout 1 to step-2 gives way to step-3"),
-                KubeEvent("Normal", "RolloutStarted", "rollout 2: step-1 to step-3"),
+                KubeEvent(
+                    "Normal", "RolloutSuperseded", "rollout 1 to step-2 superseded by step-3"
+                ),
+                KubeEvent("Normal", "RolloutStarted", "rollout 2 from step-1 to step-3"),
             ],
         ),
         (
             recorded("step-2", "Failed"),
             recorded("step-3", "Preparing", id=2),
-            [KubeEvent("Normal", "RolloutStarted", "rollout 2: step-1 to step-3")],
+            [KubeEvent("Normal", "RolloutStarted", "rollout 2 from step-1 to step-3")],
         ),
         (recorded("step-2", "Preparing"), recorded("step-2", "Reloading"), []),
         (
@@ -73,7 +75,7 @@ def test_nothing_new_is_no_event(fields: dict[str, Any]) -> None:
                 KubeEvent(
                     "Normal",
                     "RolloutCompleted",
-                    "rollout 1: 2/2 workers proved step-2 in 1.5 s, paused for 300 ms at most",
+                    "rollout 1: 2/2 workers proved step-2 in 1.5 s, longest pause 300 ms",
                 )
             ],
         ),
@@ -103,7 +105,7 @@ def test_a_rollout_that_is_complete_with_its_first_record_is_told_whole() -> Non
     after = recorded("step-1", "Completed", id=2, seconds=0.0) | {"proved": "2/2"}
 
     assert said(AT_REST, after) == [
-        KubeEvent("Normal", "RolloutStarted", "rollout 2: step-1 to step-1"),
+        KubeEvent("Normal", "RolloutStarted", "rollout 2 from step-1 to step-1"),
         KubeEvent("Normal", "RolloutCompleted", "rollout 2: 2/2 workers proved step-1 in 0.0 s"),
     ]
 
@@ -119,7 +121,7 @@ def test_a_rollout_of_no_worker_completes_without_figures() -> None:
 def test_the_first_rollout_of_a_fleet_leads_from_nothing() -> None:
     after = recorded("step-1", "Preparing", **{"from": ""})
 
-    assert said({}, after)[0].message == "rollout 1: nothing to step-1"
+    assert said({}, after)[0].message == "rollout 1 from no version to step-1"
 
 
 @pytest.mark.parametrize(
@@ -144,26 +146,22 @@ def test_a_stall_is_said_once_for_each_reason(before: list[dict[str, Any]], expe
         (
             one("CatchingUp", ready=False),
             one(version="step-1"),
-            [KubeEvent("Normal", "WorkerReady", "qwen-0 serves step-1")],
+            [KubeEvent("Normal", "WorkerReady", "qwen-0 ready, serves step-1")],
         ),
         (
             one(),
             one("Quarantined", ready=False, message="ProofFailed: why"),
-            [
-                KubeEvent(
-                    "Warning", "WorkerQuarantined", "qwen-0 is out of service: ProofFailed: why"
-                )
-            ],
+            [KubeEvent("Warning", "WorkerQuarantined", "qwen-0 quarantined: ProofFailed: why")],
         ),
         (
             one("Quarantined"),
             one("Quarantined", ready=False),
-            [KubeEvent("Warning", "WorkerLost", "qwen-0 takes no traffic: Quarantined")],
+            [KubeEvent("Warning", "WorkerLost", "qwen-0 not ready: Quarantined")],
         ),
         (
             one(),
             one("Unreachable", ready=False),
-            [KubeEvent("Warning", "WorkerLost", "qwen-0 takes no traffic: Unreachable")],
+            [KubeEvent("Warning", "WorkerLost", "qwen-0 not ready: Unreachable")],
         ),
         ({}, one(), []),
         (one(), {}, []),

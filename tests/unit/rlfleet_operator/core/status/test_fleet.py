@@ -26,7 +26,7 @@ SIZE_LIMIT = 256 * 1024
 
 
 def of(seen: World) -> FleetStatus:
-    return status_of(seen, current(seen))
+    return fleets.readable(status_of(seen, current(seen)))
 
 
 def rollout_of(seen: World) -> RolloutStatus:
@@ -290,7 +290,10 @@ def test_a_rollout_whose_version_leaves_the_spec_is_over() -> None:
     found = of(seen := world(worker(0), weightVersion=None, status=status)).rollout
 
     assert found is not None
-    assert (found.phase, found.message) == ("Superseded", "nobody asks for its version any more")
+    assert (found.phase, found.message) == (
+        "Superseded",
+        "cancelled: step-2 is no longer requested",
+    )
     assert (found.finished_at, found.seconds) == ("2023-11-14T22:13:20Z", 0.0)
     assert rollout_of(recorded_as(seen, found)) == found, "it is told once"
     assert plan(asked_again(recorded_as(seen, found))).rollout is not None
@@ -363,7 +366,7 @@ def test_a_fleet_that_nobody_drives_says_so_and_leaves_the_rest_as_it_was() -> N
     assert ready == before.conditions[0]
     assert (stalled.type, stalled.status, stalled.reason) == ("Stalled", "True", "InternalError")
     assert stalled.observed_generation == 7
-    assert stalled.message.startswith("internal error: TypeError: x. ")
+    assert stalled.message.startswith("internal error: TypeError: x; ")
     # Only a change of a condition's status has a time.
     assert stalled.last_transition_time == "2026-01-01T00:00:00Z"
 

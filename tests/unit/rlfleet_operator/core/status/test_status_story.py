@@ -14,14 +14,14 @@ from rlfleet_operator.core.status import events
 from rlfleet_operator.core.status.fleet import status_of
 from rlfleet_operator.core.timers import due_in_s
 from rlfleet_operator.crd.fleet_status import Condition, FleetStatus, TrainerPause
-from tests import workers
+from tests import fleets, workers
 from tests.workers import problem, recorded, worker
 
 BY_HAND = {"weightVersion": None}
 
 
 def told(seen: World) -> FleetStatus:
-    return status_of(seen, current(seen))
+    return fleets.readable(status_of(seen, current(seen)))
 
 
 def condition(seen: World, kind: str) -> Condition | None:
@@ -107,10 +107,10 @@ def test_how_an_engine_ended_is_read_of_its_pod(last: dict[str, Any], expected: 
         (workers.world(worker(0), worker(1)), "2 of 2 workers serve step-1"),
         (restarting(Stage.DOWN, engine_restarts=3), "1 of 2 workers ready; qwen-0 Starting"),
         (refusing(), "Stalled: CheckpointInvalid; 2 of 2 workers ready"),
-        (workers.world(replicas=0), "no worker is asked for"),
+        (workers.world(replicas=0), "0 workers requested (spec.replicas is 0)"),
         (
             workers.world(worker(0, proved="a" * 100), worker(1)),
-            f"2 of 2 workers serve {'a' * 42}…",
+            f"2 of 2 workers serve {'a' * 58}…",
         ),
     ],
     ids=["well", "one is out", "stalled", "none", "long names"],
@@ -119,7 +119,17 @@ def test_the_column_is_one_line_that_fits(seen: World, says: str) -> None:
     summary = told(seen).summary
 
     assert summary == says
-    assert len(summary) <= 64
+    assert len(summary) <= 80
+
+
+def test_the_messages_of_workers_are_cut_where_they_do_not_fit() -> None:
+    failure = problem(Code.PROOF_FAILED).model_copy(update={"message": "x" * 5000})
+    found = [worker(n, Stage.DOUBT, proved=None, failure=failure) for n in range(8)]
+    seen = workers.world(*found, weightVersion="v" * 128, status=recorded("v" * 128, "Verifying"))
+
+    status = told(seen)
+
+    assert max(len(c.message) for c in status.conditions) == 1024
 
 
 def held(*paused_s: float | None, **spec: Any) -> World:
@@ -148,9 +158,9 @@ def test_a_change_that_takes_its_time_is_no_word_of_waiting(
 @pytest.mark.parametrize(
     ("paused_s", "says"),
     [
-        ((31.0, None), "1 hold their requests, qwen-0 for more than 30 s (Pausing)"),
-        ((59.0, 130.0), "2 hold their requests, qwen-1 for more than 2 min (Pausing)"),
-        ((None, 9000.0), "1 hold their requests, qwen-1 for more than 60 min (Pausing)"),
+        ((31.0, None), "requests waiting at qwen-0 (Pausing) for over 30 s"),
+        ((59.0, 130.0), "requests waiting at qwen-1 (Pausing) for over 2 min, and at 1 more"),
+        ((None, 9000.0), "requests waiting at qwen-1 (Pausing) for over 60 min"),
     ],
 )
 def test_a_fleet_whose_requests_wait_is_not_said_to_serve(
@@ -196,8 +206,8 @@ def test_a_fleet_that_its_trainer_has_paused_for_long_is_not_said_to_serve(
     assert ready is not None
     assert ready.reason == "RequestsWaiting"
     assert degraded is not None
-    assert "2 hold their requests, qwen-1 for more than 30 s" in degraded.message
-    assert (refused or "the trainer that paused them") in degraded.message
+    assert "requests waiting at qwen-1 (Pausing) for over 30 s, and at 1 more" in degraded.message
+    assert (refused or "the trainer must update or resume") in degraded.message
     found = events.between(told(held(None, None)), told(seen))
     assert "RequestsWaiting" in [event.reason for event in found]
 

@@ -268,7 +268,7 @@ def test_who_serves_goes_on_when_another_adapter_is_declared() -> None:
 
 
 def told(world: World) -> FleetStatus:
-    return status_of(world, plan(world).rollout)
+    return fleets.readable(status_of(world, plan(world).rollout))
 
 
 def test_status_tells_how_each_adapter_stands() -> None:

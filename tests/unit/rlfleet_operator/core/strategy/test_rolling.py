@@ -208,7 +208,7 @@ def test_a_canary_that_was_named_is_told_to_wait_for_its_time_alone() -> None:
     named = at_rest(asking(held, "step-2", canary=canary | {"promotedVersion": "step-2"}))
 
     assert told(held).endswith("set rollout.canary.promotedVersion to step-2")
-    assert told(named).endswith("they are held for rollout.canary.holdSeconds")
+    assert told(named).endswith("canaries serve: waiting for rollout.canary.holdSeconds")
 
 
 def told(seen: World) -> str:

@@ -63,7 +63,7 @@ def stages(seen: World) -> list[tuple[Stage, str | None]]:
 
 
 def of(seen: World) -> FleetStatus:
-    return status_of(seen, plan(seen).rollout)
+    return fleets.readable(status_of(seen, plan(seen).rollout))
 
 
 @pytest.fixture(params=["driven by nobody", "asked by its trainer"])
@@ -104,7 +104,7 @@ def test_a_paused_fleet_says_so_and_nobody_counts_as_failed(serving: World) -> N
     assert conditions["Paused"].reason == "PausedByTrainer"
     assert said.trainer_pause is not None
     assert said.trainer_pause.until in conditions["Paused"].message
-    assert "3 of 3 workers are paused" in conditions["Paused"].message
+    assert "3 of 3 workers paused" in conditions["Paused"].message
     assert {w.phase for w in said.workers} == {"Paused"}
     assert conditions["Ready"].status == "True"
     assert not {"Stalled", "Reconciling"} & conditions.keys()
