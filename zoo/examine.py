@@ -27,8 +27,8 @@ from zoo.engine import Engine, far
 
 _BOOT = "zoo"
 _PLAIN = ("save_pretrained", "sharded", "bare")
-_WAY_OUT = "names of the boot model's files"
-_OF_THE_CHECK = "is not a checkpoint of the boot model: "
+_WAY_OUT = "names of the base model's files"
+_OF_THE_CHECK = "does not match the base model: "
 
 
 def examine(name: str) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class _Visit:
     def _store(self, engine: Engine | None) -> Store:
         if engine is not None and self._needs is None:
             names = Checkpoints(self._settings).boot_names()
-            self._needs = required_tensors.told_by(_BOOT, names, [engine.consumed()])
+            self._needs = required_tensors.reported_by(_BOOT, names, [engine.consumed()])
         return Store(self._settings, Checkpoints(self._settings, lambda: self._needs))
 
 

@@ -13,11 +13,11 @@ from rlfleet_sidecar.settings import PREFIX, SettingsError, SidecarSettings
 
 _MAX_HEADER_BYTES = 16 * 1024
 _GRACE_S = 5
-"""How long open connections may take to end; a command under way is waited for besides."""
+"""How long open connections may take to end; a command under way has its own timeout."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM; a command under way is finished first."""
+    """Run until SIGTERM; a command under way ends first."""
     variables = "\n".join(
         f"  {PREFIX}{name.upper()}" + ("" if field.is_required() else f"  [{field.default}]")
         for name, field in SidecarSettings.model_fields.items()

@@ -1,9 +1,8 @@
-"""Puts the sidecar together: routes behind credentials, one error handler, the watch.
+"""Composes the sidecar: routes behind credentials, error handlers, the watchdog.
 
-It must stay true that credentials are demanded by the application, not by a route: one
-that is added later, or that nobody knows, is refused to strangers too. Only the health
-routes stand outside; the kubelet has no credentials, and some trainers wait without. Behind
-them requests of one kind are bounded, before a body is read.
+It must stay true that the application checks credentials, not a route: so new and unknown
+routes need them too. Only the health routes do not: the kubelet has no credentials, and some
+trainers send none there. Then requests are counted per route, before a body is read.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http.admin import executor_of, router
 from rlfleet_sidecar.http.auth import FleetToken
 from rlfleet_sidecar.http.parts import name_of, part_of
-from rlfleet_sidecar.http.problems import told
+from rlfleet_sidecar.http.problems import response_to
 from rlfleet_sidecar.http.request_limit import Crowd
 from rlfleet_sidecar.lora.cache import Copies
 from rlfleet_sidecar.lora.registry import Book
@@ -65,7 +64,7 @@ OPEN: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "/health": engine_info.health,
     paths.LIVENESS_PATH: engine_info.liveness,
 }
-"""What needs no credentials."""
+"""Routes without credentials."""
 ROUTERS = (
     router,
     pause.router,
@@ -80,7 +79,7 @@ ROUTERS = (
 def create_app(
     settings: SidecarSettings, transport: httpx.AsyncBaseTransport | None = None
 ) -> FastAPI:
-    """Make the application; it tends the engine between its start-up and shutdown."""
+    """Return the application, which watches the engine between start-up and shutdown."""
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     journal = Journal(settings.state_dir)
     engine = Engine(settings.engine_url, transport)
@@ -101,7 +100,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         ends = (executor.preparation.stop, trainer.landed, lora.landed, executor.flight.landed)
-        async with engine, _tended(watch, *ends, fencing.landed):
+        async with engine, _watched(watch, *ends, fencing.landed):
             yield
 
     app = FastAPI(
@@ -120,8 +119,8 @@ def create_app(
 
 
 @asynccontextmanager
-async def _tended(watch: Watchdog, *ends: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Tend the engine meanwhile; afterwards wait, in order, for what is under way."""
+async def _watched(watch: Watchdog, *ends: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Run the watchdog; at the end wait, in order, for the work under way."""
     looking = asyncio.create_task(watch.run())
     keeping = asyncio.create_task(watch.keep())
     try:
@@ -130,7 +129,7 @@ async def _tended(watch: Watchdog, *ends: Callable[[], Awaitable[None]]) -> Asyn
         await _cancelled(looking)
         for end in ends:
             await end()
-        # The last command is kept to its end.
+        # Until the last command has ended, its TTL must be renewed.
         await _cancelled(keeping)
 
 
@@ -153,14 +152,14 @@ async def _admit(request: Request) -> AsyncIterator[None]:
 
 
 async def _unknown(path: str) -> Response:
-    problem = SidecarError(Code.INVALID_REQUEST, f"there is no route /{path:.200}").problem()
-    return told(problem, 404, path)
+    problem = SidecarError(Code.INVALID_REQUEST, f"unknown route /{path:.200}").problem()
+    return response_to(path, problem, 404)
 
 
 async def _problem(request: Request, error: Exception) -> Response:
     if not isinstance(error, SidecarError):
-        raise TypeError("not an error of the sidecar's") from error
-    return told(error.problem(), error.code.status, request.url.path)
+        raise TypeError(f"got {type(error).__name__}, expected SidecarError") from error
+    return response_to(request.url.path, error.problem(), error.code.status)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -168,12 +167,13 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 
 async def _internal(request: Request, error: Exception) -> Response:
-    _log.error("A request failed for a reason of the sidecar's own", exc_info=error)
-    return await _problem(request, SidecarError(Code.INTERNAL, type(error).__name__))
+    _log.error("Request failed by an internal error", exc_info=error)
+    why = f"internal error of the sidecar ({type(error).__name__}); see its log"
+    return await _problem(request, SidecarError(Code.INTERNAL, why))
 
 
 def _table() -> APIRouter:
-    """Put the routes together, which takes longer than most tests of a worker: once a process."""
+    """Return all routes; built once a process, because that is slow."""
     table = APIRouter(dependencies=[Depends(_authorize), Depends(_admit)])
     for path, handler in OPEN.items():
         table.add_route(path, handler, methods=["GET"])

@@ -1,11 +1,11 @@
-"""Writes a small file whole or not at all: beside its place first, and then over it."""
+"""Writes a small file atomically: under another name first, then renamed."""
 
 import os
 from pathlib import Path
 
 
 def write_whole(path: Path, text: str, *, lasting: bool = False) -> None:
-    """Write a file; ``lasting``: so that it outlives the machine too. Raises OSError."""
+    """Write a file; ``lasting`` also syncs it, for a crash of the node. Raises OSError."""
     draft = path.with_suffix(".new")
     with draft.open("w", encoding="utf-8") as file:
         file.write(text)

@@ -1,7 +1,7 @@
-"""What can go wrong in the sidecar.
+"""The errors of the sidecar.
 
-One class reaches callers: its code says everything a caller may decide on. The two
-about the engine stay inside until the step in which they happened gives them a code.
+Callers receive SidecarError alone, and may decide by its code alone. Errors of the engine
+stay inside, until the step in which they occurred turns them into one with its code.
 """
 
 from collections.abc import Iterator
@@ -12,20 +12,20 @@ from rlfleet_contract.worker.problems import Code, Problem
 
 
 class SidecarError(Exception):
-    """A command that was refused or failed; becomes a Problem at the edge."""
+    """A rejected or failed command; http/problems.py turns it into a reply."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.operation: str | None = None
-        """The command that it happened to; known to whoever carries commands out."""
+        """Set by ``about``: the command that failed."""
         self.version: str | None = None
         self.epoch: int | None = None
-        """With StaleEpoch: the highest that was seen."""
+        """With StaleEpoch: the highest epoch that the worker has seen."""
 
     def problem(self) -> Problem:
-        """Tell it in the contract's words."""
+        """Return it as a model of the contract."""
         problem = Problem.of(
             self.code, self.message, version=self.version, operation=self.operation
         )
@@ -34,7 +34,7 @@ class SidecarError(Exception):
 
 @contextmanager
 def about(command: Command) -> Iterator[None]:
-    """Have an error say which command it happened to."""
+    """Add the command to errors raised inside."""
     try:
         yield
     except SidecarError as error:
@@ -48,16 +48,16 @@ def log_fields(problem: Problem) -> dict[str, object]:
 
 
 class EngineError(Exception):
-    """The engine answered, and not with what was asked for."""
+    """The engine answered, but not as expected."""
 
 
 class EngineFailedError(EngineError):
-    """The engine answered 5xx: it failed by itself, which says little of what it was asked."""
+    """The engine answered 5xx, for which the request need not be the cause."""
 
 
 class EngineLostError(Exception):
-    """The engine did not answer: it is gone, or going."""
+    """The engine does not answer: it has ended, or is about to."""
 
 
 class EngineRestartedError(Exception):
-    """The engine is another start of it than the one that the command was meant for."""
+    """The engine has another boot than the one that the command names."""

@@ -1,4 +1,4 @@
-"""Bounds a step against the engine or the disk, and words what goes wrong in it."""
+"""Timeouts for the engine and the disk, and the problems that they cause."""
 
 import asyncio
 import logging
@@ -22,27 +22,28 @@ _log = logging.getLogger(__name__)
 async def within(
     code: Code, timeout_s: float, *, lost: Code = Code.ENGINE_UNREACHABLE
 ) -> AsyncIterator[None]:
-    """Bound a step and give what goes wrong in it the step's code."""
+    """Limit a step's time, and turn its errors into problems with this code."""
     try:
         async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError as error:
-        raise SidecarError(code, f"the engine was not done after {timeout_s:g} s") from error
+        raise SidecarError(code, f"the engine did not answer within {timeout_s:g} s") from error
     except (EngineError, BadAnswerError) as error:
         raise SidecarError(code, str(error)) from error
     except EngineLostError as error:
-        raise SidecarError(lost, f"the engine went away: {error}") from error
+        raise SidecarError(lost, f"lost the engine: {error}") from error
     except EngineRestartedError as error:
         raise SidecarError(
-            Code.ENGINE_RESTARTED, "the engine was restarted meanwhile: all that was proved is void"
+            Code.ENGINE_RESTARTED,
+            "the engine restarted during the command; its weights must be proved again",
         ) from error
 
 
 class Glance:
-    """Looks at a volume which may not answer, and which nothing hangs on. Blocking.
+    """Checks of a volume that may not answer, where false is a safe answer. Blocking.
 
-    A look that is silent for long, or fails, has seen nothing. While one hangs there is no
-    other: each would leave a thread behind.
+    A check that times out or fails counts as false. While one hangs, no other starts, because
+    each would leave a thread behind.
     """
 
     def __init__(self, patience_s: float = _GLANCE_S) -> None:
@@ -50,22 +51,22 @@ class Glance:
         self._hanging: Future[bool] | None = None
 
     def sees(self, look: Callable[[], bool]) -> bool:
-        """Tell whether the look says so."""
+        """Return the result of a check, or False."""
         if self._hanging is not None and not self._hanging.done():
             return False
         self._hanging = looking = _begun(look)
         try:
             return looking.result(self._patience_s)
         except (OSError, TimeoutError, FutureTimeoutError) as error:
-            _log.warning("The trainer's volume does not answer", extra={"error": str(error)})
+            _log.warning("Weights volume not answering", extra={"error": str(error)})
             return False
 
 
 async def in_thread(work: Callable[[], _Result]) -> _Result:
-    """Do what may block in a thread of its own, which may be left behind.
+    """Run blocking work in a daemon thread of its own.
 
-    On a mount whose server is gone it blocks for ever. Such a thread must not take a place in
-    a pool that others wait for, and the process must end without it.
+    On a mount whose server is gone it blocks for ever. Such a thread must not occupy a pool,
+    and must not keep the process from ending.
     """
     return await asyncio.wrap_future(_begun(work))
 
@@ -77,7 +78,7 @@ def _begun(work: Callable[[], _Result]) -> Future[_Result]:
     def run() -> None:
         try:
             result = work()
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - the waiting caller raises it
             ended.set_exception(error)
         else:
             ended.set_result(result)

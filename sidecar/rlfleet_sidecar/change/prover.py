@@ -28,7 +28,7 @@ from rlfleet_sidecar.proof.selftest import evidence_of
 from rlfleet_sidecar.proof.trainer_probe import TrainerProbe
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
-from rlfleet_sidecar.state.required_tensors import told_by
+from rlfleet_sidecar.state.required_tensors import reported_by
 from rlfleet_sidecar.timeouts import in_thread
 from rlfleet_sidecar.vllm_client import Engine
 
@@ -73,7 +73,7 @@ class Prover:
         try:
             ranks = await self._engine.consumed()
             names = await in_thread(self._store.boot_names)
-            needs = told_by(boot, names, ranks)
+            needs = reported_by(boot, names, ranks)
         except (EngineError, SidecarError, ValueError) as error:
             _log.warning("The engine did not report what it read", extra={"error": str(error)})
             return

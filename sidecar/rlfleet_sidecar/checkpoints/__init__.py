@@ -1,1 +1,1 @@
-"""Whether a version is whole and loads into the boot model, decided before anything is paused."""
+"""Checks before a pause that a version is complete and matches the base model."""

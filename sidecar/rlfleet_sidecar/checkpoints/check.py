@@ -1,8 +1,8 @@
-"""Is this version whole and loadable? Asked of headers alone, before anything is paused.
+"""Is this version complete and loadable? Decided from headers, before a pause.
 
-vLLM accepts some bad checkpoints silently and dies of the others, so it must stay true
-that what passes here holds exactly the boot model's tensors, in safetensors files whose
-headers account for every byte. No tensor is read here: cache/staging.py does that.
+vLLM loads some bad checkpoints silently and exits on others. So it must stay true that an
+accepted version holds exactly the base model's tensors, in safetensors files whose headers
+describe every byte. cache/staging.py reads the tensors themselves.
 """
 
 import time
@@ -26,43 +26,43 @@ from rlfleet_sidecar.state.required_tensors import Needs, assumed
 
 _FINISHED = ".finished"
 STARTED = ".sender_ready"
-"""prime-rl's marks: the directory is written anew between the second and the first."""
+"""prime-rl's markers: it writes the directory between STARTED and _FINISHED."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A version that was checked and read, and exactly which files it is."""
+    """A checked version, with the identity of its files."""
 
     version: str
     directory: Path
-    """Where the engine reads it: staged, or in the trainer's own directory."""
+    """Where the engine reads it: the cache, or the trainer's directory."""
     files: tuple[FileStamp, ...]
     tensors: int
     nbytes: int
     digest: str
-    """Over all tensors (rlfleet_contract.engine.safetensors.Digest), as the engine tells it too."""
+    """Over all tensors (rlfleet_contract.engine.safetensors.Digest); the engine's must equal it."""
     manifest: str | None = None
-    """sha256:HEX of the manifest that its files were compared with; None if it has none."""
+    """sha256:HEX of its manifest; None if it has none."""
     probe: TrainerProbe | None = None
-    """What the trainer's own model answers, if its manifest says so."""
+    """The answer of the trainer's model, if the manifest has one."""
 
 
 class Checkpoints:
-    """Checks versions against the model that the engine boots with. Blocking: use a thread."""
+    """Checks versions against the base model. Blocking: use a thread."""
 
     def __init__(
         self, settings: SidecarSettings, needs: Callable[[], Needs | None] = lambda: None
     ) -> None:
         self._settings = settings
         self._needs = needs
-        """Tells what the engine said of its boot; None while it has not."""
+        """Returns what the engine reported of its boot; None before that."""
         self._layouts = Layouts.of(settings)
         self._model: Content | None = None
         self._agreement = Agreement()
 
     @contextmanager
     def checked(self, version: str) -> Iterator[tuple[Folder, Content]]:
-        """Open the version and check it; raises what is wrong and what to do."""
+        """Open and check the version; raises SidecarError with the first defect."""
         deadline = time.monotonic() + self._settings.check_s
         model = self.boot_model(deadline)
         if version == BASE_VERSION:
@@ -78,7 +78,7 @@ class Checkpoints:
             yield folder, found
 
     def demand_unchanged(self, version: str, files: Sequence[FileStamp]) -> None:
-        """See that the version's own files still are these."""
+        """Raise if one of the version's files has changed."""
         with self._opened(version) as folders:
             folder = folders[-1]
             for stamp in files:
@@ -86,36 +86,37 @@ class Checkpoints:
                     demand_same(folder, stamp, reading.stamp)
 
     def is_rewritten(self, version: str, files: Sequence[FileStamp]) -> bool:
-        """Tell whether other files stand under the version's name by now, or will soon.
+        """Return whether the version's files have been replaced, or soon will be.
 
-        Files that are gone were deleted, not rewritten: a trainer keeps the newest versions.
+        Missing files were deleted, not rewritten: a trainer keeps only its newest versions.
         """
         try:
             with self._opened(version) as folders:
                 found = [(stamp, folders[-1].stamp(stamp.name)) for stamp in files]
-                if _FINISHED in self._settings.markers and any(map(_is_begun_anew, folders)):
+                if _FINISHED in self._settings.markers and any(map(_is_begun_again, folders)):
                     return True
         except SidecarError:
             return False
         return any(seen is not None and not is_alike(stamp, seen) for stamp, seen in found)
 
     def vocabulary(self) -> int:
-        """Tell how many tokens the model knows."""
+        """Return the size of the base model's vocabulary."""
         model = self.boot_model(time.monotonic() + self._settings.check_s)
         text = model.config.get("text_config")
         for place in (model.config, text if isinstance(text, dict) else {}):
             size = place.get("vocab_size")
             if isinstance(size, int) and size > 0:
                 return size
-        # Left to the class: only transformers knows it, and the embeddings show it.
+        # A default of the model's class, which only transformers knows.
         if size := compatibility.vocabulary(model.tensors):
             return size
         raise SidecarError(
-            Code.CHECKPOINT_INVALID, f"{self._settings.model_path / CONFIG} has no vocab_size"
+            Code.CHECKPOINT_INVALID,
+            f"{self._settings.model_path / CONFIG} has no vocab_size; add it",
         )
 
     def boot_names(self) -> frozenset[str]:
-        """Tell the names of the boot model's tensors."""
+        """Return the names of the base model's tensors."""
         return frozenset(self.boot_model(time.monotonic() + self._settings.check_s).tensors)
 
     @contextmanager
@@ -129,19 +130,19 @@ class Checkpoints:
 
     def _compare(self, path: Path, model: Content, found: Content, deadline: float) -> None:
         needs = self._needs() or assumed(model.tensors, model.config)
-        told = compatibility.differences(model.tensors, found.tensors, needs)
-        if told is not None:
-            raise invalid(path, f"is not a checkpoint of the boot model: {told}")
-        told = self._agreement.objection(model.config, found.config, deadline)
-        if told is not None:
-            raise invalid(path / CONFIG, f"does not go with the boot model: {told}")
+        why = compatibility.differences(model.tensors, found.tensors, needs)
+        if why is not None:
+            raise invalid(path, f"does not match the base model: {why}")
+        why = self._agreement.objection(model.config, found.config, deadline)
+        if why is not None:
+            raise invalid(path / CONFIG, f"does not match the base model: {why}")
 
     def deadline(self) -> float:
-        """Return until when a check that begins now may take, by the monotonic clock."""
+        """Return the deadline of a check that begins now, on the monotonic clock."""
         return time.monotonic() + self._settings.check_s
 
     def boot_model(self, deadline: float) -> Content:
-        """Read the boot model's headers once: it does not change while the pod lives."""
+        """Return the base model's headers, read once: they do not change during a pod's life."""
         if self._model is None:
             with open_model(self._settings.model_path) as folder:
                 self._model = content_of(folder, deadline)
@@ -149,44 +150,44 @@ class Checkpoints:
 
 
 def demand_complete(folders: tuple[Folder, ...], markers: Sequence[str]) -> None:
-    """Look for a marker beside the weights or in a directory of the version above them."""
+    """Raise unless one of the version's directories holds a marker."""
     if not markers or any(_is_marked(folder, name) for folder in folders for name in markers):
         return
     for folder in folders:
-        if _FINISHED in markers and _is_begun_anew(folder):
+        if _FINISHED in markers and _is_begun_again(folder):
             raise SidecarError(
                 Code.CHECKPOINT_INCOMPLETE,
                 f"{folder.path / _FINISHED} is older than {STARTED}: the version is being"
-                " written again",
+                " written again; wait until it is complete",
             )
     raise SidecarError(
         Code.CHECKPOINT_INCOMPLETE,
-        f"{folders[-1].path} has no marker {' or '.join(markers)}: it is still being"
-        " written, or its writer leaves none",
+        f"{folders[-1].path} has no marker ({' or '.join(markers)}): it is not complete, or its"
+        " trainer writes none; write the marker last",
     )
 
 
 def demand_same(folder: Folder, checked: FileStamp, seen: FileStamp) -> None:
-    """See that a file is the one that was checked."""
+    """Raise if a file is not the checked one."""
     if seen != checked:
         raise invalid(
             folder.path / checked.name,
-            "was written again after it was checked: a version's directory must not change;"
-            " prepare it anew",
+            "was written again after its check; keep a version's directory unchanged, and prepare"
+            " it again",
         )
 
 
 def is_alike(one: FileStamp, other: FileStamp) -> bool:
-    """Tell whether two stamps are of one file; a remount may change the device."""
+    """Return whether two stamps are of one file; a remount may change the device."""
     return one.model_copy(update={"device": other.device}) == other
 
 
 def _is_marked(folder: Folder, name: str) -> bool:
     is_there = folder.modified_ns(name) is not None
-    return is_there and not (name == _FINISHED and _is_begun_anew(folder))
+    return is_there and not (name == _FINISHED and _is_begun_again(folder))
 
 
-def _is_begun_anew(folder: Folder) -> bool:
-    """Tell whether prime-rl began to write a directory again that it had finished."""
+def _is_begun_again(folder: Folder) -> bool:
+    """Return whether prime-rl has begun to write a finished directory again."""
     started, finished = folder.modified_ns(STARTED), folder.modified_ns(_FINISHED)
     return started is not None and finished is not None and started > finished

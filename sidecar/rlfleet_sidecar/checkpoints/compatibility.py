@@ -1,14 +1,13 @@
-"""Is a checkpoint one of the boot model's architecture? Pure, over headers and configs.
+"""Does a checkpoint have the base model's tensors? Pure, over headers and configs.
 
-vLLM boots only if each parameter got a tensor, and reloads with a warning if some did not. So a
-version holds each tensor that the boot read (state/required_tensors.py), under the same name:
-then the same parameters are covered. It may hold what the boot model's files list besides. Shapes
-must be equal. Dtypes must be equal but among the three floating types that vLLM casts into the
-serving dtype when it copies (a trainer may keep float32 where the Hub had bfloat16); casting an
-integer or a quantised type would change its meaning.
+vLLM boots only if each parameter got a tensor, but reloads with a mere warning if some did not.
+So a version must hold each tensor that the boot read (state/required_tensors.py), under the same
+name; then it covers the same parameters. It may hold the other tensors of the base model's files.
+Shapes must be equal. Dtypes may differ only among the three floating types, which vLLM casts
+to the serving dtype when it copies: a trainer may keep float32 where the Hub has bfloat16.
 
-A head that is tied to the embeddings is one tensor under two names: the Hub's files list one, and
-the state_dict of a trainer both. vLLM keeps one storage for the two.
+A head that is tied to the embeddings is one tensor with two names. The Hub's files list one name,
+a trainer's state_dict both; vLLM keeps one storage.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,8 +20,8 @@ from rlfleet_sidecar.state.required_tensors import HEAD, Needs
 _CAST = frozenset({"BF16", "F16", "F32"})
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 _NAMED_DIFFERENCES = 3
-_TRANSPOSED = ", and is transposed"
-_WAY_OUT = "write the version with the names of the boot model's files"
+_TRANSPOSED = ", transposed"
+_WAY_OUT = "write the version with the tensor names of the base model's files"
 _AS_SAVED = f"{_WAY_OUT}, as transformers' save_pretrained does"
 _LAYOUT = f"{_WAY_OUT} and in their layout"
 
@@ -30,7 +29,7 @@ _LAYOUT = f"{_WAY_OUT} and in their layout"
 def differences(
     model: Mapping[str, Tensor], found: Mapping[str, Tensor], needs: Needs
 ) -> str | None:
-    """Tell the first differences of a checkpoint from the boot model; None if there are none."""
+    """Return the first differences of a checkpoint from the base model, or None."""
     if needs.experts is not None:
         model = fused_experts.in_form_of(model, found, needs.experts, needs.renames)
     if needs.renames is not None:
@@ -39,20 +38,20 @@ def differences(
     missing = sorted(model.keys() - found.keys() - set(needs.optional))
     unknown = sorted(found.keys() - known.keys())
     wrong = [
-        told
+        difference
         for name in sorted(found.keys() & known.keys())
-        if (told := _difference(known[name], found[name]))
+        if (difference := _difference(known[name], found[name]))
     ]
     parts = [
         *_other_names(missing, unknown, is_known=needs.boot is not None),
-        _first("tensors differ from the model", wrong),
+        _first("tensors of another shape or dtype", wrong),
         _way_out(missing, unknown, wrong),
     ]
     return "; ".join(part for part in parts if part) or None
 
 
 def _way_out(missing: list[str], unknown: list[str], wrong: list[str]) -> str:
-    """Advise how to write the version; empty if its names and layout are not what differs."""
+    """Return how to write the version; empty if neither its names nor its layout differ."""
     if any(one.endswith(_TRANSPOSED) for one in wrong):
         return _LAYOUT
     return _AS_SAVED if missing and unknown else ""
@@ -62,29 +61,29 @@ def _other_names(missing: list[str], unknown: list[str], *, is_known: bool) -> I
     if (
         missing
         and unknown
-        and (told := fused_experts.objection(missing, unknown, is_known=is_known))
+        and (why := fused_experts.objection(missing, unknown, is_known=is_known))
     ):
-        yield told
+        yield why
         return
-    yield _first("tensors are missing", missing)
-    yield _first("tensors are unknown to the model", unknown)
+    yield _first("missing tensors", missing)
+    yield _first("unknown tensors", unknown)
 
 
 def vocabulary(tensors: Mapping[str, Tensor]) -> int | None:
-    """Tell how many tokens the embeddings have; None if there are none by a known name."""
+    """Return the number of embeddings; None if no tensor has a known name for them."""
     embeddings = _embeddings(tensors)
     return embeddings.shape[0] if embeddings is not None and embeddings.shape else None
 
 
 def config_differences(model: Mapping[str, object], found: Mapping[str, object]) -> str | None:
-    """Tell why a checkpoint's own config.json does not go with the boot model, from both files."""
+    """Return why a checkpoint's config.json does not match the base model's, or None."""
     return config_rules.code_objection(model, found) or config_rules.differences(model, found)
 
 
 def _under_base_names(
     model: Mapping[str, Tensor], found: Mapping[str, Tensor], renames: Renames
 ) -> Mapping[str, Tensor]:
-    """Name tensors as the base model does where the engine knows both names as one."""
+    """Return the tensors by the base model's names, where the engine treats both as one."""
     if found.keys() <= model.keys():
         return found
     ours = {renames.of(name): name for name in model}
@@ -92,13 +91,13 @@ def _under_base_names(
         name if name in model else ours.get(renames.of(name), name): tensor
         for name, tensor in found.items()
     }
-    # Two for one parameter, on either side: nobody knows which of them would stand.
+    # With two tensors for one parameter, the order of the load would decide.
     is_exact = len(ours) == len(model) and len(renamed) == len(found)
     return renamed if is_exact else found
 
 
 def _with_heads(model: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Describe the heads of a version by the embeddings that they are tied to."""
+    """Return the base model's tensors with the version's heads, which are its embeddings."""
     embeddings = _embeddings(model)
     if embeddings is None:
         return model
@@ -112,9 +111,9 @@ def _embeddings(tensors: Mapping[str, Tensor]) -> Tensor | None:
 def _difference(model: Tensor, found: Tensor) -> str | None:
     if model.shape != found.shape:
         why = _TRANSPOSED if found.shape == _turned(model.shape) else ""
-        return f"{found.name} has shape {list(found.shape)}, not {list(model.shape)}{why}"
+        return f"{found.name} has shape {list(found.shape)}, expected {list(model.shape)}{why}"
     if model.dtype != found.dtype and not {model.dtype, found.dtype} <= _CAST:
-        return f"{found.name} has dtype {found.dtype}, not {model.dtype}"
+        return f"{found.name} has dtype {found.dtype}, expected {model.dtype}"
     return None
 
 
@@ -127,4 +126,4 @@ def _first(what: str, items: Iterable[str]) -> str:
     if not named:
         return ""
     more = ", …" if len(named) > _NAMED_DIFFERENCES else ""
-    return f"{len(named)} {what} ({', '.join(named[:_NAMED_DIFFERENCES])}{more})"
+    return f"{len(named)} {what}: {', '.join(named[:_NAMED_DIFFERENCES])}{more}"

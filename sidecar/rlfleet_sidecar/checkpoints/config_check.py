@@ -1,7 +1,7 @@
-"""Does a version's config.json agree with the boot model's? Decided by config_rules.py.
+"""Does a version's config.json match the base model's? Decided by config_rules.py.
 
-Both are parsed by transformers where it is at hand, because only it knows what a key that is
-left out means. Most versions of a run bring the same file, so the last answer is kept.
+transformers parses both if it is installed, because only it knows the defaults of absent keys.
+Most versions of a run have the same file, so the last answer is kept.
 """
 
 import json
@@ -12,16 +12,16 @@ from rlfleet_sidecar.checkpoints.config_rules import Config
 
 
 class Agreement:
-    """Compares configs, and remembers the last comparison. Blocking: use a thread."""
+    """Compares configs and caches the last result. Blocking: use a thread."""
 
     def __init__(self) -> None:
         self._last: tuple[str, str | None] | None = None
 
     def objection(self, model: Config, found: Config, deadline: float) -> str | None:
-        """Tell why a version's config does not go with the boot model's; None if it does."""
-        told = config_rules.code_objection(model, found)
-        if told is not None or not model or not found or config_rules.are_one(model, found):
-            return told
+        """Return why a version's config does not match the base model's, or None."""
+        why = config_rules.code_objection(model, found)
+        if why is not None or not model or not found or config_rules.are_one(model, found):
+            return why
         asked = json.dumps([model, found], sort_keys=True)
         if self._last is None or self._last[0] != asked:
             self._last = asked, _compared(model, found, deadline)

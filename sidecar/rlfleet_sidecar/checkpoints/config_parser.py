@@ -1,9 +1,9 @@
-"""Has transformers parse configs, in a process of its own that ends.
+"""Parses configs with transformers, in a short-lived process.
 
-transformers is in the worker's image, because vLLM needs it. Imported without torch it costs
-1.5 s of a processor and 80 MiB, which a sidecar does not spend for as long as it lives. Only
-classes that transformers itself has are used: no code of a checkpoint is run, and nothing is
-downloaded. It must stay true that what cannot be parsed in time is told as not parsed.
+transformers is in the worker's image, because vLLM needs it. Its import without torch costs
+1.5 s of CPU and 80 MiB, which the sidecar must not hold for its whole life. Only transformers'
+own classes are used: no code of a checkpoint runs, and nothing is downloaded. It must stay
+true that a config which cannot be parsed in time counts as not parsed.
 """
 
 import json
@@ -19,28 +19,28 @@ from typing import Any
 
 _LIMIT_S = 60.0
 _HEAVY = ("torch", "torchvision", "tensorflow", "jax", "flax", "PIL", "pandas", "scipy", "sklearn")
-"""What transformers imports where it finds it, and configs do not need."""
+"""Optional imports of transformers that configs do not need."""
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "PYTHONSAFEPATH": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
     "TRANSFORMERS_VERBOSITY": "error",
 }
-"""All of it: no credentials of the sidecar's."""
+"""The whole environment, without the sidecar's credentials."""
 _log = logging.getLogger(__name__)
 
 Configs = Sequence[Mapping[str, object]]
 
 
 def parsed(configs: Configs, left_s: float) -> list[dict[str, object]] | None:
-    """Return what transformers makes of configs; None if it is not here or cannot. Blocking."""
+    """Return the configs as transformers parses them; None if it cannot. Blocking."""
     if find_spec("transformers") is None:
         return None
     try:
         made = _run(configs, min(_LIMIT_S, left_s))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        told = getattr(error, "stderr", None) or str(error)
-        _log.warning("Failed to parse config.json by transformers", extra={"error": told[-300:]})
+        why = getattr(error, "stderr", None) or str(error)
+        _log.warning("Failed to parse config.json by transformers", extra={"error": why[-300:]})
         return None
     return made if len(made) == len(configs) else None
 
@@ -58,7 +58,7 @@ def _run(configs: Configs, limit_s: float) -> list[dict[str, object]]:
     )
     made = json.loads(done.stdout)
     if not isinstance(made, list) or not all(isinstance(one, dict) for one in made):
-        raise ValueError("not a list of configs")
+        raise ValueError(f"got {done.stdout[:100]!r}, expected a list of configs")
     return made
 
 
@@ -71,7 +71,7 @@ def _parse(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _main() -> None:
-    # The kernel ends this process, and not the sidecar, where memory is short.
+    # When memory is short, the kernel kills this process instead of the sidecar.
     Path("/proc/self/oom_score_adj").write_text("1000")
     for name in _HEAVY:
         sys.modules[name] = None  # type: ignore[assignment]

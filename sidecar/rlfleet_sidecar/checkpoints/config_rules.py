@@ -1,13 +1,13 @@
-"""In what may a version's config.json differ from the boot model's? Pure.
+"""How may a version's config.json differ from the base model's? Pure.
 
-The engine never reads a version's config: it computes with the one that it booted with. So
-what matters is whether the trainer used the weights as the engine will. Each key counts but
-those that have no part in that: token ids, dtypes, dropout, losses, names of files.
+The engine never reads a version's config: it computes with the one of its boot. So the
+question is whether the trainer used the weights in the same way. All keys count, except
+token ids, dtypes, dropout, losses and names of files.
 
 It must stay true that a config which transformers has read and written again does not differ
-from what it read. Two configs that were parsed state every field, and all are compared.
-Two raw files are compared after releases' spellings were made one, key by key, where both
-state it: what one leaves out is a default that only transformers knows.
+from the original. Two parsed configs contain every field, and all are compared. Of two raw
+files only keys in both are compared, after releases' spellings were unified: the default of
+an absent key is known to transformers alone.
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,41 +46,41 @@ _WITHOUT_PART = frozenset({
 _TOKENS = ("bos", "eos", "pad", "sep", "cls", "unk", "decoder_start", "forced_bos", "forced_eos")
 _TRAINING = ("dropout", "pdrop", "layerdrop", "initializer", "aux_loss", "z_loss", "loss_coef")
 _ROPE = ("rope_theta", "partial_rotary_factor")
-"""What older releases state beside the rope's parameters, and newer ones among them."""
+"""Keys that older releases have next to the rope's parameters, newer ones inside."""
 _ROPE_TYPES = {"mrope": "default", "su": "longrope"}
 _WRAPPED = "FSDP"
-"""Sharding wraps a model's class and so renames it: FSDPQwen3ForCausalLM."""
+"""Sharding adds this to a class's name: FSDPQwen3ForCausalLM."""
 
 
 def are_one(model: Config, found: Config) -> bool:
-    """Tell whether the two state the same, letter by letter, where it matters."""
+    """Return whether all keys that count are equal, without unifying spellings."""
     return dict(_leaves(model)) == dict(_leaves(found)) and _classes_differ(model, found) is None
 
 
 def differences(model: Config, found: Config, *, parsed: bool = False) -> str | None:
-    """Name the first keys that differ, with both values; None if none does."""
+    """Return the first keys that differ, with both values, or None."""
     ours, theirs = dict(_normal(model, parsed=parsed)), dict(_normal(found, parsed=parsed))
     wrong = [
-        f"{key} is {_shown(theirs[key])} and the boot model's is {_shown(ours[key])}"
+        f"{key} is {_shown(theirs[key])}, expected {_shown(ours[key])}"
         for key in sorted(ours.keys() & theirs.keys())
         if ours[key] != theirs[key]
     ]
-    classes = [told] if (told := _classes_differ(model, found)) else []
+    classes = [one] if (one := _classes_differ(model, found)) else []
     return "; ".join(classes + wrong[:_NAMED]) or None
 
 
 def code_objection(model: Config, found: Config) -> str | None:
-    """Tell why a config that names code of its own is refused; None if it is not.
+    """Return why a config with ``auto_map`` is rejected, or None.
 
-    One that names what the boot model's names was copied from it. No such code is run.
+    One that equals the base model's was copied from it. Such code is never run.
     """
     if "auto_map" not in found or _code(found) == _code(model):
         return None
-    return "asks for code of its own (auto_map), which is never run: remove it"
+    return "auto_map names code, which is never run; remove auto_map"
 
 
 def _code(config: Config) -> object:
-    """Tell which code a config names; transformers puts the repository before it."""
+    """Return the code that a config names, without the repository that transformers prepends."""
     named = config.get("auto_map")
     if not isinstance(named, dict):
         return named
@@ -91,7 +91,7 @@ def _classes_differ(model: Config, found: Config) -> str | None:
     ours, theirs = (_classes(one) for one in (model, found))
     if not ours or not theirs or ours == theirs:
         return None
-    return f"architectures is {_shown(theirs)} and the boot model's is {_shown(ours)}"
+    return f"architectures is {_shown(theirs)}, expected {_shown(ours)}"
 
 
 def _classes(config: Config) -> list[str]:
@@ -101,7 +101,7 @@ def _classes(config: Config) -> list[str]:
 
 
 def _normal(config: Config, *, parsed: bool) -> Iterator[tuple[str, object]]:
-    """Yield each nested key with its value, in one spelling."""
+    """Yield each nested key that counts with its value, in one spelling."""
     config = _one_spelling(config)
     is_stretched = any(_is_stretched(key, value) for key, value in _leaves(config))
     for key, value in _leaves(config):
@@ -114,12 +114,12 @@ def _normal(config: Config, *, parsed: bool) -> Iterator[tuple[str, object]]:
 
 
 def _is_stretched(key: str, value: object) -> bool:
-    """Tell whether the number of positions has a part in how positions are turned."""
+    """Return whether the number of positions changes the rope, so that it counts."""
     return key.endswith("rope_type") and value != "default"
 
 
 def _is_part(key: str) -> bool:
-    """Tell whether this is the type of a nested config, which releases name differently."""
+    """Return whether this is the type of a nested config, which releases name differently."""
     return key.endswith(".model_type")
 
 
@@ -139,16 +139,16 @@ def _is_nested(key: str, value: object) -> bool:
 
 
 def _with_rope(config: dict[str, object]) -> dict[str, object]:
-    """Put what is stated of the rope in one place."""
+    """Return the config with all of the rope's keys in one place."""
     stated = config.pop("rope_parameters", None) or config.pop("rope_scaling", None) or {}
     config.pop("rope_scaling", None)
-    beside = {key: config.pop(key) for key in _ROPE if key in config}
-    if not isinstance(stated, dict) or not (stated or beside):
+    outside = {key: config.pop(key) for key in _ROPE if key in config}
+    if not isinstance(stated, dict) or not (stated or outside):
         return config
     if any(isinstance(value, dict) for value in stated.values()):
         # One for each kind of layer.
         return config | {"rope_parameters": {k: _rope(v) for k, v in stated.items()}}
-    return config | {"rope_parameters": _rope(beside | stated)}
+    return config | {"rope_parameters": _rope(outside | stated)}
 
 
 def _rope(stated: object) -> object:

@@ -1,10 +1,10 @@
-"""Does a version hold its experts fused where the boot model holds them one by one? Pure.
+"""Compares experts of a version and of the base model, fused or separate. Pure.
 
-transformers computes with two tensors for all experts of a layer; the files of most models
-hold each expert by itself, and those of some hold them fused. The engine reports which layers
-its loader takes in both forms (Consumed.experts). There the boot model is described in the
-version's form, and compared like any other. It must stay true that a version holds each layer
-in one form, and each expert of the boot model in it.
+transformers computes with two fused tensors for all experts of a layer. Files of most models
+hold each expert separately, files of some hold them fused. The engine reports the layers
+that its loader reads in both forms (Consumed.experts). For those the base model is described
+in the version's form, and then compared like any other. It must stay true that a version
+holds each layer in one form, with all experts of the base model.
 """
 
 import re
@@ -20,7 +20,7 @@ _FUSED = re.compile(r"\.experts\.[a-z]\w*(\.weight)?$|moe\.(input|output)_linear
 
 
 _MATRIX, _STACKED = 2, 3
-"""Dimensions of one expert's tensor, and of all experts' in one."""
+"""Dimensions of a separate tensor and of a fused one."""
 
 
 class _Form(NamedTuple):
@@ -31,16 +31,16 @@ class _Form(NamedTuple):
 
 @dataclass(slots=True)
 class _Layer:
-    """One layer's experts, as some files name them."""
+    """The tensors of one layer's experts."""
 
     stem: str
-    """What stands before an expert's number, or a fused tensor's own name."""
+    """The name before an expert's number, or before a fused tensor's last part."""
     fused: dict[str, Tensor] = field(default_factory=dict)
     single: dict[tuple[int, str], Tensor] = field(default_factory=dict)
 
     @property
     def form(self) -> bool | None:
-        """Tell whether it is fused; None if it is both."""
+        """Whether the layer is fused; None if it has both forms."""
         return None if self.fused and self.single else bool(self.fused)
 
     def tensors(self) -> Iterable[Tensor]:
@@ -53,7 +53,7 @@ def in_form_of(
     experts: Experts,
     renames: Renames | None,
 ) -> Mapping[str, Tensor]:
-    """Describe the boot model with its experts in the form in which a version holds them."""
+    """Return the base model's tensors with experts in the form of a version."""
     known = renames or Renames()
     versions = _layers(found, experts, known)
     dropped: set[str] = set()
@@ -70,24 +70,23 @@ def in_form_of(
 
 
 def objection(model: Iterable[str], found: Iterable[str], *, is_known: bool) -> str | None:
-    """Tell that a version's experts have the one form that the engine does not take."""
+    """Return the message for experts in a form that the engine does not load, or None."""
     ours, theirs = _example(model), _example(found)
     if ours is None or theirs is None or ours[0] == theirs[0]:
         return None
-    told = {True: "fused", False: "one by one"}
+    form = {True: "fused", False: "separate"}
     why = (
-        "vLLM's loader of this model does not take that form"
+        "vLLM's loader of this model does not load that form"
         if is_known
-        else "the engine has not reported that it takes both forms"
+        else "the engine has not reported that it loads both forms"
     )
     return (
-        f"its experts are {told[theirs[0]]} ({theirs[1]}), the boot model's are {told[ours[0]]}"
-        f" ({ours[1]}), and {why}"
+        f"experts are {form[theirs[0]]} ({theirs[1]}), expected {form[ours[0]]} ({ours[1]}): {why}"
     )
 
 
 def _example(names: Iterable[str]) -> tuple[bool, str] | None:
-    """Tell whether all experts are fused or none is, and name the first; None if neither."""
+    """Return whether all experts are fused or none is, with the first's name; None if mixed."""
     ordered = sorted(names)
     fused = next(filter(_FUSED.search, ordered), None)
     single = next(filter(_ONE.search, ordered), None)
@@ -97,7 +96,7 @@ def _example(names: Iterable[str]) -> tuple[bool, str] | None:
 
 
 def _layers(tensors: Mapping[str, Tensor], experts: Experts, renames: Renames) -> dict[str, _Layer]:
-    """Find the layers that the engine named, by its own names."""
+    """Return the layers that the engine named, by its names."""
     parts = "|".join(map(re.escape, (experts.gate, experts.up, experts.down)))
     names = "|".join(map(re.escape, (experts.fused_gate_up, experts.fused_down)))
     pattern = re.compile(
@@ -121,7 +120,7 @@ def _layers(tensors: Mapping[str, Tensor], experts: Experts, renames: Renames) -
 
 
 def _fuse(layer: _Layer, experts: Experts) -> list[Tensor]:
-    """Describe experts one by one as two fused tensors; nothing if they are not alike."""
+    """Return separate experts as two fused tensors; empty if they differ in shape or dtype."""
     gate, up, down = (_common(layer, part) for part in (experts.gate, experts.up, experts.down))
     if gate is None or gate != up or down is None or gate.number != down.number:
         return []
@@ -138,7 +137,7 @@ def _fuse(layer: _Layer, experts: Experts) -> list[Tensor]:
 
 
 def _split(layer: _Layer, experts: Experts) -> list[Tensor]:
-    """Describe two fused tensors as experts one by one; nothing if they do not go together."""
+    """Return two fused tensors as separate experts; empty if their shapes do not match."""
     both, down = (layer.fused.get(name) for name in (experts.fused_gate_up, experts.fused_down))
     if both is None or down is None or not len(both.shape) == len(down.shape) == _STACKED:
         return []
@@ -158,7 +157,7 @@ def _split(layer: _Layer, experts: Experts) -> list[Tensor]:
 
 
 def _common(layer: _Layer, part: str) -> _Form | None:
-    """Return what is the same of each expert, numbered from 0; None if something is not."""
+    """Return the common shape and dtype of experts numbered from 0; None if there is none."""
     found = {number: tensor for (number, name), tensor in layer.single.items() if name == part}
     forms = {(tensor.dtype, tensor.shape) for tensor in found.values()}
     if len(forms) != 1 or found.keys() != set(range(len(found))):

@@ -1,7 +1,7 @@
-"""What the files of one directory say of the tensors in them: index, headers, configuration.
+"""Reads the metadata of one directory's tensors: index, headers, configuration.
 
-It must stay true that what passes here is whole: every file's header accounts for every
-byte, no tensor is there twice, and an index and its files say the same.
+It must stay true that accepted content is complete: every header describes every byte of its
+file, no tensor occurs twice, and an index agrees with its files.
 """
 
 import json
@@ -27,13 +27,13 @@ CONFIG = "config.json"
 _SUFFIX = ".safetensors"
 _INDEX_SUFFIX = ".safetensors.index.json"
 _EXECUTABLE = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".py")
-"""Formats that can hold code, and code."""
+"""Files that can contain code."""
 _MAX_JSON_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the headers and the configuration of one directory say."""
+    """The headers and the configuration of one directory."""
 
     files: tuple[FileStamp, ...]
     tensors: dict[str, Tensor]
@@ -41,26 +41,26 @@ class Content:
 
     @property
     def nbytes(self) -> int:
-        """Tell the bytes of all tensors."""
+        """Bytes of all tensors."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
 def refuse_code(folder: Folder) -> None:
-    """See that nothing in the directory can hold code."""
+    """Raise if a file of the directory can contain code."""
     for name in folder.names():
         if name.lower().endswith(_EXECUTABLE):
-            raise invalid(folder.path / name, "can hold code; a version holds safetensors only")
+            raise invalid(folder.path / name, "can contain code; remove it, and write safetensors")
 
 
 def content_of(folder: Folder, deadline: float) -> Content:
-    """Read the headers of a directory's checkpoint; raises what is wrong with them."""
+    """Return the headers of a directory's checkpoint; raises SidecarError with their defect."""
     names = folder.names()
     index = _index(folder, names)
     shards = [name for name in names if name.endswith(_SUFFIX)]
     if index is not None:
         shards = _indexed(folder, shards, index)
     if not shards:
-        raise invalid(folder.path, "holds no .safetensors file")
+        raise invalid(folder.path, "contains no .safetensors file; write the weights as such")
     files: list[FileStamp] = []
     tensors: dict[str, Tensor] = {}
     for name in shards:
@@ -68,11 +68,14 @@ def content_of(folder: Folder, deadline: float) -> Content:
         files.append(stamp)
         for tensor in found:
             if tensor.name in tensors:
-                raise invalid(folder.path / name, f"holds {tensor.name} a second time")
+                raise invalid(
+                    folder.path / name,
+                    f"repeats tensor {tensor.name} of another file; write it once",
+                )
             _demand_in_place(folder, name, tensor, index)
             tensors[tensor.name] = tensor
     if index is not None and (lost := sorted(index.keys() - tensors.keys())):
-        raise invalid(folder.path, f"has an index that names {lost[0]}, and no file holds it")
+        raise invalid(folder.path, f"lacks tensor {lost[0]} of its index; write both again")
     config = json_of(folder, CONFIG) if CONFIG in names else {}
     return Content(tuple(files), tensors, config)
 
@@ -80,19 +83,23 @@ def content_of(folder: Folder, deadline: float) -> Content:
 def _demand_in_place(
     folder: Folder, name: str, tensor: Tensor, index: Mapping[str, str] | None
 ) -> None:
-    """See that a file holds no tensor that the index, if there is one, puts elsewhere."""
-    if index is not None and index.get(tensor.name) != name:
-        raise invalid(folder.path / name, f"holds {tensor.name}, which the index puts elsewhere")
+    """Raise if the index lists the tensor in another file or in none."""
+    if index is not None and (listed := index.get(tensor.name)) != name:
+        raise invalid(
+            folder.path / name,
+            f"contains tensor {tensor.name}, which the index lists in {listed or 'no file'};"
+            " write the index again",
+        )
 
 
 def _indexed(folder: Folder, shards: list[str], index: Mapping[str, str]) -> list[str]:
-    """Tell the files that the index names; each must be there, and be the only ones."""
+    """Return the files that the index lists; raises if one is missing or another exists."""
     named = set(index.values())
     if missing := sorted(named - set(shards)):
-        raise invalid(folder.path, f"has an index that names {missing[0]}, which is not there")
+        raise invalid(folder.path, f"lacks file {missing[0]} of its index; write both again")
     # A Hub repository may hold a second copy of the model; vLLM follows the index too.
     if not folder.follow and (more := sorted(set(shards) - named)):
-        raise invalid(folder.path / more[0], "is not named by the index beside it")
+        raise invalid(folder.path / more[0], "is not listed in the index; remove it, or list it")
     return sorted(named)
 
 
@@ -101,20 +108,21 @@ def _index(folder: Folder, names: list[str]) -> dict[str, str] | None:
     if not found:
         return None
     if len(found) > 1:
-        raise invalid(folder.path, f"holds more than one index ({', '.join(found[:3])})")
+        raise invalid(folder.path, f"contains several indexes ({', '.join(found[:3])}); keep one")
     weight_map = json_of(folder, found[0]).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise invalid(folder.path / found[0], "has no weight_map")
+        raise invalid(folder.path / found[0], "has no weight_map; write the index again")
     if not all(isinstance(shard, str) and "/" not in shard for shard in weight_map.values()):
-        raise invalid(folder.path / found[0], "names a shard by a path")
+        raise invalid(folder.path / found[0], "lists a file by its path; list names without /")
     return weight_map
 
 
 def header_of(folder: Folder, name: str, deadline: float) -> tuple[FileStamp, tuple[Tensor, ...]]:
-    """Read one file's header; raises what is wrong with it."""
+    """Return one file's stamp and tensors; raises SidecarError if its header is damaged."""
     if time.monotonic() > deadline:
         raise SidecarError(
-            Code.CHECKPOINT_UNREADABLE, f"reading headers took too long, last {folder.path / name}"
+            Code.CHECKPOINT_UNREADABLE,
+            f"reading headers timed out at {folder.path / name}; check that the volume answers",
         )
     with folder.open(name) as reading:
         size = reading.stamp.size
@@ -122,16 +130,18 @@ def header_of(folder: Folder, name: str, deadline: float) -> tuple[FileStamp, tu
             length = header_length(read(reading, LENGTH_BYTES, 0), size)
             return reading.stamp, parse_header(read(reading, length, LENGTH_BYTES), size)
         except BadHeaderError as error:
-            raise invalid(folder.path / name, f"is damaged: {error}") from error
+            raise invalid(folder.path / name, f"is damaged: {error}; write it again") from error
 
 
 def read(reading: Reading, length: int, offset: int) -> bytes:
-    """Read exactly so many bytes of a file."""
+    """Read exactly ``length`` bytes of a file."""
     data = b""
     while len(data) < length:
         piece = os.pread(reading.descriptor, length - len(data), offset + len(data))
         if not piece:
-            raise BadHeaderError(f"it ends after {offset + len(data)} bytes")
+            raise BadHeaderError(
+                f"file ends after {offset + len(data)} bytes (expected {offset + length})"
+            )
         data += piece
     return data
 
@@ -142,14 +152,17 @@ def json_of(folder: Folder, name: str) -> dict[str, object]:
 
 
 def bytes_of(folder: Folder, name: str) -> bytes:
-    """Read one file that is small."""
+    """Read one small file."""
     with folder.open(name) as reading:
         if reading.stamp.size > _MAX_JSON_BYTES:
-            raise invalid(folder.path / name, f"has {reading.stamp.size} bytes")
+            raise invalid(
+                folder.path / name,
+                f"is too large ({reading.stamp.size} bytes, at most {_MAX_JSON_BYTES})",
+            )
         try:
             return read(reading, reading.stamp.size, 0)
         except BadHeaderError as error:
-            raise invalid(folder.path / name, f"is cut: {error}") from error
+            raise invalid(folder.path / name, f"is truncated: {error}") from error
 
 
 def parsed(path: Path, data: bytes) -> dict[str, object]:
@@ -164,5 +177,5 @@ def parsed(path: Path, data: bytes) -> dict[str, object]:
 
 
 def invalid(path: Path, what: str) -> SidecarError:
-    """Make the error of a file or directory that is not as it has to be."""
+    """Return the error for a defect of this file or directory."""
     return SidecarError(Code.CHECKPOINT_INVALID, f"{path} {what}")

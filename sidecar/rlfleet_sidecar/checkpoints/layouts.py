@@ -1,7 +1,7 @@
-"""Which version a directory is, and where a version lies: of those a trainer publishes and saves.
+"""Maps versions to directories and back: published ones, and a trainer's own checkpoints.
 
-What it saved for itself is another version than what it published of the same step, because
-nobody compared the two: its name begins with ``saved-``. It must stay true that a name
+A trainer's own checkpoint is another version than the published one of the same step, because
+their bytes are not compared; its name begins with ``saved-``. It must stay true that a name
 never leads to two directories.
 """
 
@@ -22,19 +22,19 @@ PREFIX = "saved-"
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """All places where versions lie."""
+    """The locations of all versions."""
 
     published: Layout
     saved: Layout | None = None
 
     @classmethod
     def of(cls, settings: SidecarSettings) -> Self:
-        """Take them from what the pod was told."""
+        """Return the locations that the settings name."""
         saved = settings.trainer_saved_path
         return cls(Layout.of(settings.weights_path), None if saved is None else Layout.of(saved))
 
     def version_of(self, directory: str) -> str:
-        """Tell whose directory this is, by its name alone; raises if it is no version's."""
+        """Return the version of a directory, from its name; raises if it has none."""
         try:
             version = self.published.version_of(directory)
         except SidecarError as error:
@@ -42,14 +42,13 @@ class Layouts:
         if self.saved is not None and version.startswith(PREFIX):
             raise SidecarError(
                 Code.PATH_REFUSED,
-                f"{directory:.300} has the name of a checkpoint at"
-                f" {self.saved.folder_of(PLACEHOLDER)}: give it another one",
+                f"{directory:.300} has the prefix {PREFIX} of checkpoints in"
+                f" {self.saved.folder_of(PLACEHOLDER)}; rename it",
             )
         if version.startswith(SENT):
             raise SidecarError(
                 Code.PATH_REFUSED,
-                f"{directory:.300} has a name of weights that a trainer sends ({SENT}...): give it"
-                " another one",
+                f"{directory:.300} has the prefix {SENT} of weights sent by a trainer; rename it",
             )
         return version
 
@@ -58,30 +57,31 @@ class Layouts:
     ) -> AbstractContextManager[tuple[Folder, ...]]:
         """Open the version's directories from the outermost to the one with the weights."""
         if version.startswith(SENT):
-            # As if it were not there: a worker that serves such weights is asked for them again.
+            # The code of a missing version, because the operator requests these weights again.
             raise SidecarError(
                 Code.VERSION_NOT_FOUND,
-                f"{version} names weights that a trainer sent, which lie in no directory",
+                f"{version} was sent by a trainer and has no directory; send it again",
             )
         if self.saved is None or not version.startswith(PREFIX):
             return self.published.open(version, reader_uid)
         name = version.removeprefix(PREFIX)
         if re.fullmatch(VERSION_PATTERN, name) is None or name == BASE_VERSION:
-            raise SidecarError(Code.PATH_REFUSED, f"{name} names no directory of a checkpoint")
+            raise SidecarError(
+                Code.PATH_REFUSED, f"{name} is not the name of a trainer's checkpoint; rename it"
+            )
         return self.saved.open(name, reader_uid)
 
     def _saved_version_of(self, directory: str, refused: SidecarError) -> str:
         if self.saved is None:
-            hint = (
-                ". What a trainer saved elsewhere and goes on from is loaded if"
-                " RLFLEET_TRAINER_SAVED_PATH tells where that lies"
-            )
+            hint = "; for a trainer's own checkpoints set RLFLEET_TRAINER_SAVED_PATH"
             raise SidecarError(refused.code, refused.message + hint) from refused
         try:
             version = PREFIX + self.saved.version_of(directory)
         except SidecarError as error:
-            hint = f"; and of what its trainer saved, {self.saved.folder_of(PLACEHOLDER)}"
+            hint = f", or {self.saved.folder_of(PLACEHOLDER)} for a trainer's own checkpoints"
             raise SidecarError(refused.code, refused.message + hint) from error
         if re.fullmatch(VERSION_PATTERN, version) is None:
-            raise SidecarError(Code.PATH_REFUSED, f"{directory:.300} has too long a name")
+            raise SidecarError(
+                Code.PATH_REFUSED, f"{directory:.300} has a name that is too long; shorten it"
+            )
         return version

@@ -1,8 +1,8 @@
-"""A trainer's own list of a version's files: what each has to hash to.
+"""A trainer's list of a version's files with their hashes.
 
-Optional. `{"files": {"model.safetensors": {"size": 123, "sha256": "…"}}}`; every file
-that is loaded must be named in it, and every file that it names must be there.
-It may hold a ``probe`` too: what the trainer's model answers (trainer_probe.py).
+Optional. `{"files": {"model.safetensors": {"size": 123, "sha256": "…"}}}`; it must list every
+file that is loaded, and every listed file must exist. It may contain a ``probe``: the answer
+of the trainer's model (trainer_probe.py).
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the files of a version have to hash to."""
+    """The expected hashes of a version's files."""
 
     path: Path
     digest: str
@@ -46,41 +46,42 @@ class Manifest:
     probe: TrainerProbe | None = None
 
     def demand(self, name: str, hashed: str) -> None:
-        """See that a file hashes to what the manifest says."""
+        """Raise if the manifest lists the file with another hash."""
         if self.hashes.get(name, hashed) != hashed:
             raise mismatch(
                 self.path.parent / name,
-                f"has the sha256 {hashed}; {self.path.name} says {self.hashes[name]}",
+                f"has sha256 {hashed}, expected {self.hashes[name]} by {self.path.name};"
+                " write it again",
             )
 
 
 def manifest_of(folder: Folder, content: Content, expected: str | None) -> Manifest | None:
-    """Read the manifest and compare what needs no file to be read; None if there is none."""
+    """Return the manifest after a comparison of names and sizes; None if there is none."""
     path = folder.path / MANIFEST_FILE
     if MANIFEST_FILE not in folder.names():
         if expected is not None:
-            raise mismatch(folder.path, f"has no {MANIFEST_FILE}, and {expected} is asked for")
+            raise mismatch(folder.path, f"has no {MANIFEST_FILE}, expected {expected}; write one")
         return None
     data = bytes_of(folder, MANIFEST_FILE)
     digest = f"sha256:{sha256(data).hexdigest()}"
     if expected not in {None, digest}:
-        raise mismatch(path, f"has the digest {digest}; {expected} is asked for")
+        raise mismatch(path, f"has digest {digest}, expected {expected}; correct the request")
     try:
         found = _File.model_validate(parsed(path, data))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(map(str, first["loc"]))
-        raise invalid(path, f"is no manifest: {field}: {first['msg']}") from error
+        raise invalid(path, f"is not a manifest: {field}: {first['msg']}") from error
     files = found.files
     if unnamed := sorted({stamp.name for stamp in content.files} - files.keys()):
-        raise mismatch(path, f"does not name {unnamed[0]}")
+        raise mismatch(path, f"does not list {unnamed[0]}; add it")
     _demand_sizes(folder, files)
     hashes = {name: entry.sha256 for name, entry in files.items()}
     return Manifest(path, digest, hashes, found.probe)
 
 
 def mismatch(path: Path, what: str) -> SidecarError:
-    """Make the error of bytes that are not those that were announced."""
+    """Return the error for bytes other than the expected ones."""
     return SidecarError(Code.DIGEST_MISMATCH, f"{path} {what}")
 
 
@@ -89,5 +90,7 @@ def _demand_sizes(folder: Folder, files: dict[str, _Entry]) -> None:
         stamp = folder.stamp(name)
         size = None if stamp is None else stamp.size
         if size != entry.size:
-            found = "is not there" if size is None else f"has {size} bytes"
-            raise mismatch(folder.path / name, f"{found}; {MANIFEST_FILE} says {entry.size} bytes")
+            found = "is missing" if size is None else f"has {size} bytes"
+            raise mismatch(
+                folder.path / name, f"{found}, expected {entry.size} bytes by {MANIFEST_FILE}"
+            )

@@ -1,8 +1,8 @@
-"""Are a tensor's values finite? Asked of samples, of raw bytes. Pure.
+"""Are a tensor's values finite? Decided from samples of raw bytes. Pure.
 
-A training run that has gone wrong writes NaN over whole tensors, norms among the first;
-a small tensor is looked at wholly and of a large one a few percent, spread evenly. The
-test needs no arithmetic: a float is not finite exactly when its exponent is all ones.
+A failed training run writes NaN over whole tensors, norms among the first. Small tensors are
+scanned completely, large ones at a few percent, spread evenly. The test needs no arithmetic:
+a float is not finite exactly if all bits of its exponent are one.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 _BLOCK = 4096
 _BLOCKS = 64
 WHOLE_BYTES = _BLOCK * _BLOCKS
-"""Up to this size a piece is looked at wholly."""
+"""Up to this size a piece is scanned completely."""
 _ALIGNED = 8
 
 _EXPONENTS = {
@@ -19,11 +19,11 @@ _EXPONENTS = {
     "F32": (4, 0x7F, 0x80),
     "F64": (8, 0x7F, 0xF0),
     "F8_E5M2": (1, 0x7C, 0),
-    # Has no infinity: all ones but the sign is its only NaN.
+    # It has no infinity; its only NaN is all ones, with either sign.
     "F8_E4M3": (1, 0x7F, 0),
     "F8_E8M0": (1, 0xFF, 0),
 }
-"""Bytes of an element, and the bits that are all ones in its last byte and the one before."""
+"""Bytes of an element, and the bits of its exponent in the last byte and the one before."""
 _MATCHES = {
     mask: bytes(byte & mask == mask for byte in range(256))
     for mask in {top for _, top, _ in _EXPONENTS.values()}
@@ -31,7 +31,7 @@ _MATCHES = {
 
 
 def has_odd_values(dtype: str, piece: memoryview) -> bool:
-    """Tell whether a NaN or an infinity is seen in a piece that begins with an element."""
+    """Return whether samples of a piece, which begins with an element, hold NaN or infinity."""
     if dtype not in _EXPONENTS:
         return False
     return any(_is_odd(dtype, bytes(piece[begin:end])) for begin, end in _samples(len(piece)))

@@ -1,10 +1,10 @@
-"""Opens directories and files of checkpoints, beneath one root and nowhere else.
+"""Opens directories and files of checkpoints, only beneath one root.
 
 A version names a directory, never a path. It is opened component by component from a
-descriptor of the allowed root and no component may be a symbolic link, nor may a file
-that is read: then no writer of the volume can lead the engine elsewhere. The root itself
-comes from the pod's specification and may be a link or a mount. The boot model's
-directory is the pod's too, so in it links are followed (Hub caches are made of them).
+descriptor of the root. Neither a component nor a file may be a symbolic link: then no writer
+of the volume can lead the engine elsewhere. The root comes from the pod's specification and
+may be a link or a mount. So does the base model's directory, in which links are followed:
+Hub caches consist of them.
 """
 
 import errno
@@ -44,28 +44,28 @@ class Folder:
     path: Path
     descriptor: int
     follow: bool
-    """Whether links in it are followed: only in the boot model's own."""
+    """Whether links in it are followed; only for the base model."""
     reader_uid: int | None = None
-    """Who else must be able to read its files: the engine's user."""
+    """The engine's user, which must be able to read its files too."""
 
     def names(self) -> list[str]:
-        """List it, sorted; refuses a directory that holds more than any checkpoint does."""
+        """Return its sorted names; raises if there are more than any checkpoint has."""
         with os.scandir(self.descriptor) as entries:
             names = sorted(entry.name for entry in islice(entries, _MAX_ENTRIES + 1))
         if len(names) > _MAX_ENTRIES:
             raise SidecarError(
                 Code.CHECKPOINT_INVALID,
-                f"{self.path} holds more than {_MAX_ENTRIES} files: not a checkpoint",
+                f"{self.path} has too many files for a checkpoint (at most {_MAX_ENTRIES})",
             )
         return names
 
     def modified_ns(self, name: str) -> int | None:
-        """Tell when a file was written last; None if it is not there."""
+        """Return the time of a file's last write; None if it does not exist."""
         stamp = self.stamp(name)
         return None if stamp is None else stamp.mtime_ns
 
     def stamp(self, name: str) -> FileStamp | None:
-        """Tell which file stands there without opening it; None if none does."""
+        """Return the stamp of a file without opening it; None if it does not exist."""
         try:
             seen = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except FileNotFoundError:
@@ -73,13 +73,13 @@ class Folder:
         return stamp_of(name, seen)
 
     def stamps(self) -> tuple[FileStamp, ...]:
-        """Tell which files stand in it, all of them."""
+        """Return the stamps of all its files."""
         found = map(self.stamp, self.names())
         return tuple(stamp for stamp in found if stamp is not None)
 
     @contextmanager
     def open(self, name: str) -> Iterator[Reading]:
-        """Open one regular file and say which one it is."""
+        """Open one regular file; raises SidecarError for a link or without permission."""
         path = self.path / name
         flags = _FILE if self.follow else _FILE | os.O_NOFOLLOW
         try:
@@ -89,7 +89,7 @@ class Folder:
         try:
             seen = os.fstat(descriptor)
             if not stat.S_ISREG(seen.st_mode):
-                raise SidecarError(Code.PATH_REFUSED, f"{path} is not a regular file")
+                raise SidecarError(Code.PATH_REFUSED, f"{path} is not a regular file; replace it")
             if self.reader_uid is not None and not _may_read(seen, self.reader_uid):
                 raise _unreadable(path, seen.st_mode, self.reader_uid)
             yield Reading(descriptor, stamp_of(name, seen))
@@ -108,7 +108,7 @@ class Folder:
 
 
 def stamp_of(name: str, seen: os.stat_result) -> FileStamp:
-    """Tell which file this is."""
+    """Return the stamp for a result of ``os.stat``."""
     return FileStamp(
         name=name,
         size=seen.st_size,
@@ -120,12 +120,13 @@ def stamp_of(name: str, seen: os.stat_result) -> FileStamp:
 
 @contextmanager
 def open_model(path: Path) -> Iterator[Folder]:
-    """Open the boot model's directory."""
+    """Open the base model's directory."""
     try:
         descriptor = os.open(path, _DIRECTORY)
     except FileNotFoundError as error:
         raise SidecarError(
-            Code.VERSION_NOT_FOUND, f"the model path {path} does not exist: is it mounted?"
+            Code.VERSION_NOT_FOUND,
+            f"model path {path} does not exist; check that its volume is mounted",
         ) from error
     except OSError as error:
         raise _io_error(path, error) from error
@@ -137,7 +138,7 @@ def open_model(path: Path) -> Iterator[Folder]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where versions lie: a root and the components beneath it."""
+    """The location of versions: a root and the components beneath it."""
 
     root: Path
     parts: tuple[str, ...]
@@ -150,11 +151,11 @@ class Layout:
         return cls(Path(*parts[:first]), parts[first:])
 
     def folder_of(self, version: str) -> Path:
-        """Tell where the version lies."""
+        """Return the directory of a version."""
         return self.root.joinpath(*(part.replace(PLACEHOLDER, version) for part in self.parts))
 
     def version_of(self, directory: str) -> str:
-        """Tell whose directory this is, by its name alone; raises if it is no version's."""
+        """Return the version of a directory, from its name; raises if it has none."""
         path = Path(directory)
         before, _, after = self.parts[0].partition(PLACEHOLDER)
         name = "".join(path.parts[len(self.root.parts) :][:1])
@@ -163,9 +164,8 @@ class Layout:
         if not is_name or self.folder_of(version) != path:
             raise SidecarError(
                 Code.PATH_REFUSED,
-                f"{directory:.300} is no version's directory: this worker loads"
-                f" {self.folder_of(PLACEHOLDER)}, where {PLACEHOLDER} is one name other than"
-                f" {BASE_VERSION}",
+                f"{directory:.300} is not the directory of a version (expected"
+                f" {self.folder_of(PLACEHOLDER)}, not {BASE_VERSION})",
             )
         return version
 
@@ -189,7 +189,8 @@ class Layout:
             return Folder(self.root, os.open(self.root, _DIRECTORY), follow=False)
         except FileNotFoundError as error:
             raise SidecarError(
-                Code.VERSION_NOT_FOUND, f"the weights root {self.root} is not there: is it mounted?"
+                Code.VERSION_NOT_FOUND,
+                f"weights root {self.root} does not exist; check that its volume is mounted",
             ) from error
         except OSError as error:
             raise _io_error(self.root, error) from error
@@ -217,7 +218,8 @@ class Layout:
 
     def _known(self, parent: Folder) -> str:
         if parent.path != self.root:
-            return f"there is {', '.join(parent.names()[:_NAMED_VERSIONS]) or 'nothing'}"
+            names = ", ".join(parent.names()[:_NAMED_VERSIONS])
+            return f"{parent.path} contains {names or 'nothing'}"
         before, _, after = self.parts[0].partition(PLACEHOLDER)
         versions = [
             name.removeprefix(before).removesuffix(after)
@@ -225,12 +227,12 @@ class Layout:
             if name.startswith(before) and name.endswith(after) and not name.startswith(".")
         ]
         if not versions:
-            return f"{self.root} holds no version"
-        return f"among the versions there are {', '.join(versions[-_NAMED_VERSIONS:])}"
+            return f"{self.root} contains no version"
+        return f"the last versions are {', '.join(versions[-_NAMED_VERSIONS:])}"
 
 
 def _may_read(seen: os.stat_result, uid: int) -> bool:
-    """Tell whether a user who is in the sidecar's groups may read the file."""
+    """Return whether a user in the sidecar's groups may read the file."""
     if uid == 0:
         return True
     if seen.st_uid == uid:
@@ -241,23 +243,22 @@ def _may_read(seen: os.stat_result, uid: int) -> bool:
 
 
 def _unreadable(path: Path, mode: int, uid: int) -> SidecarError:
-    whose = "by its owner only" if not mode & (stat.S_IRGRP | stat.S_IROTH) else "by others only"
     return SidecarError(
         Code.CHECKPOINT_UNREADABLE,
-        f"{path} is readable {whose} (mode {stat.S_IMODE(mode):04o}) and the engine runs as uid"
-        f" {uid}: chmod a+r, or write with umask 022",
+        f"{path} (mode {stat.S_IMODE(mode):04o}) is not readable by uid {uid} of the engine;"
+        " run chmod a+r, or write with umask 022",
     )
 
 
 def _link(path: Path) -> SidecarError:
     return SidecarError(
         Code.PATH_REFUSED,
-        f"{path} is a symbolic link: a version must be a directory of regular files beneath the"
-        " weights root",
+        f"{path} is a symbolic link; write a directory of regular files beneath the weights root",
     )
 
 
 def _io_error(path: Path, error: OSError) -> SidecarError:
     return SidecarError(
-        Code.CHECKPOINT_UNREADABLE, f"{path} cannot be opened: {os.strerror(error.errno or 0)}"
+        Code.CHECKPOINT_UNREADABLE,
+        f"failed to open {path}: {os.strerror(error.errno or 0)}; check its volume",
     )

@@ -60,7 +60,8 @@ def refusal(error: SidecarError, status: int | None = None) -> Response:
         # Repeated, it would take the place of what took its.
         status = _CONFLICT
     path = CALLER.get().call.partition(" ")[2]
-    return problems.told(error.problem(), status or error.code.trainer_status, path, status="error")
+    code = status or error.code.trainer_status
+    return problems.response_to(path, error.problem(), code, status="error")
 
 
 def shown(report: WorkerReport | AdapterReport) -> Fields:

@@ -1,1 +1,1 @@
-"""The admin routes, and what stands before all routes: credentials, bounds, problems."""
+"""The admin routes, and what all routes share: credentials, limits, problems."""

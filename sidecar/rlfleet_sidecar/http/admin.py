@@ -1,4 +1,4 @@
-"""The admin routes: parse, call, return a contract model. Nothing is decided here."""
+"""The admin routes: parse, call, return a contract model, without decisions."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
@@ -25,12 +25,12 @@ router = APIRouter()
 
 
 async def executor_of(request: Request) -> Executor:
-    """Find the worker that this application is about."""
+    """Return the application's executor."""
     return part_of(request, Executor)
 
 
 async def fencing_of(request: Request) -> Fencing:
-    """Find what stands before that worker."""
+    """Return the application's fencing, which checks commands first."""
     return part_of(request, Fencing)
 
 
@@ -38,15 +38,15 @@ FencingOfRequest = Annotated[Fencing, Depends(fencing_of)]
 
 
 def place_of(text: str) -> Place:
-    """Read up to where commands are over. Raises InvalidRequest."""
+    """Parse the place up to which commands are cancelled. Raises InvalidRequest."""
     try:
         return Place.parse(text)
     except ValueError as error:
         raise SidecarError(Code.INVALID_REQUEST, f"{paths.OVER_HEADER}: {error}") from error
 
 
-def told(answer: StoredAnswer) -> Response:
-    """Give the answer that a command got."""
+def response_of(answer: StoredAnswer) -> Response:
+    """Return a command's stored answer as a response."""
     return Response(answer.body, answer.status, media_type="application/json")
 
 
@@ -83,7 +83,7 @@ def _carries_out(kind: type[Command]) -> Callable[..., Awaitable[Response]]:
     async def carry_out(
         worker: FencingOfRequest, request: Annotated[Any, Depends(Parsed(kind))]
     ) -> Response:
-        return told(await worker.carry_out(request))
+        return response_of(await worker.carry_out(request))
 
     carry_out.__doc__ = kind.__doc__
     return carry_out

@@ -1,7 +1,7 @@
-"""Who may command: whoever has the fleet's token, compared in constant time.
+"""Checks the fleet's token in constant time.
 
-The token is a mounted Secret's file and is read again when it changes. It must stay true
-that a missing, unreadable or empty file lets nobody in.
+The token is a file of a mounted Secret and is read again when it changes. It must stay true
+that a missing, unreadable or empty file admits no caller.
 """
 
 import hmac
@@ -14,7 +14,7 @@ from rlfleet_sidecar.errors import SidecarError
 
 
 class FleetToken:
-    """Knows the token, as a digest."""
+    """The token's digest, current with its file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -22,14 +22,15 @@ class FleetToken:
         self._digest: bytes | None = None
 
     def demand(self, authorization: str | None) -> None:
-        """Let through a request with the token; raises for any other."""
+        """Raise Unauthorized unless the header contains the token."""
         given = sha256(token_of(authorization).encode()).digest()
         expected = self._expected()
-        # Compared even when it cannot match, so that the time tells nothing.
+        # Compared even without a token, so that the time reveals nothing.
         matches = hmac.compare_digest(given, expected or b"\0" * len(given))
         if expected is None or not matches:
             raise SidecarError(
-                Code.UNAUTHORIZED, "this needs the fleet's token: Authorization: Bearer <token>"
+                Code.UNAUTHORIZED,
+                "token missing or wrong; send Authorization: Bearer TOKEN with the fleet's token",
             )
 
     def _expected(self) -> bytes | None:

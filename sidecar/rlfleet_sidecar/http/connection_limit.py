@@ -1,9 +1,8 @@
-"""Bounds connections, so that whoever opens many keeps no probe from its answer.
+"""Limits idle connections, so that a client with many cannot block the kubelet's probes.
 
-uvicorn's own bound counts connections that say nothing, and answers 503 to all others then,
-the kubelet's probes included. It must stay true that a new connection always is taken: what
-goes for it is the connection that has been quiet for longest, and never one with a request
-under way.
+uvicorn's own limit counts silent connections, and above it returns 503 even to the kubelet's
+probes. It must stay true that every new connection is accepted: it replaces the connection
+that has been idle for longest, never one with a request under way.
 """
 
 import asyncio
@@ -12,9 +11,9 @@ from typing import Any
 from rlfleet_sidecar.http.problems import Protocol
 
 _QUIET = 256
-"""Connections without a request under way; a fleet's operator and trainers keep a few."""
+"""Idle connections; a fleet's operator and trainers need a few."""
 _SILENT_S = 10.0
-"""How long a new connection may take for its first request's head."""
+"""How long a new connection may take until its first request's headers are complete."""
 KEEP_ALIVE_S = 75
 """Longer than clients keep idle connections, so that none is closed under a request."""
 
@@ -22,7 +21,7 @@ KEEP_ALIVE_S = 75
 def protocol(
     at_most: int = _QUIET, silent_s: float = _SILENT_S, keep_alive_s: float = KEEP_ALIVE_S
 ) -> type[Protocol]:
-    """Make a protocol with these bounds for all its connections together."""
+    """Return a protocol class whose connections share these limits."""
     quiet: dict[_Bounded, asyncio.TimerHandle] = {}
 
     class Bounded(_Bounded):
@@ -34,7 +33,7 @@ def protocol(
 
 class _Bounded(Protocol):
     _quiet: dict["_Bounded", asyncio.TimerHandle]
-    """Those that wait for a request's head, the longest first, and when each is closed."""
+    """Connections that wait for a request, the oldest first, with the timer that closes each."""
     _bounds: tuple[int, float, float]
 
     def connection_made(self, transport: Any) -> None:
@@ -49,7 +48,7 @@ class _Bounded(Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self._is_busy():
-            # A head that comes byte by byte ends uvicorn's own time for idle connections.
+            # uvicorn's own keep-alive timer stops at the first byte of a request.
             self._begin_quiet(self._bounds[2])
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -71,7 +70,7 @@ class _Bounded(Protocol):
             timer.cancel()
 
     def close_quiet(self) -> None:
-        """End a connection that waits for a request."""
+        """Close a connection that waits for a request."""
         self._end_quiet()
-        # A peer that reads nothing keeps a closing connection open.
+        # A graceful close would wait for a peer that does not read.
         self.transport.abort()

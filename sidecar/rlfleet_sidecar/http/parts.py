@@ -1,4 +1,4 @@
-"""Finds what the application was made of, for its routes."""
+"""Gives routes access to the objects that the application consists of."""
 
 from typing import TypeVar
 
@@ -8,12 +8,12 @@ T = TypeVar("T")
 
 
 def name_of(kind: type) -> str:
-    """Return the name under which the application keeps its part of this kind."""
+    """Return the attribute of ``app.state`` for a part of this class."""
     return kind.__name__.lower()
 
 
 def part_of(request: Request, kind: type[T]) -> T:
-    """Return the one part of this kind; raises TypeError if the application has none."""
+    """Return the application's part of this class; raises TypeError if it has none."""
     part = getattr(request.app.state, name_of(kind), None)
     if not isinstance(part, kind):
         raise TypeError(f"the application has no {kind.__name__}")

@@ -1,7 +1,7 @@
-"""Answers with a problem: its fields, OpenAI's ``error``, and the reason in the status line.
+"""Replies with a problem: its fields, OpenAI's ``error``, and the reason in the status line.
 
-ASGI has no place for the status line's reason: it goes in a header of our own, which the
-protocol takes out of the reply again.
+ASGI cannot pass a reason for the status line. So an internal header contains it, which the
+protocol class removes from the reply.
 """
 
 from typing import Any
@@ -16,16 +16,16 @@ from rlfleet_contract.worker.problems import Code, Problem
 MODELS_PATH = "/v1/models"
 _REASON = b"x-rlfleet-reason"
 _AGAIN_S = 1
-"""After how long a request that found no place may come again."""
+"""Value of Retry-After with 429."""
 _HEAD_BYTES = 64 * 1024
-"""uvicorn's own limit, where none is set."""
+"""uvicorn's default limit."""
 
 
-def told(problem: Problem, code: int, path: str, **also: object) -> Response:
-    """Answer a request to this path with a problem."""
+def response_to(path: str, problem: Problem, code: int, **also: object) -> Response:
+    """Return a problem as the response to a request for this path."""
     fields = problem.model_dump(mode="json")
     error = error_of(problem.code, problem.message, code)
-    # prime-rl reads `data` before it looks at the status: of no models it says so, else it fails.
+    # prime-rl reads `data` before the status: with no models it retries, without `data` it exits.
     listed: dict[str, object] = {"data": []} if path == MODELS_PATH else {}
     headers = {_REASON.decode(): phrase_of(problem.code, problem.message)}
     if problem.code is Code.TOO_MANY_REQUESTS:
@@ -34,7 +34,7 @@ def told(problem: Problem, code: int, path: str, **also: object) -> Response:
 
 
 class Protocol(H11Protocol):
-    """uvicorn's own, with our reason in the status line."""
+    """uvicorn's protocol, with the problem's reason in the status line."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -44,7 +44,7 @@ class Protocol(H11Protocol):
 
 class _Connection(h11.Connection):
     def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
-        # h11's send() goes through here.
+        # h11's send() calls this.
         shown = _reasoned(event) if isinstance(event, h11.Response) else event
         return super().send_with_data_passthrough(shown)
 

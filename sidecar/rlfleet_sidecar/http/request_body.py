@@ -1,7 +1,6 @@
-"""Reads and judges what a caller sent, after its credentials were checked.
+"""Reads and validates a request's body, after its credentials were checked.
 
-FastAPI would read and judge a body before its dependencies; so routes take theirs by a
-dependency of our own.
+FastAPI validates a body before its dependencies run. So routes read theirs by a dependency.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 
 _MAX_BODY_BYTES = 1024 * 1024
-_TOLD = 5
+_NAMED = 5
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -25,24 +24,24 @@ class Parsed(Generic[ModelT]):
 
     model: type[ModelT]
     empty: bytes = b""
-    """What no body at all stands for."""
+    """Replaces an absent body."""
     limit: int = _MAX_BODY_BYTES
-    """How many bytes a body may have."""
+    """Largest size of a body in bytes."""
 
     async def __call__(self, request: Request) -> ModelT:
-        """Read the body; raises InvalidRequest with the names of the wrong fields."""
+        """Return the parsed body; raises InvalidRequest with the names of invalid fields."""
         try:
             return self.model.model_validate_json(await _body(request, self.limit) or self.empty)
         except ValidationError as error:
-            told = complaint(error.errors(include_url=False, include_input=False))
-            raise SidecarError(Code.INVALID_REQUEST, told) from error
+            message = complaint(error.errors(include_url=False, include_input=False))
+            raise SidecarError(Code.INVALID_REQUEST, message) from error
 
 
 def complaint(errors: Sequence[Any]) -> str:
-    """Tell each wrong field by its name."""
+    """Return the first invalid fields with the reason of each."""
     return "; ".join(
         f"{'.'.join(str(part) for part in one['loc']) or 'body'}: {one['msg']}"
-        for one in errors[:_TOLD]
+        for one in errors[:_NAMED]
     )
 
 
@@ -53,5 +52,5 @@ async def _body(request: Request, limit: int) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > limit:
-            raise SidecarError(Code.INVALID_REQUEST, f"the body has more than {limit} bytes")
+            raise SidecarError(Code.INVALID_REQUEST, f"body too large (at most {limit} bytes)")
     return b"".join(pieces)

@@ -1,9 +1,8 @@
-"""Bounds how many requests of one kind are under way, behind the credentials.
+"""Limits concurrent requests per route, after the check of credentials.
 
-A request may wait for minutes: for a marker, an engine that boots, another's change. A
-client that repeats without an end would pile them up, each with its body and its task. It must
-stay true that reads leave room for commands and commands for reads, and that a request that
-ends, however it ends, leaves its place.
+A request may wait for minutes: for a marker, for an engine's boot, for another change. A client
+that retries endlessly would accumulate them, each with a body and a task. It must stay true
+that reads and commands have separate limits, and that every request that ends frees its place.
 """
 
 from collections import Counter
@@ -14,25 +13,25 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 
 COMMANDS, READS = 32, 128
-"""Of one route at once. A fleet's operator has one of each kind; trainers have a few."""
+"""Per route. A fleet's operator needs one of each; trainers need a few."""
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Crowd:
-    """Counts the requests under way, by method and route."""
+    """Counts concurrent requests by method and route."""
 
     def __init__(self) -> None:
         self._inside: Counter[tuple[str, str]] = Counter()
 
     @contextmanager
     def place(self, method: str, route: str) -> Iterator[None]:
-        """Hold a place while this lasts; raises TooManyRequests when all are taken."""
+        """Occupy a place; raises TooManyRequests if none is free."""
         kind, most = (method, route), READS if method in _READING else COMMANDS
         if self._inside[kind] >= most:
             raise SidecarError(
                 Code.TOO_MANY_REQUESTS,
-                f"{most} requests {method} {route:.100} are under way here: wait for their"
-                " answers before you send another",
+                f"too many concurrent requests {method} {route:.100} (at most {most}); wait for"
+                " their replies",
             )
         self._inside[kind] += 1
         try:

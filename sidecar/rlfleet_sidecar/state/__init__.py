@@ -1,1 +1,1 @@
-"""What the worker knows of itself: stages, rules, and the journal that survives a restart."""
+"""The worker's state: stages, rules, and the journal that survives a restart."""

@@ -1,9 +1,9 @@
-"""Whose commands count, and which answer a repeated one gets. Pure.
+"""Which commands are accepted, and what a repeat is answered. Pure.
 
-Commands come at least once, late, and from drivers that are none any more. It must stay
-true that nothing of a lower epoch than the highest seen has an effect, and that one
-(epoch, sequence) has one effect and one answer: what is not newer than the newest and
-was not answered here is refused, however old it is.
+Commands arrive once or more often, late, and even from former drivers. It must stay true that
+no command of a lower epoch than the highest seen has an effect, and that each
+(epoch, sequence) has one effect and one answer: a command that is not newer than the newest
+and has no stored answer is rejected, however old it is.
 """
 
 from typing import Self
@@ -16,12 +16,12 @@ from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.errors import SidecarError
 
 KEPT = 16
-"""A driver has one change and one prepare under way; its later repeats come soon."""
+"""A driver has one change and one prepare under way, and repeats them soon."""
 _IN_CHANGE = frozenset({Stage.PAUSED, Stage.LOADING, Stage.LOADED, Stage.PROVED})
 
 
 class StoredAnswer(BaseModel):
-    """What a command was answered."""
+    """The answer to a command."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -31,18 +31,18 @@ class StoredAnswer(BaseModel):
 
 
 class Order(BaseModel):
-    """A command that was heard; without an answer while it is being carried out."""
+    """A received command; without an answer while it is under way."""
 
     model_config = ConfigDict(frozen=True)
 
     sequence: int
     digest: str
-    """Of the command's body: a number that stands for two commands is somebody's error."""
+    """Of the command's body, to detect two commands with the same number."""
     answer: StoredAnswer | None = None
 
 
 class SeenCommands(BaseModel):
-    """The highest epoch that was seen, and the last commands of it."""
+    """The highest epoch seen, and its last commands."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -50,40 +50,40 @@ class SeenCommands(BaseModel):
     sequence: int = -1
     """The highest of this epoch."""
     over: int = -1
-    """Of this epoch: up to here its driver waits for no command any more."""
+    """Of this epoch: the driver has cancelled all commands up to here."""
     orders: tuple[Order, ...] = ()
 
     def at(self, epoch: int) -> Self:
-        """Hear of an epoch; a higher one ends all that was before."""
+        """Return the state after an epoch was seen; a higher one discards all commands."""
         if self.epoch is not None and epoch <= self.epoch:
             return self
         return type(self)(epoch=epoch)
 
     def ending(self, place: Place) -> Self:
-        """Hear that commands are over up to a place: those that have not come are too late."""
-        heard = self.at(place.epoch)
-        if place.epoch != heard.epoch or place.sequence <= heard.over:
-            return heard
-        return heard.model_copy(update={"over": place.sequence})
+        """Return the state after the driver has cancelled all commands up to a place."""
+        seen = self.at(place.epoch)
+        if place.epoch != seen.epoch or place.sequence <= seen.over:
+            return seen
+        return seen.model_copy(update={"over": place.sequence})
 
     def hearing(self, fence: Fence, digest: str) -> Self:
-        """Note a command, before anything is done for it."""
-        heard = self.at(fence.epoch)
-        orders = [order for order in heard.orders if order.sequence != fence.sequence]
+        """Return the state after a command has arrived, before it has any effect."""
+        seen = self.at(fence.epoch)
+        orders = [order for order in seen.orders if order.sequence != fence.sequence]
         orders.append(Order(sequence=fence.sequence, digest=digest))
         return type(self)(
-            epoch=heard.epoch,
-            sequence=max(heard.sequence, fence.sequence),
-            over=heard.over,
+            epoch=seen.epoch,
+            sequence=max(seen.sequence, fence.sequence),
+            over=seen.over,
             orders=tuple(orders[-KEPT:]),
         )
 
     def order_of(self, fence: Fence) -> Order | None:
-        """Return the command that was heard under a fence's number, if it is still kept."""
+        """Return the stored command with a fence's number, if there is one."""
         return next((order for order in self.orders if order.sequence == fence.sequence), None)
 
     def answering(self, fence: Fence, answer: StoredAnswer) -> Self:
-        """Note a command's answer; one of an epoch that is over is needed by nobody."""
+        """Return the state with a command's answer; one of a former epoch is not stored."""
         if fence.epoch != self.epoch:
             return self
         orders = tuple(
@@ -96,70 +96,72 @@ class SeenCommands(BaseModel):
 
 
 def judge_fence(
-    heard: SeenCommands, fence: Fence, digest: str, *, is_under_way: bool = False
+    seen: SeenCommands, fence: Fence, digest: str, *, is_under_way: bool = False
 ) -> StoredAnswer | None:
-    """Return the answer that this command had, or None if it is to be carried out or joined.
+    """Return the stored answer to this command, or None if it must be carried out or joined.
 
-    One that was heard and never answered was cut off by this sidecar's death. It is carried
-    out if nothing newer was heard: the state machine goes on from where it stands. One that its
-    driver has given up is carried out no more: that has acted on how this worker stood then.
+    A command without an answer was interrupted by the sidecar's exit. It is carried out unless
+    a newer one has arrived, because the stage machine continues from any stage. A cancelled
+    command never is, because its driver has planned with the worker's state without it.
 
-    Raises StaleEpoch for whatever is too old, and InvalidRequest for a number twice given.
+    Raises StaleEpoch for a stale command, and InvalidRequest for a number used twice.
     """
-    if heard.epoch is None or fence.epoch > heard.epoch:
+    if seen.epoch is None or fence.epoch > seen.epoch:
         return None
-    if fence.epoch < heard.epoch:
+    if fence.epoch < seen.epoch:
         raise _stale(
-            heard,
-            f"epoch {fence.epoch} is over: {heard.epoch} was seen; whoever sent this leads no more",
+            seen,
+            f"stale command (epoch {fence.epoch}, current {seen.epoch}): the sender is no longer"
+            " leader",
         )
-    known = heard.order_of(fence)
+    known = seen.order_of(fence)
     if known is not None and known.digest != digest:
         raise SidecarError(
             Code.INVALID_REQUEST,
-            f"fence: {fence.sequence} of epoch {fence.epoch} was another command",
+            f"fence: {fence.place} already belongs to another command; use the next sequence",
         )
     if known is not None and known.answer is not None:
         return known.answer
-    if is_under_way or _is_due(heard, fence, known):
+    if is_under_way or _is_due(seen, fence, known):
         return None
     raise _stale(
-        heard,
-        f"command {fence.sequence} of epoch {fence.epoch} came late: {heard.sequence} was heard"
-        f" already, and all are over up to {heard.over}",
+        seen,
+        f"stale command (sequence {fence.sequence}, last seen {seen.sequence}, cancelled up to"
+        f" {seen.over}); observe this worker and send a new one",
     )
 
 
-def _is_due(heard: SeenCommands, fence: Fence, known: Order | None) -> bool:
-    """Decide whether a command without an answer is the newest and its driver waits for it."""
-    is_new = fence.sequence > heard.sequence
-    is_cut_off = known is not None and fence.sequence == heard.sequence
-    return (is_new or is_cut_off) and fence.sequence > heard.over
+def _is_due(seen: SeenCommands, fence: Fence, known: Order | None) -> bool:
+    """Return whether a command without an answer is the newest and is not cancelled."""
+    is_new = fence.sequence > seen.sequence
+    is_interrupted = known is not None and fence.sequence == seen.sequence
+    return (is_new or is_interrupted) and fence.sequence > seen.over
 
 
 def demand_addressee(fence: Fence, fleet: str, pod: str) -> None:
-    """See that this worker is meant; what it does not know of itself is not compared."""
+    """Raise WrongWorker if the command names another fleet or pod; unknown UIDs do not count."""
     for word, meant, here in (("fleet", fence.fleet, fleet), ("pod", fence.pod, pod)):
         if here and meant != here:
             raise SidecarError(
-                Code.WRONG_WORKER, f"this is meant for {word} {meant}; here is {word} {here}"
+                Code.WRONG_WORKER,
+                f"wrong worker ({word} {here}, expected {meant}); look up the worker's address",
             )
 
 
 def demand_unled(stage: Stage, operation: str, led_by: tuple[str, int | None] | None) -> None:
-    """See that a command without a fence does not cross a change that an operator leads."""
+    """Raise Busy for a command without a fence during an operator's change."""
     if led_by is None or stage not in _IN_CHANGE:
         return
     leading, epoch = led_by
     if epoch is not None and leading != operation:
         raise SidecarError(
             Code.BUSY,
-            f"operation {leading} of epoch {epoch} changes this worker ({stage}); send it when"
-            " that has ended, or with its fence",
+            f"the operator is changing this worker (operation {leading}, epoch {epoch}, stage"
+            f" {stage}); retry after that",
         )
 
 
-def _stale(heard: SeenCommands, message: str) -> SidecarError:
+def _stale(seen: SeenCommands, message: str) -> SidecarError:
     error = SidecarError(Code.STALE_EPOCH, message)
-    error.epoch = heard.epoch
+    error.epoch = seen.epoch
     return error

@@ -1,18 +1,17 @@
-"""What this worker knows of itself, on disk before anybody acts on it.
+"""The worker's state, written to disk before the sidecar acts on it.
 
 Each change of State goes through here: it is written, then it holds, then it is logged.
-On a disk that takes no more, nothing is begun: what has to be written ahead of an act is
-refused. What has been seen or done holds though it cannot be written, and is written as soon
-as it can be: what stands on disk meanwhile is an earlier stage, and never a better one.
+On a full disk nothing begins: an event that must be written before an act is rejected. What
+has already happened holds even if it cannot be written, and is written later. Until then the
+file has an earlier stage, never a better one.
 
-A sidecar that starts reads it as if it had lost the engine: what is still true shows when
-the engine answers. A journal that cannot be read counts as none, and then nothing is
-proved.
+A sidecar that starts reads it as if it had lost the engine, and learns what is still true when
+the engine answers. An unreadable journal counts as empty: nothing is proved.
 
-Only a new epoch is fsynced, and that is safe: the rest must survive this process, which
-the page cache does. When the machine goes, the engine goes with it, and what a journal
-says of another boot is void; an epoch is about the driver, which lives elsewhere. Two
-fsyncs a step would lengthen every pause by their time.
+Only a new epoch is synced, and that is safe. Everything else must survive this process, and
+the page cache does. A crash of the node ends the engine too, which makes the record of its
+boot void; but an epoch belongs to the driver, elsewhere. Two syncs per step would lengthen
+every pause.
 """
 
 import logging
@@ -49,25 +48,25 @@ class Journal:
         self._record = record.model_copy(update={"state": step(record.state, StageEvent.LOST)})
         self._closed_at = _monotonic(record.closed_at)
         self.lead = record.lead
-        """Who leads the change; written down with the next change of the stage."""
+        """The change's driver; written with the next change of the stage."""
         self._unwritten: OSError | None = None
-        """Why the file lacks something that holds; None if it lacks nothing."""
+        """Why the file is not up to date; None if it is."""
         self.window_s = 0.0
-        """How long the gate was closed for the last change that opened it again."""
+        """Length of the last window, in seconds."""
 
     @property
     def state(self) -> State:
-        """Where the worker stands."""
+        """The worker's current state."""
         return self._record.state
 
     @property
     def is_behind(self) -> bool:
-        """Whether the file lacks something that holds."""
+        """Whether the file is not up to date."""
         return self._unwritten is not None
 
     @property
     def refusal(self) -> Problem | None:
-        """Why the last prepare was refused."""
+        """Why the last prepare failed."""
         return self._record.refusal
 
     @property
@@ -77,26 +76,26 @@ class Journal:
 
     @property
     def trainer_failure(self) -> Problem | None:
-        """Why the last update that a trainer asked for did not end well, or has not yet.
+        """Why a trainer's last update failed, or that it has not ended.
 
-        None after one that did, and after a trainer's next pause: whatever else is loaded
-        meanwhile is not what that trainer means to resume.
+        None after a success, and after a trainer's next pause. While it is set, a resume must
+        not open another version than the trainer expects.
         """
         return self._record.trainer_failure
 
     @property
     def broadcasting(self) -> bool:
-        """Whether a trainer means to send by an engine of its own, which is not served.
+        """Whether a trainer has asked to broadcast by its own transfer engine, which is rejected.
 
-        It was told so, and may not have heard; ends when it has a directory loaded.
+        It may not have read the rejection; ends when it has a directory loaded.
         """
         return self._record.broadcasting
 
     def broadcast(self, *, is_meant: bool) -> None:
-        """Note that a trainer asked for that, or had a directory loaded.
+        """Record that a trainer asked for a broadcast, or had a directory loaded.
 
-        The first holds even where it is refused because it cannot be written: such a trainer
-        may pass over that too.
+        The former holds even if the disk rejects it, because such a trainer may ignore that error
+        too.
         """
         self._write(broadcasting=is_meant)
         if is_meant:
@@ -104,50 +103,50 @@ class Journal:
 
     @property
     def group(self) -> str | None:
-        """The boot of the engine that is in a group with its trainer; None if none is."""
+        """The boot that is in a transfer group with its trainer, or None."""
         return self._record.group
 
     def grouped(self, boot: str | None) -> None:
-        """Note that this boot is in a group; None: no more, or not yet."""
+        """Record the boot that is in a transfer group; None: no boot."""
         self._write(is_ahead=boot is None, group=boot)
 
     @property
     def last_change(self) -> Change | None:
-        """The last change that ended well."""
+        """The last change that succeeded."""
         return self._record.last_change
 
     @property
     def gauge(self) -> Gauge | None:
-        """What was measured of the engine that was seen last."""
+        """The calibration of the last engine."""
         return self._record.gauge
 
     def gauged(self, gauge: Gauge) -> None:
-        """Note what was measured of a start of the engine."""
+        """Record the calibration of a boot."""
         self._write(gauge=gauge)
-        _log.info("The engine was measured", extra=asdict(gauge))
+        _log.info("Engine calibrated", extra=asdict(gauge))
 
     @property
     def needs(self) -> Needs | None:
-        """What an engine of this pod said of its boot; another boot reads the same."""
+        """What an engine of this pod reported of its boot; every boot reads the same."""
         return self._record.needs
 
     def learned(self, needs: Needs) -> None:
-        """Note which of the boot model's tensors the engine read."""
+        """Record which of the base model's tensors the engine has read."""
         self._write(needs=needs)
         _log.info(
-            "The engine reported what it read at its boot",
+            "Tensors of the boot reported",
             extra={"boot": needs.boot, "optional": len(needs.optional), "tied": needs.tied},
         )
 
     @property
     def self_test(self) -> SelfTest | None:
-        """What the engine showed of its own reload."""
+        """The engine's self-test."""
         return self._record.self_test
 
     def self_tested(self, test: SelfTest) -> None:
-        """Record a self-test; one that begins is on disk before its first reload."""
+        """Record a self-test; its begin is on disk before its first reload."""
         self._write(is_ahead=test.passed is None, self_test=test)
-        _log.info("The engine's reload was tested", extra=test.model_dump())
+        _log.info("Self-test recorded", extra=test.model_dump())
 
     @property
     def paused_s(self) -> float | None:
@@ -160,10 +159,10 @@ class Journal:
         return self._record.heard
 
     def hear_of(self, epoch: int) -> bool:
-        """Note an epoch; tells whether it is the highest that was seen.
+        """Record an epoch; returns whether it is the highest seen.
 
-        No sign of life counts while none can be noted: nothing could be asked for either, and
-        the change that is under way has to end.
+        While the disk rejects it, no heartbeat counts: no command could be recorded either, and
+        the change under way must end.
         """
         try:
             self._note(self.heard.at(epoch))
@@ -172,19 +171,19 @@ class Journal:
         return epoch == self.heard.epoch
 
     def over(self, place: Place) -> None:
-        """Note up to where commands are over; while nothing can be written none is heard anyway."""
+        """Record up to where commands are cancelled; a full disk rejects commands anyway."""
         self._note(self.heard.ending(place), is_ahead=False)
 
     def hear(self, fence: Fence, digest: str) -> None:
-        """Note a command before anything is done for it."""
+        """Record a command before it has an effect."""
         self._note(self.heard.hearing(fence, digest))
 
     def answer(self, fence: Fence, answer: StoredAnswer) -> None:
-        """Note what a command was answered."""
+        """Record a command's answer."""
         self._note(self.heard.answering(fence, answer), is_ahead=False)
 
     def led(self, lead: Lead) -> None:
-        """Note who leads the change, and until when without another sign."""
+        """Record the change's driver and deadline."""
         self.lead = lead
         self._write()
 
@@ -197,7 +196,7 @@ class Journal:
         proof: Proof | None = None,
         operation: str | None = None,
     ) -> None:
-        """Let the event happen; raises, and changes nothing, if it cannot."""
+        """Apply an event; raises without a change if the table forbids it or the disk is full."""
         before = self.state
         after = step(before, event, boot=boot, version=version, proof=proof)
         booted = {"failure": None} if event is StageEvent.BOOTED else {}
@@ -207,7 +206,7 @@ class Journal:
         if clocked.get("closed_at") is not None:
             self._closed_at = time.monotonic()
         _log.info(
-            "The worker's stage changed",
+            "Stage changed",
             extra={
                 "event": event,
                 "before": before.stage,
@@ -220,58 +219,58 @@ class Journal:
         )
 
     def prepared(self, version: str) -> None:
-        """Note that a version was checked and can be reloaded."""
+        """Record that a version is checked and ready to load."""
         self._write(state=replace(self.state, prepared=version), refusal=None)
-        _log.info("A version was prepared", extra={"version": version})
+        _log.info("Version prepared", extra={"version": version})
 
     def refused(self, problem: Problem) -> None:
-        """Note why a version was refused; whatever was prepared is so no longer if it was that."""
+        """Record why a version was rejected; it no longer counts as prepared."""
         state = self.state
         if problem.version == state.prepared:
             state = replace(state, prepared=None)
         self._write(state=state, refusal=problem)
-        _log.info("A version was refused", extra=log_fields(problem))
+        _log.info("Version rejected", extra=log_fields(problem))
 
     @property
     def exits(self) -> Exits | None:
-        """How often the engine ended in the load that was tried last; None if it did not."""
+        """How often the engine exited during the last load; None if it did not."""
         return self._record.exits
 
     @property
     def is_loading(self) -> bool:
-        """Whether a load that a command began has not ended, as far as is noted."""
+        """Whether a command's load is under way on record."""
         return self._record.loading is not None
 
     def failed(self, problem: Problem, *, has_exited: bool | None = None) -> None:
-        """Note why a change failed; of a load, whether the engine's process ended in it."""
+        """Record why a change failed; of a load, whether the engine exited during it."""
         loads = {} if has_exited is None else load_ended(self._record, has_exited=has_exited)
         self._write(failure=problem, **loads)
-        _log.warning("A change failed", extra=log_fields(problem))
+        _log.warning("Change failed", extra=log_fields(problem))
         if problem.code in CHECKPOINT_CODES:
             self.refused(problem)
 
     def trainer_begins(self, problem: Problem) -> None:
-        """Note, before anything is done, what stands of a trainer's update until it has ended."""
+        """Record, before it has an effect, the failure that holds until an update has ended."""
         self._write(trainer_failure=problem)
         self._demand_written()
 
     def trainer_failed(self, problem: Problem | None) -> None:
-        """Note why a trainer's update did not end well; None: it did."""
+        """Record why a trainer's update failed; None: it succeeded."""
         self._write(trainer_failure=problem)
 
     def changed(self, change: Change) -> None:
-        """Note that a change ended well."""
+        """Record that a change succeeded."""
         self._write(failure=None, last_change=change)
-        _log.info("A change ended well", extra=change.model_dump())
+        _log.info("Change succeeded", extra=change.model_dump())
 
     def catch_up(self) -> None:
-        """Write what could not be written before."""
+        """Write the record again after a failure."""
         self._put(self._record, is_ahead=False)
 
     def _clocked(self, event: StageEvent, before: Stage, after: Stage) -> dict[str, float | None]:
-        """Time the window: it begins with the first pause and ends where no change is left.
+        """Return the window's begin, at the first pause, or its end, at Open and Closed.
 
-        The way out of doubt is a change of its own: nobody has waited for it all the while.
+        A change out of Doubt has its own window, because requests did not wait all that time.
         """
         if after in {Stage.OPEN, Stage.CLOSED}:
             self.window_s = self.paused_s or 0.0
@@ -283,12 +282,12 @@ class Journal:
         return {}
 
     def _note(self, heard: SeenCommands, *, is_ahead: bool = True) -> None:
-        """Write down what was heard; a new epoch so that it outlives the machine too."""
+        """Write the commands seen; a new epoch is synced for a crash of the node."""
         is_new = heard.epoch != self.heard.epoch
         record = self._record.model_copy(update={"lead": self.lead, "heard": heard})
         self._put(record, is_ahead=is_ahead, lasting=is_new)
         if is_new:
-            _log.info("A higher epoch was seen", extra={"epoch": heard.epoch})
+            _log.info("Higher epoch seen", extra={"epoch": heard.epoch})
 
     def _write(self, *, is_ahead: bool = False, **update: Any) -> None:
         self._put(self._record.model_copy(update={"lead": self.lead} | update), is_ahead=is_ahead)
@@ -297,7 +296,7 @@ class Journal:
         if record == self._record and not self.is_behind:
             return
         try:
-            # What could not be written before may hold a new epoch.
+            # An earlier write that failed may have had a new epoch.
             is_lasting = lasting or self.is_behind
             write_whole(self._path, record.model_dump_json(), lasting=is_lasting)
         except OSError as error:
@@ -311,7 +310,7 @@ class Journal:
     def _fall_behind(self, error: OSError) -> None:
         if not self.is_behind:
             _log.error(
-                "The journal cannot be written", extra={"path": self._path, "error": str(error)}
+                "Failed to write the journal", extra={"path": self._path, "error": str(error)}
             )
         self._unwritten = error
 
@@ -320,11 +319,11 @@ class Journal:
         if error is not None:
             raise SidecarError(
                 Code.INTERNAL,
-                f"the sidecar's journal {self._path} cannot be written"
-                f" ({error.strerror or error}), so nothing is begun: free the node's disk",
+                f"failed to write the sidecar's journal {self._path} ({error.strerror or error});"
+                " free space on the node's disk",
             ) from error
 
 
 def _monotonic(moment: float | None) -> float | None:
-    """Tell a past moment of the wall's clock by the monotonic one."""
+    """Convert a past time of the wall clock to the monotonic clock."""
     return None if moment is None else time.monotonic() - max(0.0, time.time() - moment)

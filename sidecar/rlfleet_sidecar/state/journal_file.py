@@ -1,4 +1,4 @@
-"""What the journal's file holds, and how it is read when a sidecar starts."""
+"""The content of the journal's file."""
 
 import logging
 from pathlib import Path
@@ -18,20 +18,20 @@ _log = logging.getLogger(__name__)
 
 
 class Lead(BaseModel):
-    """Who leads the change that the worker is in."""
+    """The driver of the change under way."""
 
     model_config = ConfigDict(frozen=True)
 
     operation: str
     epoch: int | None
-    """None for whoever sends no fence."""
+    """None for a caller without a fence."""
     ttl_s: float
     until: float | None = None
-    """When it runs out, by the wall's clock; None while a command is being carried out."""
+    """When it expires, on the wall clock; None during a command."""
 
 
 class Loading(BaseModel):
-    """A load that has begun and has not ended."""
+    """A load under way."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -48,7 +48,7 @@ class JournalRecord(BaseModel):
     refusal: Problem | None = None
     failure: Problem | None = None
     loading: Loading | None = None
-    """What is being loaded or proved by a command; an engine that ends meanwhile ends in it."""
+    """The version that a command is loading or proving; an engine's exit counts for it."""
     exits: Exits | None = None
     last_change: Change | None = None
     gauge: Gauge | None = None
@@ -58,20 +58,20 @@ class JournalRecord(BaseModel):
     broadcasting: bool = False
     group: str | None = None
     closed_at: float | None = None
-    """When the gate was closed for a change, by the wall's clock: it outlives the process."""
+    """When the gate was closed for a change, on the wall clock, which survives a restart."""
     lead: Lead | None = None
     heard: SeenCommands = SeenCommands()
 
 
 def read(path: Path) -> JournalRecord:
-    """Read the file; one that is not there, or cannot be read, counts as none."""
+    """Return the file's record; an absent or invalid file counts as an empty one."""
     nothing = JournalRecord(state=State(stage=Stage.DOWN))
     try:
         return JournalRecord.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return nothing
     except ValidationError:
-        _log.warning("The journal cannot be read and counts as none", extra={"path": path})
+        _log.warning("Journal invalid, starting with an empty one", extra={"path": path})
         return nothing
 
 
@@ -80,7 +80,7 @@ def loading_after(
 ) -> dict[str, Any]:
     """Return what an event changes of the load under way.
 
-    Nobody saw how a load went on that a new start of the engine is found after: it ended in it.
+    If the engine has a new boot, its exit counts as one during that load.
     """
     if event is StageEvent.RELOADING:
         is_named = version is not None and operation is not None
@@ -94,7 +94,7 @@ def loading_after(
 
 
 def load_ended(record: JournalRecord, *, has_exited: bool) -> dict[str, Any]:
-    """Return what the end of a load changes that did not end well."""
+    """Return what a failed load changes."""
     loading, before = record.loading, record.exits
     if loading is None or not has_exited:
         return {"loading": None, "exits": None}

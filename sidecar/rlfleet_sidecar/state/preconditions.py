@@ -1,8 +1,8 @@
-"""May this command be carried out here, is it done already, or why not. Pure.
+"""Is a command allowed in this state, is it already done, or why not? Pure.
 
-A repeat of a command whose effect is there already is done, not refused: callers repeat
-when an answer was lost. It must stay true that nothing leads an engine in doubt back
-to traffic but a reload and its proof.
+A repeat after its effect counts as done and is not rejected: callers repeat after a lost
+answer. It must stay true that only a reload and its proof lead an engine in doubt back to
+traffic.
 """
 
 from enum import Enum
@@ -15,7 +15,7 @@ from rlfleet_sidecar.state.stage_machine import State, steps_to
 
 
 class CommandVerdict(Enum):
-    """What is left to do of a command that is not refused."""
+    """Whether an allowed command still has an effect."""
 
     DO = "do"
     DONE = "done"
@@ -28,18 +28,18 @@ _STAGES: dict[Verb, frozenset[Stage]] = {
     Verb.VERIFY: frozenset({Stage.CLOSED, Stage.PAUSED, Stage.LOADED}),
     Verb.RESUME: frozenset({Stage.PROVED, Stage.PAUSED}),
 }
-"""Where a verb has something to do."""
+"""The stages in which a verb is allowed."""
 
 
 def judge(state: State, verb: Verb, version: str) -> CommandVerdict:
-    """Tell whether there is something to do; raises why not."""
+    """Return whether a command still has an effect; raises if it is not allowed."""
     if verb is Verb.PREPARE:
         return CommandVerdict.DO
     if _is_done(state, verb, version):
         return CommandVerdict.DONE
     if state.stage is Stage.DOWN:
         raise SidecarError(
-            Code.ENGINE_UNREACHABLE, "the engine does not answer; send it again when it does"
+            Code.ENGINE_UNREACHABLE, "the engine does not answer; retry when it is up"
         )
     if state.stage not in _STAGES[verb]:
         raise _wrong_stage(state, verb)
@@ -51,18 +51,18 @@ def judge(state: State, verb: Verb, version: str) -> CommandVerdict:
 
 
 def judge_update(state: State, version: str, through: Verb = Verb.RESUME) -> tuple[Verb, ...]:
-    """Tell the steps that the sequence takes from here through one of them; raises why not.
+    """Return the steps from here through one of them; raises if one is not allowed.
 
-    What would be refused further on is refused at once, before anything is paused.
+    So a later step's rejection comes before the pause.
     """
     if state.stage is Stage.LOADING:
-        # Of a transfer, between two calls: whoever led it by this would keep it for ever.
+        # Between two calls of a transfer: a driver's heartbeats would keep it for ever.
         raise SidecarError(
-            Code.WRONG_STAGE, "a trainer sends weights to this worker: send it when that has ended"
+            Code.WRONG_STAGE, "a trainer is sending weights to this worker; retry after that"
         )
     if state.stage is Stage.DOWN:
         raise SidecarError(
-            Code.ENGINE_UNREACHABLE, "the engine does not answer; send it again when it does"
+            Code.ENGINE_UNREACHABLE, "the engine does not answer; retry when it is up"
         )
     if Verb.RELOAD in steps_to(state, version) and state.prepared != version:
         raise not_prepared(state, version)
@@ -70,10 +70,10 @@ def judge_update(state: State, version: str, through: Verb = Verb.RESUME) -> tup
 
 
 def not_prepared(state: State, version: str) -> SidecarError:
-    """Make the error of a reload before its prepare."""
+    """Return the error for a reload before its prepare."""
     return SidecarError(
         Code.NOT_PREPARED,
-        f"version {version} is not prepared here (prepared: {state.prepared or 'none'});"
+        f"version {version} is not prepared (prepared: {state.prepared or 'none'});"
         " send prepare first",
     )
 
@@ -97,12 +97,12 @@ def _wrong_stage(state: State, verb: Verb) -> SidecarError:
     if state.stage is Stage.DOUBT:
         return SidecarError(
             Code.ENGINE_IN_DOUBT,
-            "a reload or its proof failed and nobody knows what the engine holds: load and"
-            " verify a good version, or let the engine restart",
+            "a reload or its proof failed and the engine's weights are unknown; load and verify a"
+            " good version, or restart the engine",
         )
-    wanted = ", ".join(sorted(_STAGES[verb]))
+    allowed = ", ".join(sorted(_STAGES[verb]))
     return SidecarError(
-        Code.WRONG_STAGE, f"{verb} has something to do in {wanted}; this worker is {state.stage}"
+        Code.WRONG_STAGE, f"cannot {verb} in stage {state.stage} (allowed: {allowed})"
     )
 
 
@@ -111,5 +111,5 @@ def _demand_version(state: State, verb: Verb, version: str) -> None:
     if held != version:
         word = "installed" if verb is Verb.VERIFY else "proved"
         raise SidecarError(
-            Code.WRONG_STAGE, f"{verb} names {version}; {word} here is {held or 'nothing'}"
+            Code.WRONG_STAGE, f"cannot {verb} version {version} ({word}: {held or 'none'})"
         )

@@ -1,8 +1,7 @@
-"""When weights that a trainer sends may be taken, and what they are called. Pure.
+"""The stages of a transfer, and the names of its versions. Pure.
 
-Such a version has a name that no checkpoint has, because nothing was compared with one:
-nobody takes it for the directory of the same name, and no worker's is compared with
-another's unless their trainer named both.
+Such a version has a name that no checkpoint can have, because it was not compared with one.
+Workers compare such versions with each other only if their trainer named them.
 """
 
 import re
@@ -19,82 +18,87 @@ _WHOLE = frozenset({Stage.OPEN, Stage.CLOSED, Stage.PAUSED, Stage.PROVED})
 
 
 def version_of(named: str | None, fresh: str) -> str:
-    """Return what the weights are called here; ``fresh`` if their trainer gives no name."""
+    """Return the version for a trainer's name, or for ``fresh`` without one."""
     version = PREFIX + (named or fresh)
     if re.fullmatch(VERSION_PATTERN, version) is None:
         raise SidecarError(
-            Code.INVALID_REQUEST, f"weight_version: {version:.140} is not one name: letters, . _ -"
+            Code.INVALID_REQUEST,
+            f"weight_version: {version:.140} is not a name; use letters, digits and . _ -",
         )
     return version
 
 
 def label_of(version: str | None) -> str | None:
-    """Return what trainers call a version that was proved."""
+    """Return a version by the name that its trainer gave."""
     return version if version is None else version.removeprefix(PREFIX)
 
 
 def demand_groupable(state: State) -> None:
-    """See that a group may be formed: the engine is whole and in no update."""
+    """Raise unless a group may be formed: no update is under way or has failed."""
     if state.stage is Stage.DOUBT:
         raise _in_doubt()
     if state.stage not in _WHOLE:
         raise SidecarError(
-            Code.WRONG_STAGE, f"this worker is {state.stage}: form the group before an update"
+            Code.WRONG_STAGE,
+            f"cannot form a group in stage {state.stage} (an update is under way); end it first",
         )
 
 
 def demand_startable(state: State, group: str | None) -> None:
-    """See that an update may begin: paused, and with a group of this boot of the engine."""
+    """Raise unless an update may begin: in Paused, with a group of this boot."""
     if state.stage is Stage.DOUBT:
         raise _in_doubt()
     if state.stage is not Stage.PAUSED:
         raise SidecarError(
-            Code.WRONG_STAGE, f"this worker is {state.stage}: send pause before start_weight_update"
+            Code.WRONG_STAGE,
+            f"cannot begin an update in stage {state.stage} (allowed: Paused); send pause first",
         )
     demand_grouped(state, group)
 
 
 def demand_grouped(state: State, group: str | None) -> None:
-    """See that this start of the engine is in a group."""
+    """Raise unless this boot is in a group."""
     if group is None or group != state.boot:
         raise SidecarError(
             Code.WRONG_STAGE,
-            "this start of the engine is in no group: send init_weight_transfer_engine first",
+            "the engine has no transfer group since its start; send init_weight_transfer_engine"
+            " first",
         )
 
 
 def demand_started(state: State, *, is_session: bool) -> None:
-    """See that an update has begun that this call belongs to."""
+    """Raise unless an update has begun to which this call belongs."""
     if state.stage is Stage.DOUBT:
         raise _in_doubt()
     if state.stage is not Stage.LOADING or not is_session:
         raise SidecarError(
-            Code.WRONG_STAGE, f"this worker is {state.stage}: send start_weight_update first"
+            Code.WRONG_STAGE,
+            f"no weight update is under way (stage {state.stage}); send start_weight_update first",
         )
 
 
 def demand_sent(parts: int) -> None:
-    """See that something has arrived: else a new name would stand for the old weights."""
+    """Raise if no weights have arrived: else a new name would refer to old weights."""
     if not parts:
         raise SidecarError(
-            Code.WRONG_STAGE, "nothing has arrived since the start: send update_weights first"
+            Code.WRONG_STAGE, "no weights arrived since start_weight_update; send update_weights"
         )
 
 
 def demand_unowned(target: Target | None) -> None:
-    """Reject a trainer while the fleet is asked for a version: its work would be undone."""
+    """Raise while the fleet has a target: the operator would undo a trainer's change."""
     if target is not None:
         owner = target.owner or "the spec or the fleet API"
         raise SidecarError(
             Code.WRONG_STAGE,
-            f"the fleet is asked for {target.version} by {owner}, and the operator leads this"
-            " worker back to it: take weightVersion out of the spec, or ask for versions there",
+            f"the fleet's target is {target.version} (set by {owner}); remove it, or set the next"
+            " version there",
         )
 
 
 def _in_doubt() -> SidecarError:
     return SidecarError(
         Code.ENGINE_IN_DOUBT,
-        "an update did not end well and nobody knows what the engine holds: load a version from"
-        " its directory, or let the engine restart",
+        "an update failed and the engine's weights are unknown; load a version from its"
+        " directory, or restart the engine",
     )

@@ -1,17 +1,17 @@
-"""The change of weights as a table: stages, events, and nothing that acts.
+"""The change of weights as a table of stages and events. Pure.
 
-One worker has one State. An event is something that has happened, or that is about to
-happen and is written down first, so that a sidecar which dies in the midst of it finds
-a stage that is never better than the truth. Three rules hold for whoever edits this:
+One worker has one State. An event has happened, or is about to happen and is written first;
+so after a crash in between, the recorded stage is never better than the truth. Rules for
+edits:
 
-- Only PROVED leads to a served version, and only out of a stage in which the engine
-  holds one known version. A reload that has begun voids what was proved before.
-- DOUBT has three ways out: a reload that ends well and is proved, and a new boot.
+- Only PROVED leads to a served version, and only from a stage with one known version in the
+  engine. The begin of a reload voids the earlier proof.
+- DOUBT ends by a reload with its proof, or by a new boot.
 - An illegal event is an error and changes nothing.
 
-A new boot voids everything. An engine that was merely silent comes back to where it
-was (BACK_TO); so does a sidecar that was restarted, because it begins as if it had lost
-the engine. LOADING and LOADED come back as DOUBT: nobody saw how they went on.
+A new boot voids everything. After a mere silence of the engine, or a restart of the sidecar,
+which begins as if the engine were lost, the worker returns to a stage by BACK_TO. LOADING and
+LOADED return as DOUBT, because the end of the reload was not observed.
 """
 
 from dataclasses import dataclass, replace
@@ -28,17 +28,17 @@ class StageEvent(StrEnum):
     """What happens to a worker."""
 
     BOOTED = "Booted"
-    """A start of the engine answers that was not seen before."""
+    """The engine answers with a new boot."""
     LOST = "Lost"
     """The engine does not answer."""
     BACK = "Back"
-    """The same start of the engine answers again."""
+    """The engine answers again with the same boot."""
     PAUSING = "Pausing"
     """The gate is about to close and the engine to pause."""
     OPENED = "Opened"
     """The engine runs and the gate is open."""
     RELEASED = "Released"
-    """The engine runs on behind the closed gate, with what it held before the pause."""
+    """The engine runs behind the closed gate, with the weights from before the pause."""
     RELOADING = "Reloading"
     """The reload is about to begin."""
     RELOADED = "Reloaded"
@@ -48,7 +48,7 @@ class StageEvent(StrEnum):
 
 
 AHEAD = frozenset({StageEvent.PAUSING, StageEvent.RELOADING})
-"""What is written down before it is done, or not done; everything else has been seen."""
+"""Events that must be written before their act; all others have already happened."""
 
 _ANYWHERE = {StageEvent.BOOTED: Stage.CLOSED, StageEvent.LOST: Stage.DOWN}
 
@@ -91,30 +91,30 @@ BACK_TO: dict[Stage, Stage] = {
     Stage.PROVED: Stage.PROVED,
     Stage.DOUBT: Stage.DOUBT,
 }
-"""Where a worker stands that was lost in a stage and came back in the same boot."""
+"""The stage after the engine was lost in one and came back with the same boot."""
 
 _OUT_OF_SERVICE = frozenset({Stage.DOWN, Stage.CLOSED, Stage.DOUBT})
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a worker stands and what its engine holds."""
+    """A worker's stage and its engine's versions."""
 
     stage: Stage = Stage.DOWN
     boot: str | None = None
-    """The engine's boot that all of this is about."""
+    """The engine's boot; another one voids the rest."""
     installed: str | None = None
     proved: str | None = None
     proof: Proof | None = None
     prepared: str | None = None
     serving: bool = False
-    """Takes traffic: it is open, or changes from one proved version to the next."""
+    """Whether it may take traffic: in Open, or between two proved versions."""
     lost_in: Stage | None = None
     """While DOWN: the stage in which the engine was lost."""
 
 
 class IllegalEventError(Exception):
-    """The event cannot happen in this state; the state is as it was."""
+    """The event is not allowed in this state, which stays as it was."""
 
 
 def step(
@@ -125,14 +125,14 @@ def step(
     version: str | None = None,
     proof: Proof | None = None,
 ) -> State:
-    """Tell the state after the event (tests/property/test_swap.py holds its invariants).
+    """Return the state after the event (tests/property/test_swap.py checks its invariants).
 
-    ``version`` is what was reloaded; of a new boot, what it was told since that it computes with.
+    ``version`` is the reloaded one; for a new boot, the last one that the gate got a name for.
     """
     target = _target(state, event)
     match event:
         case StageEvent.BOOTED:
-            # A start that was told of another version holds no boot weights any more.
+            # If the gate has the name of another version, the boot's weights were replaced.
             installed = BASE_VERSION if version in {None, BASE_VERSION} else None
             after = State(boot=boot, installed=installed, prepared=state.prepared)
         case StageEvent.LOST:
@@ -159,14 +159,14 @@ def _target(state: State, event: StageEvent) -> Stage:
     if event is StageEvent.OPENED and state.proved is None:
         raise IllegalEventError(f"{event} cannot happen in {state.stage} with nothing proved")
     if event is StageEvent.PROVED and state.installed is None:
-        raise IllegalEventError(f"{event} cannot happen with nobody knowing what is installed")
+        raise IllegalEventError(f"{event} cannot happen without a known installed version")
     if event is StageEvent.RELEASED and state.proved is not None:
         raise IllegalEventError(f"{event} would forget that {state.proved} is proved")
     return target
 
 
 def _settled(state: State, stage: Stage) -> State:
-    """Enter the stage with what must be true in it."""
+    """Return the state in its new stage, without what is void there."""
     serving = stage is Stage.OPEN or (state.serving and stage not in _OUT_OF_SERVICE)
     if stage in {Stage.LOADING, Stage.LOADED, Stage.DOUBT}:
         state = replace(state, proved=None, proof=None)
@@ -174,7 +174,7 @@ def _settled(state: State, stage: Stage) -> State:
 
 
 def observe(state: State, boot: str | None) -> StageEvent | None:
-    """Tell what it means that this boot answers, or that none does."""
+    """Return the event for the boot that answers, or for no answer; None if nothing changed."""
     if boot is None:
         return None if state.stage is Stage.DOWN else StageEvent.LOST
     if boot != state.boot:
@@ -183,60 +183,59 @@ def observe(state: State, boot: str | None) -> StageEvent | None:
 
 
 class Rescue(StrEnum):
-    """What a sidecar does of itself, mostly when nobody leads the change that it is in."""
+    """What a sidecar does on its own, mostly at the end of a change without a driver."""
 
     ALIGN = "Align"
-    """Bring gate and engine where the stage says they are: somebody else has moved them."""
+    """Move gate and engine to where the stage says they are, after an outside change."""
 
     UNDO = "Undo"
-    """Run on with what the engine held before the pause."""
+    """Resume with the weights from before the pause."""
     OPEN = "Open"
-    """Serve what is proved."""
+    """Serve the proved version."""
     END = "End"
-    """End the engine: what it holds is not proved, and it comes back on the boot weights."""
+    """End the engine, whose weights are not proved; it restarts on the base model."""
     TURN_AWAY = "TurnAway"
-    """Have nobody wait for it any longer: it has been in doubt for too long."""
+    """Reject requests, after too long in doubt."""
 
 
 def rescue(stage: Stage) -> Rescue | None:
-    """Tell the way out of a change whose driver is gone."""
+    """Return how a change without a driver ends."""
     match stage:
         case Stage.PAUSED:
             return Rescue.UNDO
         case Stage.PROVED:
             return Rescue.OPEN
         case Stage.LOADING | Stage.LOADED | Stage.DOUBT:
-            # Loading without a command under way: a trainer sends its weights, call by call.
+            # Loading without a command under way: between two calls of a transfer.
             return Rescue.END
         case _:
             return None
 
 
 def has_no_pause(stage: Stage, *, is_open: bool) -> bool:
-    """Tell whether a change that is on record keeps nobody waiting, though nothing ended it.
+    """Return whether a recorded change has an open gate, so that no request waits.
 
-    A gate is closed first and opened last: one that is open shows that its pause had not begun
-    when the sidecar died, or that the change was over. To close it would make clients wait.
+    A change closes the gate first and opens it last. So an open one shows that the sidecar
+    exited before the pause or after the change; closing it would make clients wait.
     """
     return is_open and rescue(stage) in {Rescue.UNDO, Rescue.OPEN}
 
 
 def fallback(state: State) -> Fallback:
-    """Tell what the gate does of itself when this sidecar is gone, by what is on record.
+    """Return what the gate does at its deadline without this sidecar.
 
-    Open alone leads to what a sidecar that comes back finds written: served before the change,
-    and proved now. A late joiner's adapters, too, come back by the sidecar alone.
+    Open only for a worker that served before and is proved on record, so that a restarted
+    sidecar finds what it has written. A late joiner still lacks its adapters.
     """
     is_known = state.stage in {Stage.PAUSED, Stage.PROVED} and state.proved is not None
     return "open" if is_known and state.serving else "refuse"
 
 
 def steps_to(state: State, version: str, through: Verb = Verb.RESUME) -> tuple[Verb, ...]:
-    """Tell the steps from here to serving ``version``, up to and including ``through``.
+    """Return the steps from here to serving ``version``, up to and including ``through``.
 
-    None if it is served already, or if the worker stands further on its way to it.
-    Whoever is led only as far as the pause flushes, too: what can still be undone has to
-    fail before anybody of those that are led together has begun to load.
+    None if it is served already, or if the worker is past that step. Through Pause includes
+    the flush: whatever can fail must do so before any worker of the group begins to load.
     """
     order = tuple(Verb)
     way = _way(state, version)

@@ -63,7 +63,7 @@ async def test_a_reload_that_cannot_be_noted_is_not_begun_and_the_pause_is_undon
 
     problem = await subject.refused(Code.INTERNAL, path, subject.versions.second)
 
-    assert "worker.json cannot be written" in problem.message
+    assert "failed to write the sidecar's journal" in problem.message
     report = await fake.report()
     assert (report.failure, report.proved) == (problem, subject.versions.first)
     assert (report.paused_s, fake.engine.reloads) == (None, reloads)
@@ -157,10 +157,10 @@ async def test_a_trainer_s_update_that_cannot_be_noted_is_not_begun(
     refused = update(subject.versions.second, 500, code=Code.INTERNAL)
     reply = await send(refused, subject)
 
-    assert "worker.json cannot be written" in reply.json()["message"]
+    assert "failed to write the sidecar's journal" in reply.json()["message"]
     report = await fake.report()
     assert (report.stage, report.prepared) == (Stage.PAUSED, subject.versions.first)
-    await send(resume_refused(message="cannot be written"), subject)
+    await send(resume_refused(message="failed to write"), subject)
     freed(state)
     await send(update(subject.versions.second), subject)
     await send(RESUME, subject)

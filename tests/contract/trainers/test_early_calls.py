@@ -208,6 +208,6 @@ class TestWithLittlePatience:
         reply = await subject.admin.post("/pause?mode=wait")
 
         assert (reply.status_code, reply.json()["code"]) == (502, Code.PAUSE_FAILED)
-        assert f"not done after {SHORT_S:g} s" in reply.json()["message"]
+        assert f"not answer within {SHORT_S:g} s" in reply.json()["message"]
         assert (await asked).status_code == 200
         await send(PAUSE, subject)

@@ -33,7 +33,11 @@ async def unasked(subject: Subject, epoch: int) -> None:
 
 
 def refused(call: str, body: Any = None) -> Call:
-    fields = {"status": "error", "code": "WrongStage", "message": f"asked for step-1 by {OWNER}"}
+    fields = {
+        "status": "error",
+        "code": "WrongStage",
+        "message": f"target is step-1 (set by {OWNER}",
+    }
     return Call(call, 409, fields, body)
 
 
@@ -80,7 +84,7 @@ async def test_an_update_that_the_operator_s_prepare_displaces_says_what_sets_th
 
     reply = await updating
     assert reply.status_code == 409
-    assert f"asked for step-1 by {OWNER}" in reply.json()["message"]
+    assert f"target is step-1 (set by {OWNER}" in reply.json()["message"]
 
 
 async def test_a_resume_is_the_trainer_s_own(subject: Subject) -> None:

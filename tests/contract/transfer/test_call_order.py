@@ -42,7 +42,7 @@ ORDERS: dict[str, tuple[tuple[Step, ...], Call, str]] = {
     "finish before anything was sent": (
         (INIT, PAUSE, START),
         posted("/finish_weight_update", 409),
-        "send update_weights first",
+        "send update_weights",
     ),
     "finish twice": (
         (INIT, PAUSE, START, SEND, finish("1")),
@@ -156,7 +156,7 @@ async def test_a_fleet_that_is_asked_for_a_version_takes_no_weights(
     refused = await send(posted(path, 409, call.body), served)
     await served.admin.get(paths.STATE_PATH, headers=_beats(3, None))
 
-    assert "asked for step-9" in refused.json()["message"]
+    assert "target is step-9" in refused.json()["message"]
     await send(call, served)
 
 
@@ -186,7 +186,7 @@ async def test_a_trainer_that_ends_leaves_its_group(served: Subject, fake: Worke
     await play((INIT, end, end, PAUSE), served, fake)
 
     assert fake.engine.transfer.calls == ["init", "shutdown", "shutdown"]
-    await send(posted("/start_weight_update", 409, message="in no group"), served)
+    await send(posted("/start_weight_update", 409, message="no transfer group"), served)
 
 
 async def test_no_trainer_leaves_its_group_in_the_midst_of_an_update(

@@ -68,7 +68,7 @@ async def test_a_part_that_fails_is_doubt_which_only_a_checkpoint_ends(
     fake.engine.behaviour = Behaviour()
     refused = posted("/start_weight_update", 409, code="EngineInDoubt")
     await play((resume_refused("EngineInDoubt"), refused, PAUSE), served, fake)
-    await send(resume_refused("EngineInDoubt", "nobody knows"), served)
+    await send(resume_refused("EngineInDoubt", "unknown"), served)
     await play((PAUSE, update("step-2"), RESUME, serves("step-2")), served, fake)
 
 
@@ -127,7 +127,7 @@ class TestWithLittlePatience:
 
         resumed, paused, told = await undisturbed(asked)
         assert (resumed, paused) == (503, 200)
-        assert f"not done after {SHORT_S:g} s" in told
+        assert f"not answer within {SHORT_S:g} s" in told
         report = await served.report()
         assert (report.stage, report.proved) == (Stage.OPEN, "step-1")
         assert fake.engine.gate.is_open

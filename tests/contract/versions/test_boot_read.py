@@ -62,7 +62,7 @@ async def test_a_drafter_s_tensors_are_demanded_where_one_read_them(
         assert (needs_of(tmp_path / "pod") or {})["optional"] == []
         problem = await subject.refused(Code.CHECKPOINT_INVALID, paths.PREPARE_PATH, "step-1")
 
-    assert "2 tensors are missing (mtp.fc.weight, mtp.norm.weight)" in problem.message
+    assert "2 missing tensors: mtp.fc.weight, mtp.norm.weight" in problem.message
 
 
 async def test_without_the_engine_s_word_the_usual_names_are_taken_for_ignored(

@@ -288,5 +288,5 @@ async def test_an_engine_that_fails_each_time_proves_nothing(
         Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, subject.versions.first
     )
 
-    assert "answered 500" in problem.message
+    assert "returned 500" in problem.message
     assert (await subject.report()).stage is Stage.DOUBT

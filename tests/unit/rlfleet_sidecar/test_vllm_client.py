@@ -59,7 +59,7 @@ async def test_a_call_that_vllm_raised_in_takes_no_other_with_its_connection() -
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with Engine(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as engine:
-        with pytest.raises(EngineError, match="answered 500"):
+        with pytest.raises(EngineError, match="returned 500"):
             await engine.transfer("/init_weight_transfer_engine", {})
 
         assert (await engine.gate()).is_open
@@ -86,7 +86,7 @@ async def test_a_reload_that_took_long_is_not_sent_again() -> None:
     engine, calls = engine_that_fails(1, takes_s=0.2)
 
     async with engine:
-        with pytest.raises(EngineError, match="answered 500: it failed"):
+        with pytest.raises(EngineError, match="returned 500: it failed"):
             await engine.reload("/weights", [], 0.3)
 
     assert len(calls) == 1

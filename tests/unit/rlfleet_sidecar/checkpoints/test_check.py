@@ -108,7 +108,7 @@ def test_base_may_be_a_hub_cache_of_links_with_other_formats_beside(
 
 def test_a_version_that_is_not_there_is_told_with_some_that_are(model: Path, root: Path) -> None:
     subject = checkpoints(model, root)
-    assert "holds no version" in refusal(subject).message
+    assert "contains no version" in refusal(subject).message
     for step in range(7):
         write_version(root, f"step-{step + 2}", step)
 
@@ -193,8 +193,8 @@ def test_files_that_the_engine_s_user_cannot_read_are_told_with_the_cure(
 
     assert error.code is Code.CHECKPOINT_UNREADABLE
     assert error.message == (
-        f"{file} is readable by its owner only (mode 0600) and the engine runs as uid 65532:"
-        " chmod a+r, or write with umask 022"
+        f"{file} (mode 0600) is not readable by uid 65532 of the engine; run chmod a+r, or write"
+        " with umask 022"
     )
 
 
@@ -243,14 +243,14 @@ def test_a_listed_head_has_the_shape_of_the_embeddings_that_it_is_tied_to(
     error = refusal(checkpoints(tied(model, HEADLESS), root))
 
     assert error.code is Code.CHECKPOINT_INVALID
-    assert "lm_head.weight has shape [8, 512], not [512, 8]" in error.message
+    assert "lm_head.weight has shape [8, 512], expected [512, 8]" in error.message
 
 
 def test_a_head_is_unknown_to_a_model_that_ties_none(model: Path, root: Path) -> None:
     write_version(root, VERSION, 1)
     write_file(model / "model.safetensors", HEADLESS, 0)
 
-    assert "unknown to the model (lm_head.weight)" in refusal(checkpoints(model, root)).message
+    assert "unknown tensors: lm_head.weight" in refusal(checkpoints(model, root)).message
 
 
 def test_floating_types_that_vllm_casts_may_differ(model: Path, root: Path) -> None:
@@ -286,8 +286,8 @@ def test_a_nested_config_that_differs_is_told_by_its_key(model: Path, root: Path
         (where / "config.json").write_text(json.dumps(CONFIG | nested))
 
     assert refusal(checkpoints(model, root)).message == (
-        f"{directory}/config.json does not go with the boot model:"
-        " text_config.num_hidden_layers is 3 and the boot model's is 2"
+        f"{directory}/config.json does not match the base model:"
+        " text_config.num_hidden_layers is 3, expected 2"
     )
 
 

@@ -59,7 +59,7 @@ def test_a_config_of_another_model_is_refused_and_the_key_is_named(
     hub, saved = files_of(path, form)
     place = key if text(saved) is saved else f"text_config.{key}"
     text(saved)[key] += 1
-    expected = f"{place} is {text(saved)[key]} and the boot model's is {text(saved)[key] - 1}"
+    expected = f"{place} is {text(saved)[key]}, expected {text(saved)[key] - 1}"
 
     assert told(hub, saved, form) == (None if (path.stem, form) == FLAT else expected)
 
@@ -117,7 +117,7 @@ def test_a_default_that_is_left_out_counts_once_both_are_parsed() -> None:
 
     found = told(hub, saved, PARSED)
 
-    assert found == "tie_word_embeddings is False and the boot model's is True"
+    assert found == "tie_word_embeddings is False, expected True"
 
 
 def test_code_that_the_boot_model_names_too_is_no_objection() -> None:

@@ -6,7 +6,7 @@ from rlfleet_contract.engine.rank_report import Consumed
 from rlfleet_contract.engine.safetensors import Tensor
 from rlfleet_contract.engine.tensor_names import Experts, Renames, packed
 from rlfleet_sidecar.checkpoints.compatibility import differences
-from rlfleet_sidecar.state.required_tensors import Needs, told_by
+from rlfleet_sidecar.state.required_tensors import Needs, reported_by
 from tests.fakes.expert_layer import BOTH, PLACE
 
 Tensors = dict[str, Tensor]
@@ -64,7 +64,7 @@ def needs(experts: Experts | None = BOTH, renames: Renames | None = None) -> Nee
         (single(), fused(dtype="F32"), BOTH),
         (single(), single(), BOTH),
     ],
-    ids=["fused", "one by one", "fused turned", "apart again", "another float", "alike"],
+    ids=["fused", "separate", "fused turned", "apart again", "another float", "alike"],
 )
 def test_either_form_is_accepted_where_the_loader_takes_both(
     model: Tensors, found: Tensors, experts: Experts
@@ -85,14 +85,14 @@ LACKS_ONE = {name: one for name, one in single().items() if ".1.up" not in name}
 @pytest.mark.parametrize(
     ("model", "found", "expected"),
     [
-        (single(), fused(count=2), "has shape [2, 8, 6], not [3, 8, 6]"),
-        (fused(), single(count=2), "3 tensors are missing"),
-        (fused(), single(count=4), "3 tensors are unknown"),
-        (fused(), LACKS_ONE, f"1 tensors are missing ({PLACE}.1.up_proj.weight)"),
-        (single(), fused() | single(), "2 tensors are unknown"),
-        (single(), turned(), "and is transposed"),
-        (single(), {k: v for k, v in fused().items() if "down" not in k}, "1 tensors are missing"),
-        (LACKS_ONE, fused(), "its experts are fused"),
+        (single(), fused(count=2), "has shape [2, 8, 6], expected [3, 8, 6]"),
+        (fused(), single(count=2), "3 missing tensors"),
+        (fused(), single(count=4), "3 unknown tensors"),
+        (fused(), LACKS_ONE, f"1 missing tensors: {PLACE}.1.up_proj.weight"),
+        (single(), fused() | single(), "2 unknown tensors"),
+        (single(), turned(), ", transposed"),
+        (single(), {k: v for k, v in fused().items() if "down" not in k}, "1 missing tensors"),
+        (LACKS_ONE, fused(), "experts are fused"),
     ],
 )
 def test_a_layer_holds_each_expert_in_one_form(
@@ -104,25 +104,25 @@ def test_a_layer_holds_each_expert_in_one_form(
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (needs(None), "vLLM's loader of this model does not take that form"),
-        (Needs(None, (), tied=False), "the engine has not reported that it takes both forms"),
+        (needs(None), "vLLM's loader of this model does not load that form"),
+        (Needs(None, (), tied=False), "the engine has not reported that it loads both forms"),
     ],
 )
 def test_the_form_that_the_loader_does_not_take_is_refused_with_both_forms_and_the_way_out(
     said: Needs, why: str
 ) -> None:
     assert differences(single(), fused(), said) == (
-        f"its experts are fused ({PLACE}.down_proj), the boot model's are one by one"
-        f" ({PLACE}.0.down_proj.weight), and {why}; write the version with the names of the boot"
-        " model's files, as transformers' save_pretrained does"
+        f"experts are fused ({PLACE}.down_proj), expected separate"
+        f" ({PLACE}.0.down_proj.weight): {why}; write the version with the tensor names of"
+        " the base model's files, as transformers' save_pretrained does"
     )
-    assert "its experts are one by one" in (differences(fused(), single(), said) or "")
+    assert "experts are separate" in (differences(fused(), single(), said) or "")
 
 
 def test_ranks_of_a_pipeline_name_the_layers_that_each_has() -> None:
     layers = [BOTH.model_copy(update={"places": (f"layers.{n}",)}) for n in range(2)]
     ranks = [Consumed(names=packed("a"), ranks=2, experts=one) for one in layers]
-    found = told_by("boot", ["a"], ranks)
+    found = reported_by("boot", ["a"], ranks)
 
     assert found is not None
     assert found.experts == BOTH.model_copy(update={"places": ("layers.0", "layers.1")})
@@ -130,7 +130,7 @@ def test_ranks_of_a_pipeline_name_the_layers_that_each_has() -> None:
 
 def test_ranks_that_do_not_agree_on_a_form_say_nothing_of_it() -> None:
     ranks = [Consumed(names=packed("a"), ranks=2, experts=one) for one in (BOTH, TURNED)]
-    found = told_by("boot", ["a"], ranks)
+    found = reported_by("boot", ["a"], ranks)
 
     assert found is not None
     assert found.experts is None

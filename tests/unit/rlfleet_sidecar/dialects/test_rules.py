@@ -132,6 +132,6 @@ def test_a_directory_is_known_by_its_name(template: str) -> None:
      "/weights/a\n", "/w/runs/step_a/../step_a/weight"],
 )  # fmt: skip
 def test_no_other_directory_is_a_version_s(template: str, path: str) -> None:
-    with pytest.raises(SidecarError, match="is no version's directory") as caught:
+    with pytest.raises(SidecarError, match="is not the directory of a version") as caught:
         Layout.of(template).version_of(path)
     assert caught.value.code is Code.PATH_REFUSED

@@ -37,6 +37,6 @@ async def test_a_large_body_is_read_in_time_that_grows_with_its_size() -> None:
 
 
 async def test_a_body_above_the_limit_is_refused() -> None:
-    with pytest.raises(SidecarError, match="more than 65536 bytes") as caught:
+    with pytest.raises(SidecarError, match="at most 65536 bytes") as caught:
         await Parsed(Empty, limit=len(PIECE))(sent(2))
     assert caught.value.code is Code.INVALID_REQUEST

@@ -15,7 +15,7 @@ def test_one_kind_is_bounded_and_takes_no_other_s_place(method: str, most: int) 
     with ExitStack() as inside:
         for _ in range(most):
             inside.enter_context(crowd.place(method, "/pause"))
-        with pytest.raises(SidecarError, match=f"{most} requests {method} /pause") as refused:
+        with pytest.raises(SidecarError, match=f"{method} .pause .at most {most}.") as refused:
             inside.enter_context(crowd.place(method, "/pause"))
         assert refused.value.code is Code.TOO_MANY_REQUESTS
         inside.enter_context(crowd.place(method, "/resume"))

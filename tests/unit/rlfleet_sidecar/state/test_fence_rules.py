@@ -119,7 +119,7 @@ def test_the_worker_that_is_meant_is_right(fleet: str, pod: str) -> None:
 
 @pytest.mark.parametrize(("fleet", "pod"), [("f", "q"), ("g", "p"), ("", "q"), ("g", "")])
 def test_a_worker_that_is_not_meant_says_who_it_is(fleet: str, pod: str) -> None:
-    with pytest.raises(SidecarError, match="here is") as caught:
+    with pytest.raises(SidecarError, match="wrong worker") as caught:
         demand_addressee(fence(1, 1), fleet, pod)
     assert caught.value.code is Code.WRONG_WORKER
 

@@ -68,7 +68,7 @@ def test_nothing_is_updated_while_the_engine_is_down() -> None:
 
 
 def test_an_update_does_not_cross_a_transfer() -> None:
-    with pytest.raises(SidecarError, match="sends weights"):
+    with pytest.raises(SidecarError, match="sending weights"):
         judge_update(STATES[Stage.LOADING], "v2")
 
 

@@ -6,7 +6,7 @@ from rlfleet_contract.engine.rank_report import Consumed
 from rlfleet_contract.engine.safetensors import Tensor
 from rlfleet_contract.engine.tensor_names import Renames, packed, unpacked
 from rlfleet_sidecar.checkpoints.compatibility import differences, vocabulary
-from rlfleet_sidecar.state.required_tensors import Needs, assumed, told_by
+from rlfleet_sidecar.state.required_tensors import Needs, assumed, reported_by
 
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -27,18 +27,18 @@ def needs(found: Needs | None) -> Needs:
 def test_what_no_rank_read_is_optional() -> None:
     said = [rank("a", "expert.0", ranks=2), rank("a", "expert.1", ranks=2)]
 
-    found = needs(told_by("boot", ["a", "expert.0", "expert.1", "mtp.fc"], said))
+    found = needs(reported_by("boot", ["a", "expert.0", "expert.1", "mtp.fc"], said))
 
     assert found == Needs("boot", ("mtp.fc",), tied=False)
 
 
 def test_a_drafter_s_tensors_are_demanded_where_one_read_them() -> None:
     model = tensors("a", "mtp.fc")
-    unused = needs(told_by("boot", model, [rank("a")]))
-    used = needs(told_by("boot", model, [rank("a", "mtp.fc")]))
+    unused = needs(reported_by("boot", model, [rank("a")]))
+    used = needs(reported_by("boot", model, [rank("a", "mtp.fc")]))
 
     assert differences(model, tensors("a"), unused) is None
-    assert differences(model, tensors("a"), used) == "1 tensors are missing (mtp.fc)"
+    assert differences(model, tensors("a"), used) == "1 missing tensors: mtp.fc"
 
 
 @pytest.mark.parametrize(
@@ -47,37 +47,33 @@ def test_a_drafter_s_tensors_are_demanded_where_one_read_them() -> None:
     ids=["none", "unseen", "one unseen", "not all ranks", "another model", "nothing"],
 )
 def test_an_engine_that_did_not_see_it_whole_says_nothing(said: list[Consumed | None]) -> None:
-    assert told_by("boot", ["a", "b"], said) is None
+    assert reported_by("boot", ["a", "b"], said) is None
 
 
 @pytest.mark.parametrize("head", ["lm_head.weight", "language_model.lm_head.weight"])
 def test_a_tied_head_may_be_listed_or_not(head: str) -> None:
     bare, both = tensors(EMBEDDINGS), tensors(EMBEDDINGS, head)
-    tied = needs(told_by("boot", bare, [rank(EMBEDDINGS, tied=True)]))
-    listed = needs(told_by("boot", both, [rank(EMBEDDINGS, head, tied=True)]))
+    tied = needs(reported_by("boot", bare, [rank(EMBEDDINGS, tied=True)]))
+    listed = needs(reported_by("boot", both, [rank(EMBEDDINGS, head, tied=True)]))
 
     assert differences(bare, both, tied) is None
     assert differences(both, bare, listed) is None
     other = {**both, head: Tensor(head, "BF16", (4, 8), 0, 64)}
-    assert "shape [4, 8], not [8, 4]" in (differences(bare, other, tied) or "")
+    assert "shape [4, 8], expected [8, 4]" in (differences(bare, other, tied) or "")
 
 
 def test_a_head_of_its_own_is_demanded_whatever_the_config_says() -> None:
     """vLLM unties a head that its checkpoint lists with other values than the embeddings."""
     both = tensors(EMBEDDINGS, HEAD)
-    found = needs(told_by("boot", both, [rank(EMBEDDINGS, HEAD)]))
+    found = needs(reported_by("boot", both, [rank(EMBEDDINGS, HEAD)]))
 
-    assert differences(both, tensors(EMBEDDINGS), found) == (
-        "1 tensors are missing (lm_head.weight)"
-    )
+    assert differences(both, tensors(EMBEDDINGS), found) == ("1 missing tensors: lm_head.weight")
 
 
 def test_what_no_file_of_the_base_lists_is_refused() -> None:
-    found = needs(told_by("boot", ["a"], [rank("a")]))
+    found = needs(reported_by("boot", ["a"], [rank("a")]))
 
-    assert differences(tensors("a"), tensors("a", "b"), found) == (
-        "1 tensors are unknown to the model (b)"
-    )
+    assert differences(tensors("a"), tensors("a", "b"), found) == ("1 unknown tensors: b")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +145,7 @@ QWEN_VL = Renames(
 
 def renamed(*base: str, renames: Renames | None = QWEN_VL) -> Needs:
     said = Consumed(names=packed(base), renames=renames)
-    return needs(told_by("boot", base, [said]))
+    return needs(reported_by("boot", base, [said]))
 
 
 HUB = ("model.layers.0.q.weight", "visual.patch.weight", "lm_head.weight")
@@ -164,9 +160,9 @@ def test_names_that_the_engine_maps_to_one_are_one(
 
     assert differences(model, tensors(*version), renamed(*base)) is None
     assert differences(model, tensors(*version[1:]), renamed(*base)) == (
-        f"1 tensors are missing ({base[0]})"
+        f"1 missing tensors: {base[0]}"
     )
-    assert "2 tensors are missing" in (
+    assert "2 missing tensors" in (
         differences(model, tensors(*version), renamed(*base, renames=None)) or ""
     )
 
@@ -174,7 +170,7 @@ def test_names_that_the_engine_maps_to_one_are_one(
 def test_a_renamed_tensor_has_the_shape_of_the_base_s() -> None:
     found = tensors(*NEWER) | {NEWER[0]: Tensor(NEWER[0], "BF16", (2, 2), 0, 8)}
 
-    assert "has shape [2, 2], not [8, 4]" in (
+    assert "has shape [2, 2], expected [8, 4]" in (
         differences(tensors(*HUB), found, renamed(*HUB)) or ""
     )
 
@@ -183,13 +179,13 @@ def test_two_tensors_for_one_parameter_are_refused() -> None:
     told = differences(tensors(*HUB), tensors(*HUB, *NEWER), renamed(*HUB))
 
     assert told is not None
-    assert "2 tensors are unknown" in told
+    assert "2 unknown tensors" in told
 
 
 def test_ranks_that_rename_in_two_ways_say_nothing_of_it() -> None:
     said = [Consumed(names=packed("a"), ranks=2, renames=one) for one in (QWEN_VL, None)]
 
-    assert needs(told_by("boot", "a", said)).renames is None
+    assert needs(reported_by("boot", "a", said)).renames is None
 
 
 def test_rules_are_applied_in_vllm_s_order() -> None:

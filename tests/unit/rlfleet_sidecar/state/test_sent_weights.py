@@ -59,7 +59,7 @@ def test_a_part_belongs_to_an_update_that_was_begun(stage: Stage, *, is_session:
 
 def test_a_fleet_has_one_who_asks() -> None:
     sent_weights.demand_unowned(None)
-    with pytest.raises(SidecarError, match=r"asked for step-3 by spec\.weightVersion"):
+    with pytest.raises(SidecarError, match=r"target is step-3 \(set by spec\.weightVersion"):
         sent_weights.demand_unowned(Target("step-3", "spec.weightVersion"))
 
 
@@ -89,7 +89,7 @@ def test_a_directory_named_like_sent_weights_is_no_version(tmp_path: Path) -> No
     )
     layouts = Layouts.of(settings)
 
-    with pytest.raises(SidecarError, match="weights that a trainer sends") as named:
+    with pytest.raises(SidecarError, match="weights sent by a trainer") as named:
         layouts.version_of(f"{tmp_path}/weights/{name}")
     with pytest.raises(SidecarError, match="no directory") as opened, layouts.open(name, None):
         pytest.fail("it was opened")
