@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from faults.door import Door
 from faults.ledger import Ledger
 from faults.processes import Forked
-from rlfleet_sidecar.settings import PREFIX, SidecarSettings
+from rlfleet_contract.settings import PREFIX
+from rlfleet_sidecar.settings import SidecarSettings
 from tests.fakes.worker import Worker
 
 RESTART_S = 0.3

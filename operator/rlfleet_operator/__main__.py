@@ -2,9 +2,12 @@
 
 import argparse
 import asyncio
+import os
 import sys
 
-from rlfleet_operator import cli_plan, json_logs, kopf_app, metrics, settings
+from rlfleet_contract.settings import SettingsError
+from rlfleet_operator import cli_plan, json_logs, kopf_app, metrics
+from rlfleet_operator.settings import OperatorSettings
 
 
 def main() -> int:
@@ -12,8 +15,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m rlfleet_operator",
         description="Reconcile RLInferenceFleet objects. Without a command it runs the operator;"
-        " its settings are environment variables (in parentheses: the default):",
-        epilog=_variables(),
+        " its settings are environment variables:",
+        epilog=OperatorSettings.variables(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", metavar="plan")
@@ -29,8 +32,8 @@ def main() -> int:
     if arguments.command == "plan":
         return cli_plan.main(arguments)
     try:
-        chosen = settings.from_environment()
-    except ValueError as error:
+        chosen = OperatorSettings.load(os.environ)  # noqa: TID251 - the one reader
+    except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     json_logs.configure(chosen.log_level)
@@ -39,22 +42,6 @@ def main() -> int:
         metrics.serve(chosen.metrics_port, health)
     asyncio.run(kopf_app.run(chosen, health))
     return 0
-
-
-def _variables() -> str:
-    return """\
-  RLFLEET_WORKER_IMAGE         image of workers whose fleet names none (required)
-  RLFLEET_NAMESPACES           namespaces to watch, comma-separated (all)
-  RLFLEET_ADMIN_PORT           port of the sidecars (8090)
-  RLFLEET_METRICS_PORT         port of /metrics, /healthz and /readyz (8081; 0: not served)
-  RLFLEET_FLEETS_PORT          port of the fleet API for trainers (0: not served)
-  RLFLEET_POLL_SECONDS         interval of state requests to an idle worker (10)
-  RLFLEET_SIDECAR_CONCURRENCY  concurrent state requests to all sidecars (128)
-  RLFLEET_WATCH_SILENCE_SECONDS
-                               seconds without an event after which a watch restarts (150)
-  RLFLEET_LOG_LEVEL            DEBUG, INFO, WARNING or ERROR (INFO)
-  RLFLEET_LEASE_NAME           Lease for leader election (none: no election)
-  RLFLEET_LEASE_NAMESPACE      namespace of that Lease (the pod's own)"""
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ into its API server, or the worker extension into a worker. vLLM's own loggers s
 """
 
 import logging
+import os
 
 from rlfleet_contract.json_lines import JsonLines
-from rlfleet_engine import settings
+from rlfleet_contract.settings import WorkerIdentity
 
 _PACKAGE = "rlfleet_engine"
 _STDERR = 2
@@ -21,7 +22,8 @@ def logger(name: str) -> logging.Logger:
     if not package.handlers:
         stream = open(_STDERR, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as the process lives
         handler = logging.StreamHandler(stream)
-        handler.setFormatter(JsonLines(**settings.identity()))
+        identity = WorkerIdentity.load(os.environ).identity()  # noqa: TID251 - the one reader
+        handler.setFormatter(JsonLines(**identity))
         package.addHandler(handler)
         package.setLevel(logging.INFO)
         package.propagate = False

@@ -13,6 +13,7 @@ leaves the count of those in flight and waits; it is salted, judged by its deman
 under the version that is held when it passes, and is not turned again.
 """
 
+import os
 from collections.abc import Callable
 
 from rlfleet_contract import paths
@@ -47,7 +48,7 @@ class Safety:
         shaper: Shaper | None = None,
     ) -> None:
         self._app = app
-        settings = EngineSettings.load()
+        settings = EngineSettings.load(os.environ)  # noqa: TID251 - the one reader
         self._gate = gate or Gate(settings.gate_file, settings.boot)
         self._max_body_bytes = max_body_bytes or settings.max_body_bytes
         self._api_key = settings.api_key

@@ -1,15 +1,17 @@
 """Runs the sidecar (``python -m rlfleet_sidecar``); everything is set by RLFLEET_* variables."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 import uvicorn
 
+from rlfleet_contract.settings import SettingsError
 from rlfleet_sidecar import json_logs
 from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.http.connection_limit import KEEP_ALIVE_S, protocol
-from rlfleet_sidecar.settings import PREFIX, SettingsError, SidecarSettings
+from rlfleet_sidecar.settings import SidecarSettings
 
 _MAX_HEADER_BYTES = 16 * 1024
 _GRACE_S = 5
@@ -18,28 +20,19 @@ _GRACE_S = 5
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM; a command under way ends first."""
-    variables = "\n".join(
-        f"  {PREFIX}{name.upper()}" + ("" if field.is_required() else f"  [{field.default}]")
-        for name, field in SidecarSettings.model_fields.items()
-    )
     parser = argparse.ArgumentParser(
         prog="rlfleet_sidecar",
         description=__doc__,
-        epilog=f"variables:\n{variables}",
+        epilog=f"variables:\n{SidecarSettings.variables()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR")
     options = parser.parse_args(arguments)
     try:
-        settings = SidecarSettings.load()
+        settings = SidecarSettings.load(os.environ)  # noqa: TID251 - the one reader
     except SettingsError as error:
         parser.exit(2, f"rlfleet_sidecar: {error}\n")
-    json_logs.configure(
-        options.log_level,
-        namespace=settings.namespace,
-        fleet=settings.fleet,
-        worker=settings.worker,
-    )
+    json_logs.configure(options.log_level, **settings.identity())
     uvicorn.run(
         create_app(settings),
         host=settings.host,

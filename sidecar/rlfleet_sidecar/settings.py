@@ -1,18 +1,11 @@
-"""What the sidecar is told by its pod: read once, frozen, passed in.
+"""What the sidecar is told by its pod."""
 
-The only reader of the environment. Each field is the variable RLFLEET_<FIELD>.
-"""
-
-import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, ClassVar
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StringConstraints,
     ValidationError,
@@ -21,9 +14,9 @@ from pydantic import (
 )
 
 from rlfleet_contract import paths
+from rlfleet_contract.settings import COMMA_SEPARATED, WorkerIdentity
 from rlfleet_contract.worker.selftest import SelfTest
 
-PREFIX = "RLFLEET_"
 PLACEHOLDER = "{version}"
 
 
@@ -40,10 +33,6 @@ def _check_template(template: str) -> str:
     return template
 
 
-def _split(names: object) -> object:
-    return tuple(filter(None, names.split(","))) if isinstance(names, str) else names
-
-
 def _known_test(told: object) -> object:
     """Parse what the operator remembers; what is not understood counts as nothing."""
     if not isinstance(told, str):
@@ -57,18 +46,14 @@ def _known_test(told: object) -> object:
 AbsoluteFolder = Annotated[Path, AfterValidator(_check_absolute)]
 
 Markers = Annotated[
-    tuple[Annotated[str, StringConstraints(pattern=r"^[^/]{1,64}$")], ...], BeforeValidator(_split)
+    tuple[Annotated[str, StringConstraints(pattern=r"^[^/]{1,64}$")], ...], COMMA_SEPARATED
 ]
 
 
-class SettingsError(Exception):
-    """A variable is missing or wrong; the message names it."""
-
-
-class SidecarSettings(BaseModel):
+class SidecarSettings(WorkerIdentity):
     """Everything that a pod can set."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    IS_EMPTY_UNSET: ClassVar[bool] = False
 
     model_name: str = Field(min_length=1)
     """The name under which vLLM serves the model (--served-model-name)."""
@@ -80,12 +65,6 @@ class SidecarSettings(BaseModel):
     """Where a version lies; what stands before the part with {version} is the allowed root."""
     token_file: AbsoluteFolder = Path("/var/run/rlfleet/token/token")
     """Read again when it changes; missing or empty, every command is refused."""
-    namespace: str = ""
-    """The fleet's namespace, on each line of the log."""
-    fleet: str = ""
-    """The fleet's name, the same."""
-    worker: str = ""
-    """This pod's name, the same."""
     fleet_uid: str = ""
     """The fleet's metadata.uid; empty, commands for any fleet are taken."""
     pod_uid: str = ""
@@ -93,7 +72,9 @@ class SidecarSettings(BaseModel):
     state_dir: AbsoluteFolder = Path("/var/lib/rlfleet")
     """The worker's own memory; must outlive the container, not the pod."""
     host: str = "0.0.0.0"
+    """Address that the sidecar listens on."""
     port: int = Field(default=paths.ADMIN_PORT, ge=0, le=65535)
+    """Port that it listens on."""
     markers: Markers = ("STABLE", ".finished")
     """Files by which a writer says that a version is complete, separated by commas: any one
     is enough; none named, none is demanded."""
@@ -172,22 +153,3 @@ class SidecarSettings(BaseModel):
         if ttl_s <= others.data.get("trainer_prepare_s", 0):
             raise ValueError("must be more than RLFLEET_TRAINER_PREPARE_S")
         return ttl_s
-
-    @classmethod
-    def load(cls, environment: Mapping[str, str] | None = None) -> Self:
-        """Read them; variables with other names are not ours."""
-        if environment is None:
-            environment = os.environ  # noqa: TID251 - the one reader
-        found = {
-            name: environment[variable]
-            for name in cls.model_fields
-            if (variable := PREFIX + name.upper()) in environment
-        }
-        try:
-            return cls.model_validate(found)
-        except ValidationError as error:
-            lines = [
-                f"{PREFIX}{str(problem['loc'][0]).upper()}: {problem['msg']}"
-                for problem in error.errors()
-            ]
-            raise SettingsError("; ".join(lines)) from error

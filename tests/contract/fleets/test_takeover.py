@@ -95,7 +95,9 @@ def listed() -> Json:
 async def driven(server: Api, worker: Worker) -> AsyncIterator[None]:
     """Have the fleet of this API server driven by a driver that has just begun."""
     port = int(worker.admin_url.rpartition(":")[2])
-    settings = OperatorSettings("worker:1", ("rl",), admin_port=port, poll_seconds=0.1)
+    settings = OperatorSettings(
+        worker_image="worker:1", namespaces=("rl",), admin_port=port, poll_seconds=0.1
+    )
     async with serving(server) as kube:
         await kube.create(core_path("rl", "secrets"), owned_objects.secret(FLEET, TOKEN))
         pods = Pods(kube, settings.namespaces, lambda _: None, 60.0)

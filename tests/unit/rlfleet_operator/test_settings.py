@@ -2,8 +2,8 @@
 
 import pytest
 
-from rlfleet_operator.__main__ import _variables
-from rlfleet_operator.settings import OperatorSettings, from_environment
+from rlfleet_contract.settings import SettingsError
+from rlfleet_operator.settings import OperatorSettings
 
 IMAGE = {"RLFLEET_WORKER_IMAGE": "worker:1"}
 EVERYTHING = IMAGE | {
@@ -21,11 +21,11 @@ EVERYTHING = IMAGE | {
 
 
 def test_one_variable_suffices() -> None:
-    assert from_environment(IMAGE) == OperatorSettings(worker_image="worker:1")
+    assert OperatorSettings.load(IMAGE) == OperatorSettings(worker_image="worker:1")
 
 
 def test_every_variable_counts() -> None:
-    assert from_environment(EVERYTHING) == OperatorSettings(
+    assert OperatorSettings.load(EVERYTHING) == OperatorSettings(
         worker_image="worker:1",
         namespaces=("rl", "rl-test"),
         admin_port=9090,
@@ -43,9 +43,8 @@ def test_every_variable_counts() -> None:
 def test_an_empty_variable_counts_as_none() -> None:
     """The chart sets each of them, empty or not."""
     empty = dict.fromkeys(EVERYTHING, "") | IMAGE
-    del empty["RLFLEET_LOG_LEVEL"]
 
-    assert from_environment(empty) == OperatorSettings(worker_image="worker:1")
+    assert OperatorSettings.load(empty) == OperatorSettings(worker_image="worker:1")
 
 
 @pytest.mark.parametrize(
@@ -63,10 +62,17 @@ def test_an_empty_variable_counts_as_none() -> None:
     ],
 )
 def test_a_wrong_value_is_told_with_its_variable(name: str, value: str) -> None:
-    with pytest.raises(ValueError, match=name):
-        from_environment(IMAGE | {name: value})
+    with pytest.raises(SettingsError, match=name):
+        OperatorSettings.load(IMAGE | {name: value})
 
 
-@pytest.mark.parametrize("name", EVERYTHING)
-def test_help_names_every_variable(name: str) -> None:
-    assert name in _variables()
+def test_an_error_names_every_wrong_variable_with_its_value() -> None:
+    wrong = {"RLFLEET_ADMIN_PORT": "http", "RLFLEET_POLL_SECONDS": "0"}
+
+    with pytest.raises(SettingsError) as caught:
+        OperatorSettings.load(wrong)
+
+    assert "RLFLEET_WORKER_IMAGE is not set: Image of workers" in str(caught.value)
+    assert "RLFLEET_ADMIN_PORT: Input should be a valid integer" in str(caught.value)
+    assert "(got 'http')" in str(caught.value)
+    assert "RLFLEET_POLL_SECONDS: " in str(caught.value)

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from rlfleet_contract.settings import SettingsError
 from rlfleet_sidecar.checkpoints.safe_paths import Layout
-from rlfleet_sidecar.settings import SettingsError, SidecarSettings
+from rlfleet_sidecar.settings import SidecarSettings
 
 NEEDED = {"RLFLEET_MODEL_NAME": "qwen", "RLFLEET_MODEL_PATH": "/models/qwen"}
 

@@ -17,5 +17,5 @@ def test_another_release_is_not(release: str) -> None:
 
 
 def test_the_boot_is_the_same_for_all_processes_of_one_start() -> None:
-    assert EngineSettings.load() == EngineSettings.load()
-    assert len(EngineSettings.load().boot) == 16
+    assert EngineSettings.load({}) == EngineSettings.load({})
+    assert len(EngineSettings.load({}).boot) == 16
