@@ -121,9 +121,9 @@ class _Feeding:
     """Hands tensors to vLLM and remembers those that have a parameter of the same kind."""
 
     def __init__(
-        self, held: Mapping[str, Any], dtype: Any, changed: tuple[str | None, float]
+        self, tensors: Mapping[str, Any], dtype: Any, changed: tuple[str | None, float]
     ) -> None:
-        self._kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in held.items()}
+        self._kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
         self._dtype = dtype
         self._changed, self._strength = changed
         self.fed: dict[str, ReadTensor] = {}

@@ -105,8 +105,8 @@ class Gate:
     @property
     def known(self) -> Holding:
         """What the engine computes with once that is proved; until then it has no name."""
-        held = self.holding
-        return held if self.standing(held.change) is Standing.PROVED else Holding(b"", held.change)
+        now = self.holding
+        return now if self.standing(now.change) is Standing.PROVED else Holding(b"", now.change)
 
     def _read(self, change: int) -> Holding:
         at = _version_at(change)

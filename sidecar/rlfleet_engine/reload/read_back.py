@@ -1,4 +1,4 @@
-"""What one rank held and was fed, and what of it can be told after a reload. Pure.
+"""What one rank had and was fed, and what of it can be told after a reload. Pure.
 
 model_memory.py reads the memory; here it is only compared. It must stay true that what was
 not read is not claimed.

@@ -1,7 +1,7 @@
 """Stands between vLLM and the client of one gated request, on the way back.
 
 It tells the versions and sees that a reply is what was asked for. A reply goes out whole
-when its length is known: then the engine has ended, and what it held at the end is known
+when its length is known: then the engine has ended, and what it had loaded at the end is known
 too. One that is streamed has sent its head by then, and tells its end in an event if it
 was asked to. It must stay true that nothing goes out while it may come from weights on
 trial, and that what may come from weights that failed their proof ends with the marker of
@@ -72,7 +72,7 @@ class Reply:
         "_demand",
         "_gate",
         "_head",
-        "_held",
+        "_holding",
         "_reword",
         "_send",
         "_way",
@@ -82,7 +82,7 @@ class Reply:
         self,
         send: Send,
         gate: Gate,
-        held: Holding,
+        holding: Holding,
         demand: Demand | None,
         *,
         computes: bool = True,
@@ -90,7 +90,7 @@ class Reply:
         self._send = send
         self._computes = computes
         self._gate = gate
-        self._held = held
+        self._holding = holding
         self._demand = demand
         self._way = _Way.ON
         self._head: AsgiMessage = {}
@@ -113,13 +113,13 @@ class Reply:
         head = _Head(message["status"], dict(headers).get(LENGTH))
         # An error was not computed either.
         may_wait = head.is_good and self._computes
-        standing = await self._gate.settled(self._held.change) if may_wait else Standing.PROVED
+        standing = await self._gate.settled(self._holding.change) if may_wait else Standing.PROVED
         now = self._gate.holding if self._computes else self._gate.known
         if head.is_whole_answer and (demand := self._unmet(now)) is not None:
             self._way = _Way.WITHHELD
             await unmet(self._send, demand, now)
             return
-        headers += _told(_VERSION, self._held)
+        headers += _told(_VERSION, self._holding)
         if head.length is not None:
             headers += _told(_END, now)
         message = {**message, "headers": headers}
@@ -132,12 +132,12 @@ class Reply:
             await self._send(message)
 
     async def _stream(self, message: AsgiMessage) -> None:
-        if await self._gate.settled(self._held.change) is Standing.FAILED:
+        if await self._gate.settled(self._holding.change) is Standing.FAILED:
             # What has no place for the marker raises: then the connection breaks.
             message = {**message, "body": marked_events(message.get("body", b""))}
         demand, body = self._demand, message.get("body", b"")
         if demand is not None and demand.is_end_told and DONE in body:
-            told = compact(_event(self._held, self._gate.holding))
+            told = compact(_event(self._holding, self._gate.holding))
             message = {**message, "body": before_done(body, told)}
         await self._send(message)
 
@@ -157,12 +157,12 @@ class Reply:
     def _unmet(self, now: Holding) -> Demand | None:
         """Return the demand if what the engine holds at the end is not what was asked for.
 
-        An exact version must have been held all the time: from there and back is too far.
+        An exact version must have been loaded all the time: from there and back is too far.
         """
         demand = self._demand
         if demand is None:
             return None
-        is_same = demand.exact is None or now == self._held
+        is_same = demand.exact is None or now == self._holding
         is_met = is_same and demand.verdict(now.version.decode()) is DemandVerdict.MET
         return None if is_met else demand
 

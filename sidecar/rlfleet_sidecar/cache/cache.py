@@ -154,12 +154,12 @@ class Cache:
         copies: list[eviction.StagedCopy[str]],
         needed: frozenset[str],
     ) -> SidecarError:
-        held = sum(copy.nbytes for copy in copies if copy.name in needed) + self._beside()
+        kept = sum(copy.nbytes for copy in copies if copy.name in needed) + self._beside()
         usage = shutil.disk_usage(self._entries.root)
-        if nbytes > self._limit - held:
+        if nbytes > self._limit - kept:
             return SidecarError(
                 Code.CACHE_FULL,
-                f"{version} takes {nbytes} bytes and {self._limit - held} of the cache's"
+                f"{version} takes {nbytes} bytes and {self._limit - kept} of the cache's"
                 f" {self._limit} can be freed for it: raise spec.weights.cache.size, or set"
                 " spec.weights.cache.enabled to false",
             )

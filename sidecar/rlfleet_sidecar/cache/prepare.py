@@ -107,7 +107,7 @@ class Preparation:
         try:
             work.demand_wanted()
             demand_reloadable(self._journal.self_test, request.version, BASE_VERSION)
-            await self._until_held(request, work)
+            await self._until_present(request, work)
         except SupersededError:
             raise
         except SidecarError as error:
@@ -124,7 +124,7 @@ class Preparation:
             if self._current is not None and self._current.work is work:
                 self._current = None
 
-    async def _until_held(self, request: PrepareRequest, work: Work) -> None:
+    async def _until_present(self, request: PrepareRequest, work: Work) -> None:
         self._store.note_served(self._journal.state.proved)
         wait_s = request.timeout_s if request.wait_s is None else request.wait_s
         end = time.monotonic() + min(wait_s, request.timeout_s)

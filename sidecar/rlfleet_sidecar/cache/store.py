@@ -1,6 +1,6 @@
 """The versions that can be reloaded at once, and how one becomes such. Blocking: use a thread.
 
-It must stay true that a version which is held was checked and read to its last byte, and
+It must stay true that a version which is present was checked and read to its last byte, and
 that what is handed to the engine still is what was checked then.
 """
 
@@ -87,7 +87,7 @@ class Store:
         """Tell the versions in the cache, newest first."""
         return [record.checkpoint.version for record in self._records()]
 
-    def held(self, version: str) -> Checkpoint | None:
+    def present(self, version: str) -> Checkpoint | None:
         """Tell what is known of a version that can be reloaded; looks at no file."""
         if version in self._in_place:
             return self._in_place[version]
@@ -96,11 +96,11 @@ class Store:
         )
 
     def demand(self, version: str) -> Checkpoint:
-        """Return a version that is held and still is what was checked; raises if not."""
+        """Return a version that is present and still is what was checked; raises if not."""
         record = self._cache.find(version) if self._cache else None
         checkpoint = self._in_place.get(version) if record is None else record.checkpoint
         if checkpoint is None:
-            raise SidecarError(Code.NOT_PREPARED, f"version {version} is not held any more")
+            raise SidecarError(Code.NOT_PREPARED, f"version {version} is no longer prepared")
         if version in self._in_place:
             try:
                 self._checkpoints.demand_unchanged(version, checkpoint.files)
@@ -115,7 +115,7 @@ class Store:
             self._cache.note_served(version)
 
     def prepare(self, work: Work, request: PrepareRequest, needed: frozenset[str]) -> bool:
-        """Check and read a version; tells whether it was not held before.
+        """Check and read a version; tells whether it was not present before.
 
         Args:
             work: Told how far it is; ends it.
@@ -156,7 +156,7 @@ class Store:
         return self._cache.records() if self._cache else ()
 
     def _known(self, version: str, digest: str | None) -> Checkpoint | None:
-        """Return a version that is held, unless its directory holds another by now."""
+        """Return a version that is present, unless its directory holds another by now."""
         record = self._cache.find(version) if self._cache else None
         if record is not None:
             found, sources = record.checkpoint, record.sources

@@ -2,7 +2,7 @@
 
 A prepare goes on beside it (cache/prepare.py). What a command may do is judged first
 (state/preconditions.py), each step is done by steps.py. A refusal leaves everything as it
-was. After a failure this holds: before the reload began, the engine runs on with what it held;
+was. After a failure this holds: before the reload began, the engine runs on with its old weights;
 after, it is in doubt and stays out of traffic.
 """
 
@@ -95,7 +95,7 @@ class Executor:
         """Tell all that is known of this worker."""
         journal, state, gate = self._journal, self._journal.state, self._steps.gate
         is_up = state.stage is not Stage.DOWN
-        prepared = None if state.prepared is None else self._store.held(state.prepared)
+        prepared = None if state.prepared is None else self._store.present(state.prepared)
         return WorkerReport(
             pod_uid=self._pod_uid,
             session=journal.session,
@@ -135,7 +135,7 @@ class Executor:
             isinstance(c, PauseRequest) for c in commands
         ):
             # What the reload would refuse is refused before anybody is paused for it.
-            await self._steps.demand_held(request.version, request.timeouts.pause_s)
+            await self._steps.demand_present(request.version, request.timeouts.pause_s)
         self._commanded = request.version
         current: ChangeCommand | None = None
         epoch = None if request.fence is None else request.fence.epoch
@@ -188,9 +188,9 @@ class Executor:
         There is nothing to load for a name that is proved already: the old weights would
         pass for the new ones.
         """
-        held = self._store.held(request.version)
+        found = self._store.present(request.version)
         try:
-            demand_as_proved(self._journal.state.proof, None if held is None else held.digest)
+            demand_as_proved(self._journal.state.proof, None if found is None else found.digest)
         except SidecarError as error:
             error.operation, error.version = request.operation, request.version
             self._journal.refused(error.problem())
@@ -200,12 +200,12 @@ class Executor:
         """Tell how the worker stands to a version that a command names.
 
         A change that has begun goes on with the version that was prepared for it, though
-        another was prepared meanwhile; what is not held any more is not prepared.
+        another was prepared meanwhile; what is no longer present is not prepared.
         """
         state = self._journal.state
         is_prepared = version in {state.prepared, self._commanded}
-        is_held = is_prepared and self._store.held(version) is not None
-        return replace(state, prepared=version if is_held else None)
+        is_present = is_prepared and self._store.present(version) is not None
+        return replace(state, prepared=version if is_present else None)
 
     def _needed(self) -> frozenset[str]:
         """Tell the versions that a change or the engine may still need."""

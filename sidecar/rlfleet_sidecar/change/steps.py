@@ -39,7 +39,7 @@ from rlfleet_sidecar.vllm_client import Engine
 
 _LOOK_S = 2.0
 _UNDO_S = 30.0
-_HELD_S = 30.0
+_PRESENT_S = 30.0
 _ENDING_LOOKS = 5
 _ENDING_S = 0.3
 _log = logging.getLogger(__name__)
@@ -77,12 +77,12 @@ class Steps:
         """The operation of the last flush that ended well, while the gate is closed for it."""
         return None if self._journal.paused_s is None else self._flushed
 
-    async def demand_held(self, version: str, timeout_s: float) -> Checkpoint:
+    async def demand_present(self, version: str, timeout_s: float) -> Checkpoint:
         """See that a prepared version still is what was checked.
 
         Clients may wait meanwhile, and a mount whose server is gone answers nothing for ever.
         """
-        bound_s = min(timeout_s, _HELD_S)
+        bound_s = min(timeout_s, _PRESENT_S)
         try:
             async with asyncio.timeout(bound_s):
                 return await in_thread(partial(self._store.demand, version))
@@ -108,7 +108,7 @@ class Steps:
 
     async def reload(self, request: ReloadRequest) -> None:
         """Install the prepared version; whatever goes wrong once it began is DOUBT."""
-        checkpoint = await self.demand_held(request.version, request.timeout_s)
+        checkpoint = await self.demand_present(request.version, request.timeout_s)
         before = self._journal.state.proof
         await self._empty_unsalted(request)
         async with within(Code.PAUSE_FAILED, request.timeout_s):

@@ -20,7 +20,7 @@ AT_REST = frozenset({Stage.OPEN, Stage.CLOSED})
 
 
 class Leadership:
-    """The dead-man switch: held by commands and heartbeats, and by nothing else."""
+    """The dead-man switch: kept by commands and heartbeats, and by nothing else."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

@@ -77,8 +77,8 @@ def through(state: State) -> Verb:
     return Verb.RESUME if state.stage in _AT_REST else Verb.VERIFY
 
 
-def held(state: State) -> str:
-    """Tell the version that a pause or a resume is about: what the engine holds."""
+def loaded(state: State) -> str:
+    """Tell the version that a pause or a resume is about: the engine's."""
     return state.proved or state.installed or BASE_VERSION
 
 

@@ -96,7 +96,7 @@ class Trainer:
         drain_s = min(settings.trainer_drain_s, settings.trainer_ttl_s)
         request = PauseRequest(
             operation=operation,
-            version=rules.held(self.state),
+            version=rules.loaded(self.state),
             mode=mode,
             kv_cache=KVCache.RESET if clear_cache else KVCache.PRESERVE,
             timeout_s=drain_s if mode is PauseMode.WAIT else _PAUSE_S,
@@ -117,7 +117,7 @@ class Trainer:
 
     async def _resume(self) -> WorkerReport:
         return await self._fencing.unfenced(
-            ResumeRequest(operation=self._change.operation(), version=rules.held(self.state))
+            ResumeRequest(operation=self._change.operation(), version=rules.loaded(self.state))
         )
 
     async def update(

@@ -27,7 +27,7 @@ class LoadedWeights:
     """Of the checkpoint's tensors, as the sidecar read them and the engine consumed them."""
     ranks: tuple[Installed, ...]
     before: Proof | None
-    """What was proved until then; None when nobody knows what the engine held."""
+    """What was proved until then; None when the engine's weights are unknown."""
     probe: TrainerProbe | None = None
     """What the trainer's own model answers, if its manifest says so."""
 
@@ -97,7 +97,7 @@ def _brings_others(load: LoadedWeights) -> bool:
 
 
 def _is_silent(load: LoadedWeights, answer: ProbeAnswer, noise: float) -> bool:
-    """Tell whether the engine answers as it did with what it held before."""
+    """Tell whether the engine answers as it did with the weights before."""
     if load.before is None or not load.before.logprobs:
         return False
     return spread(load.before.logprobs, answer.logprobs) <= noise
@@ -129,13 +129,13 @@ def demand_alike(expected: Proof | None, found: Proof | None) -> tuple[Evidence,
     return (Evidence.PEERS,)
 
 
-def demand_as_proved(proof: Proof | None, held: str | None) -> None:
-    """See that the checkpoint which is held under a proved version's name is the proved one."""
-    if proof is None or None in {proof.checkpoint, held} or proof.checkpoint == held:
+def demand_as_proved(proof: Proof | None, now: str | None) -> None:
+    """See that the checkpoint which is stored under a proved version's name is the proved one."""
+    if proof is None or None in {proof.checkpoint, now} or proof.checkpoint == now:
         return
     raise SidecarError(
         Code.CHECKPOINT_INVALID,
-        f"{proof.version} was written again since it was proved: its tensors' digest is {held}, and"
+        f"{proof.version} was written again since it was proved: its tensors' digest is {now}, and"
         f" the engine holds {proof.checkpoint}; give it another name",
     )
 

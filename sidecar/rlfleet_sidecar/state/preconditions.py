@@ -107,9 +107,9 @@ def _wrong_stage(state: State, verb: Verb) -> SidecarError:
 
 
 def _demand_version(state: State, verb: Verb, version: str) -> None:
-    held = state.installed if verb is Verb.VERIFY else state.proved
-    if held != version:
+    found = state.installed if verb is Verb.VERIFY else state.proved
+    if found != version:
         word = "installed" if verb is Verb.VERIFY else "proved"
         raise SidecarError(
-            Code.WRONG_STAGE, f"cannot {verb} version {version} ({word}: {held or 'none'})"
+            Code.WRONG_STAGE, f"cannot {verb} version {version} ({word}: {found or 'none'})"
         )

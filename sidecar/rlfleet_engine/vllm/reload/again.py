@@ -108,7 +108,7 @@ def _restore_references(layer: Any) -> None:
 
 
 def _remade(
-    layer: Any, held: dict[str, Any], forms: Mapping[str, Any], views: Views
+    layer: Any, tensors: dict[str, Any], forms: Mapping[str, Any], views: Views
 ) -> Iterator[Any]:
     """Bring tensors into the form that they were made with, and tell which are empty.
 
@@ -116,9 +116,9 @@ def _remade(
     its sinks. Its memory is kept too where its form is still the one it was made with.
     """
     for name, form in forms.items():
-        tensor = held.get(name)
+        tensor = tensors.get(name)
         if tensor is None:
-            tensor = held[name] = torch.nn.Parameter(torch.empty(0), requires_grad=False)
+            tensor = tensors[name] = torch.nn.Parameter(torch.empty(0), requires_grad=False)
         is_empty = hasattr(tensor, _EMPTY)
         if _form(tensor) != _form(form):
             tensor.data, is_empty = views.room(tensor, form), form.numel() > 0

@@ -35,7 +35,7 @@ class Watching:
 
     def __init__(self) -> None:
         self._ledger = Ledger()
-        self._held: dict[int, StorageWeakRef] = {}
+        self._storages: dict[int, StorageWeakRef] = {}
         """A storage that is referred to leaves its address to no other."""
         self.failed = False
         self.loads = 0
@@ -68,7 +68,7 @@ class Watching:
 
     def _came(self, name: str, tensor: Any) -> None:
         storage, begin = _place(tensor)
-        self._held.setdefault(storage, StorageWeakRef(tensor.untyped_storage()))
+        self._storages.setdefault(storage, StorageWeakRef(tensor.untyped_storage()))
         self._ledger.came(name, storage, begin, begin + tensor.numel() * tensor.element_size())
 
     def _reads(self, tensor: Any) -> None:

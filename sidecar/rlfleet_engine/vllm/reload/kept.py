@@ -20,12 +20,12 @@ _PACKED = "cpu_linear"
 
 def packed(model: Any) -> dict[str, Any]:
     """Tell the tensors that kernels hold beside the model's own, by name."""
-    held = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
     return {
         f"{path}.{_PACKED}.{name}": tensor
         for path, layer in model.named_modules()
         for name, tensor in _closed_over(getattr(layer, _PACKED, None))
-        if id(tensor) not in held
+        if id(tensor) not in own
     }
 
 

@@ -92,7 +92,7 @@ def test_only_what_a_trainer_means_to_open_is_opened(stage: Stage) -> None:
     ],
 )
 def test_a_pause_is_about_what_the_engine_holds(state: State, version: str) -> None:
-    assert rules.held(state) == version
+    assert rules.loaded(state) == version
 
 
 @pytest.mark.parametrize("stage", AT_REST)
