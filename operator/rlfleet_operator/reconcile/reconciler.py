@@ -248,12 +248,12 @@ class Driver:
         names = {ordinal: worker_name(fleet.name, ordinal) for ordinal in sorted(ordinals)}
         moment = time.time()
         self._replacements.see(pods, names.values(), time.monotonic())
-        is_held = fleet.pause_at(moment) is not None
+        paused = fleet.pause_at(moment) is not None
         found = (self._contacts.worker(name, n, pods.get(name)) for n, name in names.items())
         return World(
             fleet=fleet,
             workers=tuple(
-                self._replacements.dated(replace(w, held=is_held), self._wall) for w in found
+                self._replacements.dated(replace(w, fleet_paused=paused), self._wall) for w in found
             ),
             template_hash=pod_manifest.template_hash(fleet),
             moment=moment,

@@ -91,12 +91,12 @@ class FleetPauses:
 
         def counted(fleet: Fleet, raw: Json) -> Json:
             rules.demand_quiet(fleet, raw, "flush_cache")
-            pause = rules.demand_held(fleet, time.time())
+            pause = rules.demand_paused(fleet, time.time())
             one_more = rules.kept(pause, time.time(), flushes=pause.flushes + 1)
             return rules.record_of_pause(raw, one_more)
 
         fleet = await self._begun.join(object(), lambda: self._view.record(key, counted))
-        pause = rules.demand_held(fleet, time.time())
+        pause = rules.demand_paused(fleet, time.time())
         limit_s = asked.timeout_s or fleet.spec.rollout.timeouts.flush_seconds + _MARGIN_S
 
         def is_flushed(worker: WorkerState) -> bool:

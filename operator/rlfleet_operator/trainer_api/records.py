@@ -46,8 +46,8 @@ class FleetView:
         pods = {n: p for n, p in self._fleets.pods_of(key).items() if not p.terminating}
         said = await worker_query.reports(pods, token, self._admin_port)
         fleet = self.fleet(key)
-        is_held = fleet.pause_at(time.time()) is not None
-        return fleet, replies.heard_of(fleet, pods, said, held=is_held)
+        is_paused = fleet.pause_at(time.time()) is not None
+        return fleet, replies.heard_of(fleet, pods, said, fleet_paused=is_paused)
 
     async def news(self, key: FleetKey, within_s: float) -> None:
         """Return when a fleet has a newer state, or after ``within_s`` seconds."""

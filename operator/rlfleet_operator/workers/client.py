@@ -42,12 +42,12 @@ async def _place(limit: asyncio.Semaphore) -> AsyncIterator[None]:
     costs nothing and must not delay the heartbeats to the others.
     """
     await limit.acquire()
-    is_held = True
+    is_taken = True
 
     def give_back() -> None:
-        nonlocal is_held
-        if is_held:
-            is_held = False
+        nonlocal is_taken
+        if is_taken:
+            is_taken = False
             limit.release()
 
     timer = asyncio.get_running_loop().call_later(_PLACE_S, give_back)

@@ -162,7 +162,7 @@ class Worker:
     """Version and operation of the command under way, or of the last one."""
     retry_at: float = 0.0
     """The earliest moment to retry that command after it failed."""
-    held: bool = False
+    fleet_paused: bool = False
     """Whether a trainer's pause of the fleet is in effect."""
     replace_at: float = 0.0
     """The earliest moment to replace its pod after the pod has ended."""
@@ -220,7 +220,7 @@ class Worker:
     def is_kept(self) -> bool:
         """Whether only the trainer's pause of the fleet keeps it from serving."""
         is_behind = self.stage in {Stage.PAUSED, Stage.PROVED} and self.proved is not None
-        return self.held and is_behind and not self.is_busy
+        return self.fleet_paused and is_behind and not self.is_busy
 
     @property
     def is_settled(self) -> bool:

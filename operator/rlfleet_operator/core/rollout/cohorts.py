@@ -60,7 +60,7 @@ def is_eligible(worker: Worker, world: World) -> bool:
     return is_promoted(world) or is_canary(worker, world)
 
 
-def is_held(world: World) -> bool:
+def is_suspended(world: World) -> bool:
     """Return whether no worker that serves may be taken out now, whoever it is."""
     recorded = world.fleet.status.rollout
     settling = recorded is not None and recorded.settles_in_s(world.moment) > 0

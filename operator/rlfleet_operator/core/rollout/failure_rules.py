@@ -33,7 +33,7 @@ def failures(world: World, version: str, operation: str) -> list[Worker]:
     """Return the workers on which the version itself failed.
 
     A process that ends is not a bad version; one that ends each time is, until the version
-    has held somewhere.
+    was proved somewhere.
     """
     refused = [w for w in world.desired if w.failed(version, operation)]
     ended = exited(world, version, operation)
@@ -55,7 +55,7 @@ def _is_acquitted(world: World, version: str) -> bool:
 
 
 def is_doubted(world: World, version: str, operation: str) -> bool:
-    """Return whether a version failed on a worker and held on none.
+    """Return whether a version failed on a worker and was proved on none.
 
     One proof of the version anywhere acquits it, also if its worker does not answer any more:
     then a failure is the worker's own.

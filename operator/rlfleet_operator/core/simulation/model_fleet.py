@@ -67,8 +67,8 @@ def settled(world: World) -> World:
     for ordinal in range(wanted):
         workers.setdefault(ordinal, Worker(worker_name(world.fleet.name, ordinal), ordinal))
     kept = [_settled(w) for _, w in sorted(workers.items()) if w.pod or w.ordinal < wanted]
-    is_held = world.fleet.pause_at(world.moment) is not None
-    return replace(world, workers=tuple(replace(w, held=is_held) for w in kept))
+    is_paused = world.fleet.pause_at(world.moment) is not None
+    return replace(world, workers=tuple(replace(w, fleet_paused=is_paused) for w in kept))
 
 
 def _settled(worker: Worker) -> Worker:

@@ -38,7 +38,7 @@ def status_of(world: World, rollout: Rollout | None, size: int = size_limit.LIMI
 def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
     now = time_of(world.moment)
     target = world.fleet.target or ""
-    held = sum(_holds(w, target) for w in world.desired)
+    proved = sum(_has_proved(w, target) for w in world.desired)
     limit = world.fleet.spec.status_worker_limit
     verdicts = conditions.verdicts(world, rollout)
     listed = sorted(world.workers, key=_worst_first)[:limit]
@@ -50,7 +50,7 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
         replacing=outage.replacing(world),
         replicas=sum(w.pod is not None for w in world.workers),
         ready_replicas=sum(w.takes_traffic for w in world.workers),
-        proved_replicas=held,
+        proved_replicas=proved,
         quarantined_replicas=sum(phase_of(w) is Phase.QUARANTINED for w in world.workers),
         selector=f"{FLEET_LABEL}={world.fleet.name}",
         target=target,
@@ -59,7 +59,7 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
         trainer_rejected=_trainer_rejected(world),
         self_test=self_test_of(world),
         serving=_serving(world),
-        proved=f"{held}/{len(world.desired)}",
+        proved=f"{proved}/{len(world.desired)}",
         skew=version_order.skew(world),
         rollout=rollout_history.rollout_status(world, rollout, now),
         history=rollout_history.history(world, rollout),
@@ -179,7 +179,7 @@ def self_test_of(world: World) -> SelfTestStatus | None:
     return known if known is not None and known.template == world.template_hash else None
 
 
-def _holds(worker: Worker, target: str) -> bool:
+def _has_proved(worker: Worker, target: str) -> bool:
     return worker.is_settled and (not target or worker.proved == target)
 
 

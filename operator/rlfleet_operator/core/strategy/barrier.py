@@ -13,7 +13,7 @@ from rlfleet_operator.core.rollout.barrier_progress import (
     is_through_with_some,
     team,
 )
-from rlfleet_operator.core.rollout.cohorts import is_held
+from rlfleet_operator.core.rollout.cohorts import is_suspended
 from rlfleet_operator.core.rollout.failure_rules import is_condemned
 from rlfleet_operator.core.rollout.rollout import Reason, Rollout, of_record
 from rlfleet_operator.core.rollout.worker_goal import goal_of
@@ -57,7 +57,7 @@ def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[Wei
         return _go_on(world, rollout, members)
     if is_through_with_some(world, rollout):
         # Whoever is left has come late.
-        late = [w for w in members if not (w.is_open and is_held(world))]
+        late = [w for w in members if not (w.is_open and is_suspended(world))]
         return _change(late, rollout.to, world, rollout)
     return _gather(world, rollout, members)
 
@@ -89,7 +89,7 @@ def _prepare(world: World, rollout: Rollout, members: list[Worker]) -> list[Weig
 
 def _may_close(world: World, rollout: Rollout, members: list[Worker]) -> bool:
     is_each_able = all(is_able(w, rollout.to) for w in members)
-    return is_each_able and not is_held(world) and not is_condemned(world, rollout)
+    return is_each_able and not is_suspended(world) and not is_condemned(world, rollout)
 
 
 def _may_go_back(worker: Worker, rollout: Rollout) -> bool:

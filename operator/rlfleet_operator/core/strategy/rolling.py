@@ -13,7 +13,7 @@ from rlfleet_operator.core.model.actions import Update, WeightsCommand
 from rlfleet_operator.core.model.commands import is_prepared, prepare, resume, update
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout import budget, trials
-from rlfleet_operator.core.rollout.cohorts import is_eligible, is_held
+from rlfleet_operator.core.rollout.cohorts import is_eligible, is_suspended
 from rlfleet_operator.core.rollout.failure_rules import holds, is_blocked, is_unheard
 from rlfleet_operator.core.rollout.outage import is_being_replaced, may_be_changing
 from rlfleet_operator.core.rollout.rollout import (
@@ -24,14 +24,14 @@ from rlfleet_operator.core.rollout.rollout import (
 )
 from rlfleet_operator.core.rollout.worker_goal import pending_goal, waits_for_checkpoint
 from rlfleet_operator.core.strategy.barrier import barrier
-from rlfleet_operator.core.strategy.trainer_pause import held
+from rlfleet_operator.core.strategy.trainer_pause import in_pause
 from rlfleet_operator.crd.rollout_spec import Strategy
 
 
 def weights(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
     """Return the next commands."""
     if world.pause is not None:
-        return held(world, rollout, world.pause)
+        return in_pause(world, rollout, world.pause)
     if rollout is None:
         busy = _rolling(world, None)
         return [*busy, *_let_go(world, busy)]
@@ -96,7 +96,7 @@ def _is_batch_due(world: World, rollout: Rollout, serving: Sequence[tuple[Worker
     """
     if any(not is_prepared(w, goal) for w, goal in serving):
         return False
-    if is_held(world) or is_blocked(world, rollout) or is_unheard(world, rollout):
+    if is_suspended(world) or is_blocked(world, rollout) or is_unheard(world, rollout):
         return False
     # One in doubt takes no traffic, and its report may speak against the version.
     return not any(w.stage is Stage.DOUBT and w.is_busy for w in world.desired)

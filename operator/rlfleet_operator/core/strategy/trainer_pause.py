@@ -2,7 +2,7 @@
 
 Whoever serves pauses, and nobody is resumed. What a rollout or a late joiner asks for goes on
 behind the closed gates and ends there: proved, and not opened. Everybody is out already, so
-the budget says nothing; but no version takes a second worker before it held on a first.
+the budget says nothing; but no version takes a second worker before it was proved on a first.
 """
 
 from rlfleet_contract.worker.commands import Verb
@@ -11,7 +11,7 @@ from rlfleet_operator.core.model.actions import Flush, Pause, WeightsCommand
 from rlfleet_operator.core.model.commands import is_prepared, may_call, prepare, update
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.barrier_progress import LOADING
-from rlfleet_operator.core.rollout.cohorts import is_eligible, is_held
+from rlfleet_operator.core.rollout.cohorts import is_eligible, is_suspended
 from rlfleet_operator.core.rollout.failure_rules import is_blocked
 from rlfleet_operator.core.rollout.rollout import Rollout, operation_of
 from rlfleet_operator.core.rollout.trials import must_wait
@@ -20,7 +20,7 @@ from rlfleet_operator.crd.fleet_status import TrainerPause
 from rlfleet_operator.crd.rollout_spec import Strategy
 
 
-def held(world: World, rollout: Rollout | None, pause: TrainerPause) -> list[WeightsCommand]:
+def in_pause(world: World, rollout: Rollout | None, pause: TrainerPause) -> list[WeightsCommand]:
     """Return the next commands of a fleet that its trainer has paused."""
     goals = {w.name: goal for w in world.desired if (goal := pending_goal(w, world, rollout))}
     chosen = _chosen(world, rollout, goals)
@@ -43,7 +43,7 @@ def _is_refused(worker: Worker, goal: str, rollout: Rollout | None) -> bool:
 def _chosen(world: World, rollout: Rollout | None, goals: dict[str, str]) -> frozenset[str]:
     """Return who of those that have something to go on with may load now."""
     due = [w for w in world.desired if w.is_settled and w.name in goals]
-    if rollout is None or is_held(world) or is_blocked(world, rollout):
+    if rollout is None or is_suspended(world) or is_blocked(world, rollout):
         return frozenset()
     if not all(w.is_kept and is_prepared(w, goals[w.name]) for w in due):
         return frozenset()

@@ -118,8 +118,8 @@ def _not_resumable(why: str) -> Refusal:
     )
 
 
-def demand_held(fleet: Fleet, moment: float) -> TrainerPause:
-    """Return the pause that holds the fleet; raises Refusal if none does."""
+def demand_paused(fleet: Fleet, moment: float) -> TrainerPause:
+    """Return the pause of the fleet; raises Refusal if there is none."""
     pause = fleet.pause_at(moment)
     if pause is None:
         raise Refusal(Fault.NOT_PAUSED, "no trainer has paused this fleet: send pause first")

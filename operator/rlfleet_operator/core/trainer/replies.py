@@ -34,7 +34,7 @@ class WorkerState:
     report: WorkerReport | None
     why: str = ""
     """Why there is no report."""
-    held: bool = False
+    fleet_paused: bool = False
     """Whether its trainer has paused the fleet."""
 
     @property
@@ -63,7 +63,7 @@ class WorkerState:
     def keeps(self, version: str) -> bool:
         """Tell whether it serves the version, or will as soon as its trainer resumes the fleet."""
         is_proved = self.report is not None and self.report.proved == version
-        return self.serves(version) or (self.held and self.is_paused and is_proved)
+        return self.serves(version) or (self.fleet_paused and self.is_paused and is_proved)
 
 
 class Course(StrEnum):
@@ -103,12 +103,12 @@ def heard_of(
     pods: Mapping[str, Pod],
     reports: Mapping[str, WorkerReport | str],
     *,
-    held: bool = False,
+    fleet_paused: bool = False,
 ) -> list[WorkerState]:
     """Return every worker that the spec asks for, in the order of ordinals."""
     names = [worker_name(fleet.name, ordinal) for ordinal in range(fleet.spec.replicas)]
     found = [_heard(name, pods.get(name), reports.get(name)) for name in names]
-    return [replace(worker, held=held) for worker in found]
+    return [replace(worker, fleet_paused=fleet_paused) for worker in found]
 
 
 def _heard(name: str, pod: Pod | None, said: WorkerReport | str | None) -> WorkerState:

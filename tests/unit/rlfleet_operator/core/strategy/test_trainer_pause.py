@@ -76,7 +76,7 @@ def serving(request: pytest.FixtureRequest) -> World:
 def test_every_worker_pauses_and_stays_so(serving: World) -> None:
     version = served(serving)
     seen = paused(serving, mode="Wait", kvCache="Preserve")
-    seen = replace(seen, workers=tuple(replace(w, held=True) for w in seen.workers))
+    seen = replace(seen, workers=tuple(replace(w, fleet_paused=True) for w in seen.workers))
 
     assert commands(seen) == [
         Pause(f"qwen-{i}", version, "fleet-pause-1", PauseMode.WAIT, KVCache.PRESERVE)

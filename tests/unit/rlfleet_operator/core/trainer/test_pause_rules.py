@@ -39,10 +39,10 @@ def pause(**fields: Any) -> TrainerPause:
 def heard(stage: Stage, ordinal: int = 0, *, held: bool = True, **fields: Any) -> WorkerState:
     known = {"proved": "step-1"} if stage is not Stage.DOUBT else {}
     report = workers.report(stage, **(known | fields))
-    return WorkerState(f"qwen-{ordinal}", workers.pod(ordinal), report, held=held)
+    return WorkerState(f"qwen-{ordinal}", workers.pod(ordinal), report, fleet_paused=held)
 
 
-SILENT = WorkerState("qwen-1", None, None, "no pod", held=True)
+SILENT = WorkerState("qwen-1", None, None, "no pod", fleet_paused=True)
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,10 @@ def test_a_pause_holds_until_its_time_is_over(
     assert (fleet(**status).pause_at(moment) is not None) is holds
     assert fleet({"weightVersion": "step-1"}, **status).pause_at(moment) is None
     if holds:
-        assert rules.demand_held(fleet(**status), moment).operation == "fleet-pause-1"
+        assert rules.demand_paused(fleet(**status), moment).operation == "fleet-pause-1"
     else:
         with pytest.raises(Refusal, match="send pause first"):
-            rules.demand_held(fleet(**status), moment)
+            rules.demand_paused(fleet(**status), moment)
 
 
 RUNNING: dict[str, Any] = {"running": {"verb": Verb.PAUSE, "operation": "o", "version": "step-1"}}
