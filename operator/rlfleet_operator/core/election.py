@@ -1,13 +1,11 @@
-"""Who leads, as one candidate decides it from a Lease and its own clock alone.
+"""Leader election, as one candidate decides it from a Lease and its own clock.
 
-Clocks are never compared. A holder counts from the moment *before* it sent the
-write that last succeeded, and stops ``deadline_s`` later. Whoever wants to
-follow counts from the moment *after* it first saw that write, and takes over
-``lease_s`` later, by compare-and-swap on what it saw. So at most one may send,
-however long anybody sleeps and whatever is lost, as long as no clock runs
-faster than another by the ratio of the two: five thirds. What a leader that
-was frozen between its look at the clock and its send still gets out, the
-epoch stops at the sidecar.
+Clocks of two processes are never compared. A holder counts from the moment *before* it sent the
+last write that succeeded, and stops ``deadline_s`` later. A candidate counts from the moment
+*after* it first read that write, and takes over ``lease_s`` later, by compare-and-swap. So at
+most one process sends, whatever is delayed or lost, unless one clock runs faster than another
+by the ratio of the two, five thirds. Sidecars reject by its epoch what a leader still sends
+after it was frozen.
 
 Moments are in seconds of the candidate's own monotonic clock.
 """
@@ -17,7 +15,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast things go, in seconds."""
+    """The timing of the election, in seconds."""
 
     lease_s: float = 10.0
     """How long a record must stay the same before its holder counts as gone."""
@@ -26,9 +24,9 @@ class Pace:
     deadline_s: float = 6.0
     """How long after its last renewal a holder may send."""
     look_s: float = 1.0
-    """How often the others look."""
+    """How often the other candidates read the Lease."""
     retry_s: float = 0.5
-    """How long a candidate waits after a call that failed."""
+    """How long a candidate waits after a failed call."""
 
 
 PACE = Pace()
@@ -36,14 +34,14 @@ PACE = Pace()
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """A Lease as it was read; two of one version are the same."""
+    """A Lease as it was read; records of one version are equal."""
 
     version: str
     """The object's resourceVersion."""
     holder: str
-    """Empty when it was given back."""
+    """Empty after a release."""
     lease_s: float = PACE.lease_s
-    """How long its holder claims it."""
+    """The Lease's leaseDurationSeconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +50,21 @@ class Candidate:
 
     me: str
     record: LeaseRecord | None = None
-    """As read last; None when there was no Lease."""
+    """The Lease that was read last; None if there was none."""
     is_fresh: bool = False
-    """Whether ``record`` may be decided on: not before the first look, nor after a failed call."""
+    """Whether ``record`` is usable: not before the first read, nor after a failed call."""
     since: float = 0.0
-    """When ``record`` was first seen like this."""
+    """When ``record`` was first read like this."""
     was_held: bool = False
-    """Whether the Lease that is gone had another holder when it was seen last."""
+    """Whether a deleted Lease had another holder when it was read last."""
     looked_at: float = 0.0
     not_before: float = float("-inf")
     """When the next call may be made."""
     renewed_at: float | None = None
-    """When the write was sent that took or renewed the Lease last; None: it does not lead."""
+    """When the last successful write was sent; None if the candidate does not lead."""
 
     def saw(self, record: LeaseRecord | None, now: float) -> "Candidate":
-        """Take note of the Lease that was read, after the reply came."""
+        """Return the candidate after it read the Lease; ``now`` is the time of the reply."""
         is_same = record == self.record and (self.is_fresh or record is not None)
         return replace(
             self,
@@ -78,22 +76,22 @@ class Candidate:
         )
 
     def wrote(self, record: LeaseRecord, sent_at: float, now: float) -> "Candidate":
-        """Take note that its own write succeeded."""
+        """Return the candidate after its own write succeeded."""
         return replace(self.saw(record, now), renewed_at=sent_at)
 
     def failed(self, now: float, pace: Pace = PACE) -> "Candidate":
-        """Take note of a call that failed: what became of it has to be looked at."""
+        """Return the candidate after a failed call: it must read the Lease again."""
         return replace(self, is_fresh=False, not_before=now + pace.retry_s)
 
     def resigned(self) -> "Candidate":
-        """Lead no more."""
+        """Return the candidate without leadership."""
         return replace(self, renewed_at=None)
 
     def _is_held_by_another(self) -> bool:
         return self.record is not None and self.record.holder not in {"", self.me}
 
     def free_at(self, pace: Pace) -> float:
-        """Return when it may take the Lease that it sees."""
+        """Return when the candidate may take the Lease that it read."""
         if self.record is None:
             return self.since + pace.lease_s if self.was_held else self.since
         if not self._is_held_by_another():
@@ -108,26 +106,26 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Write the Lease in one's own name, over exactly the record that was seen."""
+    """Write the Lease with the own identity, over exactly the record that was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Do nothing until then."""
+    """Do nothing until a moment."""
 
     until: float
 
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """Lead no more: send nothing from now on."""
+    """Stop leading: send nothing from now on."""
 
 
 ElectionStep = Look | Hold | Wait | Resign
 
 
 def may_send_until(sent_at: float, pace: Pace = PACE) -> float:
-    """Return until when the write that was sent then and succeeded allows to send."""
+    """Return until when a successful write, sent at ``sent_at``, allows to send."""
     return sent_at + pace.deadline_s
 
 

@@ -1,13 +1,12 @@
 """The next step of a fleet: a pure function of what is observed.
 
-``plan`` decides one step and remembers nothing: whatever prefix of it was
-carried out, the next observation leads to the same end (tests/property).
-Pods and weights are two paths that share a budget only where both take workers
-out of service:
+``plan`` decides one step and remembers nothing. If only a prefix of it is carried out, the next
+observations lead to the same end (tests/property). Pods and weights share a budget where both
+take workers out of service:
 
-- pods: make what is missing, end what is too much, replace what is outdated,
-  so that at most maxUnavailable workers are not ready because of it;
-- weights: prepare everywhere while everything serves, then commit (strategy/rolling.py).
+- pods: create missing ones, delete surplus ones, and replace outdated ones, so that at most
+  maxUnavailable workers are not ready because of it;
+- weights: prepare on every worker while it serves, then change (strategy/rolling.py).
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from rlfleet_operator.core.strategy.rolling import weights
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, and which rollout has to be on record first."""
+    """The actions that are due, and the rollout that must be recorded before them."""
 
     rollout: Rollout | None
     actions: tuple[Action, ...]
@@ -33,7 +32,7 @@ class Plan:
 def plan(world: World) -> Plan:
     """Return the next step; empty once the fleet is as declared.
 
-    Nothing is asked of a worker for a rollout that is not on record.
+    Workers get no command of a rollout that status does not record yet.
     """
     if world.fleet.deleting:
         return Plan(None, ())
@@ -60,7 +59,7 @@ def _pods(world: World) -> list[Action]:
 
 
 def _without(world: World, actions: list[Action]) -> World:
-    """Return the world as it is once these pods end: they are asked nothing, and are out."""
+    """Return the world in which the pods to delete terminate, so that they get no command."""
     ended = {action.name for action in actions if isinstance(action, DeletePod)}
     if not ended:
         return world

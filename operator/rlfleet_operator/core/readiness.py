@@ -3,26 +3,26 @@
 from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import MarkPod
 from rlfleet_operator.core.model.version_label import label_of
-from rlfleet_operator.core.model.world import Worker, World
+from rlfleet_operator.core.model.world import VERSION_LABEL, Worker, World
 from rlfleet_operator.core.rollout import version_order
 from rlfleet_operator.core.rollout.rollout import Rollout
 from rlfleet_operator.core.strategy import lora
 
 
 def marks(world: World, rollout: Rollout | None) -> list[MarkPod]:
-    """Return what has to be written on the pods so that gate and label are right."""
+    """Return the pods whose readiness gate or version label must change."""
     stale = version_order.stale(world) if _is_strict(world) else {}
     marks = (_mark(w, rollout, stale.get(w.name) or _lacks(w, world)) for w in world.workers)
     return [mark for mark in marks if mark is not None]
 
 
 def _mark(worker: Worker, rollout: Rollout | None, stale: str | None) -> MarkPod | None:
-    """Return what has to be written on the pod; None while it is right or nobody knows."""
+    """Return the change of the pod; None if gate and label are right, or not known."""
     pod = worker.pod
     if pod is None or worker.report is None or not worker.is_live:
         return None
     if worker.is_changing and worker.stage is not Stage.DOUBT:
-        # Its clients wait at the gate: it stays as routable as it was.
+        # Its clients wait at the gate, so the pod stays as ready as it was.
         return None
     ready = worker.is_open and stale is None and _is_allowed(worker.proved, rollout)
     version = worker.proved if worker.is_open else None
@@ -35,18 +35,18 @@ def _mark(worker: Worker, rollout: Rollout | None, stale: str | None) -> MarkPod
 
 
 def _lacks(worker: Worker, world: World) -> str | None:
-    """Tell what a worker that takes no traffic yet lacks of adapters.
+    """Return why adapters keep a worker from taking traffic.
 
-    One that takes traffic goes on when another adapter is asked for.
+    A worker that takes traffic already continues while it loads another adapter.
     """
     if worker.pod is None or worker.pod.weights_ready:
         return None
     if not worker.is_open:
         return None
     if lora.is_unheard(worker, world):
-        return "waits to hear which adapters the others serve"
+        return "waiting for the other workers' lists of adapters"
     lacking = lora.lacking(worker, world)
-    return None if lacking is None else f"has not loaded adapter {lacking.name} yet"
+    return None if lacking is None else f"adapter {lacking.name} not loaded yet"
 
 
 def _is_strict(world: World) -> bool:
@@ -55,10 +55,10 @@ def _is_strict(world: World) -> bool:
 
 
 def _is_allowed(version: str | None, rollout: Rollout | None) -> bool:
-    """Tell whether a proved version may take traffic.
+    """Return whether a proved version may take traffic.
 
-    Until a rollout has completed, workers of every version it replaces go on serving:
-    one that gave way to it in the middle has left more than one.
+    Until a rollout has completed, workers of every earlier version continue to serve: a
+    superseded rollout may have left several.
     """
     if rollout is None or not rollout.is_completed:
         return version is not None
@@ -67,9 +67,9 @@ def _is_allowed(version: str | None, rollout: Rollout | None) -> bool:
 
 def _mark_message(worker: Worker, *, ready: bool) -> str:
     if ready:
-        return "serves what it has proved: see the label"
+        return f"weights verified; version in label {VERSION_LABEL}"
     if worker.report and worker.report.failure:
         return worker.report.failure.message
     if worker.is_open:
-        return f"serves {worker.proved}, which the fleet does not ask for"
-    return "has not proved the fleet's version"
+        return f"engine serves {worker.proved}, not the fleet's version"
+    return "fleet's version not verified yet"

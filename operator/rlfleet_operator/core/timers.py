@@ -1,4 +1,4 @@
-"""When something comes due that only time brings: nobody wakes a fleet's loop for it."""
+"""When the next time-dependent decision is due: no event wakes a fleet's loop for it."""
 
 from collections.abc import Iterator
 
@@ -7,12 +7,12 @@ from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.status import waiting_requests
 from rlfleet_operator.core.strategy import lora
 
-_HEARING_S = 1.0
-"""A worker at rest that says what it said before is no news, and wakes nobody."""
+_POLL_S = 1.0
+"""Poll interval for reports: an unchanged report does not wake the loop."""
 
 
 def due_in_s(world: World) -> float | None:
-    """Return the seconds until the next such moment; None when none is to come."""
+    """Return the seconds until the next such moment; None without one."""
     waits = (moment - world.moment for moment in _moments(world))
     return min((wait for wait in waits if wait > 0), default=None)
 
@@ -24,4 +24,4 @@ def _moments(world: World) -> Iterator[float]:
         yield worker.replace_at
         yield overdue_at(worker) or 0.0
         if worker.pod and not worker.pod.weights_ready and lora.is_unheard(worker, world):
-            yield world.moment + _HEARING_S
+            yield world.moment + _POLL_S

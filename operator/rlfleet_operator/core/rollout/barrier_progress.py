@@ -1,8 +1,7 @@
-"""How far a Barrier has come, read from the workers' reports alone.
+"""The progress of a Barrier, computed from the workers' reports.
 
-All pause, all reload and prove, all resume. Nothing of it is remembered: until the first
-worker has begun to load, everybody can go back to the old version; from then on there is
-no way but forward.
+All workers pause, all reload and prove, all resume. Until the first worker begins to load, every
+worker can return to the old version; from then on the Barrier must complete.
 """
 
 from rlfleet_contract.worker.commands import Verb
@@ -12,7 +11,7 @@ from rlfleet_operator.core.rollout.cohorts import selected
 from rlfleet_operator.core.rollout.rollout import Rollout
 
 LOADING = frozenset({Stage.LOADING, Stage.LOADED})
-"""The stages of a worker from the begin of a reload to its proof."""
+"""The stages from the start of a reload to its proof."""
 
 
 def team(world: World, rollout: Rollout) -> list[Worker]:
@@ -50,7 +49,7 @@ def _has_begun(worker: Worker, rollout: Rollout) -> bool:
 
 
 def is_through_with_some(world: World, rollout: Rollout) -> bool:
-    """Return whether a worker serves the rollout's version: whoever is left comes alone."""
+    """Return whether a worker serves the rollout's version: the rest then changes one by one."""
     return any(is_through(w, rollout) for w in selected(world))
 
 
@@ -60,10 +59,10 @@ def is_gathering(world: World, rollout: Rollout) -> bool:
 
 
 def awaited(world: World, rollout: Rollout) -> list[Worker]:
-    """Return whom the others wait for behind their closed gates, once one has begun to load.
+    """Return the workers that the others wait for behind closed gates, once one has begun to load.
 
-    Also for one that serves the old version again, because its pause did not last: no two
-    versions shall be served. But nobody is waited for longer than a whole change may take.
+    They include workers that serve the old version again because their pause timed out: two
+    versions must not be served. No wait lasts longer than a whole change may take.
     """
     is_late = _longest_s(world) > _change_s(world)
     return [w for w in team(world, rollout) if _is_awaited(w, rollout, is_late=is_late)]
@@ -78,18 +77,18 @@ def _is_awaited(worker: Worker, rollout: Rollout, *, is_late: bool) -> bool:
         return worker.stage is Stage.OPEN
     if worker.proved == rollout.to or worker.refused(rollout.to, rollout.operation):
         return False
-    # Behind its closed gate it mixes with nobody.
+    # Behind its closed gate it serves no second version.
     return worker.is_busy or not has_stuck(worker, rollout)
 
 
 def has_stuck(worker: Worker, rollout: Rollout) -> bool:
-    """Return whether a paused worker failed on its way: its engine may answer no more."""
+    """Return whether a paused worker's change failed: its engine may no longer answer."""
     has_failed = worker.failure_in(rollout.operation) is not None
     return worker.stage is Stage.PAUSED and has_failed
 
 
 def _longest_s(world: World) -> float:
-    """Return for how long workers have been closed for this change; one in doubt was before."""
+    """Return the longest time for which a gate has been closed for this change."""
     changed = (w for w in selected(world) if w.is_live and w.stage is not Stage.DOUBT)
     return max((w.report.paused_s or 0.0 for w in changed if w.report), default=0.0)
 

@@ -1,4 +1,4 @@
-"""How many workers may be out at once; integers only."""
+"""How many workers may be out of service at once; integers only."""
 
 from rlfleet_operator.crd.fleet_spec import FleetSpec
 
@@ -16,12 +16,12 @@ def resolve(limit: int | str, replicas: int) -> int:
 
 
 def left(limit: int, out: int) -> int:
-    """Return how many more workers may be taken out when ``out`` are out already."""
+    """Return how many more workers may be taken out of service."""
     return max(0, limit - out)
 
 
 def share(part: int | str, replicas: int) -> int:
-    """Return a number of workers or a percentage of them: rounds down, may be none."""
+    """Return ``part`` as a number of workers: percentages round down, 0 is allowed."""
     if isinstance(part, str):
         part = replicas * int(part.removesuffix("%")) // 100
     return min(part, replicas)

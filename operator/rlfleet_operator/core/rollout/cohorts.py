@@ -1,4 +1,4 @@
-"""Which workers a rollout is for, and which of them go first."""
+"""Which workers a rollout includes, and which of them change first."""
 
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout import budget
@@ -6,19 +6,19 @@ from rlfleet_operator.crd.rollout_spec import CanarySpec, Promote, Strategy
 
 
 def kept(world: World) -> int:
-    """Return below which ordinal workers keep the version they have (rollout.partition)."""
+    """Return the ordinal below which workers keep their version (rollout.partition)."""
     spec = world.fleet.spec
     return budget.share(spec.rollout.partition, spec.replicas)
 
 
 def selected(world: World) -> tuple[Worker, ...]:
-    """Return the workers that shall change."""
+    """Return the workers that change, those from the partition's ordinal on."""
     first = kept(world)
     return tuple(w for w in world.desired if w.ordinal >= first)
 
 
 def canary_of(world: World) -> CanarySpec | None:
-    """Return how the first workers are treated; None when all are treated alike."""
+    """Return the settings of the canaries; None for other strategies."""
     rollout = world.fleet.spec.rollout
     if rollout.strategy is not Strategy.CANARY:
         return None
@@ -35,15 +35,14 @@ def is_canary(worker: Worker, world: World) -> bool:
 
 
 def canaries(world: World) -> tuple[Worker, ...]:
-    """Return the workers that change first; nobody unless the strategy is Canary."""
+    """Return the workers that change first; none unless the strategy is Canary."""
     return tuple(w for w in selected(world) if is_canary(w, world))
 
 
 def is_promoted(world: World) -> bool:
     """Return whether the workers after the canaries may change.
 
-    The moment since which the canaries serve is on record, so that a restarted operator
-    does not count anew.
+    Status records since when the canaries serve, so that a restarted operator continues to count.
     """
     canary, recorded = canary_of(world), world.fleet.status.rollout
     if canary is None or (recorded is not None and recorded.reason == "Rollback"):
@@ -56,19 +55,19 @@ def is_promoted(world: World) -> bool:
 
 
 def is_eligible(worker: Worker, world: World) -> bool:
-    """Return whether a worker may change now: a canary may, and each once they are promoted."""
+    """Return whether a worker may change now: a canary, or any worker after the promotion."""
     return is_promoted(world) or is_canary(worker, world)
 
 
 def is_suspended(world: World) -> bool:
-    """Return whether no worker that serves may be taken out now, whoever it is."""
+    """Return whether no serving worker at all may be taken out of service now."""
     recorded = world.fleet.status.rollout
     settling = recorded is not None and recorded.settles_in_s(world.moment) > 0
     return settling or world.fleet.spec.rollout.paused
 
 
 def hold_left_s(world: World) -> float | None:
-    """Return in how many seconds a hold ends of itself; None while no time runs."""
+    """Return the seconds until a hold ends by time; None without one."""
     canary, recorded = canary_of(world), world.fleet.status.rollout
     times = [0.0 if recorded is None else recorded.settles_in_s(world.moment)]
     if world.pause is not None:

@@ -1,4 +1,4 @@
-"""When a rollout has to be stopped: its version failed, or the fleet does not pause."""
+"""When a rollout must stop: its version failed, or the fleet does not pause."""
 
 from dataclasses import dataclass
 
@@ -13,26 +13,26 @@ from rlfleet_operator.core.rollout.rollout import COMPLETED, Reason, Rollout
 from rlfleet_operator.crd.rollout_spec import OnFailure, Strategy
 
 _PAUSE_MARGIN_S = 5.0
-"""How much later than a pause's own timeout the fleet's pause counts as failed."""
+"""How long after the timeout of one worker's pause the fleet's pause has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why a rollout shall not go on."""
+    """Why a rollout must stop."""
 
     why: str
     is_of_version: bool
-    """Whether the version is to blame; else nothing was loaded."""
+    """Whether the version failed; else no worker loaded it."""
 
 
 TRIES = 3
-"""How often engines may end while they load a version that nothing speaks for: it is bad then."""
+"""A version that no worker has proved counts as bad after so many exits of engines that load it."""
 
 
 def failures(world: World, version: str, operation: str) -> list[Worker]:
     """Return the workers on which the version itself failed.
 
-    A process that ends is not a bad version; one that ends each time is, until the version
+    One exit of an engine is no failure of the version; repeated exits are, unless the version
     was proved somewhere.
     """
     refused = [w for w in world.desired if w.failed(version, operation)]
@@ -42,7 +42,7 @@ def failures(world: World, version: str, operation: str) -> list[Worker]:
 
 
 def exited(world: World, version: str, operation: str) -> list[Worker]:
-    """Return the workers whose engines ended while they loaded the version, and serve nothing."""
+    """Return the workers whose engines exited while they loaded the version, and serve nothing."""
     return [w for w in world.desired if w.exits(version, operation)]
 
 
@@ -57,17 +57,16 @@ def _is_acquitted(world: World, version: str) -> bool:
 def is_doubted(world: World, version: str, operation: str) -> bool:
     """Return whether a version failed on a worker and was proved on none.
 
-    One proof of the version anywhere acquits it, also if its worker does not answer any more:
-    then a failure is the worker's own.
+    After one proof, even by a worker that no longer answers, failures count against workers.
     """
     return not holds(world, version) and bool(failures(world, version, operation))
 
 
 def is_unheard(world: World, rollout: Rollout) -> bool:
-    """Return whether a version that holds nowhere may fail, or have failed, on one not charged for.
+    """Return whether an unproved version may have failed on a worker that has not reported.
 
-    An operator that takes over was told of no failure, and knows of no command of the one
-    before. Whose containers run is waited for until its silence has lasted.
+    A new leader knows neither failures nor commands of the previous one. It waits for each worker
+    with running containers until that counts as unreachable.
     """
     if holds(world, rollout.to):
         return False
@@ -89,9 +88,9 @@ def holds(world: World, version: str) -> bool:
 
 
 def is_blocked(world: World, rollout: Rollout) -> bool:
-    """Return whether no further worker may be taken out for this rollout, for now or for good.
+    """Return whether no further worker may be taken out for this rollout, now or ever.
 
-    A worker whose engine ended serves nothing any more: it is the one to try the version again.
+    A worker whose engine exited serves nothing, so it retries the version before others try it.
     """
     return is_condemned(world, rollout) or _is_tried_again(world, rollout)
 
@@ -104,14 +103,14 @@ def _is_tried_again(world: World, rollout: Rollout) -> bool:
 
 
 def is_expected(worker: Worker, rollout: Rollout) -> bool:
-    """Return whether a worker whose engine ended is about to try the version again."""
+    """Return whether a worker whose engine exited is about to retry the version."""
     count = worker.exits(rollout.to, rollout.operation)
     is_back = worker.pod is not None and worker.pod.is_active and worker.silence is None
     return 0 < count < TRIES and is_back
 
 
 def is_condemned(world: World, rollout: Rollout) -> bool:
-    """Return whether the rollout has to be stopped once no try is under way."""
+    """Return whether the rollout must stop once no worker is loading the version."""
     failed = failures(world, rollout.to, rollout.operation)
     return is_doubted(world, rollout.to, rollout.operation) or len(failed) > limit(world, rollout)
 
@@ -129,9 +128,9 @@ def limit(world: World, rollout: Rollout) -> int:
 
 
 def stop(world: World, rollout: Rollout) -> Stop | None:
-    """Return why the rollout has to be stopped now; None while it may go on.
+    """Return why the rollout must stop now; None while it may continue.
 
-    Tries under way are waited for: one of them may acquit the version.
+    Workers that are loading the version finish first, because one of them may prove it.
     """
     overdue = _pause_overdue(world, rollout)
     if overdue is not None:
@@ -139,25 +138,25 @@ def stop(world: World, rollout: Rollout) -> Stop | None:
     if any(_is_trying(w, rollout) for w in world.desired) or not is_condemned(world, rollout):
         return None
     failed = failures(world, rollout.to, rollout.operation)
-    first = f"{failed[0].name}: {complaint_of(failed[0], world)}"
-    who = "canary" if failed[0] in canaries(world) and not is_promoted(world) else "worker"
-    count = f"{len(failed)} {who}s" if len(failed) > 1 else f"a {who}"
+    kind = "canary " if failed[0] in canaries(world) and not is_promoted(world) else ""
+    first = f"{kind}{failed[0].name}: {complaint_of(failed[0], world)}"
+    count = f"{len(failed)} of {len(world.desired)} workers"
     return Stop(f"{rollout.to} failed on {count}; {first}", is_of_version=True)
 
 
 def _is_trying(worker: Worker, rollout: Rollout) -> bool:
-    """Return whether a worker may still prove the version; one that has is only to be opened."""
+    """Return whether a worker may still prove the version."""
     if worker.is_kept or worker.silence:
-        # One that has not answered for a while keeps no version up.
+        # A worker that has been silent for a while must not delay the decision.
         return False
     if worker.stage is Stage.PAUSED and not worker.is_busy:
-        # It may be stuck, or left on the way to another version, or have lost what it prepared.
+        # It may be stuck, paused for another version, or have lost what it prepared.
         return is_prepared(worker, rollout.to) and not barrier_progress.has_stuck(worker, rollout)
     return worker.is_changing and (worker.stage is not Stage.PROVED or worker.is_busy)
 
 
 def _pause_overdue(world: World, rollout: Rollout) -> Stop | None:
-    """Return why a Barrier cannot be had: not all workers pause in time."""
+    """Return why a Barrier must stop: a pause failed, or took too long."""
     if not _waits_for_pauses(world, rollout):
         return None
     for worker in world.desired:
@@ -170,16 +169,16 @@ def _pause_overdue(world: World, rollout: Rollout) -> Stop | None:
     members = barrier_progress.team(world, rollout)
     missing = [w.name for w in members if w.is_busy or w.stage is not Stage.PAUSED]
     return Stop(
-        f"not all workers paused within {timeout_s} s"
-        f" (rollout.timeouts.pauseSeconds); missing: {', '.join(missing[:5]) or 'none'}",
+        f"the fleet's pause took over {timeout_s} s (rollout.timeouts.pauseSeconds);"
+        f" not paused: {', '.join(missing[:5]) or 'none'}",
         is_of_version=False,
     )
 
 
 def _waits_for_pauses(world: World, rollout: Rollout) -> bool:
-    """Return whether a Barrier waits until all workers have paused, for no longer than allowed.
+    """Return whether a Barrier waits for pauses with a timeout.
 
-    A fleet that its trainer has paused stays so for as long as the trainer likes.
+    A pause by the trainer has its own end.
     """
     is_barrier = world.fleet.spec.rollout.strategy is Strategy.BARRIER
     is_paused_by_trainer = world.fleet.status.trainer_pause is not None
@@ -192,10 +191,7 @@ def _longest_pause_s(world: World) -> float:
 
 
 def _failed_pause(worker: Worker, rollout: Rollout) -> Problem | None:
-    """Return why a worker did not pause for the rollout.
-
-    None for one whose engine has ended: it is out, and no worker waits for it.
-    """
+    """Return why a worker did not pause; None if its engine is down, as no worker waits for it."""
     failure = worker.failure_in(rollout.operation)
     is_of_pause = failure is not None and failure.code in {Code.PAUSE_FAILED, Code.FLUSH_FAILED}
     return failure if is_of_pause and worker.stage is not Stage.DOWN else None

@@ -1,4 +1,4 @@
-"""Which rollout is under way: what is asked for, against what is on record."""
+"""Which rollout is active: the requested version against the recorded rollout."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from rlfleet_operator.crd.rollout_spec import OnFailure, Strategy
 
 
 def current(world: World) -> Rollout | None:
-    """Return the rollout to work on; None when nobody asks for a version."""
+    """Return the rollout to work on; None without a target."""
     if world.fleet.target is None:
         return None
     recorded = world.fleet.status.rollout
@@ -34,7 +34,7 @@ def current(world: World) -> Rollout | None:
 
 
 def is_wished(world: World) -> bool:
-    """Return whether something is asked for that no rollout on record answers."""
+    """Return whether the target differs from that of the recorded rollout."""
     target, status = world.fleet.target, world.fleet.status
     recorded = status.rollout
     if target is None:
@@ -43,7 +43,7 @@ def is_wished(world: World) -> bool:
         recorded is None
         or of_record(recorded).asked != target
         or recorded.restart_id != world.fleet.spec.rollout.restart_id
-        # The version was taken out of the spec, and came back.
+        # The version was removed from the spec and set again.
         or status.target != target
     )
 
@@ -55,8 +55,8 @@ def is_awaited(world: World) -> bool:
         return False
     if recorded is None or rules.strategy is not Strategy.BARRIER:
         return True
-    # Whoever waits behind a closed gate must not wait for another version to be prepared, and
-    # a command on its way may be the one that loads.
+    # Workers behind a closed gate must not wait until another version is prepared, and a pending
+    # command may be the one that loads.
     rollout = of_record(recorded)
     members = barrier_progress.team(world, rollout)
     is_asked = any(w.is_busy for w in members)

@@ -1,8 +1,8 @@
-"""Which workers are out of service, or may be, and which pods are replaced.
+"""Which workers are or may be out of service, and which pods are replaced.
 
-A batch of weights and the replacement of pods take workers out by the same maxUnavailable,
-so both ask here. What cannot come back by itself is charged for a bounded time: the next
-weights, or the next template, may be what it lacks.
+Batches of weights and replacements of pods share maxUnavailable, so both use this module. A
+worker that cannot recover by itself counts for a bounded time only: the next version, or the
+next template, may repair it.
 """
 
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ from rlfleet_operator.core.model.world import Pod, Worker, World
 from rlfleet_operator.core.rollout import budget
 
 _START_S = 600.0
-"""A pod that has not become ready for so long is not waited for any more."""
+"""After this time a pod that is not ready no longer counts as starting."""
 
 
 def may_be_changing(worker: Worker) -> bool:
-    """Return whether a worker was in service, as far as we know, and may be in a change.
+    """Return whether a worker was in service when last known, and may be changing.
 
-    Our own mark stays true through a change, while the pod's readiness tells of a failure
-    before its report does. One that serves and does not answer us may be changing.
+    The readiness gate stays true through a change, and the pod's readiness shows a failure before
+    the report does. A worker that serves but does not answer may be changing.
     """
     pod = worker.pod
     if pod is None or not pod.weights_ready:
@@ -31,8 +31,8 @@ def may_be_changing(worker: Worker) -> bool:
 def is_being_replaced(worker: Worker, world: World) -> bool:
     """Return whether a worker is out because of a new pod template.
 
-    While the template goes through the fleet, that is each one that starts; after that, those
-    whose pod the operator has deleted for it.
+    While outdated pods remain, that is every worker that starts; later only those whose pods the
+    operator deleted for the template.
     """
     if not world.has_outdated and worker.ordinal not in _recorded(world):
         return False
@@ -42,7 +42,7 @@ def is_being_replaced(worker: Worker, world: World) -> bool:
 def replacing(world: World) -> list[int]:
     """Return the ordinals whose pods the operator deletes for a new template, for status.
 
-    Each stays on record until its successor was ready, does not get on or took too long.
+    Each stays recorded until its new pod is ready, is stuck or takes too long.
     """
     known = _recorded(world)
     due = {action.name for action in replacements(world)}
@@ -56,10 +56,7 @@ def replacing(world: World) -> list[int]:
 
 
 def _recorded(world: World) -> frozenset[int]:
-    """Return the ordinals on record as being replaced.
-
-    A release before kept no such record: what starts just now may be one of them.
-    """
+    """Return the recorded ordinals; without a record of an older release, those that start now."""
     if _recorded not in world.memo:
         world.memo[_recorded] = frozenset(_read(world))
     known: frozenset[int] = world.memo[_recorded]
@@ -75,7 +72,7 @@ def _read(world: World) -> Iterable[int]:
 
 
 def _is_ending(worker: Worker, world: World) -> bool:
-    """Return whether an outdated pod ends: also when the process that deleted it wrote nothing."""
+    """Return whether an outdated pod terminates, even if status does not record it."""
     is_terminating = worker.pod is not None and worker.pod.terminating
     return is_terminating and world.is_outdated(worker)
 
@@ -92,12 +89,12 @@ def _is_coming(worker: Worker, world: World) -> bool:
 
 
 def _is_young(pod: Pod, world: World) -> bool:
-    # One that was made far ahead of now was made by another clock, or before this one was set back.
+    # A creation time far in the future comes from another clock, or from before a clock step.
     return pod.created_at is None or abs(world.moment - pod.created_at) < _START_S
 
 
 def replacements(world: World) -> list[DeletePod]:
-    """Return the pods to end because they are broken for good or outdated."""
+    """Return the pods to delete because they have ended or are outdated."""
     ended = [w for w in world.desired if _has_ended(w, world)]
     left = [w for w in world.desired if not _has_ended(w, world) and not _is_ending(w, world)]
     outdated = [w for w in left if world.is_outdated(w)]
@@ -110,17 +107,17 @@ def replacements(world: World) -> list[DeletePod]:
 
 
 def _has_ended(worker: Worker, world: World) -> bool:
-    """Return whether a pod has ended, and the pause before its successor is over."""
+    """Return whether a pod has ended, and the back-off before its replacement is over."""
     pod = worker.pod
     has_ended = pod is not None and pod.has_ended and not pod.terminating
     return has_ended and not worker.waits_to_be_replaced(world.moment)
 
 
 def _within_budget(world: World, outdated: list[Worker]) -> list[Worker]:
-    """Return the workers that take traffic and whose pods may be replaced now."""
+    """Return the workers with traffic whose pods may be replaced now."""
     serving = [w for w in outdated if w.takes_traffic]
     limit, out = budget.max_unavailable(world.fleet.spec), sum(map(_is_unavailable, world.desired))
-    # One whose silence has lasted is out already: to replace it costs no more.
+    # A worker that has been silent for long counts already: replacing it costs nothing.
     silent = [w for w in serving if w.silence is not None and may_be_changing(w)]
     lost = silent[: budget.left(limit, out - len(silent))]
     available = [w for w in serving if not _is_unavailable(w)]
@@ -128,10 +125,10 @@ def _within_budget(world: World, outdated: list[Worker]) -> list[Worker]:
 
 
 def _is_unavailable(worker: Worker) -> bool:
-    """Return whether the budget for pods charges a worker.
+    """Return whether a worker counts for the budget of pods.
 
-    The same predicate as for a batch of weights, and whatever else takes no traffic: a template
-    whose first pods fail takes no more.
+    Unlike for a batch of weights, every worker without traffic counts: if the first pods of a
+    template fail, no further pod is replaced.
     """
     return not worker.takes_traffic or worker.is_changing or may_be_changing(worker)
 

@@ -1,9 +1,8 @@
-"""A rollout: one declared change of the fleet's version, as it stands on record.
+"""A rollout: one declared change of the fleet's version, as status records it.
 
-It is recorded in status before its first side effect. Its id counts up with every
-change of the target, so that A, B, A are three rollouts, and a rollback is one more. Its
-id is the operation under which every command to a worker runs: a restarted operator
-repeats the same commands under the same operation.
+Status records it before its first side effect. Each change of the target gets the next id: A, B,
+A are three rollouts, and a rollback is one more. The id names the operation of its commands, so
+that a restarted operator repeats the same commands under the same operation.
 """
 
 import re
@@ -16,21 +15,21 @@ from rlfleet_operator.crd.fleet_status import RolloutStatus
 COMPLETED, ROLLED_BACK = "Completed", "RolledBack"
 FAILED, HELD = "Failed", "Held"
 SUPERSEDED = "Superseded"
-"""Its version left the spec, or another took its place."""
+"""Its version left the spec, or another rollout replaced it."""
 REFUSED = "Refused"
 PAUSED, CANARY_HOLD, PARTITIONED = "Paused", "CanaryHold", "Partitioned"
 ENDED = frozenset({COMPLETED, ROLLED_BACK, FAILED, HELD, SUPERSEDED})
-"""The phases in which a rollout asks for no further change."""
+"""The phases in which a rollout changes no further worker."""
 
 
 class Outcome(StrEnum):
-    """How far a rollout has come."""
+    """Whether a rollout is active, and how it ended."""
 
     ACTIVE = "Active"
     COMPLETED = "Completed"
-    """Every worker had proved it; one that comes later catches up with it."""
+    """Every worker has proved its version; late joiners catch up."""
     STOPPED = "Stopped"
-    """Its version failed: nobody tries it until the spec asks anew."""
+    """Its version failed: no worker retries it until the spec requests it again."""
 
 
 class Reason(StrEnum):
@@ -43,12 +42,12 @@ class Reason(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Reason":  # noqa: ARG003 - enum's signature
-        """Read what a newer operator has recorded, and this one has no word for."""
+        """Accept a reason that a newer operator has recorded."""
         return cls.SPEC
 
 
 CATCH_UP = "catch-up"
-"""The operation of changes that no rollout asks for."""
+"""The operation of changes outside of rollouts."""
 _OPERATION = "rollout-"
 _GIVEN = re.compile(rf"{_OPERATION}(\d{{1,9}})")
 
@@ -59,18 +58,18 @@ class Rollout:
 
     id: int
     before: str
-    """What the fleet served when it began; empty if nothing."""
+    """The version that the fleet served when it began; empty if none."""
     to: str
     asked: str
-    """The version that was asked for: ``to``, but for a rollback."""
+    """The requested version; differs from ``to`` only in a rollback."""
     reason: Reason = Reason.SPEC
     outcome: Outcome = Outcome.ACTIVE
     is_new: bool = False
-    """Not on record like this: nothing may be done for it before it is."""
+    """Whether status must record it before any action."""
     phase: str = ""
-    """The phase that a rollout which has been stopped shall show."""
+    """The phase in status of a stopped rollout."""
     why: str = ""
-    """Why it was stopped, or rolled back."""
+    """Why it was stopped or rolled back."""
 
     @property
     def operation(self) -> str:
@@ -79,27 +78,27 @@ class Rollout:
 
     @property
     def fallback(self) -> str:
-        """The version for workers that cannot have ``to``; empty if there is none."""
+        """The version of workers that cannot load ``to``; empty if there is none."""
         return "" if self.reason is Reason.ROLLBACK else self.before
 
     @property
     def is_active(self) -> bool:
-        """Whether it still changes workers that serve."""
+        """Whether it still changes serving workers."""
         return self.outcome is Outcome.ACTIVE
 
     @property
     def is_stopped(self) -> bool:
-        """Whether its version is not to be tried any more."""
+        """Whether workers must no longer try its version."""
         return self.outcome is Outcome.STOPPED
 
     @property
     def is_completed(self) -> bool:
-        """Whether it has reached every worker once."""
+        """Whether every worker has proved its version once."""
         return self.outcome is Outcome.COMPLETED
 
 
 def of_record(recorded: RolloutStatus) -> Rollout:
-    """Return the rollout that is on record."""
+    """Return the rollout that status records."""
     outcome = Outcome.ACTIVE
     if recorded.phase in {COMPLETED, ROLLED_BACK}:
         outcome = Outcome.COMPLETED
@@ -119,36 +118,36 @@ def of_record(recorded: RolloutStatus) -> Rollout:
 
 
 def operation_of(rollout: Rollout | None) -> str:
-    """Return the operation under which workers change now."""
+    """Return the operation of the commands that are due now."""
     return CATCH_UP if rollout is None else rollout.operation
 
 
 def is_of_rollout(operation: str | None) -> bool:
-    """Return whether a command was given for a rollout, whichever."""
+    """Return whether an operation belongs to any rollout."""
     return operation is not None and operation.startswith(_OPERATION)
 
 
 def last_id(world: World) -> int:
-    """Return the highest id that was given, as far as status and workers know.
+    """Return the highest id that status and workers know.
 
-    A fleet that is restored without its status must not give an id again: a sidecar remembers
-    what failed under it.
+    A fleet restored without its status must not reuse an id, because sidecars remember what failed
+    under it.
     """
     recorded = world.fleet.status.rollout
     reports = [w.report for w in world.workers if w.report]
     known = [r.operation for r in reports]
     for report in reports:
-        told = (report.failure, report.refusal, report.exits, report.last_change, report.running)
-        known += [one.operation for one in told if one is not None]
+        parts = (report.failure, report.refusal, report.exits, report.last_change, report.running)
+        known += [one.operation for one in parts if one is not None]
     ids = [int(found[1]) for name in known if name and (found := _GIVEN.fullmatch(name))]
     return max([0 if recorded is None else recorded.id, *ids])
 
 
 def served(world: World) -> str:
-    """Return the version that most workers serve; what was recorded when none does."""
+    """Return the version that most workers serve; the recorded one if none serves."""
     votes, recorded = world.votes, world.fleet.status.rollout
     if votes:
-        # Ties go to the version that was recorded as served, then to the name.
+        # In a tie the recorded version wins, then the greatest name.
         serving = world.fleet.status.serving
         return max(votes, key=lambda v: (votes[v], v == serving, v))
     if recorded is None:

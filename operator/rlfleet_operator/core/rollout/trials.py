@@ -1,9 +1,9 @@
-"""Which workers that serve nothing may load the version of a rollout, and which wait.
+"""Which idle workers may load a rollout's version, and which must wait.
 
-A worker that serves nothing costs no capacity, so it is the cheapest try of a new version.
-But a version that holds nowhere may be bad, and a worker that fails on it stays out of
-service: it takes at most maxUnavailable of them at a time, and none once it is known to be
-bad. The others serve the old version until then, if there is one (worker_goal.py).
+An idle worker serves nothing and costs no capacity, so it tries a new version first. But a
+version that no worker has proved may be bad, and a worker that fails on it stays out of service.
+So at most maxUnavailable of them try it at a time, and none once it has failed. The others load
+the old version first, if there is one (worker_goal.py).
 """
 
 from rlfleet_contract.worker.report import Stage
@@ -18,7 +18,7 @@ _OUT = frozenset({Stage.CLOSED, Stage.DOUBT})
 
 
 def waits(worker: Worker, world: World, rollout: Rollout) -> bool:
-    """Return whether a worker that serves nothing serves the old version first."""
+    """Return whether an idle worker must load the old version first."""
     return (
         _is_held_back(worker, world)
         or _is_refused(worker, world, rollout)
@@ -27,12 +27,12 @@ def waits(worker: Worker, world: World, rollout: Rollout) -> bool:
 
 
 def must_wait(worker: Worker, goal: str, world: World, rollout: Rollout | None) -> bool:
-    """Return whether a worker must not load its goal before it has proved on another."""
+    """Return whether a worker must not load its goal before another worker has proved it."""
     return rollout is not None and goal == rollout.to and worker.name in waiting(world, rollout)
 
 
 def waiting(world: World, rollout: Rollout) -> frozenset[str]:
-    """Return the workers that serve nothing and must not load the rollout's version yet."""
+    """Return the idle workers that must not load the rollout's version yet."""
     key = ("waiting", rollout)
     if key not in world.memo:
         world.memo[key] = _waiting(world, rollout)
@@ -48,7 +48,7 @@ def _waiting(world: World, rollout: Rollout) -> frozenset[str]:
         return frozenset(w.name for w in due)
     rules = world.fleet.spec.rollout
     if holds(world, rollout.to) or rules.strategy is Strategy.BARRIER:
-        # A Barrier changes all of them together, whatever they serve.
+        # A Barrier changes all workers together, idle or not.
         return frozenset()
     trying = sum(_is_trying(w, rollout) for w in world.desired)
     limit = budget.max_unavailable(world.fleet.spec)
@@ -57,7 +57,7 @@ def _waiting(world: World, rollout: Rollout) -> frozenset[str]:
 
 
 def _is_trying(worker: Worker, rollout: Rollout) -> bool:
-    """Return whether a worker loads something, or does once its engine is back."""
+    """Return whether a worker loads a version, or will once its engine is up again."""
     is_back = worker.stage is not Stage.DOWN and not worker.is_ending
     if is_expected(worker, rollout) and not is_back:
         return True
@@ -65,16 +65,17 @@ def _is_trying(worker: Worker, rollout: Rollout) -> bool:
 
 
 def _place(worker: Worker, rollout: Rollout) -> tuple[bool, bool, int]:
-    """Order workers by when they are tried.
+    """Return the sort key of the order in which workers try the version.
 
-    First one on which it was tried before, last one that failed on its way: it holds up no other.
+    A worker that tried it before comes first; one that failed before its reload comes last, so
+    that it delays no other.
     """
     has_tried = worker.exits(rollout.to, rollout.operation) > 0
     return not has_tried, worker.failure is not None, worker.ordinal
 
 
 def _is_due(worker: Worker, world: World, rollout: Rollout) -> bool:
-    """Return whether a worker that serves nothing would load the version now."""
+    """Return whether an idle worker would load the version now."""
     is_out = worker.stage in _OUT and worker.proved is None and not worker.is_busy
     return (
         is_out
@@ -86,7 +87,7 @@ def _is_due(worker: Worker, world: World, rollout: Rollout) -> bool:
 
 
 def _is_held_back(worker: Worker, world: World) -> bool:
-    """Return whether only those that change already may have the new version yet."""
+    """Return whether a pause or the canaries keep a worker from the new version."""
     if worker.is_changing:
         return False
     if world.fleet.spec.rollout.paused:
@@ -95,10 +96,10 @@ def _is_held_back(worker: Worker, world: World) -> bool:
 
 
 def _is_refused(worker: Worker, world: World, rollout: Rollout) -> bool:
-    """Return whether a worker's checkpoint of the new version was refused.
+    """Return whether a worker rejected the checkpoint of the new version.
 
-    Its refusal is forgotten when it prepares the older version, so the recorded
-    phase stands for it until the change has begun.
+    A sidecar forgets the rejection when it prepares the older version, so the recorded phase
+    replaces it until the change has begun.
     """
     recorded = world.fleet.status.rollout
     is_recorded = recorded is not None and recorded.phase == REFUSED

@@ -1,4 +1,4 @@
-"""The version that each worker shall serve next."""
+"""The version that each worker must serve next."""
 
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.worker.report import Stage
@@ -9,10 +9,9 @@ from rlfleet_operator.core.rollout.trials import waits
 
 
 def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
-    """Return the version that this worker shall serve next; None: leave it as it is."""
+    """Return the version that this worker must serve next; None to leave it as it is."""
     if rollout is None:
-        # A trainer drives, or the version is not to be rolled out yet (dryRun): only a worker
-        # that serves nothing is brought along.
+        # A trainer drives the workers, or rollout.dryRun is set: only idle workers change.
         is_left = worker.is_open or worker.is_changing
         return None if is_left else served(world) or _first(worker, world)
     if rollout.is_stopped:
@@ -22,7 +21,7 @@ def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None
 
 
 def pending_goal(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
-    """Return the version that a worker has to change to; None when there is nothing to do."""
+    """Return the version that a worker must change to; None if it has it, or cannot change."""
     if worker.stage is Stage.DOWN or worker.is_ending:
         return None
     goal = goal_of(worker, world, rollout)
@@ -34,16 +33,16 @@ def pending_goal(worker: Worker, world: World, rollout: Rollout | None) -> str |
 def waits_for_checkpoint(worker: Worker, rollout: Rollout | None) -> bool:
     """Return whether a worker's prepare waits until the version is complete.
 
-    One that serves nothing and has something to fall back on does not.
+    An idle worker with a version to fall back to does not wait.
     """
     return worker.is_settled or rollout is None or not rollout.fallback
 
 
 def _first(worker: Worker, world: World) -> str | None:
-    """Return what a worker shall serve when none serves anything: what its engine began with.
+    """Return the base version for a fleet in which no worker serves.
 
-    Not when another version is asked for, nor when it failed at what its trainer asked of it:
-    nobody asked for older weights.
+    None if another version is requested, or if the worker is in doubt after a trainer's update:
+    the trainer did not request older weights.
     """
     is_other_wished = world.fleet.target is not None or worker.stage is Stage.DOUBT
     return None if is_other_wished else BASE_VERSION

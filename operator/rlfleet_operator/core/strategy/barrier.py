@@ -30,7 +30,7 @@ def barrier(world: World, rollout: Rollout) -> list[WeightsCommand]:
 
 
 def closes(world: World) -> bool:
-    """Return whether a Barrier closes gates, or would but for an adapter that is being loaded."""
+    """Return whether a Barrier closes gates, or would if no adapter were being loaded."""
     recorded, rules = world.fleet.status.rollout, world.fleet.spec.rollout
     if recorded is None or world.fleet.target is None or rules.strategy is not Strategy.BARRIER:
         return False
@@ -47,30 +47,30 @@ def _members(world: World, rollout: Rollout) -> list[Worker]:
 
 
 def _falls_back(worker: Worker, world: World, rollout: Rollout) -> bool:
-    """Return whether a worker that serves nothing shall not wait for what it cannot have."""
+    """Return whether an idle worker must load another version than the rollout's."""
     is_out = worker.stage in {Stage.CLOSED, Stage.DOUBT, Stage.PAUSED} and worker.proved is None
     return is_out and goal_of(worker, world, rollout) != rollout.to
 
 
 def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:
     if has_begun(world, rollout):
-        return _go_on(world, rollout, members)
+        return _load_all(world, rollout, members)
     if is_through_with_some(world, rollout):
-        # Whoever is left has come late.
+        # The remaining workers joined late.
         late = [w for w in members if not (w.is_open and is_suspended(world))]
         return _change(late, rollout.to, world, rollout)
     return _gather(world, rollout, members)
 
 
 def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:
-    """Prepare all, then pause all, then let all load."""
+    """Return the commands that prepare all workers, then pause all, then load all."""
     if not _may_close(world, rollout, members) or any(w.is_adapting for w in members):
         return _prepare(world, rollout, members)
     proved = [w for w in members if w.proved == rollout.to]
     if proved:
-        # They were paused for another version: their gates are all that is left to do.
+        # They were paused for another version: only their gates must open.
         return _change(proved, rollout.to, world, rollout)
-    # Paused is written down before the engine has paused: who is still at it does not count.
+    # A sidecar records Paused before the engine has paused, so busy workers are not paused yet.
     unpaused = [w for w in members if w.is_busy or w.stage in {Stage.OPEN, Stage.PROVED}]
     if unpaused:
         return _change(unpaused, rollout.to, world, rollout, Verb.PAUSE)
@@ -78,7 +78,7 @@ def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[Weigh
 
 
 def _prepare(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:
-    """Prepare all with open gates: none waits for a checkpoint, an adapter or a person."""
+    """Return the commands that prepare all workers with open gates."""
     unprepared = [w for w in members if not is_able(w, rollout.to)]
     waiting = [w for w in members if _may_go_back(w, rollout)]
     return [
@@ -93,9 +93,9 @@ def _may_close(world: World, rollout: Rollout, members: list[Worker]) -> bool:
 
 
 def _may_go_back(worker: Worker, rollout: Rollout) -> bool:
-    """Return whether a worker behind a closed gate shall serve what it has proved meanwhile.
+    """Return whether a worker behind a closed gate may resume with the version that it proved.
 
-    One that has proved the version which is rolled back shall not, if the old one can be had.
+    A worker that has proved the version to roll back must not, unless it rejects the old one.
     """
     if worker.stage is not Stage.PROVED:
         return worker.stage is Stage.PAUSED
@@ -103,11 +103,10 @@ def _may_go_back(worker: Worker, rollout: Rollout) -> bool:
     return rollout.reason is not Reason.ROLLBACK or is_refused
 
 
-def _go_on(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:
-    """Load the rest of those that paused, and open no gate before all have proved.
+def _load_all(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:
+    """Return the commands that load the paused workers, and open gates once all have proved.
 
-    A version that is to be rolled back opens none either: the last try that is waited for may be
-    on a worker that does not answer.
+    Gates stay closed if the version must be rolled back.
     """
     waits_for = {w.name for w in awaited(world, rollout)}
     if waits_for or is_condemned(world, rollout):
@@ -123,9 +122,9 @@ def _change(
     rollout: Rollout,
     through: Verb = Verb.RESUME,
 ) -> list[WeightsCommand]:
-    """Return the next command of each worker on its way to a version, up to a step.
+    """Return the next command of each worker towards a version, up to the step ``through``.
 
-    Without a cache a sidecar that was restarted has to read the version again.
+    Without a cache, a restarted sidecar must prepare the version again.
     """
     found: list[WeightsCommand] = []
     for worker in some:

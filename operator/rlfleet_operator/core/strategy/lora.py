@@ -1,7 +1,7 @@
-"""Which adapters a worker lacks, and the next command about one. Pure.
+"""Which LoRA adapters a worker lacks, and the next command about one. Pure.
 
-Adapters are beside the weights: it must stay true that no worker is asked about one while
-its weights change, and that one which cannot be loaded keeps nothing else from going on.
+It must stay true that no worker gets an adapter's command while its weights change, and that an
+adapter that fails to load blocks nothing else.
 """
 
 from collections import Counter
@@ -21,9 +21,9 @@ _MESSAGE_LIMIT = 512
 
 
 def calls(world: World, busy: set[str]) -> list[LoRACommand]:
-    """Return at most one command for each worker that nobody asks for anything else.
+    """Return at most one command for each worker that has no other command.
 
-    None while a trainer or a Barrier closes all gates: the others would wait for an adapter.
+    None while a trainer or a Barrier closes all gates: the other workers would wait for it.
     """
     if world.pause is not None or barrier.closes(world):
         return []
@@ -36,7 +36,7 @@ def calls(world: World, busy: set[str]) -> list[LoRACommand]:
 
 
 def wanted_by(worker: Worker, world: World) -> Sequence[WantedLoRA]:
-    """Return what a worker shall serve: the spec's; what others do, if it begins without."""
+    """Return the adapters that a worker must serve: the spec's, else those that others serve."""
     spec = world.fleet.spec.adapters
     if spec:
         return declared(spec)
@@ -47,10 +47,10 @@ def wanted_by(worker: Worker, world: World) -> Sequence[WantedLoRA]:
 
 
 def lacking(worker: Worker, world: World) -> WantedLoRA | None:
-    """Return an adapter without which a worker shall not begin to take traffic.
+    """Return an adapter without which a worker must not begin to take traffic.
 
-    One that failed to load keeps nobody from serving the model; but under the model's own
-    name the model must not answer in its place.
+    An adapter that failed to load does not keep a worker from serving the model, unless it has
+    the model's own name: the model must not answer in its place.
     """
     model = world.fleet.spec.model.name
     return next(
@@ -60,20 +60,20 @@ def lacking(worker: Worker, world: World) -> WantedLoRA | None:
 
 
 def _lacked(worker: Worker, world: World) -> list[tuple[WantedLoRA, Problem | None]]:
-    """Return what a worker does not serve of what it shall, with why if it tried."""
-    shelf = _shelf(worker)
+    """Return the wanted adapters that a worker does not serve, with the failure if it tried."""
+    reported = _reported(worker)
     return [
-        (one, _failure(shelf.get(one.name), one))
+        (one, _failure(reported.get(one.name), one))
         for one in wanted_by(worker, world)
-        if not _is_loaded(shelf.get(one.name), one)
+        if not _is_loaded(reported.get(one.name), one)
     ]
 
 
 def is_unheard(worker: Worker, world: World) -> bool:
-    """Return whether a trainer may have loaded one at the others that they have not told of yet.
+    """Return whether other workers may serve a trainer's adapter that they have not reported yet.
 
-    Workers at rest are asked every few seconds alone; what each said since this one opened
-    is what it begins with.
+    Idle workers are polled only every few seconds. A new worker needs a report of each that is
+    newer than its own open gate.
     """
     spec = world.fleet.spec
     if spec.adapters or LORA_FLAG not in {arg.replace("_", "-") for arg in spec.engine.args}:
@@ -85,9 +85,9 @@ def is_unheard(worker: Worker, world: World) -> bool:
 def is_loaded(worker: Worker, wanted: WantedLoRA) -> bool:
     """Return whether a worker serves exactly this adapter, as the spec's.
 
-    Under the name of an inherited one it may serve what its trainer has loaded there since.
+    Under the name of an inherited adapter, any version counts: a trainer may have replaced it.
     """
-    return _is_loaded(_shelf(worker).get(wanted.name), wanted)
+    return _is_loaded(_reported(worker).get(wanted.name), wanted)
 
 
 def _is_loaded(found: AdapterReport | None, wanted: WantedLoRA) -> bool:
@@ -101,19 +101,19 @@ def _is_loaded(found: AdapterReport | None, wanted: WantedLoRA) -> bool:
 
 
 def _failure(found: AdapterReport | None, wanted: WantedLoRA) -> Problem | None:
-    """Return why a worker could not load this very adapter; None if it has not tried."""
+    """Return why a worker could not load exactly this adapter; None if it has not tried."""
     problem = found.problem if found else None
     return problem if problem and problem.operation == operation_of(wanted) else None
 
 
 def operation_of(wanted: WantedLoRA) -> str:
-    """Name the operation of an adapter: another one for another version, directory or bytes."""
+    """Return the operation of an adapter, unique for its version, directory and bytes."""
     text = f"{wanted.name}\0{wanted.version}\0{wanted.directory}\0{wanted.inherited or ''}"
     return f"adapter-{sha256(text.encode()).hexdigest()[:16]}"
 
 
 def missing(world: World) -> list[tuple[Worker, WantedLoRA]]:
-    """Return what is neither loaded nor has failed, on workers that take traffic or shall."""
+    """Return the adapters that are neither loaded nor failed, with their workers."""
     return [
         (worker, one)
         for worker in world.desired
@@ -123,7 +123,7 @@ def missing(world: World) -> list[tuple[Worker, WantedLoRA]]:
 
 
 def failed(world: World) -> list[tuple[Worker, WantedLoRA, Problem]]:
-    """Return what could not be loaded."""
+    """Return the adapters that failed to load, with their workers."""
     return [
         (worker, one, problem)
         for worker in world.desired
@@ -133,7 +133,7 @@ def failed(world: World) -> list[tuple[Worker, WantedLoRA, Problem]]:
 
 
 def statuses(world: World) -> list[AdapterStatus]:
-    """Return how each adapter stands over all workers."""
+    """Return the state of each of the spec's adapters on all workers."""
     all_wanted = declared(world.fleet.spec.adapters)
     if not all_wanted:
         return []
@@ -169,8 +169,8 @@ def served_by(worker: Worker) -> list[str] | None:
     return [f"{one.name}={one.version}" for one in worker.report.adapters if one.is_loaded] or None
 
 
-def _shelf(worker: Worker) -> dict[str, AdapterReport]:
-    """Return what a worker tells of its adapters, by name: looked through once for each worker."""
+def _reported(worker: Worker) -> dict[str, AdapterReport]:
+    """Return a worker's reported adapters by name."""
     if not worker.is_live or worker.report is None:
         return {}
     return {one.name: one for one in reversed(worker.report.adapters)}
@@ -192,7 +192,7 @@ def _next(worker: Worker, world: World) -> list[LoRACommand]:
         if one.is_declared and one.name not in names
     ]
     left = _lacked(worker, world)
-    # What failed before comes last, so that it does not hold up the others.
+    # Adapters that failed before come last, so that they do not delay the others.
     left.sort(key=lambda pair: pair[1] is not None)
     loads: list[LoRACommand] = [
         _load(worker, one) for one, problem in left if _is_worth_trying(problem)
@@ -208,5 +208,5 @@ def _load(worker: Worker, one: WantedLoRA) -> LoadAdapter:
 
 
 def _is_worth_trying(problem: Problem | None) -> bool:
-    """Return whether a load may succeed: a trainer can mend a directory, nobody a rank."""
+    """Return whether a retry may succeed: a trainer can repair the files, but not a rank."""
     return problem is None or problem.retryable or problem.code in CHECKPOINT_CODES

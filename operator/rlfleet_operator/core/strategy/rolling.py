@@ -1,9 +1,9 @@
-"""Which commands the workers get: prepare everywhere, then commit by the fleet's strategy.
+"""Which commands the workers get: prepare everywhere, then change by the fleet's strategy.
 
-A worker that serves nothing (new, replaced, restarted) changes before the others: it costs
-no capacity, and proves a version before a worker that serves is paused for it; trials.py
-bounds how many of them try one that holds nowhere. Of the others, Rolling and Canary take as
-many as the budget allows; Barrier takes all (barrier.py).
+Idle workers (new, replaced, restarted) change first: they cost no capacity, and prove a version
+before a serving worker pauses for it. trials.py limits how many of them try an unproved version.
+Of the serving workers, Rolling and Canary change as many as the budget allows, Barrier all
+(barrier.py).
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def weights(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
         return in_pause(world, rollout, world.pause)
     if rollout is None:
         busy = _rolling(world, None)
-        return [*busy, *_let_go(world, busy)]
+        return [*busy, *_resumes(world, busy)]
     if world.fleet.spec.rollout.strategy is Strategy.BARRIER and rollout.is_active:
         return barrier(world, rollout)
     actions = _rolling(world, rollout)
@@ -48,7 +48,7 @@ def _rolling(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
     actions = [call for w, goal in due for call in _unbatched(w, goal, world, rollout)]
     if rollout is None:
         return actions
-    # While the version holds nowhere, a worker that serves nothing proves it first.
+    # While no worker has proved the version, an idle worker tries it first.
     is_first_try = not holds(world, rollout.to) and _tries(actions, rollout)
     serving = [(w, goal) for w, goal in due if _is_batched(w, goal)]
     if is_first_try or not _is_batch_due(world, rollout, serving):
@@ -59,7 +59,7 @@ def _rolling(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
 def _unbatched(
     worker: Worker, goal: str, world: World, rollout: Rollout | None
 ) -> list[WeightsCommand]:
-    """Return what costs no capacity: a prepare, and the change of a worker that serves nothing."""
+    """Return the command that costs no capacity: a prepare, or the change of an idle worker."""
     operation = operation_of(rollout)
     if not is_prepared(worker, goal):
         waits = waits_for_checkpoint(worker, rollout)
@@ -70,7 +70,7 @@ def _unbatched(
 
 
 def _is_batched(worker: Worker, goal: str) -> bool:
-    """Return whether a worker changes in a batch; one that is paused does once it is prepared."""
+    """Return whether a worker changes in a batch: it serves, or is paused and prepared."""
     return worker.is_open or (_has_served(worker, goal) and is_prepared(worker, goal))
 
 
@@ -79,10 +79,10 @@ def _tries(actions: list[WeightsCommand], rollout: Rollout) -> bool:
 
 
 def _has_served(worker: Worker, goal: str) -> bool:
-    """Return whether a worker serves, or waits behind its gate with, another version than its goal.
+    """Return whether a worker serves, or is paused with, another version than its goal.
 
-    A worker that is paused has clients that wait, and its version to go back to: it counts as
-    serving, whether a trainer paused it at its sidecar or a change of ours that came to nothing.
+    A paused worker has waiting clients and a version to resume with, so it counts as serving,
+    whether a trainer or a failed change paused it.
     """
     is_paused = worker.stage in {Stage.PAUSED, Stage.PROVED} and worker.proved not in {None, goal}
     return worker.is_open or (is_paused and not worker.is_busy)
@@ -91,14 +91,14 @@ def _has_served(worker: Worker, goal: str) -> bool:
 def _is_batch_due(world: World, rollout: Rollout, serving: Sequence[tuple[Worker, str]]) -> bool:
     """Return whether the next batch may be taken out: every serving worker is prepared.
 
-    A version that is doubted waits for the tries under way, and one that holds nowhere for
-    the workers that have not reported: it must not take another worker down.
+    A version that failed waits until other workers finish to load it, and an unproved one until
+    all workers have reported: it must not take another worker down.
     """
     if any(not is_prepared(w, goal) for w, goal in serving):
         return False
     if is_suspended(world) or is_blocked(world, rollout) or is_unheard(world, rollout):
         return False
-    # One in doubt takes no traffic, and its report may speak against the version.
+    # A busy worker in doubt may report that the version failed.
     return not any(w.stage is Stage.DOUBT and w.is_busy for w in world.desired)
 
 
@@ -108,12 +108,12 @@ def _batch(
     """Return the next batch of serving workers, as large as the budget allows."""
     out = sum(may_be_changing(w) or is_being_replaced(w, world) for w in world.desired)
     limit = budget.max_unavailable(world.fleet.spec)
-    # Whoever failed to pause before comes last, so that it does not hold up the others.
+    # A worker that failed to pause before comes last, so that it does not delay the others.
     due = sorted(
         (pair for pair in serving if is_eligible(pair[0], world)),
         key=lambda pair: pair[0].failure is not None,
     )
-    # One that is paused and asked nothing is out already: to change it costs no more.
+    # An idle paused worker is out of service already: its change costs nothing.
     paused = [pair for pair in due if not pair[0].is_open]
     idle = sum(may_be_changing(worker) for worker, _ in paused)
     first = _updates(paused, rollout.operation, world)[: budget.left(limit, out - idle)]
@@ -125,11 +125,11 @@ def _updates(due: list[tuple[Worker, str]], operation: str, world: World) -> lis
     return [call for worker, goal in due for call in update(worker, goal, operation, world)]
 
 
-def _let_go(world: World, others: Sequence[WeightsCommand]) -> list[WeightsCommand]:
-    """Return the way out of what was asked for, and is no more: a trainer's pause, a version.
+def _resumes(world: World, others: Sequence[WeightsCommand]) -> list[WeightsCommand]:
+    """Return the commands that resume workers after a trainer's pause or a cancelled rollout.
 
-    A version leaves the spec in the middle of a Barrier, and nobody goes on with it; whom a
-    trainer has paused at its sidecar is the trainer's.
+    A rollout is cancelled when its version leaves the spec. Workers that a trainer paused at their
+    sidecars stay paused.
     """
     ended, recorded = world.fleet.status.trainer_pause, world.fleet.status.rollout
     if ended is not None:
@@ -137,7 +137,7 @@ def _let_go(world: World, others: Sequence[WeightsCommand]) -> list[WeightsComma
     if recorded is None:
         return []
     operation = of_record(recorded).operation
-    # Also of an earlier one: the last may have had no time to command anybody.
+    # An earlier rollout counts too: the last one may have sent no command yet.
     left = {w.name for w in world.desired if w.report and is_of_rollout(w.report.operation)}
     return [c for c in _releases(world, None, operation, others) if c.worker in left]
 
@@ -145,7 +145,7 @@ def _let_go(world: World, others: Sequence[WeightsCommand]) -> list[WeightsComma
 def _releases(
     world: World, rollout: Rollout | None, operation: str, others: Sequence[WeightsCommand]
 ) -> list[WeightsCommand]:
-    """Return the way out for workers that nobody goes on with: they serve what they proved."""
+    """Return the commands that resume paused workers without other commands."""
     busy = {command.worker for command in others}
     stranded = [
         w
@@ -157,6 +157,6 @@ def _releases(
 
 
 def _is_left(worker: Worker, world: World, rollout: Rollout | None) -> bool:
-    """Return whether a worker that has proved a version is led to no other now."""
+    """Return whether a worker that has proved a version has no other goal now."""
     goal = pending_goal(worker, world, rollout)
     return goal is None or worker.proved != goal

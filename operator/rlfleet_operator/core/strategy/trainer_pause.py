@@ -1,8 +1,8 @@
-"""What is asked of workers while their trainer has paused the fleet (docs/decisions/0021).
+"""The commands while a trainer pauses the fleet (docs/decisions/0021).
 
-Whoever serves pauses, and nobody is resumed. What a rollout or a late joiner asks for goes on
-behind the closed gates and ends there: proved, and not opened. Everybody is out already, so
-the budget says nothing; but no version takes a second worker before it was proved on a first.
+Serving workers pause, and none resumes. Changes of a rollout or of late joiners continue behind
+closed gates and end there: proved, but not opened. All workers are out of service already, so
+there is no budget; but no second worker loads a version before a first has proved it.
 """
 
 from rlfleet_contract.worker.commands import Verb
@@ -21,7 +21,7 @@ from rlfleet_operator.crd.rollout_spec import Strategy
 
 
 def in_pause(world: World, rollout: Rollout | None, pause: TrainerPause) -> list[WeightsCommand]:
-    """Return the next commands of a fleet that its trainer has paused."""
+    """Return the next commands of a fleet that a trainer has paused."""
     goals = {w.name: goal for w in world.desired if (goal := pending_goal(w, world, rollout))}
     chosen = _chosen(world, rollout, goals)
     found: list[WeightsCommand] = []
@@ -41,7 +41,7 @@ def _is_refused(worker: Worker, goal: str, rollout: Rollout | None) -> bool:
 
 
 def _chosen(world: World, rollout: Rollout | None, goals: dict[str, str]) -> frozenset[str]:
-    """Return who of those that have something to go on with may load now."""
+    """Return the names of the paused workers that may load their goal now."""
     due = [w for w in world.desired if w.is_settled and w.name in goals]
     if rollout is None or is_suspended(world) or is_blocked(world, rollout):
         return frozenset()
@@ -52,7 +52,7 @@ def _chosen(world: World, rollout: Rollout | None, goals: dict[str, str]) -> fro
 
 
 def _at_once(world: World, rollout: Rollout) -> int | None:
-    """Return how many workers may load the version at once: one as the first; None: all."""
+    """Return how many workers may load the version at once; None if there is no limit."""
     is_barrier = world.fleet.spec.rollout.strategy is Strategy.BARRIER
     if is_barrier or any(w.proved == rollout.to for w in world.desired):
         return None
@@ -80,7 +80,7 @@ def _pause(worker: Worker, pause: TrainerPause, world: World) -> list[WeightsCom
 
 
 def _flush(worker: Worker, pause: TrainerPause, world: World) -> list[WeightsCommand]:
-    """Return the flush that was asked for; one that has proved is paused first."""
+    """Return the requested flush; a worker that has proved a version pauses first."""
     flushed = worker.report.flushed if worker.report else None
     if not pause.flushes or not worker.is_kept or flushed == pause.flush_operation:
         return []

@@ -78,7 +78,7 @@ def test_a_version_with_which_engines_exit_each_time_is_bad() -> None:
     stopped = plan(world).rollout
     assert stopped is not None
     assert stopped.why == (
-        "step-2 failed on a worker; qwen-0: engine exited while step-2 was loading, 3 times"
+        "step-2 failed on 1 of 3 workers; qwen-0: engine exited while step-2 was loading, 3 times"
     )
 
 

@@ -212,7 +212,7 @@ def test_the_model_does_not_answer_in_the_place_of_one_that_has_its_name() -> No
     (mark,) = [action for action in plan(world).actions if isinstance(action, MarkPod)]
 
     assert not mark.ready
-    assert mark.message == f"has not loaded adapter {MODEL} yet"
+    assert mark.message == f"adapter {MODEL} not loaded yet"
 
 
 def test_a_model_fleet_that_grows_comes_to_rest_with_its_trainer_s_adapter() -> None:

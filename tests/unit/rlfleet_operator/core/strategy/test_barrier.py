@@ -120,7 +120,7 @@ def test_a_pause_that_takes_too_long_is_given_up_and_all_serve_the_old_version()
 
     assert step.rollout is not None
     assert step.rollout.is_stopped
-    assert "missing: qwen-1" in step.rollout.why
+    assert "not paused: qwen-1" in step.rollout.why
     assert commands(seen) == [], "nothing is done before it is on record"
     assert commands(barrier(late, worker(1, **READY), phase="Failed")) == [
         Resume("qwen-0", "step-1", "rollout-1")
