@@ -63,7 +63,8 @@ class Settings(BaseModel):
         if problem["type"] == "missing":
             description = " ".join((cls.model_fields[name].description or "").split())
             return f"{cls._variable(name)} is not set: {description}"
-        return f"{cls._variable(name)}: {problem['msg']} (got {str(problem['input'])!r:.60})"
+        said = problem["msg"].removeprefix("Value error, ")
+        return f"{cls._variable(name)}: {said} (got {str(problem['input'])!r:.60})"
 
 
 class WorkerIdentity(Settings):
