@@ -13,7 +13,9 @@ async def test_the_status_line_says_why(subject: Subject) -> None:
     await send(PAUSE, subject)
     reply = await subject.admin.post("/update_weights", json={"weight_dir": "/etc"})
 
-    with pytest.raises(httpx.HTTPStatusError, match="422 PathRefused: /etc is no version"):
+    with pytest.raises(
+        httpx.HTTPStatusError, match="422 PathRefused: /etc is not the directory of a version"
+    ):
         reply.raise_for_status()
     assert "x-rlfleet-reason" not in reply.headers
 
@@ -39,7 +41,7 @@ async def test_prime_rl_without_a_key_is_told_of_no_models(fake: Worker) -> None
         reply = await stranger.get("/v1/models")
 
     assert (reply.status_code, reply.json()["data"]) == (401, [])
-    assert reply.reason_phrase.startswith("Unauthorized: this needs the fleet's token")
+    assert reply.reason_phrase.startswith("Unauthorized: token missing or wrong")
 
 
 async def test_a_status_line_is_one_line_of_ascii(subject: Subject) -> None:
