@@ -1,5 +1,5 @@
-"""What rlfleet adds to vLLM: the guard and gate of its API server, the reload of its workers.
+"""rlfleet's code inside vLLM: guard and gate in its API server, the reload in its workers.
 
-It runs inside vLLM's processes and adds no dependency to them: standard library
-and rlfleet_contract, with torch and vLLM themselves only in ``worker``.
+It adds no dependency to vLLM's processes: it imports the standard library and rlfleet_contract,
+and only ``worker`` imports torch and vLLM.
 """

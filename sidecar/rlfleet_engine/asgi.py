@@ -1,6 +1,6 @@
-"""Answers that the extension gives itself, without vLLM.
+"""Replies of the extension itself, without vLLM.
 
-Compact JSON with a Content-Length: some clients read nothing else.
+They are compact JSON with a Content-Length, because some clients read nothing else.
 """
 
 import json
@@ -14,16 +14,16 @@ Header = tuple[bytes, bytes]
 LENGTH = b"content-length"
 EVENT_STREAM = b"text/event-stream"
 _NOT_FOUND = b'{"detail":"Not Found"}'
-"""Byte for byte what vLLM answers for a path that it does not know."""
+"""Byte for byte vLLM's reply to an unknown path."""
 _DENIAL = "websocket.http.response"
 _NO_WEBSOCKET = (
-    "websockets are not served, because one connection outlives a change of weights:"
-    " send each recording as a request to /v1/audio/transcriptions"
+    "websockets are not supported: a connection could outlive a weight change;"
+    " use POST /v1/audio/transcriptions"
 )
 
 
 async def answer(send: Send, status: int, body: bytes, more: Iterable[Header] = ()) -> None:
-    """Send a whole reply."""
+    """Send a complete JSON reply."""
     headers = [
         (LENGTH, str(len(body)).encode()),
         (b"content-type", b"application/json"),
@@ -34,14 +34,14 @@ async def answer(send: Send, status: int, body: bytes, more: Iterable[Header] = 
 
 
 async def refuse(send: Send) -> None:
-    """Answer as if there were no such route."""
+    """Answer 404, as for an unknown route."""
     await answer(send, 404, _NOT_FOUND)
 
 
 async def refuse_websocket(scope: Scope, send: Send) -> None:
-    """Deny the handshake with 403, and with the reason where the server can send one."""
+    """Deny the handshake with 403, and with the reason if the server supports one."""
     if _DENIAL not in (scope.get("extensions") or {}):
-        # Before an accept, a server turns it into 403.
+        # The server turns a close before the accept into 403.
         await send({"type": "websocket.close", "code": 1000, "reason": ""})
         return
 
@@ -52,19 +52,18 @@ async def refuse_websocket(scope: Scope, send: Send) -> None:
 
 
 def compact(content: object) -> bytes:
-    """Write JSON without spaces."""
+    """Return JSON without spaces."""
     return json.dumps(content, separators=(",", ":")).encode()
 
 
 def error_of(
     status: int, kind: str, message: str, param: str | None, **more: object
 ) -> Mapping[str, object]:
-    """Word an error as vLLM does, with more fields beside it."""
-    told = {"message": message, "type": kind, "param": param, "code": status}
-    return {"error": told} | more
+    """Return an error in vLLM's form, with more fields at the top level."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": status}} | more
 
 
 def resized(headers: Iterable[Header], size: int) -> list[Header]:
-    """Correct the length that a request's or a reply's headers tell."""
-    told = str(size).encode()
-    return [(name, told if name == LENGTH else value) for name, value in headers]
+    """Return the headers with the Content-Length set to ``size``, if they have one."""
+    length = str(size).encode()
+    return [(name, length if name == LENGTH else value) for name, value in headers]

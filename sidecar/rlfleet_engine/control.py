@@ -1,7 +1,7 @@
-"""The routes by which the sidecar moves the gate, serves adapters and ends the engine.
+"""The sidecar's routes to move the gate, serve LoRA adapters and end the engine.
 
-Only requests from within the pod come here: rlfleet_engine.safety sees to that. It must stay
-true that a command for another start of the engine changes nothing.
+rlfleet_engine.safety passes only requests from inside the pod. A command for another boot of the
+engine must change nothing.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rlfleet_contract import paths
 from rlfleet_contract.engine.gate import GateCommand, GateState
 from rlfleet_engine.asgi import Scope, Send, answer
-from rlfleet_engine.gate.commands import obey
+from rlfleet_engine.gate.commands import apply
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Application, Held, Receive
 from rlfleet_engine.gate.lone_gate import Alone
@@ -21,17 +21,17 @@ from rlfleet_engine.vllm import lora
 
 _MAX_COMMAND_BYTES = 4096
 _ANSWER_S = 0.05
-"""How long an answer gets to leave before the process ends."""
+"""Time to send the reply before the process exits."""
 _ENDED_ON_DEMAND = 70
 
 
 def end_process() -> None:
-    """End the engine: vLLM's other processes follow this one, whichever it is."""
+    """End the engine: vLLM's other processes exit when any API server process does."""
     os._exit(_ENDED_ON_DEMAND)
 
 
 class Control:
-    """Answers rlfleet's own control routes; vLLM answers the others."""
+    """Serves rlfleet's control routes and passes all others to vLLM."""
 
     def __init__(self, app: Application, gate: Gate, end: Callable[[], None]) -> None:
         self._app = app
@@ -40,7 +40,7 @@ class Control:
         self._alone = Alone(app, gate)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request from within the pod."""
+        """Answer one request from inside the pod."""
         match (scope["method"], scope["path"]):
             case ("GET", paths.GATE_PATH):
                 await answer(send, 200, self._state())
@@ -65,7 +65,7 @@ class Control:
             await answer(send, 409, self._state())
             return
         with self._gate.locked():
-            obey(self._gate, command)
+            apply(self._gate, command)
         self._alone.watch(scope)
         await answer(send, 200, self._state())
 

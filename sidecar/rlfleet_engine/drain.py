@@ -1,9 +1,9 @@
-"""Let an engine that is to end answer what it has (``python -m rlfleet_engine.drain``).
+"""Drain the engine before its container ends (``python -m rlfleet_engine.drain``).
 
-The engine container's preStop hook. First it tells the gate, so that the sidecar ends a
-change that nobody leads any more and lets go who is held. Then it waits until endpoints were
-withdrawn, so that nothing new comes, and until nobody is waiting or being answered. Standard
-library only: a hook that starts slowly eats the pod's grace period.
+This is the preStop hook of the engine's container. It sets the gate to draining, so that the
+sidecar ends a change without a driver and releases waiting requests. Then it waits until the
+endpoints are withdrawn and until no request waits or runs. It imports only the standard library,
+because its start takes from the pod's grace period.
 """
 
 import argparse
@@ -22,9 +22,9 @@ _State = dict[str, Any]
 
 
 def left(host: str, port: int, answer_s: float = _ANSWER_S) -> int | None:
-    """Count the requests that are waiting or being answered; None while nobody can tell.
+    """Return the number of requests that wait or run; None if it cannot be read.
 
-    Only where nobody listens is nobody left: a server that is busy for a while still has them.
+    Only a refused connection means 0: a busy server still has its requests.
     """
     try:
         state = _asked(host, port, answer_s, None)
@@ -38,7 +38,7 @@ def left(host: str, port: int, answer_s: float = _ANSWER_S) -> int | None:
 
 
 def _asked(host: str, port: int, answer_s: float, command: _State | None) -> _State:
-    """Tell how the gate stands, after a command to it if there is one."""
+    """Return the gate's state, after a command if one is given."""
     connection = http.client.HTTPConnection(host, port, timeout=answer_s)
     try:
         body = None if command is None else json.dumps(command)
@@ -56,7 +56,7 @@ def drain(
     withdrawn_s: float = _WITHDRAWN_S,
     answer_s: float = _ANSWER_S,
 ) -> bool:
-    """Wait until the engine is idle or the time is over; tell whether it is idle."""
+    """Wait at most ``seconds`` until the engine is idle; return whether it is."""
     deadline = time.monotonic() + seconds
     left(host, port, answer_s)
     time.sleep(min(withdrawn_s, seconds))
@@ -68,11 +68,11 @@ def drain(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run as a command; the exit status never stops the container's end."""
+    """Run as a command; always exits with 0, because the container ends in any case."""
     parser = argparse.ArgumentParser(prog="rlfleet_engine.drain", description=__doc__)
-    parser.add_argument("--seconds", type=float, required=True, help="the longest wait")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=paths.ENGINE_PORT)
+    parser.add_argument("--seconds", type=float, required=True, help="timeout in seconds")
+    parser.add_argument("--host", default="127.0.0.1", help="of the engine (%(default)s)")
+    parser.add_argument("--port", type=int, default=paths.ENGINE_PORT, help="(%(default)s)")
     options = parser.parse_args(arguments)
     drain(options.host, options.port, options.seconds)
     return 0

@@ -1,4 +1,4 @@
-"""Looks into the bodies of requests, and says what is wrong with a field of them."""
+"""Parses JSON bodies of requests and reports invalid fields."""
 
 import json
 from collections.abc import Iterable
@@ -9,13 +9,13 @@ from rlfleet_engine.asgi import Scope
 _TYPE = b"content-type"
 _JSON = b"application/json"
 _PLAIN = (_TYPE, _JSON)
-"""As nearly every client has it; found without a call for each header."""
+"""The header of nearly every client, found without a loop over all headers."""
 _UTF_16 = b"\0"
 _ESCAPED = rb"\u00"
 
 
 class FieldError(ValueError):
-    """A field of a request that cannot be taken as it is; the client's fault."""
+    """A field of a request is invalid; the reply is 400 with this message."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field} {message}")
@@ -23,7 +23,7 @@ class FieldError(ValueError):
 
 
 def has_json(scope: Scope) -> bool:
-    """Tell by its head whether a request brings JSON."""
+    """Return whether a request's method and headers announce a JSON body."""
     if scope["method"] != "POST":
         return False
     headers = scope["headers"]
@@ -31,7 +31,7 @@ def has_json(scope: Scope) -> bool:
 
 
 def may_name(body: bytes, names: Iterable[bytes]) -> bool:
-    """Look for names in plain words, in UTF-16 or escaped; a single byte is found fast."""
+    """Return whether a body may contain one of the names, plain, in UTF-16 or escaped."""
     for name in names:
         if name in body:
             return True
@@ -39,7 +39,7 @@ def may_name(body: bytes, names: Iterable[bytes]) -> bool:
 
 
 def parsed(body: bytes) -> dict[str, Any] | None:
-    """Parse a body; None if it is no JSON object, which is vLLM's to refuse."""
+    """Parse a body; None if it is no JSON object, which vLLM will reject."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):
@@ -47,13 +47,13 @@ def parsed(body: bytes) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def object_of(content: dict[str, Any], field: str, told: str | None = None) -> dict[str, Any]:
-    """Return the object in a field, empty if there is none. Raises FieldError."""
+def object_of(content: dict[str, Any], field: str, path: str | None = None) -> dict[str, Any]:
+    """Return the object in a field, empty without one. Raises FieldError that names ``path``."""
     found = content.get(field)
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise FieldError(told or field, "must be an object")
+        raise FieldError(path or field, f"must be an object, got {type(found).__name__}")
     return found
 
 

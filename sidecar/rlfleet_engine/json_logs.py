@@ -1,7 +1,7 @@
-"""The extension's own loggers, in the form that all of rlfleet writes.
+"""The extension's loggers, in the JSON format of all rlfleet components.
 
-The first module that logs sets up the logger of this package: when vLLM imports the middleware
-into its API server, or the worker extension into a worker. vLLM's own loggers stay as they are.
+The first import in a process sets up the logger of this package: in the API server that of the
+middleware, in a worker that of the worker extension. vLLM's own loggers do not change.
 """
 
 import logging
@@ -12,13 +12,13 @@ from rlfleet_contract.settings import WorkerIdentity
 
 _PACKAGE = "rlfleet_engine"
 _STDERR = 2
-"""vLLM up to 0.31 makes sys.stderr write the name of the process before each line."""
+"""The file descriptor: vLLM up to 0.31 makes sys.stderr put the process' name before lines."""
 
 
 def logger(name: str) -> logging.Logger:
     """Return the logger of a module; it writes JSON lines to stderr."""
     package = logging.getLogger(_PACKAGE)
-    # A logging configuration of the user's own (VLLM_LOGGING_CONFIG_PATH) stays in force.
+    # A user's logging configuration (VLLM_LOGGING_CONFIG_PATH) takes precedence.
     if not package.handlers:
         stream = open(_STDERR, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as the process lives
         handler = logging.StreamHandler(stream)

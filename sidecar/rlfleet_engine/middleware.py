@@ -1,8 +1,8 @@
-"""The entry point of the extension in vLLM's API server: safety, with rewriting chained to it.
+"""The entry point in vLLM's API server: guard and gate, with request rewriting behind them.
 
-Named to vLLM by ``--middleware rlfleet_engine.middleware.Extension``. It must stay true that
-this name and these parameters remain: pods of another release's operator name them.
-``rlfleet_engine.safety.Safety`` serves in its place where no request is to be rewritten.
+vLLM loads it by ``--middleware rlfleet_engine.middleware.Extension``. Name and parameters must
+not change, because operators of other releases use them. ``rlfleet_engine.safety.Safety`` is the
+same without rewriting.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from rlfleet_engine.safety import Safety
 
 
 class Extension:
-    """A plain ASGI middleware; vLLM makes one in each API server process."""
+    """A pure ASGI middleware, one instance in each API server process."""
 
     def __init__(
         self,
@@ -31,5 +31,5 @@ class Extension:
         self._safety = Safety(app, gate, end, max_body_bytes, Shaping(app, turns))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand one request to safety, which has it rewritten when it has let it pass."""
+        """Serve one request: check, gate, rewrite, then pass it to vLLM."""
         await self._safety(scope, receive, send)

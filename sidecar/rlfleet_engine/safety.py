@@ -1,16 +1,15 @@
-"""What makes an engine safe to change: the guard and the gate before vLLM, and its replies.
+"""The ASGI middleware that makes weight changes safe: guard, gate and version headers.
 
-The guard: the network reaches the data routes and nothing else, and no websocket is opened.
-The gate: while it is closed, a request that reads the model waits, except the sidecar's own
-probe; one that reads no weights does not. Each reply names the version that answered.
-It must stay true that a request which finds the gate open pays for no task and no lock, that
-its body is read only if the shaper must read it, and that one which waits loses no byte.
+Guard: the network reaches only data routes, and no websocket opens. Gate: while it is closed,
+requests that read the model wait, except the sidecar's probe. Each reply names its version.
+With an open gate a request must cost no task and no lock. Its body must be read only if the
+shaper needs it, and a request that waits must lose no byte.
 
-Requests are rewritten by a shaper, which can be left out. It is no ASGI middleware of its own:
-one outside would read a body and ask vLLM before the gate let the request pass, and one inside
-could not send it back. The gate may close while the body is read or turned. Then the request
-leaves the count of those in flight and waits; it is salted, judged by its demand and answered
-under the version that is held when it passes, and is not turned again.
+An optional shaper rewrites requests. It is no ASGI middleware of its own: outside of this one it
+would read bodies and call vLLM before the gate lets the request pass, and inside it could not
+send the request back. If the gate closes while the shaper works, the request leaves the count of
+requests in flight and waits. When it passes, salt, version check and reply use the version of
+that moment; it is not rewritten again.
 """
 
 import os
@@ -26,18 +25,18 @@ from rlfleet_engine.gate.network_guard import Route, computes_nothing, is_local,
 from rlfleet_engine.gate.shaper import AsItCame, Shaped, Shaper, Unshaped
 from rlfleet_engine.reply import stored_responses
 from rlfleet_engine.reply.cors import with_cors
-from rlfleet_engine.reply.reply import Reply, malformed, telling, turned_away, unmet
+from rlfleet_engine.reply.reply import Reply, malformed, turned_away, unmet, with_version
 from rlfleet_engine.reply.version_demand import Demand, DemandError, DemandVerdict, demand_of
 from rlfleet_engine.settings import EngineSettings
 
 _PROBE = paths.PROBE_HEADER.encode()
 _AUTHORIZATION = b"authorization"
 _PREFLIGHT = "OPTIONS"
-"""A browser's question before its request: vLLM answers it from its settings."""
+"""A browser's CORS preflight, which vLLM answers from its settings."""
 
 
 class Safety:
-    """A plain ASGI middleware, whole without a shaper."""
+    """A pure ASGI middleware that works with or without a shaper."""
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class Safety:
         self._liveness = Liveness(app, self._gate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, hold, pass or refuse one request."""
+        """Answer, hold, pass or reject one request."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -79,9 +78,9 @@ class Safety:
             else:
                 await refuse(send)
         elif route is Route.LIVENESS:
-            await self._liveness.tell(scope, telling(send, self._gate))
+            await self._liveness.respond(scope, with_version(send, self._gate))
         elif route is Route.ALWAYS or scope["method"] == _PREFLIGHT:
-            await self._app(self._admitted(scope), receive, telling(send, self._gate))
+            await self._app(self._admitted(scope), receive, with_version(send, self._gate))
         elif stored_responses.is_stored(scope["path"]):
             await stored_responses.unreadable(send)
         elif _is_probe(scope):
@@ -90,9 +89,9 @@ class Safety:
             await self._serve(scope, receive, send)
 
     def _admitted(self, scope: Scope) -> Scope:
-        """Return a request of the sidecar with the key that vLLM asks for; another's as it is.
+        """Add vLLM's API key to the sidecar's own requests.
 
-        vLLM's own check of keys stands behind this middleware, and the sidecar knows no key.
+        vLLM checks the key behind this middleware, and the sidecar does not know it.
         """
         if self._api_key is None or not _is_probe(scope):
             return scope
@@ -125,7 +124,7 @@ class Safety:
     async def _at_once(
         self, scope: Scope, held: Held, send: Send, demand: Demand | None, shaped: Shaped | None
     ) -> None:
-        """Answer what reads no weights, though they change: there is nothing to wait for."""
+        """Answer a request that reads no weights, even while they change."""
         if self._gate.is_refusing:
             await turned_away(send)
             return
@@ -143,7 +142,7 @@ class Safety:
                 return
             with self._gate.passing():
                 shaped = shaped or await self._shaped(scope, held)
-                # The gate may have been closed while the body came, or was turned.
+                # The gate may have closed while the body arrived or was rewritten.
                 if self._gate.is_open:
                     scope = shaped.scope_into(held, self._gate)
                     self._note_unsalted(scope)
@@ -154,7 +153,7 @@ class Safety:
         return await self._shaper.shaped(scope, await held.body(self._max_body_bytes))
 
     def _note_unsalted(self, scope: Scope) -> None:
-        """Remember a request that no salt separates, before vLLM has it."""
+        """Record that a request without a salt reaches vLLM, before it does."""
         if not self._gate.has_unsalted and self._shaper.is_unsalted(scope):
             self._gate.mark_unsalted()
 
@@ -177,7 +176,7 @@ class Safety:
 
 
 def _is_probe(scope: Scope) -> bool:
-    """Decide whether a request is the sidecar's own: its header counts only within the pod."""
+    """Return whether a request is the sidecar's; the header counts only from inside the pod."""
     return _PROBE in dict(scope["headers"]) and _is_local(scope)
 
 
@@ -186,5 +185,5 @@ def _is_local(scope: Scope) -> bool:
 
 
 async def _too_large(send: Send, error: TooLargeError) -> None:
-    told = error_of(413, "RequestEntityTooLarge", str(error), "body")
-    await answer(send, 413, compact(told))
+    content = error_of(413, "RequestEntityTooLarge", str(error), "body")
+    await answer(send, 413, compact(content))

@@ -1,4 +1,4 @@
-"""Server-sent events as vLLM words them: one line of data each."""
+"""Server-sent events in vLLM's form: one line of data each."""
 
 BETWEEN = b"\n\n"
 DONE = b"[DONE]"
@@ -7,18 +7,18 @@ _DATA = b"data:"
 
 
 def data_of(event: bytes) -> bytes | None:
-    """Return the data of an event; None if it is of another kind."""
+    """Return the data of an event; None without one."""
     return event.removeprefix(_DATA).strip() if event.startswith(_DATA) else None
 
 
 def before_done(events: bytes, data: bytes) -> bytes:
-    """Return events with one more before the stream's last; without that one, themselves."""
-    told = with_data(data) + BETWEEN
+    """Return events with one more before the stream's last, if that is among them."""
+    added = with_data(data) + BETWEEN
     return BETWEEN.join(
-        told + event if data_of(event) == DONE else event for event in events.split(BETWEEN)
+        added + event if data_of(event) == DONE else event for event in events.split(BETWEEN)
     )
 
 
 def with_data(data: bytes) -> bytes:
-    """Return an event with this data, without what lies between it and the next."""
+    """Return an event with this data, without the separator after it."""
     return _DATA + b" " + data

@@ -1,9 +1,9 @@
 """The reload, inside each of vLLM's workers.
 
-Named to vLLM by ``--worker-extension-cls rlfleet_engine.worker.ReloadExtension`` and
-called by the sidecar through ``/collective_rpc``. It feeds vLLM's own reload the tensors
-of exactly the checked files, so there is no Hub lookup, no pickle and no other format.
-It must stay true that nothing was touched in the model when a file is not the checked one.
+vLLM loads it by ``--worker-extension-cls rlfleet_engine.worker.ReloadExtension``; the sidecar
+calls it through ``/collective_rpc``. It passes the tensors of exactly the checked files to vLLM's
+loaders: no Hub lookup, no pickle, no other format.
+If a file is not the checked one, the model must stay untouched.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,7 +42,7 @@ consumed.watch_loading()
 
 
 class _Worker(Protocol):
-    """What this extension needs of the vLLM worker that it is mixed into."""
+    """The attributes of vLLM's worker that this mixin uses."""
 
     model_config: Any
     parallel_config: Any
@@ -52,7 +52,7 @@ class _Worker(Protocol):
 
 
 class ReloadExtension:
-    """Mixed into vLLM's worker class; its public names are paths.*_RPC."""
+    """A mixin of vLLM's worker class; its public methods are paths.*_RPC."""
 
     _rlfleet: RankRecord | None = None
 
@@ -63,10 +63,10 @@ class ReloadExtension:
         changed: str | None = None,
         strength: float = 1.0,
     ) -> dict[str, Any]:
-        """Install the checked files in place and tell what was consumed and what stands now.
+        """Load the checked files in place; report what was read and what is in memory now.
 
-        ``changed``: a kind of tensors that gets other values than the files', for a test;
-        ``strength``: how far away, in units of each tensor's own spread.
+        For the self-test, tensors of the kind ``changed`` get other values than the files',
+        ``strength`` times each tensor's own spread away.
         """
         stamps = [FileStamp.model_validate(record) for record in files]
         before = _record(self)
@@ -76,7 +76,7 @@ class ReloadExtension:
             (changed, strength),
         )
         with Reader(directory, stamps) as reader:
-            # From here on nobody knows what the engine holds; an error leaves it so.
+            # From here on the engine's weights are unknown; an error leaves them so.
             self._rlfleet = None
             fed = consumed.without_lost_heads(self.get_model(), feeding.of(reader))
             load.load(self, fed)
@@ -87,16 +87,16 @@ class ReloadExtension:
         return reloaded(before, after, installed).model_dump()
 
     def rlfleet_describe(self, kinds: Iterable[str]) -> dict[str, Any]:
-        """Say what this engine is; see the contract's EngineDescription."""
+        """Return the contract's EngineDescription of this rank."""
         return described(self, list(kinds)).model_dump(mode="json")
 
     def rlfleet_read_back(self: _Worker) -> dict[str, Any] | None:
-        """Tell what stands in memory; called once after a start it tells later what changed."""
-        read = _record(self).told()
+        """Return a digest of the weights in memory; later ones are compared with the first."""
+        read = _record(self).read_back()
         return None if read is None else read.model_dump()
 
     def rlfleet_consumed(self: _Worker) -> dict[str, Any] | None:
-        """Tell which tensors the load at boot has read."""
+        """Return the names of the tensors that the load at boot read."""
         ranks = self.parallel_config.world_size_across_dp
         found = consumed.at_boot(self.get_model(), ranks)
         return None if found is None else found.model_dump()
@@ -118,7 +118,7 @@ def _read(worker: _Worker, fed: Memory | None = None, digest: str | None = None)
 
 
 class _Feeding:
-    """Hands tensors to vLLM and remembers those that have a parameter of the same kind."""
+    """Passes tensors to vLLM and records those with a parameter of the same name and kind."""
 
     def __init__(
         self, tensors: Mapping[str, Any], dtype: Any, changed: tuple[str | None, float]
@@ -128,10 +128,10 @@ class _Feeding:
         self._changed, self._strength = changed
         self.fed: dict[str, ReadTensor] = {}
         self.casts = False
-        """Whether a tensor is served in another dtype than it came in."""
+        """Whether the model stores a tensor in another dtype than the file's."""
 
     def of(self, reader: Reader) -> Iterator[tuple[str, Any]]:
-        """Feed what the reader reads."""
+        """Yield the reader's tensors for vLLM."""
         for tensor, data in reader:
             made = _tensor(tensor, data)
             if kind_of(tensor.name) == self._changed:

@@ -22,7 +22,7 @@ from rlfleet_engine.asgi import Scope, Send
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Application, Receive
 from rlfleet_engine.middleware import Extension
-from rlfleet_engine.reload.read_back import RankRecord, told
+from rlfleet_engine.reload.read_back import RankRecord, report_of
 from tests.fakes import tokenizer
 from tests.fakes.adapters import Batch, LoRARequest, ServingModels, cards
 from tests.fakes.asgi import body_of, send_event, send_json, send_refusal
@@ -315,7 +315,7 @@ class FakeEngine:
             case paths.DESCRIBE_RPC:
                 await send_json(send, 200, {"results": [self._described()]})
             case paths.READ_BACK_RPC:
-                read = None if self.behaviour.memory_unread else told(self.weights.memory)
+                read = None if self.behaviour.memory_unread else report_of(self.weights.memory)
                 results = None if read is None else read.model_dump()
                 await send_json(send, 200, {"results": [results] * self.behaviour.ranks})
             case paths.CONSUMED_RPC:

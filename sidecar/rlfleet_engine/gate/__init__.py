@@ -1,1 +1,1 @@
-"""Which requests reach vLLM: network guard, gate, deadline, held requests."""
+"""Network guard and gate: which requests reach vLLM, and which wait."""

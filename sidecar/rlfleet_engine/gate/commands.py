@@ -1,4 +1,4 @@
-"""What a sidecar's command does to the gate of this start of the engine."""
+"""Applies the sidecar's commands to the gate."""
 
 from rlfleet_contract.engine.gate import GateCommand
 from rlfleet_engine.gate.deadline import Way
@@ -7,8 +7,8 @@ from rlfleet_engine.gate.gate import Gate
 _WAYS = {"open": Way.OPEN, "refuse": Way.REFUSE}
 
 
-def obey(gate: Gate, command: GateCommand) -> None:
-    """Do it; to be called within the gate's lock."""
+def apply(gate: Gate, command: GateCommand) -> None:
+    """Apply a command; the caller must hold the gate's lock."""
     match command.action:
         case "drain":
             gate.drain()
@@ -38,7 +38,7 @@ def _move(gate: Gate, command: GateCommand) -> None:
 
 
 def _set_deadline(gate: Gate, command: GateCommand) -> None:
-    """Begin a deadline, or end the one that there was; the end of a trial leaves it."""
+    """Set the deadline or end it; the end of a trial keeps it."""
     if command.action in {"pass", "fail"}:
         return
     ttl_s, way = command.ttl_s, _way(command) or Way.REFUSE

@@ -1,9 +1,8 @@
-"""When the gate ends a change whose sidecar is silent, and how: kept in the gate's file.
+"""The deadline after which the gate ends a change without the sidecar; stored in the gate's file.
 
-vLLM alone stays paused for ever, and so do its requests if the sidecar that paused it is gone:
-a kubelet restarts a container that died often only after minutes. The sidecar renews the
-deadline while it lives. It must stay true that the fallback never is open from before a reload
-to the proof, and that a deadline has one effect, in one process.
+Without it, vLLM and its requests stay paused while the sidecar is down, and a kubelet restarts a
+crashing container only after minutes. A running sidecar renews the deadline. Between reload and
+proof the fallback must never be open, and a deadline must take effect once, in one process.
 """
 
 import mmap
@@ -15,23 +14,23 @@ from typing import Final
 
 _FIELDS: Final = struct.Struct("<dIBB")
 BYTES: Final = _FIELDS.size
-"""The moment by the monotonic clock, which all processes of a machine share; how often the
-deadline was set or ended; the fallback; whether it was done."""
+"""Moment by the monotonic clock, which all processes of a machine share; number of changes of
+the deadline; fallback; whether it took effect."""
 
 
 class Way(IntEnum):
-    """What is done when the deadline has passed."""
+    """The fallback when the deadline has passed."""
 
     NOTHING = 0
-    """There is no deadline."""
+    """No deadline is set."""
     OPEN = 1
-    """Run on with what was proved last."""
+    """Open the gate: the engine holds the last proved version."""
     REFUSE = 2
-    """Turn requests away: what the engine holds is not proved."""
+    """Reject requests: the engine's weights are not proved."""
 
 
 class Deadline:
-    """Of one gate. To be changed within the gate's lock alone."""
+    """The deadline of one gate; change it only with the gate's lock."""
 
     def __init__(
         self, shared: mmap.mmap, at: int, clock: Callable[[], float] = time.monotonic
@@ -42,37 +41,37 @@ class Deadline:
 
     @property
     def rest_s(self) -> float | None:
-        """Seconds that are left, 0 if it has passed; None if there is none."""
+        """Seconds left, 0 once it has passed; None without a deadline."""
         moment, _, way, _ = self._read()
         return None if way == Way.NOTHING else max(0.0, moment - self._clock())
 
     @property
     def is_expired(self) -> bool:
-        """Whether the fallback was done, and nothing has moved the gate since."""
+        """Whether the fallback took effect and no command has moved the gate since."""
         return self._read()[3] == 1
 
     @property
     def turn(self) -> int:
-        """Changes whenever a deadline is set, ended or done; not when it is renewed."""
+        """A number that changes when a deadline is set, ends or takes effect, not at a renewal."""
         return self._read()[1]
 
     def set(self, ttl_s: float, way: Way) -> None:
-        """Begin a new one."""
+        """Set a new deadline."""
         self._write(self._clock() + ttl_s, self.turn + 1, way, is_expired=False)
 
     def end(self) -> None:
-        """Have none."""
+        """Remove the deadline."""
         self._write(0.0, self.turn + 1, Way.NOTHING, is_expired=False)
 
     def renew(self, ttl_s: float | None, way: Way | None = None) -> None:
-        """Put off one that there is, and change its fallback if another is named."""
+        """Extend the deadline and change its fallback, if there is one."""
         moment, turn, before, _ = self._read()
         if before != Way.NOTHING:
             moment = moment if ttl_s is None else self._clock() + ttl_s
             self._write(moment, turn, Way(before) if way is None else way, is_expired=False)
 
     def take(self) -> Way:
-        """Tell what is to be done now, once: from here on it counts as done."""
+        """Return the fallback that is due and mark it as done, so that only one caller gets it."""
         if self.rest_s != 0:
             return Way.NOTHING
         _, turn, way, _ = self._read()

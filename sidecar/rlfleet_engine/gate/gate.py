@@ -1,10 +1,9 @@
-"""One flag and one version, shared by all API server processes of one engine start.
+"""The gate: a flag and a version, shared by all API server processes of one boot.
 
-A small file in memory holds the engine's boot identity, the flag, the version that the
-engine computes with and whether it was proved, and a slot with the counts of each process.
-It must stay true that a file of an earlier boot counts as closed, that a process writes no
-slot but its own, and that a new version is written beside the old one before it counts:
-then a request costs a few bytes' read and two counters, and no lock.
+A small file in memory holds the boot's identity, the flag, the engine's version, whether that is
+proved, and each process' request counts. A file of an earlier boot must count as closed. A
+process must write only its own slot, and a new version next to the old one before it counts.
+Then a request costs a short read and two counters, and no lock.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ _DRAINING: Final = _FLAG + 1
 _CHANGES: Final = struct.Struct("<I")
 _CHANGES_AT: Final = 76
 _TRIALS: Final = struct.Struct("<II")
-"""The last change that was proved, and the last that failed."""
+"""The last proved change, and the last failed one."""
 _TRIALS_AT: Final = 80
 _ERA: Final = struct.Struct("<I")
 _ERA_AT: Final = 88
@@ -41,7 +40,7 @@ _VERSIONS_AT: Final = 128
 _VERSION_BYTES: Final = 128
 _SLOTS_AT: Final = _VERSIONS_AT + 2 * _VERSION_BYTES
 _SLOT: Final = struct.Struct("<IIIQ")
-"""Process id, waiting, in flight, when the process started: an id is used again."""
+"""Process id, waiting, in flight, start time of the process (because ids are reused)."""
 _COUNTS: Final = struct.Struct("<II")
 _COUNTS_IN_SLOT: Final = 4
 _SLOTS: Final = 128
@@ -51,26 +50,26 @@ _POLL_S: Final = 0.005
 
 
 class Holding(NamedTuple):
-    """What the engine computes with; cheap, because each request asks for it."""
+    """The engine's version; cheap to read, because every request does."""
 
     version: bytes
-    """As it goes into a header; empty if nobody has said."""
+    """The value for headers; empty before the sidecar has named a version."""
     change: int
-    """Counts the changes of version in this boot: A, B, A are three."""
+    """The number of version changes in this boot: A, B, A are three."""
 
 
 class Standing(Enum):
-    """What is known of the weights that made an answer."""
+    """Whether the weights that computed a reply are proved."""
 
     PROVED = "proved"
     ON_TRIAL = "on trial"
-    """Some of it may come from weights that are being proved."""
+    """A part may come from weights whose proof is under way."""
     FAILED = "failed"
-    """Some of it may come from weights that failed their proof."""
+    """A part may come from weights whose proof failed."""
 
 
 class Gate:
-    """The gate as one process sees it; closed until somebody opens it for this boot."""
+    """The gate in one process; closed until the sidecar opens it in this boot."""
 
     def __init__(self, path: Path, boot: str) -> None:
         self.boot = boot
@@ -91,12 +90,12 @@ class Gate:
 
     @property
     def is_refusing(self) -> bool:
-        """Whether requests are told to go elsewhere instead of waiting."""
+        """Whether requests are rejected instead of waiting."""
         return self._map[_FLAG] == _REFUSING
 
     @property
     def holding(self) -> Holding:
-        """What the engine computes with, as the sidecar said last."""
+        """The engine's version, as the sidecar set it."""
         change = self._change
         if change != self._holding.change:
             self._holding = self._read(change)
@@ -104,7 +103,7 @@ class Gate:
 
     @property
     def known(self) -> Holding:
-        """What the engine computes with once that is proved; until then it has no name."""
+        """The engine's version if it is proved, else an empty one."""
         now = self.holding
         return now if self.standing(now.change) is Standing.PROVED else Holding(b"", now.change)
 
@@ -113,16 +112,16 @@ class Gate:
         return Holding(self._map[at : at + _VERSION_BYTES].rstrip(b"\0"), change)
 
     def hold(self, version: str) -> None:
-        """Tell every process what the engine computes with from now on, proved."""
+        """Set the engine's version for every process, as proved."""
         if self.holding.version != version.encode():
             self.begin_trial(version)
             self.end_trial(is_proved=True)
 
     def begin_trial(self, version: str) -> None:
-        """Tell every process what the engine computes with from now on, not proved yet.
+        """Set the engine's version for every process, as not proved yet.
 
-        A version that is tried again is another change: it is another reload. A trial that
-        nobody ended has failed.
+        The same version again is another change, because it is another reload. A trial that
+        is still under way counts as failed.
         """
         self.fail_trial()
         change = self._change + 1
@@ -132,14 +131,14 @@ class Gate:
         _CHANGES.pack_into(self._map, _CHANGES_AT, change)
 
     def end_trial(self, *, is_proved: bool) -> None:
-        """Tell every process whether what the engine computes with was proved."""
+        """Record for every process whether the engine's version is proved."""
         change = self._change
         proved, failed = _TRIALS.unpack_from(self._map, _TRIALS_AT)
-        told = (change, failed) if is_proved else (proved, change)
-        _TRIALS.pack_into(self._map, _TRIALS_AT, *told)
+        ended = (change, failed) if is_proved else (proved, change)
+        _TRIALS.pack_into(self._map, _TRIALS_AT, *ended)
 
     def standing(self, began: int) -> Standing:
-        """Tell what is known of the weights since the change in which an answer began."""
+        """Return whether all weights since the change ``began`` are proved."""
         proved, failed = _TRIALS.unpack_from(self._map, _TRIALS_AT)
         if 0 < failed >= began:
             return Standing.FAILED
@@ -147,24 +146,24 @@ class Gate:
 
     @property
     def is_proved(self) -> bool:
-        """Whether what the engine computes with was proved."""
+        """Whether the engine's version is proved."""
         change = self._change
         return change > 0 and _TRIALS.unpack_from(self._map, _TRIALS_AT)[0] == change
 
     def fail_trial(self) -> None:
-        """End a trial that nobody ends any more, if there is one."""
+        """End a trial under way as failed."""
         if self._is_on_trial:
             self.end_trial(is_proved=False)
 
     async def settled(self, began: int) -> Standing:
-        """Wait while something is on trial that an answer may come from; tell its end."""
+        """Wait for the end of a trial that a reply since ``began`` may come from."""
         while (standing := self.standing(began)) is Standing.ON_TRIAL:
             await self._settling.wait()
         return standing
 
     @property
     def _change(self) -> int:
-        """The count alone: it is asked for with each event of each stream."""
+        """Only the count, because each event of each stream reads it."""
         change: int = _CHANGES.unpack_from(self._map, _CHANGES_AT)[0]
         return change
 
@@ -175,71 +174,71 @@ class Gate:
 
     @property
     def era(self) -> int:
-        """What requests without a salt share in the prefix cache; 0 until one was begun."""
+        """Within an era, requests without a salt share the prefix cache; 0 before the first."""
         era: int = _ERA.unpack_from(self._map, _ERA_AT)[0]
         return era
 
     def begin_era(self) -> None:
-        """Have them find nothing of what was computed before, in every process."""
+        """Separate requests without a salt from all earlier cache entries, in every process."""
         _ERA.pack_into(self._map, _ERA_AT, self.era + 1)
 
     @property
     def has_unsalted(self) -> bool:
-        """Whether a request passed in this boot that no salt separates in the caches."""
+        """Whether a request passed in this boot whose cache entries have no salt."""
         return self._map[_UNSALTED] == 1
 
     def mark_unsalted(self) -> None:
-        """Remember that one passed: the caches are not kept through a change any more."""
+        """Record such a request; from now on a change cannot keep the caches."""
         self._map[_UNSALTED] = 1
 
     def open(self) -> None:
-        """Let requests pass, in every process."""
+        """Pass requests in every process."""
         self._map[_FLAG] = _OPEN
 
     def close(self) -> None:
-        """Hold requests from now on, in every process."""
+        """Hold new requests in every process."""
         self._map[_FLAG] = _CLOSED
 
     def refuse(self) -> None:
-        """Tell requests, those that are held too, to go elsewhere, in every process."""
+        """Reject new and waiting requests in every process."""
         self._map[_FLAG] = _REFUSING
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other process from moving the gate."""
+        """Lock the gate against changes by other processes."""
         with _locked(self._path):
             yield
 
     @property
     def is_draining(self) -> bool:
-        """Whether the engine is to end."""
+        """Whether the engine's container is ending."""
         return self._map[_DRAINING] == 1
 
     def drain(self) -> None:
-        """Remember that the engine is to end; a gate that is made anew forgets it."""
+        """Record that the engine's container is ending; the next boot resets it."""
         self._map[_DRAINING] = 1
 
     def totals(self) -> tuple[int, int]:
-        """Count the requests waiting and in flight, over all processes that live."""
+        """Return the requests waiting and in flight, over all running processes."""
         slots = [_SLOT.unpack_from(self._map, offset) for offset in _OFFSETS]
         counted = [slot for slot in slots if (slot[1] or slot[2]) and _lives(slot[0], slot[3])]
         return sum(slot[1] for slot in counted), sum(slot[2] for slot in counted)
 
     def processes(self) -> int:
-        """Count the API server processes of this start of the engine."""
+        """Return the number of API server processes of this boot."""
         return sum(_SLOT.unpack_from(self._map, offset)[0] != 0 for offset in _OFFSETS)
 
     def passing(self) -> AbstractContextManager[None]:
-        """Count a request as in flight until it is completely answered."""
+        """Return a context in which a request counts as in flight."""
         return self._passage
 
     def count(self, more: int) -> None:
-        """Tell of so many more requests in flight."""
+        """Add to the requests in flight."""
         self.in_flight += more
         self._publish()
 
     async def opened(self) -> None:
-        """Wait until the gate holds nobody; one poller serves all who wait in this process."""
+        """Wait until the gate is not closed; one poller serves all waiters of this process."""
         self.waiting += 1
         self._publish()
         try:
@@ -255,7 +254,7 @@ class Gate:
 
 
 class _Passage(AbstractContextManager[None]):
-    """Counts whoever is within; one for all, because a generator for each request costs more."""
+    """Counts requests in flight; a shared object, because a generator per request costs more."""
 
     __slots__ = ("_gate",)
 
@@ -270,23 +269,23 @@ class _Passage(AbstractContextManager[None]):
 
 
 class _Poller:
-    """Sees for all who wait in this process whether another process has made something so."""
+    """Polls a condition that another process changes, once for all waiters of this process."""
 
     def __init__(self, is_so: Callable[[], bool]) -> None:
         self._is_so = is_so
         self._seen: asyncio.Event | None = None
 
     async def wait(self) -> None:
-        """Wait until it may be so; who waits looks itself and waits again."""
+        """Wait until the condition may hold; the caller checks it and waits again."""
         if self._seen is not None:
             await self._seen.wait()
             return
         self._seen = event = asyncio.Event()
         try:
-            while not self._is_so():  # noqa: ASYNC110 - another process makes it so
+            while not self._is_so():  # noqa: ASYNC110 - another process changes it
                 await asyncio.sleep(_POLL_S)
         finally:
-            # A cancelled poller wakes the others too: the first of them polls on.
+            # A cancelled poller wakes the others too; the first of them continues to poll.
             self._seen = None
             event.set()
 
@@ -296,7 +295,7 @@ def _version_at(change: int) -> int:
 
 
 def _lives(pid: int, since: int) -> bool:
-    """Tell whether a slot's process lives; what one that died has left counts for nothing."""
+    """Return whether a slot's process runs; the counts of a dead one are ignored."""
     return started(pid) == since != 0
 
 
@@ -313,7 +312,7 @@ def _locked(path: Path) -> Iterator[int]:
 
 
 def _attach(path: Path, boot: str) -> tuple[mmap.mmap, int]:
-    """Map the file, made anew if it is another boot's, and find this process's slot."""
+    """Map the file, reset if it is another boot's, and return this process' slot."""
     identity = _MAGIC + boot.encode()[:_BOOT_BYTES].ljust(_BOOT_BYTES, b"\0")
     with _locked(path) as descriptor:
         if os.fstat(descriptor).st_size != _SIZE or os.pread(descriptor, _FLAG, 0) != identity:
@@ -325,4 +324,7 @@ def _attach(path: Path, boot: str) -> tuple[mmap.mmap, int]:
             if _SLOT.unpack_from(shared, offset)[0] in (0, own):
                 _SLOT.pack_into(shared, offset, own, 0, 0, started(own))
                 return shared, offset
-    raise RuntimeError(f"{path} has no slot left: more than {_SLOTS} API server processes")
+    raise RuntimeError(
+        f"{path} has no free slot: more than {_SLOTS} API server processes; lower"
+        " --api-server-count"
+    )

@@ -1,8 +1,7 @@
-"""A request that is looked into or waits before vLLM gets it; it loses nothing by that.
+"""A request that waits, or whose body is read, before vLLM gets it.
 
-To notice a disconnect, or to read a body, one must receive, and what is received is gone.
-So whatever comes is kept and handed to vLLM afterwards, in order, the receive that is
-still under way included.
+Only ``receive`` shows a disconnect or the body, and it returns each message once. So all messages
+are kept and passed to vLLM afterwards in order, including a ``receive`` under way.
 """
 
 import asyncio
@@ -22,26 +21,26 @@ _LEAVING = "http.disconnect"
 
 
 class TooLargeError(Exception):
-    """A body has more bytes than are kept."""
+    """A body exceeds RLFLEET_MAX_BODY_BYTES."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"the body has more than {limit} bytes")
+        super().__init__(f"request body too large (limit {limit} bytes); send a smaller one")
 
 
 class Held:
-    """Stands in for the server's ``receive`` while a request is held and afterwards."""
+    """Replaces the server's ``receive`` for one request."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._kept: deque[Message] = deque()
         self._pending: asyncio.Future[Message] | None = None
         self._size = 0
-        """Of what came while the gate was closed."""
+        """Bytes received while the gate was closed."""
 
     async def until_open(self, gate: Gate, limit: int) -> bool:
-        """Wait until the gate holds nobody; False if the client left first.
+        """Wait until the gate is not closed; False if the client disconnects first.
 
-        Raises TooLargeError as soon as more than ``limit`` bytes of the body are kept.
+        Raises TooLargeError once more than ``limit`` bytes of the body are kept.
         """
         opened = asyncio.ensure_future(gate.opened())
         try:
@@ -62,9 +61,9 @@ class Held:
         return True
 
     async def body(self, limit: int) -> bytes:
-        """Read the body and keep it; if the client leaves, what came until then.
+        """Read and keep the body; after a disconnect, the part received until then.
 
-        Raises TooLargeError for one with more bytes than ``limit``, which is not read further.
+        Raises TooLargeError after more than ``limit`` bytes, and reads no further.
         """
         taken: list[Message] = []
         pieces: list[bytes] = []
@@ -81,18 +80,18 @@ class Held:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def replace(self, body: bytes) -> None:
-        """Give another body than the one that was read."""
+        """Replace the body that was read."""
         rest = [message for message in self._kept if message["type"] != _BODY]
         self._kept = deque([{"type": _BODY, "body": body, "more_body": False}, *rest])
 
     async def receive(self) -> Message:
-        """Give what was kept, then what comes."""
+        """Return the kept messages, then new ones."""
         if self._kept:
             return self._kept.popleft()
         pending, self._pending = self._pending, None
         return await (pending if pending is not None else self._receive())
 
     def close(self) -> None:
-        """Stop listening: the request was answered or its client left."""
+        """Cancel a ``receive`` under way, after the reply or a disconnect."""
         if self._pending is not None:
             self._pending.cancel()

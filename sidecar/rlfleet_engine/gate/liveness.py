@@ -1,10 +1,9 @@
-"""Whether the engine answers at all: /liveness, which vLLM does not have.
+"""The route /liveness: whether the engine's core answers.
 
-vLLM's /health is 200 on an engine that hangs. So while requests pass, the engine's core is
-asked something cheap (whether it is paused), and it is dead when it has not answered for
-long. While the gate is closed it may be paused or busy with a reload, for as long as that
-takes and under the sidecar's own limits; then vLLM's word, that its processes live, is all
-that is asked. Each probe is answered within a second, whatever the engine does.
+vLLM's /health is 200 for a core that hangs. So with an open gate this route calls the core
+(/is_paused) and fails once the core has not answered for 30 s. With a closed gate the core may be
+paused or reloading, which the sidecar limits; then only /health counts. Each probe is answered
+within a second.
 """
 
 import asyncio
@@ -17,13 +16,13 @@ from rlfleet_engine.gate.held_request import Application
 from rlfleet_engine.gate.inner_client import FAILED, is_healthy, status_of
 
 _ANSWER_S = 0.8
-"""The kubelet's probes wait for one second if nobody says otherwise."""
+"""Below the default timeout of the kubelet's probes, one second."""
 _PATIENCE_S = 30.0
-"""A step of the engine takes seconds at worst, and its core answers between two steps."""
+"""The core answers between two steps, and a step takes seconds at worst."""
 
 
 class Liveness:
-    """Asks vLLM by its own routes; at most one question is under way."""
+    """Checks the engine's core, with at most one call under way."""
 
     def __init__(
         self,
@@ -39,8 +38,8 @@ class Liveness:
         self._asked: asyncio.Task[int] | None = None
         self._since = 0.0
 
-    async def tell(self, scope: Scope, send: Send) -> None:
-        """Answer a probe."""
+    async def respond(self, scope: Scope, send: Send) -> None:
+        """Answer a probe with 200 or 503."""
         if scope["method"] not in {"GET", "HEAD"}:
             await refuse(send)
         elif await self.is_responsive(scope):
@@ -49,9 +48,9 @@ class Liveness:
             await answer(send, 503, b'{"status":"engine_unresponsive"}')
 
     async def is_responsive(self, scope: Scope) -> bool:
-        """Tell whether the engine answers, or has not been silent for long."""
+        """Return whether the core answers, or has been silent for less than 30 s."""
         if not self._gate.is_open:
-            # What was asked before may wait for the end of the change.
+            # An earlier call may wait for the end of the change.
             self._since = self._clock()
             return await is_healthy(self._app, scope)
         if self._asked is None or self._asked.done():
@@ -66,5 +65,5 @@ class Liveness:
 
 
 def _is_answered(asked: "asyncio.Task[int]") -> bool:
-    """Tell whether a question that has ended got an answer; asyncio logs what nobody looks at."""
+    """Return whether a call succeeded; reads its exception, because asyncio logs unread ones."""
     return not asked.cancelled() and asked.exception() is None and asked.result() < FAILED

@@ -1,11 +1,11 @@
-"""Does the gate's fallback when its deadline has passed: there is no sidecar to end the change.
+"""Ends a change without the sidecar when the gate's deadline has passed.
 
-Open: the engine is resumed, then the gate opens over what was proved last. Refuse: requests at
-the gate are turned away, those within the engine end with the marker of an abort. It must stay
-true that nothing is opened that was not proved, or that a sidecar has moved since.
+Fallback open: resume the engine and open the gate over the last proved version. Fallback refuse:
+reject requests at the gate and abort those in the engine. The gate must never open over unproved
+weights, or after a sidecar has moved it.
 
-A core that dies in a change ends it before: vLLM's server stops listening, so that no sidecar
-reaches the gate, and ends only when every request is answered, those at the gate too.
+If the core dies in a change, the gate rejects requests at once. vLLM's server then stops to
+listen, so that no sidecar reaches the gate, and exits only after every request has its reply.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from rlfleet_engine.gate.held_request import Application
 from rlfleet_engine.gate.inner_client import FAILED, is_healthy, status_of
 
 _LOOK_S = 0.25
-"""Another process may have ended the deadline, or put it off."""
+"""The poll interval: another process may have ended or renewed the deadline."""
 _RESUME_S = 10.0
 _HEALTH_S = 1.0
 _log = json_logs.logger(__name__)
 
 
 class Alone:
-    """Watches the deadline in the process that a sidecar gave it to."""
+    """Watches the deadline in the process that received it from the sidecar."""
 
     def __init__(self, app: Application, gate: Gate) -> None:
         self._app = app
@@ -33,7 +33,7 @@ class Alone:
         self._watching: asyncio.Task[None] | None = None
 
     def watch(self, scope: Scope) -> None:
-        """See that the deadline is watched; ``scope`` is of the request that brought it."""
+        """Start to watch the deadline; ``scope`` is that of the request that set it."""
         if self._gate.deadline.rest_s is None:
             return
         if self._watching is None or self._watching.done():
@@ -50,7 +50,7 @@ class Alone:
 
     async def _act(self, scope: Scope) -> None:
         way, turn = self._taken()
-        _log.warning("The sidecar is silent: the gate ends its change", extra={"how": way.name})
+        _log.warning("Sidecar is silent: the gate ends its change", extra={"fallback": way.name})
         if way is Way.OPEN:
             is_running = await self._is_resumed(scope)
             with self._gate.locked():
@@ -61,27 +61,27 @@ class Alone:
                 else:
                     self._gate.refuse()
         elif way is Way.REFUSE:
-            # It waits for a reload that is under way, and may last as long as that.
+            # The call waits for a reload under way.
             await self._asked(scope, "/pause", b"mode=abort&clear_cache=true")
 
     async def _has_died(self, scope: Scope) -> bool:
-        """Tell whether vLLM says that its core is dead; one that hangs may come back."""
+        """Return whether vLLM reports a dead core; a core that hangs may recover."""
         try:
             async with asyncio.timeout(_HEALTH_S):
                 return not await is_healthy(self._app, scope)
-        except Exception:  # noqa: BLE001 - nothing was said of the core
+        except Exception:  # noqa: BLE001 - says nothing about the core
             return False
 
     def _give_up(self) -> None:
-        """Turn away those who wait: this start of the engine answers nothing more."""
-        _log.warning("The engine's core has died in a change: requests are turned away")
+        """Reject waiting requests, because this boot of the engine answers none."""
+        _log.warning("Engine core died during a change: rejecting requests")
         with self._gate.locked():
             self._gate.deadline.end()
             self._gate.fail_trial()
             self._gate.refuse()
 
     def _taken(self) -> tuple[Way, int]:
-        """Take the fallback, in one process; those at the gate are turned away at once."""
+        """Return the fallback in one process only; with refuse, reject requests at once."""
         gate = self._gate
         with gate.locked():
             way = gate.deadline.take()
@@ -102,6 +102,6 @@ class Alone:
     async def _asked(self, scope: Scope, path: str, query: bytes = b"") -> bool:
         try:
             return await status_of(self._app, scope, "POST", path, query) < FAILED
-        except Exception:  # noqa: BLE001 - whatever it is, the engine did not do it
-            _log.exception("The engine failed where its sidecar is silent")
+        except Exception:  # noqa: BLE001 - any error means that the engine did not do it
+            _log.exception("Failed to call the engine", extra={"path": path})
             return False

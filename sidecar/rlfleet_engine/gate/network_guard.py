@@ -1,10 +1,9 @@
-"""Which requests the network may see answered, decided on the raw path alone.
+"""The network guard: which routes the network may use, decided by the raw path only.
 
-Default deny: a path is a data route only if it is one of ours, byte for byte. A path
-with an empty or dot segment, an escape or any unusual character is no data route, so
-no two parsers can disagree about it. Under a root path the same words lead elsewhere,
-so there nothing is one. vLLM's control routes need no key even with
-``--api-key``; this is the only thing between them and the network.
+Default deny: a data route must match the list here byte for byte. A path with an empty or dot
+segment, an escape or an unusual character is no data route, so parsers cannot disagree about
+it. With a root path the same path means another route, so then there are no data routes.
+vLLM's control routes need no key even with ``--api-key``; only this guard protects them.
 """
 
 import re
@@ -17,16 +16,16 @@ from rlfleet_contract import paths
 
 
 class Route(Enum):
-    """What kind of route a path is."""
+    """The kind of a route."""
 
     CONTROL = "control"
-    """vLLM's and our own control routes, and whatever nobody knows: loopback only."""
+    """Control routes of vLLM and rlfleet, and all unknown ones: loopback only."""
     LIVENESS = "liveness"
-    """Ours: vLLM has no such route."""
+    """The extension's own /liveness."""
     ALWAYS = "always"
-    """Answered whatever the gate says."""
+    """Answered even while the gate is closed."""
     GATED = "gated"
-    """Waits while the gate is closed, if it computes."""
+    """Waits while the gate is closed, if it reads the model."""
 
 
 _LIVENESS = paths.LIVENESS_PATH
@@ -36,17 +35,17 @@ _DATA_PREFIX = "/v1/"
 _NEVER = frozenset({"/v1/load_lora_adapter", "/v1/unload_lora_adapter"})
 _COMPUTE_NOTHING = frozenset({"/detokenize", "/tokenize", "/v1/messages/count_tokens"})
 _RENDERING = ("/render", "/derender")
-"""They hand a salt back, to be sent to another route."""
+"""These routes return the client's salt, for its request to another route."""
 _PLAIN = re.compile(r"(/[A-Za-z0-9._~:@+,=-]+)+")
 _OWN = frozenset(map(ip_address, ("127.0.0.1", "::1")))
 _FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip", b"x-request-id"})
 _MESH = (b"x-envoy-", b"l5d-")
-"""What Envoy (Istio) and Linkerd put into requests that they hand on."""
+"""Headers that Envoy (Istio) and Linkerd add to requests that they forward."""
 
 
 @lru_cache(maxsize=1024)
 def route_of(raw_path: bytes, root_path: str = "") -> Route:
-    """Classify a request by its path as it came over the wire, query left out."""
+    """Classify a request by its path on the wire, without the query."""
     path = raw_path.decode("latin-1")
     if root_path or _PLAIN.fullmatch(path) is None or not {".", ".."}.isdisjoint(path.split("/")):
         return Route.CONTROL
@@ -60,16 +59,16 @@ def route_of(raw_path: bytes, root_path: str = "") -> Route:
 
 
 def computes_nothing(path: str) -> bool:
-    """Decide whether a data route reads no weights, whatever the engine holds."""
+    """Return whether a data route reads no weights, so that it needs no gate."""
     return path in _COMPUTE_NOTHING or path.endswith(_RENDERING)
 
 
 def is_local(client: object, server: object, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Tell whether the peer is in this pod, by both ends of its connection.
+    """Return whether the peer is in this pod, by both ends of its connection.
 
-    A peer without an address (Unix socket) is not, nor is one that says it forwards:
-    uvicorn may have taken its address from a header, and a proxy in the pod is not who asks.
-    Not every loopback address is a peer's: a mesh's proxy speaks from 127.0.0.6 for others.
+    A peer without an address (Unix socket) is not. Nor is a request with a proxy's headers:
+    uvicorn may take the address from one, and a proxy in the pod forwards for others. Of loopback
+    only 127.0.0.1 and ::1 count, because a mesh's proxy uses 127.0.0.6 for remote peers.
     """
     if _address(client) not in _OWN or not _is_loopback(server):
         return False
@@ -82,7 +81,7 @@ def _is_loopback(end: object) -> bool:
 
 
 def _address(end: object) -> IPv4Address | IPv6Address | None:
-    """Return the address of one end of a connection, which ASGI has with its port."""
+    """Return the address of an ASGI (host, port) pair."""
     if not isinstance(end, tuple | list) or not end or not isinstance(end[0], str):
         return None
     return _parsed(end[0])

@@ -1,9 +1,8 @@
-"""What the extension's safety asks of whatever rewrites requests, and the answer of none.
+"""The interface between the gate and request rewriting, and its implementation without any.
 
-A shaper decides by a request's head whether its body must be read, and makes of the body
-what vLLM is asked. It never decides whether a request passes. It must stay true that a
-shaper which is left out changes no byte, and that then every request that computes counts
-as one that no salt separates in the caches.
+A shaper decides by a request's head whether its body must be read, and builds vLLM's request from
+the body. It never decides whether a request passes. Without a shaper no byte must change, and
+every request that reads the model must count as one without a salt.
 """
 
 from dataclasses import dataclass
@@ -16,55 +15,55 @@ from rlfleet_engine.gate.network_guard import computes_nothing
 
 
 class Shaped(Protocol):
-    """What vLLM is asked for one request; kept while the request waits once more."""
+    """The rewritten request, kept if the request has to wait again."""
 
     @property
     def app(self) -> Application:
-        """Who answers."""
+        """The application that answers."""
 
     def scope_into(self, held: Held, gate: Gate) -> Scope:
-        """Put the body for what the gate holds now into ``held``; return the scope for it."""
+        """Put the body for the gate's current version into ``held``; return its scope."""
 
 
 class Shaper(Protocol):
     """Rewrites requests that have passed the gate."""
 
     def must_read(self, scope: Scope) -> bool:
-        """Decide by the head whether the body has a part in what vLLM is asked."""
+        """Return by the head whether the body may have to be rewritten."""
 
     async def shaped(self, scope: Scope, body: bytes) -> Shaped:
-        """Make of a body what vLLM is asked; called within a passage of the gate, once."""
+        """Rewrite a request; called once, while the request counts as in flight."""
 
     def is_unsalted(self, scope: Scope) -> bool:
-        """Decide whether a request may leave in the caches what no salt separates."""
+        """Return whether a request may leave cache entries without a salt."""
 
 
 @dataclass(frozen=True, slots=True)
 class AsItCame:
-    """A request that nothing rewrites."""
+    """A request that is not rewritten."""
 
     app: Application
     scope: Scope
 
     def scope_into(self, _held: Held, _gate: Gate) -> Scope:
-        """Leave the body as it came."""
+        """Keep the body."""
         return self.scope
 
 
 @dataclass(frozen=True, slots=True)
 class Unshaped:
-    """Rewrites nothing: neither shapes nor salts."""
+    """The shaper that rewrites nothing."""
 
     app: Application
 
     def must_read(self, _scope: Scope) -> bool:
-        """Leave every body unread."""
+        """Read no body."""
         return False
 
     async def shaped(self, scope: Scope, _body: bytes) -> Shaped:
-        """Return the request as it came."""
+        """Return the request unchanged."""
         return AsItCame(self.app, scope)
 
     def is_unsalted(self, scope: Scope) -> bool:
-        """Count all that computes: a salt of a client's own is not bound to a version."""
+        """Return whether it reads the model; a client's own salt is not bound to a version."""
         return scope["method"] == "POST" and not computes_nothing(scope["path"])

@@ -1,1 +1,1 @@
-"""What a rank reads of a version, and what it can show of its memory after. Knows no vLLM."""
+"""Reads a version's tensors, and the weights in memory after a load. Knows no vLLM."""

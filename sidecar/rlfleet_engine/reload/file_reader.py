@@ -1,9 +1,8 @@
-"""Reads the tensors of checked files and digests exactly the bytes it hands on.
+"""Reads the tensors of checked files and digests exactly the bytes that it yields.
 
-It must stay true that what is digested is what is installed: tensors are read into
-memory once, never mapped, so that a file which changes meanwhile changes neither
-behind the digest's back. A tensor that is larger than the bound is read only when it is asked
-for: fused experts have 10 to 20 GB each, and vLLM holds on to one while it asks for the next.
+The digested bytes must be the installed ones. So tensors are read into memory once and never
+mapped: a file that changes later changes neither. A tensor above the bound is read only when
+vLLM takes it: fused experts have 10 to 20 GB each, and vLLM keeps one while it takes the next.
 """
 
 import os
@@ -26,14 +25,14 @@ from rlfleet_contract.engine.safetensors import (
 )
 
 _AHEAD = 4
-"""Tensors read and digested before they are asked for."""
+"""The number of tensors to read and digest ahead."""
 _AHEAD_BYTES = 1024 * 1024 * 1024
-"""What they have together at most: each rank reads for itself, and all share a node's memory."""
+"""Their bytes together; every rank reads by itself, and all share the node's memory."""
 _THREADS = 2
 
 
 class ChangedError(Exception):
-    """A file is not the one that the sidecar checked."""
+    """A file changed since the sidecar checked it."""
 
 
 class _Place(NamedTuple):
@@ -42,7 +41,7 @@ class _Place(NamedTuple):
 
 
 class _Ahead:
-    """Reads places in their order in a few threads, as far ahead as the bounds allow."""
+    """Reads tensors in order in a few threads, as far ahead as the bounds allow."""
 
     def __init__(self, places: Iterable[_Place], pool: Executor, limit: int) -> None:
         self._left = deque(places)
@@ -52,12 +51,12 @@ class _Ahead:
         self._nbytes = 0
 
     def fill(self) -> None:
-        """Read on; a tensor above the limit has to wait until it is its turn."""
+        """Start more reads; a tensor above the limit waits until it is taken."""
         while self._left and len(self._read) < _AHEAD and self._fits(self._left[0].tensor):
             self._submit()
 
     def take(self) -> tuple[Tensor, bytearray, bytes] | None:
-        """Wait for the next tensor and its hash; None at the end."""
+        """Return the next tensor with its hash; None at the end."""
         if not self._read:
             if not self._left:
                 return None
@@ -76,7 +75,7 @@ class _Ahead:
 
 
 class Reader:
-    """The tensors of one checkpoint in name order, read once."""
+    """Yields the tensors of one checkpoint once, in the order of their names."""
 
     def __init__(
         self, directory: str, files: Sequence[FileStamp], ahead_bytes: int = _AHEAD_BYTES
@@ -117,11 +116,11 @@ class Reader:
                 ahead.fill()
                 self._count(tensor, digest)
                 yield tensor, data
-                # The next one may be as large.
+                # Free it before the next, which may be as large.
                 del taken, data
 
     def installed(self) -> Installed:
-        """Tell what was read so far, and that the files are still the checked ones."""
+        """Return count, bytes and digest of all tensors read; raises ChangedError."""
         for stamp, descriptor in zip(self._files, self._opened, strict=True):
             _compare(stamp, descriptor)
         return Installed(
@@ -151,9 +150,8 @@ def _compare(stamp: FileStamp, descriptor: int) -> None:
     seen = os.fstat(descriptor)
     if (seen.st_size, seen.st_mtime_ns, seen.st_ino) != (stamp.size, stamp.mtime_ns, stamp.inode):
         raise ChangedError(
-            f"{stamp.name} is not the file that was checked: it has {seen.st_size} bytes, inode"
-            f" {seen.st_ino}, and was checked at {stamp.size} bytes, inode {stamp.inode};"
-            " a version's directory must not be written again"
+            f"{stamp.name} changed after its check (got {seen.st_size} bytes, inode {seen.st_ino};"
+            f" checked {stamp.size} bytes, inode {stamp.inode}); write changes as a new version"
         )
 
 
@@ -163,6 +161,6 @@ def _read(place: _Place) -> tuple[bytearray, bytes]:
     while done < len(data):
         count = os.preadv(place.descriptor, [view[done:]], place.tensor.begin + done)
         if count == 0:
-            raise ChangedError(f"the file that holds {place.tensor.name} has become shorter")
+            raise ChangedError(f"the file with {place.tensor.name} became shorter after its check")
         done += count
     return data, tensor_hash(data).digest()

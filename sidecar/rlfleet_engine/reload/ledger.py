@@ -1,15 +1,14 @@
-"""Which of the tensors that a load was given it read. Pure.
+"""Which tensors of a checkpoint a load has read. Pure.
 
-A tensor is known by its storage and by its place there, because a view has both. It must
-stay true that a tensor which was read counts as read: what nobody sees being read is not
-demanded of a version.
+Storage and offset identify a tensor, because views share them. Every tensor that was read must
+count as read: a version need not have tensors that no load reads.
 """
 
 from bisect import bisect_right, insort
 
 
 class Ledger:
-    """The tensors that came, and the names of those that were read."""
+    """The tensors passed to a load, and the names of those that it read."""
 
     def __init__(self) -> None:
         self._begins: dict[int, list[int]] = {}
@@ -17,17 +16,17 @@ class Ledger:
         self.read: set[str] = set()
 
     def came(self, name: str, storage: int, begin: int, end: int) -> None:
-        """Note where a tensor's bytes are; what stood there before is gone."""
+        """Record where a tensor's bytes are; replaces an earlier tensor there."""
         if (storage, begin) not in self._named:
             insort(self._begins.setdefault(storage, []), begin)
         self._named[storage, begin] = end, name
 
     def is_known(self, storage: int) -> bool:
-        """Tell whether any tensor came in this storage."""
+        """Return whether a tensor lies in this storage."""
         return storage in self._begins
 
     def reads(self, storage: int, begin: int) -> None:
-        """Note that what begins somewhere in a tensor was read."""
+        """Record a read that starts at this offset."""
         begins = self._begins.get(storage, [])
         place = bisect_right(begins, begin) - 1
         if place < 0:

@@ -1,13 +1,13 @@
-"""Reads what stands in one rank's memory, on CPU and GPU alike.
+"""Digests the weights in one rank's memory, on CPU and GPU.
 
-It sees the model's parameters and persistent buffers, byte for byte as they are served
-from. What kernels keep elsewhere comes from vllm/reload/kept.py, as far as it can be read: what
-oneDNN packs cannot, and ``share`` says how much of the model is seen. Quantised models are
-not read: their layouts have room that nobody initialises. What is not seen is not claimed.
+It reads the model's parameters and persistent buffers, byte for byte as the engine uses them.
+vllm/reload/kept.py adds what kernels keep elsewhere, except what oneDNN packs; a report states
+how many bytes are unseen. Quantised models are not read, because their layouts have padding that
+is never initialised. A report must claim nothing about bytes that were not read.
 
-The digest is a sum of 64-bit words, each times an odd number of its own, modulo 2**64:
-exact in any order, so CPU and GPU agree, and one changed word always shows. It finds
-what an engine forgot to do; it is no defence against whoever can write the memory.
+The digest is a sum of 64-bit words, each times its own odd factor, modulo 2**64. The sum is exact
+in any order, so CPU and GPU agree, and one changed word always shows. It detects faults of an
+engine, not an attack on its memory.
 """
 
 from collections.abc import Mapping
@@ -20,30 +20,30 @@ from rlfleet_engine.reload.read_back import Memory, ReadTensor
 
 _WORD_BYTES = 8
 _BLOCK_WORDS = 1 << 19
-"""Words that share one row of factors; 4 MiB, which a processor's cache holds."""
+"""Words per row of factors: 4 MiB, which fit into a processor's cache."""
 _ROWS_AT_ONCE = 16
-"""Blocks to a kernel on a GPU, where starting one costs more than its work."""
+"""Blocks per kernel on a GPU, where a launch costs more than the work."""
 _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)
 _MASK = (1 << 64) - 1
 
 
 def entry_of(tensor: Any) -> ReadTensor:
-    """Read a tensor, wherever it lies."""
+    """Return dtype, shape, size and digest of a tensor on any device."""
     nbytes = tensor.numel() * tensor.element_size()
     return ReadTensor(str(tensor.dtype), tuple(tensor.shape), nbytes, _digest(tensor.detach()))
 
 
 def read(tensors: Mapping[str, Any]) -> Memory:
-    """Read tensors by their names."""
+    """Return the same of named tensors."""
     return {name: entry_of(tensor) for name, tensor in tensors.items()}
 
 
 def named(model: Any) -> dict[str, Any]:
-    """Tell a model's parameters and persistent buffers by name."""
+    """Return a model's parameters and persistent buffers by name."""
     passing = {
         f"{path}.{name}" if path else name
         for path, module in model.named_modules()
-        for name in module._non_persistent_buffers_set  # noqa: SLF001 - torch tells it nowhere else
+        for name in module._non_persistent_buffers_set  # noqa: SLF001 - torch has no public name for it
     }
     buffers = {name: b for name, b in model.named_buffers() if name not in passing}
     return {**dict(model.named_parameters()), **buffers}
@@ -71,7 +71,7 @@ def _digest(tensor: Any) -> int:
 
 
 def _dense(tensor: Any) -> Any:
-    """Tell the tensor's elements in the order of memory; copies only what has gaps."""
+    """Return the tensor's elements in the order of memory; copies only a tensor with gaps."""
     if tensor.is_contiguous():
         return tensor
     turned = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
@@ -80,6 +80,6 @@ def _dense(tensor: Any) -> Any:
 
 @cache
 def _factors(device: Any) -> Any:
-    """Make the odd numbers by which the words of a block are multiplied."""
+    """Return the odd factors of a block's words."""
     places = torch.arange(1, _BLOCK_WORDS + 1, dtype=torch.int64, device=device) * _MIXER
     return (places ^ (places >> 29)) | 1

@@ -1,6 +1,6 @@
-"""Other values for a tensor, by which a test sees that a reload takes them up.
+"""Changes a tensor's values, so that the self-test can see that a reload uses them.
 
-They depend on the tensor's name alone, so that every rank makes the same ones.
+The values depend only on the tensor's name, so that every rank makes the same.
 """
 
 from hashlib import sha256
@@ -12,11 +12,11 @@ _FLOATS = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16
 
 
 def changed(name: str, tensor: Any, strength: float) -> Any:
-    """Return a tensor of the same shape and dtype, ``strength`` times its spread away."""
+    """Return a tensor of the same shape and dtype whose values are ``strength`` spreads away."""
     if not tensor.numel():
         return tensor
     if tensor.dtype not in _FLOATS:
-        # Packed, quantised and integer values stay valid: they change places only.
+        # Packed, quantised and integer values stay valid, because they only move.
         return tensor.flatten().roll(1).reshape(tensor.shape)
     wide = tensor.float()
     step = strength * (wide.abs().mean() + wide.std(correction=0) + 1e-3)

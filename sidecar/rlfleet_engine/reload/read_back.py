@@ -1,7 +1,6 @@
-"""What one rank had and was fed, and what of it can be told after a reload. Pure.
+"""Compares a rank's memory before and after a reload with the tensors that it loaded. Pure.
 
-model_memory.py reads the memory; here it is only compared. It must stay true that what was
-not read is not claimed.
+model_memory.py reads the memory. The result must claim nothing about bytes that were not read.
 """
 
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ _NAMED = 3
 
 
 class ReadTensor(NamedTuple):
-    """One tensor as it was read."""
+    """One tensor's kind, size and digest."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -28,31 +27,31 @@ Memory = Mapping[str, ReadTensor]
 
 @dataclass(frozen=True, slots=True)
 class RankRecord:
-    """What is known of one rank since its start."""
+    """The last state of one rank."""
 
     memory: Memory | None
-    """As it was read last; None where it cannot be read."""
+    """As it was read last; None if it cannot be read."""
     fed: Memory | None = None
     """The tensors of the last reload that have a parameter of the same name and kind."""
     digest: str | None = None
-    """Of all tensors of the last reload; None if some were cast, which may swallow a change."""
+    """Of all tensors of the last reload; None if some were cast, which may hide a change."""
     sizes: tuple[int, int] = (0, 0)
-    """Bytes that the model was made with, and how many of them cannot be read."""
+    """The model's bytes at its creation, and how many of them cannot be read."""
 
-    def told(self) -> ReadBack | None:
-        """Tell what was read."""
+    def read_back(self) -> ReadBack | None:
+        """Return the report of this memory; None if it cannot be read."""
         if self.memory is None:
             return None
-        return self.sized(told(self.memory))
+        return self.sized(report_of(self.memory))
 
     def sized(self, read: ReadBack) -> ReadBack:
-        """Add how much of the model that covers."""
+        """Add how much of the model a report covers."""
         whole, unseen = self.sizes
         return read.model_copy(update={"whole": whole, "unseen": unseen})
 
 
 def reloaded(before: RankRecord, after: RankRecord, consumed: Installed) -> Installed:
-    """Tell what a reload has shown."""
+    """Return the report of a reload: what was read from files, and the memory after it."""
     read = None
     if None not in (before.memory, after.memory):
         read = compared(before.memory or {}, after.memory or {}, after.fed or {}, before.fed)
@@ -61,8 +60,8 @@ def reloaded(before: RankRecord, after: RankRecord, consumed: Installed) -> Inst
     return consumed.model_copy(update={"previous": previous, "parameters": read})
 
 
-def told(memory: Memory) -> ReadBack:
-    """Tell what was read."""
+def report_of(memory: Memory) -> ReadBack:
+    """Return digest and size of a memory."""
     lines = "\n".join(f"{name} {tuple(memory[name])}" for name in sorted(memory))
     return ReadBack(
         digest=sha256(lines.encode()).hexdigest()[:32],
@@ -71,9 +70,9 @@ def told(memory: Memory) -> ReadBack:
 
 
 def compared(before: Memory, after: Memory, fed: Memory, fed_before: Memory | None) -> ReadBack:
-    """Tell what was read after a reload, and how it is related to what was fed."""
+    """Return the report of the memory after a reload, compared with the loaded tensors."""
     stayed = kept(before, after, fed, fed_before)
-    return told(after).model_copy(
+    return report_of(after).model_copy(
         update={
             "changed": before != after,
             "fed": sum(entry.nbytes for entry in fed.values()),
@@ -84,11 +83,11 @@ def compared(before: Memory, after: Memory, fed: Memory, fed_before: Memory | No
 
 
 def kept(before: Memory, after: Memory, fed: Memory, fed_before: Memory | None) -> list[str]:
-    """Tell the parameters that stand as before though other tensors were fed for them.
+    """Return the parameters that did not change although other tensors were loaded for them.
 
-    Most parameters are their tensor; a model may transform some, and those may rightly
-    stay when their tensor did. Without an earlier feeding to compare with, a parameter
-    that did not move counts only if nothing at all is as it was fed.
+    Most parameters equal their tensor. A model may transform some, which may stay if their tensor
+    stays. Without an earlier reload to compare with, an unchanged parameter counts only if no
+    parameter equals its tensor.
     """
     stayed = [
         name for name in fed if before.get(name) == after.get(name) and after.get(name) != fed[name]

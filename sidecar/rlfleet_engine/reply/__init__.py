@@ -1,1 +1,1 @@
-"""What goes back to a client: versions, abort markers, errors in one form."""
+"""Replies to clients: version headers, abort markers, errors in vLLM's form."""

@@ -1,7 +1,7 @@
-"""Ends an answer with the marker of an abort, for weights that failed their proof.
+"""Marks a reply as aborted, because its weights failed their proof.
 
-vLLM's own marker is ``finish_reason: abort``: a client that knows it sends the request
-anew. The tokens stay, as vLLM leaves those of a request that it aborts.
+The marker is vLLM's own, ``finish_reason: abort``, after which clients send the request again.
+The tokens stay in the reply, as in vLLM's aborted requests.
 """
 
 from typing import Any
@@ -12,20 +12,20 @@ from rlfleet_engine.sse import BETWEEN, DONE, data_of, with_data
 
 
 class UnmarkableError(ValueError):
-    """An answer has no place for the marker."""
+    """A reply has no field for the marker."""
 
 
 def marked(body: bytes) -> bytes:
-    """Return a whole answer of which every choice ends with the marker."""
+    """Return a complete reply with the marker in every choice."""
     answer = parsed(body)
     choices = None if answer is None else answer.get("choices")
     if answer is None or not isinstance(choices, list):
-        raise UnmarkableError("it has no choices")
+        raise UnmarkableError("no choices in the reply")
     return compact({**answer, "choices": [_ended(choice) for choice in choices]})
 
 
 def marked_events(events: bytes) -> bytes:
-    """Return server-sent events in which every choice that ends does so with the marker."""
+    """Return server-sent events with the marker in every choice that ends."""
     return BETWEEN.join(_marked_event(event) for event in events.split(BETWEEN))
 
 
@@ -34,7 +34,7 @@ def _marked_event(event: bytes) -> bytes:
         return event
     data = data_of(event)
     if data is None:
-        raise UnmarkableError("it is an event of another kind")
+        raise UnmarkableError("no data in the event")
     return event if data == DONE else with_data(marked(data))
 
 

@@ -1,7 +1,7 @@
-"""One word for one thing: a prompt that is too long is told with "context length".
+"""Adds "context length" to every 400 for a prompt that is too long.
 
-Clients take a 400 with these words for the end of a conversation and any other for an
-error. vLLM says so on most routes and "maximum model length" or "max_model_len" on others.
+Clients take a 400 with these words for the end of a conversation, and any other for an error.
+Some routes of vLLM say "maximum model length" or "max_model_len" instead.
 """
 
 import json
@@ -10,11 +10,11 @@ from rlfleet_engine.asgi import compact
 
 _WORDS = b"context length"
 _OTHER_WORDS = (b"maximum model length", b"max_model_len")
-_TOLD = " That is the model's maximum context length."
+_ADDED = " That is the model's maximum context length."
 
 
 def worded(body: bytes) -> bytes:
-    """Add the words to a 400 that is about it and lacks them; any other is returned itself."""
+    """Add the words to the body of such a 400 that lacks them; return any other unchanged."""
     if _WORDS in body or not any(words in body for words in _OTHER_WORDS):
         return body
     try:
@@ -24,5 +24,5 @@ def worded(body: bytes) -> bytes:
         return body
     if not isinstance(message, str):
         return body
-    parsed["error"]["message"] = message + _TOLD
+    parsed["error"]["message"] = message + _ADDED
     return compact(parsed)

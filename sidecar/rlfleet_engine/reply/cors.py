@@ -1,7 +1,7 @@
-"""Gives the extension's own answers the CORS headers that vLLM's answers have.
+"""Adds vLLM's CORS headers to the extension's own replies.
 
-vLLM's middleware for CORS stands behind the extension and sees only what vLLM answers. What
-it gives is asked of it, by a route that is always answered, so that its settings count.
+vLLM's CORS middleware runs behind the extension and sees only vLLM's replies. So the extension
+copies the headers from a reply of vLLM's /version, to which vLLM's CORS settings apply.
 """
 
 from rlfleet_engine.asgi import Header, Scope, Send
@@ -15,13 +15,13 @@ _ANY_ROUTE = "/version"
 
 
 def with_cors(app: Application, scope: Scope, send: Send) -> Send:
-    """Return ``send``, or one that adds those headers where they are missing."""
+    """Return ``send``, wrapped to add CORS headers if the request has an origin."""
     origin: list[Header] = [header for header in scope["headers"] if header[0] == _ORIGIN]
     if not origin:
         return send
 
     async def adding(message: Message) -> None:
-        if message["type"] == "http.response.start" and not _is_told(message):
+        if message["type"] == "http.response.start" and not _has_cors(message):
             inner = {**scope, "method": "GET", "query_string": b"", "headers": origin}
             head = await head_of(app, inner, _ANY_ROUTE)
             message = {**message, "headers": [*message["headers"], *_cors_of(head)]}
@@ -30,7 +30,7 @@ def with_cors(app: Application, scope: Scope, send: Send) -> Send:
     return adding
 
 
-def _is_told(head: Message) -> bool:
+def _has_cors(head: Message) -> bool:
     return any(name.startswith(_CORS) for name, _ in head["headers"])
 
 

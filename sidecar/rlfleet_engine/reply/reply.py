@@ -1,11 +1,9 @@
-"""Stands between vLLM and the client of one gated request, on the way back.
+"""Adds versions to the reply of one gated request, and checks them against its demand.
 
-It tells the versions and sees that a reply is what was asked for. A reply goes out whole
-when its length is known: then the engine has ended, and what it had loaded at the end is known
-too. One that is streamed has sent its head by then, and tells its end in an event if it
-was asked to. It must stay true that nothing goes out while it may come from weights on
-trial, and that what may come from weights that failed their proof ends with the marker of
-an abort.
+A reply with a Content-Length is complete, so its first and last version are known. A stream has
+sent its head by then; it reports the last version in an event if the client asked for that.
+Nothing must be sent while it may come from weights on trial. A reply that may come from weights
+that failed their proof must end with the abort marker.
 """
 
 from collections.abc import Callable, Mapping, MutableMapping
@@ -32,19 +30,19 @@ _BAD_REQUEST = 400
 class _Way(Enum):
     ON = "on"
     STREAMED = "streamed"
-    """It may come from weights that are tried after it began."""
+    """A stream; weights on trial may compute a later part."""
     WITHHELD = "withheld"
-    """Something else was sent in its place."""
+    """Dropped, because another reply was sent."""
     GATHERED = "gathered"
-    """Kept until it is whole."""
+    """Buffered until it is complete."""
 
 
 class _Head(NamedTuple):
-    """What the head of a reply says of all of it."""
+    """Status and length of a reply."""
 
     status: int
     length: bytes | None
-    """None if the reply is streamed."""
+    """None for a stream."""
 
     @property
     def is_good(self) -> bool:
@@ -52,19 +50,19 @@ class _Head(NamedTuple):
 
     @property
     def is_whole_answer(self) -> bool:
-        """Whether the engine has ended, and nothing of its answer has gone out."""
+        """Whether the engine has completed a good reply of which nothing is sent yet."""
         return self.is_good and self.length is not None
 
     @property
     def is_short_refusal(self) -> bool:
-        """Whether it may be vLLM's word on a prompt that is too long."""
+        """Whether it may be vLLM's 400 for a prompt that is too long."""
         if self.status != _BAD_REQUEST:
             return False
         return int(self.length or _MAX_ERROR_BYTES) < _MAX_ERROR_BYTES
 
 
 class Reply:
-    """Stands in for the server's ``send``."""
+    """Replaces the server's ``send`` for one request."""
 
     __slots__ = (
         "_body",
@@ -98,7 +96,7 @@ class Reply:
         self._reword: Callable[[bytes], bytes] = worded
 
     async def __call__(self, message: AsgiMessage) -> None:
-        """Send what vLLM sends, or something in its place."""
+        """Send a message of vLLM, or a replacement."""
         if message["type"] == "http.response.start":
             await self._begin(message)
         elif self._way is _Way.ON:
@@ -111,7 +109,7 @@ class Reply:
     async def _begin(self, message: AsgiMessage) -> None:
         headers: list[Header] = [*message["headers"]]
         head = _Head(message["status"], dict(headers).get(LENGTH))
-        # An error was not computed either.
+        # An error is not computed by the model.
         may_wait = head.is_good and self._computes
         standing = await self._gate.settled(self._holding.change) if may_wait else Standing.PROVED
         now = self._gate.holding if self._computes else self._gate.known
@@ -119,9 +117,9 @@ class Reply:
             self._way = _Way.WITHHELD
             await unmet(self._send, demand, now)
             return
-        headers += _told(_VERSION, self._holding)
+        headers += _header(_VERSION, self._holding)
         if head.length is not None:
-            headers += _told(_END, now)
+            headers += _header(_END, now)
         message = {**message, "headers": headers}
         if head.is_whole_answer and standing is Standing.FAILED:
             self._way, self._head, self._reword = _Way.GATHERED, message, marked
@@ -133,12 +131,12 @@ class Reply:
 
     async def _stream(self, message: AsgiMessage) -> None:
         if await self._gate.settled(self._holding.change) is Standing.FAILED:
-            # What has no place for the marker raises: then the connection breaks.
+            # Without a field for the marker this raises, which breaks the connection.
             message = {**message, "body": marked_events(message.get("body", b""))}
         demand, body = self._demand, message.get("body", b"")
         if demand is not None and demand.is_end_told and DONE in body:
-            told = compact(_event(self._holding, self._gate.holding))
-            message = {**message, "body": before_done(body, told)}
+            event = compact(_event(self._holding, self._gate.holding))
+            message = {**message, "body": before_done(body, event)}
         await self._send(message)
 
     async def _gather(self, message: AsgiMessage) -> None:
@@ -155,9 +153,9 @@ class Reply:
         await self._send({**message, "body": body})
 
     def _unmet(self, now: Holding) -> Demand | None:
-        """Return the demand if what the engine holds at the end is not what was asked for.
+        """Return the demand if the engine's version at the end does not meet it.
 
-        An exact version must have been loaded all the time: from there and back is too far.
+        An exact version must not have changed at all, not even to another version and back.
         """
         demand = self._demand
         if demand is None:
@@ -167,25 +165,25 @@ class Reply:
         return None if is_met else demand
 
 
-def telling(send: Send, gate: Gate) -> Send:
-    """Tell the version on a reply that waits for nothing; none while nobody has proved one."""
+def with_version(send: Send, gate: Gate) -> Send:
+    """Return ``send``, wrapped to add the version header if the engine's version is proved."""
 
-    async def told(message: AsgiMessage) -> None:
+    async def adding(message: AsgiMessage) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *_told(_VERSION, gate.known)]}
+            message = {**message, "headers": [*message["headers"], *_header(_VERSION, gate.known)]}
         await send(message)
 
-    return told
+    return adding
 
 
 async def malformed(send: Send, error: DemandError) -> None:
-    """Answer that a header names no version."""
+    """Answer 400: a header names no valid version."""
     content = error_of(_BAD_REQUEST, "BadRequestError", str(error), error.header)
     await answer(send, _BAD_REQUEST, compact(content))
 
 
 async def unmet(send: Send, demand: Demand, now: Holding) -> None:
-    """Answer that the engine does not hold what was asked for, and whether to ask again."""
+    """Answer 409: the engine has another version; or 400: the versions have no order."""
     version = now.version.decode()
     header = paths.EXACT_VERSION_HEADER if demand.exact else paths.MIN_VERSION_HEADER
     wanted = {"exact": demand.exact, "minimum": demand.minimum}
@@ -193,31 +191,30 @@ async def unmet(send: Send, demand: Demand, now: Holding) -> None:
     asked = " and ".join(f"{key} {one}" for key, one in wanted.items() if one)
     if demand.verdict(version) is DemandVerdict.NO_ORDER:
         message = (
-            f"{version} and {demand.minimum} have no order: a minimum is compared by the number"
-            f" at the end of names that are alike before it. Ask with {paths.EXACT_VERSION_HEADER}"
+            f"version {version} and minimum {demand.minimum} have no order (expected names that"
+            f" differ in a number at the end); use {paths.EXACT_VERSION_HEADER}"
         )
         content = error_of(_BAD_REQUEST, "BadRequestError", message, header, **fields)
-        await answer(send, _BAD_REQUEST, compact(content), _told(_VERSION, now))
+        await answer(send, _BAD_REQUEST, compact(content), _header(_VERSION, now))
         return
     message = (
-        f"this worker serves {version or 'a version that it was not told'} and {asked} was asked"
-        " for: try again, or another worker"
+        f"this worker serves {version or 'no proved version'} (requested: {asked});"
+        " retry, or send the request to another worker"
     )
     content = error_of(409, "ConflictError", message, header, **fields)
-    await answer(send, 409, compact(content), [*_told(_VERSION, now), _RETRY_AFTER])
+    await answer(send, 409, compact(content), [*_header(_VERSION, now), _RETRY_AFTER])
 
 
 async def failed(send: Send) -> None:
-    """Answer that the weights which answered failed their proof."""
-    await _unavailable(send, "the weights that answered failed their proof: send the request again")
+    """Answer 503: the weights that computed the reply failed their proof."""
+    await _unavailable(
+        send, "reply dropped: its weights failed their proof; send the request again"
+    )
 
 
 async def turned_away(send: Send) -> None:
-    """Answer that nobody shall wait for this engine."""
-    message = (
-        "this worker is out of service, because its weights were not proved: send the request"
-        " to another worker, or again later"
-    )
+    """Answer 503: the engine's weights are not proved, so waiting is pointless."""
+    message = "worker out of service: its weights are not proved; use another worker, or retry"
     await _unavailable(send, message)
 
 
@@ -227,19 +224,18 @@ async def _unavailable(send: Send, message: str) -> None:
 
 
 def _event(began: Holding, now: Holding) -> Mapping[str, object]:
-    """Tell in a stream what heads tell of a reply that goes out whole.
+    """Return the event with a stream's versions, which complete replies have in headers.
 
-    In the form of OpenAI's last event, of usage: clients know one without choices.
+    It has the form of OpenAI's last event with usage, an event without choices.
     """
-    versions = {"version": began.version.decode(), "version_end": now.version.decode()}
-    told = {name: version or None for name, version in versions.items()}
     return {
         "object": "rlfleet.version",
         "choices": [],
-        **told,
+        "version": began.version.decode() or None,
+        "version_end": now.version.decode() or None,
         "changes": now.change - began.change,
     }
 
 
-def _told(name: bytes, holding: Holding) -> list[Header]:
+def _header(name: bytes, holding: Holding) -> list[Header]:
     return [(name, holding.version)] if holding.version else []

@@ -1,1 +1,1 @@
-"""Requests in shapes that vLLM lacks, translated into its own, and their replies back."""
+"""Translates requests in shapes that vLLM lacks into its own, and the replies back."""

@@ -1,12 +1,11 @@
-"""Salts of the prefix cache, made good for one version of the weights only.
+"""Binds the salts of the prefix cache to one version of the weights.
 
-A client's ``cache_salt`` is taken where clients put it and vLLM gets a digest of it and of
-the version that the engine holds. So nobody reads what other weights have computed, not
-by naming that version's salt either, and within a version equal salts meet. Requests
-without a salt stay as they are, byte for byte: for them the cache is flushed. Where a
-trainer keeps it through a change, an era begins instead, and they get that for a salt.
-It must stay true that a request which no salt separates is known as such: then a change
-keeps no caches.
+vLLM gets a digest of the client's ``cache_salt`` and the engine's version. So no request reads
+cache entries of other weights, and equal salts share entries within a version. A request
+without a salt stays unchanged byte for byte, because a change flushes the cache. If a trainer
+keeps the cache through a change, a new era starts, and such requests get the era as their salt.
+A request that ends up without a salt must be recorded, because then a change must not keep the
+caches.
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from rlfleet_engine.json_body import has_json, may_name, parsed
 _FIELD = "cache_salt"
 _NAMES = (_FIELD.encode(),)
 _BESIDE = ("nvext", "sampling_params")
-"""Objects in the body in which clients put it too; the top level goes first."""
+"""Objects in the body where clients put it too; the top level has precedence."""
 _PREFIXES = ("/v1/", "/inference/")
 _TAKE_SALT = frozenset(
     {
@@ -34,19 +33,19 @@ _TAKE_SALT = frozenset(
         "/v1/systemone",
     }
 )
-"""The routes that generate and pass a salt on to the prefix cache."""
+"""The routes that use a salt in the prefix cache."""
 
 
 def may_have_salt(scope: Scope) -> bool:
-    """Tell by its head whether a request's body has to be looked at."""
+    """Return by the head whether a request's body may have a salt."""
     path: str = scope["path"]
     return path.startswith(_PREFIXES) and not computes_nothing(path) and has_json(scope)
 
 
 def salted(body: bytes, holding: Holding) -> bytes:
-    """Make the body's salt good for this version; a body without one is returned itself.
+    """Bind the body's salt to this version; return a body without a salt unchanged.
 
-    What is no JSON object, or has a salt that is no text, is vLLM's to refuse.
+    vLLM rejects a body that is no JSON object, or a salt that is no string.
     """
     content = parsed(body) if may_name(body, _NAMES) else None
     if content is None:
@@ -60,19 +59,18 @@ def salted(body: bytes, holding: Holding) -> bytes:
 
 
 def in_era(body: bytes, era: int, path: str) -> bytes:
-    """Give a body without a salt that of its era; one that cannot have it is returned itself."""
+    """Add the era's salt to a body without one, if its route takes a salt."""
     content = parsed(body) if path in _TAKE_SALT else None
     if content is None:
         return body
-    # No client's: theirs are digested with two zero bytes in between.
+    # Differs from every client's, whose digest includes two zero bytes.
     return compact(content | {_FIELD: sha256(b"%d" % era).hexdigest()})
 
 
 def is_unsalted(scope: Scope) -> bool:
-    """Tell whether a request may leave in the caches what no salt separates.
+    """Return whether a request may leave cache entries without a salt.
 
-    So does whatever computes on a route that takes no salt (audio, pooling), or that came in
-    a form in which nobody looked for one.
+    This holds for routes that take no salt (audio, pooling), and for bodies other than JSON.
     """
     if scope["method"] != "POST" or computes_nothing(scope["path"]):
         return False
@@ -87,9 +85,9 @@ def _places(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _combined(salt: str, holding: Holding) -> str:
-    """Digest it; counted with the change, so that a version that comes back begins anew.
+    """Digest salt, version and change; with the change, a version that returns starts empty.
 
-    A frozen request goes on under its old salt with new weights.
+    A request that was paused (mode keep) continues under its old salt with the new weights.
     """
     client = salt.encode("utf-8", "surrogatepass")
     return sha256(b"%s\0%d\0%s" % (holding.version, holding.change, client)).hexdigest()

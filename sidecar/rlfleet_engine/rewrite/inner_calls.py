@@ -1,7 +1,7 @@
-"""Asks vLLM's own routes from within, as part of a request that is under way.
+"""Calls vLLM's routes in process, as part of a client's request.
 
-The question goes past gate and guard, which the client's request has passed already. It
-has that request's headers, so that vLLM sees the same key, and no client that could leave.
+The call skips gate and guard, which the client's request has passed. It has that request's
+headers, so that vLLM gets the same API key, and it never sees a disconnect.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ _OK = 200
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Asks on behalf of one request."""
+    """Makes calls for one client's request."""
 
     app: Application
     scope: Scope
 
     async def __call__(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask a route. Raises AnsweredError."""
+        """Call a route. Raises AnsweredError for an error of vLLM."""
         reply = _Gathered()
         content = compact(body)
         await self.app(_inner(self.scope, path, len(content)), _given(content), reply)
@@ -37,16 +37,16 @@ class Asking:
         return answer if isinstance(answer, dict) else {"data": answer}
 
     def vocabulary(self) -> Vocabulary:
-        """Return that of the server which has the request."""
+        """Return the served model's vocabulary."""
         return vocabulary_of(self.scope)
 
     def context_length(self) -> int:
-        """Return that of the server which has the request."""
+        """Return the served model's context length in tokens."""
         return context_length_of(self.scope)
 
 
 def rerouted(scope: Scope, path: str, size: int) -> Scope:
-    """Return the scope for another path and body."""
+    """Return the scope for another path and a body of ``size`` bytes."""
     length = str(size).encode()
     kept = [
         header for header in scope["headers"] if header[0] not in {LENGTH, b"transfer-encoding"}
@@ -60,7 +60,7 @@ def rerouted(scope: Scope, path: str, size: int) -> Scope:
 
 
 def _inner(scope: Scope, path: str, size: int) -> Scope:
-    # What vLLM remembers of a request in its state is not the client's request's.
+    # A copy, so that vLLM's entries do not get into the state of the client's request.
     state = dict(scope.get("state", {}))
     return {**rerouted(scope, path, size), "query_string": b"", "state": state}
 
@@ -78,7 +78,7 @@ def _given(content: bytes) -> Receive:
 
 
 class _Gathered:
-    """Keeps a reply."""
+    """Collects a reply."""
 
     def __init__(self) -> None:
         self.status = 500

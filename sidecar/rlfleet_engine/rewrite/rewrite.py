@@ -1,10 +1,9 @@
-"""A request on its way to vLLM, and its reply on the way back, in a shape that vLLM has not.
+"""The interface of request rewriting, and the wrapper that translates replies.
 
-A shape is a form of request or reply that some client has and vLLM has not. It is turned
-into one that vLLM has; vLLM answers, and the answer is turned back. What a shape does to
-bodies is decided by pure functions in its own file. It must stay true that whatever is
-asked of vLLM on the way belongs to the one passage of the gate that the client's request
-has, and that a streamed reply stays a stream, event by event.
+A shape is a form of request or reply that a client uses and vLLM lacks. Pure functions in the
+shape's own file translate the request into vLLM's form and the reply back. Calls to vLLM on the
+way must belong to the client's request in flight. A streamed reply must stay a stream, event by
+event.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,24 +16,24 @@ from rlfleet_engine.vllm.vocabulary import Vocabulary
 
 
 class Back(Protocol):
-    """Turns the reply to one request."""
+    """Translates the reply to one request."""
 
     def whole(self, body: bytes) -> bytes:
-        """Turn a reply that came whole. Raises IncompleteReplyError."""
+        """Translate a complete reply. Raises IncompleteReplyError."""
 
     def event(self, data: bytes) -> bytes:
-        """Turn the data of one event of a stream. Raises IncompleteReplyError."""
+        """Translate the data of one event of a stream. Raises IncompleteReplyError."""
 
     def refusal(self, body: bytes) -> bytes:
-        """Turn an error's body: it may name fields that the client did not send."""
+        """Translate an error, which may name fields that the client did not send."""
 
 
 class IncompleteReplyError(Exception):
-    """The engine's reply lacks what the client asked for."""
+    """The engine's reply lacks something that the client requested."""
 
 
 class AnsweredError(Exception):
-    """vLLM refused what it was asked on the way; the client gets that answer."""
+    """vLLM returned an error to an inner call; the client gets that error."""
 
     def __init__(self, status: int, body: bytes) -> None:
         super().__init__(f"vLLM answered {status}")
@@ -44,7 +43,7 @@ class AnsweredError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """What vLLM is asked in place of what the client sent."""
+    """The request for vLLM in place of the client's."""
 
     path: str
     body: bytes
@@ -53,22 +52,22 @@ class Turned:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer itself, made of what vLLM was asked on the way."""
+    """A complete reply, made from inner calls."""
 
     body: bytes
 
 
 class Ask(Protocol):
-    """Asks vLLM from within."""
+    """Calls vLLM in process."""
 
     async def __call__(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask one of vLLM's own routes. Raises AnsweredError."""
+        """Call one of vLLM's routes. Raises AnsweredError."""
 
     def vocabulary(self) -> Vocabulary:
-        """Ask what the tokenizer knows."""
+        """Return the served model's vocabulary."""
 
     def context_length(self) -> int:
-        """Ask how many tokens a prompt and what is made of it may have."""
+        """Return the limit of tokens in prompt and reply together."""
 
 
 Turn = Callable[[bytes, Ask], Awaitable[Turned | Answered | None]]
@@ -79,7 +78,7 @@ _FAULTS = 400
 
 
 class Returning:
-    """Stands in for ``send`` while a turned request is answered."""
+    """Replaces ``send`` to translate the reply of one request."""
 
     __slots__ = ("_back", "_gathered", "_head", "_is_over", "_is_stream", "_send")
 
@@ -92,7 +91,7 @@ class Returning:
         self._is_over = False
 
     async def __call__(self, message: Any) -> None:
-        """Send what vLLM sends, turned."""
+        """Translate and send one of vLLM's messages."""
         if message["type"] == "http.response.start":
             self._head = dict(message)
             self._is_stream = _is_stream(message["headers"])
@@ -128,7 +127,7 @@ class Returning:
             await self._send({**message, "body": body})
 
     def _event(self, event: bytes) -> bytes:
-        """Turn one event; after one that cannot be turned, nothing but the stream's end."""
+        """Translate one event; after an error send only the stream's end."""
         data = data_of(event)
         if data is None or data == DONE:
             return event + BETWEEN

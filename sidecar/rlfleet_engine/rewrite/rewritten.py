@@ -1,4 +1,4 @@
-"""What vLLM is asked for one request that was read: its own, or another in its place."""
+"""One request whose body was read, rewritten for vLLM where it has to be."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -17,25 +17,25 @@ _BAD_REQUEST = 400
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Who answers, under which path, from which body."""
+    """The application that answers, with the scope and body that it gets."""
 
     app: Application
     scope: Scope
     came: bytes = b""
-    """The body as the client sent it; empty if nobody has to look at it."""
+    """The client's body; empty if the reply is known already."""
     body: bytes = b""
-    """The body as it is to be asked, but for its salt."""
+    """The body for vLLM, except for its salt."""
 
     @classmethod
     async def instead(cls, app: Application, scope: Scope, body: bytes, turn: Turn | None) -> Self:
-        """Turn a request's body if its route has a shape that vLLM has not."""
+        """Return the request, translated if ``turn`` has something to translate."""
         if turn is None:
             return cls(app, scope, body, body)
         try:
             turned = await turn(body, Asking(app, scope))
         except FieldError as error:
-            told = error_of(_BAD_REQUEST, "BadRequestError", str(error), error.field)
-            return cls(_answering(_BAD_REQUEST, compact(told)), scope)
+            content = error_of(_BAD_REQUEST, "BadRequestError", str(error), error.field)
+            return cls(_answering(_BAD_REQUEST, compact(content)), scope)
         except AnsweredError as error:
             return cls(_answering(error.status, error.body), scope)
         if turned is None:
@@ -48,7 +48,7 @@ class Rewritten:
         return cls(app, scope, body, turned.body)
 
     def scope_into(self, held: Held, gate: Gate) -> Scope:
-        """Put the body into ``held``, its salt good for what is held now; return the scope."""
+        """Put the body into ``held``, with its salt for the gate's version; return the scope."""
         body = salted(self.body, gate.holding)
         if gate.era and body is self.body:
             body = in_era(body, gate.era, self.scope["path"])

@@ -1,4 +1,4 @@
-"""What this extension knows of vLLM's own names: nothing outside this package knows one.
+"""All code that depends on vLLM's names, and on differences between its releases.
 
-uses.py is the table of all of them. What differs between releases is handled here.
+uses.py has the table of these names.
 """

@@ -1,4 +1,4 @@
-"""Says what an engine is, as far as its reload depends on it."""
+"""Describes the properties of an engine that its reload depends on."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -12,7 +12,7 @@ from rlfleet_engine.vllm.releases import is_tested
 
 
 def described(worker: Any, kinds: Sequence[str]) -> EngineDescription:
-    """Describe one rank; ``kinds`` are the kinds of tensors of its base model."""
+    """Return the description of one rank; ``kinds`` are the kinds of its base model's tensors."""
     config = worker.vllm_config
     ranks = config.parallel_config
     architectures = tuple(config.model_config.hf_config.architectures or ())
@@ -36,20 +36,20 @@ def described(worker: Any, kinds: Sequence[str]) -> EngineDescription:
 
 
 def unreached(model: Any, kinds: Sequence[str]) -> list[str]:
-    """Return the kinds that lie in a part which a prompt of text does not pass through.
+    """Return the kinds in parts of the model that a text prompt does not use.
 
-    vLLM names the parts of a multimodal model by the prefixes of its own modules.
+    vLLM names the parts of a multimodal model by the prefixes of its modules.
     """
-    told = getattr(model, "get_mm_mapping", None)
-    if told is None:
+    mapping = getattr(model, "get_mm_mapping", None)
+    if mapping is None:
         return []
-    parts = told()
-    beside = (*_prefixes(parts.connector), *_prefixes(parts.tower_model))
-    return [kind for kind in kinds if _in_vllm(model, kind).startswith(beside)]
+    parts = mapping()
+    unused = (*_prefixes(parts.connector), *_prefixes(parts.tower_model))
+    return [kind for kind in kinds if _in_vllm(model, kind).startswith(unused)]
 
 
-def _prefixes(told: Any) -> tuple[str, ...]:
-    return (told,) if isinstance(told, str) else tuple(told or ())
+def _prefixes(named: Any) -> tuple[str, ...]:
+    return (named,) if isinstance(named, str) else tuple(named or ())
 
 
 def _in_vllm(model: Any, name: str) -> str:

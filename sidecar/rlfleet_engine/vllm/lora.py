@@ -1,19 +1,16 @@
-"""Adapters under names, by vLLM's own serving objects: at once, whole, and without a pause.
+"""Replaces a LoRA adapter under a name atomically and without a pause, by vLLM's objects.
 
-vLLM's own routes cannot do that: an unload and a load leave a moment in which the name is
-unknown, and its load in place writes over what requests that run compute with, and reads
-the disk again in every step. Here vLLM loads each adapter under a name of its own, and
-then the name that samplers send is led to it: who came before ends with the old one, who
-comes after begins with the new one, and one that cannot be loaded has changed nothing.
+vLLM's own routes cannot: between unload and load the name is unknown, and a load in place
+overwrites the adapter of running requests and reads the disk in every step. So this module loads
+each adapter under an internal name, then points the name that samplers send to it. Running
+requests keep the old adapter, new ones get the new one, and a failed load changes nothing.
 
-One of them may be the model's own, as prime-rl has it: vLLM looks for an adapter of a
-request's name before it looks for a model's. Then a request that names no model is still
-answered by the model itself, and so the sidecar asks.
+The name may be the model's own, as prime-rl uses it, because vLLM looks up adapters first. A
+request without a model name still gets the base model; the sidecar's probe uses that.
 
-It must stay true that no two loads ever have the same name in the engine: vLLM's batches
-know an adapter by its name, and one with two of the same name ends the engine; and its
-prefix cache knows one by its name and its directory. And that a load which its caller gave
-up takes no name from a command that came after it.
+No two loads may have the same internal name: vLLM identifies an adapter in a batch by its name,
+two of one name end the engine, and the prefix cache uses name and directory. A load that its
+caller gave up must not take the name from a later command.
 """
 
 import re
@@ -36,12 +33,12 @@ _OK, _REFUSED, _RESTARTED = 200, 400, 409
 _MAX_COMMAND_BYTES = 16 * 1024
 _TURN = count(1)
 _MARK = "#"
-"""Between the name that samplers send, which cannot hold it, and the number of the load."""
+"""Separates the samplers' name, which cannot contain it, from the number of the load."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What vLLM's load_lora_adapter reads of a request."""
+    """The fields of a request that vLLM's load_lora_adapter reads."""
 
     lora_name: str
     lora_path: str
@@ -51,7 +48,7 @@ class _Load:
 
 @dataclass(frozen=True, slots=True)
 class _Unload:
-    """What vLLM's unload_lora_adapter reads of a request."""
+    """The fields of a request that vLLM's unload_lora_adapter reads."""
 
     lora_name: str
     lora_int_id: int | None = None
@@ -59,23 +56,23 @@ class _Unload:
 
 @dataclass(frozen=True, slots=True)
 class _Commands:
-    """Which commands one vLLM was given for each name."""
+    """The commands to one vLLM server, by name."""
 
     newest: dict[str, int] = field(default_factory=dict)
-    """The turn of the last one that has begun."""
+    """The number of the last command that started."""
     under_way: set[tuple[str, int]] = field(default_factory=set)
-    """Loads that have not ended."""
+    """Loads under way."""
 
 
 _COMMANDS: WeakKeyDictionary[Any, _Commands] = WeakKeyDictionary()
 
 
 class AdapterError(Exception):
-    """The engine did not do it; all is as it was."""
+    """A command failed and changed nothing."""
 
 
 async def answered(scope: Scope, receive: Receive, gate: Gate) -> tuple[int, bytes]:
-    """Answer the control route: a status and a body."""
+    """Return status and body for a request to the control route."""
     try:
         if scope["method"] == "GET":
             return _OK, listed(scope, gate).model_dump_json().encode()
@@ -90,7 +87,7 @@ async def answered(scope: Scope, receive: Receive, gate: Gate) -> tuple[int, byt
 
 
 def listed(scope: Scope, gate: Gate) -> EngineAdapters:
-    """Tell which adapters are served."""
+    """Return the adapters that are served, and the loads under way."""
     models = _models(scope)
     requests = models.lora_requests
     return EngineAdapters(
@@ -102,11 +99,11 @@ def listed(scope: Scope, gate: Gate) -> EngineAdapters:
 
 
 async def carried_out(scope: Scope, gate: Gate, command: EngineAdapterCommand) -> EngineAdapters:
-    """Serve an adapter under a name, or no more; raises AdapterError, and then all stays."""
-    if gate.processes() > 1:
+    """Load or unload an adapter; raises AdapterError, which changes nothing."""
+    if (processes := gate.processes()) > 1:
         raise AdapterError(
-            "vLLM runs more than one API server, and each would know its own adapters: leave out"
-            " --api-server-count"
+            f"cannot load adapters with {processes} API server processes (expected 1): each has"
+            " its own list; remove --api-server-count"
         )
     models = _models(scope)
     if command.directory is None:
@@ -119,23 +116,23 @@ async def carried_out(scope: Scope, gate: Gate, command: EngineAdapterCommand) -
 
 async def _serve(models: Any, name: str, directory: str) -> None:
     if not re.fullmatch(ADAPTER_PATTERN, name) and not models.is_base_model(name):
-        raise AdapterError(f"{name} is neither an adapter's name nor the model's")
+        raise AdapterError(f"invalid adapter name {name}; use the model's name, or change it")
     _dress(models)
     commands, turn = _commands(models), next(_TURN)
     commands.newest[name] = turn
     commands.under_way.add((name, turn))
     inner = f"{name}{_MARK}{turn}"
     try:
-        told = await models.load_lora_adapter(_Load(inner, directory))
+        reply = await models.load_lora_adapter(_Load(inner, directory))
     finally:
         commands.under_way.discard((name, turn))
         models.lora_resolver_lock.pop(inner, None)
-    if not isinstance(told, str):
-        raise AdapterError(f"vLLM does not load {directory}: {told.error.message}")
-    # From its return to here nothing else has run.
+    if not isinstance(reply, str):
+        raise AdapterError(f"vLLM failed to load {directory}: {reply.error.message}")
+    # No other task has run since that call returned.
     loaded = models.lora_requests.pop(inner)
     if commands.newest[name] != turn:
-        raise AdapterError(f"another command for {name} came after the load of {directory}")
+        raise AdapterError(f"load of {directory} superseded by a later command for {name}")
     models.lora_requests[name] = loaded
 
 
@@ -151,7 +148,7 @@ def _commands(models: Any) -> _Commands:
 
 
 def _dress(models: Any) -> None:
-    """Have replies and the list of models tell names as samplers know them."""
+    """Make replies and the list of models show the samplers' names."""
     if isinstance(models.model_name, _OuterName):
         return
     models.model_name = _OuterName(models.model_name)
@@ -160,7 +157,7 @@ def _dress(models: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _OuterName:
-    """Stands in for vLLM's model_name."""
+    """Replaces vLLM's model_name."""
 
     inner: Callable[..., str]
 
@@ -170,11 +167,11 @@ class _OuterName:
 
 @dataclass(frozen=True, slots=True)
 class _OuterCards:
-    """Stands in for vLLM's show_available_models."""
+    """Replaces vLLM's show_available_models."""
 
     inner: Callable[[], Awaitable[Any]]
     roots: dict[str, str] = field(default_factory=dict)
-    """Where the trainer put each adapter: the engine knows our copy alone."""
+    """The trainer's directory of each adapter; the engine knows only the sidecar's copy."""
 
     async def __call__(self) -> Any:
         listed = await self.inner()
@@ -183,7 +180,7 @@ class _OuterCards:
             if card.parent is not None:
                 card.id = _outer(card.id)
                 card.root = self.roots.get(card.id, card.root)
-        # Under one name there is one card: the model's, which tells how long a prompt may be.
+        # One card per name: the model's, which has the maximum context length.
         listed.data = [c for c in listed.data if c.parent is None or c.id not in models]
         return listed
 
@@ -200,5 +197,5 @@ def _outer(name: str) -> str:
 def _models(scope: Scope) -> Any:
     models = models_of(scope)
     if models is None:
-        raise AdapterError("vLLM serves no models under which adapters could be")
+        raise AdapterError("vLLM's list of models is not available yet; retry once it is ready")
     return models

@@ -1,14 +1,14 @@
-"""Which vLLM releases rlfleet's own suites ran against.
+"""The vLLM releases that passed rlfleet's test suites.
 
-`make matrix` runs them and writes docs/reference/compatibility.md. Any other release is no
-reason to refuse an engine: what it does to weights is tested when it boots (the sidecar's
-self-test), and the fleet says that its release is untested.
+`make matrix` runs them and writes docs/reference/compatibility.md. An engine of another release
+may serve too: the sidecar's self-test checks its reload at each boot, and status shows that the
+release is untested.
 """
 
 TESTED = ("0.29.", "0.30.", "0.31.", "0.32.")
-"""Beginnings of the releases that the contract suite and an end-to-end run passed on."""
+"""Prefixes of the releases that passed the contract suite and an end-to-end run."""
 
 
 def is_tested(release: str) -> bool:
-    """Tell whether a release is one of them."""
+    """Return whether a release starts with one of these prefixes."""
     return release.startswith(TESTED)

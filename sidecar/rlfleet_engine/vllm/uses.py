@@ -1,9 +1,8 @@
-"""Everything of vLLM's that rlfleet uses by name, in one table, and what breaks without it.
+"""The table of vLLM's names that rlfleet uses, with the effect if one is missing.
 
-`make matrix` looks each up in a release's own files, also in a release that cannot run here,
-and shows in docs/reference/compatibility.md what is gone or takes other parameters.
-It must stay true that a name of vLLM's which this package imports, or a route of vLLM's
-which the sidecar calls, stands here; a test compares.
+`make matrix` looks up each name in a release's files, even of a release that cannot run here, and
+shows missing ones and changed parameters in docs/reference/compatibility.md. Every name that this
+package imports, and every route that the sidecar calls, must be in the table; a test compares.
 """
 
 import re
@@ -12,20 +11,20 @@ from typing import NamedTuple
 ROUTE, STATE, FLAG, VARIABLE = "route", "app.state", "flag", "variable"
 
 SPANS = "weight_versions"
-"""In a reply of /inference/v1/generate: which version made which tokens."""
+"""The field of /inference/v1/generate with the version of each range of tokens."""
 
 
 class Use(NamedTuple):
-    """One name: a place (a module, or one of the words above), and what it takes of ours."""
+    """A name, its place (a module, or a constant above), and the parameters that rlfleet passes."""
 
     place: str
     name: str
     takes: tuple[str, ...] = ()
     since: tuple[int, ...] = ()
-    """The first release that has it, if an older one does without it."""
+    """The first release with it, if rlfleet also works without it."""
 
     def __str__(self) -> str:
-        """Return it as a person would write it."""
+        """Return the name for people."""
         if self.place in {ROUTE, FLAG, VARIABLE}:
             return self.name
         return f"{self.place}.{self.name}"
@@ -144,23 +143,23 @@ USES: dict[str, tuple[Use, ...]] = {
         Use(_EXPERTS, "RoutedExperts.get_expert_mapping", ("include_fused",)),
     ),
 }
-"""By what a person sees if it is missing."""
+"""By the effect if a name is missing."""
 
 
 def has(release: str, name: str) -> bool:
-    """Tell whether a release is no older than the first that has one of these names."""
+    """Return whether a release has the names ``name`` of the table."""
     since = (use.since for uses in USES.values() for use in uses if use.name == name)
     return all(numbers(release) >= first for first in since)
 
 
 def unknown_flags(release: str) -> frozenset[str]:
-    """Return the flags of ours that an older release does not know and does without."""
+    """Return the operator's flags that an older release does not know and does not need."""
     number = numbers(release)
     flags = (use for uses in USES.values() for use in uses if use.place == FLAG)
     return frozenset(use.name for use in flags if number < use.since)
 
 
 def numbers(release: str) -> tuple[int, ...]:
-    """Return a release's numbers, to be compared; what follows them does not count."""
+    """Return a release's leading numbers, to compare releases."""
     found = re.match(r"\d+(\.\d+)*", release)
     return tuple(map(int, found[0].split("."))) if found else ()

@@ -1,4 +1,4 @@
-"""What the served model's tokenizer knows of ids; vllm/served.py asks vLLM's own objects."""
+"""Checks of token ids against the served model's vocabulary; vllm/served.py implements it."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ from rlfleet_engine.json_body import FieldError
 
 
 class Vocabulary(Protocol):
-    """What is asked of it."""
+    """The vocabulary of the served model."""
 
     @property
     def ends(self) -> frozenset[int]:
@@ -15,24 +15,24 @@ class Vocabulary(Protocol):
 
     @property
     def size(self) -> int:
-        """The model has no id from here on; some below it may have no token."""
+        """One above the model's highest id; some ids below may have no token."""
 
     def tokens(self, ids: Sequence[int]) -> list[str | None]:
-        """Return each id's token as the vocabulary writes it; None if there is none.
+        """Return each id's token as in the vocabulary; None without one.
 
-        A byte that is no character by itself has a character of its own there.
+        The vocabulary has a substitute character for each byte that is no character.
         """
 
 
 def check_ids(vocabulary: Vocabulary, ids: Sequence[int], field: str) -> None:
-    """Raise FieldError if the model has no such id."""
+    """Raise FieldError if the model lacks one of the ids."""
     for place, one in enumerate(ids):
         if one >= vocabulary.size:
             raise _unknown(field, place, one)
 
 
 def tokens_of(vocabulary: Vocabulary, ids: Sequence[int], field: str) -> list[str]:
-    """Return each id's token. Raises FieldError for an id that has none."""
+    """Return each id's token. Raises FieldError for an id without one."""
     found = []
     for place, token in enumerate(vocabulary.tokens(ids)):
         if token is None:
@@ -42,4 +42,4 @@ def tokens_of(vocabulary: Vocabulary, ids: Sequence[int], field: str) -> list[st
 
 
 def _unknown(field: str, place: int, one: int) -> FieldError:
-    return FieldError(field, f"has {one} at place {place}, which is no token of this model")
+    return FieldError(field, f"has {one} at index {place}, which is no token of this model")

@@ -1,6 +1,6 @@
 """Tricks with paths on a real socket: whatever a server makes of them, the guard stands before.
 
-The engine's server is told that its peers come from the network, so nothing of this is let
+The engine's server gets peers that come from the network, so nothing of this is let
 through because the test runs on this machine.
 """
 

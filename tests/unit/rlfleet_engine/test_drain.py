@@ -17,7 +17,7 @@ def engine(tmp_path: Path) -> FakeEngine:
     return FakeEngine(write_model(tmp_path / "model"), tmp_path / "gate", lambda: None)
 
 
-async def test_it_waits_until_nobody_is_answered_any_more(engine: FakeEngine) -> None:
+async def test_it_waits_until_no_request_runs(engine: FakeEngine) -> None:
     listener = Listener(engine.application, "127.0.0.1", 0)
     await listener.start()
     with engine.gate.passing():
@@ -44,7 +44,7 @@ def test_an_engine_that_is_gone_needs_no_wait() -> None:
     assert drain.main(["--seconds", "0", "--port", "1"]) == 0
 
 
-async def test_it_tells_the_gate_at_once_and_moves_nothing(engine: FakeEngine) -> None:
+async def test_it_sets_the_gate_to_draining_at_once_and_moves_nothing(engine: FakeEngine) -> None:
     listener = Listener(engine.application, "127.0.0.1", 0)
     await listener.start()
     engine.gate.open()

@@ -16,7 +16,7 @@ import rlfleet_engine.middleware
 write = sys.stderr.write
 sys.stderr.write = lambda text: write("(APIServer pid=1) " + text)
 logging.getLogger("vllm").warning("vLLM's own")
-logging.getLogger("rlfleet_engine.gate.lone_gate").info("The sidecar is silent")
+logging.getLogger("rlfleet_engine.gate.lone_gate").info("Sidecar is silent")
 assert logging.getLogger("vllm").handlers == [own] and not logging.getLogger().handlers
 """
 
@@ -27,7 +27,7 @@ def lines(script: str) -> list[str]:
     return ran.stderr.splitlines()
 
 
-def test_who_imports_the_middleware_gets_lines_that_name_the_worker(
+def test_importing_the_middleware_sets_up_lines_that_name_the_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """vLLM up to 0.31 makes sys.stderr name the process: that must not come into a line."""
@@ -54,10 +54,10 @@ def test_a_logger_that_a_user_has_configured_is_left_alone() -> None:
 import logging
 logging.getLogger("rlfleet_engine").addHandler(logging.StreamHandler())
 import rlfleet_engine.middleware
-logging.getLogger("rlfleet_engine.gate.lone_gate").warning("The sidecar is silent")
+logging.getLogger("rlfleet_engine.gate.lone_gate").warning("Sidecar is silent")
 """
 
-    assert lines(script) == ["The sidecar is silent"]
+    assert lines(script) == ["Sidecar is silent"]
 
 
 def test_each_module_that_logs_takes_its_logger_from_one_place() -> None:

@@ -26,6 +26,6 @@ async def test_a_connection_that_comes_as_the_server_ends_is_not_lost() -> None:
                 await asyncio.sleep(0)
             await listener.stop()
 
-    # What was lost is told when it is collected, and a warning fails a test here.
+    # A lost exception is reported when it is collected, and a warning fails a test here.
     gc.collect()
     assert complaints == []

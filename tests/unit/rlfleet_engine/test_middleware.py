@@ -1,4 +1,4 @@
-"""The extension before an application that tells what reached it."""
+"""The extension before an application that echoes what reached it."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ PROBE = {paths.PROBE_HEADER: "1"}
 
 
 class Engine:
-    """An application that echoes bodies, slowly where it is told to."""
+    """An application that echoes bodies, slowly if the test says so."""
 
     def __init__(self, file: Path) -> None:
         self.gate = Gate(file, "boot-1")
@@ -101,7 +101,7 @@ async def test_health_is_answered_though_the_gate_is_closed(network: httpx.Async
     assert (await network.get("/health")).status_code == 200
 
 
-async def test_the_gate_is_told_and_moved_by_its_boot_alone(
+async def test_only_commands_of_its_boot_move_the_gate(
     engine: Engine, local: httpx.AsyncClient
 ) -> None:
     told = GateState.model_validate((await local.get(paths.GATE_PATH)).json())
@@ -116,7 +116,7 @@ async def test_the_gate_is_told_and_moved_by_its_boot_alone(
     assert engine.gate.holding.version == b""
 
 
-async def test_a_gate_command_tells_what_the_engine_holds_or_leaves_it(
+async def test_a_gate_command_sets_the_version_or_keeps_it(
     engine: Engine, local: httpx.AsyncClient
 ) -> None:
     told = (await moved(local, "close", version="step-1")).json()
@@ -160,7 +160,7 @@ async def test_requests_wait_at_the_closed_gate_and_lose_nothing(
     assert engine.gate.totals() == (0, 0)
 
 
-async def test_a_gate_that_refuses_tells_those_who_wait_and_those_who_come(
+async def test_a_gate_that_refuses_rejects_waiting_and_new_requests(
     engine: Engine, network: httpx.AsyncClient, local: httpx.AsyncClient
 ) -> None:
     held = asyncio.create_task(network.post("/v1/completions", content=b"x"))
@@ -276,7 +276,7 @@ async def test_a_body_that_is_too_large_is_refused_while_the_gate_is_closed(
     assert engine.gate.totals() == (0, 0)
 
 
-async def test_a_client_that_leaves_after_waiting_is_told_to_the_engine(engine: Engine) -> None:
+async def test_the_engine_sees_a_client_that_disconnects_after_waiting(engine: Engine) -> None:
     connection = Connection({"type": "http.request", "body": b"x", "more_body": True})
     request = asyncio.create_task(
         engine.extension(scope_of("/v1/completions"), connection.receive, connection.send)
@@ -327,7 +327,7 @@ async def test_a_websocket_that_demands_a_version_is_refused_as_a_websocket(
     assert [message["type"] for message in asked.sent] == ["websocket.close"]
 
 
-async def test_a_request_that_fails_is_not_in_flight_any_more(tmp_path: Path) -> None:
+async def test_a_request_that_fails_is_no_longer_in_flight(tmp_path: Path) -> None:
     async def fails(_scope: Scope, _receive: Receive, _send: Send) -> None:
         raise ZeroDivisionError
 

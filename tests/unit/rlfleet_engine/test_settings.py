@@ -38,7 +38,7 @@ def test_an_empty_variable_counts_as_none() -> None:
     assert EngineSettings.load(dict.fromkeys(names, "")) == EngineSettings.load({})
 
 
-@pytest.mark.parametrize("told", ["0", "-1", "64Mi", "1.5", " "])
-def test_a_limit_that_is_none_is_told_by_its_name(told: str) -> None:
+@pytest.mark.parametrize("value", ["0", "-1", "64Mi", "1.5", " "])
+def test_an_invalid_limit_is_reported_by_its_name(value: str) -> None:
     with pytest.raises(SettingsError, match=LIMIT):
-        EngineSettings.load({LIMIT: told})
+        EngineSettings.load({LIMIT: value})

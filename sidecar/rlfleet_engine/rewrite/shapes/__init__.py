@@ -1,1 +1,1 @@
-"""One module for each shape of request, and the table of routes that have one."""
+"""One module per shape of request, and the table of routes with a shape."""

@@ -1,7 +1,7 @@
-"""Chat completions whose conversation keeps the ids that it was made with.
+"""Chat completions that keep the token ids of earlier turns (kept_ids.py).
 
-vLLM renders the messages by its own route, which --no-enable-scale-out closes, and the
-repaired prompt goes on as one that is given in ids.
+vLLM renders the messages by its own route, which --no-enable-scale-out closes. The corrected
+prompt continues as a prompt of token ids.
 """
 
 from rlfleet_engine.json_body import FieldError, may_name, parsed
@@ -12,7 +12,7 @@ _RENDER_PATH = f"{chat.PATH}/render"
 
 
 async def turn(body: bytes, ask: Ask) -> Turned | None:
-    """Turn a chat completion. Raises FieldError."""
+    """Translate a chat completion, with or without kept ids. Raises FieldError."""
     content = parsed(body) if may_name(body, kept_ids.NAMES) else None
     kept = None if content is None else kept_ids.prefix_of(content)
     if content is None or kept is None:
@@ -20,7 +20,7 @@ async def turn(body: bytes, ask: Ask) -> Turned | None:
     whole_prompt = prompt_ids.field_of(content)
     if whole_prompt is not None:
         if kept.field == kept_ids.FIELD:
-            raise FieldError(kept.field, f"cannot be given beside {whole_prompt}, the whole prompt")
+            raise FieldError(kept.field, f"conflicts with {whole_prompt}; remove one of them")
         return await chat.turn(body, ask)
     asked = kept_ids.without(content)
     whole = await ask(_RENDER_PATH, asked)

@@ -1,13 +1,12 @@
-"""/inference/v1/generate as renderers read it: vLLM tells the same in other forms.
+"""/inference/v1/generate with replies in the form that renderers read.
 
-Each log probability has its token under the name ``token_id:N`` and as an integer: vLLM has
-the integer alone since 0.32, and the name alone before. It has both from any release, and
-routed experts become an object. Both are done on the reply's bytes, because a long reply
-has thousands of them: in a JSON text an unescaped quote stands in no string, so what is
-looked for can be nothing but a key. All else stays as it came, byte for byte.
+Each log probability gets its token as ``token_id:N`` and as an integer; vLLM has only the integer
+since 0.32, and only the name before. Routed experts become an object. Both edits work on the
+reply's bytes, because a long reply has thousands. That is safe: a JSON string holds no unescaped
+quote, so each match is a key. All else stays byte for byte.
 
-A stream whose prompt leaves no room for a token is asked for without the stream: vLLM
-refuses it in any case, but only in the midst of a stream that has begun with 200.
+If the prompt of a stream leaves no room for a token, the request is sent without ``stream``:
+vLLM rejects it in any case, but a stream only after its status 200.
 """
 
 import re
@@ -22,21 +21,21 @@ from rlfleet_engine.rewrite.shapes.routed_experts import experts_of
 PATH = "/inference/v1/generate"
 _STREAM = (b"stream",)
 _MIN_ID_BYTES = 2
-"""In JSON: a digit and what parts it from the next."""
+"""In JSON: a digit and a separator."""
 _LOGPROB = re.compile(rb'\{(?:"token_id":(\d+)|"token":"token_id:(\d+)"),"logprob":')
 _NAMED = rb'{"token":"token_id:\1\2","token_id":\1\2,"logprob":'
 _EXPERTS = re.compile(rb'"routed_experts":"([A-Za-z0-9+/=]*)"')
 
 
 async def turn(body: bytes, ask: Ask) -> Turned | None:
-    """Leave the request as it is but for a stream that cannot begin, and turn its reply."""
+    """Keep the request, except a stream that cannot start, and translate its reply."""
     if may_name(body, _STREAM):
         body = _refusable(body, ask.context_length())
     return Turned(PATH, body, GenerateBack(body))
 
 
 def _refusable(body: bytes, context_length: int) -> bytes:
-    """Ask without a stream for what is refused in any case; else the body itself."""
+    """Return the body, without ``stream`` if its prompt is too long."""
     if len(body) < context_length * _MIN_ID_BYTES:
         return body
     content = parsed(body) or {}
@@ -48,12 +47,12 @@ def _refusable(body: bytes, context_length: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class GenerateBack:
-    """Turns the reply to one request."""
+    """Translates the reply to one request."""
 
     request: bytes
 
     def whole(self, body: bytes) -> bytes:
-        """Put in what renderers look for. Raises IncompleteReplyError."""
+        """Add the fields that renderers read. Raises IncompleteReplyError."""
         check(body)
         body = _LOGPROB.sub(_NAMED, body)
         if b'"routed_experts":"' not in body:
@@ -64,11 +63,11 @@ class GenerateBack:
         )
 
     def event(self, data: bytes) -> bytes:
-        """Do the same to one event: it has the same form."""
+        """Do the same for one event, which has the same form."""
         return self.whole(data)
 
     def refusal(self, body: bytes) -> bytes:
-        """Leave it as it is."""
+        """Return an error unchanged."""
         return body
 
     def _experts_start(self) -> int:

@@ -1,12 +1,11 @@
-"""Keeps a conversation's ids: a prompt begins with those that its turns were made with.
+"""Keeps the token ids of a conversation's earlier turns at the start of the prompt.
 
-A template renders what a model said from its text, and a tokenizer may cut the same text
-into other ids than the model made. So the ids of the conversation so far are put in the
-place of what was rendered for it. It must stay true that the prompt begins with the given
-ids, all of them, and goes on as the template has it; nothing is rebuilt from text.
+A chat template renders earlier turns from their text, and a tokenizer may split that text into
+other ids than the model generated. So the given ids replace the rendered ones. The prompt must
+start with all given ids and continue as the template renders it; no id comes from text.
 
-They are given as ``required_prefix_token_ids``, for all messages up to the last of the
-assistant, or on that message itself, as what it was made from and what was made.
+Clients send them as ``required_prefix_token_ids``, for all messages up to the assistant's last,
+or on that message, as its prompt and its generated ids.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,45 +20,47 @@ NAMES = (FIELD.encode(), b"generation_token_ids")
 _PROMPT = "prompt_token_ids"
 _MADE = "generation_token_ids"
 _OURS = frozenset({_PROMPT, _MADE, "generation_log_probs"})
-"""What clients keep on a message; no template renders it."""
+"""Fields that clients keep on a message and no template renders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The ids with which the prompt has to begin."""
+    """The ids at the start of the prompt."""
 
     field: str
-    """Where the client gave them."""
+    """The client's field with the ids, for errors."""
     ids: Sequence[int]
     messages: int
-    """For so many messages of the conversation they stand."""
+    """The number of messages that the ids replace."""
 
     def spliced(
         self, so_far: Sequence[int], whole: Sequence[int], vocabulary: Vocabulary
     ) -> list[int]:
-        """Put the ids in the place of what was rendered for them. Raises FieldError.
+        """Return the prompt with these ids in place of the rendered ones. Raises FieldError.
 
-        ``so_far`` was rendered from their messages alone, and ``whole`` from all. Turns are
-        counted by the ids that end them: a template may render a turn otherwise once another
-        follows it, as those do which leave out what a model thought.
+        ``so_far`` is rendered from their messages only, ``whole`` from all. The split counts turns
+        by the ids that end them, because a template may render an earlier turn differently, such
+        as without a model's reasoning.
         """
         check_ids(vocabulary, self.ids, self.field)
         ends = vocabulary.ends
         turns = sum(one in ends for one in so_far)
         if not turns:
-            raise FieldError(self.field, "cannot be put in: the template ends no turn by a token")
+            raise FieldError(
+                self.field, "needs a chat template that ends turns with a token; leave it out"
+            )
         places = [place for place, one in enumerate(whole) if one in ends]
         if len(places) < turns:
             raise FieldError(
-                self.field, "cannot be put in: the prompt is to end within the message they end"
+                self.field, "ends in a message that the prompt continues; use a later message"
             )
-        # A model that ran into a limit has made no end, and the template has one.
+        # A model that reached a length limit generated no end token, but the template has one.
         has_end = self.ids[-1] in ends
         return [*self.ids, *whole[places[turns - 1] + has_end :]]
 
 
 def prefix_of(content: Mapping[str, Any]) -> Prefix | None:
-    """Find the ids with which a chat's prompt has to begin. Raises FieldError."""
+    """Return the ids at the start of a chat's prompt, if a client sent some. Raises FieldError."""
     messages = content.get("messages")
     if not isinstance(messages, list):
         return None
@@ -79,13 +80,13 @@ def prefix_of(content: Mapping[str, Any]) -> Prefix | None:
 
 
 def without(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request as vLLM renders it by itself."""
+    """Return the request without these fields, which vLLM does not know."""
     kept = {name: value for name, value in content.items() if name != FIELD}
     return kept | {"messages": [_plain(message) for message in content["messages"]]}
 
 
 def so_far(content: Mapping[str, Any], prefix: Prefix) -> dict[str, Any]:
-    """Return a request that renders the prefix's own messages, to the end of their last turn."""
+    """Return a request that renders only the prefix's messages, to the end of their last turn."""
     return {
         **content,
         "messages": content["messages"][: prefix.messages],
@@ -107,5 +108,5 @@ def _is_made(message: object) -> bool:
 def _ids(place: Mapping[str, Any], name: str, field: str) -> list[int]:
     ids = place.get(name)
     if not isinstance(ids, list) or any(type(one) is not int or one < 0 for one in ids):
-        raise FieldError(field, "must be a list of token ids")
+        raise FieldError(field, "must be a list of token ids (integers of at least 0)")
     return ids

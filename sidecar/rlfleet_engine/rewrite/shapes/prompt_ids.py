@@ -1,10 +1,9 @@
-"""Prompts given in token ids to a chat completion: ``tokens``, or ``nvext.token_data``.
+"""Chat completions with a prompt of token ids: ``tokens``, or ``nvext.token_data``.
 
-vLLM takes them where the second of two engines gets those of the first, in
-``kv_transfer_params``, and then renders no messages. That its vocabulary has them is checked
-here, because not every release names the field. Whatever would make it render messages
-nevertheless is refused here: an answer to another prompt than the one that was given is worse
-than none.
+vLLM accepts ids in ``kv_transfer_params``, its field for disaggregated engines, and then renders
+no messages. The ids are checked against the vocabulary here, because not every release names the
+field in its error. Fields that would make vLLM render messages anyway are rejected, because it
+would answer another prompt.
 """
 
 from typing import Any
@@ -18,33 +17,30 @@ _BELOW = "nvext.token_data"
 _GIVEN = "kv_transfer_params"
 _IDS = "prompt_token_ids"
 VLLM_NAME = f"{_GIVEN}.{_IDS}".encode()
-"""What vLLM calls them when it refuses them."""
+"""The field's name in vLLM's errors."""
 _TEXT = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
 _MEDIA = ("image", "audio", "video", "input_audio", "input_image")
 
 
 def field_of(content: dict[str, Any]) -> str | None:
-    """Return the name of the field that gives the prompt; None if messages do.
-
-    Raises FieldError.
-    """
+    """Return the name of the field with token ids; None without one. Raises FieldError."""
     named = {
         _TOP: content.get(_TOP),
         _BELOW: object_of(content, "nvext").get("token_data"),
     }
     given = [field for field, ids in named.items() if ids is not None]
     if len(given) > 1 and named[_TOP] != named[_BELOW]:
-        raise FieldError(_BELOW, f"differs from {_TOP}: give the prompt once")
+        raise FieldError(_BELOW, f"differs from {_TOP}; remove one of them")
     return given[0] if given else None
 
 
 def with_ids(content: dict[str, Any], field: str, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Give vLLM the ids of this field. Raises FieldError."""
+    """Return the request with the ids where vLLM reads them. Raises FieldError."""
     place = content if field == _TOP else object_of(content, "nvext")
     ids = place.get(field.rpartition(".")[2])
     if not isinstance(ids, list) or not ids or any(type(one) is not int or one < 0 for one in ids):
-        raise FieldError(field, "must be a list of token ids, of one at least")
-    _check_beside(content, field)
+        raise FieldError(field, "must be a list of at least one token id (integers of at least 0)")
+    _check_other_fields(content, field)
     if max(ids) >= vocabulary.size:
         check_ids(vocabulary, ids, field)
     return {
@@ -54,15 +50,15 @@ def with_ids(content: dict[str, Any], field: str, vocabulary: Vocabulary) -> dic
     }
 
 
-def _check_beside(content: dict[str, Any], field: str) -> None:
+def _check_other_fields(content: dict[str, Any], field: str) -> None:
     for name in ("echo", "truncate_prompt_tokens"):
         if content.get(name):
-            raise FieldError(name, f"cannot be asked for beside {field}, which is the whole prompt")
+            raise FieldError(name, f"conflicts with {field}, the complete prompt; remove it")
     messages = content.get("messages")
     for message in messages if isinstance(messages, list) else []:
         parts = message.get("content") if isinstance(message, dict) else None
         if isinstance(parts, list) and any(map(_is_media, parts)):
-            raise FieldError("messages", f"must be text beside {field}: media have no token ids")
+            raise FieldError("messages", f"must have no media with {field}; remove the media")
 
 
 def _is_media(part: object) -> bool:

@@ -1,8 +1,7 @@
-"""/v1/responses: nothing that is computed outside of the request that returns it.
+"""/v1/responses: rejects responses that are computed after the reply to their request.
 
-With ``background``, vLLM goes on computing a response after its request was answered, and
-stores it. Stored responses are not returned (rlfleet_engine.reply.stored_responses), so such
-a request is refused at once, with the way out.
+With ``background`` vLLM replies at once, computes the response later and stores it. Stored
+responses are not returned (rlfleet_engine.reply.stored_responses), so such a request is rejected.
 """
 
 from rlfleet_engine.json_body import FieldError, parsed
@@ -12,10 +11,10 @@ PATH = "/v1/responses"
 
 
 async def turn(body: bytes, _ask: Ask) -> None:
-    """Refuse a response in the background. Raises FieldError."""
+    """Reject a response in the background. Raises FieldError."""
     if (parsed(body) or {}).get("background") not in (None, False):
         raise FieldError(
             "background",
-            "must be false: a change of weights would go unnoticed between the request and the"
-            " look at its response; leave it out, and set stream to read the response as it comes",
+            "must be false: weights may change before the response is read; remove it, and use"
+            " stream to read tokens as they are generated",
         )

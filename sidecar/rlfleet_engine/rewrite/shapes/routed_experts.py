@@ -1,6 +1,6 @@
-"""Routed experts as RL clients read them; vLLM returns them as a NumPy file in base64.
+"""Routed experts in the form of RL clients; vLLM returns them as a NumPy file in base64.
 
-Clients cut the base64 out of the raw reply, so ``data`` comes first.
+``data`` comes first, because clients cut the base64 out of the raw reply.
 """
 
 from base64 import b64decode, b64encode
@@ -15,9 +15,9 @@ _TYPES = frozenset({"|u1", "<u2", "<i4"})
 
 
 def experts_of(encoded: str | None, start: int = 0) -> dict[str, Any] | None:
-    """Return data, shape (tokens, layers, experts of a token) and type; None of a dense model.
+    """Return data, shape (tokens, layers, experts per token) and dtype; None for a dense model.
 
-    ``start`` is the token at which they begin. Raises IncompleteReplyError.
+    ``start`` is the first token with experts. Raises IncompleteReplyError.
     """
     if encoded is None:
         return None
@@ -25,10 +25,11 @@ def experts_of(encoded: str | None, start: int = 0) -> dict[str, Any] | None:
         file = BytesIO(b64decode(encoded, validate=True))
         found = np.lib.format.read_array(file, allow_pickle=False)
     except (ValueError, TypeError) as error:
-        raise IncompleteReplyError("the engine gave routed experts that cannot be read") from error
+        raise IncompleteReplyError(f"engine returned invalid routed experts: {error}") from error
     if found.dtype.str not in _TYPES or not found.flags.c_contiguous or file.read(1):
         raise IncompleteReplyError(
-            f"routed experts are of type {found.dtype.str} or not in C order"
+            f"engine returned routed experts of type {found.dtype.str}, expected"
+            f" {', '.join(sorted(_TYPES))} in C order"
         )
     data, shape = b64encode(found.data).decode(), list(found.shape)
     reply = {"data": data, "shape": shape, "dtype": found.dtype.name}

@@ -1,4 +1,4 @@
-"""Which routes have a shape that vLLM has not: one line for each."""
+"""The table of routes with a shape that vLLM lacks."""
 
 from collections.abc import Mapping
 
@@ -20,6 +20,6 @@ TURNS: Mapping[str, Turn] = {
 
 
 def turn_of(scope: Scope, turns: Mapping[str, Turn]) -> Turn | None:
-    """Return what turns this request; None if it is vLLM's alone."""
+    """Return the translation of this request; None if its route has none."""
     turn = turns.get(scope["path"])
     return turn if turn is not None and has_json(scope) else None

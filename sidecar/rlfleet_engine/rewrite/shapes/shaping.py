@@ -1,7 +1,7 @@
-"""All rewriting of requests, as the shaper that safety asks: shapes, and salts of the cache.
+"""The shaper (gate/shaper.py) with all rewriting of requests: shapes, and salts of the cache.
 
-Why it is no ASGI middleware of its own: see rlfleet_engine.safety. It must stay true that no
-body is read that neither has a shape nor may have a salt.
+rlfleet_engine.safety says why it is no ASGI middleware of its own. A body must be read only if
+its route has a shape or it may have a salt.
 """
 
 from collections.abc import Mapping
@@ -18,19 +18,19 @@ from rlfleet_engine.rewrite.shapes.routes import turn_of
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """Rewrites requests for one application, by a table of routes."""
+    """Rewrites requests by a table of routes."""
 
     app: Application
     turns: Mapping[str, Turn]
 
     def must_read(self, scope: Scope) -> bool:
-        """Decide by the head whether the body has a shape or may have a salt."""
+        """Return by the head whether the body may have a shape or a salt."""
         return turn_of(scope, self.turns) is not None or cache_salt.may_have_salt(scope)
 
     async def shaped(self, scope: Scope, body: bytes) -> Shaped:
-        """Turn a body into what vLLM is asked; what turns it may ask vLLM first."""
+        """Rewrite a request; the translation may call vLLM first."""
         return await Rewritten.instead(self.app, scope, body, turn_of(scope, self.turns))
 
     def is_unsalted(self, scope: Scope) -> bool:
-        """Decide it by the route that vLLM is asked, and by whether a salt was looked for."""
+        """Return whether the request may leave cache entries without a salt."""
         return cache_salt.is_unsalted(scope)

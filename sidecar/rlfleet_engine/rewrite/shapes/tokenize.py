@@ -1,9 +1,8 @@
-"""/tokenize and /detokenize: vLLM's own, with what it passes over refused.
+"""/tokenize and /detokenize: rejects requests of which vLLM would ignore a part.
 
-vLLM takes a request that has both a prompt and messages for one of messages, ignores what
-it does not know, ignores flags of the template in the place where they do not count, and
-decodes an id that the model does not have to nothing. A client would count other ids than
-it sends.
+vLLM ignores the prompt if there are messages, unknown fields, and template flags inside of
+chat_template_kwargs. It decodes an unknown id to nothing. Then a client would count other ids
+than it sends.
 """
 
 from typing import Any
@@ -18,7 +17,7 @@ PATH = "/tokenize"
 BACK_PATH = "/detokenize"
 _KWARGS = "chat_template_kwargs"
 _FLAGS = {"add_generation_prompt": True, "continue_final_message": False}
-"""With what counts if a request does not say."""
+"""Template flags with their defaults."""
 _BOTH = frozenset({"model", "add_special_tokens", "return_token_strs"})
 _COMPLETION = _BOTH | {"prompt"}
 _CHAT = (
@@ -30,7 +29,7 @@ _CHAT = (
 
 
 def check(content: dict[str, Any]) -> None:
-    """Raise FieldError for what vLLM would pass over; null is as good as nothing."""
+    """Raise FieldError for a field that vLLM would ignore; null counts as absent."""
     given = {name for name, value in content.items() if value is not None}
     if "messages" in given:
         _check_names("messages", given, _CHAT)
@@ -41,7 +40,7 @@ def check(content: dict[str, Any]) -> None:
 
 def _check_names(form: str, given: set[str], known: frozenset[str]) -> None:
     for name in sorted(given - known):
-        raise FieldError(name, f"is no field beside {form}; there are {', '.join(sorted(known))}")
+        raise FieldError(name, f"is no field with {form}; use {', '.join(sorted(known))}")
 
 
 def _check_flags(content: dict[str, Any]) -> None:
@@ -50,12 +49,12 @@ def _check_flags(content: dict[str, Any]) -> None:
         counts = default if content.get(name) is None else content[name]
         if hidden.get(name) is not None and hidden[name] != counts:
             raise FieldError(
-                f"{_KWARGS}.{name}", f"would not count: {name} is {counts}; say it at the top level"
+                f"{_KWARGS}.{name}", f"is ignored ({name} is {counts}); set it at the top level"
             )
 
 
 async def turn(body: bytes, ask: Ask) -> Answered | None:
-    """Check a request; let its conversation keep its ids. Raises FieldError."""
+    """Check a request, and keep the ids of its earlier turns. Raises FieldError."""
     content = parsed(body)
     if content is None:
         return None
@@ -68,16 +67,16 @@ async def turn(body: bytes, ask: Ask) -> Answered | None:
     so_far = await ask(PATH, kept_ids.so_far(asked, kept))
     vocabulary = ask.vocabulary()
     ids = kept.spliced(so_far["tokens"], whole["tokens"], vocabulary)
-    told = whole | {"count": len(ids), "tokens": ids}
+    reply = whole | {"count": len(ids), "tokens": ids}
     if content.get("return_token_strs"):
-        told["token_strs"] = tokens_of(vocabulary, ids, kept.field)
-    return Answered(compact(told))
+        reply["token_strs"] = tokens_of(vocabulary, ids, kept.field)
+    return Answered(compact(reply))
 
 
 async def turn_back(body: bytes, ask: Ask) -> None:
-    """Refuse ids that the model does not have; all else is vLLM's. Raises FieldError.
+    """Reject ids that the model does not have. Raises FieldError.
 
-    A model may have more ids than its tokenizer has tokens, and sample one: it has no text.
+    A model may have, and sample, ids beyond its tokenizer's tokens; they decode to nothing.
     """
     ids = (parsed(body) or {}).get("tokens")
     if isinstance(ids, list) and all(type(one) is int and one >= 0 for one in ids):

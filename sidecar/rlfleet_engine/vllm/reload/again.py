@@ -1,10 +1,9 @@
-"""Loads a model's weights again, in place (docs/decisions/0023-reload-on-cpu.md).
+"""Reloads a model on a CPU by the functions of the boot (docs/decisions/0023-reload-on-cpu.md).
 
-vLLM's own reload goes layer by layer through its weight loaders. On a CPU that is not
-faithful: expert kernels pack their weights at the first load only, and a model that copies
-into a parameter without its loader keeps the old one. Without CUDA graphs no address has to
-stay, so a CPU goes through the load of the boot once more: the same functions, in the same order.
-It must stay true that a parameter which vLLM dropped after the boot is written or refused.
+vLLM's own layerwise reload is not faithful on a CPU: expert kernels pack their weights only at
+the first load, and a model that copies into a parameter without its loader keeps the old one. A
+CPU has no CUDA graphs, so addresses may change, and the boot's functions can run again in the
+same order. A parameter that vLLM dropped after the boot must be written, or the reload must fail.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,13 +22,13 @@ from rlfleet_engine.vllm.reload.written import Written
 
 _PROCESSED = "_already_called_process_weights_after_loading"
 _PACKED = ("cpu_linear", "_cpu_unpacked_conv_weight")
-"""What processing leaves on a layer beside its parameters, and makes again."""
+"""Attributes that processing adds to a layer, and creates again."""
 _EMPTY = "_rlfleet_empty"
-"""Marks a tensor that holds nothing yet, also past a load that failed."""
+"""Marks a tensor without weights, also after a failed load."""
 
 
 def load(model: Any, model_config: Any, tensors: Iterable[tuple[str, Any]]) -> None:
-    """Take tensors in a checkpoint's form as the boot does."""
+    """Load a checkpoint's tensors as the boot does."""
     device = torch.device("cpu")
     with torch.no_grad(), set_default_torch_dtype(model_config.dtype):
         views = Views(model)
@@ -43,9 +42,9 @@ def load(model: Any, model_config: Any, tensors: Iterable[tuple[str, Any]]) -> N
 
 
 class _Bare:
-    """A model without the layers that LoRA wraps around its own, as it was when it booted.
+    """A model without the layers that LoRA wraps around its own, as at its boot.
 
-    Such a layer hands its own layer's attributes on, and would be processed beside it.
+    Such a layer has the attributes of the inner one, so both would be processed.
     """
 
     def __init__(self, model: Any) -> None:
@@ -63,15 +62,15 @@ def _demand_written(tensors: list[Any], written: Written) -> None:
     left = sum(1 for tensor in tensors if not written.into(tensor))
     if left:
         raise RuntimeError(
-            f"{left} of {len(tensors)} parameters that vLLM packs got no weights;"
-            " the version must list every tensor that the base model lists"
+            f"{left} of {len(tensors)} packed parameters got no weights; write a version with every"
+            " tensor of the base model"
         )
     for tensor in tensors:
         tensor.__dict__.pop(_EMPTY, None)
 
 
 def _restore(layer: Any, views: Views) -> list[Any]:
-    """Give a layer the tensors that it was made with; return those that hold nothing yet."""
+    """Restore a layer's tensors as created; return those without weights."""
     for name in (_PROCESSED, *_PACKED):
         layer.__dict__.pop(name, None)
     method = getattr(layer, "quant_method", None)
@@ -92,14 +91,14 @@ def _restore(layer: Any, views: Views) -> list[Any]:
 
 
 def _restore_bias(layer: Any) -> None:
-    """Undo a kernel's cast of a bias, of which vLLM records no form."""
+    """Undo a kernel's cast of a bias, whose form vLLM does not record."""
     bias, dtype = layer._parameters.get("bias"), getattr(layer, "params_dtype", None)
     if bias is not None and dtype is not None:
         bias.data = bias.data.to(dtype)
 
 
 def _restore_references(layer: Any) -> None:
-    """Give an attention's kernel the model's own tensors again, such as sinks that it has cast."""
+    """Give an attention kernel the model's own tensors again, such as sinks that it cast."""
     for child in layer.children():
         kernel = getattr(getattr(child, "impl", None), "__dict__", {})
         for name, parameter in layer._parameters.items():
@@ -110,10 +109,10 @@ def _restore_references(layer: Any) -> None:
 def _remade(
     layer: Any, tensors: dict[str, Any], forms: Mapping[str, Any], views: Views
 ) -> Iterator[Any]:
-    """Bring tensors into the form that they were made with, and tell which are empty.
+    """Restore tensors to the form of their creation, and yield those without weights.
 
-    A tensor stays the object that it is, because others hold it: a tied head, an attention
-    its sinks. Its memory is kept too where its form is still the one it was made with.
+    The object of a tensor stays, because others refer to it: a tied head, an attention's sinks.
+    Its memory stays too if its form has not changed.
     """
     for name, form in forms.items():
         tensor = tensors.get(name)

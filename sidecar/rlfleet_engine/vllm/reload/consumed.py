@@ -1,11 +1,11 @@
-"""Sees what vLLM's load at boot reads of each tensor that a checkpoint has.
+"""Records which tensors of a checkpoint vLLM's load at boot reads.
 
-Which tensors a model ignores (multi-token prediction, old rotary buffers, a head that is tied)
-is nowhere stated: it is in the code of each architecture. So every operation of the load is
-looked at. A tensor that none of them read was ignored. Views read nothing.
+Only the code of each architecture says which tensors a model ignores (multi-token prediction, old
+rotary buffers, a tied head). So this module watches every operation of the load. A tensor that no
+operation reads is ignored by the model; a view reads nothing.
 
-A drafter is loaded in the same way and by the same loader, and so what it reads counts too.
-It must stay true that the load goes on as it would unseen, whatever fails here.
+A drafter has the same loader, so what it reads counts too. A failure here must not change the
+load.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -31,29 +31,29 @@ _log = json_logs.logger(__name__)
 
 
 class Watching:
-    """What the loads of this process have read so far."""
+    """The tensors that loads in this process have read."""
 
     def __init__(self) -> None:
         self._ledger = Ledger()
         self._storages: dict[int, StorageWeakRef] = {}
-        """A storage that is referred to leaves its address to no other."""
+        """References to storages, so that no other storage gets their addresses."""
         self.failed = False
         self.loads = 0
         self.filled: list[fused_experts.Filled] = []
-        """Layers of experts that may come in either form."""
+        """Layers of experts that load from either form."""
 
-    def told(self) -> frozenset[str] | None:
-        """Tell the names of what was read; None if that was not seen whole."""
+    def names_read(self) -> frozenset[str] | None:
+        """Return the names of the tensors that were read; None if the record is incomplete."""
         return None if self.failed or not self.loads else frozenset(self._ledger.read)
 
     def named(self, weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """Hand tensors on and note them."""
+        """Record tensors and yield them."""
         for name, tensor in weights:
             self._quietly(self._came, name, tensor)
             yield name, tensor
 
     def reads(self, found: object) -> None:
-        """Note each tensor in the arguments of an operation."""
+        """Record each tensor in the arguments of an operation as read."""
         if isinstance(found, torch.Tensor):
             self._quietly(self._reads, found)
         elif isinstance(found, list | tuple):
@@ -63,7 +63,7 @@ class Watching:
             self.reads(list(found.values()))
 
     def keeps(self, model: Any) -> None:
-        """Note each tensor that became a part of the model as it was."""
+        """Record each tensor that became a part of the model without a copy."""
         self.reads([*model.parameters(), *model.buffers()])
 
     def _came(self, name: str, tensor: Any) -> None:
@@ -80,9 +80,9 @@ class Watching:
         try:
             note(*arguments)
         except (RuntimeError, NotImplementedError, AttributeError, TypeError):
-            # A kind of tensor without memory of its own: what is read of it cannot be seen.
+            # A kind of tensor without memory of its own; reads of it are invisible.
             if not self.failed:
-                _log.warning("What the load reads cannot be seen", exc_info=True)
+                _log.warning("Failed to record which tensors the load reads", exc_info=True)
             self.failed = True
 
 
@@ -101,7 +101,7 @@ _WATCHING = Watching()
 
 
 def watch_loading() -> None:
-    """Have each model that this process makes from now on watched while it is loaded."""
+    """Watch the load of each model that this process creates from now on."""
     make = base_loader.initialize_model
     if hasattr(make, _MARK):
         return
@@ -117,8 +117,8 @@ def watch_loading() -> None:
 
 
 def at_boot(model: Any, ranks: int) -> Consumed | None:
-    """Tell what the load at boot has read, and whether the head is the embeddings."""
-    read = _WATCHING.told()
+    """Return the tensors that the load at boot read, and whether the head is tied."""
+    read = _WATCHING.names_read()
     if read is None:
         return None
     return Consumed(
@@ -131,13 +131,13 @@ def at_boot(model: Any, ranks: int) -> Consumed | None:
 
 
 def without_lost_heads(model: Any, tensors: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Leave out a tied head that the model has no place for; vLLM would refuse the load."""
+    """Leave out a tied head for which the model has no module, because vLLM would fail."""
     has_place = _has_head(model)
     return ((name, data) for name, data in tensors if has_place or not _is_head(name))
 
 
 def _is_tied(model: Any) -> bool:
-    """Tell whether a head's parameter is another's, or logits are made with the embeddings."""
+    """Return whether the head's parameter is another's, or logits use the embeddings."""
     first = {name for name, _ in model.named_parameters()}
     further = {name for name, _ in model.named_parameters(remove_duplicate=False)} - first
     return any(map(_is_head, further)) or not _has_head(model)
@@ -158,7 +158,7 @@ def _watch(model: Any, watching: Watching) -> None:
 
     @wraps(load)
     def watched(weights: Iterable[tuple[str, Any]], *arguments: Any, **named: Any) -> Any:
-        # A reload is fed by worker.py, and is not looked at.
+        # Only this load is watched; worker.py knows what a reload reads.
         vars(model).pop(_LOAD, None)
         with fused_experts.noted(model, watching.filled), _Operations(watching):
             made = load(watching.named(weights), *arguments, **named)

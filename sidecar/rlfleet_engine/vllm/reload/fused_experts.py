@@ -1,9 +1,9 @@
-"""Which layers of experts vLLM loads in two forms: fused in two tensors, and one by one.
+"""Which layers of experts vLLM loads in two forms: fused in two tensors, or one by one.
 
-transformers computes with fused experts, and most files hold each expert by itself. vLLM's
-own loader of such a layer takes both forms. Some models load their experts past it, and
-take the form of their files alone. Which do is in the code of each architecture, so the load
-at boot is watched. It must stay true that only a layer that this loader has filled is reported.
+transformers computes with fused experts, but most checkpoints hold each expert by itself. vLLM's
+loader of such a layer accepts both forms. Some models bypass it and accept only the form of
+their checkpoint. Only the code of each architecture says which, so this module watches the load
+at boot. It must report only layers that this loader has filled.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,13 +15,13 @@ from rlfleet_contract.engine.tensor_names import Experts
 
 _LOAD = "load_weights"
 _INNER = ".routed_experts"
-"""vLLM's layer inside the one whose name a checkpoint has."""
+"""vLLM's inner layer, without which the name is that of a checkpoint."""
 _GATE, _DOWN, _UP = "w1", "w2", "w3"
 """vLLM's names for the parts of an expert."""
 
 
 class Filled(NamedTuple):
-    """A layer of experts that vLLM's own loader has filled, and the forms that it takes."""
+    """A layer of experts that vLLM's loader has filled, and the forms that it accepts."""
 
     layer: Any
     experts: Experts
@@ -29,7 +29,7 @@ class Filled(NamedTuple):
 
 @contextmanager
 def noted(model: Any, filled: list[Filled]) -> Iterator[None]:
-    """Note the layers of experts that are filled by vLLM's loader while this lasts."""
+    """Record the layers of experts that vLLM's loader fills in this context."""
     watched = [
         (name, layer)
         for name, layer in model.named_modules()
@@ -45,7 +45,7 @@ def noted(model: Any, filled: list[Filled]) -> Iterator[None]:
 
 
 def experts_of(model: Any, filled: Iterable[Filled]) -> Experts | None:
-    """Return what was filled of a model; None if nothing was, or layers differ in their forms."""
+    """Return the filled layers of a model; None without one, or if their forms differ."""
     parts = {id(part) for part in model.modules()}
     own = [one.experts for one in filled if id(one.layer) in parts]
     places = sorted({place for one in own for place in one.places})
@@ -67,14 +67,14 @@ def _noting(name: str, layer: Any, filled: list[Filled]) -> Any:
 
 
 def _forms(place: str, layer: Any) -> Experts | None:
-    """Read both forms from the loader's own table; None where it has one form only."""
+    """Return both forms from the loader's table; None if it has only one."""
     try:
         table = layer.get_expert_mapping(include_fused=True)
     except TypeError:  # a release whose loader takes one form
         return None
     named = [(weight.partition("experts.")[2], shard) for _, weight, _, shard in table]
     fused = {shard: name for name, shard in named if not name[:1].isdigit()}
-    # An expert's tensors come last in the table, behind those with gate and up in one.
+    # Single tensors come last in the table, after those that combine gate and up.
     single = {shard: name[2:].rstrip(".") for name, shard in named if name.startswith("0.")}
     if not fused.keys() == single.keys() == {_GATE, _DOWN, _UP} or fused[_GATE] != fused[_UP]:
         return None

@@ -1,8 +1,7 @@
-"""What a rank keeps of its model, and how much of that can be read.
+"""Tensors that kernels keep apart from the model's own, and how much of a model is readable.
 
-Kernels for CPUs pack small linear layers into tensors that only a closure holds: those are
-read too. What oneDNN packs lies behind an address of its own and is not seen; that it is
-missing shows in the size of the model as vLLM made it.
+CPU kernels pack small linear layers into tensors that only a closure refers to; these are read.
+Weights that oneDNN packs cannot be read; the model's size at its creation shows how many.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ _PACKED = "cpu_linear"
 
 
 def packed(model: Any) -> dict[str, Any]:
-    """Tell the tensors that kernels hold beside the model's own, by name."""
+    """Return the tensors that kernels keep apart from the model's own, by name."""
     own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
     return {
         f"{path}.{_PACKED}.{name}": tensor
@@ -30,10 +29,10 @@ def packed(model: Any) -> dict[str, Any]:
 
 
 def sizes(model: Any) -> tuple[int, int]:
-    """Tell the bytes that a model was made with, and how many of them cannot be read.
+    """Return a model's bytes at its creation, and how many of them cannot be read.
 
-    Parameters and persistent buffers count, tied ones once. Where vLLM records no form of a
-    tensor, its size now is taken.
+    Parameters and persistent buffers count, tied ones once. A tensor whose form vLLM does not
+    record counts with its current size.
     """
     counted: set[int] = set()
     whole = unseen = 0

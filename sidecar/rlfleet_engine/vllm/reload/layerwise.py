@@ -1,9 +1,9 @@
-"""vLLM's layerwise reload, for models that copy past their weight loaders too.
+"""vLLM's layerwise reload, corrected for models that copy weights without a weight loader.
 
-vLLM waits for a layer's weight loaders and makes the layer real when they have brought every
-element. gpt-oss copies its experts and sinks without a loader: onto the meta device, where
-that has no effect. Such copies are caught here and played again on the real tensor.
-It must stay true that a copy which a loader makes is counted once, by vLLM.
+vLLM materializes a layer once its weight loaders have delivered every element. gpt-oss copies its
+experts and sinks without a loader, to the meta device, where a copy has no effect. This module
+records such copies and repeats them on the real tensor. A copy by a loader must count once, in
+vLLM.
 """
 
 import inspect
@@ -19,7 +19,7 @@ from vllm.model_executor.model_loader.reload.utils import get_layer_size, get_la
 
 
 class _Piece(NamedTuple):
-    """A copy into a part of a tensor that is not real yet."""
+    """A copy into a part of a tensor that is on the meta device."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -28,7 +28,7 @@ class _Piece(NamedTuple):
 
 
 def load(model: Any, model_config: Any, tensors: Iterable[tuple[str, Any]]) -> None:
-    """Take tensors in a checkpoint's form, layer by layer, into the memory that stands."""
+    """Load a checkpoint's tensors layer by layer into the existing memory."""
     layerwise.initialize_layerwise_reload(model)
     caught = _PastLoaders(model)
     try:
@@ -41,7 +41,7 @@ def load(model: Any, model_config: Any, tensors: Iterable[tuple[str, Any]]) -> N
 
 
 def _give_back(model: Any) -> None:
-    """Put the tensors back of layers that a failed load left unreal, so that another can come."""
+    """Restore the tensors of layers that a failed load left on the meta device."""
     for layer in model.modules():
         info = layerwise.get_layerwise_info(layer)
         if info.can_load() and info.kernel_tensors is not None:
@@ -62,7 +62,7 @@ class _PastLoaders(TorchDispatchMode):  # type: ignore[misc]
 
     @contextmanager
     def of_loaders(self) -> Iterator[None]:
-        """Leave the copies that vLLM's loaders make to vLLM."""
+        """Ignore copies by vLLM's loaders in this context."""
         counted = layerwise.get_numel_loaded
 
         def within(*arguments: Any) -> Any:
@@ -81,7 +81,7 @@ class _PastLoaders(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Remember a copy onto the meta device, and let everything through."""
+        """Execute the operation, and record it if it copies to the meta device."""
         done = func(*args, **(kwargs or {}))
         if func is torch.ops.aten.copy_.default and args[0].is_meta and not self._in_loader:
             place = self._places.get(args[0].untyped_storage()._cdata)
@@ -91,7 +91,7 @@ class _PastLoaders(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _take(layer: Any, name: str, target: Any, source: Any) -> None:
-    """Count a copy as vLLM's loaders do, and complete the layer if it was the last."""
+    """Count a copy as vLLM does for its loaders, and complete the layer after the last."""
     info = layerwise.get_layerwise_info(layer)
     loader = getattr(layer, name).weight_loader
     if not hasattr(loader.__wrapped__, "plays"):
@@ -105,7 +105,7 @@ def _take(layer: Any, name: str, target: Any, source: Any) -> None:
 
 
 def _playing(loader: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a loader that plays pieces and loads all else."""
+    """Return a loader that also accepts recorded copies."""
 
     def either(param: Any, loaded: Any, *arguments: Any, **named: Any) -> Any:
         if isinstance(loaded, _Piece):

@@ -1,8 +1,7 @@
-"""Brings a checkpoint's tensors into a running model.
+"""Loads a checkpoint's tensors into a running model (docs/decisions/0023-reload-on-cpu.md).
 
-How, and why so: docs/decisions/0023-reload-on-cpu.md.
-It must stay true that where this package does not know a release's names, vLLM's own
-reload is used, and that a test of the running engine finds what that one leaves out.
+For a release with unknown names vLLM's own reload must be used; the self-test of the running
+engine finds what that leaves out.
 """
 
 from collections.abc import Iterable
@@ -12,12 +11,12 @@ from vllm.config import set_current_vllm_config
 
 try:
     from rlfleet_engine.vllm.reload import again, layerwise
-except ImportError:  # a release that names its loaders otherwise
+except ImportError:  # a release with other names
     again = layerwise = None  # type: ignore[assignment]
 
 
 def load(worker: Any, tensors: Iterable[tuple[str, Any]]) -> None:
-    """Bring tensors in a checkpoint's form into the model of a worker."""
+    """Load a checkpoint's tensors into a worker's model, by the way that fits its device."""
     if again is None:
         worker.reload_weights(weights_iterator=tensors, is_checkpoint_format=True)
         return

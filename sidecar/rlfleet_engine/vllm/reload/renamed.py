@@ -1,8 +1,8 @@
-"""How a model renames the tensors of a checkpoint, as rules that need no vLLM.
+"""A model's rules to rename a checkpoint's tensors, in a form that needs no vLLM.
 
-A multimodal model's parts have other names on the Hub, in transformers and in vLLM, and
-vLLM's mapper brings all of them to its own. It must stay true that the rules do exactly what
-the mapper does with the names that the boot read, and lead to parts of the model.
+The parts of a multimodal model have different names on the Hub, in transformers and in vLLM, and
+vLLM's mapper translates all to its own. For the names that the boot read, the rules must give
+exactly the mapper's result, which must be a part of the model.
 """
 
 import re
@@ -15,7 +15,7 @@ _KINDS = ("regex", "substr", "prefix", "suffix")
 
 
 def renames_of(model: Any, read: Iterable[str]) -> Renames | None:
-    """Tell a model's rules; None if it has none, or such as cannot be told."""
+    """Return a model's rules; None if it has none, or rules without an exact equivalent."""
     mapper: Any = getattr(model, "hf_to_vllm_mapper", None)
     if not hasattr(mapper, "get_rename_mapper") or getattr(mapper, "orig_to_new_renaming", None):
         return None
@@ -32,11 +32,11 @@ def renames_of(model: Any, read: Iterable[str]) -> Renames | None:
 
 
 def _mapped(mapper: Any, name: str) -> str | None:
-    """Bring one name to vLLM's own; None if vLLM drops it. Each release has apply_list."""
+    """Return vLLM's name; None if vLLM drops the tensor. Every release has apply_list."""
     return next(iter(mapper.apply_list([name])), None)
 
 
 def _rules(naming: Any, kind: str) -> tuple[tuple[str, str], ...]:
-    """Read the rules of one kind; a pattern that was compiled has its text."""
+    """Return the rules of one kind, compiled patterns as text."""
     rules = getattr(naming, f"orig_to_new_{kind}").items()
     return tuple((getattr(old, "pattern", old), new) for old, new in rules)

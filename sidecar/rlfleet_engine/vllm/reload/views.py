@@ -1,8 +1,8 @@
-"""Buffers that view a parameter's first memory, and the memory for a parameter that lost it.
+"""Buffers that are views of a parameter's original memory, which a reload must write.
 
-Mamba 2 computes with a buffer that views its convolution's weights as they were made. A
-kernel packs those weights into other memory, and the buffer keeps the first: what is loaded
-again must go there. vLLM records no form of such buffers, and that is how they are known.
+Mamba 2 computes with a buffer that views its convolution's weights. A kernel packs those weights
+into other memory, but the buffer keeps the original: a reload must write there. Such buffers are
+those whose form vLLM does not record.
 """
 
 from typing import Any
@@ -24,13 +24,13 @@ class Views:
                     self._of.setdefault(id(parameter), []).append(buffer)
 
     def room(self, parameter: Any, form: Any) -> torch.Tensor:
-        """Return memory in a form: that which a buffer views, or else memory of zeros."""
+        """Return memory for a parameter: the memory that a buffer views, else new zeros."""
         nbytes = form.numel() * form.element_size()
         for buffer in self._of.get(id(parameter), []):
             storage = buffer.untyped_storage()
             if (buffer.dtype, storage.nbytes()) == (form.dtype, nbytes):
                 if storage.data_ptr() in self._taken:
-                    raise RuntimeError("two parameters may be the one that a buffer views")
+                    raise RuntimeError("a buffer's memory fits two parameters, expected one")
                 self._taken.add(storage.data_ptr())
                 return buffer.as_strided(form.shape, form.stride(), 0)
         return torch.zeros_like(form, device="cpu")

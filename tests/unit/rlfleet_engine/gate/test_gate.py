@@ -48,7 +48,7 @@ def test_an_era_is_every_process_s_and_no_other_boot_s(file: Path) -> None:
     assert Gate(file, "boot-2").era == 0
 
 
-def test_nothing_is_held_before_somebody_said_so_and_after_every_new_boot(file: Path) -> None:
+def test_no_version_is_held_before_one_is_set_and_after_every_boot(file: Path) -> None:
     gate = Gate(file, "boot-1")
     assert gate.holding == (b"", 0)
     gate.hold("step-1")
@@ -142,7 +142,7 @@ async def test_what_a_process_that_died_was_answering_is_counted_no_longer(
         assert gate.totals() == (0, 1)
 
 
-async def test_all_who_wait_pass_when_it_opens(file: Path) -> None:
+async def test_all_waiting_requests_pass_when_it_opens(file: Path) -> None:
     gate = Gate(file, "boot-1")
     waiting = [asyncio.create_task(gate.opened()) for _request in range(50)]
     await asyncio.sleep(0.02)
@@ -155,7 +155,7 @@ async def test_all_who_wait_pass_when_it_opens(file: Path) -> None:
     assert gate.totals() == (0, 0)
 
 
-async def test_one_who_leaves_does_not_take_the_others_wake_up_along(file: Path) -> None:
+async def test_a_cancelled_waiter_does_not_cancel_the_others(file: Path) -> None:
     gate = Gate(file, "boot-1")
     poller, other = (asyncio.create_task(gate.opened()) for _request in range(2))
     await asyncio.sleep(0.02)
@@ -176,6 +176,6 @@ def test_more_processes_than_slots_is_an_error_not_a_wrong_count(file: Path) -> 
         data[offset : offset + 4] = (1).to_bytes(4, "little")
     file.write_bytes(data)
 
-    with pytest.raises(RuntimeError, match="no slot left"):
+    with pytest.raises(RuntimeError, match="no free slot"):
         Gate(file, "boot-1")
     assert gate.boot == "boot-1"

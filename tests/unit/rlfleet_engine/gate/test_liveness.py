@@ -48,7 +48,7 @@ class Probes:
         liveness = Liveness(engine.answer, engine.gate, lambda: self.now, answer_s=0.02)
 
         async def application(scope: Scope, _receive: Receive, send: Send) -> None:
-            await liveness.tell(scope, send)
+            await liveness.respond(scope, send)
 
         transport = httpx.ASGITransport(application)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")

@@ -1,4 +1,4 @@
-"""What reads no weights is answered while they change, and waits for nobody."""
+"""Requests that read no weights are answered while the weights change, without waiting."""
 
 import asyncio
 import json
@@ -90,7 +90,7 @@ async def test_it_is_answered_while_weights_are_on_trial_and_after_they_failed(
         assert versions(reply) == (None, None)
 
 
-async def test_an_answer_is_not_withheld_by_a_trial_that_begins_meanwhile(engine: Engine) -> None:
+async def test_a_trial_that_begins_later_does_not_withhold_a_reply(engine: Engine) -> None:
     engine.gate.open()
     engine.may_answer.clear()
     request = asyncio.create_task(engine.post("/v1/completions/render"))
@@ -110,7 +110,7 @@ async def test_an_answer_is_not_withheld_by_a_trial_that_begins_meanwhile(engine
     [(STEP_1, 200, 409), (STEP_2, 409, 409), (AT_LEAST_2, 409, 409)],
     ids=["what it held", "what is tried", "at least what is tried"],
 )
-async def test_a_demand_is_judged_by_what_is_proved_and_waits_for_nobody(
+async def test_a_demand_is_checked_against_the_proved_version_without_waiting(
     engine: Engine, demand: dict[str, str], proved: int, on_trial: int
 ) -> None:
     before = await engine.post("/tokenize", demand)

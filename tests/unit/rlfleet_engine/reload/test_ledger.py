@@ -13,7 +13,7 @@ def test_a_tensor_of_its_own_storage_is_read_from_any_place() -> None:
     assert ledger.read == {"a"}
 
 
-def test_tensors_that_share_a_file_s_storage_are_told_apart() -> None:
+def test_tensors_that_share_a_file_s_storage_are_distinguished() -> None:
     ledger = Ledger()
     for place, name in enumerate(("c", "a", "b")):
         ledger.came(name, storage=1, begin=place * 16, end=place * 16 + 16)
@@ -24,7 +24,7 @@ def test_tensors_that_share_a_file_s_storage_are_told_apart() -> None:
     assert ledger.read == {"a", "b"}
 
 
-def test_what_lies_outside_of_all_of_them_is_nobody_s() -> None:
+def test_a_read_outside_of_all_tensors_counts_for_none() -> None:
     ledger = Ledger()
     ledger.came("a", storage=1, begin=16, end=32)
 

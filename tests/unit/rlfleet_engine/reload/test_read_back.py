@@ -8,7 +8,7 @@ from rlfleet_engine.reload.read_back import (
     compared,
     kept,
     reloaded,
-    told,
+    report_of,
 )
 
 
@@ -25,15 +25,15 @@ CONSUMED = Installed(tensors=4, nbytes=32, digest="d2")
 
 def test_the_digest_minds_names_kinds_and_content() -> None:
     others = [
-        told(memory(norm=1)).digest,
-        told(memory(norm=2)).digest,
-        told(memory(other=1)).digest,
-        told({"norm": ReadTensor("float16", (4,), 8, 1)}).digest,
-        told({"norm": ReadTensor("bfloat16", (2, 2), 8, 1)}).digest,
+        report_of(memory(norm=1)).digest,
+        report_of(memory(norm=2)).digest,
+        report_of(memory(other=1)).digest,
+        report_of({"norm": ReadTensor("float16", (4,), 8, 1)}).digest,
+        report_of({"norm": ReadTensor("bfloat16", (2, 2), 8, 1)}).digest,
     ]
     assert len(set(others)) == len(others)
-    assert told({name: OLD[name] for name in reversed(list(OLD))}) == told(OLD)
-    assert told(OLD).nbytes == 24
+    assert report_of({name: OLD[name] for name in reversed(list(OLD))}) == report_of(OLD)
+    assert report_of(OLD).nbytes == 24
 
 
 def test_a_reload_that_reached_the_memory_shows() -> None:
@@ -73,13 +73,13 @@ def test_only_some_are_named() -> None:
     assert compared(many, many, other, many).kept == ("p0", "p1", "p2")
 
 
-def test_a_reload_tells_the_one_before_it_and_what_was_read() -> None:
+def test_a_reload_reports_the_one_before_it_and_what_was_read() -> None:
     one = reloaded(RankRecord(OLD), RankRecord(NEW, FED_NEW, "d2"), CONSUMED)
     two = reloaded(RankRecord(NEW, FED_NEW, "d2"), RankRecord(NEW, FED_NEW, "d2"), CONSUMED)
 
     assert (one.previous, two.previous) == (None, "d2")
     assert one.parameters is not None
-    assert one.parameters.digest == told(NEW).digest
+    assert one.parameters.digest == report_of(NEW).digest
 
 
 def test_tensors_that_were_cast_are_not_compared_with_the_reload_before() -> None:
@@ -88,24 +88,24 @@ def test_tensors_that_were_cast_are_not_compared_with_the_reload_before() -> Non
         assert one.previous is None
 
 
-def test_memory_that_cannot_be_read_is_not_told() -> None:
+def test_memory_that_cannot_be_read_is_not_reported() -> None:
     for before, after in ((None, None), (None, NEW), (OLD, None)):
         assert reloaded(RankRecord(before), RankRecord(after), CONSUMED).parameters is None
 
 
-def test_how_much_of_the_model_was_read_is_told_with_it() -> None:
+def test_a_report_includes_how_much_of_the_model_was_read() -> None:
     sizes = (96, 72)
     one = reloaded(RankRecord(OLD, sizes=sizes), RankRecord(NEW, FED_NEW, "d2", sizes), CONSUMED)
-    first = RankRecord(OLD, sizes=sizes).told()
+    first = RankRecord(OLD, sizes=sizes).read_back()
 
     for read in (one.parameters, first):
         assert read is not None
         assert (read.whole, read.unseen, read.share) == (96, 72, 0.25)
 
 
-def test_a_share_of_what_is_not_known_is_not_told() -> None:
-    unknown = RankRecord(OLD).told()
+def test_an_unknown_share_is_not_reported() -> None:
+    unknown = RankRecord(OLD).read_back()
 
     assert unknown is not None
     assert unknown.share is None
-    assert RankRecord(None, sizes=(96, 0)).told() is None
+    assert RankRecord(None, sizes=(96, 0)).read_back() is None

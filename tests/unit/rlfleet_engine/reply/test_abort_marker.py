@@ -130,7 +130,7 @@ async def test_an_answer_without_a_place_for_the_marker_is_to_be_asked_for_again
     assert "failed their proof" in reply.json()["error"]["message"]
 
 
-async def test_an_error_waits_for_nobody(engine: Engine) -> None:
+async def test_an_error_does_not_wait(engine: Engine) -> None:
     request = await engine.in_trial("refused")
 
     assert (await request).status_code == 400
@@ -161,7 +161,7 @@ async def test_a_client_that_leaves_while_its_answer_is_withheld_is_forgotten(
     assert engine.gate.totals() == (0, 0)
 
 
-def test_a_trial_counts_as_a_change_each_time_and_one_that_nobody_ended_failed(
+def test_each_trial_is_a_change_and_one_without_an_end_failed(
     tmp_path: Path,
 ) -> None:
     gate = Gate(tmp_path / "gate", "boot-1")

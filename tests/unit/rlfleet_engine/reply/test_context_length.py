@@ -1,4 +1,4 @@
-"""A prompt that is too long is told in one way."""
+"""A prompt that is too long gets the same words on every route."""
 
 import json
 
@@ -38,5 +38,5 @@ def test_the_words_are_added_where_they_lack(message: str) -> None:
         b"",
     ],
 )
-def test_any_other_error_goes_on_byte_for_byte(body: bytes) -> None:
+def test_any_other_error_passes_byte_for_byte(body: bytes) -> None:
     assert worded(body) is body

@@ -21,7 +21,7 @@ OVERFLOW = "longer than the maximum model length of 8"
 
 
 class Engine:
-    """Answers in the ways in which vLLM does, and changes its version where it is told to."""
+    """Answers in vLLM's ways, and changes its version where the test sets that."""
 
     def __init__(self, file: Path) -> None:
         self.gate = Gate(file, "boot-1")
@@ -68,7 +68,7 @@ def versions(reply: httpx.Response) -> tuple[str | None, str | None]:
     return headers.get(paths.VERSION_HEADER), headers.get(paths.END_VERSION_HEADER)
 
 
-async def test_both_versions_are_told_and_may_differ(engine: Engine) -> None:
+async def test_both_versions_are_in_headers_and_may_differ(engine: Engine) -> None:
     assert versions(await engine.client.post("/v1/completions")) == ("step-1", "step-1")
     assert versions(await engine.client.post("/tokenize")) == ("step-1", "step-1")
     engine.meanwhile = lambda: engine.gate.hold("step-2")
@@ -79,7 +79,7 @@ async def test_both_versions_are_told_and_may_differ(engine: Engine) -> None:
     assert reply.json() == {"text": "one"}
 
 
-async def test_a_stream_tells_its_start_and_goes_on_byte_for_byte(engine: Engine) -> None:
+async def test_a_stream_has_its_first_version_and_passes_byte_for_byte(engine: Engine) -> None:
     engine.meanwhile = lambda: engine.gate.hold("step-2")
     headers = {paths.EXACT_VERSION_HEADER: "step-1"}
 
@@ -89,7 +89,7 @@ async def test_a_stream_tells_its_start_and_goes_on_byte_for_byte(engine: Engine
     assert (reply.status_code, reply.text) == (200, "data: 1\n\ndata: [DONE]\n\n")
 
 
-async def test_while_nobody_has_named_a_version_none_is_told(tmp_path: Path) -> None:
+async def test_without_a_named_version_there_is_no_header(tmp_path: Path) -> None:
     engine = Engine(tmp_path / "other")
     engine.gate = Gate(tmp_path / "other", "boot-2")
     engine.gate.open()
@@ -105,7 +105,7 @@ async def test_while_nobody_has_named_a_version_none_is_told(tmp_path: Path) -> 
     assert (refused.status_code, refused.json()["version"]) == (409, None)
 
 
-async def test_a_stream_tells_its_end_where_it_was_asked_to(engine: Engine) -> None:
+async def test_a_stream_reports_its_last_version_on_request(engine: Engine) -> None:
     engine.meanwhile = lambda: engine.gate.hold("step-2")
     headers = {paths.END_VERSION_HEADER: "event"}
 
@@ -134,20 +134,20 @@ async def test_from_there_and_back_is_two_changes(engine: Engine) -> None:
     assert (told["version"], told["version_end"], told["changes"]) == ("step-1", "step-1", 2)
 
 
-async def test_what_is_not_gated_tells_the_version_that_is_proved(engine: Engine) -> None:
-    async def told() -> tuple[str | None, str | None]:
+async def test_ungated_routes_report_the_proved_version(engine: Engine) -> None:
+    async def found() -> tuple[str | None, str | None]:
         return versions(await engine.client.get("/v1/models"))
 
-    assert await told() == ("step-1", None)
+    assert await found() == ("step-1", None)
     engine.gate.close()
-    assert await told() == ("step-1", None)
+    assert await found() == ("step-1", None)
     engine.gate.begin_trial("step-2")
-    assert await told() == (None, None)
+    assert await found() == (None, None)
     engine.gate.end_trial(is_proved=False)
-    assert await told() == (None, None)
+    assert await found() == (None, None)
     engine.gate.begin_trial("step-3")
     engine.gate.end_trial(is_proved=True)
-    assert await told() == ("step-3", None)
+    assert await found() == ("step-3", None)
 
 
 async def test_an_unmet_request_does_not_reach_the_engine(engine: Engine) -> None:
@@ -157,7 +157,7 @@ async def test_an_unmet_request_does_not_reach_the_engine(engine: Engine) -> Non
 
     assert (reply.status_code, reply.headers["retry-after"]) == (409, "1")
     assert reply.headers["content-length"] == str(len(reply.content))
-    assert b": " not in reply.content.replace(b"for: try", b"")
+    assert b": " not in reply.content.replace(b"requested: ", b"")
     assert versions(reply) == ("step-1", None)
     assert (reply.json()["version"], reply.json()["minimum"]) == ("step-1", "step-2")
     assert engine.seen == []
@@ -212,7 +212,7 @@ async def test_an_overflow_gets_its_words_and_a_right_length(engine: Engine) -> 
     assert reply.headers["content-length"] == str(len(reply.content))
 
 
-async def test_an_error_that_is_too_long_to_gather_goes_on(engine: Engine) -> None:
+async def test_an_error_that_is_too_long_to_buffer_passes(engine: Engine) -> None:
     reply = await engine.client.post("/v1/long")
 
     assert reply.json()["error"]["message"] == OVERFLOW + LONG

@@ -44,7 +44,7 @@ def test_a_version_will_do_or_not(
     assert Demand(exact, minimum).verdict(version) is expected
 
 
-def test_who_asks_for_nothing_takes_any_version() -> None:
+def test_a_request_without_a_demand_takes_any_version() -> None:
     assert demand_of([(b"host", b"x"), (b"x-rlfleet-version", b"step-1")]) is None
 
 
@@ -54,7 +54,7 @@ def test_both_headers_are_read() -> None:
     )
 
 
-def test_a_stream_is_to_tell_its_end() -> None:
+def test_a_stream_may_have_to_report_its_last_version() -> None:
     assert demand_of([(END, b" event ")]) == Demand(is_end_told=True)
     assert demand_of([(END, b"event"), (MINIMUM, b"1")]) == Demand(None, "1", is_end_told=True)
     assert Demand(is_end_told=True).verdict("") is MET

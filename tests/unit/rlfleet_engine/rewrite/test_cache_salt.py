@@ -97,7 +97,7 @@ UNTOUCHED = {
 
 
 @pytest.mark.parametrize("body", UNTOUCHED.values(), ids=UNTOUCHED)
-def test_what_has_no_salt_goes_on_byte_for_byte(body: bytes) -> None:
+def test_a_body_without_a_salt_passes_byte_for_byte(body: bytes) -> None:
     assert salted(body, ONE) is body
 
 
@@ -172,7 +172,7 @@ HEADS: dict[str, tuple[str, str, str, bool]] = {
 
 
 @pytest.mark.parametrize(("method", "path", "kind", "expected"), HEADS.values(), ids=HEADS)
-def test_the_head_tells_whether_the_body_is_looked_at(
+def test_the_head_decides_whether_the_body_is_read(
     method: str,
     path: str,
     kind: str,

@@ -1,4 +1,4 @@
-"""A reply whose tokens have no log probabilities is told from one that has them."""
+"""Replies whose tokens have no log probabilities are errors, and others pass."""
 
 import json
 from typing import Any
@@ -84,7 +84,7 @@ def test_whether_the_prompt_was_echoed_is_the_request_s_word(
             found.back.event(streamed(None))
 
 
-def test_what_is_no_reply_is_nobody_s_fault() -> None:
+def test_a_body_that_is_no_reply_passes() -> None:
     check(b'-9999.0 "logprob":null')
     check(b'{"error":{"message":"-9999.0"}}')
 

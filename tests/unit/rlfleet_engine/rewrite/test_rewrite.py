@@ -56,7 +56,7 @@ async def returned(
     return head, [one["body"] for one in rest]
 
 
-async def test_a_whole_reply_is_turned_at_once_and_tells_its_length() -> None:
+async def test_a_complete_reply_is_translated_at_once_and_has_its_length() -> None:
     head, bodies = await returned([(b"content-length", b"3")], [b"a", b"", b"bc"])
 
     assert bodies == [b"ABC!"]
@@ -107,7 +107,7 @@ async def test_after_an_event_that_cannot_be_turned_comes_the_end_alone() -> Non
 
 
 class Engine:
-    """An application that tells what reached it, under an extension with a shape of the test's."""
+    """An application that echoes what reached it, under an extension with a shape of the test's."""
 
     def __init__(self, file: Path) -> None:
         self.gate = Gate(file, "boot-1")

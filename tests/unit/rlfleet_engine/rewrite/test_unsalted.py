@@ -98,5 +98,5 @@ def test_a_route_that_is_not_known_marks_it(path: str) -> None:
     assert not is_unsalted(scope_of("GET", path))
 
 
-def test_a_body_in_which_nobody_looks_for_a_salt_marks_it() -> None:
+def test_a_body_that_is_not_searched_for_a_salt_counts_as_unsalted() -> None:
     assert is_unsalted(scope_of("POST", "/v1/completions", "text/plain"))

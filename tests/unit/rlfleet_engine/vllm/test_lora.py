@@ -52,7 +52,7 @@ def another_process(path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(path), BOOT], check=True)
 
 
-async def test_each_load_has_a_name_of_its_own_that_nobody_sees(
+async def test_each_load_has_an_internal_name_of_its_own(
     models: ServingModels, gate: Gate, tmp_path: Path
 ) -> None:
     inner = []
@@ -157,7 +157,7 @@ async def test_a_load_that_ends_late_takes_no_name_from_a_later_command(
     assert (await ask(models, gate, directory=second))[0] == 200
 
     status, told = await late
-    assert (status, "another command" in told["error"]) == (400, True)
+    assert (status, "later command" in told["error"]) == (400, True)
     listed = (await ask(models, gate))[1]
     assert (listed["adapters"], listed["under_way"]) == ({"poet": second}, [])
     assert list(models.lora_requests) == ["poet"]

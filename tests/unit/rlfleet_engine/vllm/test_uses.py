@@ -85,7 +85,7 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_a_release_lacks_is_told_by_name(files: Path) -> None:
+def test_what_a_release_lacks_is_reported_by_name(files: Path) -> None:
     told = ReleaseFiles(files).told()
 
     assert told["POST /pause"] == "lacks clear_cache"

@@ -1,4 +1,4 @@
-"""What the tokenizer knows of ids, as vLLM's serving objects tell it."""
+"""Checks of token ids against the vocabulary of vLLM's serving objects."""
 
 import pytest
 
@@ -25,13 +25,13 @@ def test_an_id_of_the_model_may_have_no_token() -> None:
 
     assert VOCABULARY.tokens([none, 4, last])[0] is None
     check_ids(VOCABULARY, [none], "tokens")
-    with pytest.raises(FieldError, match=f"tokens has {none} at place 1"):
+    with pytest.raises(FieldError, match=f"tokens has {none} at index 1"):
         tokens_of(VOCABULARY, [4, none], "tokens")
 
 
 def test_the_model_has_no_id_from_its_size_on() -> None:
     check_ids(VOCABULARY, [511], "tokens")
-    with pytest.raises(FieldError, match="tokens has 512 at place 0"):
+    with pytest.raises(FieldError, match="tokens has 512 at index 0"):
         check_ids(VOCABULARY, [512], "tokens")
 
 

@@ -113,7 +113,7 @@ def after(messages: list[dict[str, str]]) -> list[int]:
 @pytest.mark.parametrize(
     "other", [{"tokens": [1]}, {"nvext": {"token_data": [1]}}], ids=["tokens", "token_data"]
 )
-async def test_a_whole_prompt_in_ids_beside_it_is_refused(other: dict[str, Any]) -> None:
+async def test_kept_ids_conflict_with_a_prompt_of_ids(other: dict[str, Any]) -> None:
     body = {"messages": MESSAGES, "required_prefix_token_ids": PROMPT} | other
 
     with pytest.raises(FieldError) as refused:
@@ -132,7 +132,7 @@ async def test_a_whole_prompt_in_ids_goes_before_ids_on_messages() -> None:
     assert ask.asked == []
 
 
-async def test_who_keeps_no_ids_is_not_rendered_twice() -> None:
+async def test_a_chat_without_kept_ids_is_not_rendered_twice() -> None:
     ask = Renderer()
     body = {"messages": MESSAGES, "required_prefix_token_ids": None}
 

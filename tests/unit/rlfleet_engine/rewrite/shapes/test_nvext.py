@@ -1,4 +1,4 @@
-"""What ``nvext`` asks of vLLM, and which replies cannot be told under it."""
+"""The fields that ``nvext`` requests of vLLM, and replies that lack one."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_the_higher_hint_goes_first_as_the_lower_priority() -> None:
     assert made == {"priority": -3}
 
 
-def test_a_priority_and_a_salt_beside_nvext_go_first() -> None:
+def test_a_priority_and_a_salt_at_the_top_level_have_precedence() -> None:
     nvext = {"agent_hints": {"priority": 3}, "cache_salt": "a"}
 
     made = asked({"priority": 1, "cache_salt": "b", "nvext": nvext}, WantedFields())
@@ -34,7 +34,7 @@ def test_a_priority_and_a_salt_beside_nvext_go_first() -> None:
     assert made == {"priority": 1, "cache_salt": "b"}
 
 
-def test_ids_are_asked_for_if_anything_is_to_be_told() -> None:
+def test_ids_are_requested_if_any_field_is() -> None:
     content = {"nvext": {"extra_fields": ["engine_data", "timing"]}}
 
     assert asked(content, wanted_of(content)) == {"return_token_ids": True}
@@ -58,8 +58,8 @@ def test_a_request_without_nvext_is_returned_itself() -> None:
 @pytest.mark.parametrize(
     ("choice", "words"),
     [
-        ({"token_ids": None}, "gave no token_ids"),
-        ({"logprobs": logprobs(-1.0)}, "2 tokens and 1 log"),
+        ({"token_ids": None}, "returned no token_ids"),
+        ({"logprobs": logprobs(-1.0)}, "1 log probabilities for 2 tokens"),
         ({"logprobs": logprobs(-1.0, -9999.0)}, "token 1"),
         ({"logprobs": logprobs(None, -1.0)}, "token 0"),
         ({"logprobs": logprobs(-1.0, float("nan"))}, "token 1"),
@@ -67,12 +67,12 @@ def test_a_request_without_nvext_is_returned_itself() -> None:
         ({"routed_experts": "oops"}, "routed experts"),
     ],
 )
-def test_a_reply_that_lacks_something_is_not_told(choice: dict[str, Any], words: str) -> None:
+def test_a_reply_that_lacks_something_is_an_error(choice: dict[str, Any], words: str) -> None:
     with pytest.raises(IncompleteReplyError, match=words):
         whole(reply_of(**choice), ALL)
 
 
-def test_a_reply_without_the_prompt_s_ids_is_not_told() -> None:
+def test_a_reply_without_the_prompt_s_ids_is_an_error() -> None:
     with pytest.raises(IncompleteReplyError, match="prompt_token_ids"):
         whole(reply_of() | {"prompt_token_ids": None}, ALL)
 

@@ -13,7 +13,7 @@ from rlfleet_engine.middleware import Extension
 
 
 class Engine:
-    """Tells which requests reached vLLM."""
+    """Records which requests reached vLLM."""
 
     def __init__(self, file: Path) -> None:
         self.gate = Gate(file, "boot-1")

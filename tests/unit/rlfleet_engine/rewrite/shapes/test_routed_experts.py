@@ -66,6 +66,6 @@ def test_a_model_without_experts_has_none() -> None:
         file_of(bytes(5), (1, 2, 2), "|u1"),
     ],
 )
-def test_what_cannot_be_read_is_not_told(encoded: str) -> None:
+def test_experts_that_cannot_be_read_are_an_error(encoded: str) -> None:
     with pytest.raises(IncompleteReplyError, match="routed experts"):
         experts_of(encoded)

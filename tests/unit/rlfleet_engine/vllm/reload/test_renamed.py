@@ -1,4 +1,4 @@
-"""The rules of a model's mapper are told only where they do exactly what it does."""
+"""A model's rename rules are reported only if they equal the mapper."""
 
 import re
 from collections.abc import Mapping
@@ -44,13 +44,13 @@ MAPPED = {
 }
 
 
-def test_rules_that_do_what_the_mapper_does_are_told() -> None:
+def test_rules_that_equal_the_mapper_are_reported() -> None:
     found = renames_of(model(Mapper(MAPPED), "language_model", "visual"), READ)
 
     assert found == Renames(prefix=tuple(PREFIX.items()))
 
 
-def test_the_text_of_a_compiled_pattern_is_told() -> None:
+def test_a_compiled_pattern_is_reported_as_text() -> None:
     pattern = re.compile(r"^model\.layers")
     mapper = Mapper(
         {READ[0]: "layers.0.q.weight"},
@@ -73,5 +73,5 @@ def test_the_text_of_a_compiled_pattern_is_told() -> None:
     ],
     ids=["no mapper", "another result", "no part of the model", "rules that are code"],
 )
-def test_other_rules_are_not_told(unlike: object) -> None:
+def test_other_rules_are_not_reported(unlike: object) -> None:
     assert renames_of(unlike, READ) is None
