@@ -41,6 +41,7 @@ CLEAN = (
     "docs/style.md",
     "docs/testing.md",
     "operator/rlfleet_operator/core/election.py",
+    "operator/rlfleet_operator/core/manifests",
     "operator/rlfleet_operator/core/plan.py",
     "operator/rlfleet_operator/core/readiness.py",
     "operator/rlfleet_operator/core/status",

@@ -14,7 +14,7 @@ from rlfleet_contract.single_flight import SingleFlight
 from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.world import Fleet
 from rlfleet_operator.core.trainer import pause_rules as rules
-from rlfleet_operator.core.trainer.pause_rules import PauseRequested, Told
+from rlfleet_operator.core.trainer.pause_rules import PauseReply, PauseRequested
 from rlfleet_operator.core.trainer.replies import WorkerState
 from rlfleet_operator.kube.client import Json
 from rlfleet_operator.kube.pod_cache import FleetKey
@@ -23,7 +23,7 @@ from rlfleet_operator.trainer_api.records import FleetView
 _MARGIN_S = 10.0
 """Added to the timeout of a worker's own step."""
 _LOOKS = Backoff(0.1, 1.0)
-PauseAnswer = tuple[int, Told]
+PauseAnswer = tuple[int, PauseReply]
 IsDone = Callable[[WorkerState], bool]
 
 
@@ -159,4 +159,4 @@ def _reply(
     what: str,
     hint: str = "send the same request again",
 ) -> PauseAnswer:
-    return rules.told(fleet, workers, is_done, what, moment=time.time(), hint=hint)
+    return rules.pause_reply(fleet, workers, is_done, what, moment=time.time(), hint=hint)

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from rlfleet_operator.core.trainer import prime_rl
 from rlfleet_operator.core.trainer.models import Fault, Refusal, Updated
-from rlfleet_operator.core.trainer.pause_rules import Told, asked_from
+from rlfleet_operator.core.trainer.pause_rules import PauseReply, asked_from
 from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.trainer_api.pause import FleetPauses, PauseAnswer
 from rlfleet_operator.trainer_api.records import FleetView
@@ -90,7 +90,7 @@ async def _quietly(
         await view.news(key, min(left_s, _LOOK_S))
 
 
-def _said(code: int, reply: Told | Updated, *, status: str) -> tuple[int, Mapping[str, Any]]:
+def _said(code: int, reply: PauseReply | Updated, *, status: str) -> tuple[int, Mapping[str, Any]]:
     """Return a reply of /v1/rl with the status that prime-rl expects."""
     fields = _dumped(reply)
     if reply.code is None:

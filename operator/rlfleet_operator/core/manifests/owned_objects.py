@@ -1,4 +1,4 @@
-"""What stands around a fleet's pods: Services, PodDisruptionBudget, Secret; names and labels."""
+"""A fleet's Services, PodDisruptionBudget and Secret, with their names and labels."""
 
 import base64
 from collections.abc import Mapping
@@ -14,21 +14,21 @@ _PRINTABLE = range(0x21, 0x7F)
 
 
 class UnusableTemplateError(ValueError):
-    """A user's object from which nothing can be made: names the field and the way out."""
+    """A user's object that is unusable; the message names the field and what to write."""
 
 
 def headless_name(fleet: str) -> str:
-    """Name the headless Service that gives every worker its DNS name."""
+    """Return the name of the headless Service, which gives every worker its DNS name."""
     return f"{fleet}-workers"
 
 
 def secret_name(fleet: str) -> str:
-    """Name the Secret that holds the admin token."""
+    """Return the name of the Secret with the admin token."""
     return f"{fleet}-admin"
 
 
 def labels_of(fleet: Fleet) -> dict[str, str]:
-    """Return the labels of everything that belongs to a fleet."""
+    """Return the labels of every object of a fleet."""
     return {
         "app.kubernetes.io/name": "rlfleet",
         "app.kubernetes.io/instance": fleet.name,
@@ -38,7 +38,7 @@ def labels_of(fleet: Fleet) -> dict[str, str]:
 
 
 def metadata_of(fleet: Fleet, name: str) -> ManifestObject:
-    """Return the metadata of an object that goes when the fleet goes."""
+    """Return the metadata of an object that is deleted together with the fleet."""
     return {
         "name": name,
         "namespace": fleet.namespace,
@@ -58,7 +58,7 @@ def metadata_of(fleet: Fleet, name: str) -> ManifestObject:
 
 
 def services(fleet: Fleet) -> list[ManifestObject]:
-    """Return the samplers' Service and the headless one for names."""
+    """Return the samplers' Service, and the headless one for the workers' DNS names."""
     http = {"name": "http", "port": paths.ENGINE_PORT, "targetPort": "http", "protocol": "TCP"}
     admin = {"name": "admin", "port": paths.ADMIN_PORT, "targetPort": "admin", "protocol": "TCP"}
     selector = {FLEET_LABEL: fleet.name}
@@ -75,7 +75,7 @@ def services(fleet: Fleet) -> list[ManifestObject]:
             "metadata": metadata_of(fleet, headless_name(fleet.name)),
             "spec": {
                 "clusterIP": "None",
-                # A trainer's admin calls must reach a worker that is not ready, too.
+                # A trainer's admin calls must also reach workers that are not ready.
                 "publishNotReadyAddresses": True,
                 "selector": selector,
                 "ports": [http, admin],
@@ -85,7 +85,7 @@ def services(fleet: Fleet) -> list[ManifestObject]:
 
 
 def disruption_budget(fleet: Fleet) -> ManifestObject:
-    """Return the PodDisruptionBudget: a drain takes no more than a rollout may."""
+    """Return the PodDisruptionBudget: a drain may evict as many workers as a rollout."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -93,7 +93,7 @@ def disruption_budget(fleet: Fleet) -> ManifestObject:
         "spec": {
             "maxUnavailable": budget.max_unavailable(fleet.spec),
             "selector": {"matchLabels": {FLEET_LABEL: fleet.name}},
-            # A worker that is not ready serves nobody: it must not block a drain.
+            # A worker that is not ready must not block a drain.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }
@@ -111,16 +111,15 @@ def secret(fleet: Fleet, token: str) -> ManifestObject:
 
 
 def token_in(found: Mapping[str, Any]) -> str:
-    """Return the token that a Secret holds, as its sidecars read it; raises UnusableTemplateError.
+    """Return the token of a Secret as the sidecars read it; raises UnusableTemplateError.
 
-    White space around it does not count. Nothing else is let through that a header could not
-    carry, and no empty token, which lets nobody in anywhere.
+    White space around it is ignored. A token must be usable in an HTTP header, and not empty.
     """
     token = base64.b64decode((found.get("data") or {}).get("token") or "").strip()
     if not token or any(byte not in _PRINTABLE for byte in token):
-        what = "holds bytes that no HTTP header carries" if token else "is empty"
+        what = "holds bytes that are invalid in HTTP headers" if token else "is empty"
         raise UnusableTemplateError(
-            f"Secret {found['metadata']['name']}: data.token {what}; expected printable ASCII"
-            " without spaces. Put such a token there, or delete the Secret and a new one is made"
+            f"Secret {found['metadata']['name']}: data.token {what}, expected printable ASCII"
+            " without spaces; replace it, or delete the Secret to get a new token"
         )
     return token.decode("ascii")

@@ -1,8 +1,7 @@
 """The pod of a worker, as a pure function of the fleet's spec.
 
-It passes Pod Security *restricted*. ``template_hash`` covers what the user
-declared, not what this file makes of it: an operator upgrade restarts no
-worker.
+The pod complies with Pod Security *restricted*. ``template_hash`` covers the user's spec and not
+this module's output, so that an operator upgrade restarts no worker.
 """
 
 import hashlib
@@ -36,7 +35,7 @@ from rlfleet_operator.crd.field_types import MARKER_PATTERN
 from rlfleet_operator.crd.fleet_spec import CacheSpec, EngineSpec, ResourceList, WeightsSpec
 
 USER_ID = 65532
-"""The images' user; a numeric one, so that Kubernetes can see that it is not root."""
+"""The images' user as a number, so that Kubernetes can check that it is not root."""
 GRACE_SECONDS = 90
 DRAIN_SECONDS = 60
 _TOKEN_DIR = "/var/run/rlfleet/token"  # noqa: S105 - a path
@@ -48,20 +47,20 @@ _SIDECAR_REQUESTS = {"cpu": "250m", "memory": "256Mi"}
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What the installation decides where a fleet does not."""
+    """Settings of the installation that a fleet may override."""
 
     worker_image: str
 
 
 def template_hash(fleet: Fleet) -> str:
-    """Return a digest of everything whose change means other pods."""
+    """Return a digest of the fields whose change replaces the pods."""
     spec = fleet.spec.model_dump(
         mode="json",
         by_alias=True,
         include={"model", "weights", "engine", "sidecar", "template"},
-        # A release that brings a new field with a default must restart nobody.
+        # A release that adds a field with a default must restart no worker.
         exclude_defaults=True,
-        # What is about one version restarts nobody either.
+        # Fields about one version restart no worker either.
         exclude={"weights": {"digest", "run_id", "step"}},
     )
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
@@ -97,15 +96,15 @@ def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> ManifestObject:
         },
     }
     manifest = _overlaid(manifest, fleet)
-    # The engine's start is known by its process 1: another's would never change.
+    # A restart of the engine is known by its process 1, which must be the container's own.
     manifest["spec"] |= {"shareProcessNamespace": False, "hostPID": False}
-    # Without ours a worker would take traffic before it has proved anything.
+    # Without the readiness gate a worker would take traffic before it has proved a version.
     manifest["spec"]["readinessGates"] = with_ours(manifest["spec"].get("readinessGates"))
     mine = {
         "labels": identity_of(fleet, ordinal),
         "annotations": {TEMPLATE_ANNOTATION: template_hash(fleet), **_remembered(fleet)},
     }
-    # Last: what we find a pod by is not the template's to change or, with null, to remove.
+    # Last, so that the template cannot change or remove the labels that identify a pod.
     for kind, own in mine.items():
         manifest["metadata"][kind] = manifest["metadata"].get(kind, {}) | own
     return manifest
@@ -118,7 +117,7 @@ def _overlaid(manifest: ManifestObject, fleet: Fleet) -> ManifestObject:
 
 
 def _demand_no_key(containers: Any) -> None:
-    """Raise UnusableTemplateError when an engine would want a key that the extension cannot know.
+    """Raise UnusableTemplateError if an engine demands a key that the extension cannot know.
 
     The schema refuses it in engine.args, and not in the template.
     """
@@ -127,8 +126,8 @@ def _demand_no_key(containers: Any) -> None:
         flags = container.get("args") if is_engine else None
         if isinstance(flags, list) and any(_flag(flag) == "--api-key" for flag in flags):
             raise UnusableTemplateError(
-                f"container {ENGINE_CONTAINER}: args: --api-key hides its key from the sidecar's"
-                " probe: set VLLM_API_KEY in engine.extraEnv instead"
+                f"container {ENGINE_CONTAINER}: --api-key in args hides the key from the sidecar's"
+                " probe; set VLLM_API_KEY in engine.extraEnv instead"
             )
 
 
@@ -137,7 +136,7 @@ def _flag(argument: Any) -> str:
 
 
 def _remembered(fleet: Fleet) -> dict[str, str]:
-    """Return what an equal engine showed of its reload, so that the next is not tested again.
+    """Return the self-test's result of an equal engine, so that new pods skip the test.
 
     One that failed is not remembered: a new pod may show that it was its node's fault.
     """
@@ -175,10 +174,10 @@ def _engine(fleet: Fleet, defaults: Defaults) -> ManifestObject:
             f"--tensor-parallel-size={engine.tensor_parallel_size}",
             "--middleware=rlfleet_engine.middleware.Extension",
             "--worker-extension-cls=rlfleet_engine.worker.ReloadExtension",
-            # Samplers that send and get token ids ask /inference/v1/generate. Whoever does not
-            # want it gives --no-enable-scale-out.
+            # Opens /inference/v1/generate, for samplers that use token ids. The flag
+            # --no-enable-scale-out in engine.args closes it.
             "--enable-scale-out",
-            # The sidecar looks at its engine every second.
+            # The sidecar polls its engine every second.
             "--disable-uvicorn-access-log",
             *engine.args,
         ],
@@ -188,10 +187,10 @@ def _engine(fleet: Fleet, defaults: Defaults) -> ManifestObject:
             {"name": "USER", "value": "rlfleet"},
             {"name": "HF_HUB_OFFLINE", "value": "1"},
             {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
-            # Opens vLLM's control routes; the extension shows them to loopback only.
+            # Opens vLLM's control routes; the extension exposes them on loopback only.
             {"name": "VLLM_SERVER_DEV_MODE", "value": "1"},
-            # After vLLM's 5 s a busy server closes connections whose next request it has not read
-            # yet, and an idle one those on which it is on its way: clients close theirs earlier.
+            # With vLLM's default of 5 s, a server may close a connection while the client's next
+            # request is on its way. With an hour, clients close idle connections first.
             {"name": "VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "value": "3600"},
             *_names(fleet),
             *({"name": e.name, "value": e.value} for e in engine.extra_env),
@@ -212,7 +211,7 @@ def _engine(fleet: Fleet, defaults: Defaults) -> ManifestObject:
 
 
 def _names(fleet: Fleet) -> list[ManifestObject]:
-    """Return the variables that a worker's log lines are named by, in both containers."""
+    """Return the variables with the names in a worker's log lines, for both containers."""
     return [
         {"name": "RLFLEET_NAMESPACE", "value": fleet.namespace},
         {"name": "RLFLEET_FLEET", "value": fleet.name},
@@ -228,7 +227,7 @@ def _drain_command() -> list[str]:
 
 
 def _sidecar(fleet: Fleet, defaults: Defaults) -> ManifestObject:
-    """Return the admin sidecar: a native one, up before the engine and down after it."""
+    """Return the admin sidecar, a native one: it starts before the engine and ends after it."""
     return {
         "name": SIDECAR_CONTAINER,
         "image": fleet.spec.sidecar.image or image_of(fleet, defaults),
@@ -265,9 +264,9 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> ManifestObject:
 
 
 def _sidecar_resources(asked: ResourceList) -> ManifestObject:
-    """Return what the sidecar gets: beside a busy engine one without a request waits for seconds.
+    """Return the sidecar's resources: without requests, a busy engine delays it for seconds.
 
-    A limit without a request is one already, as Kubernetes has it, and may be lower than ours.
+    Kubernetes takes a limit without a request as the request, which may be lower than the default.
     """
     named = asked.requests | asked.limits
     ours = {name: value for name, value in _SIDECAR_REQUESTS.items() if name not in named}
@@ -278,7 +277,7 @@ def _markers(weights: WeightsSpec) -> list[str]:
     for marker in weights.markers:
         if re.fullmatch(MARKER_PATTERN, marker) is None or marker in {".", ".."}:
             raise UnusableTemplateError(
-                f"spec.weights.markers: {marker!r:.80} is no file name without '/' and ','"
+                f"spec.weights.markers: got {marker!r:.80}, expected a file name without '/' or ','"
             )
     return weights.markers
 
@@ -347,7 +346,7 @@ def _cache_env(cache: CacheSpec) -> dict[str, str]:
         "RLFLEET_CACHE_DIR": _CACHE_DIR,
         "RLFLEET_CACHE_BYTES": str(_cache_bytes(cache)),
     }
-    # A tmpfs is as large as its limit and nobody else's.
+    # A tmpfs belongs to the pod alone, so no space must be left free for others.
     return env | ({"RLFLEET_CACHE_SPARE": "0"} if cache.medium == "Memory" else {})
 
 
@@ -363,7 +362,7 @@ def _cache_bytes(cache: CacheSpec) -> int:
 
 def _bad_cache_size(why: str) -> UnusableTemplateError:
     return UnusableTemplateError(
-        f"spec.weights.cache.size: {why}; write a size such as 100Gi, or leave it out"
+        f"spec.weights.cache.size: {why}; write a size such as 100Gi, or remove the field"
     )
 
 
@@ -386,7 +385,7 @@ def _data_volumes(fleet: Fleet) -> list[tuple[str, ManifestObject, str]]:
 
 
 def weights_root(path: str) -> str:
-    """Return the directory in which the versions' directories are."""
+    """Return the part of weights.path before the directory that holds {version}."""
     parts = PurePosixPath(path).parts
     first = next(place for place, part in enumerate(parts) if "{version}" in part)
     return str(PurePosixPath(*parts[:first]))

@@ -1,7 +1,7 @@
-"""How a user's pod template changes the pod that rlfleet makes.
+"""The merge of a user's pod template into the worker's pod.
 
-As kubectl's strategic merge does for the lists that matter: lists of named
-things are merged by name, other lists and scalars are replaced, null removes.
+Follows kubectl's strategic merge where it matters: lists of named items are merged by name, other
+lists and scalars are replaced, null removes a field.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ _OUR_GATE = {"conditionType": READINESS_GATE}
 
 
 def allowed(template: Mapping[str, Any]) -> ManifestObject:
-    """Return what a template may change: it adds labels and annotations, and renames nothing.
+    """Return the parts of a template that are used: labels, annotations and spec.
 
-    Raises UnusableTemplateError where it holds no map.
+    Raises UnusableTemplateError if one of them is no map.
     """
     metadata = _map_in(template, "metadata", "template")
     return {
@@ -27,19 +27,19 @@ def allowed(template: Mapping[str, Any]) -> ManifestObject:
 
 
 def _map_in(holder: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:
-    """Return a map that the user wrote, empty when it is null or left out."""
+    """Return a map that the user wrote, empty if it is null or absent."""
     found = holder.get(key)
     if found is None:
         return {}
     if not isinstance(found, Mapping):
         raise UnusableTemplateError(
-            f"spec.{path}.{key} is {found!r:.100}: write a map, or leave it out"
+            f"spec.{path}.{key}: got {found!r:.100}, expected a map; write one, or remove the field"
         )
     return found
 
 
 def with_ours(gates: Any) -> Any:
-    """Return a template's readiness gates and ours; what is no list the API server refuses."""
+    """Return a template's readiness gates and rlfleet's; the API server rejects anything else."""
     if gates is None:
         return [_OUR_GATE]
     is_whole = not isinstance(gates, list) or _OUR_GATE in gates
@@ -47,7 +47,7 @@ def with_ours(gates: Any) -> Any:
 
 
 def merged(base: Any, override: Any) -> Any:
-    """Return ``base`` with ``override`` laid over it; neither is changed."""
+    """Return ``base`` with ``override`` merged over it; neither is changed."""
     if isinstance(base, Mapping) and isinstance(override, Mapping):
         result = {key: value for key, value in base.items() if key not in override}
         for key, value in override.items():

@@ -1,7 +1,7 @@
-"""What trainers say to the fleet API, and what they hear: models, and what is read of them.
+"""Requests and replies of the fleet API.
 
-Requests forbid unknown fields. Every reply has `status`, ok or error, beside the HTTP code,
-because some clients look at the one and some at the other.
+Requests forbid unknown fields. Every reply has `status`, ok or error, in addition to the HTTP
+code, because some clients read only one of them.
 """
 
 import re
@@ -29,7 +29,7 @@ class Fault(ErrorCode):
     NOT_FOUND = "NotFound", FINAL, 404
     INVALID_REQUEST = "InvalidRequest", FINAL, 400
     VERSION_OWNED = "VersionOwned", FINAL, 409
-    """The spec names the version: it is another's to change."""
+    """spec.weightVersion is set, so that trainers must not change the version."""
     DRY_RUN = "DryRun", FINAL, 409
     STALE_TARGET = "StaleTarget", FINAL, 409
     """spec.staleness lets no worker take traffic with the version."""
@@ -38,13 +38,13 @@ class Fault(ErrorCode):
     NOT_PROVED = "NotProved", RETRY, 502
     """Some workers did not prove the version."""
     ROLLOUT_RUNS = "RolloutRuns", FINAL, 409, 503
-    """A rollout changes the workers: what was asked for would cross it."""
+    """An active rollout changes the workers, and the request would interfere."""
     NOT_PAUSED = "NotPaused", FINAL, 409
     """No trainer has paused the fleet."""
     NOT_RESUMABLE = "NotResumable", FINAL, 409
-    """Workers are in doubt, or hold another version than their trainer asked for."""
+    """Workers are in doubt, or have another version than the trainer requested."""
     INCOMPLETE = "Incomplete", RETRY, 502
-    """Some workers did not do what was asked for."""
+    """Some workers did not carry out the request."""
     INVALID_OBJECT = "InvalidObject", FINAL, 409
     """The fleet's spec or status cannot be parsed."""
     UNAVAILABLE = "Unavailable", RETRY, 503
@@ -52,10 +52,10 @@ class Fault(ErrorCode):
 
 
 class Refusal(Exception):  # noqa: N818 - a refusal is no accident
-    """A request that is not granted, in the trainer's words."""
+    """A rejected request of a trainer."""
 
     def __init__(self, fault: Fault, message: str) -> None:
-        """Keep the fault, and what was seen, what was expected, what to do."""
+        """Take the code, and a message with what failed and what to do."""
         super().__init__(message)
         self.fault, self.message = fault, message
 
@@ -68,17 +68,17 @@ class UpdateWeights(ContractRequest):
     weight_dir: str | None = None
     """The version's directory, as the workers see it: spec.weights.path with a name in it."""
     timeout_s: float | None = Field(default=None, gt=0, le=_DAY_S)
-    """How long to wait for the end, in seconds; None: spec.rollout.progressDeadlineSeconds.
-    The rollout goes on after it, and the same request waits for it again."""
+    """Seconds to wait for the end; default: spec.rollout.progressDeadlineSeconds.
+    The rollout continues after it, and the same request waits for it again."""
 
     @property
     def is_nothing(self) -> bool:
-        """Whether it says that there is nothing to load: trainers which send weights do."""
+        """Whether there is nothing to load, as in the updates of trainers that send tensors."""
         return "weight_dir" in self.model_fields_set and not self.weight_dir and not self.version
 
 
 class Rejection(ContractReply):
-    """The reply to a request that is not granted."""
+    """The reply to a rejected request."""
 
     status: Literal["error"] = "error"
     code: Fault
@@ -87,7 +87,7 @@ class Rejection(ContractReply):
 
 
 class WorkerSaid(ContractReply):
-    """One worker, by its own word of this moment."""
+    """One worker, as its sidecar reports it now."""
 
     name: str
     status: Literal["ok", "error"]
@@ -95,7 +95,7 @@ class WorkerSaid(ContractReply):
     ready: bool
     """Whether it takes traffic, by its pod."""
     stage: str | None = None
-    """Where it stands in its sidecar's table; None when it did not answer."""
+    """Its stage in the sidecar's table; None if it did not answer."""
     version: str | None = None
     """The version that it proved."""
     paused: bool | None = None
@@ -103,11 +103,11 @@ class WorkerSaid(ContractReply):
     in_flight: int | None = None
     """Requests inside its engine or waiting at its gate."""
     message: str | None = None
-    """What is wrong with it, if anything is known to be."""
+    """What is wrong with it; None if nothing is known."""
 
 
 class RolloutSaid(ContractReply):
-    """The newest rollout on record."""
+    """The newest rollout in status."""
 
     id: int
     to: str
@@ -116,9 +116,9 @@ class RolloutSaid(ContractReply):
 
 
 class Updated(ContractReply):
-    """The reply to POST update_weights once its end is known, good or bad.
+    """The reply to POST update_weights after its end, with success or not.
 
-    To one that names no directory `version` is what every worker proved, null if they differ.
+    Without a directory in the request, `version` is what every worker proved, null if they differ.
     """
 
     status: Literal["ok", "error"]
@@ -143,13 +143,13 @@ class FleetSaid(ContractReply):
     paused_by: Literal["trainer"] | None = None
     """Set while a trainer has paused the fleet, whether all workers have paused or not."""
     paused_until: str | None = None
-    """When that ends of itself."""
+    """When that ends without another request."""
     in_flight: int
     """Requests inside the engines or at their gates, of the workers that answered."""
     desired_version: str | None
-    """The version that is asked for; None if nobody asks for one."""
+    """The requested version; None without one."""
     desired_by: Literal["spec", "trainer"] | None
-    """Who asks for it: spec.weightVersion, or a trainer."""
+    """Whether spec.weightVersion or a trainer sets it."""
     applied_version: str | None
     """The version that every worker proved; None while they differ or one did not answer."""
     rollout: RolloutSaid | None
@@ -160,7 +160,7 @@ class FleetSaid(ContractReply):
 
 
 def update_from(body: bytes) -> UpdateWeights:
-    """Read the body of an update; raises Refusal that names the field."""
+    """Return the parsed body of an update; raises Refusal, which names the field."""
     try:
         return UpdateWeights.model_validate_json(body or b"{}")
     except ValidationError as error:
@@ -170,35 +170,35 @@ def update_from(body: bytes) -> UpdateWeights:
 
 
 def version_asked(asked: UpdateWeights, fleet: Fleet) -> str:
-    """Return the version that a request names; raises Refusal when it names none or two."""
+    """Return the version that a request names; raises Refusal if it names none or two."""
     weights = fleet.spec.weights
     named = _name_of_directory(asked.weight_dir, weights) if asked.weight_dir else None
     names = {name for name in (asked.version, named) if name is not None}
     if len(names) > 1:
-        raise _invalid(f"version is {asked.version!r} and weight_dir means {named!r}")
+        raise _invalid(f"version {asked.version!r} differs from weight_dir's {named!r}; send one")
     if not names:
         raise _invalid(
-            "it names no version: send version, or weight_dir with the directory of one. Weights"
-            " that a trainer sends into the engines' group go to each worker's own address"
+            "the request names no version: send version, or weight_dir with its directory. To send"
+            " tensors, use each worker's own address"
         )
     (version,) = names
     if re.fullmatch(VERSION_PATTERN, version) is None:
-        raise _invalid(f"version {version[:140]!r} is not one directory name: {VERSION_PATTERN}")
+        raise _invalid(f"version {version[:140]!r} is not a directory name ({VERSION_PATTERN})")
     if weights is None and version != BASE_VERSION:
-        raise _invalid(f"version {version}: the fleet's spec has no weights.path to find it by")
+        raise _invalid(f"version {version} cannot be found: set spec.weights.path")
     return version
 
 
 def _name_of_directory(directory: str, weights: WeightsSpec | None) -> str:
-    """Return the version whose directory this is."""
+    """Return the version of a directory; raises Refusal if it is not below weights.path."""
     if weights is None:
-        raise _invalid("weight_dir: the fleet's spec has no weights.path to find it by")
+        raise _invalid("weight_dir cannot be mapped to a version: set spec.weights.path")
     path = weights.path
     before, after = path.rstrip("/").split("{version}")
     given = directory.rstrip("/")
     name = given.removeprefix(before).removesuffix(after)
     if before + name + after != given or "/" in name or not name:
-        raise _invalid(f"weight_dir {directory[:300]!r} is not {path} with a version in it")
+        raise _invalid(f"weight_dir: got {directory[:300]!r}, expected {path} with a version")
     return name
 
 
@@ -207,44 +207,41 @@ def _invalid(message: str) -> Refusal:
 
 
 def demand_free(fleet: Fleet, raw: Raw, version: str) -> None:
-    """Raise Refusal unless a trainer may ask this fleet for a version now."""
-    undone = f"{version} was not recorded"
-    demand_unowned(fleet, raw, undone)
+    """Raise Refusal unless a trainer may request a version of this fleet now."""
+    rejected = f"version {version} rejected"
+    demand_unowned(fleet, raw, rejected)
     if fleet.spec.rollout.dry_run:
-        raise Refusal(Fault.DRY_RUN, f"spec.rollout.dryRun is set: {undone}. Unset it")
+        raise Refusal(Fault.DRY_RUN, f"{rejected}: spec.rollout.dryRun is true; set it to false")
     why = too_old(version, fleet.spec.staleness)
     if why is not None:
-        raise Refusal(Fault.STALE_TARGET, f"{undone}: {why}")
+        raise Refusal(Fault.STALE_TARGET, f"{rejected}: {why}")
 
 
-def demand_unowned(fleet: Fleet, raw: Raw, undone: str) -> None:
-    """Raise Refusal unless this fleet is its trainer's, and has a worker."""
+def demand_unowned(fleet: Fleet, raw: Raw, rejected: str) -> None:
+    """Raise Refusal unless trainers may drive this fleet, and it has a worker."""
     spec = fleet.spec
     if fleet.deleting:
-        raise Refusal(Fault.NOT_FOUND, f"fleet {fleet.name} is being deleted")
+        raise Refusal(Fault.NOT_FOUND, f"{rejected}: fleet {fleet.name} is being deleted")
     if spec.weight_version is not None:
-        owner = owner_of_version(raw)
-        who = f", written by {owner}" if owner else ""
+        manager = owner_of_version(raw)
+        written_by = f", written by {manager}" if manager else ""
         raise Refusal(
             Fault.VERSION_OWNED,
-            f"the spec owns the version: spec.weightVersion is {spec.weight_version}{who};"
-            f" {undone}. Change it there, or take weightVersion out of the spec",
+            f"{rejected}: spec.weightVersion is {spec.weight_version}{written_by};"
+            " change it there, or remove it from the spec",
         )
     if spec.replicas == 0:
-        raise Refusal(
-            Fault.NO_WORKERS,
-            f"the fleet has no workers: spec.replicas is 0; {undone}. Scale it up",
-        )
+        message = f"{rejected}: the fleet has no workers, spec.replicas is 0; scale it up"
+        raise Refusal(Fault.NO_WORKERS, message)
 
 
 def record_of(
     raw: Raw, version: str, moment: float, pause: TrainerPause | None = None
 ) -> dict[str, Any]:
-    """Return the merge patch of status that puts a version on record for a trainer.
+    """Return the merge patch of status that records a trainer's version.
 
-    If it has paused the fleet, the pause is about this version from now on, and its time counts
-    anew. It must stay true that the API server refuses the patch unless the object, its spec
-    included, is still the one that was looked at.
+    It also makes the trainer's pause, if any, about this version, and extends it. It must stay
+    true that the API server rejects the patch if the object has changed since it was read.
     """
     status: dict[str, Any] = {"trainerTarget": {"version": version, "askedAt": time_of(moment)}}
     if pause is not None:
@@ -254,7 +251,7 @@ def record_of(
 
 
 def target_of(fleet: Fleet, raw: Raw) -> Target | None:
-    """Return the version that a fleet is asked for, and what sets it, in words for a header."""
+    """Return a fleet's target and what sets it, as text for a header."""
     if fleet.target is None:
         return None
     if fleet.spec.weight_version is None:

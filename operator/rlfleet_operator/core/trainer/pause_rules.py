@@ -1,7 +1,7 @@
-"""A trainer's pause of a whole fleet: what it may ask for, what is recorded, what it hears. Pure.
+"""A trainer's pause of a whole fleet: its requests, records and replies. Pure.
 
-It must stay true that a fleet is resumed only if every worker that answers has proved what its
-trainer asked for last: such clients resume in any case, also after an update that failed.
+It must stay true that a fleet resumes only if every worker that answers has proved the trainer's
+last version: such clients resume in any case, even after a failed update.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,20 +31,20 @@ Mode = Annotated[
 
 
 class PauseRequested(ContractRequest):
-    """What pause, resume and flush_cache take, as JSON or in the query; all of it optional."""
+    """The fields of pause, resume and flush_cache, in JSON or the query; all are optional."""
 
     mode: Mode = PauseMode.KEEP
-    """Of a pause: keep, wait or abort."""
+    """For pause: keep, wait or abort."""
     clear_cache: bool = True
-    """Of a pause: whether the KV and prefix caches are emptied."""
+    """For pause: whether to empty the KV and prefix caches."""
     ttl_s: float = Field(default=TRAINER_TTL_S, gt=0, le=MAX_TTL_S)
-    """Of a pause: for how long it lasts after its trainer's last request, in seconds."""
+    """For pause: seconds that it lasts after the trainer's last request."""
     timeout_s: float | None = Field(default=None, gt=0, le=_DAY_S)
-    """How long to wait for the workers, in seconds; None: as long as one worker may take."""
+    """Seconds to wait for the workers; default: the timeout of one worker."""
 
 
-class Told(ContractReply):
-    """The reply to pause, resume and flush_cache once their end is known, good or bad."""
+class PauseReply(ContractReply):
+    """The reply to pause, resume and flush_cache after their end, with success or not."""
 
     status: Literal["ok", "error"]
     code: Fault | None = None
@@ -53,16 +53,16 @@ class Told(ContractReply):
     paused: bool
     """Whether a trainer's pause holds the fleet."""
     paused_until: str | None = None
-    """When that ends of itself."""
+    """When that ends without another request."""
     workers: list[WorkerSaid]
 
 
 def asked_from(body: bytes, query: Mapping[str, str]) -> PauseRequested:
-    """Read what is asked for; raises Refusal that names the field."""
+    """Return the parsed request; raises Refusal, which names the field."""
     try:
         if not body:
             return PauseRequested.model_validate(dict(query))
-        # The query of a request with a body says nothing to these routes' clients.
+        # Clients of these routes send either a body or a query.
         return PauseRequested.model_validate_json(body)
     except ValidationError as error:
         first = error.errors()[0]
@@ -70,30 +70,29 @@ def asked_from(body: bytes, query: Mapping[str, str]) -> PauseRequested:
         raise Refusal(Fault.INVALID_REQUEST, f"{where}: {first['msg']}") from error
 
 
-# --- what may be asked for --------------------------------------------------------------------
+# --- what may be requested --------------------------------------------------------------------
 
 
 def demand_quiet(fleet: Fleet, raw: Raw, what: str) -> None:
-    """Raise Refusal unless the fleet is a trainer's to pause, resume or flush now."""
-    demand_unowned(fleet, raw, f"{what} was not done")
+    """Raise Refusal unless a trainer may pause, resume or flush the fleet now."""
+    demand_unowned(fleet, raw, f"{what} rejected")
     target, rollout = fleet.target, fleet.status.rollout
     if target is not None and course(fleet, target) is Course.UNDER_WAY:
         which = "a rollout" if rollout is None or rollout.to != target else f"rollout {rollout.id}"
         raise Refusal(
             Fault.ROLLOUT_RUNS,
-            f"{which} to {target} is under way, and leads the workers: {what} was not done."
-            " Send it when that has ended",
+            f"{what} rejected: {which} to {target} is under way; send it again after its end",
         )
 
 
 def demand_resumable(pause: TrainerPause, workers: Sequence[WorkerState]) -> None:
-    """Raise Refusal if a resume would serve what its trainer does not mean."""
+    """Raise Refusal if a resume would serve weights that the trainer did not request."""
     if pause.refused is not None:
-        raise _not_resumable(f"the last update was refused ({pause.refused})")
+        raise _not_resumable(f"the last update was rejected ({pause.refused})")
     reports = _reports_before_resume(workers)
     doubted = [n for n, r in reports.items() if r.stage in {Stage.LOADING, Stage.DOUBT}]
     if doubted:
-        raise _not_resumable(f"nobody knows what {', '.join(doubted[:5])} hold")
+        raise _not_resumable(f"the weights of {', '.join(doubted[:5])} are unknown")
     version = pause.version
     others = [n for n, r in reports.items() if version is not None and r.proved != version]
     if others:
@@ -103,8 +102,8 @@ def demand_resumable(pause: TrainerPause, workers: Sequence[WorkerState]) -> Non
 def _reports_before_resume(workers: Sequence[WorkerState]) -> dict[str, WorkerReport]:
     """Return the reports of the workers that a resume would open, by name.
 
-    One that does not answer, or whose engine boots, serves nothing when it comes back but what the
-    fleet asks for.
+    A worker that does not answer, or whose engine boots, loads the fleet's version before it
+    serves again.
     """
     found = {w.name: w.report for w in workers if w.report is not None}
     return {n: r for n, r in found.items() if r.stage not in {Stage.DOWN, Stage.CLOSED}}
@@ -113,8 +112,7 @@ def _reports_before_resume(workers: Sequence[WorkerState]) -> dict[str, WorkerRe
 def _not_resumable(why: str) -> Refusal:
     return Refusal(
         Fault.NOT_RESUMABLE,
-        f"nobody was resumed: {why}. Update the fleet to a good version, or pause it anew"
-        " before resuming",
+        f"resume rejected: {why}; update the fleet to a good version, or pause it again first",
     )
 
 
@@ -122,7 +120,7 @@ def demand_paused(fleet: Fleet, moment: float) -> TrainerPause:
     """Return the pause of the fleet; raises Refusal if there is none."""
     pause = fleet.pause_at(moment)
     if pause is None:
-        raise Refusal(Fault.NOT_PAUSED, "no trainer has paused this fleet: send pause first")
+        raise Refusal(Fault.NOT_PAUSED, "no trainer has paused the fleet; send pause first")
     return pause
 
 
@@ -132,7 +130,7 @@ def demand_paused(fleet: Fleet, moment: float) -> TrainerPause:
 def paused(
     known: TrainerPause | None, asked: PauseRequested, moment: float, fresh: str
 ) -> TrainerPause:
-    """Return the pause to record: the one that holds already goes on, and begins a change anew."""
+    """Return the pause to record: a known one continues, extended and without its last version."""
     ttl_s = max(1, round(asked.ttl_s))
     kept = known.operation if known is not None else fresh
     return TrainerPause(
@@ -147,18 +145,18 @@ def paused(
 
 
 def kept(pause: TrainerPause, moment: float, **change: Any) -> TrainerPause:
-    """Return the pause after another request of its trainer: its time counts anew."""
+    """Return the pause after another request of the trainer, which extends it."""
     until = time_of(moment + pause.ttl_seconds)
     return pause.model_copy(update={"until": until, **change})
 
 
 def refused(pause: TrainerPause, why: str) -> TrainerPause:
-    """Return the pause after an update that was refused."""
+    """Return the pause after a rejected update."""
     return pause.model_copy(update={"refused": why[:_REASON_LIMIT]})
 
 
 def record_of_pause(raw: Raw, pause: TrainerPause) -> dict[str, Any]:
-    """Return the merge patch of status that records a pause, as long as nobody else has written."""
+    """Return the merge patch of status that records a pause, unless the object has changed."""
     body = pause.model_dump(mode="json", by_alias=True)
     return {
         "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]},
@@ -166,31 +164,31 @@ def record_of_pause(raw: Raw, pause: TrainerPause) -> dict[str, Any]:
     }
 
 
-# --- what it hears ----------------------------------------------------------------------------
+# --- replies ----------------------------------------------------------------------------------
 
 
 def is_given_up(worker: WorkerState, operation: str) -> bool:
-    """Return whether a worker says itself that it failed at what was asked of it."""
+    """Return whether a worker reports that the operation failed."""
     failure = worker.report.failure if worker.report else None
     return failure is not None and failure.operation == operation
 
 
-def told(
+def pause_reply(
     fleet: Fleet,
     workers: Sequence[WorkerState],
     is_done: Callable[[WorkerState], bool],
     what: str,
     *,
     moment: float,
-    hint: str = "the same request tries again",
-) -> tuple[int, Told]:
-    """Return the HTTP status and the reply: 200 only if every worker did it, and there is one."""
+    hint: str,
+) -> tuple[int, PauseReply]:
+    """Return the HTTP status and the reply: 200 only if there are workers, and all succeeded."""
     done = sum(map(is_done, workers))
     fault = Fault.INCOMPLETE if done < len(workers) else None
     fault = fault if workers else Fault.NO_WORKERS
     pause = fleet.pause_at(moment)
     message = f"{done} of {len(workers)} workers {what}"
-    return (fault.status if fault else 200), Told(
+    return (fault.status if fault else 200), PauseReply(
         status="error" if fault else "ok",
         code=fault,
         message=f"{message}; {hint}" if fault else message,

@@ -1,8 +1,8 @@
 """prime-rl's own routes, for a whole fleet: what its client sends, and what it reads. Pure.
 
-That client knows 200 and no other success, repeats every 5xx and never a 4xx, and reads no body.
-So what passes by itself is a 5xx, and what does not is a 4xx, whatever the code of the same answer
-at /v1/rl. A worker that takes no traffic holds nothing up: it proves and waits as the fleet does.
+That client accepts only 200 as success, retries every 5xx and no 4xx, and reads no body.
+So temporary errors get a 5xx and final ones a 4xx, even where /v1/rl replies another code. A worker
+that takes no traffic delays nothing: it proves the version and waits like the others.
 """
 
 import json
@@ -35,18 +35,18 @@ def rests(worker: WorkerState) -> bool:
 
 
 def runs(worker: WorkerState) -> bool:
-    """Return whether a worker serves, or will by itself: one that is out is brought back."""
+    """Return whether a worker serves, or will: the operator brings back one without traffic."""
     return worker.serves() or is_out(worker)
 
 
 def is_out(worker: WorkerState) -> bool:
-    """Return whether a worker takes no traffic, by its pod and by its own word or silence."""
+    """Return whether a worker takes no traffic, by its pod and by its report or lack of one."""
     stage = worker.report.stage if worker.report else None
     return not worker.is_ready and stage in {None, Stage.DOWN, Stage.CLOSED}
 
 
 def is_healthy(workers: Sequence[WorkerState]) -> bool:
-    """Return whether a trainer can begin: every worker serves or is paused, and there is one."""
+    """Return whether a trainer can begin: there are workers, and each serves or is paused."""
     return bool(workers) and all(map(is_well, workers))
 
 
@@ -63,11 +63,13 @@ def models_of(fleet: Fleet) -> dict[str, Any]:
 
 
 def update_of(body: bytes) -> UpdateWeights:
-    """Read prime-rl's update; what else it sends is not read. Raises Refusal."""
+    """Return prime-rl's update, without its other fields; raises Refusal."""
     try:
         found = json.loads(body or b"{}")
     except ValueError as error:
-        raise Refusal(Fault.INVALID_REQUEST, f"the body is not JSON: {error}") from error
+        raise Refusal(
+            Fault.INVALID_REQUEST, f"the body is not JSON ({error}); send a JSON object"
+        ) from error
     directory = found.get("weight_dir") if isinstance(found, Mapping) else None
     if not isinstance(directory, str) or not directory:
         raise Refusal(Fault.INVALID_REQUEST, f"weight_dir names no directory: {_SENT}")
@@ -81,5 +83,5 @@ def unserved(path: str) -> Refusal:
 
 
 def status_of(fault: Fault, *, retryable: bool) -> int:
-    """Return the status of a reply; what passes by itself may have ended for this fleet."""
+    """Return the HTTP status of an error; 422 if its usual retry is useless for this fleet."""
     return fault.trainer_status if retryable or not fault.retryable else _UNPROCESSABLE

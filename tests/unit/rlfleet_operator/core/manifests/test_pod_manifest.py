@@ -212,10 +212,10 @@ def test_a_key_for_samplers_is_the_engine_s_wherever_it_comes_from(spec: dict[st
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
-        ({"template": {"metadata": "x"}}, "spec.template.metadata is 'x'"),
-        ({"template": {"metadata": {"labels": []}}}, "spec.template.metadata.labels is []"),
+        ({"template": {"metadata": "x"}}, "spec.template.metadata: got 'x'"),
+        ({"template": {"metadata": {"labels": []}}}, "spec.template.metadata.labels: got []"),
         ({"template": {"metadata": {"annotations": []}}}, "spec.template.metadata.annotations"),
-        ({"template": {"spec": "x"}}, "spec.template.spec is 'x'"),
+        ({"template": {"spec": "x"}}, "spec.template.spec: got 'x'"),
         ({"weights": {"path": "/w/{version}", "cache": {"size": -1}}}, "spec.weights.cache.size"),
         (
             {"weights": {"path": "/w/{version}", "cache": {"size": "1e999999"}}},
@@ -223,10 +223,19 @@ def test_a_key_for_samplers_is_the_engine_s_wherever_it_comes_from(spec: dict[st
         ),
         ({"weights": {"path": "/w/{version}", "cache": {"size": 0}}}, "spec.weights.cache.size"),
         ({"weights": {"path": "/w/{version}", "cache": {"size": "0Gi"}}}, "expected more than 0"),
-        ({"weights": {"path": "/w/{version}", "markers": [""]}}, "spec.weights.markers: ''"),
-        ({"weights": {"path": "/w/{version}", "markers": ["a/b"]}}, "spec.weights.markers: 'a/b'"),
-        ({"weights": {"path": "/w/{version}", "markers": ["a,b"]}}, "spec.weights.markers: 'a,b'"),
-        ({"weights": {"path": "/w/{version}", "markers": [".."]}}, "spec.weights.markers: '..'"),
+        ({"weights": {"path": "/w/{version}", "markers": [""]}}, "weights.markers: got ''"),
+        (
+            {"weights": {"path": "/w/{version}", "markers": ["a/b"]}},
+            "weights.markers: got 'a/b'",
+        ),
+        (
+            {"weights": {"path": "/w/{version}", "markers": ["a,b"]}},
+            "weights.markers: got 'a,b'",
+        ),
+        (
+            {"weights": {"path": "/w/{version}", "markers": [".."]}},
+            "weights.markers: got '..'",
+        ),
         ({"template": engine(args=["--api_key=k"])}, "--api-key"),
         ({"template": engine(args=["--api-key", "k"])}, "--api-key"),
     ],

@@ -33,5 +33,5 @@ def test_a_quantity_is_a_number_of_bytes_rounded_up(quantity: int | str, number:
     ["", "Gi", "1Q", "1 Gi", "1.2.3x", "1.2.3", -1, "-1", "1e999999999", "1e99999", "1e-999999999"],
 )
 def test_what_is_none_is_refused(quantity: int | str) -> None:
-    with pytest.raises(ValueError, match="no quantity"):
+    with pytest.raises(ValueError, match="expected a quantity"):
         in_bytes(quantity)

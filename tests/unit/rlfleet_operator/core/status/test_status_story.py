@@ -185,7 +185,7 @@ def test_a_fleet_whose_requests_wait_is_not_said_to_serve(
     assert "RequestsWaiting" not in [e.reason for e in events.between(status, later)]
 
 
-@pytest.mark.parametrize("refused", [None, "weight_dir '/etc' is not /weights/{version}"])
+@pytest.mark.parametrize("refused", [None, "weight_dir: got '/etc'"])
 def test_a_fleet_that_its_trainer_has_paused_for_long_is_not_said_to_serve(
     refused: str | None,
 ) -> None:

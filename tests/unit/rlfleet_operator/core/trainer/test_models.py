@@ -69,19 +69,27 @@ def test_who_names_no_directory_says_that_nothing_is_to_be_loaded(
         ({}, {}, "names no version"),
         ({}, {"weight_dir": None}, "names no version"),
         ({}, {"weight_dir": ""}, "names no version"),
-        ({}, {"version": "a", "weight_dir": "/weights/b"}, "version is 'a' and weight_dir means"),
-        ({}, {"version": ""}, "version '' is not one directory name"),
-        ({}, {"version": "../up"}, "version '../up' is not one directory name"),
-        ({}, {"version": ".hidden"}, "is not one directory name"),
-        ({}, {"version": "a\n"}, "is not one directory name"),
-        ({}, {"weight_dir": "/weights/a/b"}, "is not /weights/{version} with a version in it"),
-        ({}, {"weight_dir": "/weights/"}, "is not /weights/{version}"),
-        ({}, {"weight_dir": "/weights"}, "is not /weights/{version}"),
-        ({}, {"weight_dir": "/weights/../x"}, "is not /weights/{version}"),
-        ({}, {"weight_dir": "/weights/.."}, "is not one directory name"),
-        (DEEP, {"weight_dir": "/data/run/weight"}, "is not /data/run/{version}/weight"),
-        ({"weights": None}, {"version": "a"}, "no weights.path"),
-        ({"weights": None}, {"weight_dir": "/weights/a"}, "no weights.path"),
+        (
+            {},
+            {"version": "a", "weight_dir": "/weights/b"},
+            "'a' differs from weight_dir's 'b'",
+        ),
+        ({}, {"version": ""}, "version '' is not a directory name"),
+        ({}, {"version": "../up"}, "version '../up' is not a directory name"),
+        ({}, {"version": ".hidden"}, "is not a directory name"),
+        ({}, {"version": "a\n"}, "is not a directory name"),
+        (
+            {},
+            {"weight_dir": "/weights/a/b"},
+            "expected /weights/{version} with a version",
+        ),
+        ({}, {"weight_dir": "/weights/"}, ", expected /weights/{version} with"),
+        ({}, {"weight_dir": "/weights"}, ", expected /weights/{version} with"),
+        ({}, {"weight_dir": "/weights/../x"}, ", expected /weights/{version} with"),
+        ({}, {"weight_dir": "/weights/.."}, "is not a directory name"),
+        (DEEP, {"weight_dir": "/data/run/weight"}, ", expected /data/run/{version}/weight with"),
+        ({"weights": None}, {"version": "a"}, "set spec.weights.path"),
+        ({"weights": None}, {"weight_dir": "/weights/a"}, "set spec.weights.path"),
     ],
 )
 def test_a_request_that_names_none_or_two_is_refused_by_its_field(
@@ -162,7 +170,7 @@ def test_what_a_trainer_may_not_change_is_refused(spec: dict[str, Any], fault: F
         demand_free(fleets.fleet(spec), metadata(), "step-2")
 
     assert refused.value.fault is fault
-    assert "step-2 was not recorded" in refused.value.message
+    assert "version step-2 rejected: " in refused.value.message
 
 
 def test_a_fleet_without_a_version_is_free() -> None:

@@ -109,8 +109,12 @@ def test_a_fleet_at_rest_is_its_trainer_s_to_pause(status: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("held", "said", "why"),
     [
-        (pause(), [heard(Stage.PAUSED), heard(Stage.DOUBT, 1)], "what qwen-1 hold"),
-        (pause(), [heard(Stage.LOADING, 1)], "what qwen-1 hold"),
+        (
+            pause(),
+            [heard(Stage.PAUSED), heard(Stage.DOUBT, 1)],
+            "weights of qwen-1 are unknown",
+        ),
+        (pause(), [heard(Stage.LOADING, 1)], "weights of qwen-1 are unknown"),
         (
             pause(version="step-2"),
             [heard(Stage.PAUSED, proved="step-2"), heard(Stage.PAUSED, 1)],
@@ -227,7 +231,9 @@ def test_only_what_every_worker_did_is_a_success(
 ) -> None:
     seen = fleet(trainerPause=PAUSE)
 
-    found, reply = rules.told(seen, said, lambda w: w.is_paused, "are paused", moment=MOMENT)
+    found, reply = rules.pause_reply(
+        seen, said, lambda w: w.is_paused, "are paused", moment=MOMENT, hint="retry"
+    )
 
     assert (found, reply.code, reply.retryable) == (status, code, code is not None)
     assert (reply.paused, reply.paused_until) == (True, PAUSE["until"])
