@@ -1,7 +1,7 @@
-"""What two engines that were asked by turns say about each other.
+"""Compares two engines that got requests in turns. Pure.
 
-Pure. Neighbours in time are compared with each other, so that what the machine does
-meanwhile strikes both; and of an engine's own neighbours is seen how far equals lie apart.
+It compares neighbours in time, so that other load of the machine affects both. Neighbours of the
+same engine show how much equal measurements differ.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""What the extension in the engine costs samplers: a worker beside plain vLLM, by turns.
+"""What the extension in the engine costs samplers: a worker and plain vLLM in turns.
 
-The worker is a fleet's: guard, gate and what is told to samplers lie in every request's
-way. Beside it is the same image with the same flags and weights without them.
+The worker belongs to a fleet, so each request passes guard, gate and version headers. Plain vLLM
+has the same image, flags and weights.
 """
 
 import json

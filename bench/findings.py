@@ -92,8 +92,8 @@ def merged(
 ) -> dict[str, Any]:
     """Return latest.json with one part's findings in the place of its older ones.
 
-    ``about`` is the run: date, commit, seconds, machine. Ratios across parts are made anew,
-    and a part that is not in ``order``, because nothing measures it any more, goes.
+    ``about`` is the run: date, commit, seconds, machine. Ratios across parts are computed again.
+    A part that is not in ``order`` is no longer measured, and is removed.
     """
     parts = dict(before.get("parts") or {})
     parts[name] = {**about, "figures": part.figures, "detail": part.detail, "notes": [*part.notes]}
@@ -113,7 +113,7 @@ def merged(
 
 
 def _joined(known: Any, more: Any) -> Any:
-    """Put figures by number of workers beside those of other fleets."""
+    """Merge figures by number of workers with those of other fleets."""
     if not isinstance(known, Mapping) or not isinstance(more, Mapping):
         return more
     both = {**known, **more}
@@ -136,7 +136,7 @@ def table(latest: Mapping[str, Any]) -> str:
     """Return latest.json as Markdown."""
     lines = ["# Benchmark results", "", "| figure | |", "|---|---|"]
     for name, value in latest["figures"].items():
-        lines.append(f"| `{name}`: {TITLES[name]} | {_told(value)} |")
+        lines.append(f"| `{name}`: {TITLES[name]} | {_text(value)} |")
     for name, part in latest["parts"].items():
         lines += ["", f"## {name}", "", _run_of(part), ""]
         lines += [f"- {note}" for note in part["notes"]]
@@ -145,7 +145,7 @@ def table(latest: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {one:g}" for key, one in value.items())
     return f"{value:g}"

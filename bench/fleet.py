@@ -90,7 +90,7 @@ class Fleet:
         return begun, time.time()
 
     def release(self) -> Measured:
-        """Let the change go on that was only prepared."""
+        """Start the change that was only prepared."""
         begun = time.time()
         self._patch(rollout={"paused": False})
         return self._changed(begun)
@@ -119,13 +119,13 @@ class Fleet:
         self._shell.kubectl("wait", *flags, f"rlf/{self.model.name}")
 
     def reports(self) -> dict[str, WorkerReport]:
-        """Return what each worker tells."""
+        """Return each worker's report."""
         name = self.model.name
         secret = self._shell.kubectl("get", "secret", f"{name}-admin", "-o=jsonpath={.data.token}")
         workers = [f"{name}-{ordinal}" for ordinal in range(self._size)]
         words = ("exec", "-i", "client", "--", "python3", "/demo/reports.py", name, *workers)
-        told = self._shell.kubectl(*words, stdin=base64.b64decode(secret).decode())
-        return {w: WorkerReport.model_validate(r) for w, r in json.loads(told).items()}
+        reply = self._shell.kubectl(*words, stdin=base64.b64decode(secret).decode())
+        return {w: WorkerReport.model_validate(r) for w, r in json.loads(reply).items()}
 
 
 def middle(values: list[float]) -> float:

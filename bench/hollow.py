@@ -33,7 +33,7 @@ class Joined(Worker):
         return httpx.ASGITransport(self._engine)
 
     async def _engine(self, scope: Any, receive: Any, send: Any) -> None:
-        # The present start's: an engine that came anew has another application.
+        # Read at each call, because an engine that restarts has another application.
         await self.engine.application(scope, receive, send)
 
     async def _listen(self) -> None:
@@ -70,12 +70,12 @@ async def main() -> None:
     )
     async with node:
         while await asyncio.to_thread(sys.stdin.readline):
-            told = [await _told(pod.worker) for pod in node.pods.values()]
-            print(json.dumps(told), flush=True)
+            reports = [await _report(pod.worker) for pod in node.pods.values()]
+            print(json.dumps(reports), flush=True)
     await kube.close()
 
 
-async def _told(worker: Worker) -> dict[str, object]:
+async def _report(worker: Worker) -> dict[str, object]:
     report = await worker.report()
     change = report.last_change
     return {

@@ -78,10 +78,10 @@ def under_load(
         time.sleep(_WARM_S + BEFORE_S)
         begun, ended = roll()
         time.sleep(AFTER_S)
-        told, _ = clients.communicate(input="", timeout=_END_S)
+        reply, _ = clients.communicate(input="", timeout=_END_S)
     finally:
         clients.kill()
-    counted: dict[str, Any] = json.loads(told.strip().splitlines()[-1])
+    counted: dict[str, Any] = json.loads(reply.strip().splitlines()[-1])
     load = Load(counted["times"], counted["requests"], begun, ended)
     if load.before <= 0:
         raise StepFailed(f"no token came before the rollout: {counted['requests']}")

@@ -1,4 +1,4 @@
-"""The machine that was measured, and processes on it, as /proc tells."""
+"""Reads the machine that was measured, and processes on it, from /proc."""
 
 import os
 import platform

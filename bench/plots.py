@@ -1,4 +1,4 @@
-"""Pictures of latest.json, one per part, beside it."""
+"""Draws one picture per part of latest.json into the same folder."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,7 +64,7 @@ def _window(phases: Mapping[str, Mapping[str, float]], path: Path) -> None:
 
 
 def _rollout(figures: Mapping[str, Any], path: Path) -> None:
-    """Stack windows and overhead by number of workers; the restart stands beside them."""
+    """Stack windows and overhead by number of workers, next to the pod restart."""
     picture, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
     total, over = figures["patch_to_proved_s"], figures["patch_to_proved_overhead_s"]
     names = [f"{size} workers" for size in total]

@@ -1,7 +1,7 @@
-"""A worker's tokens per second while it prepares a version, beside those during a plain copy.
+"""A worker's tokens per second while it prepares a version, compared with a plain copy.
 
-Prepare reads, checks, digests and copies while the engine serves. What any copy of the
-same bytes would cost on this machine is not prepare's, so that is measured too.
+Prepare reads, checks, digests and copies while the engine serves. A plain copy of the same bytes
+shows which part of the cost is the machine's.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from dev.shell import Shell
 from dev.steps import say
 
 _MODEL = replace(cluster.LARGE, name="staged", steps=3)
-"""The cache keeps the current and the previous version: only a third one is staged anew."""
+"""The cache keeps the current and the previous version, so only a third one is copied again."""
 PREPARE, COPY = "prepare", "plain copy"
 _NOTES = """
 One worker, real vLLM on CPU, about 1 GiB of weights; six closed-loop clients, 24 tokens a
@@ -74,9 +74,7 @@ def _part(loads: dict[str, list[Load]]) -> Part:
             "copy_throughput_ratio": rounded(median(one.ratio for one in loads[COPY])),
         },
         detail={
-            "tables": {
-                "Tokens meanwhile": [row("meanwhile", n, found) for n, found in loads.items()]
-            },
+            "tables": {"Tokens during it": [row("during", n, found) for n, found in loads.items()]},
             "tokens_per_s": {name: found[0].line() for name, found in loads.items()},
         },
         notes=paragraphs(_NOTES),

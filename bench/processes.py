@@ -1,4 +1,4 @@
-"""The operator and the hollow workers, each as a process beside the benchmark's own."""
+"""Starts the operator and the hollow workers, each as a process of its own."""
 
 import asyncio
 import json
@@ -55,20 +55,20 @@ class Workers:
         return [process.pid for process in self._processes]
 
     async def reports(self) -> list[dict[str, Any]]:
-        """Ask every worker what it proved last, and when."""
-        told = await asyncio.gather(*map(_told, self._processes))
-        return [one for share in told for one in share]
+        """Return every worker's last proved version, and when it proved that."""
+        reports = await asyncio.gather(*map(_reports, self._processes))
+        return [one for share in reports for one in share]
 
 
-async def _told(process: Process) -> list[dict[str, Any]]:
+async def _reports(process: Process) -> list[dict[str, Any]]:
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the workers were started without pipes")
     process.stdin.write(b"\n")
     line = await process.stdout.readline()
     if not line:
         raise RuntimeError("the hollow workers ended: see workers.log")
-    told: list[dict[str, Any]] = json.loads(line)
-    return told
+    reports: list[dict[str, Any]] = json.loads(line)
+    return reports
 
 
 @asynccontextmanager

@@ -50,7 +50,7 @@ their HTTP servers, journals and checks, but share as many processes as there ar
 call their engines without a socket, and look at them every {POLL_S:g} s (1 s in a pod);
 readiness every {PROBE_S:g} s.
 
-Operator CPU is taken from /proc, from before the patch until the status told the end; API
+Operator CPU is taken from /proc, from before the patch until status reported the end; API
 writes are all its requests to Kubernetes other than GET, Events included.
 
 At rest: {REST_S:g} s, beginning {_SETTLE_S:g} s after the last rollout.
@@ -62,7 +62,7 @@ class Rollout:
     """One measured rollout."""
 
     proved_s: float
-    told_s: float
+    reported_s: float
     window_max_s: float
     cpu_s: float
     workers_cpu_s: float
@@ -105,7 +105,7 @@ class Bench:
         passes, inside_s = await _passes()
         await self.patch(weightVersion=version)
         begun = time.time()
-        told = await self.witness.until(lambda seen: seen.has_proved(version), _ROLLOUT_S)
+        seen = await self.witness.until(lambda one: one.has_proved(version), _ROLLOUT_S)
         cpu, writes = machine.cpu_s(self.operator) - cpu, await _api_writes() - writes
         sent = await _api_bytes() - sent
         workers_cpu = sum(map(machine.cpu_s, self.workers.pids)) - workers_cpu
@@ -114,7 +114,7 @@ class Bench:
         reports = await self.workers.reports()
         return Rollout(
             proved_s=max(r["finished_at"] for r in reports) - begun,
-            told_s=told.at - begun,
+            reported_s=seen.at - begun,
             window_max_s=max(r["window_s"] for r in reports),
             cpu_s=cpu,
             workers_cpu_s=workers_cpu,
@@ -207,8 +207,9 @@ async def _measured(bench: Bench, size: int, repeats: int) -> dict[str, Any]:
             done = await bench.rollout(VERSIONS[turn % 2])
             rollouts.setdefault(budget, []).append(done)
             say(
-                f"{size} workers, {budget}: proved {done.proved_s:.2f} s, told {done.told_s:.2f} s,"
-                f" operator {done.cpu_s:.2f} s CPU, {done.api_writes} API writes"
+                f"{size} workers, {budget}: proved {done.proved_s:.2f} s,"
+                f" reported {done.reported_s:.2f} s, operator {done.cpu_s:.2f} s CPU,"
+                f" {done.api_writes} API writes"
             )
     writes, share = await bench.rest()
     raw = await bench.kube.get(fleet_path(bench.namespace, FLEET))
@@ -280,7 +281,7 @@ def _rows(fleet: dict[str, Any]) -> list[dict[str, Any]]:
                 "workers": fleet["workers"],
                 "maxUnavailable": budget,
                 "proved, s": f"{proved['median']:g} ({proved['min']:g} to {proved['max']:g})",
-                "status tells, s": rounded(median(r.told_s for r in rollouts)),
+                "status reports, s": rounded(median(r.reported_s for r in rollouts)),
                 "longest window, s": rounded(median(r.window_max_s for r in rollouts)),
                 "operator CPU, s": rounded(median(r.cpu_s for r in rollouts)),
                 "sidecars' CPU, s": rounded(median(r.workers_cpu_s for r in rollouts)),

@@ -1,6 +1,6 @@
 """The strategies on real vLLM: each worker's pause window, and the fleet's tokens per second.
 
-A pod restart, as a Deployment makes it, stands beside them: the same image and flags,
+For comparison it measures a pod restart by a Deployment, with the same image and flags but
 without gate, extension and sidecar.
 """
 
@@ -26,7 +26,7 @@ both); Canary changes one worker first and promotes at once.
 pause_window_by_strategy_ratio: a worker's pause window (gate closed to gate open) over the
 engine's bare reload in the same change, no requests in flight; median over workers and
 changes. With the tiny model the reload is a few milliseconds of file reading, so that the
-ratio tells what pausing, proving and waiting for the others cost: look at the milliseconds.
+ratio shows what pausing, proving and waiting for the others cost: look at the milliseconds.
 
 rollout_throughput_ratio: six closed-loop clients through the fleet's Service, 24 tokens a
 request, streamed; tokens per second from the patch until the last gate was open (until

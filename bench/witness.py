@@ -1,4 +1,4 @@
-"""Watches one fleet from outside and dates every state of it that the API tells."""
+"""Watches one fleet through the API and records the time of every state."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ class Seen:
         return self.raw.get("status") or {}
 
     def has_proved(self, version: str) -> bool:
-        """Whether it tells, of the present spec, that every worker proved the version."""
+        """Whether status reports, for the current generation, that all workers proved it."""
         status, spec = self.status, self.raw["spec"]
         return bool(
             status.get("observedGeneration") == self.raw["metadata"]["generation"]
@@ -66,7 +66,7 @@ class Witness:
                 await asyncio.sleep(0.5)
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Forget all states."""
         self.seen = []
 
     def writes(self) -> list[float]:

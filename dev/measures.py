@@ -66,7 +66,7 @@ def circles() -> list[str]:
 
 
 def _package(module: str) -> str:
-    """Return a module's package; a module beside its top package's __init__ counts for itself."""
+    """Return a module's package; a module of a top package counts as its own."""
     parent = module.rpartition(".")[0]
     return parent if "." in parent else module
 

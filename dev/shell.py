@@ -25,7 +25,7 @@ class Shell:
         return self.run("kubectl", "-n", self.namespace, *words, stdin=stdin, check=check)
 
     def run(self, *words: str, stdin: str | None = None, check: bool = True) -> str:
-        """Run a command and return what it prints; StepFailed tells its last words."""
+        """Run a command and return its output; raises StepFailed with the output of a failure."""
         if not self.is_quiet:
             say(f"$ {shlex.join(words)}")
         done = subprocess.run(

@@ -3,7 +3,7 @@
 Work is described as data (a list of `Step`), so that the number of steps is
 known before the first one starts and a warm run, where nothing is missing,
 prints almost nothing. Lists given to `run` together are lanes: each keeps its
-own order, all go on at the same time. A compiler and a download share a
+own order, and all run at the same time. A compiler and a download share a
 machine well, and a cold start is mostly those two.
 """
 
@@ -21,7 +21,7 @@ HEARTBEAT_S = 30.0
 
 
 class StepFailed(Exception):  # noqa: N818 - it reads as what happened
-    """A step cannot be done; the message tells a person what to do."""
+    """A step failed; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _heartbeat(line: str) -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """Print at once, whoever reads the other end."""
+    """Print and flush, also into a pipe."""
     print(line, flush=True)
 
 
@@ -95,4 +95,4 @@ def main(command: Callable[[], None]) -> None:
     except StepFailed as failure:
         sys.exit(f"rlfleet: {failure}")
     except KeyboardInterrupt:
-        sys.exit("rlfleet: interrupted; run the same command again to go on")
+        sys.exit("rlfleet: interrupted; run the same command again to continue")

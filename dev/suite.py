@@ -1,9 +1,9 @@
 """Run the tests with whatever they need: python3 -m dev.suite quick integration faults e2e.
 
 `quick` needs only the Python environment, `integration` and `faults` the Kubernetes binaries,
-`e2e` the cluster and the images. These are made by a process of its own beside the parts that
-need neither: much of it is waiting, for a disk, a download, a single thread. A cluster that
-this run started is taken down at its end; one that was up before stays.
+`e2e` the cluster and the images. A separate process makes these while the other parts run,
+because much of it is waiting for a disk, a download, a single thread. A cluster that this run
+started is stopped at its end; one that ran before stays.
 """
 
 import os
@@ -66,7 +66,7 @@ def _debian(parts: list[str]) -> list[dict[str, str]]:
 
 @contextmanager
 def _cluster_and_images(parts: list[str]) -> Iterator[Callable[[], None]]:
-    """Make cluster and images meanwhile, if they are needed; yield what waits for them."""
+    """Make cluster and images in the background, if needed; yield a function to wait for them."""
     if "e2e" not in parts:
         yield lambda: None
         return

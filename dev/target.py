@@ -15,7 +15,7 @@ OWN_PREFIX = "rlfleet.local"
 
 
 def is_existing() -> bool:
-    """Tell whether the user brought a cluster."""
+    """Return whether the user brought a cluster (CLUSTER=existing)."""
     return environment.variable("CLUSTER") == "existing"
 
 
@@ -37,12 +37,12 @@ def kubeconfig() -> Path:
     return Path(named) if named else Path.home() / ".kube" / "config"
 
 
-def ensure(*beside: list[Step]) -> Path:
-    """Make sure of a cluster, kubectl and helm; do other steps while ours is made ready."""
+def ensure(*lanes: list[Step]) -> Path:
+    """Make sure of a cluster, kubectl and helm, with other steps at the same time."""
     clients = binaries.build_steps(binaries.CLIENTS)
     if not is_existing():
-        return cluster.up(clients, *beside)
+        return cluster.up(clients, *lanes)
     if not kubeconfig().exists():
         raise StepFailed(f"CLUSTER=existing, but there is no {kubeconfig()}; set KUBECONFIG")
-    steps.run(clients, *beside)
+    steps.run(clients, *lanes)
     return kubeconfig()

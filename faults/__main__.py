@@ -31,7 +31,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "bench" / "results" / "faults.js
 
 
 def main() -> None:
-    """Run what is asked for; the exit status tells whether all went well."""
+    """Run the chosen plans; exit with 1 if one failed or its fault did not fire."""
     options = _options()
     # Connections that break and work that is cut short are what this is about.
     for name in ("asyncio", "uvicorn.error", "aiohttp.server"):
@@ -69,7 +69,7 @@ async def _run(options: argparse.Namespace) -> int:
             return 0
         outcomes = await campaign.carry_out(on, known, chosen, options.width)
     found = summary(outcomes, at, time.monotonic() - begun)
-    _tell(found)
+    _print(found)
     if options.what == "all" and len(outcomes) >= CAMPAIGN:
         # The model check and the seeded defects have theirs in the same file.
         known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -102,11 +102,10 @@ def summary(outcomes: Sequence[Outcome], at: datetime, seconds: float) -> dict[s
     }
 
 
-def _tell(found: dict[str, Any]) -> None:
+def _print(found: dict[str, Any]) -> None:
     for row in found["classes"]:
         say("{side:<8} {fault:<18} {plans:>5} plans {failed:>4} failed".format(**row))
-    told = "{plans} plans, {failed} failed, {not_fired} not fired, {seconds} s"
-    say(told.format(**found))
+    say("{plans} plans, {failed} failed, {not_fired} not fired, {seconds} s".format(**found))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Between the operator and the API server: plain HTTP in, TLS out, and faults on the way.
+"""A proxy between the operator and the API server that injects faults: HTTP in, TLS out.
 
-Requests are passed on whole, watches piece by piece. Every write is told to the ledger; the
-mode that it answers is what happens to this very request, or to the watches behind it.
+It forwards requests as a whole, and watches piece by piece. It reports every write to the
+ledger, which returns the fault for this request or for the watches.
 """
 
 import asyncio
@@ -76,12 +76,12 @@ class ApiProxy:
     def __init__(
         self, plane: ControlPlane, ledger: Ledger, crash: Callable[[], Awaitable[None]]
     ) -> None:
-        """``crash`` kills the operator; somebody else starts it again."""
+        """``crash`` kills the operator; the caller starts it again."""
         self._plane, self._ledger, self._crash = plane, ledger, crash
         self._tls = ssl.create_default_context(cafile=str(plane.ca))
         self._watches: set[_Watch] = set()
         self._first: dict[str, Answer] = {}
-        """The first reply to each GET: what a server that lags behind would tell."""
+        """The first reply to each GET, as a stale API server would return it."""
         self._past_until = 0.0
         self._http: aiohttp.ClientSession
         self._server: asyncio.Server
@@ -171,13 +171,13 @@ class ApiProxy:
             data=body or None,
             skip_auto_headers=("Content-Type", "User-Agent"),
         ) as reply:
-            return Answer(reply.status, _told(reply), await reply.read())
+            return Answer(reply.status, _headers_of(reply), await reply.read())
 
     async def _watch(self, request: web.BaseRequest) -> web.StreamResponse:
         async with self._http.get(
             self._plane.url + request.path_qs, headers=_sent(request)
         ) as reply:
-            stream = web.StreamResponse(status=reply.status, headers=_told(reply))
+            stream = web.StreamResponse(status=reply.status, headers=_headers_of(reply))
             await stream.prepare(request)
             watch = _Watch(request, stream)
             self._watches.add(watch)
@@ -196,7 +196,7 @@ def _sent(request: web.BaseRequest) -> dict[str, str]:
     return {name: text for name, text in request.headers.items() if name.lower() not in _DROPPED}
 
 
-def _told(reply: aiohttp.ClientResponse) -> dict[str, str]:
+def _headers_of(reply: aiohttp.ClientResponse) -> dict[str, str]:
     return {name: text for name, text in reply.headers.items() if name.lower() not in _TAKEN_OVER}
 
 
@@ -213,7 +213,7 @@ def _refusal(status: int, reason: str) -> web.Response:
         "apiVersion": "v1",
         "status": "Failure",
         "reason": reason,
-        "message": f"a fault that was asked for: {reason}",
+        "message": f"injected fault: {reason}",
         "code": status,
     }
     headers = {"Retry-After": "1"} if status == web.HTTPTooManyRequests.status_code else {}

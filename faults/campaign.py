@@ -1,4 +1,4 @@
-"""Runs plans side by side, tells of each, and sums up."""
+"""Runs plans concurrently, prints each result, and sums up."""
 
 import asyncio
 import tempfile
@@ -129,7 +129,7 @@ def _plan(workload: str, place: Place, mode: Mode) -> Plan:
 async def carry_out(
     on: Stage, known: Mapping[str, Reference], chosen: Sequence[Plan], width: int
 ) -> list[Outcome]:
-    """Run plans, and tell of each."""
+    """Run plans, and print the result of each."""
     outcomes: list[Outcome] = []
 
     async def one(plan: Plan) -> Outcome:
@@ -137,13 +137,13 @@ async def carry_out(
 
     async for outcome in abreast(chosen, one, width):
         outcomes.append(outcome)
-        _tell(outcome, len(outcomes), len(chosen))
+        _print(outcome, len(outcomes), len(chosen))
         if not outcome.is_good:
             _keep(outcome)
     return outcomes
 
 
-def _tell(outcome: Outcome, number: int, total: int) -> None:
+def _print(outcome: Outcome, number: int, total: int) -> None:
     name = outcome.plan.name if outcome.plan else ""
     verdict = "ok" if outcome.is_good else "NOT FIRED" if not outcome.has_fired else "FAILED"
     say(f"[{number:>4}/{total}] {verdict:<9} {outcome.seconds:5.1f} s  {name}")
@@ -155,8 +155,8 @@ def _keep(outcome: Outcome) -> None:
     """Keep a plan that failed, with the ends of all logs."""
     if outcome.plan is not None:
         path = outcome.plan.write(FAILED)
-        told = "\n".join(outcome.broken)
-        path.with_suffix(".log").write_text(f"{told}\n\n{outcome.log}\n")
+        broken = "\n".join(outcome.broken)
+        path.with_suffix(".log").write_text(f"{broken}\n\n{outcome.log}\n")
 
 
 def classes(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:

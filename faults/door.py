@@ -1,4 +1,4 @@
-"""In front of an engine: names the steps that its sidecar takes, and strikes there."""
+"""ASGI middleware before a fake engine: reports its sidecar's steps and injects faults there."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ class Door:
         """Pass a request on, unless a fault strikes it."""
         body, receive = await _whole(receive)
         step = _step_of(scope, body)
-        mode = self._told(step)
+        mode = self._reported(step)
         self.worker.reloads += step == "reload"
         if not mode and step == "reload" and self._breaks_at(body):
             await _error(send)
@@ -69,7 +69,7 @@ class Door:
         elif mode == "engine-hangs":
             await asyncio.sleep(_HANGS_S)
         elif mode.endswith("-after"):
-            # What the sidecar is told no more has happened all the same.
+            # The engine does it, but the sidecar gets no answer.
             await self._inner(scope, receive, _unheard)
             await self._strike(mode)
         else:
@@ -78,13 +78,13 @@ class Door:
                 await self._inner(scope, receive, send)
 
     def _breaks_at(self, body: bytes) -> bool:
-        """Tell whether a reload is of the version that breaks engines, staged or not."""
+        """Return whether a reload is of the version that breaks engines, staged or not."""
         return self._breaking in json.loads(body)["kwargs"]["directory"].split("/")
 
-    def _told(self, step: str) -> str | None:
-        """Tell the ledger of a step; a probe of many questions is one.
+    def _reported(self, step: str) -> str | None:
+        """Report a step to the ledger and return its fault; a probe of many requests is one step.
 
-        Whether an engine runs that is open is asked ever so often, and by no change.
+        The poll of an open engine (/is_paused) belongs to no change and is left out.
         """
         if step in _OF_GATE:
             self._is_open = step == "open"
@@ -139,4 +139,4 @@ async def _unheard(_message: Any) -> None:
 async def _error(send: Send) -> None:
     headers = [(b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": 500, "headers": headers})
-    await send({"type": "http.response.body", "body": b'{"error": "a fault that was asked for"}'})
+    await send({"type": "http.response.body", "body": b'{"error": "injected fault"}'})

@@ -1,4 +1,4 @@
-"""How a namespace and its workers stand, as one tree of plain values, and in what two differ."""
+"""The state of a namespace and its workers as one tree of plain values, and its differences."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from rlfleet_operator.kube.client import Json, budget_path, core_path, fleet_pat
 
 BY_HAND = {
     r"metadata\.(uid|resourceVersion|creationTimestamp|generation|managedFields)": (
-        "the API server gives it out anew each time"
+        "the API server assigns a new one each time"
     ),
     r"ownerReferences\.\d+\.uid": "the same",
     r"clusterIPs?(\.\d+)?$": "the same",
@@ -27,9 +27,9 @@ BY_HAND = {
     r"\.last_change(\.|$)": "a record that a sidecar killed after the last step cannot write",
     r"status\.epoch$": "raised by each operator that takes the fleet over",
     r"proof\.(logprobs|tokens|tolerance)(\.|$)": "the probe is as long as the engine is quick",
-    r"verified_by|verifiedBy": "whoever comes first has no peer to be compared with",
+    r"verified_by|verifiedBy": "the first worker has no peer to compare with",
 }
-"""What is never compared, and why; the rest of what differs between two sound runs is found."""
+"""Paths that are never compared, and why; reference runs find the other unstable ones."""
 BY_HAND_PATTERN = re.compile("|".join(BY_HAND))
 
 
@@ -97,12 +97,12 @@ def _ordered(values: list[Any]) -> list[Any]:
 
 
 async def has_stopped_safely(cell: Cell) -> bool:
-    """Tell whether every fleet either is as declared or says why not, with no worker left halfway.
+    """Return whether every fleet is as declared or Stalled, and no worker is within a change.
 
-    What an engine answers, and that nobody in doubt is ready, is looked at all the time.
+    The monitor checks engines' answers and the readiness of workers in doubt during the run.
     """
     listed = await _listed(cell, fleet_path(cell.namespace, "").rstrip("/"))
-    return all(map(_is_told, listed)) and all(map(_is_at_an_end, _kept(cell)))
+    return all(map(_is_final, listed)) and all(map(_is_at_an_end, _kept(cell)))
 
 
 def _kept(cell: Cell) -> list[Kept]:
@@ -110,7 +110,7 @@ def _kept(cell: Cell) -> list[Kept]:
 
 
 def _is_at_an_end(worker: Kept) -> bool:
-    """Tell whether it serves, or is in doubt for good: another failure on the way is tried anew."""
+    """Return whether it serves or is in doubt; the operator retries any other failure."""
     written = worker.written()
     if written is None:
         return False
@@ -118,20 +118,20 @@ def _is_at_an_end(worker: Kept) -> bool:
     return written.state["stage"] == "Open" or (written.state["stage"] == "Doubt" and is_failed)
 
 
-def _is_told(fleet: Json) -> bool:
+def _is_final(fleet: Json) -> bool:
     now = fleet["metadata"]["generation"]
     conditions = (fleet.get("status") or {}).get("conditions") or ()
     if any(c["observedGeneration"] != now for c in conditions):
         return False
-    told = {c["type"] for c in conditions if c["status"] == "True"}
-    is_over = "Stalled" in told or {"Ready", "WeightsSynced"} <= told
-    return is_over and "Reconciling" not in told
+    true = {c["type"] for c in conditions if c["status"] == "True"}
+    is_over = "Stalled" in true or {"Ready", "WeightsSynced"} <= true
+    return is_over and "Reconciling" not in true
 
 
 def differences(
     wanted: dict[str, str], found: dict[str, str], masked: set[str], free: str
 ) -> list[str]:
-    """Tell in what ``found`` differs, path by path, but for those that match ``free``."""
+    """Return the differences of ``found``, path by path, except paths that match ``free``."""
     is_free = re.compile(free).search
     paths = [path for path in sorted((wanted.keys() | found.keys()) - masked) if not is_free(path)]
     return [

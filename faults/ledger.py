@@ -1,7 +1,7 @@
-"""What a run asks of the API server, the sidecars and the engines, and when its fault strikes.
+"""The ledger of one run: all requests to API server, sidecars and engines, and its one fault.
 
-Both proxies and the door of each engine tell every request to one ledger. It counts from
-the moment it is opened, so that a workload's preparations are not struck.
+Both proxies and the door of each engine report every request. The ledger counts after it is
+opened, so that no fault hits a workload's preparations.
 """
 
 import json

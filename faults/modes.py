@@ -13,15 +13,15 @@ class Mode:
     name: str
     side: Side
     group: str
-    """What is counted together in the summary."""
+    """The row of the summary that counts it."""
     always: bool = False
-    """Tried at every request; the others take turns."""
+    """Injected at every request; the other modes alternate."""
     steps: tuple[str, ...] = ()
-    """On the engine's side: the steps at which it makes sense; empty means all."""
+    """On the engine's side: the steps that it applies to; empty means all."""
     may_fail: bool = False
-    """The version may be held to be at fault: then a rollout that stopped safely is right too."""
+    """The operator may blame the version; then a rollout that stops safely is right too."""
     silence: bool = False
-    """The operator has to notice that a watch tells nothing: its patience is made short."""
+    """A watch falls silent; the operator gets a short timeout for it."""
 
 
 API = (
@@ -74,10 +74,10 @@ _ANSWERS_BADLY = {"engine-500", "engine-hangs"}
 
 
 def may_stop(plan: Plan, passed: Sequence[Place], *, is_barrier: bool) -> bool:
-    """Tell whether a rollout that stopped safely is right too; ``passed``: what came until then.
+    """Return whether a rollout may stop safely; ``passed`` are the requests before the fault.
 
-    A Barrier gives up when one of all does not pause, and an engine that fails between its
-    reload and its open gate is in doubt, whatever it fails at.
+    A Barrier stops when one worker does not pause. An engine that fails between its reload and
+    its open gate is in doubt, whatever fails.
     """
     if MODES[plan.side, plan.mode].may_fail:
         return True

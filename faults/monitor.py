@@ -1,8 +1,7 @@
-"""Looks all the time whether something is so that must never be so.
+"""Checks during the whole run that no forbidden state occurs.
 
-What an engine holds and whether it answers is seen in the engine itself, not told by
-anybody; what its sidecar believes is read from the journal on disk, because a question
-would count as a sign of life of whoever leads the change.
+It reads an engine's version and gate from the fake engine itself, and a sidecar's state from its
+journal on disk, so that no request of the monitor changes what is tested.
 """
 
 import asyncio
@@ -70,14 +69,14 @@ class Monitor:
             try:
                 listed = await self._cell.kube.get(path)
                 for raw in listed["items"]:
-                    self._told("ADDED", raw)
+                    self._event("ADDED", raw)
                 version = listed["metadata"]["resourceVersion"]
                 async for kind, raw in self._cell.kube.watch(path, version):
-                    self._told(kind, raw)
+                    self._event(kind, raw)
             except (OperatorError, WatchEnded):
                 await asyncio.sleep(0.1)
 
-    def _told(self, kind: str, raw: Json) -> None:
+    def _event(self, kind: str, raw: Json) -> None:
         if kind == "BOOKMARK":
             return
         name = raw["metadata"]["name"]
@@ -155,12 +154,12 @@ def _limit(spec: Json) -> int:
 
 
 def is_serving(worker: Kept) -> bool:
-    """Tell whether the engine answers clients."""
+    """Return whether the engine answers clients."""
     return worker.is_up and worker.engine.gate.is_open and worker.engine.paused is None
 
 
 def is_ready(pod: Hollow) -> bool:
-    """Tell whether Kubernetes sends traffic to it."""
+    """Return whether Kubernetes sends traffic to the pod."""
     found = (pod.raw.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Ready" and c["status"] == "True" for c in found)
 

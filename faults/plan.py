@@ -1,4 +1,4 @@
-"""A plan: one fault, at one place of one workload; what a run is given and a YAML file holds."""
+"""A plan: one fault at one request of one workload, the input of a run, stored as YAML."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -11,14 +11,14 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Side(StrEnum):
-    """Between whom the fault happens."""
+    """The two components between which the fault occurs."""
 
     API = "api"
     """The operator and the API server."""
     SIDECAR = "sidecar"
     """The operator and a worker's sidecar."""
     ENGINE = "engine"
-    """A sidecar and its engine: where the steps of a change are to be seen."""
+    """A sidecar and its engine, which shows the steps of a change."""
 
 
 class Place(NamedTuple):

@@ -1,4 +1,4 @@
-"""One run of one workload, with a fault or without, and what its oracles say."""
+"""One run of one workload, with a fault or without, and the findings of its checks."""
 
 import asyncio
 import time
@@ -17,18 +17,18 @@ from faults.workloads import WORKLOADS, Stuck, until
 from rlfleet_operator.kube.client import Kube
 
 WITHIN_S = 30.0
-"""How soon after the fault everything has to be as without it."""
+"""The limit after the fault until the state must equal that of a run without it."""
 REST_S = 3.0
-"""How long nothing may be written then."""
+"""The time afterwards in which nothing may be written."""
 TRIES = 3
-"""How often a request that does not come each time is waited for."""
+"""The number of runs in which to wait for a request that does not always come."""
 REFERENCES = 3
-"""How many runs without faults tell which requests come, and what an end is."""
+"""The number of runs without faults, which give the requests and the end state."""
 _SETTLE_S = 1.5
 _QUIET_S = 0.7
 _START_S = 15.0
 _SLOWNESS = 4.0
-"""Where a workload alone takes longer than a quarter of that time, the machine is given more."""
+"""The limit grows to so many times the workload's own time, for slow machines."""
 _LOG_LINES = 40
 
 
@@ -156,12 +156,12 @@ async def _observed(cell: Cell, workload: str, wanted: Reference | None, outcome
 
 
 async def _as_wanted(cell: Cell, wanted: Reference) -> None:
-    """Wait until all is as without the fault."""
+    """Wait until the state equals that of a run without the fault."""
     begun = time.monotonic()
     left: list[str] = []
     within_s = max(WITHIN_S, _SLOWNESS * wanted.seconds)
     while (time.monotonic() - max(begun, cell.ledger.fired_at or 0)) < within_s:
-        # Whoever still writes has not ended; to read everything costs the machine more.
+        # Wait for a pause of writes first, because to read everything takes CPU.
         if cell.ledger.quiet_s > _QUIET_S:
             left = await _differences(cell, wanted)
             if not left:
@@ -186,11 +186,11 @@ async def _differences(cell: Cell, wanted: Reference) -> list[str]:
 
 
 async def _at_rest(cell: Cell) -> None:
-    """Wait until the operator, one that was started anew too, has written nothing for a moment."""
+    """Wait until the operator, after a restart too, has written nothing for a moment."""
 
     async def is_quiet() -> bool:
         ledger, crashed_at = cell.ledger, cell.crashed_at
-        # Whoever takes a fleet over writes its epoch; where no fleet is left nobody does.
+        # A new driver writes its epoch, unless no fleet is left.
         has_begun = ledger.wrote_at > crashed_at or time.monotonic() - crashed_at > _START_S
         return has_begun and ledger.quiet_s > _SETTLE_S
 
@@ -198,7 +198,7 @@ async def _at_rest(cell: Cell) -> None:
 
 
 async def _rest(cell: Cell, wanted: Reference | None) -> list[str]:
-    """See that nothing is written and nothing changes any more."""
+    """Return the writes and changes at rest, where none may occur."""
     before = len(cell.ledger.places)
     await asyncio.sleep(REST_S if wanted else 0.0)
     written = cell.ledger.places[before:]

@@ -1,6 +1,7 @@
-"""Between the operator and the sidecars: one server on every worker's address, another port.
+"""A proxy between the operator and the sidecars: one server on every worker's address.
 
-The operator is told that port for all workers, so each keeps the address of its pod.
+It listens on a port of its own, which is the operator's admin port, so each worker keeps its
+pod's address.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ class SidecarProxy:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Listen no more."""
+        """Stop to listen."""
         self._server.close()
         for late in self._late:
             late.cancel()
@@ -93,7 +94,7 @@ class SidecarProxy:
     async def _before(
         self, mode: str | None, request: web.BaseRequest, address: str
     ) -> web.Response | None:
-        """Return what is answered without asking the sidecar; None when it shall be asked."""
+        """Return the reply of a fault before the sidecar gets the request; None to forward it."""
         if mode in {"kill-before", "sidecar-kill-before"}:
             await (self._crash() if mode == "kill-before" else self.kill(address))
             return _cut(request)
@@ -163,5 +164,5 @@ def _cut(request: web.BaseRequest) -> web.Response:
 
 
 def _problem(code: Code, status: int) -> web.Response:
-    problem = Problem.of(code, "a fault that was asked for")
+    problem = Problem.of(code, "injected fault")
     return web.json_response(problem.model_dump(mode="json"), status=status)

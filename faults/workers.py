@@ -15,11 +15,11 @@ from rlfleet_sidecar.settings import SidecarSettings
 from tests.fakes.worker import Worker
 
 RESTART_S = 0.3
-"""How long a container that ended stays away."""
+"""The time until a container that ended restarts."""
 
 
 class Written(BaseModel):
-    """What a sidecar's journal says; read from disk, so that nobody is asked and none answers."""
+    """A sidecar's journal, read from disk without a request to the sidecar."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -68,7 +68,7 @@ class Kept(Worker):
         await self._process.start()
 
     async def stop_sidecar(self) -> None:
-        """End it by SIGKILL: nobody waits for a pod that is gone."""
+        """End it by SIGKILL, as with a deleted pod."""
         if self._process is not None:
             await self._process.kill()
 
@@ -116,7 +116,7 @@ class Kept(Worker):
         return door
 
     def _die(self) -> None:
-        """Start it anew: the engine itself says that it ends."""
+        """Restart the engine, which reports its own end here."""
         task = asyncio.ensure_future(self._die_and_return())
         self._starts.add(task)
         task.add_done_callback(self._starts.discard)

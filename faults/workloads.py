@@ -1,7 +1,6 @@
-"""What a user does to fleets, each with its preparations and with how to see that it is done.
+"""The workloads: changes that users make to fleets, with their preparations and end conditions.
 
-A step waits for what it needs to see and for nothing else, so that it also goes on when a
-fault has delayed everything.
+A step waits only for what it needs, so that it also continues after a fault has delayed it.
 """
 
 import asyncio
@@ -49,7 +48,7 @@ async def until(is_so: Callable[[], Awaitable[bool]], what: str, timeout_s: floa
 
 
 def _condition(fleet: Json | None, kind: str) -> bool:
-    """Tell whether a condition is true of the present spec."""
+    """Return whether a condition is true for the current generation."""
     if fleet is None:
         return False
     conditions = (fleet.get("status") or {}).get("conditions") or ()
@@ -78,7 +77,7 @@ def _proves(cell: Cell, version: str) -> bool:
 
 
 async def _has_begun(cell: Cell, version: str) -> bool:
-    """Tell whether a worker has changed, or none will: an engine that fails stops a rollout."""
+    """Return whether a worker has changed, or the rollout has stopped."""
     return _proves(cell, version) or _condition(await cell.get(FLEET), "Stalled")
 
 

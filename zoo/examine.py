@@ -132,7 +132,7 @@ class _Visit:
         try:
             return far(base, engine.ask())
         except ValueError:
-            # Not finite any more: it moved.
+            # An answer that is not finite shows a change, too.
             return math.inf
 
     def _taken_up(self, engine: Engine, row: dict[str, Any]) -> tuple[float, ...]:

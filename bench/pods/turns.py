@@ -71,7 +71,7 @@ async def block(
 
     everybody = range(clients)
     await asyncio.sleep(_SPIN_S)
-    # One that lay idle meanwhile, the server may close at any moment.
+    # A new session, because the server may close an idle connection at any moment.
     async with _session(url) as http:
         # A round before it opens the connections and wakes the engine.
         await asyncio.gather(*(ask(http, path, body) for _ in everybody))

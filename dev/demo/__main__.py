@@ -103,7 +103,7 @@ def _judge(before: Answers, after: Answers, tally: dict[str, Any]) -> None:
 
 def _demand(is_true: bool, what: str) -> None:  # noqa: FBT001 - reads as a sentence
     if not is_true:
-        raise StepFailed(f"the demo did not show what it shall: {what}")
+        raise StepFailed(f"the demo failed: expected that {what}")
     say(f"  ok: {what}")
 
 
@@ -169,7 +169,7 @@ def _next(shell: Shell) -> str:
     missing = json.dumps({"spec": {"weightVersion": "step-99"}})
     folder = binaries.path("kubectl").parent
     tools = "" if target.is_existing() else f"\n  export PATH={folder}:$PATH"
-    return f"""To go on:
+    return f"""Next steps:
 
   export KUBECONFIG={shell.kubeconfig}{tools}
   kubectl config set-context --current --namespace={NAMESPACE}

@@ -20,8 +20,8 @@ OPERATOR_NAMESPACE = "rlfleet-system"
 RELEASE = "rlfleet"
 _OURS = "demo"
 MARK = f"--set=podAnnotations.installed-by={_OURS}"
-"""With what we install. A value: whoever upgrades the release by values of their own takes it off,
-and a first installation that failed bears it too."""
+"""Marks a release that the demo installed. As a Helm value it also marks a failed installation, and
+an upgrade with a user's own values removes it."""
 
 
 def cluster_and_images() -> Path:
@@ -113,7 +113,7 @@ def remove_operator(shell: Shell) -> None:
 
 
 def _installer(shell: Shell) -> str | None:
-    """Return who installed our release: None if there is none, nothing if that is not said."""
+    """Return the release's mark: None without a release, empty without a mark."""
     how = (f"--namespace={OPERATOR_NAMESPACE}", "--output=json")
     if not json.loads(shell.run("helm", "list", "--all", f"--filter=^{RELEASE}$", *how)):
         return None

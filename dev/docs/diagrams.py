@@ -1,7 +1,7 @@
 """Diagrams drawn from the code's own tables, as mermaid and Markdown text; nothing acts here.
 
-docs/architecture.md holds what these functions return, between two comments. The page
-and the table can therefore not tell different things (tests/test_layout.py).
+docs/architecture.md contains their results between two comments. So page and table cannot
+differ (tests/test_layout.py).
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,10 @@
-"""An example of a route, as docs/reference/http.md shows it and a test plays it."""
+"""An example of a route, which docs/reference/http.md shows and a test executes."""
 
 from typing import Any, NamedTuple
 
 
 class Example(NamedTuple):
-    """A request, and its answer or the telling part of it."""
+    """A request, and its reply or a part of that."""
 
     request: str
     """Method and path with query."""
@@ -12,7 +12,7 @@ class Example(NamedTuple):
     body: dict[str, Any] | None = None
     status: int = 200
     has_more: bool = False
-    """Whether the answer holds more than is shown."""
+    """Whether the reply has more fields than the example."""
 
     @property
     def route(self) -> str:
@@ -21,7 +21,7 @@ class Example(NamedTuple):
 
 
 def agrees(example: Example, status: int, text: str, reply: Any) -> bool:
-    """Tell whether a reply, as text and as what its JSON says, is what the example shows."""
+    """Return whether a reply, as text and as parsed JSON, is that of the example."""
     if status != example.status:
         return False
     if isinstance(example.answer, str):

@@ -257,7 +257,7 @@ def _shown(example: Example) -> str:
 
 
 def fields_of(model: type[BaseModel]) -> list[Field]:
-    """Tell the fields of a body under the names that are sent."""
+    """Return the fields of a body with the names on the wire."""
     return [
         Field(_sent(name, field), field.get_default(call_default_factory=True), field.is_required())
         for name, field in model.model_fields.items()

@@ -1,7 +1,7 @@
 """docs/reference/fleet.md, made from the same models as the CustomResourceDefinition.
 
-Pure: text in, text out. A field's meaning is its description there; the few
-that have none there are told here, and a field that is told nowhere is an error.
+Pure: text in, text out. A field's meaning is its description there; a field without a
+description is an error.
 """
 
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ _HEAD = """\
 
 `rlfleet.dev/v1alpha1`, namespaced, short name `rlf`, category `rl`.
 It has the subresources `status` and `scale`.
-The user writes `spec` and the operator never does; the operator writes `status` and nobody else.
-`kubectl explain rlf.spec` tells the same from the cluster.
+Only users write `spec`, and only the operator writes `status`.
+`kubectl explain rlf.spec` shows the same from the cluster.
 """
 
 
@@ -83,7 +83,7 @@ def _table(fields: list[Field], *, has_defaults: bool) -> str:
 
 
 def meaning_of(field: Field) -> str:
-    """Return what a field is for; raises KeyError when nobody has said it."""
+    """Return a field's description; raises KeyError without one."""
     return str(field.schema["description"]).replace("|", "\\|").replace("\n", " ")
 
 

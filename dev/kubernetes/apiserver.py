@@ -127,7 +127,7 @@ class _Servers:
 
 
 def is_ready(at: control_plane.Endpoints, token: str) -> bool:
-    """Tell whether the API answers as admin and has its first namespaces."""
+    """Return whether the API answers the admin and has its first namespaces."""
     if not at.ca.exists():
         return False
     try:

@@ -1,9 +1,9 @@
 """Kubernetes, CoreDNS, helm and our pause program, compiled from the Go module proxy.
 
 dev/cluster/go.mod pins everything; go.sum makes it the same bytes everywhere.
-Binaries lie in the cache under the hash of the module's files and of the
-compiler, so a changed pin or a changed Go builds anew and everything else costs
-one look. Compiling takes 6 to 9 minutes on two cores when cold.
+Binaries are cached under the hash of the module's files and of the compiler, so only
+a changed pin or a changed Go needs a build. A cold build takes 6 to 9 minutes on two
+cores.
 """
 
 import functools
@@ -72,7 +72,7 @@ def _build(name: str, package: str) -> None:
 
 @functools.cache
 def _link_flags() -> tuple[str, ...]:
-    """Return the flags that tell the programs which version they are."""
+    """Return the linker flags that set the programs' version."""
     pins = dict(re.findall(r"^\t(\S+) (v\S+)$", (MODULE / "go.mod").read_text(), re.MULTILINE))
     kubernetes, helm = pins["k8s.io/kubernetes"], pins["helm.sh/helm/v3"]
     major, minor = kubernetes.removeprefix("v").split(".")[:2]

@@ -42,8 +42,8 @@ def _network() -> None:
     _run("ip", "address", "add", own, "dev", layout.NODE_LINK)
     _run("ip", "link", "set", layout.NODE_LINK, "up")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-    # The kubelet runs any command in any pod for whoever asks: let only the API
-    # server ask, which does it from this address to itself.
+    # The kubelet executes commands in pods for any caller: admit only the API server,
+    # which connects from this address to itself.
     port = str(layout.KUBELET_PORT)
     to_kubelet = ["!", "--in-interface", "lo", "--protocol", "tcp", "--dport", port]
     _run("iptables", "--append", "INPUT", *to_kubelet, "--jump", "DROP")
@@ -54,7 +54,7 @@ def sweep(containerd: list[str], log: Path) -> None:
 
     containerd remembers containers whose processes went with the last run's
     namespaces. They are removed while its Kubernetes part is off, so that the
-    kubelet never hears of them.
+    kubelet never sees them.
     """
     with log.open("wb") as out:
         daemon = subprocess.Popen(containerd, stdout=out, stderr=out)
@@ -78,7 +78,7 @@ def _wait_for_containerd(daemon: "subprocess.Popen[bytes]") -> None:
 
 
 def accepts(address: str) -> bool:
-    """Tell whether something listens at `tcp:HOST:PORT` or `unix:PATH`."""
+    """Return whether a server listens at `tcp:HOST:PORT` or `unix:PATH`."""
     family, _, place = address.partition(":")
     try:
         if family == "tcp":

@@ -21,18 +21,18 @@ from dev.node import components, layout, namespaces, oci, store
 from dev.python import packages
 from dev.steps import Step, StepFailed
 
-# Tests may run beside its start.
+# Tests may run during its start.
 READY_S = 300.0
 # Of a log line in an error message; klog's may be pages long.
 LINE_LENGTH = 160
 
 
-def up(*beside: list[Step]) -> Path:
-    """Make sure that the cluster runs, doing other steps beside it; return its kubeconfig."""
+def up(*lanes: list[Step]) -> Path:
+    """Make sure that the cluster runs, with other steps at the same time; return its kubeconfig."""
     _require_root()
     cache.folder("cluster")
     with cache.lock("cluster"):
-        steps.run(_ready_steps(), *beside)
+        steps.run(_ready_steps(), *lanes)
         if namespaces.current():
             _say_what_ended()
             steps.say("the cluster is already up")
@@ -49,7 +49,7 @@ def down() -> None:
 
 
 def is_up() -> bool:
-    """Tell whether a cluster of ours runs."""
+    """Return whether the development cluster runs."""
     return namespaces.current() is not None
 
 
@@ -137,7 +137,7 @@ def _has_containerd() -> bool:
 
 def _has_api() -> bool:
     try:
-        # Not the host's own file: kubectl writes it anew, as YAML, when a user sets a namespace.
+        # Not the host's file, which kubectl rewrites as YAML when a user sets a namespace.
         admin = layout.endpoints().kubeconfig("admin").read_text()
         token = json.loads(admin)["users"][0]["user"]["token"]
     except (OSError, ValueError):
@@ -179,7 +179,7 @@ def _say_what_ended() -> None:
     for name, facts in _report().items():
         if "ended" in facts:
             raise StepFailed(
-                f"{name} ended with {facts['ended']}; `make cluster-down cluster` starts anew. "
+                f"{name} exited with {facts['ended']}; run `make cluster-down cluster`. "
                 f"{_tail(name)}"
             )
 

@@ -29,7 +29,7 @@ PATIENCE_S = 20.0
 class Holder:
     """The process that holds the namespaces.
 
-    Its start time tells it from a later process with the same pid.
+    Its start time distinguishes it from a later process with the same pid.
     """
 
     pid: int
@@ -80,12 +80,12 @@ def start(plan: dict[str, object]) -> Holder:
 
 
 def end() -> bool:
-    """End our node, remove every trace of it but the images, tell whether there was one."""
+    """End the node and remove everything but the images; return whether there was one."""
     holder = current()
     if holder:
         _kill(holder)
     if not _on_this_machine():
-        # A connection that nobody closed can hold link and routes for a minute.
+        # An open connection can keep link and routes for a minute.
         with contextlib.suppress(subprocess.CalledProcessError):
             _ip("link", "delete", layout.HOST_LINK)
         _remove_cgroups()

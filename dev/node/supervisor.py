@@ -1,12 +1,12 @@
-"""Process 1 of the node's namespaces: starts the components and says how they end.
+"""Process 1 of the node's namespaces: starts the components and reports how they end.
 
 Killing it ends the whole cluster, because the kernel ends every process of a pid
-namespace with its first. It restarts nothing: a component that died is a fact to
-see, and it stands in the report (layout.report_file) with its exit status.
+namespace with its first. It restarts nothing: the report (layout.report_file) has the
+exit status of a component that ended.
 
 It waits for one line of JSON on its input, the plan. The host side sends it when
-the network link is in place; an input that ends without a line, because whoever
-started this process died, ends it.
+the network link is in place. If the input ends without a line, because the starting
+process ended, this process exits.
 """
 
 import json
@@ -49,10 +49,10 @@ class Supervisor:
         try:
             pid = _spawn(component.argv, self._logs / f"{component.name}.log")
         except OSError as error:
-            self._tell(component.name, "ended", error.errno or 1)
+            self._record(component.name, "ended", error.errno or 1)
             return
         self._running[pid] = component.name
-        self._tell(component.name, "pid", pid)
+        self._record(component.name, "pid", pid)
 
     def _reap(self, flags: int) -> None:
         """Take the status of one ended process: a component's or an orphan's."""
@@ -62,9 +62,9 @@ class Supervisor:
             time.sleep(1)
             return
         if name := self._running.pop(pid, None):
-            self._tell(name, "ended", os.waitstatus_to_exitcode(status))
+            self._record(name, "ended", os.waitstatus_to_exitcode(status))
 
-    def _tell(self, name: str, what: str, value: int) -> None:
+    def _record(self, name: str, what: str, value: int) -> None:
         print(f"{time.strftime('%H:%M:%S')} {name} {what} {value}", flush=True)
         self._report.setdefault(name, {})[what] = value
         unfinished = self._path.with_suffix(".unfinished")

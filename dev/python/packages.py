@@ -1,8 +1,7 @@
 """Debian packages that the cluster and the images need, installed when missing.
 
-Nothing is downloaded beside the distribution's own packages; on another
-distribution the same programs may be installed by hand, so what is looked for
-is the program and not the package.
+Nothing but the distribution's own packages is downloaded. On another distribution
+the same programs may be installed by hand, so this looks for programs, not packages.
 """
 
 import os
@@ -46,7 +45,7 @@ def _install(missing: list[str]) -> None:
         names = " ".join(missing)
         raise StepFailed(f"these Debian packages are missing: {names}; install them as root")
     # RUNLEVEL=1: Debian would start etcd and containerd as services at once;
-    # ours run beside them with their own state, but nobody asked for those.
+    # the development cluster has its own and does not need them.
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     install = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
     with cache.lock("apt"):

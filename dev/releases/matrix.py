@@ -138,7 +138,7 @@ def packages(release: str) -> dict[str, str]:
 
 
 def _keep(release: str, found: dict[str, Any]) -> None:
-    """Put what was found into a release's row; what was found earlier stays beside it."""
+    """Merge findings into a release's row."""
     rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     rows[release] = merged(rows.get(release, {}), found)
     RESULTS.write_text(json.dumps(dict(sorted(rows.items())), indent=1) + "\n")

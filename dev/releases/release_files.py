@@ -23,11 +23,11 @@ class ReleaseFiles:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def told(self) -> dict[str, str]:
-        """Tell of each use what it takes; "missing", or "lacks …" if it does not take ours."""
-        return {str(use): self._told(use) for uses in USES.values() for use in uses}
+    def uses(self) -> dict[str, str]:
+        """Return each use's parameters, "missing", or "lacks …" with parameters that it lacks."""
+        return {str(use): self._use(use) for uses in USES.values() for use in uses}
 
-    def _told(self, use: Use) -> str:
+    def _use(self, use: Use) -> str:
         takes = self._takes(use)
         if takes is None:
             return MISSING
@@ -205,7 +205,7 @@ def _words(node: ast.AST) -> list[str]:
 
 
 def _is_read_key(node: ast.AST) -> bool:
-    """Tell whether it is `body.get("key")`."""
+    """Return whether the node is `body.get("key")`."""
     return (
         isinstance(node, ast.Call)
         and getattr(node.func, "attr", "") == "get"

@@ -1,4 +1,4 @@
-"""Brings a release's wheel here and looks into its files; nothing of it is installed or run."""
+"""Downloads a release's wheel and reads its files; nothing of it is installed or executed."""
 
 import sys
 import tempfile
@@ -11,8 +11,8 @@ from dev.releases.release_files import ReleaseFiles
 
 
 def uses_of(release: str) -> dict[str, str]:
-    """Tell of each name that rlfleet uses whether a release has it, and what it takes."""
-    return ReleaseFiles(_files(release)).told()
+    """Return for each name that rlfleet uses whether a release has it, and its parameters."""
+    return ReleaseFiles(_files(release)).uses()
 
 
 def _files(release: str) -> Path:

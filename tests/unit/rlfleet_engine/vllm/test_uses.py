@@ -86,7 +86,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def test_what_a_release_lacks_is_reported_by_name(files: Path) -> None:
-    told = ReleaseFiles(files).told()
+    told = ReleaseFiles(files).uses()
 
     assert told["POST /pause"] == "lacks clear_cache"
     assert told["POST /resume"] == MISSING
