@@ -249,7 +249,7 @@ class Executor:
             with suppress(SidecarError):
                 await self._steps.undo()
         with suppress(TimeoutError):
-            self._steps.heed(await self._steps.look())
+            self._steps.observe(await self._steps.look())
 
     async def _has_exited(self, command: ChangeCommand) -> bool | None:
         """Tell whether the engine's process ended in a load; None for what was no load."""

@@ -1,8 +1,8 @@
-"""Gives the engine's gate a deadline, so that a change has an end though this sidecar has one.
+"""Gives the engine's gate a deadline, so that a change ends even without the sidecar.
 
-The gate acts only after the sidecar would have: its deadline is a few seconds later. It must
-stay true that the gate's fallback is never better than what is on record: for the worse the
-gate is told first, for the better the journal.
+The gate's deadline is a few seconds after the sidecar's. It must stay true that the gate's
+fallback is never better than the recorded stage: a worse stage reaches the gate first, a
+better one the journal first.
 """
 
 import asyncio
@@ -16,40 +16,40 @@ from rlfleet_sidecar.state.stage_machine import fallback
 from rlfleet_sidecar.vllm_client import Engine
 
 _LATER_S = 5.0
-"""By how much the gate's deadline is later than the sidecar's, which acts within a look or two."""
+"""How much later than the sidecar's, which acts within two polls."""
 _LOOK_S = 2.0
 
 
 class Keeper:
-    """Speaks to the gate about its deadline."""
+    """Sets and renews the gate's deadline."""
 
     def __init__(self, settings: SidecarSettings, engine: Engine, journal: Journal) -> None:
         self._engine = engine
         self._journal = journal
         self._later_s = max(_LATER_S, 5 * settings.poll_s)
         self.gate: GateState | None = None
-        """The gate as it was seen last."""
+        """The gate at the last poll."""
 
     @property
     def ttl_s(self) -> float | None:
-        """What a deadline is now; None if nobody leads a change, or the gate takes none."""
+        """The deadline from now; None without a change, or for a gate without deadlines."""
         return self._after(None)
 
     async def close(self, boot: str) -> None:
-        """Close the gate, with a deadline if a change is led."""
+        """Close the gate, with a deadline during a change."""
         ttl_s = self.ttl_s
         way = None if ttl_s is None else fallback(self._journal.state)
         await self._engine.close_gate(boot, ttl_s, way)
 
     async def demand_closed(self, boot: str) -> None:
-        """See that the gate is closed and opens no more of itself; raises if it has."""
+        """Set the gate's fallback to refuse; raises if the gate has already opened or expired."""
         if (ttl_s := self.ttl_s) is not None:
             gate = await self._engine.keep_gate(boot, ttl_s, "refuse")
             if gate.is_open or gate.is_expired:
-                raise EngineError("the gate ended the change, which stood still; pause it again")
+                raise EngineError("the gate's deadline ended the change; pause again")
 
     async def keep(self, way: Fallback | None = None, *, rest_s: float | None = None) -> None:
-        """Put the deadline off, if there is one; a silent engine is seen elsewhere."""
+        """Renew the deadline, if there is one; the watchdog detects a lost engine."""
         boot, ttl_s = self._journal.state.boot, self._after(rest_s)
         if boot is None or ttl_s is None:
             return

@@ -1,8 +1,8 @@
-"""Carries out commands about adapters: never beside a change of weights, one at a time.
+"""Carries out commands for adapters: one at a time, and never during a change of weights.
 
-Only whoever has paused a worker may load one within that pause.
-An adapter is waited for, checked and copied while all goes on. Only the engine's part
-takes the place of a command about weights, which is refused as busy meanwhile.
+Only the caller that has paused a worker may load one during that pause. Waiting, check and
+copy run at any time. Only the engine's part excludes commands for weights, which get Busy
+during it.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from rlfleet_sidecar.state.journal import Journal
 
 LoRARequest = LoadAdapterRequest | UnloadAdapterRequest
 _PASSING = frozenset({Code.BUSY, Code.ENGINE_UNREACHABLE, Code.ENGINE_IN_DOUBT})
-"""Of the moment, and no fault of the adapter's."""
+"""Temporary problems, not caused by the adapter."""
 _log = logging.getLogger(__name__)
 
 
 class LoRACommands:
-    """Carries out commands about adapters, one at a time and to the end."""
+    """Carries out commands for adapters, one at a time and to the end."""
 
     def __init__(
         self, model: str, executor: Executor, adapters: Adapters, journal: Journal
@@ -42,12 +42,12 @@ class LoRACommands:
         self._under_way = SingleFlight[object]()
 
     async def carry_out(self, request: LoRARequest) -> WorkerReport:
-        """Carry a command out and tell how the worker stands then."""
-        # Under a key of its own: a repeat waits for its turn and finds it done.
+        """Carry out a command; returns the worker's report."""
+        # A key of its own for each, so that a repeat waits for its turn and finds it done.
         return await self._under_way.join(object(), lambda: self._in_turn(request))
 
     async def landed(self) -> None:
-        """Wait until no command about adapters is under way."""
+        """Wait until no command for adapters is under way."""
         await self._under_way.landed()
 
     async def _in_turn(self, request: LoRARequest) -> WorkerReport:
@@ -59,9 +59,10 @@ class LoRACommands:
                 self._note(request, error)
                 raise
             except Exception as error:
-                _log.exception("A command about an adapter failed for a reason of our own")
+                _log.exception("Adapter command failed by an internal error")
                 raise SidecarError(
-                    Code.INTERNAL, f"{type(error).__name__} in the sidecar: see its log"
+                    Code.INTERNAL,
+                    f"internal error of the sidecar ({type(error).__name__}); see its log",
                 ) from error
             finally:
                 self._adapters.end()
@@ -75,7 +76,7 @@ class LoRACommands:
             await self._alone(request, lambda boot: self._adapters.unload(boot, request))
             return
         if request.inherited is not None and self._adapters.is_taken(request.name):
-            # Its trainer knows this worker by now, and was first.
+            # Its trainer has already loaded one here.
             return
         copy = await self._adapters.copied(request)
         demand_inherited(copy.digest, request.inherited)
@@ -84,19 +85,19 @@ class LoRACommands:
     async def _alone(
         self, request: LoRARequest, work: Callable[[str], Coroutine[Any, Any, None]]
     ) -> None:
-        """Do the engine's part with no command about weights beside it."""
+        """Run the engine's part while no command for weights is under way."""
 
         async def worked() -> WorkerReport:
             self._demand_rest(request)
             boot = self._journal.state.boot
             if boot is None:
-                raise SidecarError(Code.ENGINE_UNREACHABLE, "no start of the engine was seen")
+                raise SidecarError(
+                    Code.ENGINE_UNREACHABLE, "the engine has not answered yet; retry when it is up"
+                )
             await work(boot)
             return self._executor.report()
 
-        key = FlightKey(
-            f"a command about adapter {request.name}", request.operation, request.version
-        )
+        key = FlightKey(f"a command for adapter {request.name}", request.operation, request.version)
         await self._executor.flight.join(key, worked)
 
     def _demand_rest(self, request: LoRARequest) -> None:

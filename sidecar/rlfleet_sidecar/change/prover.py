@@ -1,7 +1,7 @@
-"""Asks an engine behind its closed gate what its weights show; proof/evidence.py judges.
+"""Probes an engine behind its closed gate for a proof; proof/evidence.py evaluates it.
 
-Each start of an engine is measured once, before it proves anything (proof/calibration.py). What the
-probe said last is remembered, so that after a reload it can be told whether it changed.
+Each boot is calibrated once, before its first proof (proof/calibration.py). The last proof is
+kept, so that a reload without effect can be detected.
 """
 
 import logging
@@ -49,10 +49,9 @@ class Prover:
         self._load: LoadedWeights | None = None
 
     async def warm_up(self, boot: str) -> None:
-        """Have a new engine answer a first time, and measure it; takes the time it takes.
+        """Have a new engine answer its first prompt, and calibrate it. The caller has a timeout.
 
-        The first answer compiles kernels, and what stands in memory now tells later what
-        a reload changed.
+        The first answer compiles kernels. Memory is read for a comparison after a reload.
         """
         await self._learn(boot)
         await self._ask(LENGTHS[0])
@@ -62,35 +61,35 @@ class Prover:
         begun = time.monotonic()
         alone = [await self._ask(length) for _ in range(_TIMES)]
         answer_s = (time.monotonic() - begun) / _TIMES
-        # Twice in the smallest company, once in each that the time allows.
+        # The smallest batch twice, each other that the time allows once.
         sizes = (COMPANIES[0], *companies(answer_s, self._settings.gauge_s))
-        beside = [await self._ask(length, company) for company in sizes]
+        batched = [await self._ask(length, company) for company in sizes]
         await self._engine.read_back()
-        self._journal.gauged(gauge(boot, alone, beside))
+        self._journal.gauged(gauge(boot, alone, batched))
 
     async def _learn(self, boot: str) -> None:
-        """Ask what the load read: a version must hold that."""
+        """Record the tensors that the boot has read, which a version must hold."""
         try:
             ranks = await self._engine.consumed()
             names = await in_thread(self._store.boot_names)
             needs = reported_by(boot, names, ranks)
         except (EngineError, SidecarError, ValueError) as error:
-            _log.warning("The engine did not report what it read", extra={"error": str(error)})
+            _log.warning("Tensors of the boot unknown", extra={"error": str(error)})
             return
         if needs is not None:
             self._journal.learned(needs)
 
     async def ask_once(self) -> ProbeAnswer:
-        """Ask the prompt that fits this engine, uncached."""
+        """Return the uncached answer to this engine's prompt."""
         known = self._journal.gauge
         return await self._ask(LENGTHS[0] if known is None else known.length)
 
     def loaded(self, load: LoadedWeights | None) -> None:
-        """Note a reload that is to be proved; None: what comes is no checkpoint's."""
+        """Set the reload that the next proof refers to; None: no checkpoint's."""
         self._load = load
 
     async def prove(self, version: str, boot: str, expected: Proof | None) -> Proof:
-        """Prove what the engine holds; raises what speaks against it."""
+        """Return the proof of the engine's weights; raises SidecarError if a layer fails."""
         gauge = self._gauge(boot)
         answer = await self._steady_answer(gauge)
         load = self._load
@@ -106,12 +105,12 @@ class Prover:
         return shown.model_copy(update={"verified_by": (*shown.verified_by, *more)})
 
     async def _as_the_trainer(self, wanted: TrainerProbe) -> Evidence:
-        """Put the trainer's own prompt to the engine and compare the answers."""
-        wanted.demand((await self._told([wanted.tokens])).logprobs)
+        """Compare the engine's answer to the trainer's prompt with the trainer's."""
+        wanted.demand((await self._answer_to([wanted.tokens])).logprobs)
         return Evidence.TRAINER
 
     async def _unloaded(self, version: str, boot: str, answer: ProbeAnswer, gauge: Gauge) -> Proof:
-        """Tell what an engine shows that holds what it booted with."""
+        """Return the proof of an engine with the weights of its boot."""
         read = await self._engine.read_back()
         return Proof(
             version=version,
@@ -129,7 +128,7 @@ class Prover:
         return known if known is not None and known.boot == boot else unmeasured(boot)
 
     async def _steady_answer(self, gauge: Gauge) -> ProbeAnswer:
-        """Ask twice, uncached: a sound engine answers the same. A third time at a near tie."""
+        """Return the answer after a repeat without cache; asks a third time at a near tie."""
         answers = [await self._ask(gauge.length), await self._ask(gauge.length)]
         if not evidence.steady(answers, gauge.tolerance):
             answers.append(await self._ask(gauge.length))
@@ -137,22 +136,22 @@ class Prover:
         return answers[0]
 
     async def _ask(self, length: int, company: int = 0) -> ProbeAnswer:
-        """Ask one prompt, beside others if there shall be company."""
+        """Return the answer to the prompt, in a batch with ``company`` others."""
         vocabulary = await in_thread(self._store.vocabulary)
-        return await self._told(
+        return await self._answer_to(
             [probe.prompt(vocabulary, length, place) for place in range(company + 1)]
         )
 
-    async def _told(self, prompts: Sequence[Sequence[int]]) -> ProbeAnswer:
+    async def _answer_to(self, prompts: Sequence[Sequence[int]]) -> ProbeAnswer:
         settings = self._settings
         salt = f"rlfleet-probe-{uuid4().hex}"
         body = probe.request(prompts, settings.probe_tokens, salt)
         try:
-            told = await self._engine.complete(body)
+            answer = await self._engine.complete(body)
         except EngineError as error:
-            # vLLM answers 400 when a logprob is not finite: it cannot be told in JSON.
-            raise probe.BadAnswerError(f"the probe was not answered: {error}") from error
-        return probe.read(told, prompts, settings.probe_tokens)
+            # vLLM returns 400 if a logprob is not finite, because JSON cannot represent it.
+            raise probe.BadAnswerError(f"the probe failed: {error}") from error
+        return probe.read(answer, prompts, settings.probe_tokens)
 
 
 def _proof(load: LoadedWeights, answer: ProbeAnswer, gauge: Gauge) -> Proof:

@@ -1,9 +1,9 @@
 """Tests an engine's reload in place behind its closed gate, before it serves.
 
-proof/selftest.py judges. It must stay true that no engine serves with weights that the test
-left in it: after a test that passed it holds its base model again and answers as before,
-and after any other it is ended. The journal says that a test runs before its first
-reload, so that a sidecar which dies in between ends the engine too.
+proof/selftest.py evaluates it. It must stay true that no engine serves with the test's
+weights: after a passed test it has its base model again and answers as before, and after any
+other it is ended. The journal records a test before its first reload, so that a restarted
+sidecar ends the engine too.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tester:
-    """Tests each engine once, and remembers what it showed."""
+    """Tests each engine once, and records the result."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Tester:
     async def test(self, boot: str) -> bool:
         """Test this boot unless an equal engine was tested already; never raises.
 
-        Returns whether the engine holds what it booted with; one that does not is ended.
+        Returns whether the engine still has the weights of its boot; otherwise it is ended.
         """
         if self.is_spoilt(boot):
             await self._end()
@@ -58,7 +58,7 @@ class Tester:
         try:
             described, tensors = await self._described()
         except (SidecarError, EngineError, *_LOST) as error:
-            _log.warning("The engine cannot be tested", extra={"error": str(error)})
+            _log.warning("Self-test not possible", extra={"error": str(error)})
             self._put_off_further()
             return True
         key = selftest.key_of(described, tensors)
@@ -72,9 +72,9 @@ class Tester:
             boot=boot,
             attempts=selftest.attempts_of(self._journal.self_test, key),
         )
-        refused = self._refused(begun)
-        if refused is not None:
-            self._journal.self_tested(refused)
+        rejected = self._rejected(begun)
+        if rejected is not None:
+            self._journal.self_tested(rejected)
         elif self._settings.self_test_s:
             self._journal.self_tested(begun)
             await self._run(begun, tensors)
@@ -83,8 +83,8 @@ class Tester:
                 return False
         return True
 
-    def _refused(self, begun: SelfTest) -> SelfTest | None:
-        """Return how an engine is refused without a test; None if it is not."""
+    def _rejected(self, begun: SelfTest) -> SelfTest | None:
+        """Return the result for an engine that is rejected without a test, or None."""
         settings = self._settings
         if not begun.is_tested and (settings.require_tested or not settings.self_test_s):
             return selftest.untested(begun.model_copy(update={"boot": None}))
@@ -100,7 +100,7 @@ class Tester:
             return await self._engine.describe(kinds), tensors
 
     def is_due_again(self) -> bool:
-        """Tell whether a test that was put off can be made now, on an engine as it booted."""
+        """Return whether a postponed test is due."""
         is_due = selftest.is_due_again(self._journal.self_test, time.time())
         return bool(self._settings.self_test_s) and is_due
 
@@ -111,7 +111,7 @@ class Tester:
             self._journal.self_tested(later)
 
     def is_spoilt(self, boot: str) -> bool:
-        """Tell whether a test left this boot with weights that are not its base's."""
+        """Return whether a test has left this boot with other weights than the base's."""
         known = self._journal.self_test
         return known is not None and known.boot == boot and known.passed is not True
 
@@ -129,13 +129,13 @@ class Tester:
         try:
             found = await self._found(begun, tensors)
         except _LOST as error:
-            # A process that dies is no finding; the next boot is tested again.
-            _log.warning("The engine went away during its test", extra={"error": str(error)})
+            # An exit is no result; the next boot is tested again.
+            _log.warning("Engine lost during its self-test", extra={"error": str(error)})
             found = {}
         except (EngineError, BadAnswerError, SidecarError) as error:
-            reason = f"{begun.engine} does not reload its own base model: {error}"[:1000]
+            reason = f"{begun.engine} failed to reload its base model: {error}"[:1000]
             found = {"reason": reason}
-            # A process that ends answers for a moment longer.
+            # vLLM's API server outlives its core for a moment.
             await asyncio.sleep(self._settings.poll_s)
             if await self._engine.is_alive(_ALIVE_S):
                 found["passed"] = False
@@ -143,7 +143,7 @@ class Tester:
         self._journal.self_tested(begun.model_copy(update=found | {"seconds": seconds}))
 
     async def _found(self, begun: SelfTest, tensors: tuple[Tensor, ...]) -> dict[str, object]:
-        """Reload, ask and compare; returns what the test has shown."""
+        """Reload, probe and compare; returns the fields of the result."""
         booted = [await self._prover.ask_once() for _ in range(_TIMES)]
         noise = selftest.noise_of(booted)
         start = time.monotonic()
@@ -157,19 +157,19 @@ class Tester:
         kinds = selftest.kinds_of(await self._probed(tensors), begun.unreached)
         if not selftest.affordable(len(kinds), took_s, self._settings.self_test_s):
             _log.warning(
-                "Sensitivity is not tested: it takes longer than RLFLEET_SELF_TEST_S",
+                "Sensitivity not tested, RLFLEET_SELF_TEST_S too short",
                 extra={"kinds": len(kinds), "reload_s": round(took_s, 3)},
             )
             return shown | {"passed": True}
         moves = {kind: await self._move(base, kind) for kind in kinds}
         for kind in selftest.unmoved(moves, noise):
-            # A router's bias may have to go far before it picks other experts.
+            # A router's bias may need a large change before it selects other experts.
             moves[kind] = await self._move(base, kind, selftest.FAR)
         back = await self._reloaded()
         return shown | self._judged(begun, moves, noise, spread(base.logprobs, back.logprobs))
 
     async def _probed(self, tensors: tuple[Tensor, ...]) -> list[str]:
-        """Return the tensors with which an answer is computed: read at boot, and no drafter's."""
+        """Return the tensors that an answer depends on: read at boot, and not of a drafter."""
         needs = self._journal.needs
         silent = set(() if needs is None else needs.optional)
         silent |= await in_thread(self._store.boot_drafters)
@@ -180,30 +180,30 @@ class Tester:
         begun: SelfTest, moves: dict[str, float], noise: float, left: float
     ) -> dict[str, object]:
         if not selftest.is_faithful(left, noise):
-            reason = selftest.unfaithful(begun.engine, left, noise)
-            return {"passed": False, "reason": reason, "kinds": len(moves)}
+            why = selftest.unfaithful(begun.engine, left, noise)
+            return {"passed": False, "reason": why, "kinds": len(moves)}
         stale = selftest.unmoved(moves, noise)
-        told = selftest.stale(begun.engine, stale) if stale else None
-        return {"passed": not stale, "reason": told, "stale": stale, "kinds": len(moves)}
+        reason = selftest.stale(begun.engine, stale) if stale else None
+        return {"passed": not stale, "reason": reason, "stale": stale, "kinds": len(moves)}
 
     async def _move(self, base: ProbeAnswer, kind: str, strength: float = 1.0) -> float:
-        """Return how far the answers move with one kind of tensors changed."""
+        """Return the effect of a change of one kind of tensors on the answers."""
         try:
             answer = await self._reloaded(kind, strength)
         except BadAnswerError:
-            # What is no finite number any more has moved.
+            # An answer that is not finite is another answer.
             return math.inf
         return spread(base.logprobs, answer.logprobs)
 
     async def _reloaded(self, changed: str | None = None, strength: float = 1.0) -> ProbeAnswer:
-        """Reload the base, with one kind of its tensors changed, and ask."""
+        """Reload the base, with one kind of its tensors changed, and probe."""
         limit_s, directory = self._settings.warm_s, str(self._settings.model_path)
-        # Read once for all: the store keeps the headers of the base.
+        # Cheap: the store caches the base's headers.
         files = await in_thread(self._store.boot_files)
         async with asyncio.timeout(limit_s):
             known = self._journal.self_test
             if known is None or (await self._engine.gate()).boot != known.boot:
-                raise EngineRestartedError("the engine was restarted during its test")
+                raise EngineRestartedError("the engine restarted during its self-test")
             await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
             await self._engine.reload(directory, files, limit_s, changed=changed, strength=strength)
             await self._engine.flush()
@@ -215,4 +215,4 @@ class Tester:
             async with asyncio.timeout(self._settings.warm_s):
                 await self._engine.end()
         except (EngineError, *_LOST) as error:
-            _log.warning("The engine could not be ended", extra={"error": str(error)})
+            _log.warning("Failed to end the engine", extra={"error": str(error)})

@@ -1,8 +1,7 @@
-"""Each verb's doing, against the engine and the disk; who may call which is judged elsewhere.
+"""The steps of a change, on the engine and the disk. Preconditions are checked elsewhere.
 
-It must stay true that a stage is written down before the act that makes it true and,
-where the act makes things better, only after it; and that each way out of a reload or a
-proof that did not end well leads through DOUBT.
+It must stay true that a worse stage is written before the act that leads to it, and a better
+one after; and that every failure of a reload or a proof leads to DOUBT.
 """
 
 import asyncio
@@ -46,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class Steps:
-    """The steps of a change, and what is seen of the engine between them."""
+    """The steps of a change, and observations of the engine."""
 
     def __init__(
         self,
@@ -65,22 +64,22 @@ class Steps:
         self._keeper = Keeper(settings, engine, journal)
         self._tester = Tester(settings, engine, store, journal, self._prover)
         self._warm: str | None = None
-        """The boot that has answered a first time."""
+        """The boot that has answered its first prompt."""
         self._again: str | None = None
-        """The boot that is tested again, and takes no command meanwhile."""
+        """The boot whose self-test is repeated; it accepts no command during that."""
         self.gate: GateState | None = None
-        """The gate as it was seen last."""
+        """The gate at the last poll."""
         self._flushed: str | None = None
 
     @property
     def flushed(self) -> str | None:
-        """The operation of the last flush that ended well, while the gate is closed for it."""
+        """The operation of the last successful flush, while its gate is closed."""
         return None if self._journal.paused_s is None else self._flushed
 
     async def demand_present(self, version: str, timeout_s: float) -> Checkpoint:
-        """See that a prepared version still is what was checked.
+        """Return a prepared version; raises if its files have changed since the check.
 
-        Clients may wait meanwhile, and a mount whose server is gone answers nothing for ever.
+        It has a timeout, because clients may wait and a mount whose server is gone never answers.
         """
         bound_s = min(timeout_s, _PRESENT_S)
         try:
@@ -89,8 +88,7 @@ class Steps:
         except TimeoutError as error:
             raise SidecarError(
                 Code.CHECKPOINT_UNREADABLE,
-                f"the files of {version} could not be looked at within {bound_s:g} s: look at the"
-                " volume",
+                f"the volume with {version} did not answer within {bound_s:g} s; check its mount",
             ) from error
 
     async def pause(self, request: PauseRequest) -> None:
@@ -107,13 +105,13 @@ class Steps:
         self._flushed = request.operation
 
     async def reload(self, request: ReloadRequest) -> None:
-        """Install the prepared version; whatever goes wrong once it began is DOUBT."""
+        """Load the prepared version; any failure after the begin leads to DOUBT."""
         checkpoint = await self.demand_present(request.version, request.timeout_s)
         before = self._journal.state.proof
         await self._empty_unsalted(request)
         async with within(Code.PAUSE_FAILED, request.timeout_s):
             if not await self._engine.is_paused():
-                raise EngineError("the engine runs though it was paused; pause it again")
+                raise EngineError("the engine is not paused although it should be; pause again")
         await self.begin_load(request.operation, request.timeout_s, version=request.version)
         try:
             async with within(Code.RELOAD_FAILED, request.timeout_s, lost=Code.RELOAD_FAILED):
@@ -140,9 +138,9 @@ class Steps:
     async def begin_load(
         self, operation: str, timeout_s: float, *, version: str | None = None
     ) -> None:
-        """Write down that nobody knows from here on what the engine holds; the gate knows first.
+        """Record that the engine's weights are unknown from here on, at the gate first.
 
-        ``version`` is what a command loads; weights that a trainer sends have none yet.
+        ``version`` is the one that a command loads; a transfer has none yet.
         """
         async with within(Code.PAUSE_FAILED, timeout_s):
             await self._engine.reset_encoder_cache()
@@ -150,19 +148,19 @@ class Steps:
         self._journal.move(StageEvent.RELOADING, version=version, operation=operation)
 
     async def _empty_unsalted(self, request: ReloadRequest) -> None:
-        """Empty caches that were to be kept and hold what no salt separates."""
+        """Flush preserved caches if they have entries without a salt."""
         async with within(Code.FLUSH_FAILED, request.timeout_s):
             if self._flushed != request.operation and (await self._engine.gate()).has_unsalted:
                 await self._engine.flush()
 
     async def verify(self, request: VerifyRequest) -> None:
-        """Let the engine run behind the closed gate and prove what it holds."""
+        """Run the engine behind the closed gate and prove its weights."""
         was_proved = self._journal.state.proved is not None
         is_new = self._journal.state.stage is Stage.LOADED
         lost = Code.PROOF_FAILED if is_new else Code.ENGINE_UNREACHABLE
         try:
             async with within(Code.PROOF_FAILED, request.timeout_s, lost=lost):
-                # Before the engine runs: frozen requests go on with the new weights from here.
+                # Before the resume: frozen requests then continue with the new weights.
                 await self._engine.begin_trial(self._boot, request.version, self._keeper.ttl_s)
                 await self._engine.label(request.version)
                 await self._engine.resume()
@@ -172,7 +170,7 @@ class Steps:
             self._journal.move(StageEvent.PROOF_FAILED, operation=request.operation)
             await self._silence()
             if was_proved and self._journal.is_behind:
-                # On disk it still is: a sidecar that starts then would have it serve again.
+                # The disk still has the old proof, with which a restarted sidecar would serve.
                 with suppress(SidecarError):
                     await self.end()
             raise
@@ -180,7 +178,7 @@ class Steps:
         await self._keeper.keep(fallback(self._journal.state))
 
     async def resume(self, request: ResumeRequest) -> None:
-        """Open the gate over what is proved; the adapters have as much time again."""
+        """Open the gate for the proved version, after its adapters, which have the same timeout."""
         if self._journal.state.stage is Stage.PAUSED:
             async with within(Code.RESUME_FAILED, request.timeout_s):
                 await self._engine.resume()
@@ -190,7 +188,7 @@ class Steps:
         self._journal.move(StageEvent.OPENED, operation=request.operation)
 
     async def undo(self) -> None:
-        """Leave a pause in which nothing was loaded: run on with what the engine holds."""
+        """End a pause without a reload: resume with the same weights."""
         proved = self._journal.state.proved
         async with within(Code.RESUME_FAILED, _UNDO_S):
             await self._engine.resume()
@@ -201,23 +199,23 @@ class Steps:
         self._journal.move(StageEvent.RELEASED if proved is None else StageEvent.OPENED)
 
     async def keep(self, rest_s: float | None) -> None:
-        """Show the gate that this sidecar lives; None: as if the time to live began now."""
+        """Renew the gate's deadline; None: by a full TTL."""
         await self._keeper.keep(rest_s=rest_s)
 
     async def end(self) -> None:
-        """End the engine: it comes back on the boot weights."""
+        """End the engine; it restarts on the base model."""
         async with within(Code.INTERNAL, _LOOK_S):
             await self._engine.end()
 
     async def turn_away(self) -> None:
-        """Have nobody wait any longer for an engine in doubt, frozen in it or at its gate."""
+        """Reject the requests of an engine in doubt, frozen in it or at its gate."""
         await self._silence()
-        # Last: whatever else moves the gate has requests wait again.
+        # Last, because any other command to the gate lets requests wait again.
         async with within(Code.INTERNAL, _LOOK_S):
             await self._engine.refuse(self._boot)
 
     async def look(self) -> GateState | None:
-        """See which boot answers; None if none does. Raises TimeoutError if nobody knows."""
+        """Return the gate; None if the engine is gone. Raises TimeoutError if it is unknown."""
         try:
             async with asyncio.timeout(_LOOK_S):
                 return await self._engine.gate()
@@ -225,15 +223,15 @@ class Steps:
             return None
         except EngineError as error:
             _log.warning(
-                "The engine answers and has no gate: is vLLM run with the extension?",
+                "Engine without a gate, extension not loaded",
                 extra={"error": str(error)},
             )
             return None
 
     async def has_exited(self) -> bool:
-        """Tell whether the engine's process has ended, after a step that it did not carry out.
+        """Return whether the engine's process has exited, after a failed step.
 
-        vLLM's API server outlives its core for a moment; one that hangs has not ended.
+        vLLM's API server outlives its core for a moment; a hanging engine has not exited.
         """
         for _ in range(_ENDING_LOOKS):
             try:
@@ -248,7 +246,7 @@ class Steps:
         return True
 
     async def is_halted(self) -> bool:
-        """Tell whether the engine is paused; not if nobody knows."""
+        """Return whether the engine is known to be paused."""
         try:
             async with asyncio.timeout(_LOOK_S):
                 return await self._engine.is_paused()
@@ -256,30 +254,30 @@ class Steps:
             return False
 
     def forget_load(self) -> None:
-        """See that what is proved next is not taken for the last checkpoint."""
+        """Have the next proof not refer to the last checkpoint."""
         self._prover.loaded(None)
 
     def is_cold(self, gate: GateState) -> bool:
-        """Tell whether this boot has answered no prompt yet, or holds weights of a test."""
+        """Return whether this boot has answered no prompt yet, or has weights of a self-test."""
         is_new = gate.boot not in {self._journal.state.boot, self._warm}
         return is_new or gate.boot == self._again or self._tester.is_spoilt(gate.boot)
 
     def note_due(self, gate: GateState) -> None:
-        """Have a boot count as cold whose test was put off, and is due.
+        """Count a boot as cold if its postponed self-test is due.
 
-        An engine that is closed as it booted serves nobody, so its test keeps nobody waiting.
+        Only in Closed with the base model, where no request waits for the test.
         """
         state = self._journal.state
         is_as_booted = state.stage is Stage.CLOSED and state.installed == BASE_VERSION
         if is_as_booted and self._tester.is_due_again():
             self._again = gate.boot
-            self.heed(gate)
+            self.observe(gate)
 
     async def warm_up(self, gate: GateState) -> None:
-        """Have a new boot answer a first time, behind its closed gate and at leisure.
+        """Have a new boot answer its first prompt, behind the closed gate.
 
-        The first answer compiles kernels, for half a minute on a CPU. In a proof that
-        would be a timeout, and a good engine would be in doubt.
+        The first answer compiles kernels, for half a minute on a CPU. In a proof that would be a
+        timeout, and a good engine would be in doubt.
         """
         try:
             async with within(Code.PROOF_FAILED, self._settings.warm_s):
@@ -287,13 +285,13 @@ class Steps:
                 await self._engine.resume()
                 await self._prover.warm_up(gate.boot)
         except SidecarError as error:
-            # It counts as warm: if something is wrong with it, its proof will tell.
-            _log.warning("The engine's first answer was not good", extra={"error": str(error)})
+            # It counts as warm: its proof will find a defect.
+            _log.warning("Engine warm-up failed", extra={"error": str(error)})
         if await self._tester.test(gate.boot):
             self._warm, self._again = gate.boot, None
 
-    def heed(self, gate: GateState | None) -> None:
-        """Let what was seen of the engine count; a cold one does not answer yet."""
+    def observe(self, gate: GateState | None) -> None:
+        """Apply a poll of the engine to the stage; a cold engine counts as down."""
         self.gate = self._keeper.gate = gate
         boot = None if gate is None or self.is_cold(gate) else gate.boot
         event = observe(self._journal.state, boot)
@@ -302,7 +300,7 @@ class Steps:
             self._journal.move(event, boot=boot, version=version)
 
     async def align(self) -> None:
-        """Bring the gate where the stage says it is, and have an engine run that is open."""
+        """Move the gate to where the stage says it is, and resume an engine that should serve."""
         state = self._journal.state
         async with within(Code.INTERNAL, _LOOK_S):
             if state.stage is Stage.OPEN:
@@ -315,14 +313,14 @@ class Steps:
     def _boot(self) -> str:
         boot = self._journal.state.boot
         if boot is None:
-            raise EngineRestartedError("no boot of the engine was seen")
+            raise EngineRestartedError("the engine has not answered yet")
         return boot
 
     async def _silence(self) -> None:
-        """End, with a mark, the requests that an unproved engine has begun to answer."""
+        """Abort the requests that an unproved engine has begun to answer, with a marker."""
         try:
             async with asyncio.timeout(_LOOK_S):
                 await self._engine.end_trial(self._boot, is_proved=False)
                 await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
         except (TimeoutError, EngineError, EngineLostError, EngineRestartedError) as error:
-            _log.warning("The engine in doubt did not pause", extra={"error": str(error)})
+            _log.warning("Failed to pause the engine in doubt", extra={"error": str(error)})

@@ -1,4 +1,4 @@
-"""Times the steps of one operation, whether they came as one command or as many."""
+"""Measures the steps of one operation, in one command or in several."""
 
 import time
 from collections.abc import Iterator
@@ -9,24 +9,24 @@ from rlfleet_contract.worker.report import Change, Timings
 
 
 class Stopwatch:
-    """Adds up how long each step took, until another operation begins."""
+    """Sums the time of each step, until another operation begins."""
 
     def __init__(self) -> None:
         self._operation: str | None = None
         self._taken: dict[Verb, float] = {}
 
     def begin(self, operation: str) -> None:
-        """Time a command of this operation; what another one took is forgotten."""
+        """Measure a command of this operation; another one's times are discarded."""
         if operation != self._operation:
             self._operation, self._taken = operation, {}
 
     def reset(self) -> None:
-        """Begin a window: what an earlier one of the same operation took does not count."""
+        """Begin a window: times of an earlier window of the operation do not count."""
         self._taken = {}
 
     @contextmanager
     def measure(self, verb: Verb) -> Iterator[None]:
-        """Add the time spent inside to the step's."""
+        """Add the time inside to the step's."""
         begun = time.monotonic()
         before = self._taken.get(verb, 0.0)
         try:
@@ -35,7 +35,7 @@ class Stopwatch:
             self._taken[verb] = before + time.monotonic() - begun
 
     def change(self, command: Command, prepare_s: float, window_s: float) -> Change:
-        """Tell the change that has just ended well, and what it took."""
+        """Return the change that has just succeeded, with its times."""
         taken = {f"{verb.lower()}_s": round(taken_s, 6) for verb, taken_s in self._taken.items()}
         return Change(
             operation=command.operation,

@@ -1,9 +1,9 @@
-"""Weights that a trainer sends into vLLM's own transfer engine, call by call and guarded.
+"""Transfers: weights that a trainer sends into vLLM's transfer engine, in several calls.
 
-There is no checkpoint: nobody can check such weights before they are loaded, and of what
-arrived only what the engine shows afterwards is known. It must stay true that from the start
-of an update to its proof a worker is Loading, Loaded or in doubt, that whatever goes wrong from
-the start on is doubt, and that a group which does not form changes nothing.
+There is no checkpoint, so nothing can be checked before the load; only the engine's answers
+afterwards show what arrived. It must stay true that from the begin of an update to its proof a
+worker is Loading, Loaded or in Doubt, that any failure from the begin on leads to Doubt, and
+that a group which does not form changes nothing.
 """
 
 import json
@@ -35,7 +35,7 @@ from rlfleet_sidecar.timeouts import within
 from rlfleet_sidecar.vllm_client import Engine
 
 DISABLED = (
-    "in-memory weight transfer is experimental and off: set spec.sidecar.experimentalTransfer to"
+    "in-memory weight transfer is experimental and off; set spec.sidecar.experimentalTransfer to"
     " true, or write checkpoints"
 )
 _LOOK_S = 4.0
@@ -50,14 +50,14 @@ class _Part(NamedTuple):
 
     path: str
     about: str
-    """What makes two calls of this path the same."""
+    """Two calls of this path with the same value are repeats."""
     demand: Callable[[], None]
-    """Raises why it may not be made now."""
+    """Raises if the call is not allowed now."""
     work: Callable[[], Awaitable[None]]
 
 
 class Transfer:
-    """Sends each call on to the engine, as a command of its trainer's change."""
+    """Forwards each call to the engine, as a command of its trainer's change."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class Transfer:
         self._executor = executor
         self._leadership = leadership
         self._session: tuple[str | None, str] | None = None
-        """Boot and operation of the update that has begun and has not ended."""
+        """Boot and operation of the update under way."""
         self._parts = 0
-        """How many parts of it have arrived."""
+        """How many of its parts have arrived."""
 
     async def init(self, operation: str, info: Mapping[str, Any]) -> None:
-        """Form the group with the trainer; what the worker serves does not change by it."""
+        """Form the group with the trainer; the worker's weights stay."""
 
         def demand() -> None:
             if not self._settings.experimental_transfer:
@@ -97,7 +97,7 @@ class Transfer:
         await self._carry(operation, _Part(_INIT, _digest(info), demand, work))
 
     async def shutdown(self, operation: str) -> None:
-        """Leave the group; what the worker serves does not change by it."""
+        """Leave the group; the worker's weights stay."""
 
         def demand() -> None:
             demand_groupable(self._journal.state)
@@ -109,11 +109,11 @@ class Transfer:
         await self._carry(operation, _Part(_SHUTDOWN, "", demand, work))
 
     def demand_group(self) -> None:
-        """See that the engine is in a group with its trainer."""
+        """Raise unless the engine is in a group with its trainer."""
         demand_grouped(self._journal.state, self._journal.group)
 
     async def start(self, operation: str) -> None:
-        """Begin an update of the paused engine; from here on nobody knows what it holds."""
+        """Begin an update of the paused engine, whose weights are unknown from here on."""
 
         def demand() -> None:
             demand_startable(self._journal.state, self._journal.group)
@@ -122,7 +122,7 @@ class Transfer:
         async def work() -> None:
             async with within(Code.PAUSE_FAILED, _LOOK_S):
                 if not await self._engine.is_paused():
-                    raise EngineError("the engine runs though it was paused; pause it again")
+                    raise EngineError("the engine is not paused although it should be; pause again")
             await self._steps.begin_load(operation, _LOOK_S)
             self._steps.forget_load()
             self._session, self._parts = (self._journal.state.boot, operation), 0
@@ -131,7 +131,7 @@ class Transfer:
         await self._carry(operation, _Part(_START, "", demand, work))
 
     async def update(self, operation: str, info: Info) -> None:
-        """Have the engine receive what its trainer sends now."""
+        """Have the engine receive a part from its trainer."""
 
         async def work() -> None:
             await self._in_update(_UPDATE, {"update_info": info}, operation)
@@ -141,7 +141,7 @@ class Transfer:
         await self._carry(operation, _Part(_UPDATE, _digest(info), demand, work))
 
     async def finish(self, operation: str, version: str) -> None:
-        """End the update; what the engine holds is called ``version``, and has to be proved."""
+        """End the update, as ``version``, which still needs its proof."""
 
         def demand() -> None:
             self._demand_started(operation)
@@ -159,14 +159,14 @@ class Transfer:
         demand_started(state, is_session=self._session == (state.boot, operation))
 
     async def _demand_sendable(self) -> None:
-        """Refuse an engine that is known to keep old weights when new ones are sent."""
+        """Raise for an engine that is known to keep old weights in a transfer."""
         async with within(Code.TRANSFER_FAILED, _LOOK_S):
             engine = await self._engine.describe(())
         if engine.unsendable is not None:
             raise SidecarError(
                 Code.ENGINE_UNFAITHFUL,
-                f"{engine.title} cannot take weights that a trainer sends: {engine.unsendable};"
-                " save each version to a directory, and ask for it there",
+                f"{engine.title} does not support weight transfer: {engine.unsendable}; write"
+                " checkpoints",
             )
 
     async def _in_update(self, path: str, body: Mapping[str, Any], operation: str) -> None:
@@ -184,10 +184,10 @@ class Transfer:
             await self._engine.transfer(path, body)
 
     async def _carry(self, operation: str, part: _Part) -> None:
-        """Do it as the one command under way; the same call joins it, and another is refused."""
+        """Run the call as the one command under way; a repeat joins it."""
 
         async def carried() -> WorkerReport:
-            # What is refused puts off nothing: it is judged before it counts as a sign of life.
+            # Checked first, because a rejected call must not renew the TTL.
             part.demand()
             self._leadership.take(operation, None, self._settings.trainer_ttl_s)
             try:

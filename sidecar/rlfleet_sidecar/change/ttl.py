@@ -1,8 +1,8 @@
-"""Who leads the change that this worker is in, and how long without a sign: the TTL.
+"""The driver of the worker's change, and the change's TTL.
 
-vLLM alone stays paused for ever. The rest is counted by the monotonic clock; the wall's
-stands in the journal, so that a restarted sidecar goes on counting, and it can only
-shorten the rest. While a command is being carried out nothing runs out.
+Without it vLLM would stay paused for ever. The rest is counted on the monotonic clock. The
+journal has the wall clock's time, so that a restarted sidecar continues; it can only shorten
+the rest. Nothing expires during a command.
 """
 
 import time
@@ -13,33 +13,33 @@ from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.journal_file import Lead
 
 _WRITTEN_EVERY = 4
-"""A heartbeat is written down when what is written is this part of the TTL behind."""
+"""A heartbeat is written when the recorded deadline is older than this part of the TTL."""
 _AGAIN_S = 5.0
-"""When the sidecar tries once more to end a change that it could not end."""
+"""Delay before the sidecar tries again to end a change."""
 AT_REST = frozenset({Stage.OPEN, Stage.CLOSED})
 
 
 class Leadership:
-    """The dead-man switch: kept by commands and heartbeats, and by nothing else."""
+    """The TTL of a change, renewed only by commands and heartbeats."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.taken = 0
-        """How many commands were taken so far; one that is refused is not."""
+        """How many commands were accepted so far."""
         self._deadline: float | None = None
-        """By the monotonic clock; None while a command is being carried out."""
+        """On the monotonic clock; None during a command."""
         lead = journal.lead
         if lead is not None:
             rest_s = lead.ttl_s if lead.until is None else lead.until - time.time()
             rest_s = min(max(rest_s, 0.0), lead.ttl_s)
             self._deadline = time.monotonic() + rest_s
             if lead.until is None:
-                # Died within a command: the next start counts on from here, and not anew.
+                # An exit during a command: later restarts must continue this countdown.
                 journal.led(lead.model_copy(update={"until": time.time() + rest_s}))
 
     @property
     def rest_s(self) -> float | None:
-        """Seconds until the sidecar acts of itself; None while nothing can run out."""
+        """Seconds until the sidecar ends the change; None while nothing can expire."""
         if self._journal.state.stage in AT_REST:
             return None
         if self._journal.lead is None:
@@ -48,15 +48,15 @@ class Leadership:
 
     @property
     def operation(self) -> str | None:
-        """Of the change that a driver with an epoch leads; None of anybody else's, or at rest."""
+        """The operation of a change whose driver has an epoch; else None."""
         lead = self._journal.lead
         is_led = lead is not None and lead.epoch is not None
         return lead.operation if lead is not None and is_led else None
 
     def take(self, operation: str, epoch: int | None, ttl_s: float | None) -> None:
-        """Begin a command of a change; the next write of the journal tells it.
+        """Begin a command of a change; the journal's next write records it.
 
-        A command that names no TTL goes on with that of its operation.
+        A command without a TTL keeps that of its operation.
         """
         lead = self._journal.lead
         if ttl_s is None:
@@ -67,7 +67,7 @@ class Leadership:
         self.taken += 1
 
     def renew(self) -> None:
-        """Count anew: a command has ended, or its driver gave a sign."""
+        """Restart the countdown after a command or a heartbeat."""
         lead = self._journal.lead
         if lead is None:
             return
@@ -80,11 +80,11 @@ class Leadership:
             self._journal.led(lead.model_copy(update={"until": until}))
 
     def beat(self) -> None:
-        """Take a sign of whoever drives by epochs; it keeps no change of anybody else alive."""
+        """Renew after a heartbeat; it counts only for a change whose driver has an epoch."""
         lead = self._journal.lead
         if lead is not None and lead.epoch is not None and self._deadline is not None:
             self.renew()
 
     def postpone(self) -> None:
-        """Let a change that could not be ended be ended a little later."""
+        """Try to end the change again a little later."""
         self._deadline = time.monotonic() + _AGAIN_S

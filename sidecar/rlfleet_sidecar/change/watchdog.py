@@ -1,9 +1,8 @@
-"""Looks at the engine every second and ends changes that nobody leads.
+"""Polls the engine every second, and ends changes without a driver.
 
-It sees deaths and restarts of the engine, and it is the dead-man switch: a paused vLLM
-alone stays paused for ever, and a pause that nobody waits for any more may land after it was
-undone. Of an engine that stays in doubt it tells those who wait. It must stay true that it
-never acts beside a command.
+It detects exits and restarts of the engine, and a pause that takes effect after it was undone.
+It ends expired changes, because vLLM would stay paused for ever. For an engine that stays in
+doubt it rejects waiting requests. It must stay true that it never acts during a command.
 """
 
 import asyncio
@@ -21,14 +20,14 @@ from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.stage_machine import Rescue, has_no_pause, rescue
 
 _SILENT_LOOKS = 3
-"""An engine that is only slow is not lost; this many silent looks in a row are a loss."""
+"""An engine counts as lost after this many polls in a row without an answer."""
 _ASKED_EVERY = 3
-"""Whether an open engine runs is asked of its core, and not with each look."""
+"""Every how many polls the core of an open engine is asked whether it is paused."""
 _log = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """Runs beside the routes for as long as the sidecar lives."""
+    """Two background tasks, which run as long as the sidecar."""
 
     def __init__(
         self,
@@ -45,26 +44,26 @@ class Watchdog:
         self._leadership = leadership
         self._silent = 0
         self._open = 0
-        """Looks at an open engine since it was asked whether it runs."""
+        """Polls of an open engine since its core was asked."""
         self._doubted: str | None = None
-        """The boot that the last look found in doubt."""
+        """The boot in doubt at the last poll."""
         self._doubted_at = 0.0
-        """Since when it did, by the monotonic clock."""
+        """Since when, on the monotonic clock."""
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Poll until cancelled."""
         while True:
             try:
                 await self.look()
             except SidecarError as error:
-                _log.warning("A pass of the watchdog failed", extra={"error": error.message})
-            except Exception:  # noqa: BLE001 - a watch that ends sees nothing any more
-                _log.exception("A pass of the watchdog failed by a defect of the sidecar")
+                _log.warning("Watchdog failed to act", extra={"error": error.message})
+            except Exception:  # noqa: BLE001 - the watchdog must continue
+                _log.exception("Watchdog failed by an internal error")
             rest_s = self._leadership.rest_s
             await asyncio.sleep(min(self._settings.poll_s, rest_s or self._settings.poll_s))
 
     async def keep(self) -> None:
-        """Show the gate that the sidecar lives, beside commands too; until cancelled."""
+        """Renew the gate's deadline, during commands too, until cancelled."""
         while True:
             await asyncio.sleep(self._settings.poll_s)
             is_changing = self._executor.flight.key is not None
@@ -72,7 +71,7 @@ class Watchdog:
                 await self._steps.keep(self._leadership.rest_s)
 
     async def look(self) -> None:
-        """See how the engine stands, and act if nobody else does."""
+        """Poll the engine once, and act unless a command is under way."""
         self._note_doubt()
         flight, taken = self._executor.flight, self._leadership.taken
         if flight.key is not None:
@@ -80,19 +79,19 @@ class Watchdog:
         gate = await self._seen()
         is_old = flight.key is not None or self._leadership.taken != taken
         if is_old or 0 < self._silent < _SILENT_LOOKS:
-            # A command began meanwhile, or nobody knows yet. One that was refused changed
-            # nothing: whoever repeats such a one must not keep the sidecar from acting.
+            # A command was accepted during the poll, or the engine may be only slow. A rejected
+            # command does not count: its repeats must not keep the sidecar from acting.
             return
-        self._steps.heed(gate)
+        self._steps.observe(gate)
         self._journal.catch_up()
         if gate is None:
             return
         self._steps.note_due(gate)
         if self._steps.is_cold(gate):
             await self._steps.warm_up(gate)
-            self._steps.heed(gate)
+            self._steps.observe(gate)
         else:
-            await self._tend(gate)
+            await self._act(gate)
             await self._steps.adapters.look(gate.boot)
 
     async def _seen(self) -> GateState | None:
@@ -104,11 +103,11 @@ class Watchdog:
         self._silent = 0
         return gate
 
-    async def _tend(self, gate: GateState) -> None:
+    async def _act(self, gate: GateState) -> None:
         stage = self._journal.state.stage
         way = rescue(stage)
-        # A pod that ends gets no command more, and whoever is held at its gate would be lost.
-        # A gate that has acted alone did so after this change's time to live.
+        # A terminating pod gets no further command, and its waiting requests would be lost.
+        # An expired gate shows that this change's TTL is over.
         is_over = self._leadership.rest_s == 0 or gate.is_expired
         is_left = is_over or (gate.is_draining and way is not Rescue.END)
         is_left = is_left or has_no_pause(stage, is_open=gate.is_open)
@@ -121,16 +120,16 @@ class Watchdog:
             await self._executor.rescue(Rescue.ALIGN)
 
     def _note_doubt(self) -> None:
-        """Remember since when this start of the engine is in doubt, if it is."""
+        """Record since when this boot is in doubt, if it is."""
         state = self._journal.state
         doubted = state.boot if state.stage is Stage.DOUBT else None
         if doubted != self._doubted:
             self._doubted, self._doubted_at = doubted, time.monotonic()
 
     def _is_given_up(self, gate: GateState) -> bool:
-        """Tell whether an engine in doubt is waited for in vain.
+        """Return whether requests must stop waiting for an engine in doubt.
 
-        It is after a while, and in a pod that ends; what this look has found counts with the next.
+        That is after a time, or in a terminating pod. A doubt of this poll counts with the next.
         """
         if self._journal.state.stage is not Stage.DOUBT or self._doubted != gate.boot:
             return False
@@ -138,10 +137,10 @@ class Watchdog:
         return gate.is_draining or doubted_s >= self._settings.doubt_wait_s
 
     async def _is_halted(self) -> bool:
-        """Tell whether an engine is paused that should serve; asks at every few looks."""
+        """Return whether an engine is paused that should serve; asks at every few polls."""
         self._open = self._open + 1 if self._journal.state.stage is Stage.OPEN else 0
         if self._open < _ASKED_EVERY:
             return False
         self._open = 0
-        # By the time of the answer a command may have paused it.
+        # A command may have paused it before the answer.
         return await self._steps.is_halted() and self._executor.flight.key is None

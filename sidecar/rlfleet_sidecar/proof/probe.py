@@ -1,10 +1,9 @@
-"""What the sidecar asks of an engine whose weights it proves, and reads in the answer. Pure.
+"""The request and the answer of the probe that proves an engine's weights. Pure.
 
-One fixed prompt of token ids is put to the engine: no tokenizer, no template. Back come
-the log probability of each of its tokens given those before it, which move with any
-weight that matters, and a few tokens that the engine goes on with greedily.
-It names no model, for under the model's name an adapter may answer.
-It must stay true that an answer which is not finite and complete is an error.
+The probe is one fixed prompt of token ids, without tokenizer or template. The answer contains
+the log probability of each of its tokens, which depends on every weight that matters, and a
+few tokens of greedy completion. The request names no model, because an adapter may have the
+model's name. It must stay true that an answer which is not finite and complete is an error.
 """
 
 import math
@@ -13,28 +12,28 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 _NO_LOGPROB = -9999.0
-"""What vLLM writes in place of minus infinity."""
+"""vLLM's replacement for minus infinity."""
 _DIGITS = 5
 
 
 class BadAnswerError(Exception):
-    """The engine answered the probe as no sound engine does."""
+    """The engine's answer to the probe is incomplete or not finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """What an engine said to the probe."""
+    """An engine's answer to the probe."""
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
-    """Of the prompt's tokens after the first."""
+    """Of the prompt's tokens, without the first."""
 
 
 def prompt(vocabulary: int, length: int, place: int = 0) -> tuple[int, ...]:
-    """Make the fixed prompt; a shorter one is the beginning of a longer one.
+    """Return the fixed prompt; a shorter one is the beginning of a longer one.
 
-    Special tokens lie at a vocabulary's ends. Places other than 0 are other prompts, for
-    company.
+    It avoids a vocabulary's ends, where special tokens are. Other places than 0 give other
+    prompts, for a batch.
     """
     low, high = vocabulary // 10, max(vocabulary // 2, 1)
     return tuple(low + _number(place, turn) % max(high - low, 1) for turn in range(length))
@@ -45,9 +44,9 @@ def _number(place: int, turn: int) -> int:
 
 
 def request(prompts: Sequence[Sequence[int]], tokens: int, salt: str) -> dict[str, object]:
-    """Make the body for /v1/completions: greedy, a fixed length, ids and logprobs wanted.
+    """Return the body for /v1/completions: greedy, fixed length, with ids and logprobs.
 
-    Several prompts come into the engine at once and share its batches.
+    Several prompts in one request share the engine's batches.
     """
     return {
         "prompt": [list(prompt) for prompt in prompts],
@@ -63,31 +62,31 @@ def request(prompts: Sequence[Sequence[int]], tokens: int, salt: str) -> dict[st
 
 
 def read(answer: object, prompts: Sequence[Sequence[int]], tokens: int) -> ProbeAnswer:
-    """Take out what the engine said to the first prompt; raises if it is no proof of anything."""
+    """Return the answer to the first prompt; raises BadAnswerError if it is not complete."""
     choice = _first_choice(answer, len(prompts))
     ids = choice.get("token_ids")
     logprobs = choice.get("logprobs")
     values = logprobs.get("token_logprobs") if isinstance(logprobs, Mapping) else None
     if not isinstance(ids, list) or not isinstance(values, list):
-        raise BadAnswerError("the probe's answer has no token ids or no logprobs")
+        raise BadAnswerError("the probe's answer lacks token ids or logprobs")
     if len(ids) != tokens or len(values) != tokens:
-        raise BadAnswerError(f"the probe's answer has {len(ids)} tokens, not {tokens}")
+        raise BadAnswerError(f"the probe's answer has {len(ids)} tokens (expected {tokens})")
     of_prompt = _of_prompt(choice.get("prompt_logprobs"), prompts[0])
     if not all(_is_sound(value) for value in (*values, *of_prompt)):
         raise BadAnswerError("the probe's answer has a logprob that is not finite")
-    logprobs_told = tuple(round(float(str(value)), _DIGITS) for value in of_prompt)
-    return ProbeAnswer(tuple(int(one) for one in ids), logprobs_told)
+    rounded = tuple(round(float(str(value)), _DIGITS) for value in of_prompt)
+    return ProbeAnswer(tuple(int(one) for one in ids), rounded)
 
 
-def _of_prompt(told: object, prompt: Sequence[int]) -> list[object]:
-    """Take the log probability of each token of the prompt that has one before it."""
-    if not isinstance(told, list) or len(told) != len(prompt):
-        raise BadAnswerError("the probe's answer has no logprobs of its prompt")
+def _of_prompt(entries: object, prompt: Sequence[int]) -> list[object]:
+    """Return the log probability of each token of the prompt after the first."""
+    if not isinstance(entries, list) or len(entries) != len(prompt):
+        raise BadAnswerError("the probe's answer lacks logprobs of its prompt")
     found: list[object] = []
-    for token, entry in zip(prompt[1:], told[1:], strict=True):
+    for token, entry in zip(prompt[1:], entries[1:], strict=True):
         one = entry.get(str(token)) if isinstance(entry, Mapping) else None
         if not isinstance(one, Mapping):
-            raise BadAnswerError("the probe's answer is about another prompt")
+            raise BadAnswerError("the probe's answer belongs to another prompt")
         found.append(one.get("logprob"))
     return found
 
@@ -96,7 +95,7 @@ def _first_choice(answer: object, count: int) -> Mapping[str, object]:
     choices = answer.get("choices") if isinstance(answer, Mapping) else None
     if isinstance(choices, list) and len(choices) == count and isinstance(choices[0], Mapping):
         return choices[0]
-    raise BadAnswerError("the probe's answer is not one completion for each prompt")
+    raise BadAnswerError(f"the probe's answer does not have {count} completions")
 
 
 def _is_sound(value: object) -> bool:
@@ -104,10 +103,10 @@ def _is_sound(value: object) -> bool:
 
 
 def spread(one: Sequence[float], other: Sequence[float]) -> float:
-    """Tell by how much log probabilities differ at most, over the prompt that both were asked."""
+    """Return the largest difference of log probabilities, over the shorter of the prompts."""
     return max((abs(a - b) for a, b in zip(one, other, strict=False)), default=0.0)
 
 
 def digest(tokens: Sequence[int]) -> str:
-    """Digest the tokens of an answer."""
+    """Return a digest of an answer's tokens."""
     return sha256(",".join(map(str, tokens)).encode()).hexdigest()[:32]

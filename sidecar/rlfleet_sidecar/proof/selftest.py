@@ -1,7 +1,7 @@
-"""Judges what an engine answers after reloads of its own base model. Pure.
+"""Evaluates an engine's answers after reloads of its base model. Pure.
 
-It must stay true that nothing counts as shown that was not, and that a test which was cut
-off is no failure: a process that dies says nothing about the kernels of its release.
+It must stay true that nothing counts as shown without a test, and that an interrupted test is
+no failure: the exit of a process says nothing about its release's kernels.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,81 +16,78 @@ from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.probe import ProbeAnswer, spread
 
 ATTEMPTS = 3
-"""How often a test that its engine does not survive is begun at each start of it."""
+"""How often a test starts again at the next boot, after exits of the engine during it."""
 MOST_REST_S = 1800.0
-"""The longest time between two tests after more than that."""
+"""The longest delay between later tests."""
 FAR = 16.0
-"""How far a kind is changed that a change by its own spread did not show."""
+"""Strength of the second change of a kind, after one standard deviation had no effect."""
 _SAFETY = 4.0
 _FLOOR = 0.002
-"""A difference in log probability that no reload is blamed for."""
+"""The smallest tolerance in log probability."""
 _ROUNDING = 0.00001
-"""To how much answers are rounded; a smaller move cannot be seen."""
+"""The rounding of answers; a smaller difference cannot be seen."""
 _NAMED = 4
 _WAY_OUT = (
     "use an engine image with a vLLM release that docs/reference/models.md lists for this model"
 )
-_AGAIN = "it is tested again by itself; look at the log of the engine's last start"
+_AGAIN = "the sidecar repeats the test; see the engine's log before its last restart"
 
 
 def key_of(engine: EngineDescription, tensors: Iterable[Tensor]) -> str:
-    """Return what a test holds for."""
+    """Return the key for which a test's result is valid."""
     lines = sorted(f"{one.name} {one.dtype} {one.shape}" for one in tensors)
     return sha256("\n".join([engine.fingerprint, *lines]).encode()).hexdigest()[:32]
 
 
 def kinds_of(names: Iterable[str], unreached: Iterable[str]) -> tuple[str, ...]:
-    """Return the kinds of tensors that are changed one at a time."""
+    """Return the kinds of tensors to change one at a time."""
     return tuple(sorted({kind_of(name) for name in names} - set(unreached)))
 
 
 def noise_of(answers: Sequence[ProbeAnswer]) -> float:
-    """Return by how much answers of equal weights lie apart at most."""
+    """Return the largest difference between answers of equal weights."""
     first = answers[0].logprobs
     return max(spread(first, answer.logprobs) for answer in answers)
 
 
 def is_faithful(distance: float, noise: float) -> bool:
-    """Tell whether two answers are those of equal weights."""
+    """Return whether two answers can come from equal weights."""
     return distance <= max(_FLOOR, _SAFETY * noise)
 
 
 def unmoved(moves: Mapping[str, float], noise: float) -> tuple[str, ...]:
-    """Return the kinds whose change moved no answer by more than noise."""
+    """Return the kinds whose change had no effect beyond noise."""
     return tuple(kind for kind, by in moves.items() if by <= max(_ROUNDING, noise))
 
 
 def affordable(kinds: int, reload_s: float, budget_s: float) -> bool:
-    """Tell whether each kind can be changed alone, and back at the end, within the budget."""
+    """Return whether the budget allows a reload per kind, and one back at the end."""
     return (kinds + 1) * reload_s <= budget_s
 
 
 def unfaithful(engine: str, distance: float, noise: float) -> str:
-    """Say that the reloaded base is not the base that booted."""
+    """Return the message for a reloaded base that answers differently than at boot."""
     return (
-        f"{engine} does not reload in place: its own base model, reloaded, answers {distance:.4f}"
-        f" away in log probability from its boot (noise {noise:.4f})"
+        f"{engine} cannot reload in place: its base model, reloaded, differs by {distance:.4f} in"
+        f" log probability from its boot (noise {noise:.4f})"
     )
 
 
 def stale(engine: str, kinds: Sequence[str]) -> str:
-    """Say which tensors a reload leaves as they were."""
+    """Return the message for tensors that a reload does not change."""
     more = f" and {len(kinds) - _NAMED} more" if len(kinds) > _NAMED else ""
-    return (
-        f"{engine} keeps tensors of its boot through a reload in place:"
-        f" {', '.join(kinds[:_NAMED])}{more}"
-    )
+    return f"{engine} keeps old tensors after a reload in place: {', '.join(kinds[:_NAMED])}{more}"
 
 
 def is_due(known: SelfTest | None, key: str, now: float) -> bool:
-    """Tell whether an engine has to be tested, given the last test."""
+    """Return whether an engine must be tested, given the last test."""
     return known is None or known.key != key or known.passed is None or is_due_again(known, now)
 
 
 def as_of_release(known: SelfTest | None, *, is_tested: bool) -> SelfTest | None:
-    """Return a remembered test as the running release has it; None for a refusal without reason.
+    """Return a remembered test for the running extension; None if its rejection is obsolete.
 
-    Which releases count as tested is the running extension's to say.
+    Which releases count as tested depends on the running extension.
     """
     if known is None or (is_tested and known.code is Code.ENGINE_UNTESTED):
         return None
@@ -98,37 +95,37 @@ def as_of_release(known: SelfTest | None, *, is_tested: bool) -> SelfTest | None
 
 
 def is_due_again(known: SelfTest | None, now: float) -> bool:
-    """Tell whether a test that was put off is due; a clock that was set back puts nothing off."""
+    """Return whether a postponed test is due; a clock that was set back postpones nothing."""
     if known is None or known.again_at is None:
         return False
     return not now < known.again_at <= now + MOST_REST_S
 
 
 def put_off(cut: SelfTest, now: float, first_s: float) -> SelfTest:
-    """Return a test that its engine did not survive as one that is begun again later.
+    """Return a test during which the engine exited, postponed.
 
-    Until then the engine takes no version: nothing vouches for its reload.
+    Until then the engine accepts no version, because its reload is not tested.
     """
     rest_s = min(MOST_REST_S, first_s * 2 ** min(cut.attempts - ATTEMPTS, 32))
-    reason = f"{cut.engine} ended {cut.attempts} times in the test of its reload"
+    reason = f"{cut.engine} exited {cut.attempts} times during the self-test of its reload"
     found = {"passed": False, "reason": reason, "boot": None, "again_at": now + rest_s}
     return cut.model_copy(update=found)
 
 
 def is_exhausted(known: SelfTest | None, key: str) -> bool:
-    """Tell whether an engine has ended in its test so often that the next one waits."""
+    """Return whether the engine exited so often during its test that the next is postponed."""
     if known is None or known.key != key or known.passed is not None:
         return False
     return known.attempts >= ATTEMPTS
 
 
 def attempts_of(known: SelfTest | None, key: str) -> int:
-    """Return which attempt the next test is."""
+    """Return the number of the next attempt."""
     return known.attempts + 1 if known is not None and known.key == key else 1
 
 
 def demand_reloadable(test: SelfTest | None, version: Version, base: Version) -> None:
-    """Refuse a version that the engine cannot take up; the base model needs no reload."""
+    """Raise for a version that the engine cannot load; the base model needs no reload."""
     if test is None or test.passed is not False or version == base:
         return
     way_out = _WAY_OUT if test.again_at is None else _AGAIN
@@ -136,15 +133,18 @@ def demand_reloadable(test: SelfTest | None, version: Version, base: Version) ->
 
 
 def untested(begun: SelfTest) -> SelfTest:
-    """Refuse an engine of a release that nobody tested, as its fleet wants."""
-    reason = f"rlfleet was not tested with {begun.engine}, and nothing else vouches for it here"
+    """Return the result for a release that was not tested, if the fleet requires that."""
+    reason = (
+        f"rlfleet was not tested with {begun.engine}, as engine.requireTested demands, or a"
+        " disabled self-test"
+    )
     return begun.model_copy(
         update={"passed": False, "code": Code.ENGINE_UNTESTED, "reason": reason}
     )
 
 
 def evidence_of(test: SelfTest | None) -> tuple[Evidence, ...]:
-    """Return what a test adds to the proof of each version that its engine loads."""
+    """Return the layers that a test adds to the proof of each version."""
     if test is None:
         return ()
     shown = ((Evidence.FAITHFUL, test.is_faithful), (Evidence.SENSITIVE, test.is_sensitive))

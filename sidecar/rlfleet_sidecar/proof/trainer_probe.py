@@ -1,9 +1,8 @@
-"""What a trainer's own model answers to a prompt, as its manifest says it. Pure.
+"""The answer of a trainer's model to a prompt, in a manifest. Pure.
 
-Digests show that the engine holds the trainer's bytes; this shows that it computes with
-them what the trainer does. A trainer takes any prompt of token ids, asks its model for the
-log probability of each token after the first, and states by how much the engine's may
-differ: kernels, precision and padding are not the trainer's.
+Digests show that the engine has the trainer's bytes; this shows that it computes the same with
+them. A trainer chooses any prompt of token ids, computes the log probability of each token
+after the first, and sets a tolerance: the engine has other kernels, precision and padding.
 """
 
 from pathlib import Path
@@ -36,26 +35,26 @@ class TrainerProbe(BaseModel):
     def _check_lengths(self) -> Self:
         if len(self.logprobs) != len(self.tokens) - 1:
             raise ValueError(
-                f"has {len(self.logprobs)} logprobs for {len(self.tokens)} tokens; one for each"
-                " token after the first is expected"
+                f"got {len(self.logprobs)} logprobs for {len(self.tokens)} tokens (expected one"
+                " for each token after the first)"
             )
         return self
 
     def demand_known(self, manifest: Path, vocabulary: int) -> None:
-        """See that the model knows each token of the prompt."""
+        """Raise if a token of the prompt is not in the model's vocabulary."""
         if max(self.tokens) >= vocabulary:
             raise SidecarError(
                 Code.CHECKPOINT_INVALID,
-                f"{manifest} has token {max(self.tokens)} in its probe; the model's vocabulary has"
-                f" {vocabulary}",
+                f"{manifest} has token {max(self.tokens)} in its probe (vocabulary: {vocabulary});"
+                " use a smaller token id",
             )
 
     def demand(self, found: tuple[float, ...]) -> None:
-        """Compare the engine's answer with the trainer's; raises if they differ by more."""
+        """Raise if the engine's answer differs from the trainer's by more than the tolerance."""
         apart = spread(self.logprobs, found)
         if apart > self.tolerance:
             raise SidecarError(
                 Code.PROOF_FAILED,
-                f"the engine's log probabilities are {apart:.4f} from the trainer's own; the"
-                f" manifest accepts {self.tolerance:g}",
+                f"the engine's log probabilities differ from the trainer's by {apart:.4f} (at most"
+                f" {self.tolerance:g} by the manifest)",
             )

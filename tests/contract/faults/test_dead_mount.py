@@ -141,7 +141,7 @@ async def sidecar(
         gate = await steps.look()
         assert gate is not None
         await steps.warm_up(gate)
-        steps.heed(gate)
+        steps.observe(gate)
         for version in (FIRST, SECOND):
             await found.carry_out(PrepareRequest(operation="o", version=version))
             if version == FIRST:
@@ -168,7 +168,7 @@ async def hanging(executor: Executor, mount: Mount) -> "asyncio.Task[WorkerRepor
 
 
 async def refusal(executor: Executor, request: ReloadRequest | UpdateRequest) -> SidecarError:
-    with pytest.raises(SidecarError, match="look at the volume") as caught:
+    with pytest.raises(SidecarError, match="check its mount") as caught:
         async with asyncio.timeout(30):
             await executor.carry_out(request)
     assert caught.value.code is Code.CHECKPOINT_UNREADABLE
@@ -232,7 +232,7 @@ async def test_a_prepare_whose_files_do_not_answer_ends_by_its_time(
 ) -> None:
     mount.alive.clear()
 
-    with pytest.raises(SidecarError, match="look at the volume") as caught:
+    with pytest.raises(SidecarError, match="check its mount") as caught:
         async with asyncio.timeout(WAITED_S):
             await executor.carry_out(
                 PrepareRequest(operation="p", version=SECOND, timeout_s=BOUND_S)
@@ -283,7 +283,7 @@ async def test_an_adapter_whose_files_do_not_answer_ends_by_its_time(
     )
     mount.alive.clear()
 
-    with pytest.raises(SidecarError, match="look at the volume") as caught:
+    with pytest.raises(SidecarError, match="check its mount") as caught:
         async with asyncio.timeout(WAITED_S):
             await sidecar.lora.carry_out(request)
 

@@ -163,8 +163,8 @@ async def test_an_engine_that_keeps_old_weights_when_new_ones_are_sent_forms_no_
     before = fake.engine.weights.exact
 
     told = (
-        "vLLM 0.32.0 (cpu) with FakeForCausalLM cannot take weights that a trainer sends: its"
-        " sinks stay as they were; save each version to a directory, and ask for it there"
+        "vLLM 0.32.0 (cpu) with FakeForCausalLM does not support weight transfer: its sinks"
+        " stay as they were; write checkpoints"
     )
     await send(replace(INIT, status=422, fields={"message": told}), served)
 

@@ -265,7 +265,7 @@ async def test_a_version_that_was_written_again_under_the_served_name_is_no_good
         message = reply.json()["message"]
         await send(resume_refused(message="CheckpointInvalid"), subject)
 
-    assert "was written again since it was proved" in message
+    assert "was written again after its proof" in message
     assert "give it another name" in message
     report = await subject.report()
     assert report.stage is (Stage.PAUSED if asker == "paused trainer" else Stage.OPEN)

@@ -92,7 +92,7 @@ async def test_the_first_worker_that_keeps_its_old_weights_is_caught_between_nei
 
     problem = await subject.refused(Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, NEXT)
 
-    assert "kept its old weights" in problem.message
+    assert "kept old weights" in problem.message
     report = await subject.report()
     assert (report.stage, report.proved, report.proof) == (Stage.DOUBT, None, None)
     await behave(fake, reload_keeps_old=False)
@@ -239,7 +239,7 @@ async def test_an_engine_that_answers_otherwise_than_the_trainer_s_model_fails_i
 
     problem = await subject.refused(Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, NEXT)
 
-    assert "0.2000 from the trainer's own" in problem.message
+    assert "from the trainer's by 0.2000" in problem.message
 
 
 async def test_a_probe_that_is_none_is_refused_by_its_field(
@@ -249,7 +249,7 @@ async def test_a_probe_that_is_none_is_refused_by_its_field(
 
     problem = await subject.refused(Code.CHECKPOINT_INVALID, paths.PREPARE_PATH, NEXT)
 
-    assert "probe: Value error, has 1 logprobs for 4 tokens" in problem.message
+    assert "probe: Value error, got 1 logprobs for 4 tokens" in problem.message
 
 
 async def test_an_engine_that_fails_at_two_requests_proves_a_good_version_all_the_same(

@@ -85,9 +85,9 @@ async def test_an_engine_that_starts_again_is_not_tested_again(
 @pytest.mark.parametrize(
     ("lie", "said"),
     [
-        ({"reload_is_unfaithful": True}, "its own base model, reloaded, answers"),
+        ({"reload_is_unfaithful": True}, "its base model, reloaded, differs"),
         ({"stale_kinds": (STALE,)}, STALE),
-        ({"reload_fails": True}, "does not reload its own base model"),
+        ({"reload_fails": True}, "failed to reload its base model"),
     ],
 )
 async def test_an_engine_that_does_not_reload_serves_its_base_and_refuses_versions(
@@ -134,8 +134,8 @@ async def test_an_engine_that_dies_in_its_test_is_tested_again_and_then_refused(
         Code.ENGINE_UNFAITHFUL, paths.PREPARE_PATH, subject.versions.first
     )
 
-    assert "ended 3 times" in problem.message
-    assert "it is tested again by itself" in problem.message
+    assert "exited 3 times" in problem.message
+    assert "the sidecar repeats the test" in problem.message
 
 
 class TestTestsThatWerePutOff:

@@ -125,7 +125,7 @@ def test_an_engine_whose_test_was_put_off_takes_no_version_and_says_that_nobody_
     cut = PASSED.model_copy(update={"passed": None, "attempts": 3})
     put_off = selftest.put_off(cut, NOW, 60)
 
-    with pytest.raises(SidecarError, match=r"ended 3 times .* it is tested again by itself"):
+    with pytest.raises(SidecarError, match=r"exited 3 times .* the sidecar repeats the test"):
         selftest.demand_reloadable(put_off, "step-1", "base")
 
 

@@ -34,13 +34,13 @@ def test_an_answer_within_the_tolerance_passes() -> None:
 
 
 def test_an_answer_beyond_it_fails_the_proof() -> None:
-    with pytest.raises(SidecarError, match=r"0\.1500 from the trainer's own") as failed:
+    with pytest.raises(SidecarError, match=r"from the trainer's by 0\.1500") as failed:
         PROBE.demand((-1.0, -2.15))
     assert failed.value.code is Code.PROOF_FAILED
 
 
 def test_a_token_that_the_model_does_not_know_is_the_checkpoint_s_fault() -> None:
     PROBE.demand_known(Path("m.json"), 8)
-    with pytest.raises(SidecarError, match=r"token 7 .* has 7") as refused:
+    with pytest.raises(SidecarError, match=r"token 7 .*vocabulary: 7") as refused:
         PROBE.demand_known(Path("m.json"), 7)
     assert refused.value.code is Code.CHECKPOINT_INVALID
