@@ -42,7 +42,7 @@ OTHER_ENGINE = (
     " by vLLM's /init_weight_transfer_engine, or write them to a directory and send"
     ' {"weight_dir": DIRECTORY}'
 )
-DRAFT = "weights of a draft model are not served: send those of the model itself"
+DRAFT = "weights of a draft model are not supported; send the model's own"
 
 
 def _unserved(path: str, message: str, body: dict[str, Any] | None = None) -> Example:

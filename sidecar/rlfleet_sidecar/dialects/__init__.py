@@ -1,1 +1,1 @@
-"""The routes that trainers call as they are: prime-rl's, vLLM's own and Dynamo's."""
+"""The routes of trainers without changes to them: prime-rl's, vLLM's and Dynamo's."""

@@ -1,4 +1,4 @@
-"""Which client's call is being carried out, for whatever reports it. Known within its task."""
+"""The trainer's call under way in this task, for reports about it."""
 
 from contextvars import ContextVar
 from typing import NamedTuple
@@ -9,7 +9,7 @@ _SHOWN = 80
 
 
 class Caller(NamedTuple):
-    """A trainer's call; holds no credentials and no query."""
+    """A trainer's call, without credentials and query."""
 
     call: str = "a call"
     """Method and path."""
@@ -21,7 +21,7 @@ CALLER: ContextVar[Caller] = ContextVar("caller", default=Caller())  # noqa: B03
 
 
 def caller_of(request: Request) -> Caller:
-    """Return what a request shows of its client."""
+    """Return a request's call and client."""
     address = request.client.host if request.client else "?"
     agent = "".join(c for c in request.headers.get("user-agent", "") if c.isprintable())[:_SHOWN]
     client = f"{address} ({agent})" if agent else address

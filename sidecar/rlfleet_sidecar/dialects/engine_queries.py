@@ -1,4 +1,4 @@
-"""What trainers ask about the engine beside a worker; nothing changes by an answer."""
+"""Trainers' questions about the engine, without an effect on it."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -8,7 +8,7 @@ from rlfleet_contract.worker.dynamo import Discovered, Discovery, instance_of
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.dialects.retry import patiently
-from rlfleet_sidecar.dialects.server_info import told_of
+from rlfleet_sidecar.dialects.server_info import forwarded_of
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http.problems import MODELS_PATH
 from rlfleet_sidecar.settings import SidecarSettings
@@ -21,11 +21,11 @@ _LOOK_S = 4.0
 _ALIVE_S = 2.0
 """The extension answers within one."""
 _NAMESPACE, _COMPONENT = "rlfleet", "worker"
-"""A worker knows neither its namespace nor its fleet's name."""
+"""Dynamo's names for a worker; its clients need some value."""
 
 
 class Questions:
-    """Asks the engine itself: what its API server says of a core that hangs is no answer."""
+    """Asks the engine; each question has a timeout, because its core may hang."""
 
     def __init__(self, settings: SidecarSettings, engine: Engine, journal: Journal) -> None:
         self._settings = settings
@@ -33,35 +33,36 @@ class Questions:
         self._journal = journal
 
     async def world_size(self, *, include_dp: bool = True) -> int:
-        """Tell how many ranks the engine has."""
+        """Return the number of ranks."""
         async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
             return await self._engine.world_size(include_dp=include_dp)
 
     async def is_alive(self) -> bool:
-        """Tell whether the engine answers at all; one that is paused or reloads does."""
+        """Return whether the engine answers; a paused or reloading one does."""
         return self._journal.state.stage is not Stage.DOWN and await self._engine.is_alive(_ALIVE_S)
 
     async def demand_alive(self) -> None:
-        """See that the engine answers at all."""
+        """Raise unless the engine answers."""
         if not await self.is_alive():
             raise SidecarError(
-                Code.ENGINE_UNREACHABLE, f"the engine did not answer within {_ALIVE_S:g} s"
+                Code.ENGINE_UNREACHABLE,
+                f"the engine did not answer within {_ALIVE_S:g} s; retry when it is up",
             )
 
     async def relayed(self, path: str) -> Relayed:
-        """Return the engine's own answer."""
+        """Return the engine's answer, unchanged."""
         async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
             return await self._engine.relayed(path)
 
     async def server_info(self) -> dict[str, Any]:
         """Return what trainers may read of the engine's configuration."""
         async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
-            return told_of(await self._engine.server_info())
+            return forwarded_of(await self._engine.server_info())
 
     async def models(self) -> Relayed:
-        """Return the engine's answer about its models; waits for one that is down.
+        """Return the engine's list of models; waits for an engine that is down.
 
-        Some clients ask once, and take any answer for a good one.
+        Some clients ask once, and accept any answer.
         """
         return await patiently(
             lambda: self.relayed(MODELS_PATH),
@@ -69,7 +70,7 @@ class Questions:
         )
 
     async def discovered(self, host: str) -> Discovery:
-        """Tell of this one worker, at the host by which it was asked."""
+        """Return this worker in Dynamo's form, with the host of the request."""
         try:
             ranks, why = await self.world_size(), None
         except SidecarError as error:
@@ -90,7 +91,7 @@ class Questions:
 
 
 def _name_in(host: str) -> str:
-    """Return a host without its port, in the form that a URL wants."""
+    """Return a host without its port, in the form of a URL."""
     name = urlsplit(f"//{host}").hostname or ""
     return f"[{name}]" if ":" in name else name
 

@@ -1,4 +1,4 @@
-"""A worker's adapters as trainers see them, who know neither operations nor versions."""
+"""A worker's adapters for trainers, whose calls have neither operation nor version."""
 
 from uuid import uuid4
 
@@ -14,7 +14,7 @@ from rlfleet_sidecar.state.journal import Journal
 
 
 class Library:
-    """Loads and unloads by the same commands as anybody without a fence."""
+    """Loads and unloads adapters by commands without a fence."""
 
     def __init__(
         self, settings: SidecarSettings, journal: Journal, fencing: Fencing, adapters: Adapters
@@ -26,33 +26,33 @@ class Library:
         self._patience_s = patience_of(settings)
 
     def known(self, name: str) -> AdapterReport | None:
-        """Tell what is known of an adapter; refuses if adapters are the spec's to change."""
+        """Return an adapter's report; raises if the fleet's spec owns its adapters."""
         known = self._adapters.reports(self._journal.state.boot)
         demand_undeclared(known)
         return next((adapter for adapter in known if adapter.name == name), None)
 
     def loaded(self) -> dict[str, int | None]:
-        """Tell what the engine serves, whoever asked for it: the engine's number of each name."""
+        """Return the engine's number of each loaded adapter, also of the spec's."""
         known = self._adapters.reports(self._journal.state.boot)
         return {adapter.name: adapter.number for adapter in known if adapter.is_loaded}
 
     def demand_bare(self) -> None:
-        """See that weights which are loaded now will answer under the model's name."""
+        """Raise if an adapter has the model's name, because it would hide new weights."""
         reports = self._adapters.reports(self._journal.state.boot)
         demand_bare(self._settings.model_name, reports)
 
     async def is_adapter(self, directory: str) -> bool:
-        """Tell whether an adapter lies in a directory, or a version's weights."""
+        """Return whether a directory contains an adapter."""
         return await self._adapters.is_adapter(directory)
 
     async def load_as_model(self, directory: str, operation: str) -> AdapterReport:
-        """Serve an adapter under the model's own name, within a change of its trainer's too."""
+        """Load an adapter under the model's name, even during its trainer's change."""
         return await self.load(self._settings.model_name, directory, operation)
 
     async def load(self, name: str, directory: str, operation: str | None = None) -> AdapterReport:
-        """Wait for an adapter, check it and serve it under a name, whatever had it before.
+        """Wait for an adapter, check and load it; replaces an adapter of that name.
 
-        One within its trainer's own pause is a part of that change.
+        During its trainer's pause it is a part of that change.
         """
 
         async def load() -> None:
@@ -70,7 +70,7 @@ class Library:
         return self.known(name) or AdapterReport(name=name)
 
     async def unload(self, name: str) -> None:
-        """Serve a name no more; it is no error if it is not served."""
+        """Unload a name; no error if it is not loaded."""
 
         async def unload() -> None:
             known = self.known(name)
@@ -82,7 +82,7 @@ class Library:
         await patiently(unload, self._patience_s)
 
     def _operation(self) -> str:
-        """Return the operation of the change that a trainer leads here, or a new one."""
+        """Return the operation of the trainer's change under way, or a new one."""
         lead = self._journal.lead
         led_by = None if lead is None else (lead.operation, lead.epoch)
         return rules.operation_of(led_by, rules.PREFIX + uuid4().hex[:12])

@@ -1,7 +1,7 @@
-"""The change that a trainer leads: whose operation a call belongs to, and how its update ended.
+"""A trainer's change: the operation of its calls, and the result of its update.
 
-It must stay true that an update which did not end well is written down: the resume which
-such trainers send in any case must find it.
+It must stay true that a failed update is recorded: these trainers send a resume even then, and
+it must be rejected.
 """
 
 import logging
@@ -21,31 +21,30 @@ _LOOK_S = 5.0
 
 
 class TrainerChange:
-    """What is known of it between one call and the next."""
+    """The state between two calls of a trainer."""
 
     def __init__(self, journal: Journal, engine: Engine) -> None:
         self._journal = journal
         self._engine = engine
         self.preserving: str | None = None
-        """The operation whose pause asked for the caches to be kept; forgotten, they are
-        emptied."""
+        """The operation whose pause asked to keep the caches; lost in a restart, which then
+        flushes them."""
 
     @property
     def state(self) -> State:
-        """How the worker stands."""
+        """The worker's state."""
         return self._journal.state
 
     def operation(self) -> str:
-        """Tell whose operation a call belongs to: the change under way, or a new one."""
+        """Return the operation of the change under way, or a new one."""
         lead = self._journal.lead
         led_by = None if lead is None else (lead.operation, lead.epoch)
         return rules.operation_of(led_by, rules.PREFIX + uuid4().hex[:12])
 
     async def keeps_caches(self, operation: str) -> bool:
-        """Tell whether the caches live on; then no other weights' work is found in them.
+        """Return whether the caches stay; if so, a new era separates entries of other weights.
 
-        Their trainer asked for no flush, and not to be served from old weights. What no salt
-        separates would be read by them, so caches with such entries are not kept.
+        Entries without a salt are not separated, so caches with such entries do not stay.
         """
         if self.preserving != operation:
             return False
@@ -54,24 +53,24 @@ class TrainerChange:
         return not gate.has_unsalted
 
     def begun(self, what: str) -> None:
-        """Note that an update begins; a sidecar that dies in the midst of it must find it.
+        """Record that an update begins, for a restart of the sidecar.
 
-        Raises if that cannot be written: then it is not begun.
+        Raises if the disk rejects it; then the update must not begin.
         """
         self._journal.trainer_begins(rules.not_ended(what))
 
     def ended_well(self) -> None:
-        """Note that nothing stands against a resume."""
+        """Record a success, after which a resume is allowed."""
         self._journal.trainer_failed(None)
 
     def failed(self, error: SidecarError) -> None:
-        """Note why an update did not end well."""
+        """Record why an update failed."""
         problem = error.problem()
         self._journal.trainer_failed(problem)
-        _log.info("A trainer's update did not end well", extra=log_fields(problem))
+        _log.info("Trainer's update failed", extra=log_fields(problem))
 
     def refuse(self, why: str) -> NoReturn:
-        """Refuse an update of a kind that is not served; a resume after it is refused too."""
+        """Reject an update of an unsupported kind; a resume after it is rejected too."""
         error = SidecarError(Code.INVALID_REQUEST, why)
         self.failed(error)
         raise error

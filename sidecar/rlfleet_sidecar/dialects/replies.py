@@ -1,7 +1,6 @@
-"""How trainers are answered: compact JSON with its length, and every refusal in one form.
+"""Replies to trainers: compact JSON with its length, and all errors in one form.
 
-Some of these clients look at the HTTP status and some at ``status`` in the body, so a
-refusal says it in both.
+Some clients read the HTTP status and some ``status`` in the body, so an error has both.
 """
 
 from collections.abc import Callable, Coroutine
@@ -30,10 +29,10 @@ Fields = dict[str, Any]
 
 
 class DialectRoute(APIRoute):
-    """A route whose refusals are told in the trainers' form."""
+    """A route that returns errors in the trainers' form."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Wrap the handler of the route and of all that it depends on."""
+        """Return the route's handler, dependencies included, with this form of errors."""
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
@@ -49,15 +48,15 @@ class DialectRoute(APIRoute):
         return handle
 
 
-def told(**fields: object) -> Response:
-    """Answer with these fields."""
+def reply(**fields: object) -> Response:
+    """Return these fields as JSON."""
     return JSONResponse(fields)
 
 
 def refusal(error: SidecarError, status: int | None = None) -> Response:
-    """Answer with why not."""
+    """Return an error in the trainers' form."""
     if isinstance(error, SupersededError):
-        # Repeated, it would take the place of what took its.
+        # A retry would replace the newer call.
         status = _CONFLICT
     path = CALLER.get().call.partition(" ")[2]
     code = status or error.code.trainer_status
@@ -65,7 +64,7 @@ def refusal(error: SidecarError, status: int | None = None) -> Response:
 
 
 def shown(report: WorkerReport | AdapterReport) -> Fields:
-    """Tell which version is proved, and by what; or which adapter was loaded."""
+    """Return the fields of the proved version, or of the loaded adapter."""
     if isinstance(report, AdapterReport):
         return {"version": report.version, "digest": report.digest}
     proof = report.proof
@@ -74,7 +73,7 @@ def shown(report: WorkerReport | AdapterReport) -> Fields:
 
 
 async def trainer_of(request: Request) -> Trainer:
-    """Find the worker that this application is about, as trainers see it."""
+    """Return the application's session for trainers."""
     return part_of(request, Trainer)
 
 

@@ -1,4 +1,4 @@
-"""Waits for what passes by itself: a trainer that is told to come again soon gives up."""
+"""Retries calls after temporary problems, because many trainers exit after a single error."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def patience_of(settings: SidecarSettings) -> Mapping[Code, float]:
-    """Return for how many seconds a trainer's call waits for what passes, by the problem's code."""
+    """Return for how many seconds a trainer's call is retried, by the problem's code."""
     return {
         Code.BUSY: settings.trainer_busy_s,
         Code.ENGINE_UNREACHABLE: settings.trainer_up_s,
@@ -24,13 +24,13 @@ def patience_of(settings: SidecarSettings) -> Mapping[Code, float]:
 
 
 async def patiently(act: Callable[[], Awaitable[T]], patience_s: Mapping[Code, float]) -> T:
-    """Do it, and again as long as it is refused for what passes, each within its time."""
+    """Call ``act``, and retry it as long as its problem's code allows."""
     begun = time.monotonic()
     while True:
         try:
             return await act()
         except SupersededError:
-            # Repeated, it would take the place of what took its.
+            # A retry would replace the newer call.
             raise
         except SidecarError as error:
             if time.monotonic() - begun >= patience_s.get(error.code, 0.0):

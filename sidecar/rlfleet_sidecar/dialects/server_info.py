@@ -1,14 +1,14 @@
-"""What trainers may read of vLLM's resolved configuration (GET /server_info). Pure.
+"""The part of vLLM's resolved configuration that trainers may read (GET /server_info). Pure.
 
 TRL reads the dtype, the mode of log probabilities, LoRA's limits, data parallelism and whether
-there is a transfer engine. vLLM also tells its environment, arguments and paths: none of that is
-the network's business, so only what stands here is passed on.
+there is a transfer engine. vLLM also returns its environment, arguments and paths, which must
+not leave the pod. So only the fields below are forwarded.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-TOLD: Mapping[str, frozenset[str]] = {
+FORWARDED: Mapping[str, frozenset[str]] = {
     "model_config": frozenset(
         {
             "served_model_name",
@@ -27,15 +27,15 @@ TOLD: Mapping[str, frozenset[str]] = {
     "scheduler_config": frozenset({"max_num_seqs", "max_num_batched_tokens"}),
     "weight_transfer_config": frozenset({"backend"}),
 }
-"""The sections of vLLM's configuration, and what is told of each; null where it has none."""
+"""Sections of vLLM's configuration with the forwarded fields; null for a missing section."""
 
 
-def told_of(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the telling part of vLLM's answer in JSON, in its form."""
+def forwarded_of(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the forwarded part of vLLM's answer, in its form."""
     config = found.get("vllm_config")
     sections = config if isinstance(config, dict) else {}
-    told = {name: _picked(sections.get(name), fields) for name, fields in TOLD.items()}
-    return {"vllm_config": told, "vllm_env": {}, "system_env": {}}
+    kept = {name: _picked(sections.get(name), fields) for name, fields in FORWARDED.items()}
+    return {"vllm_config": kept, "vllm_env": {}, "system_env": {}}
 
 
 def _picked(section: object, fields: frozenset[str]) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Weights that a trainer sends, call by call, as parts of the change that it leads."""
+"""A trainer's transfer, whose calls are parts of the trainer's change."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ from rlfleet_sidecar.state.sent_weights import version_of
 
 
 class Sender:
-    """Passes them on to the engine; a resume is refused from the first to the proof."""
+    """Forwards the calls to the engine; from the first to the proof a resume is rejected."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Sender:
         self._library = library
 
     async def init(self, info: Mapping[str, Any]) -> None:
-        """Form a group with the trainer; if it does not form, the worker goes on as before."""
+        """Form a group with the trainer; a failure changes nothing."""
 
         async def form() -> None:
             rules.demand_up(self._change.state)
@@ -46,14 +46,14 @@ class Sender:
         await patiently(form, self._patience_s)
 
     async def shutdown(self) -> None:
-        """Leave the group; a trainer that ends says so, whatever the fleet is asked for."""
+        """Leave the group; allowed even if the fleet has a target."""
         rules.demand_up(self._change.state)
         operation = self._change.operation()
         self._fencing.demand_unled(operation)
         await self._transfer.shutdown(operation)
 
     def demand_group(self) -> None:
-        """See, before anybody is paused for it, that an update of this worker could begin."""
+        """Raise unless an update could begin; called before a pause."""
         try:
             rules.demand_up(self._change.state)
             self._operation()
@@ -63,15 +63,15 @@ class Sender:
             raise
 
     async def start(self) -> None:
-        """Begin an update of the paused engine with what its trainer will send."""
+        """Begin an update of the paused engine."""
         await self._sent(self._transfer.start)
 
     async def send(self, info: Info) -> None:
-        """Have the engine receive a part of it."""
+        """Have the engine receive a part."""
         await self._sent(lambda operation: self._transfer.update(operation, info))
 
     async def finish(self, named: str | None) -> WorkerReport:
-        """End the update, and prove what can be: that the engine answers, always the same."""
+        """End the update and prove that the engine's answers are finite and reproducible."""
         change = self._change
         try:
             version = version_of(named, uuid4().hex[:12])
@@ -93,25 +93,25 @@ class Sender:
         return report
 
     async def _sent(self, act: Callable[[str], Awaitable[None]]) -> None:
-        """Carry out a part of an update; a resume is refused from here to its end."""
+        """Carry out a part of an update, which rejects a resume from here to its end."""
         change = self._change
         try:
             rules.demand_up(change.state)
             operation = self._operation()
             rules.demand_unopened(change.state)
-            change.begun("weights that are sent")
+            change.begun("weight transfer")
             await act(operation)
         except SidecarError as error:
             self._failed(error)
             raise
 
     def _failed(self, error: SidecarError) -> None:
-        """Note why an update did not end well; a worker that serves is in none."""
+        """Record why an update failed; a worker that serves is in none."""
         if self._change.state.stage is not Stage.OPEN:
             self._change.failed(error)
 
     def _operation(self) -> str:
-        """Tell the operation, and see that these weights would answer, and not be led back."""
+        """Return the operation; raises if the operator or an adapter would hide these weights."""
         self._fencing.demand_unowned(*CALLER.get())
         self._library.demand_bare()
         operation = self._change.operation()

@@ -1,1 +1,1 @@
-"""LoRA adapters: which are wanted, checked, copied and served."""
+"""LoRA adapters: checked, copied, served and restored."""

@@ -1,10 +1,9 @@
-"""Does an adapter go with the boot model? Pure, over its configuration and headers.
+"""Does an adapter match the base model? Pure, over its configuration and headers.
 
-vLLM takes some adapters that do not, and says nothing: one with a layer that the model
-has not, or whose matrices have another shape than it copies into. So it must stay true
-that what passes here names modules of the boot model alone, two matrices for each, of
-the rank that the configuration says and the shapes that the module has. The largest rank
-(--max-lora-rank) and the modules that the engine wraps are vLLM's to judge.
+vLLM silently accepts some adapters that do not: with a layer that the model lacks, or with
+matrices of other shapes. So it must stay true that an accepted adapter names only modules of
+the base model, with two matrices for each, of the configured rank and the module's shape.
+vLLM itself checks the largest rank (--max-lora-rank) and the modules that it can wrap.
 """
 
 import math
@@ -16,7 +15,7 @@ from rlfleet_contract.engine.safetensors import Tensor
 
 CONFIG = "adapter_config.json"
 _PREFIX = "base_model.model."
-"""PEFT writes it, trainers of their own leave it out, and vLLM takes both."""
+"""PEFT writes it, some trainers omit it, and vLLM accepts both."""
 _PART = re.compile(
     r"(?P<module>.+?)(\.base_layer)?\.(?P<which>lora_[AB](?=\.weight)|lora_embedding_[AB])(\.weight)?"
 )
@@ -25,7 +24,7 @@ _LAYERS = "layers."
 _FLOATS = frozenset({"BF16", "F16", "F32"})
 _MATRIX = 2
 _INITS = frozenset({"gaussian", "eva", "orthogonal", "mica", "lora_ga"})
-"""They say where training began; the others changed the base model too."""
+"""Initializations that keep the base model's weights; the others change them."""
 _UNSERVED = (
     "use_dora",
     "lora_bias",
@@ -38,14 +37,14 @@ _UNSERVED = (
 
 
 def config_objection(config: Mapping[str, Any]) -> str | None:
-    """Tell what is wrong with adapter_config.json; None if nothing is."""
+    """Return the first defect of adapter_config.json, or None."""
     return next(_config_objections(config), None)
 
 
 def objection(
     config: Mapping[str, Any], found: Mapping[str, Tensor], model: Mapping[str, Tensor]
 ) -> str | None:
-    """Tell what is wrong with the tensors of an adapter; None if nothing is."""
+    """Return the first defect of an adapter's tensors, or None."""
     return next(_objections(config, found, _Modules(model)), None)
 
 
@@ -53,28 +52,28 @@ def _config_objections(config: Mapping[str, Any]) -> Iterator[str]:
     kind, rank, alpha = config.get("peft_type", "LORA"), config.get("r"), config.get("lora_alpha")
     targets = config.get("target_modules")
     if kind != "LORA":
-        yield f"peft_type: {kind!r:.40} is not LORA"
+        yield f"peft_type: got {kind!r:.40}, expected LORA"
     if not _is_rank(rank):
-        yield f"r: {rank!r:.40} is no rank of at least 1"
+        yield f"r: got {rank!r:.40}, expected an integer >= 1"
     if not isinstance(alpha, int | float) or not math.isfinite(alpha):
-        yield f"lora_alpha: {alpha!r:.40} is no number"
+        yield f"lora_alpha: got {alpha!r:.40}, expected a number"
     if not targets or not isinstance(targets, str | list):
-        yield "target_modules: names no module"
+        yield "target_modules: is empty; name the modules"
     patterns = config.get("rank_pattern") or {}
     if not isinstance(patterns, dict) or not all(map(_is_rank, patterns.values())):
-        yield "rank_pattern: holds what is no rank"
+        yield "rank_pattern: expected integers >= 1"
     yield from _unserved(config)
 
 
 def _unserved(config: Mapping[str, Any]) -> Iterator[str]:
     if config.get("bias", "none") != "none":
-        yield "bias: vLLM serves no adapter with biases"
+        yield "bias: not supported by vLLM; train without biases"
     for name in _UNSERVED:
         if config.get(name):
-            yield f"{name}: vLLM serves no adapter with it"
+            yield f"{name}: not supported by vLLM; train without it"
     init = config.get("init_lora_weights", True)
     if isinstance(init, str) and init.lower() not in _INITS:
-        yield f"init_lora_weights: {init:.40} changes the base model's weights too"
+        yield f"init_lora_weights: {init:.40} changes the base model; use another one"
 
 
 def _is_rank(value: object) -> bool:
@@ -82,7 +81,7 @@ def _is_rank(value: object) -> bool:
 
 
 class _Modules:
-    """The modules of the boot model, by their names and by their places among the layers."""
+    """The base model's modules, by name and by place among the layers."""
 
     def __init__(self, model: Mapping[str, Tensor]) -> None:
         self._model = model
@@ -93,15 +92,15 @@ class _Modules:
             while "." in path:
                 path = path.rpartition(".")[0]
                 self._paths.add(path)
-                # Releases of transformers put other words before the layers.
+                # The prefix before the layers differs between releases of transformers.
                 self._places.setdefault(_place(path), set()).add(path)
 
     def find(self, module: str) -> set[str]:
-        """Tell which modules may be meant; none if there is no such module."""
+        """Return the modules that a name can refer to."""
         return {module} if module in self._paths else self._places.get(_place(module), set())
 
     def shape(self, module: str) -> tuple[int, ...] | None:
-        """Tell its weight's shape; None where nobody can tell, or it is no plain matrix."""
+        """Return its weight's shape; None if it is ambiguous, or not a plain matrix."""
         meant = self.find(module)
         weight = self._model.get(f"{next(iter(meant))}.weight") if len(meant) == 1 else None
         is_plain = weight is not None and weight.dtype in _FLOATS and len(weight.shape) == _MATRIX
@@ -119,14 +118,14 @@ def _objections(
     for name, tensor in sorted(found.items()):
         match = _PART.fullmatch(name.removeprefix(_PREFIX))
         if match is None:
-            yield f"{name} is neither a lora_A nor a lora_B of a module"
+            yield f"{name} is not a module's lora_A or lora_B"
         elif tensor.dtype not in _FLOATS or len(tensor.shape) != _MATRIX:
-            yield f"{name} is no matrix of floating-point numbers: {tensor.dtype} {tensor.shape}"
+            yield f"{name} is {tensor.dtype} {tensor.shape}, expected a floating-point matrix"
         else:
             base = match[2] or ""
             pairs.setdefault(match["module"] + base, {})[match["which"]] = tensor
     if not pairs:
-        yield "it holds no tensor"
+        yield "contains no tensor"
     for module, pair in pairs.items():
         yield from _misfits(
             module.removesuffix(".base_layer"), pair, _rank_of(module, config), modules
@@ -137,24 +136,24 @@ def _misfits(
     module: str, pair: Mapping[str, Tensor], rank: int, modules: _Modules
 ) -> Iterator[str]:
     if set(pair) not in ({"lora_A", "lora_B"}, {"lora_embedding_A", "lora_embedding_B"}):
-        yield f"{module} has {' and '.join(pair)}, and not an A and its B"
+        yield f"{module} has {' and '.join(pair)}, expected lora_A and lora_B"
         return
     if not modules.find(module):
-        yield f"{module} is no module of the boot model"
+        yield f"{module} is not a module of the base model"
         return
     shape = modules.shape(module)
     if shape is None:
         return
     (_, outer), (_, inner) = sorted((name[-1] == "A", pair[name].shape) for name in pair)
     if inner[0] != rank or outer[1] != rank:
-        yield f"{module} has rank {inner[0]} and {outer[1]}; {CONFIG} says {rank}"
+        yield f"{module} has rank {inner[0]} and {outer[1]}, expected {rank} by {CONFIG}"
     expected = shape[::-1] if "lora_embedding_A" in pair else shape
     if (outer[0], inner[1]) != expected:
-        yield f"{module} is for a weight of {(outer[0], inner[1])}; the boot model's is {expected}"
+        yield f"{module} is for shape {(outer[0], inner[1])}, expected {expected}"
 
 
 def _rank_of(module: str, config: Mapping[str, Any]) -> int:
-    """Tell a module's rank as PEFT does: the first pattern that ends its name."""
+    """Return a module's rank as in PEFT: by the first pattern that its name ends with."""
     for pattern, rank in (config.get("rank_pattern") or {}).items():
         if module == pattern or module.endswith(f".{pattern}"):
             return int(rank)

@@ -1,9 +1,9 @@
-"""Is an adapter without a marker complete? By its own signs. Blocking: use a thread.
+"""Is an adapter without a marker complete? Blocking: use a thread.
 
-PEFT, and so TRL and SkyRL, leave no marker: they write the tensors, then the configuration, and
-then call. It must stay true that such files are taken only if the configuration is there, the
-tensors' header accounts for every byte, and nothing has changed between two looks; and never in a
-directory that bears prime-rl's mark of one that is being written.
+PEFT, and so TRL and SkyRL, write no marker: they write the tensors, then the configuration, and
+then call. It must stay true that such files are accepted only with a configuration, a header of
+the tensors that describes every byte, and no change between two checks; and never in a directory
+with prime-rl's marker of a write under way.
 """
 
 import time
@@ -18,27 +18,26 @@ from rlfleet_sidecar.lora import compatibility
 
 TENSORS = "adapter_model.safetensors"
 CALLED_S = 0.4
-"""How long files must stand still that a trainer's call names: the call itself says that they
-are written."""
+"""How long files of a trainer's call must be unchanged; the call shows that they are written."""
 DECLARED_S = 5.0
-"""The same of files that the spec names: nothing says when they are written."""
+"""The same for files in the spec, whose trainer may still write them."""
 
 
 class _Look(NamedTuple):
     path: str
     files: tuple[FileStamp, FileStamp]
     since: float
-    """By the monotonic clock."""
+    """On the monotonic clock."""
 
 
 class Settled:
-    """Remembers the last look: commands about adapters come one after the other."""
+    """Keeps the last check; commands for adapters run one after the other."""
 
     def __init__(self) -> None:
         self._last: _Look | None = None
 
     def is_settled(self, folders: tuple[Folder, ...], rest_s: float, deadline: float) -> bool:
-        """Tell whether an adapter is whole and has stood still for so many seconds."""
+        """Return whether an adapter is complete and unchanged for ``rest_s`` seconds."""
         folder = folders[-1]
         files = None if any(one.stamp(STARTED) for one in folders) else _whole(folder, deadline)
         if files is None:

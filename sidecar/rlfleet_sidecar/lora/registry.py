@@ -1,7 +1,7 @@
-"""Which adapters this worker shall serve, on disk.
+"""The adapters that this worker must serve, on disk.
 
-An engine forgets them with every start; from here they come back. A book that cannot be
-read counts as empty: whoever wants adapters asks for them anew.
+An engine loses them with every boot; the sidecar loads them again from here. An invalid file
+counts as empty: operator or trainer load their adapters again.
 """
 
 import logging
@@ -19,43 +19,43 @@ _log = logging.getLogger(__name__)
 
 
 class LoRACopy(BaseModel):
-    """An adapter that was checked and read, and where the engine finds it."""
+    """A checked adapter, with the files for the engine."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     name: str
     version: str
     source: Path
-    """Where the trainer put it."""
+    """The trainer's directory."""
     directory: Path
-    """Where the engine reads it: a copy, or the trainer's own directory."""
+    """Where the engine reads it: a copy, or the trainer's directory."""
     digest: str
     sources: tuple[FileStamp, ...]
-    """The trainer's files as they were checked."""
+    """The trainer's files at the check."""
     files: tuple[FileStamp, ...]
     """The files in ``directory``."""
     nbytes: int = 0
-    """What the copy takes of the cache; 0 if there is none."""
+    """Bytes of the copy in the cache; 0 without a copy."""
 
 
 class RegistryEntry(BaseModel):
-    """What is known of one name."""
+    """The record of one name."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     wanted: LoRACopy | None = None
-    """What was loaded last; None if nothing ever was."""
+    """The adapter loaded last; None if none ever was."""
     is_declared: bool = False
-    """Whether an operator asked for it, for the fleet's spec."""
+    """Whether an operator has loaded it for the fleet's spec."""
     problem: Problem | None = None
-    """Why the last command about it failed."""
+    """Why the last command for it failed."""
 
 
 _ENTRIES = TypeAdapter(dict[str, RegistryEntry])
 
 
 class Book:
-    """The one place where entries change."""
+    """The entries, written to disk with each change."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / _FILE
@@ -63,15 +63,15 @@ class Book:
 
     @property
     def entries(self) -> Mapping[str, RegistryEntry]:
-        """What is known, by name."""
+        """The entries by name."""
         return self._entries
 
     def put(self, name: str, entry: RegistryEntry) -> None:
-        """Note what is known of a name."""
+        """Add or replace an entry."""
         self._write({**self._entries, name: entry})
 
     def drop(self, name: str) -> None:
-        """Forget a name."""
+        """Remove an entry."""
         self._write({known: entry for known, entry in self._entries.items() if known != name})
 
     def _write(self, entries: dict[str, RegistryEntry]) -> None:
@@ -87,5 +87,5 @@ def _read(path: Path) -> dict[str, RegistryEntry]:
     except FileNotFoundError:
         return {}
     except ValidationError:
-        _log.warning("The adapters' book cannot be read and counts as empty", extra={"path": path})
+        _log.warning("Adapters file invalid, starting with none", extra={"path": path})
         return {}

@@ -1,9 +1,8 @@
-"""Has the engine serve adapters, and knows which it serves.
+"""Has the engine load and unload adapters, and reports which it serves.
 
-It must stay true that what is said to be loaded was heard from this start of the engine,
-and that an adapter which cannot be loaded neither takes the place of another nor keeps
-the model itself from serving; unless it shall answer under the model's own name, for which
-the model must not answer in its place.
+It must stay true that an adapter counts as loaded only by a report of the engine's current
+boot, and that an adapter which cannot be loaded neither replaces another nor keeps the model
+from serving. Except for one with the model's name: there the base model must not answer.
 """
 
 import asyncio
@@ -47,43 +46,43 @@ class Adapters:
         self._store = store
         self._copies = copies
         self._book = book
-        self._told = _NOTHING
-        """What the engine serves, as it said last; of no other start of it."""
+        self._seen = _NOTHING
+        """The engine's last report, of its current boot."""
         self.running: Running | None = None
-        """The command that is being carried out."""
+        """The command under way."""
 
     def reports(self, boot: str | None) -> list[AdapterReport]:
-        """Tell each adapter that this start of the engine serves, or shall serve."""
-        told = self._told if boot == self._told.boot else _NOTHING
-        return [_report(name, entry, told) for name, entry in self._entries()]
+        """Return each adapter that this boot serves or must load again."""
+        seen = self._seen if boot == self._seen.boot else _NOTHING
+        return [_report(name, entry, seen) for name, entry in self._entries()]
 
     def _entries(self) -> list[tuple[str, RegistryEntry]]:
         return sorted(self._book.entries.items())
 
     async def look(self, boot: str) -> None:
-        """Ask a start of the engine what it serves, until that is known."""
-        if boot != self._told.boot or self._told.under_way:
+        """Ask for a boot's adapters, if they are not known."""
+        if boot != self._seen.boot or self._seen.under_way:
             await self._ask()
 
     async def _ask(self) -> None:
-        # An API server that is slow for a moment is no fault of any adapter's.
+        # Not AdapterFailed: a slow API server says nothing about an adapter.
         async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
-            self._told = await self._engine.adapters()
+            self._seen = await self._engine.adapters()
 
     async def restore(self, boot: str, timeout_s: float) -> None:
-        """Have an engine that is about to serve the model serve the adapters too.
+        """Load all wanted adapters into an engine that is about to serve.
 
-        What cannot be loaded in the time for all of them is noted, and the model is served
-        without it: clients wait. What this start was heard to serve holds if it does not answer.
-        Raises if what is missing then has the model's own name.
+        ``timeout_s`` is for all of them, because clients wait. A failure is recorded and the model
+        is served without the adapter; if the adapter has the model's name, the failure is raised.
+        If the engine does not answer, the last report of this boot counts.
         """
         end = time.monotonic() + timeout_s
         try:
             await self._ask()
         except SidecarError as error:
-            _log.warning("The engine does not report its adapters", extra={"error": str(error)})
-            if self._told.boot != boot:
-                self._demand_led(error)
+            _log.warning("Failed to list the engine's adapters", extra={"error": str(error)})
+            if self._seen.boot != boot:
+                self._demand_optional(error)
                 return
         for name, entry in self._entries():
             if entry.wanted is None:
@@ -94,17 +93,16 @@ class Adapters:
                 error.version = entry.wanted.version
                 self._note(name, error)
                 if name == self._model:
-                    self._demand_led(error)
+                    self._demand_optional(error)
 
-    def _demand_led(self, why: SidecarError) -> None:
-        """See that no adapter shall answer under the model's name; one that shall is not there."""
+    def _demand_optional(self, why: SidecarError) -> None:
+        """Raise if an adapter is wanted under the model's name."""
         entry = self._book.entries.get(self._model)
         if entry is not None and entry.wanted is not None:
             raise SidecarError(
                 Code.RESUME_FAILED,
-                f"adapter {entry.wanted.version}, which answers under the model's name, did not"
-                f" come back, and the model would answer in its place: {why.message}. It is tried"
-                " again; a new pod begins with what the others serve",
+                f"failed to load adapter {entry.wanted.version} under the model's name:"
+                f" {why.message}; the sidecar retries, or delete the pod",
             ) from why
 
     async def _bring_back(self, boot: str, copy: LoRACopy, left_s: float) -> None:
@@ -112,40 +110,41 @@ class Adapters:
             return
         if left_s <= 0:
             raise SidecarError(
-                Code.ADAPTER_FAILED, "the others took the time for all adapters: load it anew"
+                Code.ADAPTER_FAILED, "no time left after other adapters; load it again"
             )
         async with within(Code.ADAPTER_FAILED, left_s):
-            # What the engine serves is not known any more after a load that did not end.
+            # After a load without an answer the engine's adapters are unknown.
             await self.look(boot)
             if not self._is_served(copy):
                 await self._load(boot, copy)
 
     def _is_served(self, copy: LoRACopy) -> bool:
-        """Tell whether a copy is served under its name, and nothing else is on its way there."""
-        served = self._told.adapters.get(copy.name)
-        is_settled = copy.name not in self._told.under_way
+        """Return whether a copy is served under its name, and no load for it is under way."""
+        served = self._seen.adapters.get(copy.name)
+        is_settled = copy.name not in self._seen.under_way
         return is_settled and step_to(str(copy.directory), served) is LoRAStep.NOTHING
 
     def _note(self, name: str, error: SidecarError) -> None:
-        """Note what could not be brought back, even where that cannot be written down."""
+        """Record a failure; a full disk must not keep the model from serving."""
         try:
             self._failed(name, error)
         except OSError as unwritten:
-            _log.warning("An adapter's failure cannot be noted", extra={"error": str(unwritten)})
+            _log.warning("Failed to record an adapter's failure", extra={"error": str(unwritten)})
 
     async def is_adapter(self, directory: str) -> bool:
-        """Tell whether an adapter's configuration lies in a directory."""
+        """Return whether a directory contains an adapter's configuration."""
         try:
             async with asyncio.timeout(_SEEN_S):
                 return await in_thread(partial(self._copies.is_adapter, directory))
         except TimeoutError as error:
             raise SidecarError(
                 Code.CHECKPOINT_UNREADABLE,
-                f"{directory:.300} could not be looked at within {_SEEN_S:g} s: look at the volume",
+                f"the volume of {directory:.300} did not answer within {_SEEN_S:g} s; check its"
+                " mount",
             ) from error
 
     async def copied(self, request: LoadAdapterRequest) -> LoRACopy:
-        """Wait until an adapter is complete, check it and copy it."""
+        """Wait until an adapter is complete, check and copy it."""
         work = Work(request.version, request.timeout_s)
         take = partial(self._copies.take, request, work, self._store.free, self._served())
         end = time.monotonic() + min(request.wait_s, request.timeout_s)
@@ -158,32 +157,34 @@ class Adapters:
                 await asyncio.sleep(_REST_S)
             except OSError as error:
                 raise SidecarError(
-                    Code.CHECKPOINT_UNREADABLE, f"{request.path}: {error.strerror or error}"
+                    Code.CHECKPOINT_UNREADABLE,
+                    f"failed to read {request.path}: {error.strerror or error}; check its volume",
                 ) from error
 
     def _served(self) -> frozenset[Path]:
-        """Tell the directories that the engine reads adapters from, now or after a restart."""
+        """Return the directories that the engine reads adapters from, now or after a restart."""
         wanted = (entry.wanted for entry in self._book.entries.values())
         named = {copy.directory for copy in wanted if copy is not None}
-        return frozenset(named | {Path(one) for one in self._told.adapters.values()})
+        return frozenset(named | {Path(one) for one in self._seen.adapters.values()})
 
     async def load(self, boot: str, request: LoadAdapterRequest, copy: LoRACopy) -> None:
-        """Serve a copy under its name; what was served under it stays if that fails."""
+        """Load a copy under its name; on failure the adapter of that name stays."""
         await self._ask()
         if not self._is_served(copy):
             try:
                 async with within(Code.ADAPTER_FAILED, request.timeout_s):
                     await self._load(boot, copy)
             except SidecarError:
-                if copy.name == self._model and not self._told.boot:
+                if copy.name == self._model and not self._seen.boot:
                     await self._withdraw(boot)
                 raise
         self._book.put(copy.name, RegistryEntry(wanted=copy, is_declared=request.is_declared))
 
     async def _withdraw(self, boot: str) -> None:
-        """See that a load which was given up, and may still end, takes not the model's name.
+        """Undo a load under the model's name that timed out and may still succeed.
 
-        Samplers would get what its caller was told has failed; under another name nobody asks.
+        Else samplers would get an adapter that counts as failed. Under another name they do not
+        use it.
         """
         entry = self._book.entries.get(self._model)
         before = None if entry is None else entry.wanted
@@ -194,27 +195,27 @@ class Adapters:
                 else:
                     await self._load(boot, before)
         except SidecarError as error:
-            _log.warning("A load that was given up may still end", extra={"error": str(error)})
+            _log.warning("Failed to undo a load that timed out", extra={"error": str(error)})
 
     async def unload(self, boot: str, request: UnloadAdapterRequest) -> None:
-        """Serve a name no more."""
+        """Unload a name; no error if it is not loaded."""
         await self._ask()
-        is_there = step_to(None, self._told.adapters.get(request.name)) is not LoRAStep.NOTHING
-        if is_there or request.name in self._told.under_way:
+        is_there = step_to(None, self._seen.adapters.get(request.name)) is not LoRAStep.NOTHING
+        if is_there or request.name in self._seen.under_way:
             async with within(Code.ADAPTER_FAILED, request.timeout_s):
                 await self._adapt(boot, request.name, None)
         self._book.drop(request.name)
-        _log.info("An adapter was unloaded", extra={"adapter": request.name})
+        _log.info("Adapter unloaded", extra={"adapter": request.name})
 
     def is_taken(self, name: str) -> bool:
-        """Tell whether something was loaded under a name, and not unloaded since."""
+        """Return whether an adapter is wanted under a name."""
         entry = self._book.entries.get(name)
         return entry is not None and entry.wanted is not None
 
     def failed(
         self, request: LoadAdapterRequest | UnloadAdapterRequest, error: SidecarError
     ) -> None:
-        """Note why a command failed; what is served under its name stays."""
+        """Record why a command failed; the adapter of that name stays."""
         is_declared = isinstance(request, LoadAdapterRequest) and request.is_declared
         self._failed(request.name, error, is_awaited=request.fence is None, is_declared=is_declared)
 
@@ -226,38 +227,39 @@ class Adapters:
         is_awaited: bool = True,
         is_declared: bool = False,
     ) -> None:
-        """Note a failure; of a name that nobody knows only if no caller waits to hear of it."""
+        """Record a failure; for an unknown name only if no caller waits for the answer."""
         problem = error.problem()
         entry = self._book.entries.get(name)
         if entry is not None or not is_awaited:
             entry = entry or RegistryEntry()
             update = {"problem": problem, "is_declared": entry.is_declared or is_declared}
             self._book.put(name, entry.model_copy(update=update))
-        _log.warning("An adapter failed", extra={"adapter": name, **log_fields(problem)})
+        _log.warning("Adapter failed", extra={"adapter": name, **log_fields(problem)})
 
     def begin(self, request: LoadAdapterRequest | UnloadAdapterRequest) -> None:
-        """Note what is being carried out."""
+        """Record the command under way."""
         self.running = Running(
             verb=Verb.ADAPT, operation=request.operation, version=request.version
         )
 
     def end(self) -> None:
-        """Note that nothing is any more."""
+        """Record that no command is under way."""
         self.running = None
 
     async def _load(self, boot: str, copy: LoRACopy) -> None:
         if not await in_thread(partial(is_whole, copy)):
             raise SidecarError(
                 Code.CHECKPOINT_INVALID,
-                f"{copy.directory} is not what was checked any more: load it anew",
+                f"{copy.directory} has changed since its check; load the adapter again",
             )
         await self._adapt(boot, copy.name, str(copy.directory), str(copy.source))
-        if self._told.adapters.get(copy.name) != str(copy.directory):
+        if self._seen.adapters.get(copy.name) != str(copy.directory):
             raise SidecarError(
-                Code.ADAPTER_FAILED, f"the engine does not list {copy.name} after loading it"
+                Code.ADAPTER_FAILED,
+                f"the engine does not list {copy.name} after its load; see vLLM's log",
             )
         _log.info(
-            "An adapter was loaded",
+            "Adapter loaded",
             extra={"adapter": copy.name, "version": copy.version, "digest": copy.digest},
         )
 
@@ -265,26 +267,26 @@ class Adapters:
         self, boot: str, name: str, directory: str | None, root: str | None = None
     ) -> None:
         try:
-            self._told = await self._engine.adapt(boot, name, directory, root)
+            self._seen = await self._engine.adapt(boot, name, directory, root)
         except EngineError:
-            # It has answered: all is as it was.
+            # An answer: nothing has changed.
             raise
         except BaseException:
-            # It may go on with it, though nobody waits for it any more.
-            self._told = _NOTHING
+            # Without an answer the load may still succeed.
+            self._seen = _NOTHING
             raise
 
 
-def _report(name: str, entry: RegistryEntry, told: EngineAdapters) -> AdapterReport:
+def _report(name: str, entry: RegistryEntry, seen: EngineAdapters) -> AdapterReport:
     copy = entry.wanted
-    is_loaded = copy is not None and told.adapters.get(name) == str(copy.directory)
+    is_loaded = copy is not None and seen.adapters.get(name) == str(copy.directory)
     return AdapterReport(
         name=name,
         version=None if copy is None else copy.version,
         path=None if copy is None else str(copy.source),
         digest=None if copy is None else copy.digest,
         is_loaded=is_loaded,
-        number=told.numbers.get(name) if is_loaded else None,
+        number=seen.numbers.get(name) if is_loaded else None,
         is_declared=entry.is_declared,
         problem=entry.problem,
     )

@@ -232,7 +232,7 @@ async def test_a_prepare_whose_files_do_not_answer_ends_by_its_time(
 ) -> None:
     mount.alive.clear()
 
-    with pytest.raises(SidecarError, match="check its mount") as caught:
+    with pytest.raises(SidecarError, match="the volume, or raise") as caught:
         async with asyncio.timeout(WAITED_S):
             await executor.carry_out(
                 PrepareRequest(operation="p", version=SECOND, timeout_s=BOUND_S)
@@ -283,7 +283,7 @@ async def test_an_adapter_whose_files_do_not_answer_ends_by_its_time(
     )
     mount.alive.clear()
 
-    with pytest.raises(SidecarError, match="check its mount") as caught:
+    with pytest.raises(SidecarError, match="the volume, or raise") as caught:
         async with asyncio.timeout(WAITED_S):
             await sidecar.lora.carry_out(request)
 

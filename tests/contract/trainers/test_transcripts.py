@@ -166,7 +166,10 @@ HONEST: dict[str, tuple[Step, ...]] = {
         resume_refused(),
         PAUSE,
         Call(
-            "POST /collective_rpc", 400, {"message": "is none of"}, {"method": "update_weights_ipc"}
+            "POST /collective_rpc",
+            400,
+            {"message": "expected one"},
+            {"method": "update_weights_ipc"},
         ),
         resume_refused(),
     ),
@@ -223,13 +226,15 @@ HONEST: dict[str, tuple[Step, ...]] = {
         dynamo("resume_generation", 409, message="the last update failed"),
         dynamo("init_weights_update_group", 400, {"host": "h"}, message="prime-rl"),
         dynamo("update_weights_from_distributed", 400, {"weight_dir": "/w"}, message="prime-rl"),
-        dynamo("load_lora", 400, POET, message="source: is missing"),
+        dynamo("load_lora", 400, POET, message="source: is required"),
         dynamo("load_lora", 400, POET | {"source": {"uri": "s3://b/poet"}}, message="source.uri"),
         dynamo("load_lora", 400, POET | {"source": {"uri": "file://["}}, message="source.uri"),
-        dynamo("load_lora", 400, {"source": {"uri": "file:///w"}}, message="lora_name: is missing"),
+        dynamo(
+            "load_lora", 400, {"source": {"uri": "file:///w"}}, message="lora_name: is required"
+        ),
         dynamo("unload_lora", 400, POET, message="'poet' not found"),
-        dynamo("list_loras", 404, message="there is no /engine/list_loras"),
-        dynamo("abort_request", 400, message="request_id: is missing"),
+        dynamo("list_loras", 404, message="unknown route /engine/list_loras"),
+        dynamo("abort_request", 400, message="request_id: is required"),
         dynamo("sleep", 400, message="level: 1"),
         dynamo("pause_generation", 400, {"mode": "later"}, message="mode: later"),
         dynamo("update_weights_from_disk", body=DISK, version="step-2", message=ANY),

@@ -67,7 +67,7 @@ ORDERS: dict[str, tuple[tuple[Step, ...], Call, str]] = {
     "SkyRL's chunks by IPC": (
         (INIT, PAUSE),
         rpc("update_weights_ipc", {"update_info": {}}, status=400),
-        "is none of",
+        "expected one of",
     ),
     "another form of tensors": (
         (INIT, PAUSE),

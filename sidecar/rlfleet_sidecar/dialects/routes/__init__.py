@@ -1,1 +1,1 @@
-"""The trainers' own routes: parse, call the session, answer in the client's words."""
+"""The trainers' routes: parse, call the session, reply in the client's form."""

@@ -1,7 +1,7 @@
-"""Dynamo's worker routes, POST /engine/<route>: `status` in the body and a true HTTP code.
+"""Dynamo's worker routes, POST /engine/<route>, with `status` in the body and an HTTP status.
 
 Both generations are served: the flat names of its Python worker, and `control/` and
-`update/` of its native sidecar, which answers in vLLM's words.
+`update/` of its native sidecar, which replies in vLLM's form.
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ router = APIRouter(route_class=DialectRoute)
 
 
 class DynamoBody(dynamo_lora.LoRAFields):
-    """What any of the routes takes; what none of them knows is left unread."""
+    """The fields of all these routes; unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
 
@@ -64,7 +64,7 @@ async def _resume(worker: Trainer, _body: DynamoBody) -> Fields:
 
 
 async def _update(worker: Trainer, body: DynamoBody) -> Fields:
-    """Load a directory into a paused worker; the caches are always emptied, as upstream."""
+    """Load a directory into a paused worker; always flushes the caches, as Dynamo does."""
     if not body.model_path:
         return {
             "message": "nothing was loaded: model_path names no directory",
@@ -79,7 +79,7 @@ async def _update(worker: Trainer, body: DynamoBody) -> Fields:
 async def _flush(worker: Trainer, _body: DynamoBody) -> Fields:
     if not await worker.reset_cache(reset_running=False):
         raise SidecarError(
-            Code.FLUSH_FAILED, "the caches were not emptied: requests that run hold blocks"
+            Code.FLUSH_FAILED, "flush failed: running requests hold blocks; pause first"
         )
     return {"success": True}
 
@@ -92,7 +92,7 @@ async def _version(worker: Trainer, _body: DynamoBody) -> Fields:
 async def _agree(worker: Trainer, body: DynamoBody) -> Fields:
     named = body.new_version or body.weight_version
     if named is None:
-        raise SidecarError(Code.INVALID_REQUEST, "new_version: is missing")
+        raise SidecarError(Code.INVALID_REQUEST, "new_version: is required")
     return {"success": True, "new_version": rules.demand_proved(worker.state, named)}
 
 
@@ -101,7 +101,7 @@ async def _alive(worker: Trainer, _body: DynamoBody) -> Fields:
     return {"alive": True}
 
 
-async def _told_paused(worker: Trainer, _body: DynamoBody) -> Fields:
+async def _is_paused(worker: Trainer, _body: DynamoBody) -> Fields:
     rules.demand_up(worker.state)
     is_paused = rules.is_paused(worker.state)
     return {"is_paused": is_paused, "is_sleeping": is_paused}
@@ -134,14 +134,14 @@ async def _control_wake_up(worker: Trainer, body: DynamoBody) -> Fields:
 
 async def _abort(worker: Trainer, body: DynamoBody) -> Fields:
     if not body.request_id:
-        raise SidecarError(Code.INVALID_REQUEST, "request_id: is missing")
+        raise SidecarError(Code.INVALID_REQUEST, "request_id: is required")
     await worker.abort(body.request_id)
     return {"request_id": body.request_id}
 
 
 async def _init(worker: Trainer, body: DynamoBody) -> Fields:
     if body.init_info is None:
-        raise SidecarError(Code.INVALID_REQUEST, "init_info: is missing")
+        raise SidecarError(Code.INVALID_REQUEST, "init_info: is required")
     await worker.sender.init(body.init_info)
     return {"message": "Weight transfer initialized"}
 
@@ -158,7 +158,7 @@ async def _start(worker: Trainer, body: DynamoBody) -> Fields:
 
 async def _send(worker: Trainer, body: DynamoBody) -> Fields:
     if body.update_info is None:
-        worker.refuse_update("update_info: is missing")
+        worker.refuse_update("update_info: is required")
     await worker.sender.send(body.update_info)
     return {"message": "Weights updated"}
 
@@ -196,7 +196,7 @@ _SENDING: dict[str, _Act] = {
     "update_weights": _send,
     "finish_weight_update": _finish,
 }
-"""What NeMo-RL asks for as the engine's methods."""
+"""The engine's methods that NeMo-RL calls."""
 _ACTS: dict[str, _Act] = {
     "pause_generation": _pause,
     "resume_generation": _resume,
@@ -207,15 +207,15 @@ _ACTS: dict[str, _Act] = {
     "update_weights_from_disk": _update,
     "get_weight_version": _version,
     "set_weight_version": _agree,
-    "is_paused": _told_paused,
+    "is_paused": _is_paused,
     "liveness_probe": _alive,
     "init_weights_update_group": _group,
     "update_weights_from_distributed": _distributed,
     "update_weights_from_tensor": _tensor,
     "control/pause_generation": _control_pause,
     "control/resume_generation": _control_resume,
-    "control/is_paused": _told_paused,
-    "control/is_sleeping": _told_paused,
+    "control/is_paused": _is_paused,
+    "control/is_sleeping": _is_paused,
     "control/get_weight_version": _version,
     "control/sleep": _control_sleep,
     "control/wake_up": _control_wake_up,
@@ -236,11 +236,11 @@ async def engine(
     name: str,
     body: Annotated[DynamoBody, Depends(Parsed(DynamoBody, b"{}", SENT_BODY_BYTES))],
 ) -> Response:
-    """Carry out one of Dynamo's routes."""
+    """Run one of Dynamo's routes."""
     if name in dynamo_lora.ACTS:
         return JSONResponse(await dynamo_lora.ACTS[name](library, body))
     act = _ACTS.get(name)
     if act is None:
-        why = f"there is no /engine/{name:.100}; there are {', '.join(sorted(ROUTES))}"
+        why = f"unknown route /engine/{name:.100} (known: {', '.join(sorted(ROUTES))})"
         return refusal(SidecarError(Code.INVALID_REQUEST, why), _NOT_FOUND)
     return JSONResponse({"status": "ok"} | await act(worker, body))

@@ -1,8 +1,8 @@
-"""Adapters as Dynamo's clients ask for them: by a URI, and answered in words of their own.
+"""Adapters in Dynamo's form, with a URI.
 
-A Python worker of Dynamo's has ``load_lora`` and ``unload_lora``, its native sidecar the
-same and a list below ``update/``; all say ``success`` where other routes say ``ok``, and
-prime-rl holds an answer without its number for a refusal.
+Dynamo's Python worker has ``load_lora`` and ``unload_lora``, its native sidecar the same and a
+list below ``update/``. Their ``status`` is ``success``, not ``ok``, and prime-rl treats a reply
+without the adapter's number as an error.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ from rlfleet_sidecar.errors import SidecarError
 
 
 class Source(BaseModel):
-    """Where an adapter lies."""
+    """The location of an adapter."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -27,7 +27,7 @@ class Source(BaseModel):
 
 
 class LoRAFields(BaseModel):
-    """What these routes take."""
+    """The fields of these routes."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -37,12 +37,12 @@ class LoRAFields(BaseModel):
 
 
 async def _load(library: Library, asked: LoRAFields) -> Fields:
-    """Load over whatever has the name, as a Python worker does that swaps."""
+    """Load, and replace an adapter of that name, as Dynamo's Python worker does."""
     return await _loaded(library, _wanted(asked))
 
 
 async def _load_new(library: Library, asked: LoRAFields) -> Fields:
-    """Load; one of another directory is replaced if ``load_inplace`` says so."""
+    """Load; replaces an adapter of another directory only with ``load_inplace``."""
     wanted = _wanted(asked)
     demand_new(library, wanted)
     return await _loaded(library, wanted)
@@ -56,17 +56,17 @@ async def _loaded(library: Library, wanted: LoadBody) -> Fields:
     done = "hot-swapped successfully" if is_swap else "loaded successfully"
     if before is not None and before == after:
         done = "already loaded"
-    return _told(wanted.lora_name, after, done) | {"hot_swap": is_swap}
+    return _reply(wanted.lora_name, after, done) | {"hot_swap": is_swap}
 
 
 async def _unload(library: Library, asked: LoRAFields) -> Fields:
-    """Forget a name; as upstream, it is an error if nothing was loaded under it."""
+    """Unload a name; an error if it is not loaded, as in Dynamo."""
     name = _name(asked)
     known = library.known(name)
     if known is None or known.version is None:
         raise SidecarError(Code.INVALID_REQUEST, f"lora_name: LoRA adapter '{name}' not found")
     await library.unload(name)
-    return _told(name, known.number, "unloaded successfully")
+    return _reply(name, known.number, "unloaded successfully")
 
 
 async def _list(library: Library, _asked: LoRAFields) -> Fields:
@@ -83,7 +83,7 @@ ACTS: dict[str, Callable[[Library, LoRAFields], Awaitable[Fields]]] = {
 }
 
 
-def _told(name: str, number: int | None, done: str) -> Fields:
+def _reply(name: str, number: int | None, done: str) -> Fields:
     message = f"LoRA adapter '{name}' {done}"
     return {"status": "success", "message": message, "lora_name": name, "lora_id": number}
 
@@ -91,19 +91,19 @@ def _told(name: str, number: int | None, done: str) -> Fields:
 def _wanted(asked: LoRAFields) -> LoadBody:
     name = _name(asked)
     if asked.source is None:
-        raise SidecarError(Code.INVALID_REQUEST, "source: is missing; it holds uri")
+        raise SidecarError(Code.INVALID_REQUEST, "source: is required, with uri")
     directory = _directory(asked.source.uri)
     return LoadBody(lora_name=name, lora_path=directory, load_inplace=asked.load_inplace)
 
 
 def _name(asked: LoRAFields) -> str:
     if asked.lora_name is None:
-        raise SidecarError(Code.INVALID_REQUEST, "lora_name: is missing")
+        raise SidecarError(Code.INVALID_REQUEST, "lora_name: is required")
     return asked.lora_name
 
 
 def _directory(uri: str) -> str:
-    """Tell the directory of a URI, which is not repeated: it may hold credentials."""
+    """Return the directory of a URI; the error does not quote it, as it may have credentials."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -111,7 +111,7 @@ def _directory(uri: str) -> str:
     if parts.scheme != "file" or parts.netloc not in {"", "localhost"} or not parts.path:
         raise SidecarError(
             Code.INVALID_REQUEST,
-            "source.uri: is none of a directory that this worker sees, such as"
-            " file:///weights/adapters/step-1; nothing is fetched from elsewhere",
+            "source.uri: only directories of this worker are supported, such as"
+            " file:///weights/adapters/step-1",
         )
     return unquote(parts.path)

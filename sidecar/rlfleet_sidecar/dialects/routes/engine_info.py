@@ -1,4 +1,4 @@
-"""What trainers ask about the engine itself; the vLLM beside this sidecar knows."""
+"""Trainers' routes for questions about the engine, answered by vLLM."""
 
 from typing import Annotated, Literal
 
@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from rlfleet_contract.worker.dynamo import PATH
 from rlfleet_contract.worker.report import Stage
-from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, told, trainer_of
+from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, reply, trainer_of
 from rlfleet_sidecar.http.problems import MODELS_PATH
 from rlfleet_sidecar.http.request_body import Parsed
 from rlfleet_sidecar.vllm_client import Relayed
@@ -18,7 +18,7 @@ router = APIRouter(route_class=DialectRoute)
 
 
 class CacheBody(BaseModel):
-    """SkyRL says it in a body, vLLM's clients in the query."""
+    """SkyRL sends the field in the body, vLLM's clients in the query."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -34,13 +34,13 @@ async def reset_prefix_cache(
 ) -> Response:
     """Empty the KV and prefix cache; ``success`` is vLLM's."""
     is_forced = reset_running_requests or body.reset_running_requests
-    return told(success=await worker.reset_cache(reset_running=is_forced))
+    return reply(success=await worker.reset_cache(reset_running=is_forced))
 
 
 @router.get("/get_world_size")
 async def get_world_size(worker: TrainerOfRequest, *, include_dp: bool = True) -> Response:
     """Return how many ranks the engine has."""
-    return told(world_size=await worker.questions.world_size(include_dp=include_dp))
+    return reply(world_size=await worker.questions.world_size(include_dp=include_dp))
 
 
 @router.get(PATH)

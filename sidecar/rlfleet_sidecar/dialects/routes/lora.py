@@ -1,7 +1,7 @@
-"""Adapters, as prime-rl, vLLM's own clients and SkyRL ask for them.
+"""Adapters in the form of prime-rl, of vLLM's own clients and of SkyRL.
 
-None of them pauses for that, and none has to: who came before ends with what it began
-with.
+None of them pauses for a load, and none needs to: running requests end with the adapter that
+they began with.
 """
 
 from typing import Annotated
@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from rlfleet_contract.worker.loaded_lora import AdapterName
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.dialects.lora import Library
-from rlfleet_sidecar.dialects.replies import DialectRoute, refusal, shown, told
+from rlfleet_sidecar.dialects.replies import DialectRoute, refusal, reply, shown
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http.parts import part_of
 from rlfleet_sidecar.http.request_body import Parsed
@@ -22,7 +22,7 @@ router = APIRouter(route_class=DialectRoute)
 
 
 class _Body(BaseModel):
-    """Clients of many releases send it: what is not known is left unread."""
+    """Ignores unknown fields, because clients of many releases send it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -30,18 +30,18 @@ class _Body(BaseModel):
 
 
 class LoadBody(_Body):
-    """An adapter's directory, and the name that it shall have."""
+    """An adapter's directory and its name."""
 
     lora_path: str
     load_inplace: bool = False
 
 
 class UnloadBody(_Body):
-    """A name that shall be forgotten."""
+    """The name of an adapter to unload."""
 
 
 async def library_of(request: Request) -> Library:
-    """Find the adapters of the worker that this application is about."""
+    """Return the application's adapters."""
     return part_of(request, Library)
 
 
@@ -56,14 +56,14 @@ async def load(library: LibraryOfRequest, body: LoadOfRequest) -> Response:
         adapter = await library.load(body.lora_name, body.lora_path)
     except SidecarError as error:
         return refusal(error, error.code.adapter_status)
-    return told(status="ok", **shown(adapter))
+    return reply(status="ok", **shown(adapter))
 
 
 @router.post("/skyrl/v1/load_lora_adapter")
 async def load_skyrl(library: LibraryOfRequest, body: LoadOfRequest) -> Response:
     """Load an adapter and replace its name, as SkyRL does."""
     adapter = await library.load(body.lora_name, body.lora_path)
-    return told(status="ok", lora_name=adapter.name, lora_int_id=adapter.number, **shown(adapter))
+    return reply(status="ok", lora_name=adapter.name, lora_int_id=adapter.number, **shown(adapter))
 
 
 @router.post("/v1/load_lora_adapter")
@@ -84,7 +84,7 @@ async def unload(
 
 
 def demand_new(library: Library, body: LoadBody) -> None:
-    """See, as vLLM does, that a name is not taken by another adapter unawares."""
+    """Raise, in vLLM's words, if another adapter has the name and must not be replaced."""
     known = library.known(body.lora_name)
     is_taken = known is not None and known.is_loaded and known.path != body.lora_path
     if is_taken and not body.load_inplace:

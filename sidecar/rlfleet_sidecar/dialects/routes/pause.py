@@ -1,6 +1,6 @@
-"""Pause and resume, as prime-rl, SkyRL, TRL and vLLM's own clients ask for them.
+"""Pause and resume in the form of prime-rl, SkyRL, TRL and vLLM's own clients.
 
-vLLM's sleep of level 0 is a pause; its other levels take the weights out of memory.
+vLLM's sleep with level 0 is a pause; other levels release the weights' memory.
 """
 
 from typing import Annotated
@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.dialects import rules
-from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, told
+from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, reply
 from rlfleet_sidecar.errors import SidecarError
 
 router = APIRouter(route_class=DialectRoute)
@@ -23,21 +23,21 @@ async def pause(
     """Close the gate and pause the engine; a pause of a paused worker is the same."""
     wanted = rules.mode_of(mode)
     await worker.pause(wanted, clear_cache=clear_cache)
-    return told(status="paused", mode=wanted.lower(), clear_cache=clear_cache)
+    return reply(status="paused", mode=wanted.lower(), clear_cache=clear_cache)
 
 
 @router.post("/resume")
 async def resume(worker: TrainerOfRequest) -> Response:
     """Open the gate over what is proved; rejected after a failed update."""
     await worker.resume()
-    return told(status="resumed")
+    return reply(status="resumed")
 
 
 @router.get("/is_paused")
 async def is_paused(worker: TrainerOfRequest) -> Response:
     """Return whether requests wait: true unless the gate is open."""
     rules.demand_up(worker.state)
-    return told(is_paused=rules.is_paused(worker.state))
+    return reply(is_paused=rules.is_paused(worker.state))
 
 
 @router.post("/sleep")
@@ -45,7 +45,7 @@ async def sleep(worker: TrainerOfRequest, level: int = 1, mode: str | None = Non
     """Pause, if the level is 0; any other is rejected."""
     demand_level(level)
     await worker.pause(rules.mode_of(mode), clear_cache=True)
-    return told(status="sleeping", level=level)
+    return reply(status="sleeping", level=level)
 
 
 @router.post("/wake_up")
@@ -54,21 +54,20 @@ async def wake_up(
 ) -> Response:
     """Resume, for any tags: the memory was never released."""
     await worker.resume()
-    return told(status="awake", tags=tags)
+    return reply(status="awake", tags=tags)
 
 
 @router.get("/is_sleeping")
 async def is_sleeping(worker: TrainerOfRequest) -> Response:
     """Return the same as /is_paused."""
     rules.demand_up(worker.state)
-    return told(is_sleeping=rules.is_paused(worker.state))
+    return reply(is_sleeping=rules.is_paused(worker.state))
 
 
 def demand_level(level: int) -> None:
-    """See that weights and caches shall stay where they are."""
+    """Raise for a level that would release the weights' memory."""
     if level != 0:
         raise SidecarError(
             Code.INVALID_REQUEST,
-            f"level: {level} would take the weights out of the engine's memory, and what came"
-            " back would not be proved; only level 0, a pause, is served",
+            f"level: {level} would release the weights' memory; use level 0, a pause",
         )

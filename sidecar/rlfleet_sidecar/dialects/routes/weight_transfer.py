@@ -1,6 +1,6 @@
-"""Weights that are sent into vLLM's own transfer engine (NCCL and its kin), by vLLM's routes.
+"""vLLM's routes for transfers into its transfer engine (NCCL and others).
 
-The part that carries them is /update_weights with `update_info` (weights.py).
+The call with the weights is /update_weights with `update_info` (weights.py).
 """
 
 from typing import Annotated, Any
@@ -9,36 +9,36 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
-from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, shown, told
+from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, reply, shown
 from rlfleet_sidecar.http.request_body import Parsed
 
 SENT_BODY_BYTES = 64 * 1024 * 1024
-"""The names, types and shapes of a large model's tensors; its bytes go another way."""
-DRAFT = "weights of a draft model are not served: send those of the model itself"
-FORM = "is_checkpoint_format: only tensors as a checkpoint has them are taken"
+"""Names, types and shapes of a large model's tensors; the bytes do not come by HTTP."""
+DRAFT = "weights of a draft model are not supported; send the model's own"
+FORM = "is_checkpoint_format: must be true; send tensors in the form of a checkpoint"
 router = APIRouter(route_class=DialectRoute)
 
 
 class _Body(BaseModel):
-    """Clients of many releases send it: what is not known is left unread."""
+    """Ignores unknown fields, because clients of many releases send it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class InitBody(_Body):
-    """What vLLM's backend needs to meet its trainer."""
+    """The address of the trainer's group, for vLLM's backend."""
 
     init_info: dict[str, Any]
 
 
 class StartBody(_Body):
-    """In which form the tensors come."""
+    """The form of the tensors."""
 
     is_checkpoint_format: bool = True
 
 
 class FinishBody(_Body):
-    """What the trainer calls these weights."""
+    """The trainer's name for these weights."""
 
     weight_version: str | None = None
 
@@ -47,16 +47,16 @@ class FinishBody(_Body):
 async def init_weight_transfer_engine(
     worker: TrainerOfRequest, body: Annotated[InitBody, Depends(Parsed(InitBody))]
 ) -> Response:
-    """Form the group with the trainer; the worker serves on."""
+    """Form the group with the trainer; the worker keeps serving."""
     await worker.sender.init(body.init_info)
-    return told(message="Weight transfer initialized")
+    return reply(message="Weight transfer initialized")
 
 
 @router.post("/shutdown_weight_transfer_engine")
 async def shutdown_weight_transfer_engine(worker: TrainerOfRequest) -> Response:
-    """Leave the group with the trainer; the worker serves on."""
+    """Leave the group with the trainer; the worker keeps serving."""
     await worker.sender.shutdown()
-    return told(message="Weight transfer shut down")
+    return reply(message="Weight transfer shut down")
 
 
 @router.post("/start_weight_update")
@@ -67,7 +67,7 @@ async def start_weight_update(
     if not body.is_checkpoint_format:
         worker.refuse_update(FORM)
     await worker.sender.start()
-    return told(message="Weight update started")
+    return reply(message="Weight update started")
 
 
 @router.post("/finish_weight_update")
@@ -76,7 +76,7 @@ async def finish_weight_update(
 ) -> Response:
     """End the update and prove that the engine answers; a resume opens it."""
     report = await worker.sender.finish(body.weight_version)
-    return told(message="Weight update finished", **shown(report))
+    return reply(message="Weight update finished", **shown(report))
 
 
 @router.post("/start_draft_weight_update")

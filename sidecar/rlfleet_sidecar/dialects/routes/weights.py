@@ -1,6 +1,6 @@
-"""Weights by directory or as they are sent, as prime-rl and vLLM's own clients ask for them.
+"""Weights from a directory or by transfer, in the form of prime-rl and of vLLM's own clients.
 
-Those that are sent have routes of their own before and after this one (weight_transfer.py).
+weight_transfer.py has the other routes of a transfer.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from rlfleet_sidecar.change.transfer import Info
 from rlfleet_sidecar.dialects import rules
-from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, shown, told
+from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, reply, shown
 from rlfleet_sidecar.dialects.routes.weight_transfer import FORM, SENT_BODY_BYTES
 from rlfleet_sidecar.dialects.session import Trainer
 from rlfleet_sidecar.http.request_body import Parsed
@@ -23,26 +23,26 @@ router = APIRouter(route_class=DialectRoute)
 
 
 class _Body(BaseModel):
-    """Clients of many releases send it: what is not known is left unread."""
+    """Ignores unknown fields, because clients of many releases send it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class UpdateBody(_Body):
-    """One of the two, by its key; a directory may be null."""
+    """Exactly one of the two; a directory may be null."""
 
     weight_dir: str | None = None
     update_info: Info | None = None
 
 
 class VersionBody(_Body):
-    """A label, in vLLM's words."""
+    """A version's name."""
 
     new_version: str
 
 
 class RpcBody(_Body):
-    """A method of the engine's workers."""
+    """A method of vLLM's workers."""
 
     method: str
     args: list[Any] = Field(default_factory=list)
@@ -59,22 +59,22 @@ async def update_weights(
         worker.refuse_update("body: send exactly one of weight_dir and update_info")
     if "update_info" in body.model_fields_set:
         if body.update_info is None:
-            worker.refuse_update("update_info: is null")
+            worker.refuse_update("update_info: must not be null")
         await worker.sender.send(body.update_info)
-        return told(message="Weights updated")
+        return reply(message="Weights updated")
     if not body.weight_dir:
-        return told(
+        return reply(
             status="ok",
             message="nothing was loaded: weight_dir names no directory",
             weight_version=worker.load_nothing(),
         )
-    return told(status="ok", **shown(await worker.take(body.weight_dir)))
+    return reply(status="ok", **shown(await worker.take(body.weight_dir)))
 
 
 @router.get("/weight_info")
 async def weight_info(worker: TrainerOfRequest) -> Response:
     """Return the proved version, or null."""
-    return told(weight_version=label_of(worker.state.proved))
+    return reply(weight_version=label_of(worker.state.proved))
 
 
 @router.post("/update_weight_version")
@@ -83,7 +83,7 @@ async def update_weight_version(
 ) -> Response:
     """Accept the proved version and no other."""
     named = rules.demand_proved(worker.state, body.new_version)
-    return told(success=True, new_version=named)
+    return reply(success=True, new_version=named)
 
 
 @router.post("/collective_rpc")
@@ -96,19 +96,19 @@ async def collective_rpc(
         worker.refuse_broadcast()
     act = _ACTS.get(body.method)
     if act is None:
-        worker.refuse_update(f"method: {body.method:.100} is none of {', '.join(_ACTS)}")
+        worker.refuse_update(f"method: got {body.method:.100}, expected one of {', '.join(_ACTS)}")
     await act(worker, body)
-    # Afterwards: an engine that boots is waited for.
+    # Not before, because the call above may wait for the engine's boot.
     ranks = await worker.questions.world_size()
-    return told(results=[None] * ranks)
+    return reply(results=[None] * ranks)
 
 
 async def _load(worker: Trainer, body: RpcBody) -> None:
-    """Load a directory: an argument, for there is no place to say that none was loaded."""
+    """Load the directory of the one argument; the reply could not report that none was loaded."""
     name = "weight_dir" if body.method == _UPDATE_RPC else "weights_path"
     found = [*body.args, *(body.named[key] for key in body.named if key == name)]
     if len(found) != 1 or not isinstance(found[0], str) or not found[0]:
-        worker.refuse_update(f"args: {body.method} takes one directory, as {name}")
+        worker.refuse_update(f"args: {body.method} expects one directory, as {name}")
     await worker.take(found[0])
 
 
@@ -125,7 +125,7 @@ async def _start(worker: Trainer, body: RpcBody) -> None:
 async def _send(worker: Trainer, body: RpcBody) -> None:
     info = body.named.get("update_info")
     if not isinstance(info, dict):
-        worker.refuse_update("kwargs: update_info is missing")
+        worker.refuse_update("kwargs: update_info is required")
     await worker.sender.send(info)
 
 
@@ -137,7 +137,7 @@ _ACTS: dict[str, Callable[[Trainer, RpcBody], Awaitable[None]]] = {
     _UPDATE_RPC: _load,
     "reload_weights": _load,
     "liveness_probe": _probe,
-    # Of SkyRL's worker extension, which has vLLM's transfer engine receive, as vLLM's routes do.
+    # SkyRL's worker extension: the same calls as vLLM's routes.
     "skyrl_start_weight_update": _start,
     "update_weights_nccl": _send,
     "skyrl_finish_weight_update": _finish,

@@ -65,12 +65,12 @@ GOOD: dict[str, tuple[dict[str, Tensor], dict[str, Any]]] = {
 }
 BAD: dict[str, tuple[dict[str, Tensor], str]] = {
     "nothing": ({}, "no tensor"),
-    "no pair": ({k: t for k, t in pair(Q).items() if "lora_A" in k}, "not an A and its B"),
-    "a layer too many": (pair(Q.replace("0", "9")), "no module of the boot model"),
-    "another inner size": (pair(Q, inner=8), "(32, 8); the boot model's is (32, 16)"),
-    "another outer size": (pair(Q, outer=8), "(8, 16); the boot model's is (32, 16)"),
-    "another rank": (pair(Q, rank=5), "adapter_config.json says 4"),
-    "a whole weight": (tensors({f"{Q}.weight": (32, 16)}), "neither a lora_A nor a lora_B"),
+    "no pair": ({k: t for k, t in pair(Q).items() if "lora_A" in k}, "expected lora_A and lora_B"),
+    "a layer too many": (pair(Q.replace("0", "9")), "not a module of the base model"),
+    "another inner size": (pair(Q, inner=8), "(32, 8), expected (32, 16)"),
+    "another outer size": (pair(Q, outer=8), "(8, 16), expected (32, 16)"),
+    "another rank": (pair(Q, rank=5), "expected 4 by adapter_config.json"),
+    "a whole weight": (tensors({f"{Q}.weight": (32, 16)}), "not a module's lora_A or lora_B"),
     "whole numbers": (
         {k: t._replace(dtype="I16") for k, t in pair(Q).items()},
         "floating-point",
@@ -82,7 +82,7 @@ BAD: dict[str, tuple[dict[str, Tensor], str]] = {
                 "model.embed_tokens.lora_embedding_B": (100, 4),
             }
         ),
-        "the boot model's is (16, 100)",
+        "expected (16, 100)",
     ),
 }
 
