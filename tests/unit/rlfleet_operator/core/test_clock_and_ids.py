@@ -48,7 +48,7 @@ def test_a_clock_that_steps_back_begins_the_hold_of_the_canaries_again() -> None
     assert changed(at(back.moment + 60, back)) == ["qwen-1"]
 
 
-def test_a_clock_that_steps_back_lets_a_rollout_go_on_for_one_more_deadline_at_most() -> None:
+def test_a_clock_that_steps_back_extends_a_rollout_by_at_most_one_deadline() -> None:
     times = {"startedAt": "2023-11-14T22:13:20Z", "heldSince": None}
     status = workers.recorded("step-2", "Preparing", **times)
     rollout = {"progressDeadlineSeconds": 600}

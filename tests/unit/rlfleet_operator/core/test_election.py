@@ -1,4 +1,4 @@
-"""Who leads, decided from a Lease and one clock."""
+"""Leader election from a Lease and one clock."""
 
 from rlfleet_operator.core.election import (
     Candidate,
@@ -47,7 +47,7 @@ def test_another_s_lease_is_taken_when_it_stayed_the_same_for_its_duration() -> 
     assert decide(seen, 10.0) == Hold()
 
 
-def test_a_renewal_begins_the_waiting_anew() -> None:
+def test_a_renewal_restarts_the_wait() -> None:
     seen = NEW.saw(OTHERS, 0.0).saw(LeaseRecord("6", "other"), 9.0)
 
     assert decide(seen, 9.5) == Wait(10.0)
@@ -61,7 +61,7 @@ def test_a_holder_that_claims_longer_is_waited_for_longer() -> None:
     assert decide(seen, 30.0) == Hold()
 
 
-def test_a_lease_that_somebody_deleted_is_not_free_yet() -> None:
+def test_a_deleted_lease_is_not_free_yet() -> None:
     """Its holder has not noticed."""
     seen = NEW.saw(OTHERS, 0.0).saw(None, 1.0)
 
@@ -106,13 +106,13 @@ def test_a_leader_that_finds_another_in_the_lease_resigns_at_once() -> None:
     assert decide(leading.saw(LeaseRecord("9", "other"), 2.6), 2.6) == Resign()
 
 
-def test_a_leader_whose_lease_was_deleted_makes_it_anew() -> None:
+def test_a_leader_creates_its_deleted_lease_again() -> None:
     leading = NEW.saw(None, 0.0).wrote(LeaseRecord("1", "me"), 0.0, 0.1).failed(2.0)
 
     assert decide(leading.saw(None, 2.6), 2.6) == Hold()
 
 
-def test_one_who_resigned_stands_again() -> None:
+def test_a_candidate_that_resigned_may_lead_again() -> None:
     leading = NEW.saw(None, 0.0).wrote(LeaseRecord("1", "me"), 0.0, 0.1)
 
     assert decide(leading.resigned(), 7.0) == Hold()

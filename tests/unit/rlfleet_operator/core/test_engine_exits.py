@@ -101,7 +101,7 @@ def test_a_version_that_was_proved_before_is_tried_on_until_it_holds() -> None:
     assert updates(world) == {"qwen-0": "step-2"}
 
 
-def test_no_more_workers_than_may_be_out_lose_their_engines_to_one_version() -> None:
+def test_at_most_max_unavailable_workers_lose_their_engines_to_one_version() -> None:
     ends = [ended(0, 7), ended(3, 7)]
 
     assert updates(seen_of(*ends, *SERVING, history=(HISTORY,))) == {}

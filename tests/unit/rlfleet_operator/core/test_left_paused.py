@@ -1,6 +1,6 @@
-"""Workers that were left paused half way: nobody stays so for ever while an operator lives.
+"""Workers that a change left paused: none stays paused while an operator runs.
 
-Its heartbeats count the time to live anew, so only a command leads such a worker on.
+The operator's heartbeats extend the TTL, so only a command resumes such a worker.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ def whose(found: list[Action], name: str) -> list[Action]:
 
 
 @pytest.mark.parametrize("strategy", ["Rolling", "Canary", "Barrier"])
-def test_who_has_proved_nothing_prepares_though_it_is_paused(strategy: str) -> None:
+def test_a_paused_worker_that_has_proved_nothing_prepares(strategy: str) -> None:
     seen = asking(worker(0, prepared="step-2"), worker(1, Stage.PAUSED, **LATE), strategy=strategy)
 
     assert whose(commands(seen), "qwen-1") == [
@@ -42,7 +42,7 @@ def test_who_has_proved_nothing_prepares_though_it_is_paused(strategy: str) -> N
 
 
 @pytest.mark.parametrize("strategy", ["Rolling", "Barrier"])
-def test_who_has_proved_nothing_falls_back_though_it_is_paused(strategy: str) -> None:
+def test_a_paused_worker_that_has_proved_nothing_falls_back(strategy: str) -> None:
     paused = worker(1, Stage.PAUSED, **({"prepared": None} | REFUSED))
     ready = worker(1, Stage.PAUSED, **({"prepared": "step-1"} | REFUSED))
 
@@ -55,13 +55,13 @@ def test_who_has_proved_nothing_falls_back_though_it_is_paused(strategy: str) ->
     ]
 
 
-def test_who_can_serve_what_it_proved_is_resumed_and_does_not_prepare() -> None:
+def test_a_paused_worker_that_can_serve_resumes_and_does_not_prepare() -> None:
     seen = asking(worker(0), worker(1, Stage.PAUSED, proved="step-1", paused_s=1.0))
 
     assert whose(commands(seen), "qwen-1") == [Resume("qwen-1", "step-1", "rollout-1")]
 
 
-def test_a_version_that_failed_is_not_kept_up_by_who_was_left_on_the_way_to_another() -> None:
+def test_a_worker_paused_for_another_version_does_not_keep_a_failed_one() -> None:
     failed = worker(0, Stage.DOUBT, failure=problem(Code.PROOF_FAILED))
     left = worker(1, Stage.PAUSED, **LATE)
     trying = worker(1, Stage.PAUSED, prepared="step-2", proved="step-1", paused_s=1.0)

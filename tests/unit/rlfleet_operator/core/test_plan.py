@@ -50,7 +50,7 @@ def test_a_fleet_without_a_version_serves_the_base_model() -> None:
     assert versions(seen) == ["base", "base"]
 
 
-def test_nothing_is_asked_of_a_worker_before_the_rollout_is_on_record() -> None:
+def test_workers_get_no_command_before_status_records_the_rollout() -> None:
     asked = fleets.asking(rolling(), weight_version="step-2")
 
     assert plan(asked).rollout is not None
@@ -97,7 +97,7 @@ UNSURE = {
         {"ready": False},
     ),
     "it does not answer us, and serves for all that is known": ({"reachable": False}, {}),
-    "it was asked to change, and nobody could be asked since": (
+    "it got a command, and has not answered since": (
         {"reachable": False, "calling": Verb.RELOAD},
         {"ready": False},
     ),
@@ -124,8 +124,8 @@ def test_a_worker_that_may_be_in_a_change_is_charged_to_the_batch(
 
 
 UNHEARD: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
-    "it has not answered whoever drives": ({"report": None}, {}, 0),
-    "it does not answer any more": ({}, {}, 0),
+    "it has not answered the new leader": ({"report": None}, {}, 0),
+    "it no longer answers": ({}, {}, 0),
     "an earlier driver's command may come": ({"reachable": True, "calling": Verb.RELOAD}, {}, 0),
     "its silence has lasted": ({"silence": "sidecar does not answer"}, {}, 1),
     "it answers": ({"reachable": True}, {}, 1),
@@ -137,7 +137,7 @@ UNHEARD: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize(("known", "pod", "expected"), UNHEARD.values(), ids=UNHEARD)
-def test_a_version_that_holds_nowhere_waits_for_who_may_have_failed_on_it(
+def test_an_unproved_version_waits_for_workers_that_may_have_failed(
     known: dict[str, Any], pod: dict[str, Any], expected: int
 ) -> None:
     status = workers.recorded("step-2", "Preparing") | {"replacing": []}
@@ -204,7 +204,7 @@ def test_a_new_template_and_a_new_version_take_one_worker_at_a_time_between_them
     assert (len(of(DeletePod, seen)), of(Update, seen)) == (1, [])
 
 
-def test_a_refused_checkpoint_pauses_nobody() -> None:
+def test_a_rejected_checkpoint_pauses_no_worker() -> None:
     asked = fleets.asking(rolling(), weight_version="step-2")
     seen = fleets.at_rest(asked, {"step-2": Fate.REFUSED})
 
@@ -212,7 +212,7 @@ def test_a_refused_checkpoint_pauses_nobody() -> None:
     assert all(w.pod and w.pod.ready for w in seen.workers)
 
 
-def test_a_version_that_breaks_an_engine_takes_one_worker_and_no_more() -> None:
+def test_a_version_that_breaks_engines_takes_only_one_worker() -> None:
     asked = fleets.asking(rolling(), weight_version="step-2")
     seen = fleets.at_rest(asked, {"step-2": Fate.BREAKS})
 
@@ -237,7 +237,7 @@ def test_another_version_leads_out_of_a_failed_rollout() -> None:
     assert versions(seen) == ["step-3"] * 4
 
 
-def test_a_worker_that_fails_alone_is_left_out_and_the_others_go_on() -> None:
+def test_a_worker_that_fails_alone_does_not_stop_the_others() -> None:
     asked = fleets.asking(rolling(), weight_version="step-2")
     asked = recorded(asked, plan(asked))
     asked = fleets.changed(asked, 0, proved="step-2", prepared="step-2")
@@ -298,7 +298,7 @@ def test_scaling_down_ends_the_highest_ordinals_first() -> None:
     assert names == ["qwen-3", "qwen-2"]
 
 
-def test_a_changed_template_replaces_no_more_pods_than_may_be_unavailable() -> None:
+def test_a_changed_template_replaces_at_most_max_unavailable_pods() -> None:
     outdated = replace(rolling(4, 2), template_hash="other")
 
     assert len(of(DeletePod, outdated)) == 2
@@ -337,7 +337,7 @@ def test_a_pod_that_has_ended_and_is_not_wanted_as_it_is_goes_at_once() -> None:
     assert scaled == [DeletePod("qwen-1", "p-1", "scaled down")]
 
 
-def test_an_outdated_pod_that_serves_nobody_costs_nothing_to_replace() -> None:
+def test_an_outdated_pod_without_traffic_costs_nothing_to_replace() -> None:
     seen = rolling(4, 1)
     pod = seen.workers[3].pod
     assert pod is not None
@@ -427,7 +427,7 @@ def test_a_to_b_to_a_are_three_rollouts() -> None:
     assert (seen.fleet.status.rollout.id, seen.fleet.status.rollout.to) == (3, "step-1")
 
 
-def test_a_version_that_failed_is_tried_anew_when_it_is_asked_for_anew() -> None:
+def test_a_failed_version_is_retried_when_it_is_requested_again() -> None:
     seen = fleets.at_rest(fleets.asking(rolling(2), weight_version="bad"), {"bad": Fate.BREAKS})
     seen = fleets.at_rest(fleets.asking(seen, weight_version="step-1"))
     seen = fleets.at_rest(fleets.asking(seen, weight_version="bad"))
@@ -446,7 +446,7 @@ def test_a_refusal_of_an_earlier_rollout_is_history() -> None:
     assert not any(c.type == "Stalled" for c in after.fleet.status.conditions)
 
 
-def test_a_rollout_that_gives_way_takes_nobody_out_of_service() -> None:
+def test_a_superseded_rollout_takes_no_worker_out_of_service() -> None:
     asked = fleets.asking(rolling(3), weight_version="step-2")
     asked = recorded(asked, plan(asked))
     asked = fleets.changed(asked, 0, proved="step-2", prepared="step-2")

@@ -1,4 +1,4 @@
-"""What a prepare asks for, and what is told while it waits and copies."""
+"""What a prepare requests, and what status shows while it waits and copies."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def test_only_a_worker_that_serves_or_has_nothing_to_serve_waits_for_its_version
 
 
 @pytest.mark.parametrize(("waits", "wait_s"), [(True, None), (False, 0)])
-def test_the_sidecar_is_told_how_long_and_what(*, waits: bool, wait_s: float | None) -> None:
+def test_a_prepare_has_its_timeout_and_its_digest(*, waits: bool, wait_s: float | None) -> None:
     rollout = RolloutSpec.model_validate({"timeouts": {"prepareSeconds": 7}})
 
     body = Prepare("qwen-0", "step-2", "rollout-1", DIGEST, waits).request(rollout)
@@ -66,7 +66,7 @@ def test_the_sidecar_is_told_how_long_and_what(*, waits: bool, wait_s: float | N
     }
 
 
-def test_what_a_prepare_waits_for_is_told_and_is_not_stalled() -> None:
+def test_status_shows_what_a_prepare_waits_for_and_is_not_stalled() -> None:
     awaited = Progress(version="step-2", waiting_for="/weights/step-2 has no marker STABLE")
     status = status_of(*seen_and_rollout(asking(waiting(0, awaited), worker(1))))
 
@@ -77,7 +77,7 @@ def test_what_a_prepare_waits_for_is_told_and_is_not_stalled() -> None:
     assert "Stalled" not in {condition.type for condition in status.conditions}
 
 
-def test_copying_is_told_in_tenths_over_all_workers() -> None:
+def test_status_shows_the_progress_of_copies_in_tenths() -> None:
     half = Progress(version="step-2", bytes_done=59, bytes_total=100)
     none = Progress(version="step-2", bytes_total=100)
     status = status_of(*seen_and_rollout(asking(waiting(0, half), waiting(1, none))))

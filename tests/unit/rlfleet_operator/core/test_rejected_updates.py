@@ -21,7 +21,7 @@ def rejected(at: float, client: str = "10.0.0.9 (prime)") -> dict[str, Any]:
     return {"rejected_trainer": {"client": client, "call": "POST /pause", "at": at}}
 
 
-def test_a_trainer_that_every_worker_rejects_is_told_once() -> None:
+def test_a_trainer_that_every_worker_rejects_has_one_event() -> None:
     first = of(world(worker(0, **rejected(1000)), worker(1), weightVersion="step-1"))
     seen = world(worker(0), worker(1, **rejected(1003)), weightVersion="step-1")
     known = replace(seen, fleet=replace(seen.fleet, status=first))
@@ -43,7 +43,7 @@ def test_another_trainer_or_the_same_later_is_news(news: dict[str, Any]) -> None
     assert told.worker == "qwen-1"
 
 
-def test_a_fleet_that_is_asked_for_nothing_tells_of_no_rejection() -> None:
+def test_a_fleet_without_a_target_reports_no_rejection() -> None:
     seen = world(worker(0, **rejected(1000)), weightVersion=None)
 
     assert of(seen).trainer_rejected is None

@@ -43,7 +43,7 @@ def test_a_trainer_s_target_is_rolled_out_to_every_worker(driven: World) -> None
     assert rollout_of(seen).phase == "Completed"
 
 
-def test_nothing_is_asked_of_a_worker_before_the_rollout_is_on_record(driven: World) -> None:
+def test_workers_get_no_command_before_status_records_the_rollout(driven: World) -> None:
     step = plan(asked_by_trainer(driven, "step-2"))
 
     assert step.rollout is not None
@@ -71,7 +71,7 @@ def test_the_same_target_again_is_no_rollout(driven: World) -> None:
     assert not is_wished(asked_by_trainer(driven, "step-1"))
 
 
-def test_a_target_outlives_whoever_drives(driven: World) -> None:
+def test_a_trainer_s_target_survives_a_new_driver(driven: World) -> None:
     asked = asked_by_trainer(driven, "step-2")
 
     written = status_of(asked, plan(asked).rollout)
@@ -87,7 +87,7 @@ def test_a_late_joiner_gets_the_trainer_s_target(driven: World) -> None:
     assert [w.proved for w in seen.desired] == ["step-1"] * 3
 
 
-def test_who_leaves_the_trainer_s_target_is_led_back(driven: World) -> None:
+def test_a_worker_that_left_the_trainer_s_target_returns_to_it(driven: World) -> None:
     strayed = fleets.changed(driven, 0, proved="step-9", installed="step-9", prepared="step-9")
 
     assert {w.proved for w in fleets.at_rest(strayed).desired} == {"step-1"}

@@ -44,7 +44,7 @@ def test_samplers_see_ready_workers_and_no_admin_port() -> None:
     assert "publishNotReadyAddresses" not in SAMPLERS["spec"]
 
 
-def test_whoever_drives_a_worker_reaches_it_though_it_is_not_ready() -> None:
+def test_trainers_reach_a_worker_that_is_not_ready() -> None:
     assert HEADLESS["metadata"]["name"] == "qwen-workers"
     assert HEADLESS["spec"]["clusterIP"] == "None"
     assert HEADLESS["spec"]["publishNotReadyAddresses"] is True
@@ -54,7 +54,7 @@ def test_whoever_drives_a_worker_reaches_it_though_it_is_not_ready() -> None:
     }
 
 
-def test_a_drain_takes_no_more_workers_than_a_rollout_and_none_that_is_broken_blocks_it() -> None:
+def test_a_drain_evicts_at_most_max_unavailable_and_broken_workers_do_not_block_it() -> None:
     assert BUDGET["spec"]["maxUnavailable"] == 2
     assert BUDGET["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
     assert BUDGET["spec"]["selector"] == {"matchLabels": {FLEET_LABEL: "qwen"}}
@@ -118,7 +118,7 @@ def test_what_no_header_carries_is_refused_by_the_secret_s_name(found: dict[str,
         owned_objects.token_in(found)
 
 
-def test_a_token_that_is_refused_is_not_told() -> None:
+def test_the_message_about_a_bad_token_does_not_contain_it() -> None:
     with pytest.raises(UnusableTemplateError) as refused:
         owned_objects.token_in(holding(b"my secret"))
 

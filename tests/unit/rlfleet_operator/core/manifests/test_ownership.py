@@ -33,7 +33,7 @@ def test_what_an_earlier_fleet_of_the_name_left_to_the_garbage_collector_passes(
     assert may_pass
 
 
-def test_what_was_orphaned_or_restored_is_told_with_the_whole_way_out() -> None:
+def test_an_orphaned_or_restored_object_is_reported_with_the_command_that_deletes_all() -> None:
     message, may_pass = said(ownerReferences=None) or ("", True)
 
     assert "kubectl delete svc,pdb,secret,pod -l rlfleet.dev/fleet=qwen -n rl" in message
@@ -51,7 +51,7 @@ def test_what_was_orphaned_or_restored_is_told_with_the_whole_way_out() -> None:
     ],
     ids=["no label", "another label", "another fleet's", "another group's", "a ReplicaSet's"],
 )
-def test_what_is_somebody_else_s_is_not_ours_to_have_deleted(metadata: dict[str, Any]) -> None:
+def test_a_foreign_object_is_for_the_user_to_delete(metadata: dict[str, Any]) -> None:
     way_out = "delete it, or give the fleet another name"
 
     assert said(**metadata) == (

@@ -106,14 +106,14 @@ def test_the_sidecar_is_a_native_one() -> None:
 
 
 def test_an_engine_s_process_1_is_its_own_whatever_the_template_says() -> None:
-    """Its start is known by that: another's would go on when the engine starts anew."""
+    """A restart of the engine is known by its own process 1."""
     made = pod(template={"spec": {"shareProcessNamespace": True, "hostPID": True}})
 
     assert not made["spec"]["shareProcessNamespace"]
     assert not made["spec"]["hostPID"]
 
 
-def test_the_sidecar_is_told_whose_commands_are_meant_for_it() -> None:
+def test_the_sidecar_knows_its_fleet_and_its_pod() -> None:
     (sidecar,) = pod()["spec"]["initContainers"]
     told = {one["name"]: one for one in sidecar["env"]}
 
@@ -315,7 +315,7 @@ def test_without_a_cache_there_is_no_trace_of_it(weights: dict[str, Any] | None)
     assert "cache" not in json.dumps(pod(weights=weights)["spec"]).lower()
 
 
-def test_what_is_about_one_version_restarts_nobody_and_the_cache_s_default_neither() -> None:
+def test_fields_about_one_version_and_the_cache_s_default_restart_no_worker() -> None:
     def digest(**weights: Any) -> str:
         spec = {"weights": {"path": "/w/{version}"} | weights}
         return pod_manifest.template_hash(fleets.fleet(spec))
@@ -342,7 +342,7 @@ def test_what_is_about_one_version_restarts_nobody_and_the_cache_s_default_neith
 def test_a_sidecar_has_a_request_where_its_fleet_names_none(
     asked: dict[str, Any], requests: dict[str, Any]
 ) -> None:
-    """An engine beside it keeps its cores busy; a limit alone is a request in Kubernetes, too."""
+    """A busy engine must leave it time; Kubernetes takes a limit alone as the request."""
     (sidecar,) = pod(sidecar={"resources": asked})["spec"]["initContainers"]
 
     assert sidecar["resources"] == {"requests": requests, "limits": asked.get("limits", {})}
@@ -359,7 +359,7 @@ SHOWN = {
 
 
 def remembered(template: str | None = None, **fields: object) -> str | None:
-    """Return what a new pod is told of an earlier self-test."""
+    """Return the result of an earlier self-test in a new pod."""
     plain = fleets.fleet()
     known = SHOWN | {"template": template or pod_manifest.template_hash(plain)} | fields
     made = pod_manifest.pod(fleets.fleet(status={"selfTest": known}), 0, DEFAULTS)
@@ -367,7 +367,7 @@ def remembered(template: str | None = None, **fields: object) -> str | None:
     return None if found is None else str(found)
 
 
-def test_a_new_pod_is_told_what_an_equal_engine_showed() -> None:
+def test_a_new_pod_gets_the_self_test_s_result_of_an_equal_engine() -> None:
     told = SelfTest.model_validate_json(remembered() or "")
 
     assert (told.key, told.passed, told.kinds, told.distance) == ("k", True, 13, 0.0)
@@ -376,7 +376,7 @@ def test_a_new_pod_is_told_what_an_equal_engine_showed() -> None:
     assert source["fieldRef"]["fieldPath"] == "metadata.annotations['rlfleet.dev/self-test']"
 
 
-def test_a_pod_of_another_template_and_one_after_a_failure_are_tested_anew() -> None:
+def test_a_pod_of_another_template_and_one_after_a_failure_are_tested_again() -> None:
     assert remembered(template="another") is None
     assert remembered(passed=False, reason="stale") is None
 

@@ -32,6 +32,6 @@ def test_a_quantity_is_a_number_of_bytes_rounded_up(quantity: int | str, number:
     "quantity",
     ["", "Gi", "1Q", "1 Gi", "1.2.3x", "1.2.3", -1, "-1", "1e999999999", "1e99999", "1e-999999999"],
 )
-def test_what_is_none_is_refused(quantity: int | str) -> None:
+def test_anything_but_a_quantity_is_rejected(quantity: int | str) -> None:
     with pytest.raises(ValueError, match="expected a quantity"):
         in_bytes(quantity)

@@ -42,7 +42,7 @@ ENGINE = {"name": "engine", "image": "a", "env": [{"name": "HOME", "value": "/tm
         "maps merge",
         "plain lists are replaced",
         "another kind replaces",
-        "an empty list removes nobody",
+        "an empty list removes nothing",
         "all are new",
         "named things merge by name, new ones come last",
         "inside of named things too",

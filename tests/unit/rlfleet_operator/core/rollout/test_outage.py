@@ -21,7 +21,7 @@ def seen_of(*some: Worker, replacing: tuple[int, ...] = (), **fields: Any) -> Wo
     return replace(workers.world(*some, status=status, **asked), **fields)
 
 
-def test_a_status_of_a_release_before_charges_whoever_starts() -> None:
+def test_without_a_record_of_an_older_release_each_starting_worker_counts() -> None:
     """It does not say whose pods that release deleted for a new template."""
     status = workers.recorded("step-2", "Updating")
     asked = {"weightVersion": "step-2", "rollout": {"maxUnavailable": 1}}
@@ -35,7 +35,7 @@ def test_a_status_of_a_release_before_charges_whoever_starts() -> None:
     assert status_of(ready, None).replacing == []
 
 
-def test_a_fleet_without_a_rollout_replaces_nobody() -> None:
+def test_a_fleet_without_a_rollout_replaces_no_pod() -> None:
     world = workers.world(starting(0), starting(1))
 
     assert status_of(world, None).replacing == []
@@ -103,7 +103,7 @@ LET_GO: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("pod", LET_GO.values(), ids=LET_GO)
-def test_a_successor_that_does_not_get_on_is_charged_no_more(pod: dict[str, Any]) -> None:
+def test_a_replacement_that_is_stuck_no_longer_counts(pod: dict[str, Any]) -> None:
     world = seen_of(serving(0), starting(1, **pod), replacing=(1,))
 
     assert updated(world) == ["qwen-0"]
@@ -115,7 +115,7 @@ def test_a_pod_that_the_operator_did_not_delete_is_not_charged() -> None:
 
 
 def unheard(ordinal: int, **fields: Any) -> Worker:
-    """Return a worker that an operator which has just taken over has not heard yet."""
+    """Return a worker that has not answered a new leader yet."""
     return replace(workers.worker(ordinal), report=None, reachable=False, **fields)
 
 

@@ -1,4 +1,4 @@
-"""Which rollout is under way, and which version each worker shall serve next."""
+"""Which rollout is active, and which version each worker must serve next."""
 
 from dataclasses import replace
 from typing import Any
@@ -49,13 +49,13 @@ def of(proved: str, ordinal: int = 0) -> Worker:
         "most workers",
         "a tie goes to what was served",
         "a tie goes to the name",
-        "whoever serves nothing has no vote",
+        "an idle worker has no vote",
         "nothing and nothing on record",
         "nobody",
-        "nobody serves after a completed rollout",
-        "nobody serves in mid rollout",
-        "nobody serves after a failed rollout",
-        "nobody serves in mid rollback",
+        "no worker serves after a completed rollout",
+        "no worker serves in mid rollout",
+        "no worker serves after a failed rollout",
+        "no worker serves in mid rollback",
     ],
 )
 def test_what_is_served(workers: list[Worker], status: dict[str, Any], expected: str) -> None:
@@ -178,12 +178,12 @@ def test_a_rollout_is_stopped_when_its_version_failed_and_held_nowhere(
         "and stays there",
         "a late joiner goes to the target first",
         "a good version leads an engine out of doubt",
-        "who serves waits for a refused checkpoint",
-        "who serves nothing does not",
+        "a serving worker waits for a rejected checkpoint",
+        "an idle worker does not",
         "unless the target was proved before",
         "or nothing was served before",
-        "nobody else tries a failed version",
-        "who failed is left as it is",
+        "no other worker tries a failed version",
+        "a failed worker is left as it is",
         "a late joiner of a failed rollout falls back",
         "if there is anything to fall back to",
     ],
@@ -196,7 +196,9 @@ def test_the_goal_of_a_worker_in_a_rollout(
     assert goal_of(subject, seen, rollout) == expected
 
 
-def test_who_has_prepared_the_older_version_remembers_the_refusal_by_the_record() -> None:
+def test_a_worker_that_prepared_the_older_version_counts_as_rejecting_by_the_recorded_phase() -> (
+    None
+):
     """Preparing the older version makes the sidecar forget why the newer one was refused."""
     subject = worker(stage=Stage.CLOSED, prepared="step-1")
     refused = world(subject, weightVersion="step-2", status=recorded("step-2", "Refused"))
@@ -235,9 +237,9 @@ def joining(seen: World) -> str | None:
         "the first serves the base model",
         "one in doubt follows most",
         "all in doubt are their trainer's, and get no older weights",
-        "who serves is left alone",
-        "who changes is left alone",
-        "so is who is about to",
+        "a serving worker is left alone",
+        "a changing worker is left alone",
+        "so is one that is about to change",
     ],
 )
 def test_while_a_trainer_drives_only_late_joiners_are_brought_along(
@@ -246,10 +248,10 @@ def test_while_a_trainer_drives_only_late_joiners_are_brought_along(
     assert joining(world(*workers, weightVersion=None)) == expected
 
 
-# --- who is taken out next ----------------------------------------------------------------------
+# --- which worker is taken out next -------------------------------------------------------------
 
 
-def test_nobody_is_taken_out_while_one_that_failed_has_not_told_why() -> None:
+def test_no_worker_is_taken_out_while_a_failed_one_has_not_reported_why() -> None:
     """Its stage says so up to seconds before its failure does, and its mark is gone by then."""
     running = Running(verb=Verb.RELOAD, operation="rollout-1", version="step-2")
     asked: dict[str, Any] = {

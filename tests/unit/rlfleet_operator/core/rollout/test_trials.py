@@ -122,7 +122,7 @@ def held_by_trainer(world: World) -> World:
 
 
 @pytest.mark.parametrize("befalls", [restarting, held_by_trainer])
-def test_a_bad_version_costs_one_worker_whoever_serves_nothing_when_it_comes(
+def test_a_bad_version_costs_one_worker_whichever_workers_are_idle(
     befalls: Callable[[World], World],
 ) -> None:
     asked = {"replicas": 6, "weightVersion": "step-1", "rollout": ONE}

@@ -66,7 +66,7 @@ def test_a_new_run_that_begins_low_keeps_its_workers_ready(name: str) -> None:
     assert versions(at_rest(other)) == [name] * 4
 
 
-def test_a_rollback_withdraws_nobody_who_is_back() -> None:
+def test_a_rollback_keeps_workers_with_the_old_version_ready() -> None:
     record = workers.recorded("step-110", "Updating", asked="step-120", reason="Rollback")
     seen = serving(
         "step-110",
@@ -170,7 +170,7 @@ def test_the_lowest_version_is_compared_by_the_numbers_of_names(
     assert list(stale(seen)) == expected
 
 
-def test_only_who_serves_is_too_old() -> None:
+def test_only_serving_workers_are_stale() -> None:
     seen = serving("step-1", "step-9", weightVersion="step-9", staleness={"maxSkew": 1})
     gone = replace(seen, workers=(replace(seen.workers[0], reachable=False), seen.workers[1]))
 
@@ -187,7 +187,7 @@ def test_only_who_serves_is_too_old() -> None:
         ("hotfix", "Unready", None),
     ],
 )
-def test_a_target_that_nobody_may_serve_is_told_and_takes_nobody_out_of_traffic(
+def test_a_stale_target_is_reported_and_takes_no_worker_out_of_traffic(
     target: str, on_violation: str, reason: str | None
 ) -> None:
     bounds = {"minVersion": "step-10", "onViolation": on_violation}
@@ -207,7 +207,7 @@ def test_a_target_that_nobody_may_serve_is_told_and_takes_nobody_out_of_traffic(
         assert "Reconciling" not in told
 
 
-def test_a_trainer_is_refused_a_version_that_nobody_may_serve() -> None:
+def test_a_trainer_s_request_for_a_stale_version_is_rejected() -> None:
     made = fleets.fleet({"weightVersion": None, "staleness": BOUNDS | {"minVersion": "step-10"}})
 
     with pytest.raises(Refusal) as refused:

@@ -19,12 +19,12 @@ DONE = recorded("step-1", "Completed")
 TO_2: dict[str, Any] = {"weightVersion": "step-2", "status": recorded("step-2", "Preparing")}
 
 
-def told(seen: World) -> dict[str, ConditionVerdict]:
+def conditions_of(seen: World) -> dict[str, ConditionVerdict]:
     return {verdict.type: verdict for verdict in verdicts(seen, current(seen))}
 
 
 def reasons(seen: World) -> dict[str, str]:
-    return {kind: verdict.reason for kind, verdict in told(seen).items()}
+    return {kind: verdict.reason for kind, verdict in conditions_of(seen).items()}
 
 
 def starting(ordinal: int = 0) -> Worker:
@@ -35,11 +35,11 @@ def broken(ordinal: int = 0, **fields: Any) -> Worker:
     return worker(ordinal, Stage.DOUBT, **fields)
 
 
-def test_a_barrier_says_whose_adapter_it_waits_for() -> None:
+def test_the_message_of_a_barrier_names_the_adapter_that_it_waits_for() -> None:
     adapting = replace(worker(1, prepared="step-2"), calling=Verb.ADAPT)
     seen = world(worker(0, prepared="step-2"), adapting, rollout={"strategy": "Barrier"}, **TO_2)
 
-    assert told(seen)["Reconciling"].message.endswith(
+    assert conditions_of(seen)["Reconciling"].message.endswith(
         "; no worker pauses until qwen-1 has loaded its adapter"
     )
 
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[World, dict[str, str]]] = {
         world(replace(worker(0), pod=pod(template_hash="old")), status=DONE),
         {"Ready": "AllServing", "WeightsSynced": "Proved", "Reconciling": "Scaling"},
     ),
-    "somebody else changes a worker": (
+    "a trainer changes a worker": (
         world(worker(0, Stage.LOADED), worker(1), status=DONE),
         {
             "Ready": "InsufficientWorkers",
@@ -125,7 +125,7 @@ CASES: dict[str, tuple[World, dict[str, str]]] = {
             "Stalled": "WorkersQuarantined",
         },
     ),
-    "a worker failed alone and others go on": (
+    "a worker failed alone and others continue": (
         world(
             broken(0, failure=problem(Code.PROOF_FAILED)),
             worker(1, proved="step-2"),
@@ -152,7 +152,7 @@ CASES: dict[str, tuple[World, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("seen", "expected"), CASES.values(), ids=CASES)
-def test_what_is_told_of_a_fleet(seen: World, expected: dict[str, str]) -> None:
+def test_the_conditions_of_a_fleet(seen: World, expected: dict[str, str]) -> None:
     assert reasons(seen) == expected
 
 
@@ -160,13 +160,15 @@ def test_what_is_told_of_a_fleet(seen: World, expected: dict[str, str]) -> None:
 def test_what_is_bad_when_true_is_absent_while_it_is_false(
     seen: World, expected: dict[str, str]
 ) -> None:
-    assert all(told(seen)[kind].is_true for kind in expected.keys() & {"Reconciling", "Stalled"})
+    assert all(
+        conditions_of(seen)[kind].is_true for kind in expected.keys() & {"Reconciling", "Stalled"}
+    )
     assert not {"Reconciling", "Stalled"} <= expected.keys()
 
 
 @pytest.mark.parametrize("code", sorted(CHECKPOINT_CODES))
-def test_a_refused_checkpoint_stalls_by_its_own_name_and_serving_goes_on(code: Code) -> None:
-    found = told(world(worker(0, refusal=problem(code)), worker(1), **TO_2))
+def test_a_rejected_checkpoint_is_stalled_with_its_code_and_workers_still_serve(code: Code) -> None:
+    found = conditions_of(world(worker(0, refusal=problem(code)), worker(1), **TO_2))
 
     assert (found["Stalled"].reason, found["Stalled"].message) == (code, "why")
     assert found["Ready"].is_true
@@ -175,7 +177,7 @@ def test_a_refused_checkpoint_stalls_by_its_own_name_and_serving_goes_on(code: C
 def test_a_refusal_of_an_earlier_rollout_stalls_nothing() -> None:
     old = problem(Code.CHECKPOINT_INVALID, operation="rollout-0")
 
-    assert "Stalled" not in told(world(worker(0, refusal=old), **TO_2))
+    assert "Stalled" not in conditions_of(world(worker(0, refusal=old), **TO_2))
 
 
 @pytest.mark.parametrize(("after_s", "expected"), [(59, False), (60, True), (6000, True)])
@@ -183,25 +185,25 @@ def test_a_rollout_that_does_not_end_is_stalled_by_its_deadline(
     after_s: int, *, expected: bool
 ) -> None:
     seen = world(worker(0), rollout={"progressDeadlineSeconds": 60}, **TO_2)
-    found = told(replace(seen, moment=MOMENT + after_s))
+    found = conditions_of(replace(seen, moment=MOMENT + after_s))
 
     assert ("Stalled" in found) is expected
     if expected:
         assert found["Stalled"].reason == "ProgressDeadlineExceeded"
 
 
-def test_the_first_thing_that_is_wrong_is_told_with_the_worker_s_name() -> None:
+def test_the_message_names_the_first_worker_with_a_problem() -> None:
     seen = world(
         worker(0), broken(1, failure=problem(Code.RELOAD_FAILED)), starting(2), status=DONE
     )
 
-    assert told(seen)["Ready"].message == "1 of 3 workers ready; qwen-1: ReloadFailed: why"
+    assert conditions_of(seen)["Ready"].message == "1 of 3 workers ready; qwen-1: ReloadFailed: why"
 
 
 def test_a_worker_that_is_proved_and_not_routable_is_not_synced() -> None:
     unready = replace(worker(1), pod=pod(1, ready=False))
 
-    assert not told(world(worker(0), unready, status=DONE))["WeightsSynced"].is_true
+    assert not conditions_of(world(worker(0), unready, status=DONE))["WeightsSynced"].is_true
 
 
 # --- time -------------------------------------------------------------------------------------
@@ -248,10 +250,10 @@ def test_a_message_has_an_end() -> None:
     assert len(made.message) == MESSAGE_LIMIT
 
 
-def test_a_release_that_nobody_tested_is_named_while_it_serves() -> None:
+def test_an_untested_release_is_named_while_it_serves() -> None:
     said = {"key": "k", "engine": "vLLM 0.33.0 (cpu)", "passed": True}
     seen = [worker(0, self_test=said | {"is_tested": tested}) for tested in (True, False)]
-    known, unknown = (told(world(one)) for one in seen)
+    known, unknown = (conditions_of(world(one)) for one in seen)
 
     assert "EngineUntested" not in known
     found = unknown["EngineUntested"]

@@ -92,16 +92,16 @@ def test_nothing_new_is_no_event(fields: dict[str, Any]) -> None:
         "a failed one is not superseded",
         "a phase is no event",
         "completed",
-        "failed is told once, as the stall that it is",
+        "a failure has one event, that of the stall",
     ],
 )
-def test_what_is_said_of_a_rollout(
+def test_the_events_of_a_rollout(
     before: dict[str, Any], after: dict[str, Any], expected: list[KubeEvent]
 ) -> None:
     assert said(before, after) == expected
 
 
-def test_a_rollout_that_is_complete_with_its_first_record_is_told_whole() -> None:
+def test_a_rollout_that_is_complete_in_its_first_record_has_both_events() -> None:
     after = recorded("step-1", "Completed", id=2, seconds=0.0) | {"proved": "2/2"}
 
     assert said(AT_REST, after) == [
@@ -132,9 +132,9 @@ def test_the_first_rollout_of_a_fleet_leads_from_nothing() -> None:
         ([STALLED | {"message": "in other words"}], 0),
         ([STALLED | {"reason": "CheckpointInvalid"}], 1),
     ],
-    ids=["begins", "goes on", "goes on in other words", "has another reason"],
+    ids=["begins", "continues", "continues with another message", "has another reason"],
 )
-def test_a_stall_is_said_once_for_each_reason(before: list[dict[str, Any]], expected: int) -> None:
+def test_a_stall_has_one_event_for_each_reason(before: list[dict[str, Any]], expected: int) -> None:
     assert len(said({"conditions": before}, {"conditions": [STALLED]})) == expected
 
 
@@ -177,7 +177,7 @@ def test_a_stall_is_said_once_for_each_reason(before: list[dict[str, Any]], expe
         "is gone",
     ],
 )
-def test_what_is_said_of_a_worker(
+def test_the_events_of_a_worker(
     before: dict[str, Any], after: dict[str, Any], expected: list[KubeEvent]
 ) -> None:
     assert said(before, after) == expected

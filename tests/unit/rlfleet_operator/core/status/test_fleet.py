@@ -113,7 +113,7 @@ def test_without_a_version_every_proved_worker_counts() -> None:
     assert (found.target, found.serving, found.proved) == ("", "", "2/2")
 
 
-def test_what_is_wanted_and_where_to_find_it_is_told() -> None:
+def test_status_has_the_target_and_the_selector() -> None:
     found = of(world(worker(0)))
 
     assert (found.observed_generation, found.target) == (1, "step-1")
@@ -145,7 +145,7 @@ def test_a_list_that_is_not_cut_keeps_the_workers_order() -> None:
     assert found.workers_truncated == 0
 
 
-def test_a_worker_is_told_in_few_words() -> None:
+def test_the_status_of_a_worker() -> None:
     change = Change(
         operation="o", version="step-1", finished_at=1, timings=Timings(window_s=0.2504)
     )
@@ -158,7 +158,7 @@ def test_a_worker_is_told_in_few_words() -> None:
     assert len(found.message) == 256
 
 
-def test_what_a_worker_has_shown_of_its_version_is_told_and_nothing_of_another() -> None:
+def test_status_shows_the_proof_of_the_served_version_and_of_no_other() -> None:
     shown = proof("step-1", verified_by=(Evidence.PROBE, Evidence.PEERS))
     seen = world(worker(0, proof=shown), worker(1, proof=proof("step-0")), worker(2, proof=None))
 
@@ -221,7 +221,7 @@ def test_a_rollout_is_as_far_as_its_furthest_worker(workers: list[Worker], expec
 
 
 def test_a_version_that_every_worker_has_is_complete_with_its_first_record() -> None:
-    """WeightsSynced is true in the same write: whoever asks anew then supersedes nothing."""
+    """WeightsSynced is true in the same write: a later request supersedes nothing."""
     rollout = rollout_of(world(worker(0), worker(1)))
 
     assert (rollout.phase, rollout.finished_at) == ("Completed", rollout.started_at)
@@ -295,7 +295,7 @@ def test_a_rollout_whose_version_leaves_the_spec_is_over() -> None:
         "cancelled: step-2 is no longer requested",
     )
     assert (found.finished_at, found.seconds) == ("2023-11-14T22:13:20Z", 0.0)
-    assert rollout_of(recorded_as(seen, found)) == found, "it is told once"
+    assert rollout_of(recorded_as(seen, found)) == found, "it is recorded once"
     assert plan(asked_again(recorded_as(seen, found))).rollout is not None
 
 
@@ -330,7 +330,7 @@ def test_timings_are_those_of_this_rollout_s_changes() -> None:
     assert timings.reload.max_ms == 200
 
 
-def test_the_bytes_that_were_prepared_are_told_with_the_timings_and_kept_in_history() -> None:
+def test_prepared_bytes_are_updated_with_the_timings_and_kept_in_history() -> None:
     prepared: dict[str, Any] = {"prepared": "step-2", "prepared_bytes": 1_500}
     change = Change(operation="rollout-1", version="step-2", finished_at=1, timings=Timings())
     waiting = [worker(n, **prepared) for n in range(2)]
@@ -347,7 +347,7 @@ def test_the_bytes_that_were_prepared_are_told_with_the_timings_and_kept_in_hist
     assert following.history[0].prepared_bytes == 1_500
 
 
-def test_a_fleet_that_nobody_drives_says_so_and_leaves_the_rest_as_it_was() -> None:
+def test_a_fleet_without_a_driver_reports_it_and_keeps_the_rest_of_its_status() -> None:
     before = FleetStatus(
         observed_generation=6,
         serving="step-1",

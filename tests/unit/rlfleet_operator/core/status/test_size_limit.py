@@ -1,4 +1,4 @@
-"""A status takes no more bytes than etcd keeps, and names what it leaves out."""
+"""A status fits into etcd, and names what it leaves out."""
 
 import json
 from typing import Any
@@ -42,7 +42,7 @@ def fleet(count: int, adapters: int, name: int = 64, **spec: Any) -> World:
     return workers.world(*found, status=status, historyLimit=50, **spec)
 
 
-def told(seen: World, limit: int = LIMIT) -> FleetStatus:
+def status_for(seen: World, limit: int = LIMIT) -> FleetStatus:
     return status_of(seen, current(seen), limit)
 
 
@@ -57,7 +57,7 @@ def size(status: FleetStatus) -> int:
 def test_a_status_fits_into_etcd_however_many_adapters_there_are(
     count: int, adapters: int, name: int
 ) -> None:
-    status = told(fleet(count, adapters, name, statusWorkerLimit=512))
+    status = status_for(fleet(count, adapters, name, statusWorkerLimit=512))
 
     assert size(status) < LIMIT * 1.01
     assert len(status.workers) == count
@@ -65,7 +65,7 @@ def test_a_status_fits_into_etcd_however_many_adapters_there_are(
 
 
 def test_what_fits_leaves_nothing_out() -> None:
-    status = told(fleet(4, 8))
+    status = status_for(fleet(4, 8))
 
     assert status.left_out == []
     assert [len(w.adapters or ()) for w in status.workers] == [8] * 4
@@ -83,14 +83,14 @@ def test_what_fits_leaves_nothing_out() -> None:
 def test_details_go_in_a_fixed_order_and_are_named(limit: int, left_out: list[str]) -> None:
     seen = fleet(256, 8)
 
-    status = told(seen, limit)
+    status = status_for(seen, limit)
 
     assert size(status) < limit * 1.05
     assert status.left_out == left_out
     assert len(status.workers) + status.workers_truncated == 256
     # What a driver goes by stays.
     assert status.rollout == seen.fleet.status.rollout
-    assert [c.type for c in status.conditions] == [c.type for c in told(seen).conditions]
+    assert [c.type for c in status.conditions] == [c.type for c in status_for(seen).conditions]
 
 
 def test_the_workers_that_stay_are_the_worst() -> None:
@@ -98,19 +98,19 @@ def test_the_workers_that_stay_are_the_worst() -> None:
     bad = workers.worker(60, Stage.DOUBT)
     seen = workers.world(*seen.workers[:60], bad, *seen.workers[61:])
 
-    status = told(seen, 3000)
+    status = status_for(seen, 3000)
 
     assert status.workers[0].name == "qwen-60"
     assert status.workers_truncated > 32
 
 
 def test_equal_worlds_give_equal_statuses_when_details_are_left_out() -> None:
-    assert told(fleet(64, 8), 9000) == told(fleet(64, 8), 9000)
+    assert status_for(fleet(64, 8), 9000) == status_for(fleet(64, 8), 9000)
 
 
 @pytest.mark.parametrize(("limit", "after"), [(LIMIT, "half"), (100, LEAST)])
 def test_a_refused_status_is_halved_down_to_the_least(limit: int, after: object) -> None:
-    status = told(fleet(256, 8))
+    status = status_for(fleet(256, 8))
     expected = pytest.approx(size(status) / 2, rel=0.02) if after == "half" else after
 
     assert after_refusal(status, limit) == expected

@@ -20,12 +20,12 @@ from tests.workers import problem, recorded, worker
 BY_HAND = {"weightVersion": None}
 
 
-def told(seen: World) -> FleetStatus:
+def status_for(seen: World) -> FleetStatus:
     return fleets.readable(status_of(seen, current(seen)))
 
 
 def condition(seen: World, kind: str) -> Condition | None:
-    return next((c for c in told(seen).conditions if c.type == kind), None)
+    return next((c for c in status_for(seen).conditions if c.type == kind), None)
 
 
 def refusing() -> World:
@@ -35,7 +35,7 @@ def refusing() -> World:
     return workers.world(*found, weightVersion="step-2", status=recorded("step-2", "Preparing"))
 
 
-def test_a_fleet_that_is_behind_and_stalled_is_not_asked_to_wait() -> None:
+def test_a_fleet_that_is_behind_and_stalled_does_not_advise_to_wait() -> None:
     seen = refusing()
 
     stalled, synced = condition(seen, "Stalled"), condition(seen, "WeightsSynced")
@@ -73,7 +73,7 @@ def restarting(stage: Stage, **fields: Any) -> World:
 def test_a_worker_out_of_traffic_says_how_far_its_engine_is(seen: World, says: str) -> None:
     ready = condition(seen, "Ready")
 
-    assert told(seen).workers[0].message == says
+    assert status_for(seen).workers[0].message == says
     assert ready is not None
     assert ready.message == f"1 of 2 workers ready; qwen-0: {says}"
 
@@ -116,7 +116,7 @@ def test_how_an_engine_ended_is_read_of_its_pod(last: dict[str, Any], expected: 
     ids=["well", "one is out", "stalled", "none", "long names"],
 )
 def test_the_column_is_one_line_that_fits(seen: World, says: str) -> None:
-    summary = told(seen).summary
+    summary = status_for(seen).summary
 
     assert summary == says
     assert len(summary) <= 80
@@ -127,7 +127,7 @@ def test_the_messages_of_workers_are_cut_where_they_do_not_fit() -> None:
     found = [worker(n, Stage.DOUBT, proved=None, failure=failure) for n in range(8)]
     seen = workers.world(*found, weightVersion="v" * 128, status=recorded("v" * 128, "Verifying"))
 
-    status = told(seen)
+    status = status_for(seen)
 
     assert max(len(c.message) for c in status.conditions) == 1024
 
@@ -163,12 +163,12 @@ def test_a_change_that_takes_its_time_is_no_word_of_waiting(
         ((None, 9000.0), "requests waiting at qwen-1 (Pausing) for over 60 min"),
     ],
 )
-def test_a_fleet_whose_requests_wait_is_not_said_to_serve(
+def test_a_fleet_whose_requests_wait_is_degraded(
     paused_s: tuple[float | None, ...], says: str
 ) -> None:
     """After a trainer's update that failed, sampling hangs until the trainer comes back."""
     seen = held(*paused_s)
-    status = told(seen)
+    status = status_for(seen)
     ready, degraded = condition(seen, "Ready"), condition(seen, "Degraded")
 
     assert ready is not None
@@ -177,16 +177,16 @@ def test_a_fleet_whose_requests_wait_is_not_said_to_serve(
     assert degraded is not None
     assert degraded.reason == "RequestsWaiting"
     assert degraded.message.startswith(says)
-    found = events.between(told(held(None, None)), status)
+    found = events.between(status_for(held(None, None)), status)
     assert [(e.type, e.reason) for e in found if e.reason == "RequestsWaiting"] == [
         ("Warning", "RequestsWaiting")
     ]
-    later = told(held(*(s and s + 600 for s in paused_s)))
+    later = status_for(held(*(s and s + 600 for s in paused_s)))
     assert "RequestsWaiting" not in [e.reason for e in events.between(status, later)]
 
 
 @pytest.mark.parametrize("refused", [None, "weight_dir: got '/etc'"])
-def test_a_fleet_that_its_trainer_has_paused_for_long_is_not_said_to_serve(
+def test_a_fleet_that_its_trainer_has_paused_for_long_is_degraded(
     refused: str | None,
 ) -> None:
     """At the fleet API too: the whole fleet waits, and may for as long as the pause lasts."""
@@ -208,7 +208,7 @@ def test_a_fleet_that_its_trainer_has_paused_for_long_is_not_said_to_serve(
     assert degraded is not None
     assert "requests waiting at qwen-1 (Pausing) for over 30 s, and at 1 more" in degraded.message
     assert (refused or "the trainer must update or resume") in degraded.message
-    found = events.between(told(held(None, None)), told(seen))
+    found = events.between(status_for(held(None, None)), status_for(seen))
     assert "RequestsWaiting" in [event.reason for event in found]
 
 

@@ -31,7 +31,7 @@ def updates(seen: World) -> dict[str, Verb]:
     return {a.worker: a.through for a in commands(seen) if isinstance(a, Update)}
 
 
-def test_nobody_pauses_before_all_are_prepared() -> None:
+def test_no_worker_pauses_before_all_are_prepared() -> None:
     seen = barrier(worker(0, **READY), worker(1))
 
     assert commands(seen) == [Prepare("qwen-1", "step-2", "rollout-1")]
@@ -43,13 +43,13 @@ def test_all_pause_whatever_the_budget_says() -> None:
     assert updates(seen) == {"qwen-0": Verb.PAUSE, "qwen-1": Verb.PAUSE}
 
 
-def test_nobody_loads_before_all_have_paused() -> None:
+def test_no_worker_loads_before_all_have_paused() -> None:
     seen = barrier(worker(0, Stage.PAUSED, **PAUSED), worker(1, **READY))
 
     assert updates(seen) == {"qwen-1": Verb.PAUSE}
 
 
-def test_who_is_still_pausing_has_not_paused() -> None:
+def test_a_pausing_worker_has_not_paused() -> None:
     """The sidecar writes Paused down before it asks the engine to pause."""
     running = Running(verb=Verb.PAUSE, operation="rollout-1", version="step-2")
     seen = barrier(
@@ -77,7 +77,7 @@ def test_all_gates_open_once_all_have_proved() -> None:
     assert updates(seen) == {"qwen-0": Verb.RESUME, "qwen-1": Verb.RESUME}
 
 
-def test_whoever_serves_nothing_loads_with_the_others() -> None:
+def test_idle_workers_load_together_with_the_others() -> None:
     seen = barrier(worker(0, Stage.PAUSED, **PAUSED), worker(1, Stage.CLOSED, **READY))
 
     assert updates(seen) == {"qwen-0": Verb.VERIFY, "qwen-1": Verb.VERIFY}
@@ -89,7 +89,7 @@ def test_the_others_do_not_wait_for_one_that_is_down() -> None:
     assert updates(seen) == {"qwen-0": Verb.VERIFY}
 
 
-def test_nobody_waits_paused_while_another_prepares() -> None:
+def test_no_worker_stays_paused_while_another_prepares() -> None:
     seen = barrier(worker(0, Stage.PAUSED, **PAUSED), worker(1))
 
     assert commands(seen) == [
@@ -104,7 +104,7 @@ def test_a_held_rollout_lets_paused_workers_go() -> None:
     assert commands(seen) == [Resume(f"qwen-{i}", "step-1", "rollout-1") for i in range(2)]
 
 
-def test_a_rollout_that_has_begun_to_load_is_not_held_any_more() -> None:
+def test_a_barrier_that_has_begun_to_load_ignores_rollout_paused() -> None:
     seen = barrier(
         worker(0, Stage.PROVED, **PROVED), worker(1, Stage.PAUSED, **PAUSED), paused=True
     )
@@ -153,10 +153,10 @@ def test_with_rollback_no_gate_opens_on_a_version_that_failed() -> None:
 
 
 @pytest.mark.parametrize("silence", [None, "sidecar does not answer"])
-def test_with_rollback_one_that_cannot_be_asked_opens_no_gate_and_keeps_nothing_up_for_long(
+def test_with_rollback_an_unreachable_worker_opens_no_gate_and_delays_nothing_for_long(
     silence: str | None,
 ) -> None:
-    """The one that is waited for may prove the version, or may never be heard of again."""
+    """The worker that is waited for may prove the version, or may never answer again."""
     failed = worker(1, Stage.DOUBT, **READY, failure=problem(Code.PROOF_FAILED))
     loading = replace(
         worker(2, Stage.LOADING, prepared="step-2"),
@@ -172,7 +172,7 @@ def test_with_rollback_one_that_cannot_be_asked_opens_no_gate_and_keeps_nothing_
 
 
 def test_with_rollback_one_that_waits_too_long_is_tried_before_a_gate_opens() -> None:
-    """Else the version would be kept up by one that nobody leads any further."""
+    """Else a worker without commands would keep the version."""
     late = PAUSED | {"paused_s": 3600.0}
     failed = worker(1, Stage.DOUBT, **READY, failure=problem(Code.PROOF_FAILED))
     proved, paused = worker(0, Stage.PROVED, **PROVED), worker(2, Stage.PAUSED, **late)
@@ -180,7 +180,7 @@ def test_with_rollback_one_that_waits_too_long_is_tried_before_a_gate_opens() ->
     assert updates(barrier(proved, failed, paused, onFailure="Rollback")) == {"qwen-2": Verb.VERIFY}
 
 
-def test_who_comes_late_waits_while_the_rollout_is_paused() -> None:
+def test_a_late_joiner_waits_while_the_rollout_is_paused() -> None:
     through = {"proved": "step-2", **READY}
     late = worker(1, **READY)
 
@@ -232,7 +232,7 @@ def test_a_newer_version_waits_for_a_command_that_may_be_the_one_that_loads() ->
     assert [r.to for r in told if r] == ["step-2", "step-3"]
 
 
-def test_who_has_proved_a_version_that_gave_way_serves_it_while_the_next_is_prepared() -> None:
+def test_a_worker_with_a_superseded_version_serves_it_while_the_next_is_prepared() -> None:
     """Found by the model check: they waited behind closed gates for a version that was refused."""
     proved = [worker(i, Stage.PROVED, **PROVED) for i in range(2)]
     seen = world(
@@ -247,7 +247,7 @@ def test_who_has_proved_a_version_that_gave_way_serves_it_while_the_next_is_prep
     ]
 
 
-def test_who_has_proved_the_version_that_is_rolled_back_stays_closed_meanwhile() -> None:
+def test_a_worker_with_the_version_that_is_rolled_back_stays_closed() -> None:
     rolled_back = recorded("step-1", "Preparing", reason="Rollback", asked="step-2")
     rolled_back["rollout"] |= {"from": "step-2"}
     seen = world(
@@ -261,7 +261,7 @@ def test_who_has_proved_the_version_that_is_rolled_back_stays_closed_meanwhile()
     assert [type(a) for a in commands(seen)] == [Prepare, Prepare]
 
 
-def test_who_serves_nothing_falls_back_when_the_version_is_refused() -> None:
+def test_an_idle_worker_falls_back_when_the_version_is_rejected() -> None:
     """Found by the model check: in doubt, it was asked for the refused version for ever."""
     refused = {"refusal": problem(Code.CHECKPOINT_INVALID), "prepared": "step-1"}
     seen = barrier(worker(0), worker(1, Stage.DOUBT, **refused))
@@ -295,13 +295,13 @@ def test_one_that_comes_late_prepares_behind_its_gate_when_the_others_are_throug
     assert commands(seen) == [Prepare("qwen-0", "step-2", "rollout-1")]
 
 
-def test_before_anybody_loads_one_that_forgot_serves_while_it_prepares() -> None:
+def test_before_the_first_load_a_worker_that_lost_its_copy_serves_while_it_prepares() -> None:
     seen = barrier(worker(0, Stage.PAUSED, **FORGOT), worker(1, Stage.PAUSED, **PAUSED))
 
     assert commands(seen) == [Resume(f"qwen-{i}", "step-1", "rollout-1") for i in range(2)]
 
 
-def test_who_has_proved_the_version_needs_not_have_it_prepared_to_open() -> None:
+def test_a_worker_that_has_proved_the_version_opens_without_a_prepare() -> None:
     proved = {"installed": "step-2", "proved": "step-2"}
     seen = barrier(*(worker(i, Stage.PROVED, **proved) for i in range(2)))
 
@@ -326,19 +326,19 @@ def test_one_that_has_only_to_open_is_not_led_with_those_that_load() -> None:
     assert updates(seen) == {"qwen-0": Verb.RESUME}
 
 
-# --- once somebody has begun to load -------------------------------------------------------------
+# --- once a worker has begun to load -------------------------------------------------------------
 
 STUCK: dict[str, Any] = PAUSED | {"failure": problem(Code.PAUSE_FAILED)}
 
 
-def test_who_serves_again_is_brought_along_before_a_gate_opens() -> None:
+def test_a_worker_that_resumed_changes_before_a_gate_opens() -> None:
     again = worker(0, **READY, failure=problem(Code.FLUSH_FAILED))
     seen = barrier(again, worker(1, Stage.PROVED, **PROVED))
 
     assert updates(seen) == {"qwen-0": Verb.VERIFY}
 
 
-def test_who_cannot_be_brought_along_is_not_waited_for_longer_than_a_change_may_take() -> None:
+def test_the_wait_for_a_worker_that_cannot_change_is_at_most_a_change_s_timeout() -> None:
     again = worker(0, **READY, failure=problem(Code.FLUSH_FAILED))
     late = worker(1, Stage.PROVED, **PROVED, paused_s=751.0)
 
@@ -353,7 +353,7 @@ def test_how_long_one_has_been_in_doubt_says_nothing_of_those_that_wait_now() ->
     assert updates(barrier(again, proved, doubted))["qwen-0"] is Verb.VERIFY
 
 
-def test_who_is_stuck_behind_its_gate_is_not_waited_for_and_is_tried_again() -> None:
+def test_a_stuck_worker_is_retried_and_not_waited_for() -> None:
     seen = barrier(worker(0, Stage.PAUSED, **STUCK), worker(1, Stage.PROVED, **PROVED))
     busy = replace(seen.workers[0], calling=Verb.RELOAD)
     loading = worker(1, Stage.LOADED, prepared="step-2", installed="step-2")
@@ -366,7 +366,7 @@ def test_who_is_stuck_behind_its_gate_is_not_waited_for_and_is_tried_again() -> 
     }
 
 
-def test_who_is_refused_the_version_meanwhile_is_waited_for_only_if_it_serves_the_old_one() -> None:
+def test_a_worker_that_now_rejects_the_version_is_waited_for_only_if_it_serves() -> None:
     refusal = problem(Code.CHECKPOINT_INVALID)
     proved = worker(1, Stage.PROVED, **PROVED)
     paused = worker(0, Stage.PAUSED, **FORGOT, refusal=refusal)
@@ -375,7 +375,7 @@ def test_who_is_refused_the_version_meanwhile_is_waited_for_only_if_it_serves_th
     assert updates(barrier(worker(0, refusal=refusal), proved)) == {}
 
 
-def test_who_is_stuck_when_the_others_are_through_does_not_end_it_for_them() -> None:
+def test_a_stuck_worker_does_not_stop_the_rollout_of_the_others() -> None:
     seen = barrier(worker(0, Stage.PAUSED, **STUCK), worker(1, **PROVED))
     step = plan(seen)
 
@@ -384,7 +384,7 @@ def test_who_is_stuck_when_the_others_are_through_does_not_end_it_for_them() -> 
     assert updates(seen) == {"qwen-0": Verb.RESUME}
 
 
-def test_who_is_stuck_keeps_no_version_up_that_failed_on_all_others() -> None:
+def test_a_stuck_worker_does_not_keep_a_version_that_failed_on_all_others() -> None:
     failed = worker(1, Stage.DOUBT, **READY, failure=problem(Code.PROOF_FAILED))
     seen = barrier(worker(0, Stage.PAUSED, **STUCK), failed, onFailure="Rollback")
     step = plan(seen)
@@ -393,7 +393,7 @@ def test_who_is_stuck_keeps_no_version_up_that_failed_on_all_others() -> None:
     assert (step.rollout.to, step.rollout.is_new) == ("step-1", True)
 
 
-def test_a_newer_version_waits_until_who_serves_again_is_brought_along() -> None:
+def test_a_newer_version_waits_until_a_worker_that_resumed_has_changed() -> None:
     proved = worker(1, Stage.PROVED, **PROVED)
     again = worker(0, **READY, failure=problem(Code.FLUSH_FAILED))
     stuck = worker(0, Stage.PAUSED, **STUCK)
@@ -403,7 +403,7 @@ def test_a_newer_version_waits_until_who_serves_again_is_brought_along() -> None
     assert [r.to for r in told if r] == ["step-2", "step-3"]
 
 
-# --- a version that nobody asks for any more ------------------------------------------------------
+# --- a version that is no longer requested --------------------------------------------------------
 
 
 def unasked(*workers: Worker) -> World:
@@ -413,7 +413,7 @@ def unasked(*workers: Worker) -> World:
     )
 
 
-def test_who_waits_for_a_version_that_left_the_spec_serves_what_it_proved() -> None:
+def test_a_worker_that_waits_for_a_cancelled_version_resumes() -> None:
     ours = {"operation": "rollout-1"}
     seen = unasked(
         worker(0, Stage.PAUSED, **PAUSED, **ours), worker(1, Stage.PROVED, **PROVED, **ours)
@@ -425,13 +425,13 @@ def test_who_waits_for_a_version_that_left_the_spec_serves_what_it_proved() -> N
     ]
 
 
-def test_who_waits_for_a_version_that_gave_way_before_is_let_go_as_well() -> None:
+def test_a_worker_that_waits_for_an_earlier_cancelled_version_resumes() -> None:
     seen = unasked(worker(0, Stage.PAUSED, **PAUSED, operation="rollout-0"))
 
     assert commands(seen) == [Resume("qwen-0", "step-1", "rollout-1")]
 
 
-def test_whom_a_trainer_has_paused_at_its_sidecar_is_left_to_it() -> None:
+def test_a_worker_that_a_trainer_paused_at_its_sidecar_stays_paused() -> None:
     others = {"operation": "catch-up"}
     seen = unasked(worker(0, Stage.PAUSED, **PAUSED), worker(1, Stage.PROVED, **PROVED, **others))
 

@@ -1,4 +1,4 @@
-"""Adapters of a fleet: who is asked for what, who takes traffic, what is told."""
+"""Adapters of a fleet: which worker loads what, which is ready, what status shows."""
 
 from dataclasses import replace
 from typing import Any
@@ -42,14 +42,14 @@ OPERATION = lora.operation_of(wanted(POET))
 
 
 def loaded(declared: dict[str, Any], **fields: Any) -> AdapterReport:
-    """Return what a worker tells that serves it."""
+    """Return the report of a worker that serves it."""
     spec = AdapterSpec.model_validate(declared)
     told = {"name": spec.name, "version": spec.version, "path": spec.directory}
     return AdapterReport.model_validate(told | {"is_loaded": True, "is_declared": True} | fields)
 
 
 def failing(declared: dict[str, Any], code: Code, before: str | None = None) -> AdapterReport:
-    """Return what a worker tells that failed to load it."""
+    """Return the report of a worker that failed to load it."""
     spec = AdapterSpec.model_validate(declared)
     operation = lora.operation_of(wanted(declared))
     problem = Problem.of(code, "why", version=spec.version, operation=operation)
@@ -70,7 +70,7 @@ def asked(world: World) -> list[LoRACommand]:
     return [a for a in plan(world).actions if isinstance(a, LoadAdapter | UnloadAdapter)]
 
 
-def test_every_worker_is_asked_to_load_what_it_lacks() -> None:
+def test_every_worker_loads_the_adapters_that_it_lacks() -> None:
     world = seen(workers.worker(0, adapters=[loaded(POET)]), workers.worker(1))
 
     assert asked(world) == [LoadAdapter("qwen-1", "poet", "v1", "/weights/poet/v1", OPERATION)]
@@ -88,7 +88,7 @@ def test_what_is_not_exactly_the_declared_one_is_replaced(other: dict[str, Any])
     assert isinstance(call, LoadAdapter)
 
 
-def test_what_the_spec_names_no_more_is_unloaded_and_a_trainer_s_own_is_left() -> None:
+def test_an_adapter_that_left_the_spec_is_unloaded_and_a_trainer_s_stays() -> None:
     own = AdapterReport(name="own", version="v1", is_loaded=True)
     world = seen(workers.worker(0, adapters=[loaded(POET), own]), declared=())
 
@@ -121,7 +121,7 @@ BUSY: dict[str, Worker] = {
 
 
 @pytest.mark.parametrize("case", BUSY)
-def test_nobody_is_asked_who_does_something_else(case: str) -> None:
+def test_a_busy_worker_gets_no_adapter(case: str) -> None:
     assert asked(seen(BUSY[case])) == []
 
 
@@ -161,7 +161,7 @@ def barrier(*known: Worker, **rollout: Any) -> World:
     )
 
 
-def test_nobody_pauses_for_a_barrier_while_one_loads_an_adapter() -> None:
+def test_no_worker_pauses_for_a_barrier_while_one_loads_an_adapter() -> None:
     waiting = workers.worker(0, Stage.PAUSED, prepared="step-2", proved="step-1", paused_s=1.0)
 
     assert [type(c) for c in plan(barrier(READY, ADAPTING)).actions] == []
@@ -218,7 +218,9 @@ def test_an_adapter_s_command_is_no_change_of_weights() -> None:
         (Code.ADAPTER_FAILED, False),
     ],
 )
-def test_what_somebody_may_mend_is_tried_again_in_time(code: Code, *, is_tried_again: bool) -> None:
+def test_a_failure_that_a_trainer_can_repair_is_retried_with_back_off(
+    code: Code, *, is_tried_again: bool
+) -> None:
     worker = workers.worker(0, adapters=[failing(POET, code)])
     waiting = replace(worker, retry_at=workers.MOMENT + 1)
 
@@ -257,28 +259,28 @@ def test_a_late_joiner_takes_traffic_only_with_its_adapters() -> None:
     assert marked_ready(unready(workers.worker(0, adapters=[loaded(POET)]))) is True
 
 
-def test_a_broken_adapter_keeps_nobody_from_serving_the_model() -> None:
+def test_workers_serve_the_model_without_a_broken_adapter() -> None:
     broken = workers.worker(0, adapters=[failing(POET, Code.CHECKPOINT_INVALID)])
 
     assert marked_ready(unready(broken)) is True
 
 
-def test_who_serves_goes_on_when_another_adapter_is_declared() -> None:
+def test_serving_workers_stay_ready_when_another_adapter_is_declared() -> None:
     assert marked_ready(workers.worker(0)) is None
 
 
-def told(world: World) -> FleetStatus:
+def status_for(world: World) -> FleetStatus:
     return fleets.readable(status_of(world, plan(world).rollout))
 
 
-def test_status_tells_how_each_adapter_stands() -> None:
+def test_status_shows_the_state_of_each_adapter() -> None:
     world = seen(
         workers.worker(0, adapters=[loaded(POET), loaded(CRITIC)]),
         workers.worker(1, adapters=[failing(POET, Code.PATH_REFUSED, before="v0")]),
         declared=(POET, CRITIC),
     )
 
-    status = told(world)
+    status = status_for(world)
 
     poet, critic = status.adapters
     assert (poet.loaded_workers, poet.workers, poet.reason) == (1, 2, "PathRefused")
@@ -292,17 +294,17 @@ def test_status_tells_how_each_adapter_stands() -> None:
 
 
 def test_a_fleet_is_not_done_before_its_adapters_are_loaded() -> None:
-    lacking = {c.type: c.reason for c in told(seen(workers.worker(0))).conditions}
-    done = {c.type for c in told(seen(workers.worker(0, adapters=[loaded(POET)]))).conditions}
+    lacking = {c.type: c.reason for c in status_for(seen(workers.worker(0))).conditions}
+    done = {c.type for c in status_for(seen(workers.worker(0, adapters=[loaded(POET)]))).conditions}
 
     assert lacking["Reconciling"] == "LoadingAdapters"
     assert done == {"Ready", "WeightsSynced"}
 
 
-def test_events_tell_each_turn_once() -> None:
-    lacking = told(seen(workers.worker(0)))
-    broken = told(seen(workers.worker(0, adapters=[failing(POET, Code.PATH_REFUSED)])))
-    done = told(seen(workers.worker(0, adapters=[loaded(POET)])))
+def test_each_change_of_an_adapter_s_state_has_one_event() -> None:
+    lacking = status_for(seen(workers.worker(0)))
+    broken = status_for(seen(workers.worker(0, adapters=[failing(POET, Code.PATH_REFUSED)])))
+    done = status_for(seen(workers.worker(0, adapters=[loaded(POET)])))
 
     assert [e.reason for e in events.between(lacking, broken)] == ["AdapterFailed"]
     assert events.between(broken, broken) == []

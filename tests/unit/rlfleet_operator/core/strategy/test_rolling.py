@@ -1,4 +1,4 @@
-"""Canary, partition, pause, failure policies: who may change, and what a failure does."""
+"""Canary, partition, pause, failure policies: which workers change, and what a failure does."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_a_partition_keeps_the_first_workers_at_their_version() -> None:
     assert "Reconciling" not in reasons(seen)
 
 
-def test_a_lower_partition_goes_on_with_the_same_rollout() -> None:
+def test_a_lower_partition_continues_the_same_rollout() -> None:
     half = at_rest(asking(fleet(), "step-2", partition="50%"))
     seen = at_rest(asking(half, "step-2", partition=0))
 
@@ -82,7 +82,7 @@ def test_a_replaced_worker_below_the_partition_comes_back_at_the_old_version() -
 # --- paused --------------------------------------------------------------------------------------
 
 
-def test_a_paused_rollout_prepares_and_takes_nobody_out() -> None:
+def test_a_paused_rollout_prepares_and_takes_no_worker_out() -> None:
     seen = at_rest(asking(fleet(), "step-2", paused=True))
 
     assert versions(seen) == ["step-1"] * 4
@@ -90,7 +90,7 @@ def test_a_paused_rollout_prepares_and_takes_nobody_out() -> None:
     assert (phase(seen), reasons(seen)["Reconciling"]) == ("Paused", "Paused")
 
 
-def test_a_rollout_that_is_paused_in_the_middle_leaves_nobody_paused() -> None:
+def test_a_rollout_that_is_paused_halfway_leaves_no_worker_paused() -> None:
     seen = asking(fleet(maxUnavailable=1), "step-2")
     for _ in range(4):
         seen = after_one_pass(seen)
@@ -156,7 +156,7 @@ def test_a_manual_canary_waits_for_the_word_that_names_the_version() -> None:
     assert versions(at_rest(asking(held, "step-2", canary=named))) == ["step-2"] * 4
 
 
-def test_canaries_are_held_for_the_time_asked() -> None:
+def test_canaries_serve_alone_for_hold_seconds() -> None:
     canary = {"count": 1, "holdSeconds": 10_000}
     held = at_rest(asking(fleet(), "step-2", strategy="Canary", canary=canary))
     later = replace(held, moment=held.moment + 10_000)
@@ -202,21 +202,21 @@ def test_a_canary_that_misses_a_question_is_held_no_longer() -> None:
     assert told.fleet.status.rollout.canary_since == held.fleet.status.rollout.canary_since
 
 
-def test_a_canary_that_was_named_is_told_to_wait_for_its_time_alone() -> None:
+def test_after_promotion_the_message_names_only_the_hold() -> None:
     canary = {"count": 1, "holdSeconds": 10_000, "promote": "Manual"}
     held = at_rest(asking(fleet(), "step-2", strategy="Canary", canary=canary))
     named = at_rest(asking(held, "step-2", canary=canary | {"promotedVersion": "step-2"}))
 
-    assert told(held).endswith("set rollout.canary.promotedVersion to step-2")
-    assert told(named).endswith("canaries serve: waiting for rollout.canary.holdSeconds")
+    assert reconciling(held).endswith("set rollout.canary.promotedVersion to step-2")
+    assert reconciling(named).endswith("canaries serve: waiting for rollout.canary.holdSeconds")
 
 
-def told(seen: World) -> str:
+def reconciling(seen: World) -> str:
     return next(c.message for c in seen.fleet.status.conditions if c.type == "Reconciling")
 
 
 @pytest.mark.parametrize("policy", ["Quarantine", "Hold", "Rollback"])
-def test_a_canary_that_fails_takes_nobody_with_it(policy: str) -> None:
+def test_a_canary_that_fails_takes_no_other_worker_out(policy: str) -> None:
     rules: dict[str, Any] = {"strategy": "Canary", "onFailure": policy, "maxFailed": 3}
     seen = at_rest(asking(fleet(maxUnavailable=4), "bad", **rules), BREAKS)
 
@@ -266,7 +266,7 @@ def test_with_rollback_every_worker_is_back_at_the_old_version() -> None:
     ]
 
 
-def test_a_version_that_was_rolled_back_is_tried_again_only_when_the_spec_asks_anew() -> None:
+def test_a_version_that_was_rolled_back_is_retried_only_after_a_new_request() -> None:
     seen = at_rest(asking(fleet(), "bad", onFailure="Rollback"), BREAKS)
 
     assert versions(at_rest(fleets.asking(seen, replicas=5))) == ["step-1"] * 5
@@ -366,7 +366,7 @@ def test_a_b_a_are_three_rollouts() -> None:
     ]
 
 
-def test_history_keeps_no_more_than_asked() -> None:
+def test_history_keeps_at_most_history_limit() -> None:
     seen = fleets.asking(fleet(), history_limit=2)
     for version in ("a", "b", "c", "d"):
         seen = at_rest(asking(seen, version))
@@ -374,14 +374,14 @@ def test_history_keeps_no_more_than_asked() -> None:
     assert [h.to for h in seen.fleet.status.history] == ["c", "b"]
 
 
-def test_a_rollout_that_gives_way_is_told_so_in_history() -> None:
+def test_a_superseded_rollout_is_in_history() -> None:
     seen = asking(fleet(), "step-2", paused=True)
     seen = at_rest(asking(at_rest(seen), "step-3", paused=False))
 
     assert seen.fleet.status.history[0].result == "Superseded"
 
 
-def test_a_rollout_right_after_another_settles_before_it_takes_anybody_out() -> None:
+def test_a_rollout_right_after_another_waits_before_it_takes_workers_out() -> None:
     seen = after_one_pass(asking(fleet(), "step-2"))
     began = seen.moment
     seen = after_one_pass(asking(replace(seen, moment=began), "step-3"))

@@ -66,11 +66,11 @@ def of(seen: World) -> FleetStatus:
     return fleets.readable(status_of(seen, plan(seen).rollout))
 
 
-@pytest.fixture(params=["driven by nobody", "asked by its trainer"])
+@pytest.fixture(params=["without a target", "with its trainer's target"])
 def serving(request: pytest.FixtureRequest) -> World:
     """Three workers that serve base, or step-1 because their trainer asked for it."""
     start = fleets.world({"replicas": 3, "rollout": {"maxUnavailable": 1}})
-    return fleets.at_rest(asking(start, "step-1") if "asked" in request.param else start)
+    return fleets.at_rest(asking(start, "step-1") if "trainer" in request.param else start)
 
 
 def test_every_worker_pauses_and_stays_so(serving: World) -> None:
@@ -87,7 +87,7 @@ def test_every_worker_pauses_and_stays_so(serving: World) -> None:
     assert commands(rest) == []
 
 
-def test_a_worker_that_did_not_pause_is_asked_again_and_the_others_wait(serving: World) -> None:
+def test_a_failed_pause_is_retried_while_the_others_wait(serving: World) -> None:
     rest = fleets.at_rest(paused(serving))
     failure = workers.problem(Code.PAUSE_FAILED, served(serving), "fleet-pause-1")
 
@@ -96,7 +96,7 @@ def test_a_worker_that_did_not_pause_is_asked_again_and_the_others_wait(serving:
     assert [(type(c), c.worker) for c in commands(undone)] == [(Pause, "qwen-1")]
 
 
-def test_a_paused_fleet_says_so_and_nobody_counts_as_failed(serving: World) -> None:
+def test_a_paused_fleet_reports_it_and_no_worker_counts_as_failed(serving: World) -> None:
     rest = fleets.at_rest(paused(serving))
     said = of(rest)
 
@@ -138,7 +138,7 @@ def test_it_ends_without_its_trainer(serving: World, end: str) -> None:
     assert done.fleet.status.trainer_pause is None
 
 
-def test_workers_that_were_paused_at_their_sidecars_are_left_to_whoever_did() -> None:
+def test_workers_that_a_trainer_paused_at_their_sidecars_stay_paused() -> None:
     seen = fleets.changed(
         fleets.at_rest(fleets.world({"replicas": 3})), 0, stage=Stage.PAUSED, paused_s=3.0
     )
@@ -265,7 +265,7 @@ def test_a_flush_reaches_each_paused_worker_once(serving: World) -> None:
     assert stages(done) == [(Stage.PAUSED, version)] * 3
 
 
-def test_a_flush_pauses_first_whoever_has_proved(serving: World) -> None:
+def test_a_flush_pauses_workers_that_have_proved_a_version_first(serving: World) -> None:
     rest = fleets.at_rest(paused(serving))
     proved = fleets.at_rest(asking(rest, "step-2"))
 

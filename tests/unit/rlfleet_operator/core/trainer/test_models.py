@@ -57,9 +57,7 @@ def test_a_version_is_named_by_itself_or_by_its_directory(
         (b'{"weight_dir":"/weights/step-1"}', False),
     ],
 )
-def test_who_names_no_directory_says_that_nothing_is_to_be_loaded(
-    body: bytes, *, is_nothing: bool
-) -> None:
+def test_a_request_with_a_null_directory_loads_nothing(body: bytes, *, is_nothing: bool) -> None:
     assert update_from(body).is_nothing is is_nothing
 
 
@@ -150,7 +148,7 @@ MINE: dict[str, Any] = {"f:weightVersion": {}}
         ({"metadata": {"managedFields": [{"manager": "old", "subresource": "status"}]}}, None),
     ],
 )
-def test_the_owner_is_who_wrote_the_field_last(raw: dict[str, Any], owner: str | None) -> None:
+def test_the_owner_is_the_last_manager_of_the_field(raw: dict[str, Any], owner: str | None) -> None:
     assert owner_of_version(raw) == owner
 
 
@@ -186,7 +184,7 @@ def test_a_record_is_bound_to_the_object_that_was_looked_at() -> None:
     }
 
 
-def test_no_fault_but_an_accident_asks_for_another_try() -> None:
+def test_only_temporary_faults_are_retryable() -> None:
     # 5xx is what clients of today try again by themselves.
     assert all(fault.retryable == (fault.status >= 500) for fault in Fault)
 
@@ -208,7 +206,7 @@ TRAINERS = {"trainerTarget": {"version": "step-2", "askedAt": "2026-01-01T00:00:
         ({"weightVersion": "step-1"}, {}, metadata(), Target("step-1", "spec.weightVersion")),
     ],
 )
-def test_workers_are_told_the_target_and_what_sets_it_in_words_for_a_header(
+def test_the_target_and_what_sets_it_fit_into_a_header(
     spec: dict[str, Any], status: dict[str, Any], raw: dict[str, Any], target: Target | None
 ) -> None:
     assert target_of(fleets.fleet(spec, status=status), raw) == target

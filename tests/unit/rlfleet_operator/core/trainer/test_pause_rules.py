@@ -1,4 +1,4 @@
-"""What a trainer may ask of a whole fleet, what is recorded of it, and what it hears."""
+"""What a trainer may request of a whole fleet, what is recorded, and the replies."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def pause(**fields: Any) -> TrainerPause:
     return TrainerPause.model_validate(PAUSE | fields)
 
 
-def heard(stage: Stage, ordinal: int = 0, *, held: bool = True, **fields: Any) -> WorkerState:
+def state_of(stage: Stage, ordinal: int = 0, *, held: bool = True, **fields: Any) -> WorkerState:
     known = {"proved": "step-1"} if stage is not Stage.DOUBT else {}
     report = workers.report(stage, **(known | fields))
     return WorkerState(f"qwen-{ordinal}", workers.pod(ordinal), report, fleet_paused=held)
@@ -92,7 +92,7 @@ def test_what_cannot_be_read_names_its_field(body: bytes, field: str) -> None:
         ),
     ],
 )
-def test_a_fleet_that_somebody_else_leads_is_not_paused(
+def test_a_fleet_that_its_spec_or_a_rollout_drives_is_not_paused(
     seen: Fleet, fault: Fault, says: str
 ) -> None:
     with pytest.raises(Refusal, match=says) as refusal:
@@ -111,16 +111,16 @@ def test_a_fleet_at_rest_is_its_trainer_s_to_pause(status: dict[str, Any]) -> No
     [
         (
             pause(),
-            [heard(Stage.PAUSED), heard(Stage.DOUBT, 1)],
+            [state_of(Stage.PAUSED), state_of(Stage.DOUBT, 1)],
             "weights of qwen-1 are unknown",
         ),
-        (pause(), [heard(Stage.LOADING, 1)], "weights of qwen-1 are unknown"),
+        (pause(), [state_of(Stage.LOADING, 1)], "weights of qwen-1 are unknown"),
         (
             pause(version="step-2"),
-            [heard(Stage.PAUSED, proved="step-2"), heard(Stage.PAUSED, 1)],
+            [state_of(Stage.PAUSED, proved="step-2"), state_of(Stage.PAUSED, 1)],
             "qwen-1 did not prove step-2",
         ),
-        (pause(refused="a wrong directory"), [heard(Stage.PAUSED)], "a wrong directory"),
+        (pause(refused="a wrong directory"), [state_of(Stage.PAUSED)], "a wrong directory"),
     ],
 )
 def test_a_blind_resume_after_an_update_that_did_not_end_well_is_refused(
@@ -132,14 +132,16 @@ def test_a_blind_resume_after_an_update_that_did_not_end_well_is_refused(
     assert refusal.value.fault is Fault.NOT_RESUMABLE
 
 
-def test_what_was_asked_for_is_resumed_and_who_is_silent_does_not_hold_it_up() -> None:
-    done = heard(Stage.PROVED, proved="step-2")
+def test_a_resume_after_a_good_update_does_not_wait_for_silent_workers() -> None:
+    done = state_of(Stage.PROVED, proved="step-2")
 
     rules.demand_resumable(pause(version="step-2"), [done, SILENT])
-    rules.demand_resumable(pause(), [heard(Stage.PAUSED), heard(Stage.PROVED, 1, proved="step-9")])
+    rules.demand_resumable(
+        pause(), [state_of(Stage.PAUSED), state_of(Stage.PROVED, 1, proved="step-9")]
+    )
 
 
-def test_a_pause_goes_on_when_it_is_asked_for_again_and_forgives() -> None:
+def test_a_repeated_pause_continues_and_clears_the_rejection() -> None:
     first = rules.paused(
         None, PauseRequested(mode=PauseMode.WAIT, ttl_s=60), MOMENT, "fleet-pause-1"
     )
@@ -154,7 +156,7 @@ def test_a_pause_goes_on_when_it_is_asked_for_again_and_forgives() -> None:
     assert (again.kv_cache, again.until) == (KVCache.PRESERVE, "2001-09-09T02:12:10Z")
 
 
-def test_each_request_of_its_trainer_counts_its_time_anew() -> None:
+def test_each_request_of_the_trainer_extends_the_pause() -> None:
     asked = record_of(RAW, "step-2", MOMENT, pause(refused="why"))
 
     assert asked["status"]["trainerPause"] == {
@@ -201,17 +203,17 @@ RUNNING: dict[str, Any] = {"running": {"verb": Verb.PAUSE, "operation": "o", "ve
 @pytest.mark.parametrize(
     ("worker", "is_paused"),
     [
-        (heard(Stage.PAUSED), True),
-        (heard(Stage.PROVED), True),
-        (heard(Stage.PAUSED, running=RUNNING["running"] | {"verb": Verb.PREPARE}), True),
-        (heard(Stage.PAUSED, **RUNNING), False),
-        (heard(Stage.PAUSED, proved=None), False),
-        (heard(Stage.OPEN), False),
-        (heard(Stage.DOUBT), False),
+        (state_of(Stage.PAUSED), True),
+        (state_of(Stage.PROVED), True),
+        (state_of(Stage.PAUSED, running=RUNNING["running"] | {"verb": Verb.PREPARE}), True),
+        (state_of(Stage.PAUSED, **RUNNING), False),
+        (state_of(Stage.PAUSED, proved=None), False),
+        (state_of(Stage.OPEN), False),
+        (state_of(Stage.DOUBT), False),
         (SILENT, False),
     ],
 )
-def test_only_who_is_behind_a_closed_gate_with_a_proved_version_is_paused(
+def test_only_a_worker_with_a_closed_gate_and_a_proved_version_is_paused(
     worker: WorkerState, *, is_paused: bool
 ) -> None:
     assert worker.is_paused is is_paused
@@ -220,9 +222,9 @@ def test_only_who_is_behind_a_closed_gate_with_a_proved_version_is_paused(
 @pytest.mark.parametrize(
     ("said", "status", "code"),
     [
-        ([heard(Stage.PAUSED), heard(Stage.PROVED, 1)], 200, None),
-        ([heard(Stage.PAUSED), SILENT], 502, Fault.INCOMPLETE),
-        ([heard(Stage.PAUSED), heard(Stage.OPEN, 1)], 502, Fault.INCOMPLETE),
+        ([state_of(Stage.PAUSED), state_of(Stage.PROVED, 1)], 200, None),
+        ([state_of(Stage.PAUSED), SILENT], 502, Fault.INCOMPLETE),
+        ([state_of(Stage.PAUSED), state_of(Stage.OPEN, 1)], 502, Fault.INCOMPLETE),
         ([], 503, Fault.NO_WORKERS),
     ],
 )
@@ -242,23 +244,23 @@ def test_only_what_every_worker_did_is_a_success(
 
 def test_an_update_underneath_is_proved_by_workers_that_wait() -> None:
     seen = fleet(**(COMPLETED | {"trainerPause": PAUSE}))
-    held = [heard(Stage.PROVED, i, proved="step-2") for i in (0, 1)]
-    unheld = [heard(Stage.PROVED, i, held=False, proved="step-2") for i in (0, 1)]
+    held = [state_of(Stage.PROVED, i, proved="step-2") for i in (0, 1)]
+    unheld = [state_of(Stage.PROVED, i, held=False, proved="step-2") for i in (0, 1)]
 
     assert replies.updated(seen, held, "step-2")[0] == 200
     assert replies.updated(seen, unheld, "step-2")[0] == 502
-    assert replies.updated(seen, [held[0], heard(Stage.PROVED, 1)], "step-2")[0] == 502
+    assert replies.updated(seen, [held[0], state_of(Stage.PROVED, 1)], "step-2")[0] == 502
 
 
 @pytest.mark.parametrize(
     ("said", "is_paused"),
     [
-        ([heard(Stage.PAUSED, paused_s=1.0), heard(Stage.PROVED, 1)], True),
-        ([heard(Stage.PAUSED, paused_s=1.0), heard(Stage.OPEN, 1)], False),
-        ([heard(Stage.PAUSED, paused_s=1.0), SILENT], False),
+        ([state_of(Stage.PAUSED, paused_s=1.0), state_of(Stage.PROVED, 1)], True),
+        ([state_of(Stage.PAUSED, paused_s=1.0), state_of(Stage.OPEN, 1)], False),
+        ([state_of(Stage.PAUSED, paused_s=1.0), SILENT], False),
     ],
 )
-def test_state_says_whether_all_are_paused_and_by_whom(
+def test_state_shows_whether_all_are_paused_and_by_what(
     said: list[WorkerState], *, is_paused: bool
 ) -> None:
     told = replies.state(fleet(trainerPause=PAUSE), said, pause())
@@ -271,8 +273,8 @@ def test_state_says_whether_all_are_paused_and_by_whom(
 def test_a_worker_that_failed_at_it_says_so() -> None:
     failure = workers.problem(Code.PAUSE_FAILED, "step-1", "fleet-pause-1")
 
-    assert rules.is_given_up(heard(Stage.OPEN, failure=failure), "fleet-pause-1")
-    assert not rules.is_given_up(heard(Stage.OPEN, failure=failure), "fleet-pause-2")
+    assert rules.is_given_up(state_of(Stage.OPEN, failure=failure), "fleet-pause-1")
+    assert not rules.is_given_up(state_of(Stage.OPEN, failure=failure), "fleet-pause-2")
     assert not rules.is_given_up(SILENT, "fleet-pause-1")
 
 
@@ -280,5 +282,5 @@ def test_a_worker_that_failed_at_it_says_so() -> None:
 def test_a_worker_whose_engine_boots_holds_no_resume_up(stage: Stage) -> None:
     """It is led to what the fleet asks for before it takes traffic."""
     rules.demand_resumable(
-        pause(version="step-2"), [heard(Stage.PAUSED, proved="step-2"), heard(stage, 1)]
+        pause(version="step-2"), [state_of(Stage.PAUSED, proved="step-2"), state_of(stage, 1)]
     )

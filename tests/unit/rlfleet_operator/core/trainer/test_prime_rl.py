@@ -14,23 +14,23 @@ PAUSED = report(Stage.PAUSED, proved="step-1")
 PROVED = report(Stage.PROVED, proved="step-1")
 
 
-def heard(said: WorkerReport | None, *, ready: bool = True) -> WorkerState:
+def state_of(said: WorkerReport | None, *, ready: bool = True) -> WorkerState:
     return WorkerState("qwen-0", pod(ready=ready), said)
 
 
 @pytest.mark.parametrize(
     ("worker", "rests", "runs", "is_well"),
     [
-        (heard(report()), False, True, True),
-        (heard(PAUSED), True, False, True),
-        (heard(PROVED, ready=False), True, False, True),
-        (heard(report(Stage.LOADING)), False, False, False),
-        (heard(report(Stage.DOUBT), ready=False), False, False, False),
+        (state_of(report()), False, True, True),
+        (state_of(PAUSED), True, False, True),
+        (state_of(PROVED, ready=False), True, False, True),
+        (state_of(report(Stage.LOADING)), False, False, False),
+        (state_of(report(Stage.DOUBT), ready=False), False, False, False),
         # Nothing is known of it, and by its pod it takes traffic.
-        (heard(None), False, False, False),
-        (heard(None, ready=False), True, True, False),
-        (heard(report(Stage.DOWN), ready=False), True, True, False),
-        (heard(report(Stage.CLOSED), ready=False), True, True, False),
+        (state_of(None), False, False, False),
+        (state_of(None, ready=False), True, True, False),
+        (state_of(report(Stage.DOWN), ready=False), True, True, False),
+        (state_of(report(Stage.CLOSED), ready=False), True, True, False),
         (WorkerState("qwen-0", None, None), True, True, False),
     ],
 )
@@ -44,8 +44,8 @@ def test_a_worker_that_takes_no_traffic_holds_nothing_up(
 
 def test_a_fleet_of_none_is_not_healthy() -> None:
     assert not prime_rl.is_healthy([])
-    assert prime_rl.is_healthy([heard(report()), heard(PAUSED)])
-    assert not prime_rl.is_healthy([heard(report()), heard(None, ready=False)])
+    assert prime_rl.is_healthy([state_of(report()), state_of(PAUSED)])
+    assert not prime_rl.is_healthy([state_of(report()), state_of(None, ready=False)])
 
 
 def test_the_model_is_listed_by_the_name_that_samplers_send() -> None:

@@ -76,13 +76,13 @@ def worker(said: WorkerReport | None, *, ready: bool = True, why: str = "") -> W
         ),
     ],
 )
-def test_what_is_on_record_tells_how_far_an_update_has_come(
+def test_the_recorded_rollout_decides_how_far_an_update_has_come(
     phase: str, status: dict[str, Any], course: Course
 ) -> None:
     assert replies.course(fleet(phase, **status), "step-2") is course
 
 
-def test_the_spec_s_other_version_supersedes_and_the_same_goes_on() -> None:
+def test_another_version_in_the_spec_supersedes_and_the_same_continues() -> None:
     other = fleet(spec={"weightVersion": "step-3"})
     same = fleet(spec={"weightVersion": "step-2"})
 
@@ -129,7 +129,7 @@ def test_an_update_succeeded_only_if_every_worker_proved_it(
     assert reply.message.startswith(f"{sum(proved)} of {len(said)} workers proved step-2")
 
 
-def test_an_update_of_nothing_tells_the_version_that_stays() -> None:
+def test_an_update_of_nothing_returns_the_version_that_stays() -> None:
     both = [worker(report("step-1")), worker(report("step-1"))]
 
     status, said = replies.nothing_loaded(fleet(), both)
@@ -148,7 +148,7 @@ def test_an_update_of_nothing_is_no_success_of_a_fleet_of_none() -> None:
     assert (status, said.status, said.code) == (503, "error", Fault.NO_WORKERS)
 
 
-def test_a_worker_is_told_with_what_is_wrong_with_it() -> None:
+def test_the_reply_has_each_worker_s_problem() -> None:
     failure = Problem.of(Code.PROOF_FAILED, "the probe differs")
     broken = worker(report(None, stage=Stage.DOUBT, failure=failure), ready=False)
 
@@ -159,14 +159,16 @@ def test_a_worker_is_told_with_what_is_wrong_with_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "told"), [("step-2", "VersionNotFound: no such directory"), ("typo", None)]
+    ("version", "shown"), [("step-2", "VersionNotFound: no such directory"), ("typo", None)]
 )
-def test_a_refusal_is_told_while_its_version_is_asked_for(version: str, told: str | None) -> None:
+def test_a_rejection_is_shown_while_its_version_is_the_target(
+    version: str, shown: str | None
+) -> None:
     refusal = Problem.of(Code.VERSION_NOT_FOUND, "no such directory", version=version)
 
     reply = replies.state(fleet(), [worker(report("step-1", refusal=refusal))])
 
-    assert [w.message for w in reply.workers] == [told]
+    assert [w.message for w in reply.workers] == [shown]
 
 
 PAUSED = report("step-1", stage=Stage.PAUSED, paused_s=1.5, in_flight=3)
@@ -211,7 +213,7 @@ def test_a_worker_whose_pod_takes_no_traffic_makes_the_fleet_unready() -> None:
         (fleet(trainerTarget=None), None, None),
     ],
 )
-def test_the_state_says_who_asks_for_which_version(
+def test_the_state_shows_the_target_and_what_sets_it(
     told: Fleet, desired: str | None, by: str | None
 ) -> None:
     said = replies.state(told, [])
@@ -219,7 +221,7 @@ def test_the_state_says_who_asks_for_which_version(
     assert (said.desired_version, said.desired_by) == (desired, by)
 
 
-def test_the_workers_are_those_that_the_spec_asks_for_in_their_order() -> None:
+def test_the_workers_are_the_spec_s_in_their_order() -> None:
     pods = {name: replace(pod(), name=name) for name in ("qwen-2", "qwen-1")}
 
     heard = replies.heard_of(fleet(spec={"replicas": 3}), pods, {"qwen-1": GOOD, "qwen-9": GOOD})
