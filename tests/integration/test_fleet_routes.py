@@ -274,7 +274,7 @@ async def test_a_worker_that_was_replaced_since_is_waited_for(
     patient = await trainer.updates(other, version="step-1")
 
     assert (impatient.status, impatient.body["retryable"]) == (502, True)
-    assert "some have to catch up" in impatient.body["message"]
+    assert "some are catching up" in impatient.body["message"]
     assert patient.status == 200
     assert patient.body["rollout"]["id"] == 1
     assert (await fleet.pods())["qwen-1"]["metadata"]["uid"] != old

@@ -47,7 +47,7 @@ class FleetView:
         said = await worker_query.reports(pods, token, self._admin_port)
         fleet = self.fleet(key)
         is_paused = fleet.pause_at(time.time()) is not None
-        return fleet, replies.heard_of(fleet, pods, said, fleet_paused=is_paused)
+        return fleet, replies.states_of(fleet, pods, said, fleet_paused=is_paused)
 
     async def news(self, key: FleetKey, within_s: float) -> None:
         """Return when a fleet has a newer state, or after ``within_s`` seconds."""

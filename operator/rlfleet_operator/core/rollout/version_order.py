@@ -1,4 +1,4 @@
-"""The order of versions: steps within a run, and how old what is served may be."""
+"""The order of versions: steps within a run, and how old served versions may be."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -10,32 +10,32 @@ from rlfleet_operator.core.rollout.rollout import Reason
 from rlfleet_operator.crd.rollout_spec import StalenessSpec
 
 _MOST_STEPS = 2**53 - 1
-"""What the status has room for, and every reader of JSON."""
+"""The largest integer that status and every JSON reader can hold."""
 
 
 class _Declared(NamedTuple):
-    """What a spec said of a version: weights.runId and weights.step."""
+    """The weights.runId and weights.step that a spec set for a version."""
 
     run: str = ""
     step: int | None = None
 
 
 class _Place(NamedTuple):
-    """Where a version stands in its run."""
+    """The run of a version and its number there."""
 
     run: str
     number: int
 
 
 class Objection(NamedTuple):
-    """What speaks against the version that is asked for."""
+    """Why the requested version must not be rolled out."""
 
     reason: str
     message: str
 
 
 def objection(world: World) -> Objection | None:
-    """Return why the target may not be rolled out now; None if nothing speaks against it."""
+    """Return why the target must not be rolled out now; None if it may be."""
     rewound = _rewound(world)
     if rewound is not None:
         return Objection("StepRewound", rewound)
@@ -45,9 +45,9 @@ def objection(world: World) -> Objection | None:
 
 
 def _rewound(world: World) -> str | None:
-    """Tell of a step that goes back by mistake.
+    """Return a message if weights.step goes back without permission.
 
-    The API server refuses most of these; it sees only the change from one spec to the next.
+    The API server rejects most such changes, but compares only two consecutive specs.
     """
     weights, recorded = world.fleet.spec.weights, world.fleet.status.rollout
     if weights is None or weights.step is None or recorded is None or recorded.step is None:
@@ -56,9 +56,9 @@ def _rewound(world: World) -> str | None:
     if not is_back or world.fleet.spec.rollout.allow_rewind:
         return None
     return (
-        f"weights.step {weights.step} is lower than {recorded.step}, which was rolled out before"
-        f" (weights.runId {weights.run_id or 'is empty'}): set rollout.allowRewind if going back is"
-        " meant, or another weights.runId"
+        f"weights.step {weights.step} is lower than the last rollout's {recorded.step}"
+        f" (weights.runId {weights.run_id or 'is empty'}); set rollout.allowRewind to go back, or"
+        " another weights.runId"
     )
 
 
@@ -73,7 +73,7 @@ def skew(world: World) -> int | None:
 
 
 def stale(world: World) -> dict[str, str]:
-    """Return how workers that serve break the bounds of spec.staleness, by their names."""
+    """Return how serving workers violate spec.staleness, by their names."""
     bounds = world.fleet.spec.staleness
     if bounds is None:
         return {}
@@ -85,7 +85,7 @@ def stale(world: World) -> dict[str, str]:
 
 
 def _violation(version: str, bounds: StalenessSpec, steps_behind: int) -> str | None:
-    """Return how a version that is served breaks the bounds; None if it keeps them."""
+    """Return how a served version violates the bounds; None if it does not."""
     if bounds.min_version and is_lower(version, bounds.min_version):
         return f"is older than staleness.minVersion {bounds.min_version}"
     if bounds.max_skew is not None and steps_behind > bounds.max_skew:
@@ -101,17 +101,17 @@ def too_old(version: str, bounds: StalenessSpec | None) -> str | None:
     if not bounds.min_version or not is_lower(version, bounds.min_version):
         return None
     return (
-        f"{version} is older than staleness.minVersion {bounds.min_version}, so that no worker"
-        " could take traffic with it (staleness.onViolation Unready): ask for a later version, or"
-        " for an older minimum"
+        f"{version} is older than staleness.minVersion {bounds.min_version}, so no worker could"
+        " take traffic (staleness.onViolation is Unready); request a later version, or lower the"
+        " minimum"
     )
 
 
 def _behind(served: set[str], world: World) -> dict[str, int]:
     """Return the steps by which each version is behind the newest of its run.
 
-    What is newer than the version that the fleet goes to is being left: nobody is behind it,
-    and a worker that has arrived is never behind.
+    Versions newer than the target do not count, because workers leave them. So a worker with the
+    target is never behind.
     """
     goal = _goal(world)
     places = _places(served if goal is None else {*served, goal}, world)
@@ -125,16 +125,16 @@ def _behind(served: set[str], world: World) -> dict[str, int]:
 
 
 def _goal(world: World) -> str | None:
-    """Return the version that the workers are led to; None where nobody asks the fleet."""
+    """Return the version that the workers change to; None without a target."""
     recorded = world.fleet.status.rollout
     return recorded.to if recorded and world.fleet.target is not None else world.fleet.target
 
 
 def _places(versions: set[str], world: World) -> dict[str, _Place]:
-    """Return where each version stands that has a number.
+    """Return run and number of each version that has a number.
 
-    Within a run all numbers are declared steps, or all are those at the names' ends: the two
-    are of different scales. What is not on record any more counts for the run that is.
+    Within a run, all numbers are declared steps, or all are the numbers at the ends of names: the
+    scales differ. A version without a record counts for the recorded run.
     """
     declared, recorded = _declared(world), world.fleet.status.rollout
     unknown = _Declared(recorded.run_id if recorded else "")
@@ -156,12 +156,12 @@ def _numbers(versions: Iterable[str], declared: Mapping[str, _Declared]) -> dict
 
 
 def _declared(world: World) -> dict[str, _Declared]:
-    """Return what was declared of the versions that the spec or the record names."""
+    """Return what specs declared of the versions in spec, rollout and history."""
     spec, status = world.fleet.spec, world.fleet.status
     found = {
         past.to: _Declared(past.run_id, past.step)
         for past in reversed(status.history)
-        # The declaration of a rollback is about the version that it leads away from.
+        # A rollback's run and step are about the version that it replaces.
         if past.reason != Reason.ROLLBACK
     }
     recorded = status.rollout

@@ -1,6 +1,6 @@
-"""How a fleet and its workers stand, for a trainer. Pure.
+"""The fleet API's replies about a fleet and its workers. Pure.
 
-A worker is judged by its own report of this moment, never by what status says of it.
+A reply uses each worker's own report of this moment, never its entry in status.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,13 +27,13 @@ from rlfleet_operator.crd.fleet_status import TrainerPause
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """One worker of the fleet: its pod, and what its sidecar said just now."""
+    """One worker of the fleet: its pod, and its sidecar's report of this moment."""
 
     name: str
     pod: Pod | None
     report: WorkerReport | None
     why: str = ""
-    """Why there is no report."""
+    """Why the report is missing."""
     fleet_paused: bool = False
     """Whether its trainer has paused the fleet."""
 
@@ -43,7 +43,7 @@ class WorkerState:
         return self.pod is not None and self.pod.ready and not self.pod.terminating
 
     def serves(self, version: str | None = None) -> bool:
-        """Tell whether it answers clients with the version, with any if it is None."""
+        """Return whether it answers clients with the version, or with any if it is None."""
         if self.report is None or self.report.stage is not Stage.OPEN:
             return False
         proved = self.report.proved
@@ -51,7 +51,7 @@ class WorkerState:
 
     @property
     def is_paused(self) -> bool:
-        """Whether it is behind its closed gate with a proved version, and nothing goes on."""
+        """Whether its gate is closed, it has a proved version, and no change is running."""
         report = self.report
         return (
             report is not None
@@ -61,25 +61,25 @@ class WorkerState:
         )
 
     def keeps(self, version: str) -> bool:
-        """Tell whether it serves the version, or will as soon as its trainer resumes the fleet."""
+        """Return whether it serves the version, or will when the trainer resumes the fleet."""
         is_proved = self.report is not None and self.report.proved == version
         return self.serves(version) or (self.fleet_paused and self.is_paused and is_proved)
 
 
 class Course(StrEnum):
-    """How far the update that a trainer asked for has come."""
+    """How far a trainer's update has come."""
 
     UNDER_WAY = "UnderWay"
     COMPLETED = "Completed"
-    """Every worker had proved it."""
+    """Every worker has proved it."""
     ENDED = "Ended"
-    """It does not go on of itself."""
+    """It does not continue without a new request."""
     SUPERSEDED = "Superseded"
-    """Another version is asked for."""
+    """Another version is requested."""
 
 
 def course(fleet: Fleet, version: str) -> Course:
-    """Tell how far a version has come that was asked for; what is on record decides."""
+    """Return how far the update to a version has come, by the recorded rollout."""
     status = fleet.status
     rollout = status.rollout
     if fleet.target != version:
@@ -98,20 +98,20 @@ def course(fleet: Fleet, version: str) -> Course:
     return Course.ENDED if has_ended else Course.UNDER_WAY
 
 
-def heard_of(
+def states_of(
     fleet: Fleet,
     pods: Mapping[str, Pod],
     reports: Mapping[str, WorkerReport | str],
     *,
     fleet_paused: bool = False,
 ) -> list[WorkerState]:
-    """Return every worker that the spec asks for, in the order of ordinals."""
+    """Return every worker of the spec, in the order of ordinals."""
     names = [worker_name(fleet.name, ordinal) for ordinal in range(fleet.spec.replicas)]
-    found = [_heard(name, pods.get(name), reports.get(name)) for name in names]
+    found = [_state_of(name, pods.get(name), reports.get(name)) for name in names]
     return [replace(worker, fleet_paused=fleet_paused) for worker in found]
 
 
-def _heard(name: str, pod: Pod | None, said: WorkerReport | str | None) -> WorkerState:
+def _state_of(name: str, pod: Pod | None, said: WorkerReport | str | None) -> WorkerState:
     if isinstance(said, WorkerReport):
         return WorkerState(name, pod, said)
     return WorkerState(name, pod, None, said or ("no pod" if pod is None else "no address yet"))
@@ -121,18 +121,18 @@ def _heard(name: str, pod: Pod | None, said: WorkerReport | str | None) -> Worke
 
 
 def is_proved(workers: Sequence[WorkerState], version: str) -> bool:
-    """Tell whether every worker proved the version and serves it, or will; false of no workers."""
+    """Return whether every worker proved the version and serves it, or will; False without any."""
     return _is_of_all(worker.keeps(version) for worker in workers)
 
 
 def _is_of_all(found: Iterable[bool | None]) -> bool:
-    """Tell whether something is true of every worker; of no workers, nothing is."""
+    """Return whether something is true of every worker; False without workers."""
     known = list(found)
     return bool(known) and all(known)
 
 
 def updated(fleet: Fleet, workers: Sequence[WorkerState], version: str) -> tuple[int, Updated]:
-    """Return the HTTP status and the reply to an update that is waited for no longer."""
+    """Return the HTTP status and the reply to an update, at its end or after its timeout."""
     fault = _fault(fleet, workers, version)
     done = sum(worker.keeps(version) for worker in workers)
     message = f"{done} of {len(workers)} workers proved {version}"
@@ -150,9 +150,9 @@ def updated(fleet: Fleet, workers: Sequence[WorkerState], version: str) -> tuple
 
 
 def nothing_loaded(fleet: Fleet, workers: Sequence[WorkerState]) -> tuple[int, Updated]:
-    """Return the HTTP status and the reply to an update that names no directory.
+    """Return the HTTP status and the reply to an update without a directory.
 
-    A fleet of none is no success here either.
+    A fleet without workers is an error here, too.
     """
     fault = None if workers else Fault.NO_WORKERS
     return (fault.status if fault else 200), Updated(
@@ -177,7 +177,7 @@ def _fault(fleet: Fleet, workers: Sequence[WorkerState], version: str) -> Fault 
 
 
 def _is_worth_asking_again(fleet: Fleet, version: str, fault: Fault) -> bool:
-    """Tell whether the same request may succeed later: not after a rollout that was stopped."""
+    """Return whether the same request may succeed later: not after a stopped rollout."""
     rollout = fleet.status.rollout
     is_over = (
         rollout is not None and course(fleet, version) is Course.ENDED and rollout.phase != REFUSED
@@ -187,23 +187,22 @@ def _is_worth_asking_again(fleet: Fleet, version: str, fault: Fault) -> bool:
 
 def _why(fleet: Fleet, version: str, fault: Fault) -> str:
     if fault is Fault.SUPERSEDED:
-        asker = "the spec" if fleet.spec.weight_version else "a later request"
-        other = fleet.target or "no version"
-        return f"{asker} asks for {other} now, and {version} is not waited for any more"
+        source = "spec.weightVersion" if fleet.spec.weight_version else "a later request"
+        return f"superseded: {source} sets {fleet.target or 'no version'}"
     if fault is Fault.NO_WORKERS:
-        return "the fleet has none: spec.replicas is 0"
+        return "the fleet has no workers: spec.replicas is 0"
     rollout = fleet.status.rollout
     if rollout is None or course(fleet, version) is Course.UNDER_WAY:
-        return "the rollout goes on: the same request waits for it again"
+        return "the rollout continues; send the same request to wait for it"
     if rollout.phase == COMPLETED:
-        return "some have to catch up: the same request waits for them"
+        return "some are catching up; send the same request to wait for them"
     return f"rollout {rollout.id} is {rollout.phase}: {rollout.message}"
 
 
 def state(
     fleet: Fleet, workers: Sequence[WorkerState], pause: TrainerPause | None = None
 ) -> FleetSaid:
-    """Return the reply to GET state; ``pause`` is its trainer's that holds it now."""
+    """Return the reply to GET state; ``pause`` is the trainer's active one."""
     asker = "trainer" if fleet.spec.weight_version is None else "spec"
     return FleetSaid(
         namespace=fleet.namespace,
@@ -225,7 +224,7 @@ def _is_paused(worker: WorkerState) -> bool | None:
     report = worker.report
     if report is None:
         return None
-    # A late joiner that proves behind its gate was never paused, and waits all the same.
+    # A late joiner that has proved behind its gate was never paused, but waits like the others.
     return report.paused_s is not None or report.stage is Stage.PROVED
 
 
@@ -242,7 +241,7 @@ def _rollout(fleet: Fleet) -> RolloutSaid | None:
 
 
 def said(worker: WorkerState, fleet: Fleet, *, is_well: bool) -> WorkerSaid:
-    """Return what a reply says of one worker."""
+    """Return the entry of one worker in a reply."""
     report = worker.report
     if report is None:
         return WorkerSaid(
@@ -262,7 +261,7 @@ def said(worker: WorkerState, fleet: Fleet, *, is_well: bool) -> WorkerSaid:
 
 
 def discovery(fleet: Fleet, workers: Sequence[WorkerState], admin_port: int) -> Discovery:
-    """Return the reply to GET workers: those that have a pod."""
+    """Return the reply to GET workers, which lists those with a pod."""
     found = [_discovered(fleet, w, w.pod, admin_port) for w in workers if w.pod is not None]
     return Discovery(namespace=fleet.namespace, workers=found)
 

@@ -61,7 +61,7 @@ def test_no_default_is_null(path: str, schema: Schema) -> None:
 
 
 def test_a_version_of_the_weights_has_no_default() -> None:
-    """A default would be a third owner beside the trainer and the GitOps tool."""
+    """A default would be a third owner next to the trainer and the GitOps tool."""
     assert "default" not in SCHEMA["properties"]["spec"]["properties"]["weightVersion"]
 
 

@@ -224,7 +224,7 @@ def test_the_state_shows_the_target_and_what_sets_it(
 def test_the_workers_are_the_spec_s_in_their_order() -> None:
     pods = {name: replace(pod(), name=name) for name in ("qwen-2", "qwen-1")}
 
-    heard = replies.heard_of(fleet(spec={"replicas": 3}), pods, {"qwen-1": GOOD, "qwen-9": GOOD})
+    heard = replies.states_of(fleet(spec={"replicas": 3}), pods, {"qwen-1": GOOD, "qwen-9": GOOD})
 
     assert [(w.name, w.report, w.why) for w in heard] == [
         ("qwen-0", None, "no pod"),
