@@ -9,13 +9,13 @@ from rlfleet_contract import paths
 from rlfleet_contract.settings import COMMA_SEPARATED, Settings
 
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-"""What every pod with a ServiceAccount finds there."""
+"""The file with its namespace in every pod with a ServiceAccount."""
 _Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 
 class OperatorSettings(Settings):
-    """What the installation decides."""
+    """The environment variables of the operator's Deployment."""
 
     worker_image: str
     """Image of workers whose fleet names none, made from Dockerfile.worker; the chart sets it

@@ -1,9 +1,8 @@
-"""Where the gate's file lies, what tells one start of the engine from another, and bounds.
+"""The extension's settings, with the identity of the engine's boot.
 
-The only reader of /proc in this package. The boot identity
-must be the same in all API server processes of one start of the engine and differ
-after each: it is the kernel's boot and the start time of process 1, which is the
-engine itself (the pod must not share its process namespace).
+The only reader of /proc in this package. The boot identity must be the same in all API server
+processes of one boot and differ in the next. It consists of the kernel's boot id and the start
+time of process 1, the engine itself (so the pod must not share its process namespace).
 """
 
 from collections.abc import Mapping
@@ -18,11 +17,11 @@ from rlfleet_contract.settings import Settings
 _STATE_AFTER_NAME = 0
 _ENDED = frozenset("ZXx")
 _START_TIME_AFTER_NAME = 19
-"""Field 22 of /proc/PID/stat, counted behind the command's closing bracket."""
+"""Field 22 of /proc/PID/stat, counted after the closing bracket of the command."""
 
 
 def _fields(pid: int) -> list[str]:
-    """Return those of /proc/PID/stat behind the name, which may hold anything."""
+    """Return the fields of /proc/PID/stat after the name, which may contain any character."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
@@ -33,23 +32,23 @@ def _boot() -> str:
 
 
 class EngineSettings(Settings):
-    """What this process needs to know."""
+    """The environment variables of the extension."""
 
     FOREIGN: ClassVar[Mapping[str, str]] = {"api_key": "VLLM_API_KEY"}
 
     gate_file: Path = Path("/dev/shm/rlfleet-gate")  # noqa: S108 - memory shared by the engine's processes
-    """Shared by the API server processes of one engine."""
+    """File of the gate, shared by the API server processes of one engine."""
     boot: str = Field(default_factory=_boot)
-    """Changes with every start of the engine; set only by tests."""
+    """Identity of the engine's boot; set only by tests."""
     max_body_bytes: int = Field(default=512 * 1024 * 1024, gt=0)
-    """Of a request that waits or may have a salt: vLLM, too, has all of it in memory. Nothing is
-    reserved for it."""
+    """Largest body of a request that waits or may have a salt; it is kept in memory, as in
+    vLLM."""
     api_key: str | None = Field(default=None, repr=False)
-    """What vLLM asks of its clients, however it came into the environment."""
+    """vLLM's own API key, which the sidecar's probe needs too."""
 
 
 def started(pid: int) -> int:
-    """Return when a process started, in the kernel's ticks; 0 if there is none or it ended."""
+    """Return the start time of a process in the kernel's ticks; 0 if it does not run."""
     try:
         fields = _fields(pid)
     except (FileNotFoundError, ProcessLookupError):

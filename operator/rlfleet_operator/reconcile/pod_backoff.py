@@ -1,7 +1,7 @@
-"""How long a pod that has ended stands before it is replaced. Does no I/O.
+"""The back-off of replacing pods that have ended. Does no I/O.
 
-A pod that a node refuses fails at once, and so does the next one. The driver of a fleet
-remembers how many did, for as long as it drives. Moments are the steady clock's here.
+A pod that its node rejects fails at once, and so does the next one. So each driver counts a
+worker's failed pods. Moments are those of the monotonic clock.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,15 +16,15 @@ _BACKOFF = Backoff(1.0, REPLACE_S, well_s=300.0)
 
 @dataclass(slots=True)
 class _Past:
-    """What became of one worker's pods, as long as they are made of the same template."""
+    """The ended pods of one worker since the last change of the pod template."""
 
     template_hash: str
     failures: int = 0
     at: float = 0.0
     ended: str = ""
-    """UID of the pod that the wait is for."""
+    """UID of the ended pod to replace."""
     runs: str = ""
-    """UID of the pod that was seen to run last."""
+    """UID of the last pod that ran."""
     runs_since: float = 0.0
 
     def see(self, pod: Pod, moment: float) -> None:
@@ -39,14 +39,14 @@ class _Past:
 
 
 class Replacements:
-    """When each worker's ended pod may be replaced."""
+    """The earliest moment to replace each worker's ended pod."""
 
     def __init__(self) -> None:
-        """Begin with no pod that has ended."""
+        """Start without ended pods."""
         self._past: dict[str, _Past] = {}
 
     def see(self, pods: Mapping[str, Pod], names: Collection[str], moment: float) -> None:
-        """Look at the pods of the workers of these names, and forget the others."""
+        """Record the pods of these workers, and forget other workers."""
         for name in self._past.keys() - set(names):
             del self._past[name]
         for name, pod in pods.items():
@@ -56,7 +56,7 @@ class Replacements:
             past.see(pod, moment)
 
     def dated(self, worker: Worker, wall: Wall) -> Worker:
-        """Return the worker with the moment before which its ended pod is not replaced."""
+        """Return the worker with the wall-clock time from which its ended pod is replaced."""
         past = self._past.get(worker.name)
         is_it = past is not None and worker.pod is not None and worker.pod.uid == past.ended
         return (

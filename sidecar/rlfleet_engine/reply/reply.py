@@ -134,7 +134,7 @@ class Reply:
             # Without a field for the marker this raises, which breaks the connection.
             message = {**message, "body": marked_events(message.get("body", b""))}
         demand, body = self._demand, message.get("body", b"")
-        if demand is not None and demand.is_end_told and DONE in body:
+        if demand is not None and demand.wants_end and DONE in body:
             event = compact(_event(self._holding, self._gate.holding))
             message = {**message, "body": before_done(body, event)}
         await self._send(message)

@@ -1,6 +1,6 @@
-"""What a request asks for of versions, and whether one that an engine holds will do.
+"""The version that a request's headers require, and whether the engine's version meets it.
 
-A minimum needs an order of versions: rlfleet_contract/version_order.py reads it from names.
+A minimum needs an order of versions, which rlfleet_contract/version_order.py reads from names.
 """
 
 import re
@@ -19,7 +19,7 @@ _VERSION = re.compile(paths.VERSION_PATTERN)
 
 
 class DemandVerdict(Enum):
-    """Whether a version is what a request asks for."""
+    """Whether a version meets a demand."""
 
     MET = "met"
     UNMET = "unmet"
@@ -27,24 +27,24 @@ class DemandVerdict(Enum):
 
 
 class DemandError(ValueError):
-    """A header that does not say what it is there for."""
+    """A header has an invalid value."""
 
-    def __init__(self, header: bytes, rule: str, values: Iterable[str]) -> None:
+    def __init__(self, header: bytes, expected: str, values: Iterable[str]) -> None:
         self.header = header.decode()
-        super().__init__(f"{self.header} must {rule}, and is {', '.join(values)!r:.100}")
+        super().__init__(f"{self.header} is {', '.join(values)!r:.100}, expected {expected}")
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a request asks for; met when both versions are."""
+    """The required versions of a request; met if both are."""
 
     exact: str | None = None
     minimum: str | None = None
-    is_end_told: bool = False
-    """Whether a stream shall tell, in an event of its own, what it ended with."""
+    wants_end: bool = False
+    """Whether a stream must report its last version in an event."""
 
     def verdict(self, version: str) -> DemandVerdict:
-        """Tell whether this version will do; one that nobody has named never does."""
+        """Return whether this version meets the demand; an empty version never does."""
         if self.exact not in {None, version}:
             return DemandVerdict.UNMET
         if self.minimum in {None, paths.BASE_VERSION}:
@@ -60,28 +60,28 @@ def _not_before(version: str, minimum: str) -> DemandVerdict:
 
 
 def demand_of(headers: Iterable[tuple[bytes, bytes]]) -> Demand | None:
-    """Read the request's headers; None if it takes any version. Raises DemandError."""
-    told = [one for one in headers if one[0] in _ASKED]
-    if not told:
+    """Return the demand in a request's headers; None without one. Raises DemandError."""
+    found = [one for one in headers if one[0] in _ASKED]
+    if not found:
         return None
-    return Demand(_only(told, _EXACT), _only(told, _MINIMUM), _has_event(told))
+    return Demand(_only(found, _EXACT), _only(found, _MINIMUM), _has_event(found))
 
 
-def _only(told: Iterable[tuple[bytes, bytes]], header: bytes) -> str | None:
-    values = _values(told, header)
+def _only(found: Iterable[tuple[bytes, bytes]], header: bytes) -> str | None:
+    values = _values(found, header)
     if not values:
         return None
     if len(values) > 1 or _VERSION.fullmatch(values[0]) is None:
-        raise DemandError(header, "name one version, such as step-120", values)
+        raise DemandError(header, "one version, such as step-120", values)
     return values[0]
 
 
-def _has_event(told: Iterable[tuple[bytes, bytes]]) -> bool:
-    values = _values(told, _END)
+def _has_event(found: Iterable[tuple[bytes, bytes]]) -> bool:
+    values = _values(found, _END)
     if values and set(values) != {_IN_AN_EVENT}:
-        raise DemandError(_END, f"be {_IN_AN_EVENT} on a request", values)
+        raise DemandError(_END, f"{_IN_AN_EVENT} in a request", values)
     return bool(values)
 
 
-def _values(told: Iterable[tuple[bytes, bytes]], header: bytes) -> list[str]:
-    return [value.decode("latin-1").strip() for name, value in told if name == header]
+def _values(found: Iterable[tuple[bytes, bytes]], header: bytes) -> list[str]:
+    return [value.decode("latin-1").strip() for name, value in found if name == header]

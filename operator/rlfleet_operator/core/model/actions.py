@@ -65,7 +65,7 @@ class Prepare:
     """Whether the worker waits for a version that is not complete."""
 
     def request(self, rollout: RolloutSpec) -> Command:
-        """Return it as the sidecar takes it."""
+        """Return the request body for the sidecar."""
         return PrepareRequest(
             operation=self.operation,
             version=self.version,
@@ -90,7 +90,7 @@ class Update:
     through: Verb = Verb.RESUME
 
     def request(self, rollout: RolloutSpec) -> Command:
-        """Return it as the sidecar takes it."""
+        """Return the request body for the sidecar."""
         limits = rollout.timeouts
         return UpdateRequest(
             operation=self.operation,
@@ -118,7 +118,7 @@ class Resume:
     operation: str
 
     def request(self, rollout: RolloutSpec) -> Command:
-        """Return it as the sidecar takes it."""
+        """Return the request body for the sidecar."""
         return ResumeRequest(
             operation=self.operation,
             version=self.version,
@@ -137,7 +137,7 @@ class Pause:
     kv_cache: KVCache
 
     def request(self, rollout: RolloutSpec) -> Command:
-        """Return it as the sidecar takes it."""
+        """Return the request body for the sidecar."""
         return PauseRequest(
             operation=self.operation,
             version=self.version,
@@ -156,7 +156,7 @@ class Flush:
     operation: str
 
     def request(self, rollout: RolloutSpec) -> Command:
-        """Return it as the sidecar takes it."""
+        """Return the request body for the sidecar."""
         return FlushRequest(
             operation=self.operation,
             version=self.version,
@@ -177,7 +177,7 @@ class LoadAdapter:
     """The digest of the peers' adapter, if the name must be free; None for the spec's adapters."""
 
     def request(self, rollout: RolloutSpec) -> Command:
-        """Return it as the sidecar takes it."""
+        """Return the request body for the sidecar."""
         return LoadAdapterRequest(
             operation=self.operation,
             version=self.version,
@@ -198,7 +198,7 @@ class UnloadAdapter:
     operation: str
 
     def request(self, _rollout: RolloutSpec) -> Command:
-        """Return it as the sidecar takes it."""
+        """Return the request body for the sidecar."""
         return UnloadAdapterRequest(operation=self.operation, version=self.version, name=self.name)
 
 

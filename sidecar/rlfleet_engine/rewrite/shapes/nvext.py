@@ -56,7 +56,7 @@ def asked(content: dict[str, Any], wanted: WantedFields) -> dict[str, Any]:
     priority = object_of(nvext, "agent_hints", "nvext.agent_hints").get("priority")
     if priority is not None and made.get("priority") is None:
         if type(priority) is not int:
-            raise FieldError("nvext.agent_hints.priority", f"must be an integer, got {priority!r}")
+            raise FieldError("nvext.agent_hints.priority", "must be an integer")
         # Dynamo serves higher priorities first, vLLM lower ones.
         made["priority"] = -priority
     return made

@@ -55,14 +55,14 @@ def test_both_headers_are_read() -> None:
 
 
 def test_a_stream_may_have_to_report_its_last_version() -> None:
-    assert demand_of([(END, b" event ")]) == Demand(is_end_told=True)
-    assert demand_of([(END, b"event"), (MINIMUM, b"1")]) == Demand(None, "1", is_end_told=True)
-    assert Demand(is_end_told=True).verdict("") is MET
+    assert demand_of([(END, b" event ")]) == Demand(wants_end=True)
+    assert demand_of([(END, b"event"), (MINIMUM, b"1")]) == Demand(None, "1", wants_end=True)
+    assert Demand(wants_end=True).verdict("") is MET
 
 
 @pytest.mark.parametrize("value", [b"", b"step-1", b"events", b"event,event"])
 def test_another_word_about_the_end_is_refused_by_its_header(value: bytes) -> None:
-    with pytest.raises(DemandError, match=f"{paths.END_VERSION_HEADER} must be event"):
+    with pytest.raises(DemandError, match=f"{paths.END_VERSION_HEADER} is .*, expected event"):
         demand_of([(END, value)])
 
 
