@@ -90,7 +90,7 @@ def test_it_plans_from_the_status_that_the_file_holds() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Preparing", "Pausing", "Paused", "Resuming"])
-def test_a_worker_that_serves_is_planned_in_its_turn_whatever_goes_on_there(
+def test_a_serving_worker_is_planned_in_its_turn_in_every_phase(
     typed: Callable[..., tuple[int, str, str]], phase: str
 ) -> None:
     _, told, _ = typed(FLEET + STATUS.replace("phase: Serving", f"phase: {phase}"), "--offline")
@@ -98,7 +98,7 @@ def test_a_worker_that_serves_is_planned_in_its_turn_whatever_goes_on_there(
     assert "  batch 1: qwen-0\n  batch 2: qwen-1\n" in told
 
 
-def test_a_cluster_that_cannot_be_asked_is_told_in_one_sentence() -> None:
+def test_an_unreachable_cluster_is_reported_in_one_sentence() -> None:
     done = plan(FLEET)
 
     assert "add --offline" in done.stderr
@@ -115,7 +115,7 @@ def test_a_cluster_that_cannot_be_asked_is_told_in_one_sentence() -> None:
     ],
     ids=["no fleet", "a wrong field", "no YAML"],
 )
-def test_what_it_cannot_plan_is_told_in_one_sentence(
+def test_a_file_that_cannot_be_planned_is_reported_in_one_sentence(
     typed: Callable[..., tuple[int, str, str]], text: str, told: str
 ) -> None:
     status, _, complaint = typed(text, "--offline")

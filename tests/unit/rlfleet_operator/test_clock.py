@@ -24,7 +24,7 @@ def test_what_is_left_of_a_wait_does_not_depend_on_the_wall_clock(step_s: float)
     assert clocks.tells.of(retry_at) - clocks.wall == pytest.approx(10)
 
 
-def test_drift_changes_no_moment_that_was_told() -> None:
+def test_drift_changes_no_moment_in_status() -> None:
     clocks = Clocks()
     told = clocks.tells.of(160.0)
 

@@ -10,7 +10,7 @@ from tests import fleets, workers
 
 
 def series(**labels: str) -> dict[str, float]:
-    """Return all that is counted of a fleet, by name and what tells its series apart."""
+    """Return all metrics of a fleet by name and labels."""
     told = {}
     for family in REGISTRY.collect():
         for sample in family.samples:
@@ -42,7 +42,7 @@ def ended(result: str) -> float:
         (rollout(1, "Completed"), rollout(1, "Completed"), 0),
         (rollout(1, "Completed"), rollout(2, "Updating"), 0),
     ],
-    ids=["the first", "one under way", "at once, after another", "told already", "under way"],
+    ids=["the first", "one under way", "at once, after another", "counted already", "under way"],
 )
 def test_each_rollout_that_ended_is_counted_once(
     before: dict[str, Any], after: dict[str, Any], more: int

@@ -61,7 +61,7 @@ def test_an_empty_variable_counts_as_none() -> None:
         ("RLFLEET_LEASE_NAME", "outside-a-pod"),
     ],
 )
-def test_a_wrong_value_is_told_with_its_variable(name: str, value: str) -> None:
+def test_a_wrong_value_is_reported_with_its_variable(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):
         OperatorSettings.load(IMAGE | {name: value})
 

@@ -25,7 +25,7 @@ def test_within_its_time_it_allows_to_send() -> None:
     term.demand()
 
 
-def test_who_wakes_after_its_time_may_send_nothing() -> None:
+def test_a_process_that_wakes_after_its_term_may_not_send() -> None:
     clock = Clock()
     term = Term(106.0, clock)
 

@@ -1,4 +1,4 @@
-"""What status tells of what could not be written, and when."""
+"""Which errors of writes appear in status, and when."""
 
 import pytest
 
@@ -22,7 +22,7 @@ TRANSIENT: list[OperatorError] = [
 
 
 @pytest.mark.parametrize("error", TRANSIENT, ids=lambda error: type(error).__name__)
-def test_what_may_pass_is_told_only_when_it_lasts(error: OperatorError) -> None:
+def test_an_error_that_may_pass_is_reported_only_when_it_lasts(error: OperatorError) -> None:
     """kstatus takes Stalled for a failure, and Flux gives up."""
     found = None
     for now in range(100, 160, 5):
@@ -55,9 +55,7 @@ def test_a_success_ends_it_and_what_comes_then_is_new() -> None:
     ],
     ids=["refused", "missing", "a defect"],
 )
-def test_what_somebody_has_to_mend_is_told_at_once_whatever_else_failed(
-    error: Exception, told: str
-) -> None:
+def test_an_error_that_a_user_must_fix_is_reported_at_once(error: Exception, told: str) -> None:
     found = object_errors.after([Unreachable("timeout"), error], None, 100)
 
     assert found is not None

@@ -55,7 +55,7 @@ def test_each_pod_that_fails_waits_twice_as_long_up_to_five_minutes(story: Story
     assert set(waits[10:]) == {300}
 
 
-def test_a_moment_stays_as_it_was_told(story: Story) -> None:
+def test_a_moment_in_status_does_not_change(story: Story) -> None:
     story.sees(failed("p-1"))
     story.later(1)
     story.sees(failed("p-2"))
@@ -64,7 +64,7 @@ def test_a_moment_stays_as_it_was_told(story: Story) -> None:
     assert story.sees(failed("p-2")) == 1.5
 
 
-def test_the_waits_begin_anew_once_a_pod_has_run_well(story: Story) -> None:
+def test_the_waits_start_again_once_a_pod_has_run_well(story: Story) -> None:
     story.sees(failed("p-1"))
     story.sees(failed("p-2"))
 

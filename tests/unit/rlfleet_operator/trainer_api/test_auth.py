@@ -15,7 +15,7 @@ ANOTHER: dict[str, Any] = {"metadata": {"uid": "f-2"}}
 
 
 class Secrets:
-    """Tells tokens by the fleet's UID, and counts how often it was asked."""
+    """Returns tokens by the fleet's UID, and counts its calls."""
 
     def __init__(self, **tokens: str | Exception) -> None:
         self.tokens = {name.replace("_", "-"): token for name, token in tokens.items()}
@@ -36,7 +36,7 @@ def basic(credentials: str) -> str:
 @pytest.mark.parametrize(
     "says", ["Bearer right", "bearer right", "BEARER  right ", basic("rl:right"), basic(":right")]
 )
-async def test_whoever_has_the_token_gets_in(says: str) -> None:
+async def test_a_caller_with_the_token_is_admitted(says: str) -> None:
     assert await Access(Secrets(f_1="right").read).demand(FLEET, says) == "right"
 
 
@@ -73,7 +73,7 @@ async def test_whoever_has_the_token_gets_in(says: str) -> None:
     ],
     ids=["its token", "an empty token", "no token", "another's Secret", "no fleet"],
 )
-async def test_nobody_else_does(
+async def test_no_other_caller_is_admitted(
     fleet: dict[str, Any] | None, token: str | Exception, says: str | None
 ) -> None:
     with pytest.raises(Refusal) as refused:
@@ -136,7 +136,7 @@ async def test_a_slow_secret_keeps_no_other_fleet_waiting() -> None:
     assert await asyncio.gather(*slow) == ["right"] * 3
 
 
-async def test_a_client_that_goes_away_ends_the_read_of_nobody_else() -> None:
+async def test_a_client_that_disconnects_ends_no_other_client_s_read() -> None:
     answered, secrets = asyncio.Event(), Secrets(f_1="right")
 
     async def read(fleet: dict[str, Any]) -> str:
@@ -154,7 +154,7 @@ async def test_a_client_that_goes_away_ends_the_read_of_nobody_else() -> None:
     assert secrets.asked == 1
 
 
-async def test_who_cannot_ask_says_so() -> None:
+async def test_a_token_that_cannot_be_read_is_an_error() -> None:
     access = Access(Secrets(f_1=Unreachable("timeout")).read)
 
     with pytest.raises(Unreachable):

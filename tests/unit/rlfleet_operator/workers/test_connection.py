@@ -27,7 +27,7 @@ def is_given_up(contact: Contact) -> bool:
     return contact.command is not None and bool(contact.command.cancelling())
 
 
-async def test_a_command_that_nobody_carries_out_is_given_up(contact: Contact) -> None:
+async def test_a_command_whose_worker_is_idle_is_given_up(contact: Contact) -> None:
     contact.give_up_lost(4.0)
     assert not is_given_up(contact)
 
@@ -71,7 +71,7 @@ REFUSED, LATE = "state: ConnectError: refused", "state: ConnectTimeout: "
 SILENT = "sidecar at 127.0.0.1:1 does not answer: "
 
 
-async def test_a_silence_is_told_once_it_has_lasted(contact: Contact) -> None:
+async def test_a_silence_is_reported_once_it_has_lasted(contact: Contact) -> None:
     contact.miss(REFUSED, 100.0)
     contact.miss(REFUSED, 129.0)
     assert contact.silence is None
@@ -80,7 +80,7 @@ async def test_a_silence_is_told_once_it_has_lasted(contact: Contact) -> None:
     assert contact.silence == SILENT + REFUSED
 
 
-async def test_an_answer_ends_a_silence_and_the_next_begins_anew(contact: Contact) -> None:
+async def test_an_answer_ends_a_silence_and_the_next_starts_at_zero(contact: Contact) -> None:
     contact.miss(REFUSED, 100.0)
     contact.miss(REFUSED, 130.0)
 
@@ -106,7 +106,7 @@ async def test_a_silence_counts_from_when_the_containers_run(contact: Contact) -
     assert contact.silence == SILENT + REFUSED
 
 
-async def test_errors_that_take_turns_are_one_silence_and_a_lasting_one_replaces_what_is_told(
+async def test_alternating_errors_are_one_silence_and_a_lasting_one_replaces_the_message(
     contact: Contact,
 ) -> None:
     seen = set()

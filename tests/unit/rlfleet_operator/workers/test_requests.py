@@ -39,7 +39,7 @@ def prepare(**fields: Any) -> PrepareRequest:
         "at rest",
         "an old look",
         "workers know more than status",
-        "somebody wrote a number that leaves no room",
+        "a forged number that leaves no room",
         "such a number, and workers that know the last",
         "such a number under a driver",
     ],
@@ -50,12 +50,12 @@ def test_an_epoch_is_above_all_that_came_before(
     assert epoch_for(fleets.fleet(status={"epoch": seen}), taken, heard) == epoch
 
 
-def test_whoever_sees_a_later_driver_is_none_any_more() -> None:
+def test_a_driver_that_observes_a_later_one_ends() -> None:
     with pytest.raises(NotLeading, match="status has epoch 4 of a later driver"):
         epoch_for(fleets.fleet(status={"epoch": 4}), Taken("f-1", 3), 9)
 
 
-def test_a_fence_says_who_sends_what_to_whom() -> None:
+def test_a_fence_names_sender_command_and_recipient() -> None:
     made = Numbers().fenced(prepare(), TAKEN, "pod-uid")
 
     assert made.fence is not None

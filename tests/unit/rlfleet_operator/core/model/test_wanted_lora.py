@@ -22,7 +22,7 @@ OLD, NEW = "0" * 64, "1" * 64
 
 
 def of_trainer(name: str = "poet", version: str = "step-1", **fields: Any) -> AdapterReport:
-    """Return what a worker tells at which a trainer has loaded an adapter."""
+    """Return the report of a worker at which a trainer has loaded an adapter."""
     digest = NEW if version == "step-2" else OLD
     told = {"name": name, "version": version, "path": f"/weights/{version}", "digest": digest}
     return AdapterReport.model_validate(told | {"is_loaded": True} | fields)
@@ -45,7 +45,7 @@ def seen(*known: Worker, **spec: Any) -> World:
 
 
 def asked(world: World) -> list[tuple[str, str, str | None]]:
-    """Return who is asked for which version of which bytes."""
+    """Return the workers with the version and digest that each must load."""
     calls = [a for a in plan(world).actions if isinstance(a, LoadAdapter | UnloadAdapter)]
     assert all(isinstance(call, LoadAdapter) for call in calls)
     return [(c.worker, c.version, c.inherited) for c in calls if isinstance(c, LoadAdapter)]
@@ -111,7 +111,7 @@ def test_what_a_worker_has_counts_while_it_does_not_serve(stage: Stage) -> None:
     assert marked_ready(seen(other, joining(1, *known)), "qwen-1") is True
 
 
-def heard(worker: Worker, *, at: float, open_since: float = 1.0) -> Worker:
+def answered(worker: Worker, *, at: float, open_since: float = 1.0) -> Worker:
     return replace(worker, answered_at=at, open_since=open_since)
 
 
@@ -126,33 +126,33 @@ def with_lora(*known: Worker, args: tuple[str, ...] = ("--enable_lora",), **spec
     ("at", "args", "is_waited_for"),
     [(6.9, ("--enable-lora",), True), (7.0, ("--enable-lora",), False), (6.9, (), False)],
 )
-def test_it_waits_until_each_of_the_others_was_heard_since_it_opened(
+def test_it_waits_until_each_peer_has_answered_since_it_opened(
     at: float, args: tuple[str, ...], *, is_waited_for: bool
 ) -> None:
-    joiner = heard(joining(2), at=9, open_since=7)
+    joiner = answered(joining(2), at=9, open_since=7)
     others = [serving(n, of_trainer()) for n in range(2)]
-    world = with_lora(heard(others[0], at=at), heard(others[1], at=9), joiner, args=args)
+    world = with_lora(answered(others[0], at=at), answered(others[1], at=9), joiner, args=args)
 
-    # Nothing is loaded before, either: what they told last may not be what they serve.
+    # Nothing is loaded before, either: their last reports may be outdated.
     assert asked(world) == ([] if is_waited_for else [("qwen-2", "step-1", OLD)])
     loaded = with_lora(
-        *world.workers[:2], heard(joining(2, of_trainer()), at=9, open_since=7), args=args
+        *world.workers[:2], answered(joining(2, of_trainer()), at=9, open_since=7), args=args
     )
     assert marked_ready(loaded, "qwen-2") is (None if is_waited_for else True)
     assert timers.due_in_s(world) == (1 if is_waited_for else None)
 
 
-def test_it_waits_for_nobody_where_the_spec_names_adapters() -> None:
+def test_it_does_not_wait_if_the_spec_names_adapters() -> None:
     poet = {"name": "poet", "path": "/weights/poet/{version}", "version": "v1"}
-    joiner = heard(joining(1), at=9, open_since=7)
-    world = with_lora(heard(serving(0), at=1), joiner, adapters=[poet])
+    joiner = answered(joining(1), at=9, open_since=7)
+    world = with_lora(answered(serving(0), at=1), joiner, adapters=[poet])
 
     assert not lora.is_unheard(joiner, world)
 
 
-def test_who_does_not_answer_is_not_waited_for() -> None:
-    silent = replace(heard(serving(0), at=1), reachable=False)
-    world = with_lora(silent, heard(joining(1), at=9, open_since=7))
+def test_a_peer_that_does_not_answer_is_not_waited_for() -> None:
+    silent = replace(answered(serving(0), at=1), reachable=False)
+    world = with_lora(silent, answered(joining(1), at=9, open_since=7))
 
     assert marked_ready(world, "qwen-1") is True
 
@@ -186,7 +186,7 @@ def test_the_spec_goes_before_what_trainers_loaded() -> None:
     assert calls == [("qwen-0", "v1", None), ("qwen-1", "v1", None)]
 
 
-def test_one_that_cannot_be_loaded_keeps_nobody_from_serving_the_model() -> None:
+def test_an_adapter_that_cannot_be_loaded_does_not_keep_the_model_from_serving() -> None:
     (inherited,) = seen(serving(0, of_trainer())).inherited
     world = seen(serving(0, of_trainer()), joining(1, failing(inherited, Code.DIGEST_MISMATCH)))
 

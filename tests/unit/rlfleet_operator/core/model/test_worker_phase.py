@@ -35,7 +35,7 @@ BY_VERB = {
     Verb.RELOAD: Phase.RELOADING,
     Verb.VERIFY: Phase.VERIFYING,
     Verb.RESUME: Phase.RESUMING,
-    # It serves meanwhile, and waits for nothing.
+    # It serves and waits for nothing.
     Verb.ADAPT: Phase.SERVING,
 }
 NEW = Worker("qwen-0", 0)
@@ -57,11 +57,11 @@ def test_a_worker_that_does_nothing_is_where_its_stage_says(stage: Stage) -> Non
 
 
 @pytest.mark.parametrize("verb", Verb)
-def test_a_worker_that_is_told_something_does_that(verb: Verb) -> None:
+def test_a_running_command_decides_the_phase(verb: Verb) -> None:
     assert phase_of(doing(verb, Stage.OPEN)) == BY_VERB[verb]
 
 
-def test_a_prepare_tells_less_than_where_a_worker_stands_that_serves_nothing() -> None:
+def test_a_prepare_hides_no_stage_of_a_worker_that_serves_nothing() -> None:
     assert phase_of(doing(Verb.PREPARE, Stage.DOUBT)) == Phase.QUARANTINED
     assert phase_of(doing(Verb.PREPARE, Stage.CLOSED)) == Phase.CATCHING_UP
 
@@ -139,13 +139,13 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
         "nothing is known",
         "a failure",
         "a refusal",
-        "a failure tells more than a refusal",
-        "the pod's trouble tells most",
+        "a failure precedes a rejection",
+        "the trouble of the pod precedes all",
         "what a silent sidecar said is old",
         "a sidecar that never answered",
-        "a sidecar that answers no more",
-        "why a container does not run tells more than its silence",
-        "who ends need not answer",
+        "a sidecar that stopped to answer",
+        "a container that does not run precedes its silence",
+        "a terminating pod need not answer",
         "a pod that failed",
         "a pod that ended well",
         "a pod that failed and goes",
@@ -164,9 +164,9 @@ def test_what_is_wrong_with_a_worker(subject: Worker, expected: str | None) -> N
         ("step-1", "VersionNotFound: why"),
         ("typo", None),
     ],
-    ids=["what is asked for", "what is fallen back to", "what nobody asks for any more"],
+    ids=["requested", "fallback", "no longer requested"],
 )
-def test_a_refusal_is_told_while_its_version_is_asked_for(
+def test_a_rejection_is_reported_while_its_version_is_requested(
     refused: str, expected: str | None
 ) -> None:
     subject = worker(refusal=problem(Code.VERSION_NOT_FOUND, refused))
@@ -174,13 +174,13 @@ def test_a_refusal_is_told_while_its_version_is_asked_for(
     assert complaint_of(subject, world(**TO_2)) == expected
 
 
-def test_a_refusal_by_a_trainer_s_own_word_is_told_where_nobody_asks_the_fleet() -> None:
+def test_a_rejection_is_reported_without_a_target() -> None:
     subject = worker(refusal=problem(Code.VERSION_NOT_FOUND, "its-own"))
 
     assert complaint_of(subject, world(weightVersion=None)) == "VersionNotFound: why"
 
 
-def test_a_failure_is_told_beside_a_refusal_that_nobody_asks_for() -> None:
+def test_a_failure_is_reported_with_a_rejection_that_is_not_requested() -> None:
     old = problem(Code.VERSION_NOT_FOUND, "typo")
     subject = worker(failure=problem(Code.RELOAD_FAILED), refusal=old)
 

@@ -25,7 +25,7 @@ LABELS = {FLEET_LABEL: "qwen", ORDINAL_LABEL: "3"}
 
 
 def raw(*, labels: dict[str, str] | None = None, **status: Any) -> dict[str, Any]:
-    """Return a pod as the API server tells it."""
+    """Return a pod as the API server returns it."""
     metadata = {"name": "qwen-3", "uid": "u", "labels": LABELS if labels is None else labels}
     return {"metadata": metadata, "status": status}
 
@@ -34,7 +34,7 @@ def conditions(**found: str) -> list[dict[str, str]]:
     return [{"type": kind, "status": status} for kind, status in found.items()]
 
 
-def waiting(name: str, reason: str, message: str = "told") -> dict[str, Any]:
+def waiting(name: str, reason: str, message: str = "why") -> dict[str, Any]:
     return {"name": name, "state": {"waiting": {"reason": reason, "message": message}}}
 
 
@@ -110,7 +110,7 @@ def test_all_that_decisions_need_is_read_from_a_pod() -> None:
         ("Unknown", False),
     ],
 )
-def test_the_readiness_gate_nobody_has_written_is_told_from_a_false_one(
+def test_an_unwritten_readiness_gate_differs_from_a_false_one(
     status: str | None, *, expected: bool | None
 ) -> None:
     found = pod_from(raw(conditions=conditions(**{READINESS_GATE: status} if status else {})))
@@ -131,7 +131,7 @@ def test_the_readiness_gate_nobody_has_written_is_told_from_a_false_one(
         ),
         (
             {"initContainerStatuses": [waiting("sidecar", "CrashLoopBackOff")]},
-            "sidecar: CrashLoopBackOff: told",
+            "sidecar: CrashLoopBackOff: why",
         ),
         (
             {
@@ -155,7 +155,7 @@ def test_the_readiness_gate_nobody_has_written_is_told_from_a_false_one(
         ({"containerStatuses": [{"name": "engine", "state": {"running": {}}}]}, None),
     ],
     ids=[
-        "nothing is told",
+        "nothing is reported",
         "a container that is made",
         "a pod that begins",
         "an image that is not there",
@@ -167,7 +167,7 @@ def test_the_readiness_gate_nobody_has_written_is_told_from_a_false_one(
         "running",
     ],
 )
-def test_trouble_is_told_in_the_cluster_s_words(
+def test_trouble_is_reported_in_the_cluster_s_words(
     status: dict[str, Any], expected: str | None
 ) -> None:
     found = pod_from(raw(**status))
@@ -196,28 +196,28 @@ def test_only_the_engine_s_restarts_count(statuses: list[dict[str, Any]], expect
 # --- fleets -----------------------------------------------------------------------------------
 
 
-def told(**fields: Any) -> dict[str, Any]:
+def raw_of(**fields: Any) -> dict[str, Any]:
     metadata = {"name": "qwen", "namespace": "rl", "uid": "f-1", "generation": 4}
     spec = {"model": {"name": "qwen", "path": "/models/qwen"}}
     return {"metadata": metadata, "spec": spec} | fields
 
 
-def test_a_fleet_that_nobody_has_seen_has_a_status_that_looks_like_it() -> None:
-    found = fleet_from(told())
+def test_a_new_fleet_has_an_empty_status() -> None:
+    found = fleet_from(raw_of())
 
     assert (found.generation, found.status.observed_generation) == (4, -1)
     assert not found.deleting
 
 
 def test_what_a_newer_resource_definition_adds_is_ignored() -> None:
-    newer = told(status={"target": "step-1", "later": {"a": 1}})
+    newer = raw_of(status={"target": "step-1", "later": {"a": 1}})
     newer["spec"]["later"] = True
 
     assert fleet_from(newer).status.target == "step-1"
 
 
 def test_a_fleet_that_is_being_deleted_says_so() -> None:
-    raw_fleet = told()
+    raw_fleet = raw_of()
     raw_fleet["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
     assert fleet_from(raw_fleet).deleting
@@ -225,7 +225,7 @@ def test_a_fleet_that_is_being_deleted_says_so() -> None:
 
 def test_what_is_no_fleet_is_an_error() -> None:
     with pytest.raises(ValidationError):
-        fleet_from(told(spec={"model": {"name": "qwen"}}))
+        fleet_from(raw_of(spec={"model": {"name": "qwen"}}))
 
 
 # --- workers ----------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_what_cannot_be_reached_has_proved_nothing(subject: Worker) -> None:
         "at rest",
         "prepares",
         "pauses",
-        "paused by somebody",
+        "paused by a caller",
         "proved, gate closed",
         "in doubt",
         "closed",
@@ -269,7 +269,9 @@ def test_what_cannot_be_reached_has_proved_nothing(subject: Worker) -> None:
         "is asked to change and silent",
     ],
 )
-def test_who_changes_and_who_is_busy(subject: Worker, *, changing: bool, busy: bool) -> None:
+def test_which_workers_change_and_which_are_busy(
+    subject: Worker, *, changing: bool, busy: bool
+) -> None:
     assert (subject.is_changing, subject.is_busy) == (changing, busy)
 
 
@@ -293,7 +295,7 @@ def test_who_changes_and_who_is_busy(subject: Worker, *, changing: bool, busy: b
         "not on the way there",
         "not another version",
         "not under another operation",
-        "not if nothing is told",
+        "not if nothing is reported",
     ],
 )
 def test_a_version_failed_only_if_it_was_the_version_s_fault(

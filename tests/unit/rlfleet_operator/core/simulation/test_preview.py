@@ -36,7 +36,7 @@ def test_the_batches_are_those_that_the_planner_would_send() -> None:
     ]
 
 
-def test_it_tells_from_where_to_where_and_the_pause_to_expect() -> None:
+def test_it_shows_both_versions_and_the_expected_pause() -> None:
     seen = fleet()
     rollout = seen.fleet.status.rollout
     assert rollout is not None
@@ -70,23 +70,23 @@ def test_it_tells_from_where_to_where_and_the_pause_to_expect() -> None:
         ),
     ],
 )
-def test_it_tells_what_the_strategy_does(rollout: dict[str, Any], line: str) -> None:
+def test_it_shows_what_the_strategy_does(rollout: dict[str, Any], line: str) -> None:
     told = preview(asking(fleet(), "step-2", **rollout))
 
     assert any(one.startswith(line) for one in told), told
 
 
-def test_nothing_to_do_is_told() -> None:
+def test_nothing_to_do_is_shown() -> None:
     assert preview(fleet()) == ["nothing to do: all workers serve step-1"]
 
 
-def test_a_step_back_is_told_as_it_would_be_refused() -> None:
+def test_a_step_back_is_shown_as_refused() -> None:
     seen = at_rest(stepped(fleet(), "step-5", 5))
 
     assert preview(stepped(seen, "step-4", 4))[0].startswith("refused: weights.step 4 is lower")
 
 
-def test_a_new_fleet_is_told_with_its_pods() -> None:
+def test_a_new_fleet_is_shown_with_its_pods() -> None:
     told = preview(fleets.world({"replicas": 2, "weightVersion": "step-1"}))
 
     assert "create pods of ordinals 0, 1" in told
