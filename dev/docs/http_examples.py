@@ -38,8 +38,8 @@ def _dynamo(name: str, answer: dict[str, Any], **body: Any) -> Example:
 
 
 OTHER_ENGINE = (
-    "this is a worker extension of prime-rl's own, which this engine does not run: send weights"
-    " by vLLM's /init_weight_transfer_engine, or write them to a directory and send"
+    "not supported: this call needs prime-rl's worker extension; use vLLM's"
+    " /init_weight_transfer_engine, or write a checkpoint and send"
     ' {"weight_dir": DIRECTORY}'
 )
 DRAFT = "weights of a draft model are not supported; send the model's own"
@@ -175,8 +175,8 @@ EXAMPLES: tuple[Example, ...] = (
         "/resume",
         409,
         "WrongStage",
-        f"the last update failed (InvalidRequest: {DRAFT}) and this worker holds sent-42:"
-        " update it to a good version, or pause anew before resuming",
+        f"the last update failed (InvalidRequest: {DRAFT}; this worker has sent-42); load a"
+        " good version, or pause again, then resume",
     ),
     _dynamo(
         "pause_generation",

@@ -1,4 +1,4 @@
-"""The settings of a process: read once from its environment, frozen, passed in.
+"""The settings of a process: read once from its environment, and frozen.
 
 Each field is the variable RLFLEET_<FIELD>, and its docstring the variable's text in --help.
 """
@@ -18,23 +18,23 @@ class SettingsError(ValueError):
 
 
 class Settings(BaseModel):
-    """What a process can be told."""
+    """The variables of a process."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True
     )
     FOREIGN: ClassVar[Mapping[str, str]] = {}
-    """The variables that are another program's, by field."""
+    """Variables with names of another program, by field."""
     IS_EMPTY_UNSET: ClassVar[bool] = True
-    """Whether a variable that is empty counts as one that is not there."""
+    """Whether an empty variable counts as absent."""
 
     @classmethod
     def load(cls, environment: Mapping[str, str]) -> Self:
         """Read the settings; raises SettingsError. Other variables are ignored."""
-        told = {name: environment.get(cls._variable(name)) for name in cls.model_fields}
+        given = {name: environment.get(cls._variable(name)) for name in cls.model_fields}
         unset = {None, ""} if cls.IS_EMPTY_UNSET else {None}
         try:
-            return cls.model_validate({name: t for name, t in told.items() if t not in unset})
+            return cls.model_validate({name: t for name, t in given.items() if t not in unset})
         except ValidationError as error:
             raise SettingsError("; ".join(map(cls._complaint, error.errors()))) from error
 
@@ -68,7 +68,7 @@ class Settings(BaseModel):
 
 
 class WorkerIdentity(Settings):
-    """Which worker a process belongs to."""
+    """The worker that a process belongs to."""
 
     namespace: str = ""
     """The fleet's namespace, on each line of the log."""
@@ -78,7 +78,7 @@ class WorkerIdentity(Settings):
     """This pod's name, on each line of the log."""
 
     def identity(self) -> dict[str, str]:
-        """Return the names that are known, as fields of a log line."""
+        """Return the known names, as fields of a log line."""
         found = {name: str(getattr(self, name)) for name in WorkerIdentity.model_fields}
         return {name: text for name, text in found.items() if text}
 

@@ -1,6 +1,6 @@
-"""The same work once: callers join the task under way, and none of them ends it by leaving.
+"""Runs the same work once: callers join the task under way, and cancelling one does not end it.
 
-It does no I/O: the operator and the sidecar do that in the work that they hand to it.
+It does no I/O; the work may.
 """
 
 import asyncio
@@ -12,10 +12,9 @@ Result = TypeVar("Result")
 
 
 class SingleFlight(Generic[Key]):
-    """The tasks under way, by what makes two of them the same.
+    """The tasks under way, by key.
 
-    Held here, because the event loop keeps weak references only: a task that nothing else
-    holds may vanish in the middle.
+    The event loop has only weak references to tasks, so without this one a task may vanish.
     """
 
     def __init__(self) -> None:
@@ -24,13 +23,13 @@ class SingleFlight(Generic[Key]):
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """What is under way, in the order in which it began."""
+        """The keys of tasks under way, in the order of their begin."""
         return tuple(key for key, task in self._tasks.items() if not task.done())
 
     def begin(
         self, key: Key, work: Callable[[], Coroutine[Any, Any, Result]]
     ) -> asyncio.Task[Result]:
-        """Return the task of this key, begun now if none is under way."""
+        """Return the task under way with this key, or start one."""
         task: asyncio.Task[Result] | None = self._tasks.get(key)
         if task is None or task.done():
             self._tasks[key] = task = asyncio.create_task(work())
@@ -38,17 +37,17 @@ class SingleFlight(Generic[Key]):
         return task
 
     async def join(self, key: Key, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Return what the work returns; a caller that is cancelled does not cancel it."""
+        """Return the work's result; cancelling the caller does not cancel the work."""
         return await asyncio.shield(self.begin(key, work))
 
     async def landed(self) -> None:
-        """Wait until what is under way has ended."""
+        """Wait until all tasks under way have ended."""
         if self._tasks:
             await asyncio.wait(self._tasks.values())
 
     def _landed(self, key: Key, task: asyncio.Task[Any]) -> None:
         if self._tasks.get(key) is task:
             del self._tasks[key]
-        # Retrieved, or asyncio reports it as an error of its own where every caller has left.
+        # Retrieved, because asyncio logs an exception that no caller retrieves.
         if not task.cancelled():
             task.exception()

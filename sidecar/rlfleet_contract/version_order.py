@@ -25,7 +25,7 @@ def number_of(version: str) -> int | None:
 
 
 def is_before(version: str, other: str) -> bool | None:
-    """Return whether names say that a version is earlier; None if they have no order."""
+    """Return whether a version is earlier by its name; None if the names have no order."""
     if other in {version, paths.BASE_VERSION}:
         return False
     if version == paths.BASE_VERSION:
@@ -37,6 +37,6 @@ def is_before(version: str, other: str) -> bool | None:
 
 
 def is_lower(version: str, bound: str) -> bool:
-    """Return whether a version's number is lower than the bound's, whatever stands before it."""
+    """Return whether a version's number is lower than the bound's, with any text before it."""
     one, two = number_of(version), number_of(bound)
     return one is not None and two is not None and one < two

@@ -30,7 +30,7 @@ from rlfleet_sidecar.dialects.lora import Library
 from rlfleet_sidecar.dialects.routes import dynamo, engine_info, pause, weight_transfer, weights
 from rlfleet_sidecar.dialects.routes import lora as adapter_dialects
 from rlfleet_sidecar.dialects.session import Trainer
-from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.errors import SidecarError, internal
 from rlfleet_sidecar.http.admin import executor_of, router
 from rlfleet_sidecar.http.auth import FleetToken
 from rlfleet_sidecar.http.parts import name_of, part_of
@@ -168,8 +168,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 async def _internal(request: Request, error: Exception) -> Response:
     _log.error("Request failed by an internal error", exc_info=error)
-    why = f"internal error of the sidecar ({type(error).__name__}); see its log"
-    return await _problem(request, SidecarError(Code.INTERNAL, why))
+    return await _problem(request, internal(error))
 
 
 def _table() -> APIRouter:

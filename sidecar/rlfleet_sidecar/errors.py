@@ -42,6 +42,13 @@ def about(command: Command) -> Iterator[None]:
         raise
 
 
+def internal(error: Exception) -> SidecarError:
+    """Return the problem for a defect of the sidecar; its message may hold secrets, so no quote."""
+    return SidecarError(
+        Code.INTERNAL, f"internal error of the sidecar ({type(error).__name__}); see its log"
+    )
+
+
 def log_fields(problem: Problem) -> dict[str, object]:
     """Return the fields of a log line about a problem; its message is the line's ``error``."""
     return {"error": problem.message, **problem.model_dump(exclude={"message"})}

@@ -1,4 +1,4 @@
-"""What the sidecar is told by its pod."""
+"""The sidecar's settings, from its pod."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -29,16 +29,16 @@ def _check_absolute(path: Path) -> Path:
 def _check_template(template: str) -> str:
     _check_absolute(Path(template))
     if template.count(PLACEHOLDER) != 1 or template.replace(PLACEHOLDER, "").count("{"):
-        raise ValueError("must hold {version} exactly once")
+        raise ValueError("must contain {version} exactly once")
     return template
 
 
-def _known_test(told: object) -> object:
-    """Parse what the operator remembers; what is not understood counts as nothing."""
-    if not isinstance(told, str):
-        return told
+def _known_test(text: object) -> object:
+    """Parse the operator's record; an invalid one counts as none."""
+    if not isinstance(text, str):
+        return text
     try:
-        return SelfTest.model_validate_json(told) if told else None
+        return SelfTest.model_validate_json(text) if text else None
     except ValidationError:
         return None
 
@@ -51,101 +51,98 @@ Markers = Annotated[
 
 
 class SidecarSettings(WorkerIdentity):
-    """Everything that a pod can set."""
+    """The variables of the sidecar's container."""
 
     IS_EMPTY_UNSET: ClassVar[bool] = False
 
     model_name: str = Field(min_length=1)
     """The name under which vLLM serves the model (--served-model-name)."""
     model_path: AbsoluteFolder
-    """What the engine boots with; the version named base."""
+    """Directory of the base model, which the engine boots with."""
     engine_url: str = f"http://127.0.0.1:{paths.ENGINE_PORT}"
     """vLLM's API server, on loopback."""
     weights_path: Annotated[str, AfterValidator(_check_template)] = "/weights/{version}"
-    """Where a version lies; what stands before the part with {version} is the allowed root."""
+    """Directory of a version; the part before {version} is the root for all weights."""
     token_file: AbsoluteFolder = Path("/var/run/rlfleet/token/token")
-    """Read again when it changes; missing or empty, every command is refused."""
+    """File with the fleet's token, read again when it changes; if missing or empty, every command
+    is rejected."""
     fleet_uid: str = ""
-    """The fleet's metadata.uid; empty, commands for any fleet are taken."""
+    """The fleet's metadata.uid; if empty, commands for any fleet are accepted."""
     pod_uid: str = ""
-    """This pod's metadata.uid; empty, commands for any pod are taken."""
+    """This pod's metadata.uid; if empty, commands for any pod are accepted."""
     state_dir: AbsoluteFolder = Path("/var/lib/rlfleet")
-    """The worker's own memory; must outlive the container, not the pod."""
+    """Directory of the journal; must survive the container, but not the pod."""
     host: str = "0.0.0.0"
     """Address that the sidecar listens on."""
     port: int = Field(default=paths.ADMIN_PORT, ge=0, le=65535)
     """Port that it listens on."""
     markers: Markers = ("STABLE", ".finished")
-    """Files by which a writer says that a version is complete, separated by commas: any one
-    is enough; none named, none is demanded."""
+    """Names of files that mark a version as complete, separated by commas; any one is enough.
+    Empty: no marker is required."""
     cache_dir: AbsoluteFolder | None = None
-    """Where versions are staged; the engine sees it under the same path. None: nowhere."""
+    """Directory for copies of versions, with the same path in the engine. None: no cache."""
     cache_bytes: int = Field(default=1 << 40, gt=0)
-    """What the staged versions may take together."""
+    """Largest size of all copies together, in bytes."""
     cache_spare: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the cache's file system that is left to others: below a tenth a kubelet
-    evicts pods."""
+    """Share of the cache's file system that stays free: below a tenth the kubelet evicts pods."""
     engine_uid: int | None = None
-    """The user that the engine runs as, when it is not the sidecar's own."""
+    """User of the engine, if it is not the sidecar's."""
     probe_tokens: int = Field(default=2, ge=1, le=64)
-    """How many tokens the engine goes on with after the probe's prompt."""
+    """Length of the probe's greedy completion, in tokens."""
     probe_s: float = Field(default=0.25, gt=0)
-    """What one answer to the probe may take, as measured when the engine starts: the prompt
-    is as long as that allows. Clients wait for two."""
+    """Seconds for one answer to the probe. The prompt's length is chosen at the engine's start to
+    fit; clients wait for two answers in a change."""
     gauge_s: float = Field(default=10.0, ge=0)
-    """How long a started engine may be measured in large batches: how far its answers lie apart
-    there is what a proof beside frozen requests puts up with."""
+    """Seconds for measuring a started engine in large batches, which gives the tolerance of proofs
+    with frozen requests."""
     poll_s: float = Field(default=1.0, gt=0)
-    """How often the engine is looked at."""
+    """Seconds between two polls of the engine."""
     warm_s: float = Field(default=900.0, gt=0)
-    """How long the first answer of a started engine may take."""
+    """Seconds for the first answer of a started engine."""
     self_test_s: float = Field(default=300.0, ge=0)
-    """How long the test of an engine's own reload may change one kind of tensors after the
-    other, before it serves; 0: no test, and no proof claims Faithful or Sensitive."""
+    """Seconds for the self-test of the engine's reload, which changes each kind of tensors before
+    the engine serves. 0: no test, and no proof has Faithful or Sensitive."""
     self_test_again_s: float = Field(default=60.0, gt=0)
-    """How long after the third start that ended in its test an engine is tested again; the
-    time doubles with each further one, up to half an hour."""
+    """Seconds until the self-test is repeated after three exits of the engine during it; doubles
+    with each further exit, up to half an hour."""
     self_test: Annotated[SelfTest | None, BeforeValidator(_known_test)] = None
-    """What an equal engine showed before, as the operator remembers it; empty: nothing."""
+    """Result of an equal engine's self-test, as JSON from the operator; empty: none."""
     experimental_transfer: bool = False
-    """Whether a trainer may send weights into vLLM's transfer engine. Experimental: no checkpoint
-    is checked, and only the self-test's layers are left to prove what arrived."""
+    """Whether trainers may send weights into vLLM's transfer engine. Experimental: there is no
+    checkpoint to check or to compare with."""
     require_tested: bool = False
-    """Whether a release of vLLM that rlfleet's suites never ran against is refused."""
+    """Whether releases of vLLM that rlfleet was not tested with are rejected."""
     doubt_wait_s: float = Field(default=60.0, ge=0)
-    """How long requests wait for an engine in doubt: a rollback is done by then, and whoever
-    waits for a person's next word is better told to go elsewhere."""
+    """Seconds that requests wait for an engine in doubt; a rollback takes less. Then they are
+    rejected, so that clients try another worker."""
     trainer_saved_path: Annotated[str, AfterValidator(_check_template)] | None = None
-    """Where the checkpoints lie that a trainer saves for itself and goes on from, if it has
-    them loaded from there: prime-rl's first update after a restart. None: nowhere."""
+    """Directory of a trainer's own checkpoints, for trainers that load one after a restart, such
+    as prime-rl. None: not supported."""
     trainer_prepare_s: float = Field(default=600.0, gt=0)
-    """How long the check and the copy of a version may take within a trainer's update."""
+    """Seconds for check and copy of a version in a trainer's update."""
     trainer_wait_s: float = Field(default=120.0, ge=0)
-    """How long of that a trainer's update waits for a version that is not complete: its
-    engine is paused meanwhile."""
+    """Seconds of RLFLEET_TRAINER_PREPARE_S that a trainer's update waits until the version is
+    complete, with a paused engine."""
     trainer_busy_s: float = Field(default=240.0, ge=0)
-    """How long a trainer's pause waits for a change that somebody else leads, such as a late
-    joiner's: prime-rl takes ten quick answers of 503 for the end, after 65 s, and waits 300 s
-    for one."""
+    """Seconds that a trainer's call waits for a change of the operator, such as a late joiner's.
+    prime-rl exits after ten quick answers of 503, in 65 s, but waits 300 s for one answer."""
     trainer_drain_s: float = Field(default=1200.0, gt=0)
-    """How long a trainer's pause in mode wait may take until every generation has ended; the
-    time to live at most."""
+    """Seconds for all generations to end in a trainer's pause in mode wait; at most the TTL."""
     trainer_up_s: float = Field(default=240.0, ge=0)
-    """How long a trainer's call waits for an engine that is down or boots: prime-rl takes ten
-    quick answers of 503 for the end, after 65 s, and waits 300 s and more for one."""
+    """Seconds that a trainer's call waits for an engine that is down or boots. prime-rl exits
+    after ten quick answers of 503, in 65 s, but waits 300 s for one answer."""
     trainer_adapter_wait_s: float = Field(default=20.0, ge=0, le=600)
-    """How long a trainer's request waits for an adapter that is not complete: prime-rl waits
-    30 s for an answer, and asks again."""
+    """Seconds that a trainer's call waits until an adapter is complete. prime-rl waits 30 s for an
+    answer, and retries."""
     trainer_transfer_s: float = Field(default=600.0, gt=0)
-    """How long one call of a transfer of weights may take. vLLM's own patience with a group
-    that does not form is 300 s."""
+    """Seconds for one call of a transfer. vLLM's own timeout for forming a group is 300 s."""
     trainer_ttl_s: float = Field(
         default=paths.TRAINER_TTL_S, gt=0, le=paths.MAX_TTL_S, validate_default=True
     )
-    """How long a change that a trainer leads by its own routes may stand still: longer than
-    prime-rl goes on asking one slow engine while the others wait, 1440 s."""
+    """TTL in seconds of a trainer's change: longer than prime-rl retries one slow engine while the
+    others wait, 1440 s."""
     check_s: float = Field(default=120.0, gt=0)
-    """How long the check of one version may take."""
+    """Seconds for the check of one version's headers."""
 
     @field_validator("trainer_ttl_s")
     @classmethod

@@ -21,18 +21,18 @@ class Sidecar:
     """Each time that a command was begun, or begun again after the sidecar's death."""
 
     @property
-    def heard(self) -> SeenCommands:
+    def seen(self) -> SeenCommands:
         return SeenCommands.model_validate_json(self.written)
 
     def take(self, fence: Fence) -> StoredAnswer | Code | None:
         """Take a command; None while it is being carried out."""
         place = (fence.epoch, fence.sequence)
         try:
-            answer = judge_fence(self.heard, fence, "d", is_under_way=place in self.under_way)
+            answer = judge_fence(self.seen, fence, "d", is_under_way=place in self.under_way)
         except SidecarError as error:
             return error.code
         if answer is None and place not in self.under_way:
-            self.written = self.heard.hearing(fence, "d").model_dump_json()
+            self.written = self.seen.receiving(fence, "d").model_dump_json()
             self.begun.append(place)
             self.under_way.append(place)
         return answer
@@ -41,7 +41,7 @@ class Sidecar:
         if self.under_way:
             epoch, sequence = self.under_way.pop(0)
             answer = StoredAnswer(status=200, body=f"{epoch}/{sequence}")
-            self.written = self.heard.answering(fence_of(epoch, sequence), answer).model_dump_json()
+            self.written = self.seen.answering(fence_of(epoch, sequence), answer).model_dump_json()
 
     def die(self) -> None:
         self.under_way.clear()
@@ -71,7 +71,7 @@ def test_nothing_of_a_lower_epoch_has_an_effect_and_a_number_has_one(
             sidecar.die()
         elif step == "beat":
             highest += 1
-            sidecar.written = sidecar.heard.at(highest).model_dump_json()
+            sidecar.written = sidecar.seen.at(highest).model_dump_json()
         elif not isinstance(step, str):
             begun = len(sidecar.begun)
             last = max((place for place in sidecar.begun if place[0] == step[0]), default=None)
@@ -85,4 +85,4 @@ def test_nothing_of_a_lower_epoch_has_an_effect_and_a_number_has_one(
                 assert answers.setdefault(step, answer) == answer
                 assert answer.body == f"{step[0]}/{step[1]}"
             highest = max(highest, step[0])
-            assert sidecar.heard.epoch == highest
+            assert sidecar.seen.epoch == highest

@@ -1,1 +1,1 @@
-"""The worker's own copies of versions: copied, digested, kept within bounds, evicted."""
+"""The worker's copies of versions: prepared, digested, bounded, evicted."""

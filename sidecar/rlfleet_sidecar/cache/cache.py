@@ -1,10 +1,8 @@
-"""The worker's own copies of versions, on a bounded volume of the pod.
+"""The worker's copies of versions, on a bounded volume of the pod.
 
-It must stay true that the volume's bound is not exceeded: the kubelet evicts a pod whose
-emptyDir does.
-
-Nothing is fsynced: a copy from before the machine was last started is not trusted, and
-until then the page cache keeps it.
+It must stay true that the volume's limit is not exceeded: the kubelet evicts a pod whose
+emptyDir is too large. Nothing is synced: a copy from before the node's last boot is not
+trusted, and until then the page cache has it.
 """
 
 import logging
@@ -31,17 +29,17 @@ _log = logging.getLogger(__name__)
 
 
 class CacheRecord(BaseModel):
-    """What is known of one staged version."""
+    """The record of one staged version."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     checkpoint: Checkpoint
     sources: tuple[FileStamp, ...]
-    """The trainer's files that it was copied from."""
+    """The trainer's files from which it was copied."""
     machine_boot: str
     staged_at: float
     nbytes: int
-    """What it takes of the volume."""
+    """Bytes that it occupies."""
 
 
 class Cache:
@@ -52,14 +50,14 @@ class Cache:
         directory: Path,
         limit: int,
         spare_share: float,
-        beside: Callable[[], int] = lambda: 0,
+        others: Callable[[], int] = lambda: 0,
     ) -> None:
         self._entries = Entries(directory / "versions", CacheRecord)
         self.draft = self._entries.draft
-        """Gives a directory to write into; whatever was not admitted goes."""
+        """Yields a directory to write into; it is removed unless admitted."""
         self._limit = limit
-        self._beside = beside
-        """Tells what others keep on the same volume."""
+        self._others = others
+        """Returns the bytes of other copies on the volume."""
         self._spare_share = spare_share
         self._machine_boot = _machine_boot()
         self._changing = threading.Lock()
@@ -67,35 +65,35 @@ class Cache:
         self._records = {record.checkpoint.version: record for record in staged}
 
     def records(self) -> tuple[CacheRecord, ...]:
-        """Tell what is staged, newest first."""
+        """Return the staged versions, newest first."""
         found = sorted(self._records.values(), key=lambda record: record.staged_at)
         return tuple(reversed(found))
 
     def free(self) -> int:
-        """Tell how many bytes are left."""
+        """Return how many bytes are free."""
         return self._free([self._copy(record) for record in self.records()])
 
     def find(self, version: str) -> CacheRecord | None:
-        """Tell what is known of a staged version; drops it if its files are not what they were."""
+        """Return a staged version; drops it if its files have changed."""
         record = self._records.get(version)
         if record is not None and not _is_whole(record):
-            _log.warning("A staged version has changed and is dropped", extra={"version": version})
+            _log.warning("Staged version changed, dropping it", extra={"version": version})
             self.drop(version)
             return None
         return record
 
     def drop(self, version: str) -> None:
-        """Remove a staged version; whoever reads it now may go on."""
+        """Remove a staged version; open files stay readable."""
         with self._changing:
             self._drop(version)
 
     def note_served(self, version: str) -> None:
-        """Note that the engine serves a version; the last one before the present is kept."""
+        """Record that the engine serves a version; the one before is kept for a rollback."""
         if version in self._records:
             self._entries.touch(version)
 
     def make_room(self, version: str, sizes: list[int], needed: frozenset[str]) -> None:
-        """Evict what has to go for files of these sizes; raises, and evicts nothing, if in vain."""
+        """Evict versions for files of these sizes; raises without an eviction if impossible."""
         nbytes = eviction.footprint(sizes)
         with self._changing:
             self._drop(version)
@@ -106,7 +104,7 @@ class Cache:
                 raise self._full(version, nbytes, copies, needed)
             for one in evicted:
                 self._drop(one)
-                _log.info("A staged version was evicted", extra={"version": one})
+                _log.info("Staged version evicted", extra={"version": one})
 
     def admit(self, draft: Path, checkpoint: Checkpoint, sources: tuple[FileStamp, ...]) -> None:
         """Make a finished draft the staged version."""
@@ -125,9 +123,7 @@ class Cache:
             self._records.pop(checkpoint.version, None)
             self._entries.admit(draft, checkpoint.version, record)
             self._records[checkpoint.version] = record
-        _log.info(
-            "A version was staged", extra={"version": checkpoint.version, "bytes": record.nbytes}
-        )
+        _log.info("Version staged", extra={"version": checkpoint.version, "bytes": record.nbytes})
 
     def _drop(self, version: str) -> None:
         self._records.pop(version, None)
@@ -144,7 +140,7 @@ class Cache:
     def _free(self, copies: list[eviction.StagedCopy[str]]) -> int:
         usage = shutil.disk_usage(self._entries.root)
         spare = int(usage.total * self._spare_share)
-        taken = sum(copy.nbytes for copy in copies) + self._beside()
+        taken = sum(copy.nbytes for copy in copies) + self._others()
         return min(self._limit - taken, usage.free - spare)
 
     def _full(
@@ -154,21 +150,20 @@ class Cache:
         copies: list[eviction.StagedCopy[str]],
         needed: frozenset[str],
     ) -> SidecarError:
-        kept = sum(copy.nbytes for copy in copies if copy.name in needed) + self._beside()
+        kept = sum(copy.nbytes for copy in copies if copy.name in needed) + self._others()
         usage = shutil.disk_usage(self._entries.root)
         if nbytes > self._limit - kept:
             return SidecarError(
                 Code.CACHE_FULL,
-                f"{version} takes {nbytes} bytes and {self._limit - kept} of the cache's"
-                f" {self._limit} can be freed for it: raise spec.weights.cache.size, or set"
+                f"cache too small for {version} ({nbytes} bytes; at most {self._limit - kept} of"
+                f" {self._limit} can be freed); raise spec.weights.cache.size, or set"
                 " spec.weights.cache.enabled to false",
             )
         spare = int(usage.total * self._spare_share)
         return SidecarError(
             Code.CACHE_FULL,
-            f"{version} takes {nbytes} bytes and the node's file system has {usage.free} free, of"
-            f" which {spare} are left to the node: free some, or set spec.weights.cache.enabled to"
-            " false",
+            f"node's disk too full for {version} ({nbytes} bytes; {usage.free} free, of which"
+            f" {spare} are reserved); free space, or set spec.weights.cache.enabled to false",
         )
 
 
@@ -176,7 +171,7 @@ def _machine_boot() -> str:
     try:
         return _MACHINE_BOOT.read_text(encoding="ascii").strip()
     except OSError:
-        # Without it no copy outlives the sidecar.
+        # Then no copy is trusted after a restart of the sidecar.
         return uuid4().hex
 
 

@@ -1,8 +1,8 @@
-"""A directory of entries, each there whole and with its record, or not at all. Blocking.
+"""A directory of entries with a record each, added and removed atomically. Blocking.
 
 An entry is written into a draft and renamed into place, and renamed again before it is
-removed. It must stay true that nothing half written or half removed is ever found: a
-sidecar that starts trusts records and sweeps out the rest.
+removed. It must stay true that no partial entry is ever found: a sidecar that starts trusts
+records and removes everything else.
 """
 
 import shutil
@@ -28,11 +28,11 @@ class Entries(Generic[Record]):
         self.root = root
         self._record = record
         self._lasting = lasting
-        """Whether an entry is written through to the disk before it gets its name."""
+        """Whether an entry is synced to the disk before it gets its name."""
         root.mkdir(parents=True, exist_ok=True)
 
     def swept(self, is_trusted: Callable[[Path, Record], bool]) -> list[Record]:
-        """Remove all but the entries that can be trusted; these are returned, last used last."""
+        """Remove all but trusted entries; returns their records, last used last."""
         found: dict[Path, Record] = {}
         for entry in sorted(self.root.iterdir()):
             record = self._read(entry)
@@ -46,7 +46,7 @@ class Entries(Generic[Record]):
 
     @contextmanager
     def draft(self) -> Iterator[Path]:
-        """Give a directory to write into; whatever was not admitted goes."""
+        """Yield a directory to write into; it is removed unless admitted."""
         draft = self.root / f".draft-{uuid4().hex}"
         draft.mkdir()
         try:
@@ -64,18 +64,18 @@ class Entries(Generic[Record]):
         draft.rename(self.root / name)
 
     def drop(self, name: str) -> None:
-        """Remove an entry; whoever reads it now may go on."""
+        """Remove an entry; open files stay readable."""
         if (self.root / name).is_dir():
             gone = (self.root / name).rename(self.root / f".old-{uuid4().hex}")
             shutil.rmtree(gone, ignore_errors=True)
 
     def touch(self, name: str) -> None:
-        """Note that an entry is in use now."""
+        """Record that an entry is in use now."""
         if (self.root / name).is_dir():
             (self.root / name / _USED).touch()
 
     def used_at(self, name: str) -> float | None:
-        """Tell when an entry was last in use; None if it never was."""
+        """Return when an entry was last in use; None if it never was."""
         try:
             return (self.root / name / _USED).stat().st_mtime
         except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Which staged versions or adapters make room for the next one. Pure.
+"""Which staged versions or adapters are evicted for the next one. Pure.
 
-Of versions those in use are kept, and the one before for a way back. It must stay true
-that nothing goes that is in use, and that nothing goes at all when it would not suffice.
+Versions in use stay, and if possible the one before, for a rollback. It must stay true that
+nothing in use is evicted, and nothing at all if it would not be enough.
 """
 
 from collections.abc import Hashable, Sequence
@@ -9,32 +9,32 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 _PAGE = 4096
-_BESIDE = 64 * 1024
-"""What a copy takes besides its files: its record and its directory."""
+_OVERHEAD = 64 * 1024
+"""Bytes of a copy's record and directory."""
 Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class StagedCopy(Generic[Name]):
-    """One version or adapter, as far as room is concerned."""
+    """The size and last use of one version or adapter."""
 
     name: Name
     nbytes: int
     used_at: float | None = None
-    """When the engine was last seen to serve it, if that keeps it; None if it never was."""
+    """When the engine last served it; None if it never did, or if that does not count."""
 
 
 def footprint(sizes: Sequence[int]) -> int:
-    """Tell how much room files of these sizes take, as a kubelet measures it."""
-    return sum(-(-size // _PAGE) * _PAGE for size in sizes) + _BESIDE
+    """Return the bytes that files of these sizes occupy, as a kubelet measures them."""
+    return sum(-(-size // _PAGE) * _PAGE for size in sizes) + _OVERHEAD
 
 
 def evictions(
     copies: Sequence[StagedCopy[Name]], in_use: frozenset[Name], nbytes: int, free: int
 ) -> tuple[Name, ...] | None:
-    """Tell which copies go so that ``nbytes`` fit where ``free`` are left; None: none suffice.
+    """Return the copies to evict so that ``nbytes`` fit into ``free``; None if impossible.
 
-    ``copies`` are in the order in which they were staged; those in use are never chosen.
+    ``copies`` are in the order of their staging.
     """
     previous = _previous(copies, in_use)
     rest = [copy for copy in copies if copy.name not in in_use and copy is not previous]
@@ -48,7 +48,7 @@ def evictions(
 def _previous(
     copies: Sequence[StagedCopy[Name]], in_use: frozenset[Name]
 ) -> StagedCopy[Name] | None:
-    """Find the version that was served last before the present one."""
+    """Return the version that was served before the current one."""
     served = [c for c in copies if c.used_at is not None and c.name not in in_use]
     return max(served, key=lambda copy: copy.used_at or 0.0, default=None)
 

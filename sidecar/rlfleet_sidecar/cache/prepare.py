@@ -1,8 +1,8 @@
-"""Prepares versions while the engine serves, one at a time, the newest first.
+"""Prepares versions while the engine serves, one at a time.
 
-A prepare waits until its version is complete, then has it checked and read. The same
-prepare joins the one under way; another one takes its place, because what a caller asked
-for last is what it wants. It never stands in the way of a change of weights.
+A prepare waits until its version is complete, then checks and reads it. A repeat joins the
+prepare under way; another one supersedes it, because only the last request counts. It never
+delays a change of weights.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Progress, Running
 from rlfleet_sidecar.cache.prepare_job import LEAVE_S, SupersededError, Work
 from rlfleet_sidecar.cache.store import Store
-from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.errors import SidecarError, internal
 from rlfleet_sidecar.proof.selftest import demand_reloadable
 from rlfleet_sidecar.state.journal import Journal
 
@@ -42,7 +42,7 @@ class _Current(NamedTuple):
 
 
 class Preparation:
-    """Holds the prepare under way, if there is one."""
+    """The prepare under way, if there is one."""
 
     def __init__(
         self,
@@ -54,51 +54,51 @@ class Preparation:
         self._store = store
         self._journal = journal
         self._needed = needed
-        """Tells the versions that must not be evicted."""
+        """Returns the versions that must not be evicted."""
         self._yields = yields
-        """Tells whether a change is under way: its clients wait, so it has the disk alone."""
+        """Returns whether a change is under way, which gets the disk alone because clients wait."""
         self._current: _Current | None = None
         self._flight = SingleFlight[Work]()
         self._took: dict[tuple[str, str], float] = {}
 
     @property
     def progress(self) -> Progress | None:
-        """Tell how far the prepare under way is."""
+        """The progress of the prepare under way."""
         return None if self._current is None else self._current.work.progress
 
     @property
     def running(self) -> Running | None:
-        """Tell which prepare is under way."""
+        """The prepare under way, for the report."""
         if self._current is None:
             return None
         key = self._current.key
         return Running(verb=Verb.PREPARE, operation=key.operation, version=key.version)
 
     async def join(self, request: PrepareRequest) -> None:
-        """Prepare, or wait for the same prepare that is under way."""
+        """Prepare, or wait for the same prepare under way."""
         key = _Key(request.operation, request.version, request.digest)
         if self._current is None or self._current.key != key:
             before = self._current
             work = Work(request.version, request.timeout_s, self._yields)
             if before is not None:
                 before.work.supersede(
-                    f"a prepare of {request.version} (operation {request.operation}) took its place"
+                    f"superseded by a prepare of {request.version} (operation {request.operation})"
                 )
             task = self._flight.begin(work, lambda: self._prepare(request, work, before))
             self._current = _Current(key, work, task)
         await asyncio.shield(self._current.task)
 
     def took_s(self, operation: str, version: str) -> float:
-        """Tell how long checking and reading took for an operation, without waiting."""
+        """Return how long check and copy took for an operation, without the wait."""
         return self._took.get((operation, version), 0.0)
 
     async def stop(self) -> None:
         """End the prepare under way."""
         if self._current is not None:
             task = self._current.task
-            self._current.work.supersede("the sidecar ends")
+            self._current.work.supersede("cancelled: the sidecar is shutting down; retry")
             await asyncio.wait({task}, timeout=LEAVE_S)
-            # Whoever waits for one that hangs would keep the process from ending.
+            # Callers that wait for a hanging one would keep the process from ending.
             task.cancel()
 
     async def _prepare(self, request: PrepareRequest, work: Work, before: _Current | None) -> None:
@@ -115,8 +115,8 @@ class Preparation:
             self._journal.refused(error.problem())
             raise
         except Exception as error:
-            _log.exception("A prepare failed for a reason of the sidecar's own")
-            own = SidecarError(Code.INTERNAL, f"{type(error).__name__} in the sidecar: see its log")
+            _log.exception("Prepare failed by an internal error")
+            own = internal(error)
             own.operation, own.version = request.operation, request.version
             self._journal.refused(own.problem())
             raise own from error
@@ -141,7 +141,7 @@ class Preparation:
             else:
                 break
         if is_new:
-            # Only the newest few are ever asked for.
+            # Only the newest few are ever read.
             self._took = dict([*self._took.items()][-_REMEMBERED:])
             self._took[request.operation, request.version] = time.monotonic() - begun
         self._journal.prepared(request.version)

@@ -1,6 +1,6 @@
-"""One prepare under way: how far it is, how long it may take, and whether it still counts.
+"""The progress, deadline and cancellation of one prepare.
 
-Shared by the loop, which waits and tells, and the thread that reads and copies.
+Shared by the event loop, which waits and reports, and the thread, which reads and copies.
 """
 
 import asyncio
@@ -14,17 +14,17 @@ from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.timeouts import in_thread
 
 LEAVE_S = 5.0
-"""How long one that shall end may take to notice: a hanging read must not hold up the next."""
+"""How long a superseded prepare may take to end; a hanging read must not delay the next."""
 _YIELD_S = 0.02
 _Result = TypeVar("_Result")
 
 
 class SupersededError(SidecarError):
-    """Another prepare took this one's place: nobody's fault, and no refusal."""
+    """Another prepare has replaced this one, which is no rejection of its version."""
 
 
 class Work:
-    """What a prepare asks at every chunk that it reads."""
+    """The state of a prepare, checked at every chunk that it reads."""
 
     def __init__(
         self, version: str, timeout_s: float, yields: Callable[[], bool] = lambda: False
@@ -36,20 +36,20 @@ class Work:
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
         self._yields = yields
-        """Whether something more urgent goes on: then it stands still."""
+        """Returns whether a change is under way, during which the thread waits."""
         self._why: str | None = None
         self._ended = asyncio.Event()
         self._limit: asyncio.Timeout | None = None
-        """Of the thread that reads."""
+        """The timeout of the thread that reads."""
 
     @property
     def left_s(self) -> float:
-        """How much time is left."""
+        """Seconds until the deadline."""
         return self._deadline - time.monotonic()
 
     @property
     def progress(self) -> Progress:
-        """Tell how far it is."""
+        """The progress, for the report."""
         return Progress(
             version=self.version,
             bytes_done=self._done,
@@ -58,16 +58,16 @@ class Work:
         )
 
     def supersede(self, why: str) -> None:
-        """Have it end at its next chunk or look; to be called in the loop."""
+        """End it at its next chunk or check; called in the event loop."""
         self._why = self._why or why
         self._ended.set()
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time() + LEAVE_S)
 
     async def carried_out(self, read: Callable[[], _Result]) -> _Result:
-        """Read in a thread, which ends itself at a chunk; one that comes to none is left behind.
+        """Read in a thread, which ends at a chunk after the deadline.
 
-        On a mount whose server is gone it would never end, nor whoever waits for it.
+        On a mount whose server is gone it never reaches one; then the thread is abandoned.
         """
         limit = self._limit = asyncio.timeout(max(0.0, self.left_s) + LEAVE_S)
         try:
@@ -75,18 +75,18 @@ class Work:
                 return await in_thread(read)
         except TimeoutError as error:
             if not limit.expired():
-                # The volume's own word.
+                # A timeout of the volume, not this one.
                 raise
             self.demand_wanted()
             overdue = self._overdue()
-            # If the thread ever goes on, nobody waits for what it reads.
+            # If the thread ever continues, its result is not needed.
             self.supersede(overdue.message)
             raise overdue from error
         finally:
             self._limit = None
 
     async def rest(self, seconds: float) -> None:
-        """Wait, but not after it was superseded."""
+        """Wait; raises at once when it is superseded."""
         try:
             async with asyncio.timeout(seconds):
                 await self._ended.wait()
@@ -95,7 +95,7 @@ class Work:
         self.demand_wanted()
 
     def advance(self, nbytes: int) -> None:
-        """Count bytes that are done; raises if it shall not or may not go on."""
+        """Count bytes; raises if it is superseded or over its deadline."""
         self._done += nbytes
         while True:
             self._demand_time()
@@ -111,11 +111,11 @@ class Work:
     def _overdue(self) -> SidecarError:
         return SidecarError(
             Code.CHECKPOINT_UNREADABLE,
-            f"{self._done} of {self.total} bytes were read after {self._timeout_s:g} s: look at"
-            " the volume, or raise rollout.timeouts.prepareSeconds",
+            f"prepare timed out ({self._done} of {self.total} bytes read in {self._timeout_s:g} s);"
+            " check the volume, or raise rollout.timeouts.prepareSeconds",
         )
 
     def demand_wanted(self) -> None:
-        """Raise if another prepare took its place."""
+        """Raise if it is superseded."""
         if self._why is not None:
             raise SupersededError(Code.BUSY, self._why)

@@ -1,8 +1,8 @@
-"""Reads a checked version once: copies, digests and looks at every tensor on the way.
+"""Reads a checked version once, to copy, digest and scan every tensor.
 
-It must stay true that what is digested, looked at and staged are the same bytes, and
-that they are those of the files whose headers were checked. One thread and chunks of a
-few MiB, so that the engine beside it does not starve.
+It must stay true that the digested, scanned and staged bytes are the same, and that they
+belong to the files whose headers were checked. One thread and chunks of a few MiB, so that
+the engine on the same node does not starve.
 """
 
 import os
@@ -33,7 +33,7 @@ CHUNK_BYTES = 8 * 1024 * 1024
 
 
 class Staging:
-    """Takes one version through; with a draft it leaves a copy there."""
+    """Reads one version, and copies it into a draft if there is one."""
 
     def __init__(
         self, folder: Folder, content: Content, manifest: Manifest | None, work: Work
@@ -46,7 +46,7 @@ class Staging:
         self._buffer = memoryview(bytearray(CHUNK_BYTES))
 
     def run(self, draft: Path | None) -> str:
-        """Read everything, copy it into the draft if there is one; returns the digest."""
+        """Read everything, and copy it into the draft if there is one; returns the digest."""
         self._work.total = sum(stamp.size for stamp in self._content.files)
         for stamp in self._content.files:
             hashed = self._file(stamp, None if draft is None else draft / stamp.name)
@@ -54,7 +54,7 @@ class Staging:
         if self._manifest is not None:
             loaded = {stamp.name for stamp in self._content.files}
             for name in sorted(self._manifest.hashes.keys() - loaded):
-                self._compare(name, self._beside(name))
+                self._compare(name, self._hash_of(name))
         return self._digest.hexdigest()
 
     def _file(self, stamp: FileStamp, copy: Path | None) -> str:
@@ -75,7 +75,7 @@ class Staging:
         self._work.advance(len(header))
         for tensor in parse_header(header[LENGTH_BYTES:], reading.stamp.size):
             if self._content.tensors.get(tensor.name) != tensor:
-                raise BadHeaderError(f"{tensor.name} is not as it was when it was checked")
+                raise BadHeaderError(f"tensor {tensor.name} has changed since the check")
             self._tensor(reading, tensor, sink)
 
     def _tensor(self, reading: Reading, tensor: Tensor, sink: "_Sink") -> None:
@@ -85,13 +85,13 @@ class Staging:
             if has_odd_values(tensor.dtype, piece):
                 raise invalid(
                     self._folder.path / reading.stamp.name,
-                    f"holds a NaN or an infinity in {tensor.name}",
+                    f"contains NaN or infinity in tensor {tensor.name}; train from an earlier step",
                 )
             sink.take(piece)
             self._work.advance(len(piece))
         self._digest.add(tensor, hashed.digest())
 
-    def _beside(self, name: str) -> str:
+    def _hash_of(self, name: str) -> str:
         """Hash a file that is not loaded, such as config.json."""
         with self._folder.open(name) as reading, _damage_named(self._folder, name):
             hashed = sha256()
@@ -107,7 +107,7 @@ class Staging:
             while filled < len(piece):
                 count = os.preadv(reading.descriptor, [piece[filled:]], start + filled)
                 if count == 0:
-                    raise BadHeaderError(f"it ends after {start + filled} bytes")
+                    raise BadHeaderError(f"file ends after {start + filled} bytes")
                 filled += count
             yield piece
 
@@ -121,11 +121,11 @@ def _damage_named(folder: Folder, name: str) -> Iterator[None]:
     try:
         yield
     except BadHeaderError as error:
-        raise invalid(folder.path / name, f"is damaged: {error}") from error
+        raise invalid(folder.path / name, f"is damaged: {error}; write it again") from error
 
 
 class _Sink:
-    """Takes the bytes of one file: hashes them, and writes them if there is where."""
+    """Hashes the bytes of one file, and writes them if there is a copy."""
 
     def __init__(self, path: Path | None, *, is_hashed: bool) -> None:
         self._file = None if path is None else path.open("xb", buffering=0)

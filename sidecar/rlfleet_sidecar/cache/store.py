@@ -1,7 +1,7 @@
-"""The versions that can be reloaded at once, and how one becomes such. Blocking: use a thread.
+"""The prepared versions, in the cache or in place. Blocking: use a thread.
 
-It must stay true that a version which is present was checked and read to its last byte, and
-that what is handed to the engine still is what was checked then.
+It must stay true that a present version was checked and read to its last byte, and that the
+engine gets exactly the checked files.
 """
 
 import errno
@@ -30,7 +30,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class _Refused(NamedTuple):
-    """The last version that was read and refused for good."""
+    """The last version that was read and rejected."""
 
     asked: tuple[str, str, str | None]
     files: tuple[FileStamp, ...]
@@ -39,31 +39,31 @@ class _Refused(NamedTuple):
 
 
 class Store:
-    """Prepares versions and holds them."""
+    """Prepares versions and keeps them."""
 
     def __init__(
         self,
         settings: SidecarSettings,
         checkpoints: Checkpoints,
-        beside: Callable[[], int] = lambda: 0,
+        others: Callable[[], int] = lambda: 0,
         glance: Glance | None = None,
     ) -> None:
         self._checkpoints = checkpoints
         self._cache: Cache | None = None
         if settings.cache_dir is not None:
             limit, spare = settings.cache_bytes, settings.cache_spare
-            self._cache = Cache(settings.cache_dir, limit, spare, beside)
+            self._cache = Cache(settings.cache_dir, limit, spare, others)
         self._in_place: dict[str, Checkpoint] = {}
-        """Versions that are read where they lie: the base model, and all without a cache."""
+        """Versions that the engine reads in place: the base model, and all without a cache."""
         self._refused: _Refused | None = None
         self._glance = glance or Glance()
 
     def vocabulary(self) -> int:
-        """Tell how many tokens the model knows."""
+        """Return the size of the base model's vocabulary."""
         return self._checkpoints.vocabulary()
 
     def boot_names(self) -> frozenset[str]:
-        """Tell the names of the boot model's tensors."""
+        """Return the names of the base model's tensors."""
         return self._checkpoints.boot_names()
 
     def boot_tensors(self) -> tuple[Tensor, ...]:
@@ -71,7 +71,7 @@ class Store:
         return tuple(self._checkpoints.boot_model(self._checkpoints.deadline()).tensors.values())
 
     def boot_drafters(self) -> frozenset[str]:
-        """Return the base model's tensors that only speculative decoding computes with."""
+        """Return the base model's tensors of speculative decoding."""
         model = self._checkpoints.boot_model(self._checkpoints.deadline())
         return drafters(model.tensors, model.config)
 
@@ -80,15 +80,15 @@ class Store:
         return self._checkpoints.boot_model(self._checkpoints.deadline()).files
 
     def free(self) -> int:
-        """Tell how many bytes of the cache are left; 0 if there is none."""
+        """Return the free bytes of the cache; 0 without one."""
         return self._cache.free() if self._cache else 0
 
     def staged(self) -> list[str]:
-        """Tell the versions in the cache, newest first."""
+        """Return the versions in the cache, newest first."""
         return [record.checkpoint.version for record in self._records()]
 
     def present(self, version: str) -> Checkpoint | None:
-        """Tell what is known of a version that can be reloaded; looks at no file."""
+        """Return a prepared version, without access to its files."""
         if version in self._in_place:
             return self._in_place[version]
         return next(
@@ -96,11 +96,13 @@ class Store:
         )
 
     def demand(self, version: str) -> Checkpoint:
-        """Return a version that is present and still is what was checked; raises if not."""
+        """Return a prepared version; raises if it is absent or its files have changed."""
         record = self._cache.find(version) if self._cache else None
         checkpoint = self._in_place.get(version) if record is None else record.checkpoint
         if checkpoint is None:
-            raise SidecarError(Code.NOT_PREPARED, f"version {version} is no longer prepared")
+            raise SidecarError(
+                Code.NOT_PREPARED, f"version {version} is no longer prepared; send prepare again"
+            )
         if version in self._in_place:
             try:
                 self._checkpoints.demand_unchanged(version, checkpoint.files)
@@ -110,23 +112,23 @@ class Store:
         return checkpoint
 
     def note_served(self, version: str | None) -> None:
-        """Note what the engine serves: it is kept after the next version."""
+        """Record the version that the engine serves, which is kept for a rollback."""
         if self._cache is not None and version is not None:
             self._cache.note_served(version)
 
     def prepare(self, work: Work, request: PrepareRequest, needed: frozenset[str]) -> bool:
-        """Check and read a version; tells whether it was not present before.
+        """Check and read a version; returns whether it was not present before.
 
         Args:
-            work: Told how far it is; ends it.
-            request: What is asked for; a digest is what the version's manifest must hash to.
-            needed: Versions that must not be evicted for it.
+            work: Its progress and cancellation.
+            request: The version, and the digest that its manifest must have.
+            needed: Versions that must not be evicted.
 
         """
-        with _told(work.version):
+        with _io_errors(work.version):
             if self._known(work.version, request.digest) is not None:
                 return False
-        with _told(work.version), self._checkpoints.checked(work.version) as (folder, content):
+        with _io_errors(work.version), self._checkpoints.checked(work.version) as (folder, content):
             work.waiting_for = None
             with self._read_once(request, folder):
                 self._read(work, folder, content, request.digest, needed)
@@ -134,13 +136,13 @@ class Store:
 
     @contextmanager
     def _read_once(self, request: PrepareRequest, folder: Folder) -> Iterator[None]:
-        """Refuse the same files to the same operation without reading them again.
+        """Raise the last rejection for the same files and operation, without another read.
 
-        A driver asks every few seconds, for as long as a version is its target, and a large
-        one takes minutes of disk and network. Whoever asks anew has it read anew.
+        A driver repeats a prepare every few seconds, and a large version takes minutes of disk
+        and network. Another operation reads it again.
         """
         asked = (request.operation, request.version, request.digest)
-        # Seen before the reading, so that what is written meanwhile is another file.
+        # Before the read, so that a file which is written during it counts as another.
         files = folder.stamps()
         known = self._refused
         if known is not None and (known.asked, known.files) == (asked, files):
@@ -156,7 +158,7 @@ class Store:
         return self._cache.records() if self._cache else ()
 
     def _known(self, version: str, digest: str | None) -> Checkpoint | None:
-        """Return a version that is present, unless its directory holds another by now."""
+        """Return a present version, unless its directory has other files by now."""
         record = self._cache.find(version) if self._cache else None
         if record is not None:
             found, sources = record.checkpoint, record.sources
@@ -167,7 +169,7 @@ class Store:
             return None
         is_other = digest not in {None, found.manifest}
         look = partial(self._checkpoints.is_rewritten, version, sources)
-        # A copy is whole whatever became of the volume: the way back must not hang on it.
+        # A copy is complete without the volume, so a rollback must not wait for the volume.
         if is_other or (look() if record is None else self._glance.sees(look)):
             return None
         return found if record is not None else self._unchanged(found)
@@ -215,17 +217,18 @@ class Store:
 
 
 @contextmanager
-def _told(version: str) -> Iterator[None]:
-    """Tell in the contract's words what the file system says."""
+def _io_errors(version: str) -> Iterator[None]:
+    """Turn errors of the file system into problems."""
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
             raise SidecarError(
                 Code.CACHE_FULL,
-                f"the cache's file system was full before {version} was copied: free the node's"
-                " disk, or raise spec.weights.cache.size",
+                f"cache's file system full during the copy of {version}; free space on the node, or"
+                " raise spec.weights.cache.size",
             ) from error
         raise SidecarError(
-            Code.CHECKPOINT_UNREADABLE, f"reading {version} failed: {error.strerror or error}"
+            Code.CHECKPOINT_UNREADABLE,
+            f"failed to read {version}: {error.strerror or error}; check its volume",
         ) from error

@@ -1,9 +1,9 @@
 """Carries out commands: one change at a time, to the end, and cleans up after a failure.
 
-A prepare goes on beside it (cache/prepare.py). What a command may do is judged first
-(state/preconditions.py), each step is done by steps.py. A refusal leaves everything as it
-was. After a failure this holds: before the reload began, the engine runs on with its old weights;
-after, it is in doubt and stays out of traffic.
+A prepare runs in parallel (cache/prepare.py). state/preconditions.py decides whether a command
+is allowed, steps.py has its steps. A rejection changes nothing. After a failure before the
+reload the engine resumes with its old weights; after one from the reload on it is in doubt and
+gets no traffic.
 """
 
 import logging
@@ -24,7 +24,6 @@ from rlfleet_contract.worker.commands import (
     Verb,
     VerifyRequest,
 )
-from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Running, Stage, WorkerReport
 from rlfleet_sidecar.cache.prepare import Preparation
 from rlfleet_sidecar.cache.store import Store
@@ -32,7 +31,7 @@ from rlfleet_sidecar.change.single_flight import Flight, FlightKey
 from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.timings import Stopwatch
 from rlfleet_sidecar.change.ttl import Leadership
-from rlfleet_sidecar.errors import SidecarError, about
+from rlfleet_sidecar.errors import SidecarError, about, internal
 from rlfleet_sidecar.proof.evidence import demand_alike, demand_as_proved
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.preconditions import CommandVerdict, judge, judge_update
@@ -46,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class Executor:
-    """The worker as its callers see it."""
+    """The commands and the report of a worker."""
 
     def __init__(
         self,
@@ -71,12 +70,12 @@ class Executor:
         self._running: Running | None = None
         self._stopwatch = Stopwatch()
         self._commanded: str | None = None
-        """The version of the change that has begun and has not ended."""
+        """The version of the change under way."""
         self.flight = Flight()
         self.preparation = Preparation(store, journal, self._needed, self._is_changing)
 
     async def carry_out(self, request: WeightsRequest) -> WorkerReport:
-        """Carry the command out and tell how the worker stands then."""
+        """Carry out the command; returns the worker's report."""
         with about(request):
             if isinstance(request, PrepareRequest):
                 self._leadership.renew()
@@ -86,13 +85,13 @@ class Executor:
             return await self.flight.join(key, lambda: self._carry_out(request))
 
     async def rescue(self, rescue: Rescue) -> None:
-        """Lead a change that nobody leads to its safe end; gives way to any command."""
+        """End a change without a driver; any command has precedence."""
         key = FlightKey(_RESCUE, rescue, self._journal.state.proved or "")
-        _log.warning("The sidecar acts on its own", extra={"how": rescue})
+        _log.warning("Sidecar acts on its own", extra={"how": rescue})
         await self.flight.join(key, lambda: self._rescue(rescue))
 
     def report(self) -> WorkerReport:
-        """Tell all that is known of this worker."""
+        """Return the worker's report."""
         journal, state, gate = self._journal, self._journal.state, self._steps.gate
         is_up = state.stage is not Stage.DOWN
         prepared = None if state.prepared is None else self._store.present(state.prepared)
@@ -114,7 +113,7 @@ class Executor:
             expires_s=_rounded(self._leadership.rest_s),
             operation=self._leadership.operation,
             flushed=self._steps.flushed,
-            epoch=journal.heard.epoch,
+            epoch=journal.seen.epoch,
             refusal=journal.refusal,
             failure=journal.failure,
             exits=journal.exits,
@@ -134,7 +133,7 @@ class Executor:
         if isinstance(request, UpdateRequest) and any(
             isinstance(c, PauseRequest) for c in commands
         ):
-            # What the reload would refuse is refused before anybody is paused for it.
+            # So a rejection of the reload comes before the pause.
             await self._steps.demand_present(request.version, request.timeouts.pause_s)
         self._commanded = request.version
         current: ChangeCommand | None = None
@@ -149,8 +148,8 @@ class Executor:
             await self._clean_up(current, error)
             raise
         except Exception as error:
-            _log.exception("A command failed for a reason of the sidecar's own")
-            own = SidecarError(Code.INTERNAL, f"{type(error).__name__} in the sidecar: see its log")
+            _log.exception("Command failed by an internal error")
+            own = internal(error)
             await self._clean_up(current, own)
             raise own from error
         finally:
@@ -161,7 +160,7 @@ class Executor:
         return self.report()
 
     def _plan(self, request: ChangeCommand | UpdateRequest) -> Sequence[ChangeCommand]:
-        """Tell the steps of a command; raises its refusal, and then nothing has happened."""
+        """Return the steps of a command; raises without an effect if it is not allowed."""
         state = self._state(request.version)
         if not isinstance(request, UpdateRequest):
             judge(state, request.VERB, request.version)
@@ -175,7 +174,7 @@ class Executor:
         return request.steps(judge_update(state, request.version, request.through))
 
     def _repeat_failure(self, request: UpdateRequest) -> None:
-        """Answer a repeated command that has failed for good as it was answered before."""
+        """Raise the same failure again for a repeat of a command that cannot succeed."""
         failure = self._journal.failure
         if failure is None or failure.retryable or self._journal.state.stage is not Stage.DOUBT:
             return
@@ -183,10 +182,9 @@ class Executor:
             raise SidecarError(failure.code, failure.message)
 
     def _refuse_rewritten(self, request: UpdateRequest) -> None:
-        """Refuse a version of which other bytes were copied than those that are proved.
+        """Raise for a proved version whose copy has other bytes by now.
 
-        There is nothing to load for a name that is proved already: the old weights would
-        pass for the new ones.
+        The sequence loads nothing for a proved name, so old weights would count as new ones.
         """
         found = self._store.present(request.version)
         try:
@@ -197,10 +195,10 @@ class Executor:
             raise
 
     def _state(self, version: str) -> State:
-        """Tell how the worker stands to a version that a command names.
+        """Return the state for a command with this version.
 
-        A change that has begun goes on with the version that was prepared for it, though
-        another was prepared meanwhile; what is no longer present is not prepared.
+        The version of the change under way counts as prepared even after another prepare. A
+        version that is no longer present does not.
         """
         state = self._journal.state
         is_prepared = version in {state.prepared, self._commanded}
@@ -208,7 +206,7 @@ class Executor:
         return replace(state, prepared=version if is_present else None)
 
     def _needed(self) -> frozenset[str]:
-        """Tell the versions that a change or the engine may still need."""
+        """Return the versions that a change or the engine may still need."""
         state = self._journal.state
         found = {state.proved, state.installed, self._commanded}
         return frozenset(version for version in found if version is not None)
@@ -222,7 +220,7 @@ class Executor:
 
     @contextmanager
     def _timed(self, command: ChangeCommand) -> Iterator[None]:
-        """Report a step as running while it runs, and time it."""
+        """Report a step as running and measure it."""
         verb = command.VERB
         self._running = Running(verb=verb, operation=command.operation, version=command.version)
         before = self._journal.state.stage
@@ -236,7 +234,7 @@ class Executor:
             self._journal.changed(self._stopwatch.change(command, prepare_s, window_s))
 
     async def _clean_up(self, command: ChangeCommand | None, error: SidecarError) -> None:
-        """Note the failure, undo what can be undone, and see how the engine stands."""
+        """Record the failure, undo the pause if possible, and poll the engine."""
         if command is None:
             return
         error.operation, error.version = command.operation, command.version
@@ -252,7 +250,7 @@ class Executor:
             self._steps.observe(await self._steps.look())
 
     async def _has_exited(self, command: ChangeCommand) -> bool | None:
-        """Tell whether the engine's process ended in a load; None for what was no load."""
+        """Return whether the engine's process exited during a load; None without a load."""
         if not isinstance(command, ReloadRequest | VerifyRequest) or not self._journal.is_loading:
             return None
         return await self._steps.has_exited()
@@ -272,7 +270,7 @@ class Executor:
         return self.report()
 
     async def _open(self) -> None:
-        """Serve what a change has proved that nobody leads any more; it ended well."""
+        """Open the gate over the proved version of a change without a driver."""
         lead, version = self._journal.lead, self._journal.state.proved or ""
         operation = _RESCUE if lead is None else lead.operation
         command = ResumeRequest(operation=operation, version=version)

@@ -1,7 +1,7 @@
-"""Takes each command once, has it carried out, and repeats answers from memory.
+"""Carries out each command once, and repeats stored answers.
 
-What was heard is written down before anything is done, and an answer before it is given.
-An answer belongs to the command, not to the caller: it is kept though nobody waits.
+A command is recorded before it has an effect, and its answer before it is sent. An answer
+belongs to the command, not to the caller: it is stored even if the caller is gone.
 """
 
 import time
@@ -32,18 +32,18 @@ from rlfleet_sidecar.state.sent_weights import demand_unowned
 AnyRequest = WeightsRequest | LoRARequest
 _OK = 200
 _AGAIN_S = 60.0
-"""How long repeats of a trainer that was rejected are no news."""
+"""How long repeats of a rejected trainer are not reported again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _UnderWay:
     place: Place
     change: Running | None = field(compare=False)
-    """What it counts as before it has begun; None if it leaves the worker to its clients."""
+    """Its step in the report before it has begun; None if the worker serves during it."""
 
 
 class Fencing:
-    """The one way to a change for whoever is not this sidecar itself."""
+    """All commands except the sidecar's own pass through here."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class Fencing:
         self._lora = lora
         self._leadership = leadership
         self._target: Target | None = None
-        """What the fleet is asked for, as its driver said last."""
+        """The fleet's target, by the last heartbeat."""
         self._rejected: RejectedTrainer | None = None
         self._under_way = SingleFlight[_UnderWay]()
 
     async def carry_out(self, request: AnyRequest) -> StoredAnswer:
-        """Answer a command, after carrying it out if it was not answered before.
+        """Return a command's stored answer, or carry it out.
 
-        Raises SidecarError for one that is not meant for this worker, or comes too late.
+        Raises SidecarError for a command to another worker, and for a stale one.
         """
         fence = request.fence
         if fence is None:
@@ -81,19 +81,19 @@ class Fencing:
         return await self._under_way.join(key, lambda: self._answer(request))
 
     async def unfenced(self, request: AnyRequest) -> WorkerReport:
-        """Carry out the command of a caller that sends no fence; raises its problem."""
+        """Carry out a command without a fence; raises its problem."""
         with about(request):
             self.demand_unled(request.operation)
             return await self._begun(request)
 
     def demand_unled(self, operation: str) -> None:
-        """See that whoever sends no fence does not cross a change that an operator leads."""
+        """Raise Busy for a call without a fence during an operator's change."""
         lead = self._journal.lead
         led_by = None if lead is None else (lead.operation, lead.epoch)
         demand_unled(self._journal.state.stage, operation, led_by)
 
     def demand_unowned(self, call: str, client: str) -> None:
-        """Reject a trainer's call while the fleet is asked for a version, and report it."""
+        """Raise for a trainer's call while the fleet has a target, and report it."""
         try:
             demand_unowned(self._target)
         except SidecarError:
@@ -104,14 +104,14 @@ class Fencing:
             raise
 
     def heartbeat(self, epoch: int, target: Target | None = None) -> None:
-        """Take a sign of life; one of a lower epoch than the highest seen is none."""
-        if self._journal.hear_of(epoch):
+        """Apply a heartbeat; one of a lower epoch than the highest seen has no effect."""
+        if self._journal.observe_epoch(epoch):
             self._ask(target)
             self._leadership.beat()
 
     def unasked(self, epoch: int) -> None:
-        """Note that the fleet is asked for no version, by its driver; no sign of life."""
-        if self._journal.hear_of(epoch):
+        """Record that the fleet has no target; no heartbeat."""
+        if self._journal.observe_epoch(epoch):
             self._ask(None)
 
     def _ask(self, target: Target | None) -> None:
@@ -120,39 +120,39 @@ class Fencing:
             self._rejected = None
 
     def end(self, place: Place) -> None:
-        """Take the word of a driver that it waits for no command up to this place any more."""
+        """Record that a driver has cancelled its commands up to this place."""
         self._journal.over(place)
 
     def counting(self, report: WorkerReport) -> WorkerReport:
-        """Have a report tell of a change that was heard and has not begun, and of trainers, too.
+        """Add a command that has arrived but not begun, and the last rejected trainer.
 
-        Before it begins it looks at its files, which may take a while; whoever took the worker
-        for one at rest meanwhile would go on to the next.
+        A command first checks its files, which may take a while. Without this a driver would
+        count the worker as idle and start with the next one.
         """
-        is_told = report.running is not None and report.running.verb not in BESIDE
+        is_reported = report.running is not None and report.running.verb not in BESIDE
         changes = (one.change for one in self._under_way.keys if one.change is not None)
-        heard = None if is_told else next(changes, None)
-        found = {} if heard is None else {"running": heard}
+        pending = None if is_reported else next(changes, None)
+        found = {} if pending is None else {"running": pending}
         return report.model_copy(update={**found, "rejected_trainer": self._rejected})
 
     async def landed(self) -> None:
-        """Wait until the answer of every command under way is written down."""
+        """Wait until the answer of every command under way is recorded."""
         await self._under_way.landed()
 
     def _known_answer(
         self, request: AnyRequest, fence: Fence, digest: str, *, is_under_way: bool
     ) -> StoredAnswer | None:
-        """Return the answer that a command got before; one that is new is written down."""
+        """Return a command's stored answer; a new command is recorded."""
         with about(request):
             demand_addressee(fence, self._fleet, self._pod)
-            seen = self._journal.heard
+            seen = self._journal.seen
             answer = judge_fence(seen, fence, digest, is_under_way=is_under_way)
             if answer is None and not is_under_way:
-                self._journal.hear(fence, digest)
+                self._journal.receive(fence, digest)
             return answer
 
     async def _answer(self, request: AnyRequest) -> StoredAnswer:
-        """Have a command carried out; the answer of one with a fence is written down."""
+        """Carry out a command; the answer to one with a fence is recorded."""
         try:
             with about(request):
                 if request.fence is None:
@@ -174,7 +174,7 @@ class Fencing:
 
 
 def _change(request: AnyRequest) -> Running | None:
-    """Tell what a command about weights counts as."""
+    """Return the step of a command for weights in the report."""
     if request.VERB in BESIDE:
         return None
     return Running(verb=request.VERB, operation=request.operation, version=request.version)

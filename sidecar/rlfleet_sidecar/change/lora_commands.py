@@ -16,7 +16,7 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.single_flight import FlightKey
-from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.errors import SidecarError, internal
 from rlfleet_sidecar.lora.rules import demand_inherited, demand_name, demand_rest
 from rlfleet_sidecar.lora.serving import Adapters
 from rlfleet_sidecar.state.journal import Journal
@@ -60,10 +60,7 @@ class LoRACommands:
                 raise
             except Exception as error:
                 _log.exception("Adapter command failed by an internal error")
-                raise SidecarError(
-                    Code.INTERNAL,
-                    f"internal error of the sidecar ({type(error).__name__}); see its log",
-                ) from error
+                raise internal(error) from error
             finally:
                 self._adapters.end()
         return self._executor.report()

@@ -1,4 +1,4 @@
-"""One command at a time: a repeat of the one under way joins it, another one is refused."""
+"""One command at a time: a repeat joins it, another command gets Busy."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from rlfleet_sidecar.errors import SidecarError
 
 
 class FlightKey(NamedTuple):
-    """What makes two commands the same."""
+    """Two commands with the same key are repeats."""
 
     what: str
     operation: str
@@ -17,19 +17,20 @@ class FlightKey(NamedTuple):
 
 
 class Flight(SingleFlight[FlightKey]):
-    """Holds the command under way, if there is one."""
+    """The command under way, if there is one."""
 
     @property
     def key(self) -> FlightKey | None:
-        """Which command is under way."""
+        """The command under way."""
         return next(iter(self.keys), None)
 
     async def join(self, key: FlightKey, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Carry the command out, or wait for the same one that is under way."""
+        """Carry out the command, or wait for its repeat under way."""
         busy = self.key
         if busy is not None and busy != key:
             raise SidecarError(
                 Code.BUSY,
-                f"{busy.what} of version {busy.version} (operation {busy.operation}) is under way",
+                f"{busy.what} of version {busy.version} (operation {busy.operation}) is under way;"
+                " retry after it",
             )
         return await super().join(key, work)

@@ -1,1 +1,1 @@
-"""The routes of trainers without changes to them: prime-rl's, vLLM's and Dynamo's."""
+"""Routes that trainers call without changes: prime-rl's, vLLM's and Dynamo's."""

@@ -1,7 +1,7 @@
-"""The pauses that trainers ask for, which wait for other changes of the worker and its engine.
+"""Trainers' pauses, which wait for other changes and for the engine's boot.
 
-It must stay true that one comes once, never after a resume that came while it waited, and
-not for a trainer that has hung up: nobody would resume what it has paused.
+It must stay true that each has one effect, none after a resume that arrived during the wait,
+and none for a trainer that has disconnected: it would not resume the worker.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from rlfleet_sidecar.dialects.retry import patiently
 from rlfleet_sidecar.errors import SidecarError
 
 _LOOK_S = 0.2
-_HUNG_UP = "whoever asked for this pause has hung up"
-RESUMED = "a resume came while this pause waited"
-ENDED = "the sidecar ended while this pause waited"
+_HUNG_UP = "cancelled: the client of this pause has disconnected"
+RESUMED = "cancelled: a resume arrived while this pause waited"
+ENDED = "cancelled: the sidecar is shutting down; send the pause again"
 PauseKind = tuple[PauseMode, bool]
-"""What a pause asks for: how, and whether the caches shall be emptied."""
+"""The mode of a pause, and whether it clears the caches."""
 
 
 async def _stays() -> bool:
@@ -28,21 +28,21 @@ async def _stays() -> bool:
 
 
 IS_GONE: ContextVar[Callable[[], Awaitable[bool]]] = ContextVar("is_gone", default=_stays)
-"""Tells whether the client whose request is being answered has hung up."""
+"""Returns whether the client of the current request has disconnected."""
 
 
 class _Pause:
-    """One that waits or is under way."""
+    """A pause that waits or is under way."""
 
     def __init__(self, act: Callable[[], Awaitable[WorkerReport]]) -> None:
         self._act = act
         self.callers = 0
         self.withdrawn: str | None = None
-        """Why it must not come any more, if it has not yet."""
+        """Why it is cancelled, if it is."""
 
     async def act(self) -> WorkerReport:
-        """Pause, if it still may."""
-        # From here until it is refused or under way nothing else runs.
+        """Pause, unless it is cancelled."""
+        # No await between this check and the begin of the pause.
         why = self.withdrawn if self.callers else _HUNG_UP
         if why is not None:
             raise SidecarError(Code.WRONG_STAGE, why)
@@ -50,7 +50,7 @@ class _Pause:
 
 
 class Pauses:
-    """Those that wait or are under way; the same pause joins one."""
+    """The pauses that wait or are under way; a repeat joins one."""
 
     def __init__(self, patience_s: Mapping[Code, float]) -> None:
         self._patience_s = patience_s
@@ -60,7 +60,7 @@ class Pauses:
     async def join(
         self, key: PauseKind, act: Callable[[], Awaitable[WorkerReport]]
     ) -> WorkerReport:
-        """Pause when nobody else is in the way, for as long as the client waits for that."""
+        """Pause as soon as possible, while the client stays connected."""
         pause = self._pauses.get(key)
         if pause is None or pause not in self._flight.keys:
             self._pauses[key] = pause = _Pause(act)
@@ -72,12 +72,12 @@ class Pauses:
                 await asyncio.wait({task}, timeout=_LOOK_S)
         finally:
             pause.callers -= 1
-        # Nobody is left, and it ends at its next try; or it is under way and lands.
+        # Without a client it ends at its next try, or completes if it is under way.
         await asyncio.wait({task})
         return task.result()
 
     def withdraw(self, why: str) -> None:
-        """See that none comes that only waits; one that is under way goes on."""
+        """Cancel the pauses that wait; one under way completes."""
         for pause in self._pauses.values():
             pause.withdrawn = why
         self._pauses.clear()

@@ -1,7 +1,7 @@
-"""What a trainer's call means for the worker that it is sent to. Pure.
+"""What a trainer's call means for its worker. Pure.
 
-Trainers name no operation, and no version but by its directory. It must stay true that a
-resume which names nothing opens a worker only if the trainer's own last update ended well.
+Trainers send no operation, and a version only as a directory. It must stay true that a resume
+opens a worker only if the trainer's last update succeeded.
 """
 
 import re
@@ -15,30 +15,30 @@ from rlfleet_sidecar.state.sent_weights import label_of
 from rlfleet_sidecar.state.stage_machine import State
 
 PREFIX = "trainer-"
-"""What the operation of a trainer's change begins with."""
+"""Prefix of the operation of a trainer's change."""
 _AT_REST = frozenset({Stage.DOWN, Stage.CLOSED, Stage.OPEN})
 OTHER_ENGINE = (
-    "this is a worker extension of prime-rl's own, which this engine does not run: send weights"
-    " by vLLM's /init_weight_transfer_engine, or write them to a directory and send"
+    "not supported: this call needs prime-rl's worker extension; use vLLM's"
+    " /init_weight_transfer_engine, or write a checkpoint and send"
     ' {"weight_dir": DIRECTORY}'
 )
 BROADCASTER = "init_broadcaster"
-"""What prime-rl's own engine calls the forming of its group."""
+"""The call with which prime-rl's transfer engine forms its group."""
 UNNAMED = "unnamed"
-"""The version of an adapter whose directory has no name that could be one."""
+"""The version of an adapter whose directory's name is not a valid version."""
 
 
 def adapter_version(directory: str) -> str:
-    """Tell what to call an adapter's version: its directory's name."""
+    """Return an adapter's version, which is its directory's name."""
     name = directory.rstrip("/").rpartition("/")[2]
     return name if re.fullmatch(VERSION_PATTERN, name) else UNNAMED
 
 
 def engine_ids(request_id: str) -> list[str]:
-    """Tell by which ids an engine may know the request that its client calls so.
+    """Return the ids that vLLM may have for a client's request id.
 
-    A client knows the ``X-Request-Id`` that it sent, or the id that a reply has told; vLLM
-    puts its route's name before the one, and the prompt's number behind that of a completion.
+    A client knows the ``X-Request-Id`` that it sent, or the id in a reply. vLLM prepends its
+    route's name to the former, and appends the prompt's number to a completion's.
     """
     return [
         request_id,
@@ -50,90 +50,92 @@ def engine_ids(request_id: str) -> list[str]:
 
 
 def mode_of(word: str | None) -> PauseMode:
-    """Tell what becomes of requests in flight; Keep if the caller does not say."""
+    """Return the mode of a pause; Keep without a word."""
     if word is None:
         return PauseMode.KEEP
     for mode in PauseMode:
         if word == mode.lower():
             return mode
     known = ", ".join(mode.lower() for mode in PauseMode)
-    raise SidecarError(Code.INVALID_REQUEST, f"mode: {word:.40} is none of {known}")
+    raise SidecarError(Code.INVALID_REQUEST, f"mode: got {word:.40}, expected one of {known}")
 
 
 def operation_of(led_by: tuple[str, int | None] | None, fresh: str) -> str:
-    """Tell whose operation a trainer's call belongs to: the change that it leads, or a new one."""
+    """Return the operation of the trainer's change under way, or ``fresh``."""
     if led_by is None or led_by[1] is not None or not led_by[0].startswith(PREFIX):
         return fresh
     return led_by[0]
 
 
 def is_paused(state: State) -> bool:
-    """Tell whether requests wait."""
+    """Return whether requests wait."""
     return state.stage is not Stage.OPEN
 
 
 def through(state: State) -> Verb:
-    """Tell how far an update goes: a worker that is paused stays so until it is resumed."""
+    """Return the last step of an update: a paused worker stays so until its trainer resumes it."""
     return Verb.RESUME if state.stage in _AT_REST else Verb.VERIFY
 
 
 def loaded(state: State) -> str:
-    """Tell the version that a pause or a resume is about: the engine's."""
+    """Return the engine's version, for a pause or a resume."""
     return state.proved or state.installed or BASE_VERSION
 
 
 def demand_up(state: State) -> None:
-    """See that there is an engine to speak of."""
+    """Raise unless the engine is up."""
     if state.stage is Stage.DOWN:
         raise SidecarError(
-            Code.ENGINE_UNREACHABLE, "the engine does not answer; send it again when it does"
+            Code.ENGINE_UNREACHABLE, "the engine does not answer; retry when it is up"
         )
 
 
 def demand_paused(state: State) -> None:
-    """See that whoever must pause first has done so."""
+    """Raise unless the worker is paused."""
     demand_up(state)
     if state.stage in _AT_REST:
         raise SidecarError(
-            Code.WRONG_STAGE, f"this worker is {state.stage}: send pause_generation first"
+            Code.WRONG_STAGE,
+            f"cannot update in stage {state.stage} (expected Paused); send pause_generation first",
         )
 
 
 def demand_unopened(state: State) -> None:
-    """See that weights are not sent to a worker that serves."""
+    """Raise for a transfer to a worker that serves."""
     if state.stage is Stage.OPEN:
         raise SidecarError(
-            Code.WRONG_STAGE, "this worker is Open: send pause and start_weight_update first"
+            Code.WRONG_STAGE,
+            "cannot receive weights in stage Open; send pause and start_weight_update first",
         )
 
 
 def not_ended(version: str) -> Problem:
-    """Tell what stands of an update that has begun, until it has ended."""
-    return Problem.of(Code.BUSY, f"the update to {version} was not seen to end", version=version)
+    """Return the failure of an update that has begun, which holds until its end."""
+    return Problem.of(Code.BUSY, f"the update to {version} has not ended", version=version)
 
 
 def demand_resumable(state: State, failure: Problem | None, updating: str | None) -> None:
-    """See that a resume, which names no version, opens what its trainer means to have opened."""
+    """Raise unless the trainer's last update has succeeded, because a resume names no version."""
     if updating is not None:
         raise SidecarError(
-            Code.BUSY, f"the update to {updating} has not ended; resume when it was answered"
+            Code.BUSY, f"the update to {updating} has not ended; resume after its reply"
         )
     if failure is not None:
         is_doubt = state.stage is Stage.DOUBT
         raise SidecarError(
             Code.ENGINE_IN_DOUBT if is_doubt else Code.WRONG_STAGE,
-            f"the last update failed ({failure.code}: {failure.message}) and this worker holds"
-            f" {state.proved or 'nothing that is proved'}: update it to a good version, or pause"
-            " anew before resuming",
+            f"the last update failed ({failure.code}: {failure.message}; this worker has"
+            f" {state.proved or 'no proved version'}); load a good version, or pause again, then"
+            " resume",
         )
 
 
 def demand_proved(state: State, named: str) -> str:
-    """See that a version which a caller declares is the one that was proved."""
+    """Raise unless a declared version is the proved one."""
     if named not in {state.proved, label_of(state.proved)}:
         raise SidecarError(
             Code.WRONG_STAGE,
-            f"{named:.128} is not what this worker has proved ({state.proved or 'nothing'}): a"
-            " version is the name of the directory that was loaded, and is not declared",
+            f"got version {named:.128}, expected the proved {state.proved or 'none'}, which is"
+            " the name of the loaded directory; load it first",
         )
     return named

@@ -1,8 +1,8 @@
-"""Does what a trainer asks for, by the same commands as anybody without a fence.
+"""Turns trainers' calls into commands without a fence.
 
-It must stay true that nothing here touches gate, pause or weights but by a command
-through the fencing, and that an update which did not end well is written down: the
-resume which such trainers send in any case must find it.
+It must stay true that nothing here changes gate, pause or weights except by a command through
+the fencing, and that a failed update is recorded: these trainers send a resume even then, and
+it must be rejected.
 """
 
 from collections.abc import Callable, Coroutine
@@ -43,14 +43,13 @@ from rlfleet_sidecar.timeouts import within
 from rlfleet_sidecar.vllm_client import Engine
 
 _PAUSE_S = 240.0
-"""Of requests that freeze or end at once; shorter than prime-rl waits, 300 s, so that it is
-told why."""
+"""Timeout of modes keep and abort; below prime-rl's 300 s, so that it gets the reason."""
 _FLUSH_S = 30.0
 _Report = TypeVar("_Report")
 
 
 class Trainer:
-    """The worker as clients see it that know neither operations nor versions."""
+    """The worker for clients that send neither operation nor version."""
 
     def __init__(
         self,
@@ -72,25 +71,25 @@ class Trainer:
         self._patience_s = patience_of(settings)
         self.sender = Sender(self._change, fencing, transfer, library, self._patience_s)
         self._updates = SingleFlight[str]()
-        """Those under way, by version, or by the directory of which it is not known yet."""
+        """Updates under way, by version, or by directory while the version is unknown."""
         self._pauses = Pauses(self._patience_s)
         self._is_ending = False
         self._opens: str | None = None
-        """The operation whose pause nobody asked for: it is resumed at its end."""
+        """The operation that the sidecar paused on its own and resumes at its end."""
 
     @property
     def state(self) -> State:
-        """How the worker stands."""
+        """The worker's state."""
         return self._journal.state
 
     async def pause(self, mode: PauseMode, *, clear_cache: bool) -> WorkerReport:
-        """Pause, when whatever changes the worker has ended; the same pause joins this one."""
+        """Pause after any change under way; a repeat joins this pause."""
         return await self._pauses.join(
             (mode, clear_cache), lambda: self._pause(mode, clear_cache=clear_cache)
         )
 
     async def _pause(self, mode: PauseMode, *, clear_cache: bool) -> WorkerReport:
-        """Pause, and begin a change: how the one before ended does not matter any more."""
+        """Pause and begin a change, which clears the result of the one before."""
         self._fencing.demand_unowned(*CALLER.get())
         settings, operation = self._settings, self._change.operation()
         drain_s = min(settings.trainer_drain_s, settings.trainer_ttl_s)
@@ -108,7 +107,7 @@ class Trainer:
         return report
 
     async def resume(self) -> WorkerReport:
-        """Open the gate over what is proved, unless the last update did not end well."""
+        """Open the gate over the proved version; raises if the last update failed."""
         self._pauses.withdraw(RESUMED)
         updating = next(iter(self._updates.keys), None)
         rules.demand_resumable(self.state, self._journal.trainer_failure, updating)
@@ -128,13 +127,13 @@ class Trainer:
         must_be_paused: bool = False,
         preserve: bool = True,
     ) -> WorkerReport:
-        """Wait for a version, check it, load it and prove it; the same update joins this one.
+        """Wait for a version, check, load and prove it; a repeat joins this update.
 
         Args:
-            directory: The version's own, as this worker sees it.
-            named: What the caller calls the version; None: it does not say.
-            must_be_paused: Refuse a worker that is not.
-            preserve: Let the caches live if the pause before asked for that.
+            directory: The version's directory, in the worker's file system.
+            named: The caller's name for the version; None: it sent none.
+            must_be_paused: Reject a worker that is not paused.
+            preserve: Keep the caches if the pause before asked for that.
 
         """
         try:
@@ -147,7 +146,7 @@ class Trainer:
         return await self._joined(version, lambda: self._update(version, preserve=preserve))
 
     async def take(self, directory: str) -> WorkerReport | AdapterReport:
-        """Load what lies in a directory: weights, or an adapter under the model's own name."""
+        """Load a directory: weights, or an adapter under the model's name."""
         return await self._joined(directory, lambda: self._take(directory))
 
     async def _take(self, directory: str) -> WorkerReport | AdapterReport:
@@ -156,7 +155,7 @@ class Trainer:
         try:
             return await self.update(directory)
         except SidecarError:
-            # A volume may show what lies there only by and by.
+            # A network volume may show the files late.
             if not await self._library.is_adapter(directory):
                 raise
             return await self._adapt(directory)
@@ -170,31 +169,32 @@ class Trainer:
         return adapter
 
     def load_nothing(self) -> str | None:
-        """Take an update that names no directory; tells the version that stays.
+        """Accept an update without a directory; returns the version, which stays.
 
-        It is refused to a trainer that asked for a broadcast: it would take the weights
-        that were there before for those that it sent.
+        Raises for a trainer that asked for a broadcast, because it would believe that its weights
+        had arrived.
         """
         if self._journal.broadcasting:
             self._change.refuse(rules.OTHER_ENGINE)
         return label_of(self.state.proved)
 
     def refuse_broadcast(self) -> NoReturn:
-        """Refuse a broadcast by an engine of the trainer's own, and what it sends by it later.
+        """Reject a broadcast by prime-rl's transfer engine, and record it.
 
-        prime-rl passes over this refusal, and goes on as if its group had formed.
+        prime-rl ignores this error and continues as if its group had formed.
         """
         self._journal.broadcast(is_meant=True)
         raise SidecarError(Code.INVALID_REQUEST, rules.OTHER_ENGINE)
 
     def refuse_update(self, why: str) -> NoReturn:
-        """Refuse an update of a kind that is not served; a resume after it is refused too."""
+        """Reject an update of an unsupported kind; a resume after it is rejected too."""
         self._change.refuse(why)
 
     async def start_unpaused(self, *, clear_cache: bool) -> None:
-        """Begin to send to a worker that its trainer has not paused; it opens at the end.
+        """Begin a transfer to a worker that its trainer has not paused; it opens at the end.
 
-        Nothing may arrive while an engine computes: requests freeze, and go on with what came.
+        Weights must not arrive while an engine computes. So requests freeze, and continue with
+        the new weights.
         """
         if rules.is_paused(self.state):
             await self.sender.start()
@@ -210,26 +210,26 @@ class Trainer:
             raise
 
     async def finish_sending(self, named: str | None) -> WorkerReport:
-        """End such an update, and open a worker that was paused for it alone."""
+        """End such an update, and resume a worker that the sidecar paused for it."""
         opens = self._opens == self._change.operation()
         report = await self.sender.finish(named)
         return await self._resume() if opens else report
 
     async def reset_cache(self, *, reset_running: bool) -> bool:
-        """Empty the KV and prefix cache; tells whether vLLM did."""
+        """Flush the KV and prefix cache; returns whether vLLM did."""
         rules.demand_up(self.state)
         self._fencing.demand_unled(rules.PREFIX)
         async with within(Code.FLUSH_FAILED, _FLUSH_S):
             return await self._engine.reset_cache(reset_running=reset_running)
 
     async def abort(self, request_id: str) -> None:
-        """End one request with what it has; it is no error if the engine does not know it."""
+        """Abort one request; succeeds if the engine does not know it."""
         rules.demand_up(self.state)
         async with within(Code.ENGINE_UNREACHABLE, _FLUSH_S):
             await self._engine.abort(rules.engine_ids(request_id))
 
     async def landed(self) -> None:
-        """Wait until no update is under way; a pause that waits comes to nothing."""
+        """Wait until no update is under way; pauses that wait are cancelled."""
         self._is_ending = True
         self._pauses.withdraw(ENDED)
         await self._updates.landed()
@@ -247,7 +247,7 @@ class Trainer:
     async def _update(self, version: str, *, preserve: bool) -> WorkerReport:
         operation = self._change.operation()
         self._fencing.demand_unowned(*CALLER.get())
-        # Before anything is done: a sidecar that dies in the midst of it must find it.
+        # Recorded first, for a restart of the sidecar during the update.
         self._change.begun(version)
         await patiently(self._demand_up, self._patience_s)
         self._library.demand_bare()
@@ -259,7 +259,7 @@ class Trainer:
             request = UpdateRequest(
                 operation=operation,
                 version=version,
-                # An engine that came up again in between is paused no more.
+                # An engine that restarted in between is no longer paused.
                 through=rules.through(self.state),
                 kv_cache=KVCache.PRESERVE if is_kept else KVCache.RESET,
                 ttl_s=self._settings.trainer_ttl_s,
@@ -272,9 +272,11 @@ class Trainer:
         return report
 
     async def _demand_up(self) -> None:
-        """See that there is an engine, and that the fleet is the trainer's still."""
+        """Raise unless the engine is up and the fleet has no target."""
         if self._is_ending:
-            raise SidecarError(Code.WRONG_STAGE, "the sidecar ended while this update waited")
+            raise SidecarError(
+                Code.WRONG_STAGE, "the sidecar is shutting down; send the update again"
+            )
         self._fencing.demand_unowned(*CALLER.get())
         rules.demand_up(self.state)
 
@@ -293,7 +295,7 @@ class Trainer:
         try:
             await patiently(prepare, self._patience_s)
         except SupersededError:
-            # By the operator, if the fleet is asked for a version by now: that is the reason.
+            # If the fleet has a target by now, that is the reason to report.
             self._fencing.demand_unowned(*CALLER.get())
             raise
 
@@ -303,7 +305,7 @@ class Trainer:
         if named not in {None, version}:
             raise SidecarError(
                 Code.INVALID_REQUEST,
-                f"weight_version: {directory:.300} is version {version} and not {named:.128}: a"
-                " version is the name of its directory",
+                f"weight_version: got {named:.128}, expected {version}, the name of the directory"
+                f" {directory:.300}",
             )
         return version

@@ -1,10 +1,9 @@
-"""Checks adapters and keeps the worker's own copies of them. Blocking: use a thread.
+"""Checks adapters and keeps the worker's copies of them. Blocking: use a thread.
 
-It must stay true that a directory which an engine was given never changes, and that no
-two contents ever have the same one: vLLM reads an adapter again whenever its memory for
-adapters was too small for all, and its prefix cache knows one by name and directory. So
-a copy's directory is called after its digest, and without a cache, where there is none,
-a directory that was loaded and then rewritten is refused.
+It must stay true that a directory in use by the engine never changes, and that no two
+contents have the same one: vLLM reads an adapter again when its memory for adapters was too
+small for all, and its prefix cache identifies one by name and directory. So a copy's
+directory has its digest as name; without a cache, a rewritten directory is rejected.
 """
 
 import logging
@@ -45,13 +44,13 @@ _DIGITS = 32
 _MODEL = "%model"
 """No adapter can have this name."""
 _KEPT = 8
-"""Copies of one name: requests that began with an earlier one may run for long, and vLLM
-dies of an adapter that it has to read again and that is gone."""
+"""Copies per name. Long requests may use an earlier one, and vLLM exits if it must read again
+an adapter that is gone."""
 _log = logging.getLogger(__name__)
 
 
 class Copies:
-    """The adapters that an engine can be given."""
+    """The checked adapters."""
 
     def __init__(self, settings: SidecarSettings, checkpoints: Checkpoints) -> None:
         self._settings = settings
@@ -63,16 +62,16 @@ class Copies:
         """The oldest first."""
         self._settled = Settled()
         if settings.cache_dir is not None:
-            # Trusted after a restart of the machine too.
+            # Trusted after a restart of the node too.
             self._entries = Entries(settings.cache_dir / "adapters", LoRACopy, lasting=True)
             self._copies = self._entries.swept(_is_trusted)
 
     def nbytes(self) -> int:
-        """Tell what all copies take of the cache."""
+        """Return the bytes of all copies in the cache."""
         return sum(copy.nbytes for copy in self._copies)
 
     def known(self, request: LoadAdapterRequest) -> LoRACopy | None:
-        """Find the copy of exactly this version; the trainer may have deleted its own since."""
+        """Return the copy of this version; the trainer may have deleted its own files since."""
         for copy in reversed(self._copies):
             is_it = (copy.name, copy.version, str(copy.source)) == (
                 request.name,
@@ -90,13 +89,13 @@ class Copies:
         free: Callable[[], int],
         served: frozenset[Path] = frozenset(),
     ) -> LoRACopy:
-        """Check an adapter, read it whole and copy it; raises what is wrong and what to do.
+        """Check an adapter, read and copy it; raises SidecarError with its defect.
 
         Args:
-            request: Which one.
-            work: Told how far it is; ends it.
-            free: Tells how many bytes of the cache are left.
-            served: Directories that the engine serves from; they stay.
+            request: The adapter.
+            work: Its progress and cancellation.
+            free: Returns the free bytes of the cache.
+            served: Directories in use by the engine, which stay.
 
         """
         found = self.known(request)
@@ -108,18 +107,18 @@ class Copies:
             return self._read(folders[-1], request, work, free, served)
 
     def _demand_complete(self, folders: tuple[Folder, ...], request: LoadAdapterRequest) -> None:
-        """See that an adapter is complete: by a marker, else by its own signs."""
+        """Raise unless an adapter is complete, by a marker or by its files."""
         try:
             demand_complete(folders, self._settings.markers)
         except SidecarError as error:
             rest_s = CALLED_S if request.fence is None else DECLARED_S
             deadline = time.monotonic() + self._settings.check_s
             if not self._settled.is_settled(folders, rest_s, deadline):
-                why = f"{error.message}; its files are not whole, or still change"
+                why = f"{error.message}; its files are incomplete, or still change"
                 raise SidecarError(error.code, why) from error
 
     def is_adapter(self, path: str) -> bool:
-        """Tell whether an adapter's configuration lies there; what may not be opened has none."""
+        """Return whether a directory contains an adapter's configuration; False if unreadable."""
         try:
             with self._layout(path.rstrip("/")).open("", self._settings.engine_uid) as folders:
                 return folders[-1].stamp(compatibility.CONFIG) is not None
@@ -132,8 +131,8 @@ class Copies:
         if not is_beneath or os.path.normpath(path) != path:
             raise SidecarError(
                 Code.PATH_REFUSED,
-                f"{path:.300} is no directory beneath {self._root}, where this worker's weights"
-                " are",
+                f"{path:.300} is not beneath {self._root}, the root of this worker's weights; move"
+                " it there",
             )
         return Layout(self._root, parts)
 
@@ -179,21 +178,21 @@ class Copies:
             return self._admit(self._entries, draft, read(draft), nbytes)
 
     def _content(self, folder: Folder) -> tuple[Content, FileStamp, bytes]:
-        """Check headers and configuration; the latter is returned too, with its stamp."""
+        """Check headers and configuration; returns both, with the latter's stamp and bytes."""
         deadline = time.monotonic() + self._settings.check_s
         refuse_code(folder)
         stamp = folder.stamp(compatibility.CONFIG)
         data = bytes_of(folder, compatibility.CONFIG)
         config = parsed(folder.path / compatibility.CONFIG, data)
-        if told := compatibility.config_objection(config):
-            raise invalid(folder.path / compatibility.CONFIG, f"is not served: {told}")
+        if why := compatibility.config_objection(config):
+            raise invalid(folder.path / compatibility.CONFIG, f"is not supported: {why}")
         tensors, found = header_of(folder, TENSORS, deadline)
         content = Content((tensors,), {tensor.name: tensor for tensor in found}, config)
         model = self._checkpoints.boot_model(deadline).tensors
-        if told := compatibility.objection(config, content.tensors, model):
-            raise invalid(folder.path / TENSORS, f"does not go with the boot model: {told}")
+        if why := compatibility.objection(config, content.tensors, model):
+            raise invalid(folder.path / TENSORS, f"does not match the base model: {why}")
         if stamp is None:
-            raise invalid(folder.path / compatibility.CONFIG, "went away meanwhile")
+            raise invalid(folder.path / compatibility.CONFIG, "was deleted during the check")
         return content, stamp, data
 
     def _in_place(self, copy: LoRACopy) -> LoRACopy:
@@ -201,8 +200,8 @@ class Copies:
         if any(one.directory == source and one.digest != copy.digest for one in self._copies):
             raise invalid(
                 source,
-                "was loaded before with another content: without a cache"
-                " (spec.weights.cache.enabled) each version needs a directory of its own",
+                "was already loaded with other content; give each version its own directory, or"
+                " enable spec.weights.cache",
             )
         self._copies.append(copy)
         return copy
@@ -210,11 +209,11 @@ class Copies:
     def _admit(
         self, entries: Entries[LoRACopy], draft: Path, found: LoRACopy, nbytes: int
     ) -> LoRACopy:
-        """Make a finished draft a copy; the same content of the same name is there once."""
+        """Make a finished draft a copy; the same content under the same name is stored once."""
         directory = entries.root / f"{_folder(found.name)}.{found.digest[:_DIGITS]}"
         same = next((copy for copy in self._copies if copy.directory == directory), None)
         if same is not None and not is_whole(same):
-            raise invalid(directory, "was changed by somebody: replace the pod")
+            raise invalid(directory, "was modified in the cache; delete the pod")
         made = tuple(stamp_of(one.name, (draft / one.name).lstat()) for one in found.sources)
         files = made if same is None else same.files
         copy = found.model_copy(update={"directory": directory, "files": files, "nbytes": nbytes})
@@ -222,7 +221,7 @@ class Copies:
             entries.touch(draft.name)
             entries.admit(draft, directory.name, copy)
         self._copies = [other for other in self._copies if other is not same] + [copy]
-        _log.info("An adapter was copied", extra={"adapter": copy.name, "version": copy.version})
+        _log.info("Adapter copied", extra={"adapter": copy.name, "version": copy.version})
         return copy
 
     def _make_room(
@@ -233,7 +232,7 @@ class Copies:
         free: int,
         served: frozenset[Path],
     ) -> None:
-        """Drop copies of this name that are older than the newest few and are not served."""
+        """Drop old copies of this name that are not served."""
         of_it = [copy for copy in self._copies if copy.name == name]
         in_use = served.union(copy.directory for copy in of_it[1 - _KEPT :])
         staged = [eviction.StagedCopy(copy.directory, copy.nbytes) for copy in of_it]
@@ -241,15 +240,15 @@ class Copies:
         if gone is None:
             raise SidecarError(
                 Code.CACHE_FULL,
-                f"adapter {name} takes {nbytes} bytes and the cache has {free} left:"
-                " raise spec.weights.cache.size",
+                f"cache too small for adapter {name} ({nbytes} bytes, {free} free); raise"
+                " spec.weights.cache.size",
             )
         self._copies = [copy for copy in self._copies if copy.directory not in gone]
         for directory in gone:
             entries.drop(directory.name)
 
     def _is_rewritten(self, copy: LoRACopy) -> bool:
-        """Tell whether other files stand there by now; files that are gone were deleted."""
+        """Return whether its source has other files by now; missing ones were deleted."""
 
         def look() -> bool:
             try:
@@ -259,12 +258,12 @@ class Copies:
                 return False
             return any(seen is not None and not is_alike(stamp, seen) for stamp, seen in found)
 
-        # Without a cache the engine reads that very directory.
+        # Without a cache the engine reads that directory.
         return look() if self._entries is None else self._glance.sees(look)
 
 
 def is_whole(copy: LoRACopy) -> bool:
-    """Tell whether what the engine shall read still is what was checked."""
+    """Return whether a copy's files are unchanged."""
     try:
         return all(
             is_alike(stamp, stamp_of(stamp.name, (copy.directory / stamp.name).lstat()))
@@ -275,7 +274,7 @@ def is_whole(copy: LoRACopy) -> bool:
 
 
 def _folder(name: str) -> str:
-    """Tell the directory of a name's copies: the model's name may be none that a directory has."""
+    """Return the directory of a name's copies; the model's name may contain slashes."""
     return name if re.fullmatch(ADAPTER_PATTERN, name) else _MODEL
 
 

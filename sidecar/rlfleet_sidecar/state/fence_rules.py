@@ -66,7 +66,7 @@ class SeenCommands(BaseModel):
             return seen
         return seen.model_copy(update={"over": place.sequence})
 
-    def hearing(self, fence: Fence, digest: str) -> Self:
+    def receiving(self, fence: Fence, digest: str) -> Self:
         """Return the state after a command has arrived, before it has any effect."""
         seen = self.at(fence.epoch)
         orders = [order for order in seen.orders if order.sequence != fence.sequence]

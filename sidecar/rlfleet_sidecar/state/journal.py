@@ -154,33 +154,33 @@ class Journal:
         return None if self._closed_at is None else time.monotonic() - self._closed_at
 
     @property
-    def heard(self) -> SeenCommands:
-        """Whose commands were heard."""
+    def seen(self) -> SeenCommands:
+        """The commands seen, by the fence rules."""
         return self._record.heard
 
-    def hear_of(self, epoch: int) -> bool:
+    def observe_epoch(self, epoch: int) -> bool:
         """Record an epoch; returns whether it is the highest seen.
 
         While the disk rejects it, no heartbeat counts: no command could be recorded either, and
         the change under way must end.
         """
         try:
-            self._note(self.heard.at(epoch))
+            self._note(self.seen.at(epoch))
         except SidecarError:
             return False
-        return epoch == self.heard.epoch
+        return epoch == self.seen.epoch
 
     def over(self, place: Place) -> None:
         """Record up to where commands are cancelled; a full disk rejects commands anyway."""
-        self._note(self.heard.ending(place), is_ahead=False)
+        self._note(self.seen.ending(place), is_ahead=False)
 
-    def hear(self, fence: Fence, digest: str) -> None:
+    def receive(self, fence: Fence, digest: str) -> None:
         """Record a command before it has an effect."""
-        self._note(self.heard.hearing(fence, digest))
+        self._note(self.seen.receiving(fence, digest))
 
     def answer(self, fence: Fence, answer: StoredAnswer) -> None:
         """Record a command's answer."""
-        self._note(self.heard.answering(fence, answer), is_ahead=False)
+        self._note(self.seen.answering(fence, answer), is_ahead=False)
 
     def led(self, lead: Lead) -> None:
         """Record the change's driver and deadline."""
@@ -283,7 +283,7 @@ class Journal:
 
     def _note(self, heard: SeenCommands, *, is_ahead: bool = True) -> None:
         """Write the commands seen; a new epoch is synced for a crash of the node."""
-        is_new = heard.epoch != self.heard.epoch
+        is_new = heard.epoch != self.seen.epoch
         record = self._record.model_copy(update={"lead": self.lead, "heard": heard})
         self._put(record, is_ahead=is_ahead, lasting=is_new)
         if is_new:

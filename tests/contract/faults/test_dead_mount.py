@@ -254,7 +254,7 @@ async def test_a_prepare_that_hangs_and_is_not_wanted_any_more_keeps_nobody_wait
         executor.carry_out(PrepareRequest(operation="q", version=FIRST, timeout_s=LONG_S))
     )
 
-    with pytest.raises(SupersededError, match="took its place"):
+    with pytest.raises(SupersededError, match="superseded by"):
         async with asyncio.timeout(WAITED_S):
             await older
 

@@ -205,7 +205,7 @@ async def test_an_update_that_a_killed_sidecar_had_begun_counts_as_failed(
     await fake.start_sidecar()
     await settled(fake, lambda report: report.stage is Stage.PAUSED)
 
-    await send(resume_refused(message="step-404 was not seen to end"), paused)
+    await send(resume_refused(message="step-404 has not ended"), paused)
 
     await send(update("step-2"), paused)
     await send(RESUME, paused)

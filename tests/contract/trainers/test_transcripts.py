@@ -41,7 +41,7 @@ def nothing(directory: str | None, status: int = 200, **fields: Any) -> Call:
 
 
 BROADCASTS = tuple(
-    Call(request, 400, {"status": "error", "message": "prime-rl's own"}, body)
+    Call(request, 400, {"status": "error", "message": "prime-rl's worker extension"}, body)
     for request, body in (
         ("POST /init_broadcaster", GROUP),
         ("POST /collective_rpc", {"method": "init_broadcaster", "kwargs": GROUP}),
@@ -88,10 +88,16 @@ HONEST: dict[str, tuple[Step, ...]] = {
         f"prime-rl: broadcast {place} is refused, it goes on, and nothing is no new policy": (
             call,
             RUNS,
-            *[PAUSE, nothing(None, 400, message="prime-rl's own"), resume_refused(), HELD] * 2,
+            *[
+                PAUSE,
+                nothing(None, 400, message="prime-rl's worker extension"),
+                resume_refused(),
+                HELD,
+            ]
+            * 2,
             PAUSE,
-            nothing("", 400, message="prime-rl's own"),
-            dynamo("update_weights_from_disk", 400, message="prime-rl's own"),
+            nothing("", 400, message="prime-rl's worker extension"),
+            dynamo("update_weights_from_disk", 400, message="prime-rl's worker extension"),
             resume_refused(),
             serves("step-1"),
             PAUSE,
@@ -236,7 +242,7 @@ HONEST: dict[str, tuple[Step, ...]] = {
         dynamo("list_loras", 404, message="unknown route /engine/list_loras"),
         dynamo("abort_request", 400, message="request_id: is required"),
         dynamo("sleep", 400, message="level: 1"),
-        dynamo("pause_generation", 400, {"mode": "later"}, message="mode: later"),
+        dynamo("pause_generation", 400, {"mode": "later"}, message="mode: got later"),
         dynamo("update_weights_from_disk", body=DISK, version="step-2", message=ANY),
         dynamo("resume_generation"),
         serves("step-2"),

@@ -110,7 +110,7 @@ async def test_nothing_opens_or_loads_in_the_midst_of_an_update(
 ) -> None:
     await play((INIT, PAUSE, START, SEND), served, fake)
 
-    await send(resume_refused(message="was not seen to end"), served)
+    await send(resume_refused(message="has not ended"), served)
     for call in (Call("POST /pause", 409), update("step-2", 409), INIT_AGAIN):
         await send(call, served)
     assert (await served.report()).stage is Stage.LOADING

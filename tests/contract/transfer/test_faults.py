@@ -93,7 +93,7 @@ async def test_a_sidecar_that_dies_in_an_update_comes_back_in_doubt(
     report = await settled(fake, lambda report: report.stage is not Stage.DOWN)
 
     assert report.stage is Stage.DOUBT
-    await send(resume_refused("EngineInDoubt", "was not seen to end"), served)
+    await send(resume_refused("EngineInDoubt", "has not ended"), served)
     await send(posted("/finish_weight_update", 409, code="EngineInDoubt"), served)
 
 

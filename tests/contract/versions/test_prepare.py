@@ -327,7 +327,7 @@ async def test_a_version_that_does_not_fit_is_refused_and_evicts_nothing(
 
         problem = await subject.refused(Code.CACHE_FULL, paths.PREPARE_PATH, "step-3")
 
-        assert f"takes {room} bytes and 0 of the cache's {room}" in problem.message
+        assert f"({room} bytes; at most 0 of {room} can be freed)" in problem.message
         assert "spec.weights.cache.size" in problem.message
         report = await subject.report()
         assert (report.stage, report.staged) == (Stage.OPEN, ["step-1"])
@@ -341,7 +341,7 @@ async def test_a_share_of_the_file_system_is_left_to_others(
     async with serving(model, weights, tmp_path / "pod", cache_spare=0.9999) as subject:
         problem = await subject.refused(Code.CACHE_FULL, paths.PREPARE_PATH, "step-1")
 
-    assert "left to the node" in problem.message
+    assert "are reserved" in problem.message
 
 
 async def test_without_a_cache_the_trainer_s_files_are_read(

@@ -35,10 +35,10 @@ def told(
 
 HEARD = (
     SeenCommands()
-    .hearing(fence(3, 4), "d")
+    .receiving(fence(3, 4), "d")
     .answering(fence(3, 4), OK)
-    .hearing(fence(3, 6), "d")
-    .hearing(fence(3, 7), "d")
+    .receiving(fence(3, 6), "d")
+    .receiving(fence(3, 7), "d")
 )
 OVER = HEARD.ending(Place(3, 8))
 CASES = {
@@ -81,7 +81,7 @@ def test_a_command_under_way_is_joined_though_a_newer_one_was_heard() -> None:
 
 
 def test_what_is_over_stays_so_when_the_next_command_is_heard() -> None:
-    assert told(OVER.hearing(fence(3, 12), "d"), fence(3, 8)) is Code.STALE_EPOCH
+    assert told(OVER.receiving(fence(3, 12), "d"), fence(3, 8)) is Code.STALE_EPOCH
     assert OVER.ending(Place(3, 2)) == OVER
 
 
@@ -102,7 +102,7 @@ def test_a_higher_epoch_ends_what_was_before() -> None:
 def test_the_last_answers_are_kept_and_no_more() -> None:
     heard = SeenCommands()
     for sequence in range(KEPT + 3):
-        heard = heard.hearing(fence(1, sequence), "d").answering(fence(1, sequence), OK)
+        heard = heard.receiving(fence(1, sequence), "d").answering(fence(1, sequence), OK)
 
     assert len(heard.orders) == KEPT
     assert [told(heard, fence(1, sequence)) for sequence in (2, 3, KEPT + 2)] == [
