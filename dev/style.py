@@ -42,7 +42,8 @@ CLEAN = (
     "docs/testing.md",
     "faults",
     "operator",
-    "sidecar/rlfleet_engine",
+    "sidecar",
+    "tests/unit/rlfleet_contract",
     "tests/unit/rlfleet_engine",
     "tests/unit/rlfleet_operator/core/model",
     "tests/unit/rlfleet_operator/core/simulation",
@@ -50,6 +51,7 @@ CLEAN = (
     "tests/unit/rlfleet_operator/reconcile",
     "tests/unit/rlfleet_operator/trainer_api",
     "tests/unit/rlfleet_operator/workers",
+    "tests/unit/rlfleet_sidecar",
     "zoo",
 )
 """Pages and folders without a finding, which `make check` keeps so. What joins this list stays."""

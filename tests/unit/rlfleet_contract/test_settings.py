@@ -1,4 +1,4 @@
-"""How a process tells which variables it reads."""
+"""Variables in --help, and errors for wrong ones."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_help_names_each_variable_once(settings: type[Settings]) -> None:
         (SidecarSettings, "RLFLEET_SELF_TEST (JSON, default: none)"),
     ],
 )
-def test_help_tells_type_and_default(settings: type[Settings], line: str) -> None:
+def test_help_names_type_and_default(settings: type[Settings], line: str) -> None:
     assert f"  {line}\n" in settings.variables()
 
 

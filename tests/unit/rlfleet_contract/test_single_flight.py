@@ -8,7 +8,7 @@ from rlfleet_contract.single_flight import SingleFlight
 
 
 async def left(flight: SingleFlight[str], work: Any) -> None:
-    """Have somebody ask for work and leave."""
+    """Join the work as a caller that is cancelled."""
     caller = asyncio.create_task(flight.join("a", work))
     await asyncio.sleep(0)
     caller.cancel()
@@ -47,7 +47,7 @@ async def test_its_answer_and_its_error_are_those_of_every_caller() -> None:
     assert begun == 2
 
 
-async def test_what_has_ended_is_begun_again_and_other_keys_go_on_beside_it() -> None:
+async def test_ended_work_starts_again_and_other_keys_run_in_parallel() -> None:
     flight, free = SingleFlight[str](), asyncio.Event()
 
     async def work(number: int) -> int:

@@ -1,4 +1,4 @@
-"""What a pod may set, and what it is told when it sets it wrongly."""
+"""The sidecar's variables, and errors for wrong ones."""
 
 from pathlib import Path
 
@@ -38,12 +38,12 @@ def test_two_variables_suffice() -> None:
         ("RLFLEET_TRAINER_TTL_S", "600"),
     ],
 )
-def test_a_wrong_value_is_told_with_the_variable(variable: str, value: str) -> None:
+def test_a_wrong_value_is_rejected_with_the_variable(variable: str, value: str) -> None:
     with pytest.raises(SettingsError, match=variable):
         SidecarSettings.load(NEEDED | {variable: value})
 
 
-def test_a_missing_variable_is_told() -> None:
+def test_a_missing_variable_is_rejected() -> None:
     with pytest.raises(SettingsError, match="RLFLEET_MODEL_PATH"):
         SidecarSettings.load({"RLFLEET_MODEL_NAME": "qwen"})
 

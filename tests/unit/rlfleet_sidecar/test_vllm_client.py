@@ -15,7 +15,7 @@ from rlfleet_sidecar.errors import EngineError, EngineLostError
 from rlfleet_sidecar.vllm_client import Engine
 
 
-async def test_an_engine_that_listens_no_more_is_lost_though_its_connection_stays_open() -> None:
+async def test_an_engine_that_stopped_listening_is_lost_though_its_connection_stays_open() -> None:
     held: list[asyncio.StreamWriter] = []
     asked = asyncio.Event()
 
@@ -93,7 +93,7 @@ async def test_a_reload_that_took_long_is_not_sent_again() -> None:
 
 
 async def test_an_engine_that_is_slow_to_be_reached_is_not_lost() -> None:
-    """The machine stands still, or vLLM is slow to take its connections: nobody knows yet."""
+    """The machine may stand still, or vLLM may be slow to accept connections."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as queue:
         for _ in range(4):
             waiting = queue.enter_context(socket.socket())
@@ -113,12 +113,12 @@ SOON_S = 0.1
 async def test_an_engine_is_alive_when_its_extension_says_so(
     status: int, *, is_alive: bool
 ) -> None:
-    async def tell(scope: Scope, _receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, _receive: Receive, send: Send) -> None:
         assert (scope["method"], scope["path"]) == ("GET", "/liveness")
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    async with Engine("http://127.0.0.1", httpx.ASGITransport(tell)) as engine:
+    async with Engine("http://127.0.0.1", httpx.ASGITransport(answer)) as engine:
         assert await engine.is_alive(SOON_S) is is_alive
 
 

@@ -126,7 +126,7 @@ def test_a_defect_in_a_look_is_no_sign_of_the_volume() -> None:
         Glance().sees(lambda: bool(1 // 0))
 
 
-async def test_a_prepare_that_fails_by_a_defect_is_told_in_the_report(
+async def test_a_prepare_that_fails_by_a_defect_is_in_the_report(
     settings: SidecarSettings, volume: Volume, store: Store, tmp_path: Path
 ) -> None:
     volume.look = partial(int, "a defect")

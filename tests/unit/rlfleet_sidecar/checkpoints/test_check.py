@@ -94,7 +94,7 @@ def test_base_is_the_model_path_and_needs_no_marker(model: Path, root: Path) -> 
     assert (checked.directory, checked.tensors) == (model, len(SHAPES))
 
 
-def test_base_may_be_a_hub_cache_of_links_with_other_formats_beside(
+def test_base_may_be_a_hub_cache_of_links_with_other_formats_too(
     model: Path, root: Path, tmp_path: Path
 ) -> None:
     snapshot = tmp_path / "snapshot"
@@ -106,7 +106,7 @@ def test_base_may_be_a_hub_cache_of_links_with_other_formats_beside(
     assert checkpoints(snapshot, root).check("base").tensors == len(SHAPES)
 
 
-def test_a_version_that_is_not_there_is_told_with_some_that_are(model: Path, root: Path) -> None:
+def test_a_missing_version_is_rejected_with_existing_ones(model: Path, root: Path) -> None:
     subject = checkpoints(model, root)
     assert "contains no version" in refusal(subject).message
     for step in range(7):
@@ -118,7 +118,7 @@ def test_a_version_that_is_not_there_is_told_with_some_that_are(model: Path, roo
     assert "step-4, step-5, step-6, step-7, step-8" in error.message
 
 
-def test_a_root_that_is_not_mounted_is_told(model: Path, tmp_path: Path) -> None:
+def test_a_root_that_is_not_mounted_is_rejected(model: Path, tmp_path: Path) -> None:
     error = refusal(checkpoints(model, tmp_path / "nowhere"))
 
     assert error.code is Code.VERSION_NOT_FOUND
@@ -183,7 +183,7 @@ def test_the_marker_may_stand_above_the_weights(model: Path, root: Path) -> None
     assert subject.check(VERSION).directory == directory
 
 
-def test_files_that_the_engine_s_user_cannot_read_are_told_with_the_cure(
+def test_files_that_the_engine_s_user_cannot_read_are_rejected_with_the_cure(
     model: Path, root: Path
 ) -> None:
     file = write_version(root, VERSION, 1) / "model.safetensors"
@@ -279,7 +279,7 @@ def test_a_config_that_transformers_wrote_again_may_lie_in_a_version(
     assert checkpoints(model, root).check(VERSION).tensors == len(SHAPES)
 
 
-def test_a_nested_config_that_differs_is_told_by_its_key(model: Path, root: Path) -> None:
+def test_a_nested_config_that_differs_is_rejected_by_its_key(model: Path, root: Path) -> None:
     directory = write_version(root, VERSION, 1)
     for where, layers in ((model, 2), (directory, 3)):
         nested = {"text_config": {"hidden_size": 8, "num_hidden_layers": layers}}

@@ -30,7 +30,7 @@ def of(model: str, form: str = RAW) -> tuple[Nested, Nested]:
     return files_of(Path(__file__).parent / "configs" / f"{model}.json", form)
 
 
-def told(model: Nested, found: Nested, form: str) -> str | None:
+def differences(model: Nested, found: Nested, form: str) -> str | None:
     return config_rules.differences(model, found, parsed=form == PARSED)
 
 
@@ -45,8 +45,8 @@ def text(config: Nested) -> Nested:
 def test_a_config_that_transformers_wrote_again_is_accepted(path: Path, form: str) -> None:
     hub, saved = files_of(path, form)
 
-    assert told(hub, saved, form) is None
-    assert told(saved, hub, form) is None
+    assert differences(hub, saved, form) is None
+    assert differences(saved, hub, form) is None
     assert config_rules.code_objection(hub, saved) is None
 
 
@@ -61,7 +61,7 @@ def test_a_config_of_another_model_is_refused_and_the_key_is_named(
     text(saved)[key] += 1
     expected = f"{place} is {text(saved)[key]}, expected {text(saved)[key] - 1}"
 
-    assert told(hub, saved, form) == (None if (path.stem, form) == FLAT else expected)
+    assert differences(hub, saved, form) == (None if (path.stem, form) == FLAT else expected)
 
 
 @FORMS
@@ -86,7 +86,7 @@ def test_what_changes_how_weights_are_used_is_refused(
     hub, saved = of(model, form)
     change(saved)
 
-    found = told(hub, saved, form)
+    found = differences(hub, saved, form)
 
     assert found is not None
     assert expected.replace("positions", "max_position_embeddings is 7") in found
@@ -107,7 +107,7 @@ def test_what_changes_how_weights_are_used_is_refused(
 def test_what_has_no_part_in_it_may_differ(change: Nested, form: str) -> None:
     hub, saved = of("Qwen3-0.6B", form)
 
-    assert told(hub, saved | change, form) is None
+    assert differences(hub, saved | change, form) is None
 
 
 def test_a_default_that_is_left_out_counts_once_both_are_parsed() -> None:
@@ -115,7 +115,7 @@ def test_a_default_that_is_left_out_counts_once_both_are_parsed() -> None:
     assert "tie_word_embeddings" not in of("gemma-2-2b")[0]
     saved["tie_word_embeddings"] = False
 
-    found = told(hub, saved, PARSED)
+    found = differences(hub, saved, PARSED)
 
     assert found == "tie_word_embeddings is False, expected True"
 

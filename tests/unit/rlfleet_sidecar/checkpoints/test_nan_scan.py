@@ -1,4 +1,4 @@
-"""NaN and infinities are told from raw bytes, as a processor would tell them."""
+"""NaN and infinities are found in raw bytes as by a processor."""
 
 import math
 import struct
@@ -30,13 +30,13 @@ def one(dtype: str, data: bytes) -> float:
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F16"])
-def test_each_two_byte_value_is_told_rightly(dtype: str) -> None:
+def test_each_two_byte_value_is_classified_correctly(dtype: str) -> None:
     for value in range(1 << 16):
         data = value.to_bytes(2, "little")
         assert seen(dtype, data) == (not math.isfinite(one(dtype, data))), hex(value)
 
 
-def test_each_one_byte_value_is_told_rightly() -> None:
+def test_each_one_byte_value_is_classified_correctly() -> None:
     for value in range(256):
         data = bytes([value])
         assert seen("F8_E5M2", data) == (not math.isfinite(one("F8_E5M2", data)))

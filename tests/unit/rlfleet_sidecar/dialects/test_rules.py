@@ -38,7 +38,7 @@ def test_a_mode_is_one_of_vllm_s_words(word: str | None, mode: PauseMode) -> Non
         ("generate-tokens-r1", "generate-tokens-r1"),
     ],
 )
-def test_an_engine_knows_a_request_by_the_id_that_was_sent_or_told(
+def test_an_engine_knows_a_request_by_the_id_that_was_sent_or_returned(
     told: str, engine_s: str
 ) -> None:
     assert engine_s in rules.engine_ids(told)
@@ -96,7 +96,7 @@ def test_a_pause_is_about_what_the_engine_holds(state: State, version: str) -> N
 
 
 @pytest.mark.parametrize("stage", AT_REST)
-def test_a_worker_that_was_not_paused_is_told_so(stage: Stage) -> None:
+def test_an_update_of_a_worker_that_is_not_paused_is_rejected(stage: Stage) -> None:
     with pytest.raises(SidecarError, match="does not answer" if stage is Stage.DOWN else "pause"):
         rules.demand_paused(State(stage))
 

@@ -86,7 +86,7 @@ async def serve() -> AsyncIterator[Serve]:
         one.close()
 
 
-async def test_a_probe_is_answered_beside_any_number_of_idle_connections(serve: Serve) -> None:
+async def test_a_probe_is_answered_despite_any_number_of_idle_connections(serve: Serve) -> None:
     server: Server = await serve()
     idle = [await server.connect() for _ in range(AT_MOST * 3)]
 

@@ -44,7 +44,7 @@ def taken(copies: Copies, root: Path, step: int, *served: LoRACopy) -> LoRACopy:
     )
     directories = frozenset(copy.directory for copy in served)
     copy = copies.take(request, Work(request.version, 30), lambda: 1 << 40, directories)
-    # File systems may tell times by the tick.
+    # Timestamps of file systems may be coarse.
     moment = copies.nbytes() + step
     os.utime(copy.directory / ".used", (moment, moment))
     return copy

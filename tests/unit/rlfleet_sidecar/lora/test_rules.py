@@ -96,7 +96,7 @@ def test_an_adapter_of_the_model_is_taken(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_an_adapter_of_another_model_is_told_apart(case: str) -> None:
+def test_an_adapter_of_another_model_is_rejected(case: str) -> None:
     found, why = BAD[case]
 
     assert why in (objection(CONFIG, found, MODEL) or "")
@@ -153,7 +153,7 @@ def test_adapters_are_touched_outside_of_changes_alone(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("stage", Stage)
-def test_whoever_has_paused_a_worker_may_load_one_while_its_weights_are_proved(
+def test_the_caller_of_a_pause_may_load_one_while_its_weights_are_proved(
     stage: Stage,
 ) -> None:
     if stage in {Stage.OPEN, Stage.CLOSED, Stage.PAUSED, Stage.PROVED}:

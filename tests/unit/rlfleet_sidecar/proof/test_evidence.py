@@ -48,7 +48,7 @@ def test_a_sound_reload_shows_what_was_installed_and_what_stands() -> None:
     assert shown_by(LOAD, ANSWER, 0) == (Evidence.INSTALLED, Evidence.PARAMETERS)
 
 
-def test_what_nobody_read_is_not_shown() -> None:
+def test_memory_that_was_not_read_is_not_shown() -> None:
     assert shown_by(replace(LOAD, ranks=ranks(None)), ANSWER, 0) == (Evidence.INSTALLED,)
     one_blind = (RANK, RANK.model_copy(update={"parameters": None}))
     assert shown_by(replace(LOAD, ranks=one_blind), ANSWER, 0) == (Evidence.INSTALLED,)
@@ -176,7 +176,7 @@ ALIKE: dict[str, dict[str, Any]] = {
     "the same": {},
     "noise": {"logprobs": (-1.015, -2.0)},
     "noise by the peer's measure": {"logprobs": (-1.05, -2.0), "tolerance": 0.1},
-    "a checkpoint that nobody read": {"checkpoint": None},
+    "a checkpoint without a digest": {"checkpoint": None},
     "a memory that cannot be read": {"parameters": ()},
     "a near tie over the same memory": {"tokens": "t2"},
     "a longer prompt": {"logprobs": (-1.0, -2.0, -3.0), "tokens": "t2", "parameters": ()},
@@ -189,7 +189,7 @@ def peer(fields: dict[str, Any]) -> Proof:
 
 
 @pytest.mark.parametrize("fields", UNLIKE.values(), ids=UNLIKE)
-def test_a_worker_unlike_its_peer_is_told_in_what(fields: dict[str, Any]) -> None:
+def test_a_worker_unlike_its_peer_is_rejected_with_the_difference(fields: dict[str, Any]) -> None:
     assert difference(peer(fields), FOUND)
     with pytest.raises(SidecarError) as caught:
         demand_alike(peer(fields), FOUND)

@@ -79,7 +79,7 @@ def test_the_spread_is_over_what_both_were_asked() -> None:
     assert probe.spread((), (-1.0,)) == 0
 
 
-def test_a_digest_tells_tokens_apart() -> None:
+def test_different_tokens_have_different_digests() -> None:
     answers = [[1, 2, 3], [12, 3], [1, 23], [1, 2, 4], []]
     assert len({probe.digest(one) for one in answers}) == len(answers)
 

@@ -121,7 +121,7 @@ def test_a_test_that_gave_its_verdict_is_not_made_again() -> None:
     assert not selftest.is_exhausted(None, "k")
 
 
-def test_an_engine_whose_test_was_put_off_takes_no_version_and_says_that_nobody_need_come() -> None:
+def test_an_engine_with_a_postponed_test_rejects_versions_and_names_the_repeat() -> None:
     cut = PASSED.model_copy(update={"passed": None, "attempts": 3})
     put_off = selftest.put_off(cut, NOW, 60)
 

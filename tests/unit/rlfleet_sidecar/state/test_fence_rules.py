@@ -24,7 +24,7 @@ def fence(epoch: int, sequence: int, **fields: Any) -> Fence:
     return Fence(**({"fleet": "f", "pod": "p", "epoch": epoch, "sequence": sequence} | fields))
 
 
-def told(
+def verdict(
     heard: SeenCommands, made: Fence, digest: str = "d", **fields: bool
 ) -> StoredAnswer | Code | None:
     try:
@@ -65,47 +65,47 @@ CASES = {
 def test_a_command_is_carried_out_answered_or_too_old(
     heard: SeenCommands, made: Fence, expected: StoredAnswer | Code | None
 ) -> None:
-    assert told(heard, made) == expected
+    assert verdict(heard, made) == expected
 
 
-def test_what_is_too_old_is_told_the_highest_epoch() -> None:
+def test_a_stale_command_gets_the_highest_epoch() -> None:
     with pytest.raises(SidecarError) as caught:
         judge_fence(HEARD, fence(2, 1), "d")
     assert caught.value.problem().epoch == 3
 
 
-def test_a_command_under_way_is_joined_though_a_newer_one_was_heard() -> None:
-    assert told(HEARD, fence(3, 6), is_under_way=True) is None
-    assert told(HEARD, fence(2, 6), is_under_way=True) is Code.STALE_EPOCH
-    assert told(OVER, fence(3, 6), is_under_way=True) is None
+def test_a_command_under_way_is_joined_though_a_newer_one_arrived() -> None:
+    assert verdict(HEARD, fence(3, 6), is_under_way=True) is None
+    assert verdict(HEARD, fence(2, 6), is_under_way=True) is Code.STALE_EPOCH
+    assert verdict(OVER, fence(3, 6), is_under_way=True) is None
 
 
-def test_what_is_over_stays_so_when_the_next_command_is_heard() -> None:
-    assert told(OVER.receiving(fence(3, 12), "d"), fence(3, 8)) is Code.STALE_EPOCH
+def test_a_cancelled_command_stays_cancelled_when_the_next_one_arrives() -> None:
+    assert verdict(OVER.receiving(fence(3, 12), "d"), fence(3, 8)) is Code.STALE_EPOCH
     assert OVER.ending(Place(3, 2)) == OVER
 
 
 def test_a_number_that_stands_for_two_commands_is_an_error() -> None:
     for sequence in (4, 6, 7):
-        assert told(HEARD, fence(3, sequence), "another") is Code.INVALID_REQUEST
+        assert verdict(HEARD, fence(3, sequence), "another") is Code.INVALID_REQUEST
 
 
 def test_a_higher_epoch_ends_what_was_before() -> None:
     later = HEARD.at(4)
 
     assert (later.epoch, later.orders) == (4, ())
-    assert told(later, fence(3, 4)) is Code.STALE_EPOCH
+    assert verdict(later, fence(3, 4)) is Code.STALE_EPOCH
     assert HEARD.at(3) is HEARD.at(2) is HEARD
     assert later.answering(fence(3, 7), OK) == later
 
 
-def test_the_last_answers_are_kept_and_no_more() -> None:
+def test_only_the_last_answers_are_kept() -> None:
     heard = SeenCommands()
     for sequence in range(KEPT + 3):
         heard = heard.receiving(fence(1, sequence), "d").answering(fence(1, sequence), OK)
 
     assert len(heard.orders) == KEPT
-    assert [told(heard, fence(1, sequence)) for sequence in (2, 3, KEPT + 2)] == [
+    assert [verdict(heard, fence(1, sequence)) for sequence in (2, 3, KEPT + 2)] == [
         Code.STALE_EPOCH,
         OK,
         OK,
@@ -118,7 +118,7 @@ def test_the_worker_that_is_meant_is_right(fleet: str, pod: str) -> None:
 
 
 @pytest.mark.parametrize(("fleet", "pod"), [("f", "q"), ("g", "p"), ("", "q"), ("g", "")])
-def test_a_worker_that_is_not_meant_says_who_it_is(fleet: str, pod: str) -> None:
+def test_a_command_for_another_worker_is_rejected_with_both_uids(fleet: str, pod: str) -> None:
     with pytest.raises(SidecarError, match="wrong worker") as caught:
         demand_addressee(fence(1, 1), fleet, pod)
     assert caught.value.code is Code.WRONG_WORKER
@@ -128,7 +128,7 @@ IN_CHANGE = {Stage.PAUSED, Stage.LOADING, Stage.LOADED, Stage.PROVED}
 
 
 @pytest.mark.parametrize("stage", Stage)
-def test_without_a_fence_nobody_crosses_a_change_that_an_operator_leads(stage: Stage) -> None:
+def test_a_command_without_a_fence_does_not_cross_an_operator_s_change(stage: Stage) -> None:
     demand_unled(stage, "mine", None)
     demand_unled(stage, "mine", ("mine", 3))
     demand_unled(stage, "mine", ("another trainer's", None))

@@ -1,4 +1,4 @@
-"""Who may do what where: one table over all verbs and stages."""
+"""Which verb is allowed in which stage: one table over all."""
 
 from itertools import product
 
@@ -54,7 +54,7 @@ def test_only_a_prepared_version_is_reloaded() -> None:
     assert caught.value.code is Code.NOT_PREPARED
 
 
-def test_what_would_be_refused_further_on_pauses_nobody() -> None:
+def test_a_later_step_s_rejection_comes_before_the_pause() -> None:
     with pytest.raises(SidecarError) as caught:
         judge_update(STATES[Stage.OPEN], "v3", Verb.PAUSE)
     assert caught.value.code is Code.NOT_PREPARED

@@ -1,4 +1,4 @@
-"""What a version may leave out: what the engine ignored when it booted, and no more."""
+"""A version may omit only the tensors that the engine ignored at its boot."""
 
 import pytest
 
@@ -111,7 +111,7 @@ def test_a_config_that_does_not_say_whether_the_head_is_tied_leaves_it_to_the_fi
     assert assumed(tensors(*listed), config).tied is (expected == "tied")
 
 
-def test_the_embeddings_tell_the_vocabulary_where_the_config_does_not() -> None:
+def test_the_embeddings_give_the_vocabulary_where_the_config_does_not() -> None:
     assert vocabulary(tensors("model.language_model.embed_tokens.weight")) == 8
     assert vocabulary(tensors("model.norm.weight")) is None
 

@@ -57,7 +57,7 @@ def test_a_part_belongs_to_an_update_that_was_begun(stage: Stage, *, is_session:
     assert code_of(error) is (Code.ENGINE_IN_DOUBT if stage is Stage.DOUBT else Code.WRONG_STAGE)
 
 
-def test_a_fleet_has_one_who_asks() -> None:
+def test_a_fleet_with_a_target_rejects_its_trainer() -> None:
     sent_weights.demand_unowned(None)
     with pytest.raises(SidecarError, match=r"target is step-3 \(set by spec\.weightVersion"):
         sent_weights.demand_unowned(Target("step-3", "spec.weightVersion"))

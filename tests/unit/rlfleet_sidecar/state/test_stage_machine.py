@@ -75,7 +75,7 @@ def test_a_new_boot_voids_everything_but_what_is_on_disk(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("told", "installed"), [(None, BASE_VERSION), (BASE_VERSION, BASE_VERSION), ("v1", None)]
 )
-def test_a_boot_that_was_told_of_a_version_holds_no_boot_weights(
+def test_a_boot_with_the_name_of_a_version_has_no_boot_weights(
     told: str | None, installed: str | None
 ) -> None:
     after = step(State(), StageEvent.BOOTED, boot="b2", version=told)
@@ -149,7 +149,7 @@ OBSERVED = {
 
 
 @pytest.mark.parametrize(("stage", "boot", "event"), OBSERVED.values(), ids=OBSERVED)
-def test_what_is_seen_of_the_engine_is_told_as_an_event(
+def test_a_poll_of_the_engine_becomes_an_event(
     stage: Stage, boot: str | None, event: StageEvent | None
 ) -> None:
     assert observe(STATES[stage], boot) is event
