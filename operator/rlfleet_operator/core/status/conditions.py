@@ -75,8 +75,9 @@ def unread(error: ValidationError) -> str:
         else "upgrade the operator if a newer one wrote it, or remove the field with"
         " kubectl edit --subresource=status"
     )
-    got = f"{first['msg']}, got {first['input']!r:.100}"
-    return f"{field}: {got}{others}. The fleet is not reconciled: {action}"
+    expected = first["msg"].removeprefix("Value error, ")
+    got = f"{expected}, got {first['input']!r:.100}{others}"
+    return f"{field}: {got}; {action} (the fleet is not reconciled until then)"
 
 
 def dated(
@@ -224,8 +225,9 @@ def _stalled(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
         return final
     refusal = refusal_of(world, rollout)
     if refusal is not None and not any(map(_is_moved, world.desired)):
-        _worker, problem = refusal
-        return ConditionVerdict(STALLED, is_true=True, reason=problem.code, message=problem.message)
+        worker, problem = refusal
+        message = f"{problem.version} rejected by {worker.name}: {problem.message}"
+        return ConditionVerdict(STALLED, is_true=True, reason=problem.code, message=message)
     broken = [w for w in _quarantined(world) if _is_given_up(w, rollout)]
     if broken and not _others_move(world, rollout):
         names = ", ".join(w.name for w in broken[:5])
@@ -239,7 +241,7 @@ def _stalled(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
 
 
 _RETRY = (
-    "To retry, set a new rollout.restartId, or request another version (spec.weightVersion or"
+    "Set a new rollout.restartId to retry, or request another version (spec.weightVersion or"
     " fleet API)"
 )
 
@@ -319,7 +321,7 @@ def _reconciling(world: World, rollout: Rollout | None) -> ConditionVerdict:
     elif lacking:
         worker, adapter = lacking[0]
         reason = "LoadingAdapters"
-        message = f"{len(lacking)} adapter loads left, next {adapter.name} on {worker.name}"
+        message = f"adapter {adapter.name} loading on {worker.name} (loads left: {len(lacking)})"
     else:
         pods = sum(w.pod is not None for w in world.workers)
         reason, message = "Scaling", f"scaling: {pods} of {len(world.desired)} pods exist"

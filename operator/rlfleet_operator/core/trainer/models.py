@@ -164,9 +164,14 @@ def update_from(body: bytes) -> UpdateWeights:
     try:
         return UpdateWeights.model_validate_json(body or b"{}")
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the body"
-        raise _invalid(f"{where}: {first['msg']}") from error
+        raise unparsable(error) from error
+
+
+def unparsable(error: ValidationError) -> Refusal:
+    """Return the rejection of a request that cannot be parsed, with its first invalid field."""
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"])) or "the body"
+    return _invalid(f"{where}: {first['msg']}")
 
 
 def version_asked(asked: UpdateWeights, fleet: Fleet) -> str:

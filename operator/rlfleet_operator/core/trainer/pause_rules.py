@@ -19,6 +19,7 @@ from rlfleet_operator.core.trainer.models import (
     Refusal,
     WorkerSaid,
     demand_unowned,
+    unparsable,
 )
 from rlfleet_operator.core.trainer.replies import Course, WorkerState, course, said
 from rlfleet_operator.crd.fleet_status import TrainerPause
@@ -65,9 +66,7 @@ def asked_from(body: bytes, query: Mapping[str, str]) -> PauseRequested:
         # Clients of these routes send either a body or a query.
         return PauseRequested.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the body"
-        raise Refusal(Fault.INVALID_REQUEST, f"{where}: {first['msg']}") from error
+        raise unparsable(error) from error
 
 
 # --- what may be requested --------------------------------------------------------------------

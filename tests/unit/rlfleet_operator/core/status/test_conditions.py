@@ -170,7 +170,10 @@ def test_what_is_bad_when_true_is_absent_while_it_is_false(
 def test_a_rejected_checkpoint_is_stalled_with_its_code_and_workers_still_serve(code: Code) -> None:
     found = conditions_of(world(worker(0, refusal=problem(code)), worker(1), **TO_2))
 
-    assert (found["Stalled"].reason, found["Stalled"].message) == (code, "why")
+    assert (found["Stalled"].reason, found["Stalled"].message) == (
+        code,
+        "step-2 rejected by qwen-0: why",
+    )
     assert found["Ready"].is_true
 
 

@@ -156,12 +156,12 @@ def test_a_stall_has_one_event_for_each_reason(before: list[dict[str, Any]], exp
         (
             one("Quarantined"),
             one("Quarantined", ready=False),
-            [KubeEvent("Warning", "WorkerLost", "qwen-0 not ready: Quarantined")],
+            [KubeEvent("Warning", "WorkerLost", "qwen-0 not ready: phase Quarantined")],
         ),
         (
             one(),
             one("Unreachable", ready=False),
-            [KubeEvent("Warning", "WorkerLost", "qwen-0 not ready: Unreachable")],
+            [KubeEvent("Warning", "WorkerLost", "qwen-0 not ready: phase Unreachable")],
         ),
         ({}, one(), []),
         (one(), {}, []),
