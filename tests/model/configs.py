@@ -82,7 +82,7 @@ def quick() -> Iterator[Config]:
 
 
 def bounded() -> Iterator[Config]:
-    """Yield what takes half a minute: each fault once, in Rolling; some in the others."""
+    """Yield what takes a minute: each fault once, in Rolling; some in the others."""
     for fault in Fault:
         if fault is not Fault.PATCH:
             yield config(ROLLING, "x", fault)

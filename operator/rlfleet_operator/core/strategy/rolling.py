@@ -50,7 +50,7 @@ def _rolling(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
         return actions
     # While no worker has proved the version, an idle worker tries it first.
     is_first_try = not holds(world, rollout.to) and _tries(actions, rollout)
-    serving = [(w, goal) for w, goal in due if _is_batched(w, goal)]
+    serving = [(w, goal) for w, goal in due if _is_batched(w, goal, rollout)]
     if is_first_try or not _is_batch_due(world, rollout, serving):
         return actions
     return actions + _batch(world, rollout, serving)
@@ -64,28 +64,38 @@ def _unbatched(
     if not is_prepared(worker, goal):
         waits = waits_for_checkpoint(worker, rollout)
         return [*prepare(worker, goal, operation, world, waits=waits)]
-    if _has_served(worker, goal) or trials.must_wait(worker, goal, world, rollout):
+    if _has_served(worker, goal, rollout) or trials.must_wait(worker, goal, world, rollout):
         return []
     return [*update(worker, goal, operation, world)]
 
 
-def _is_batched(worker: Worker, goal: str) -> bool:
+def _is_batched(worker: Worker, goal: str, rollout: Rollout) -> bool:
     """Return whether a worker changes in a batch: it serves, or is paused and prepared."""
-    return worker.is_open or (_has_served(worker, goal) and is_prepared(worker, goal))
+    return worker.is_open or (_has_served(worker, goal, rollout) and is_prepared(worker, goal))
 
 
 def _tries(actions: list[WeightsCommand], rollout: Rollout) -> bool:
     return any(isinstance(a, Update) and a.version == rollout.to for a in actions)
 
 
-def _has_served(worker: Worker, goal: str) -> bool:
+def _has_served(worker: Worker, goal: str, rollout: Rollout | None) -> bool:
     """Return whether a worker serves, or is paused with, another version than its goal.
 
     A paused worker has waiting clients and a version to resume with, so it counts as serving,
     whether a trainer or a failed change paused it.
     """
     is_paused = worker.stage in {Stage.PAUSED, Stage.PROVED} and worker.proved not in {None, goal}
-    return worker.is_open or (is_paused and not worker.is_busy)
+    is_resumable = is_paused and not worker.is_busy and not _must_go_back(worker, rollout)
+    return worker.is_open or is_resumable
+
+
+def _must_go_back(worker: Worker, rollout: Rollout | None) -> bool:
+    """Return whether a worker proved the version of a stopped rollout behind a closed gate.
+
+    It has never answered with that version, and the others serve the old one.
+    """
+    is_stopped = rollout is not None and rollout.is_stopped and worker.proved == rollout.to
+    return is_stopped and worker.stage is Stage.PROVED
 
 
 def _is_batch_due(world: World, rollout: Rollout, serving: Sequence[tuple[Worker, str]]) -> bool:
@@ -159,4 +169,4 @@ def _releases(
 def _is_left(worker: Worker, world: World, rollout: Rollout | None) -> bool:
     """Return whether a worker that has proved a version has no other goal now."""
     goal = pending_goal(worker, world, rollout)
-    return goal is None or worker.proved != goal
+    return goal is None or (worker.proved != goal and not _must_go_back(worker, rollout))

@@ -136,6 +136,21 @@ def test_a_worker_that_cannot_pause_ends_it_for_all() -> None:
     assert "qwen-1 did not pause" in step.rollout.why
 
 
+def test_one_that_proved_a_version_which_was_given_up_loads_the_old_one_behind_its_gate() -> None:
+    """Its proof and the failed pause of the other may reach the operator in either order."""
+    failed = problem(Code.PAUSE_FAILED, version="step-2", operation="rollout-1")
+    other = worker(1, failure=failed, **READY)
+    first = worker(0, Stage.PROVED, **PROVED)
+    prepared = worker(0, Stage.PROVED, **PROVED | {"prepared": "step-1"})
+    preparing = replace(first, calling=Verb.PREPARE, calling_for=("step-1", "rollout-1"))
+
+    assert commands(barrier(first, other, phase="Failed")) == [
+        Prepare("qwen-0", "step-1", "rollout-1", waits=False)
+    ]
+    assert commands(barrier(preparing, other, phase="Failed")) == []
+    assert updates(barrier(prepared, other, phase="Failed")) == {"qwen-0": Verb.RESUME}
+
+
 def test_one_that_fails_its_proof_is_left_out_and_the_others_serve() -> None:
     failed = worker(1, Stage.DOUBT, **READY, failure=problem(Code.PROOF_FAILED))
     seen = barrier(worker(0, Stage.PROVED, **PROVED), failed)
