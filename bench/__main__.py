@@ -47,10 +47,14 @@ RESULTS = Path(__file__).resolve().parent / "results"
 def main() -> None:
     """Measure the parts that are asked for; all without any."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--quick", action="store_true", help="few samples: to see that it runs")
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)} (all)")
     parser.add_argument(
-        "--as-it-is", action="store_true", help="build and install nothing in the cluster"
+        "--quick", action="store_true", help="take few samples, only to see that it runs"
+    )
+    parser.add_argument(
+        "--as-it-is",
+        action="store_true",
+        help="use the cluster as it is: build and install nothing",
     )
     options = parser.parse_args()
     parts = _parts(quick=options.quick, as_it_is=options.as_it_is)

@@ -1,4 +1,4 @@
-"""The same change as it is made without rlfleet: a Deployment rolled to another --model.
+"""The same change without rlfleet: a Deployment's rollout to another --model.
 
 Two replicas of the same image with the same flags, without gate, extension and sidecar.
 """

@@ -1,7 +1,6 @@
-"""The cluster with real vLLM, as the benchmarks use it: one namespace, gone afterwards.
+"""The namespace of the benchmarks with real vLLM, deleted after each run.
 
-What was written to the volume stays in the cache, so that a second run finds its
-checkpoints; everything in Kubernetes is deleted.
+The checkpoints on the volume stay in the cache for the next run.
 """
 
 import json

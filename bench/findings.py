@@ -1,4 +1,4 @@
-"""What a benchmark found: statistics, the shape of latest.json, and its table.
+"""The findings of a benchmark: statistics, the form of latest.json, and its table.
 
 Pure, so that a figure means the same in the file, the table and the plots. Times on a
 shared machine are noisy: medians, and ratios only of what one run measured.

@@ -1,4 +1,4 @@
-"""One fleet of real workers: change its version, then ask the workers what they proved."""
+"""One fleet of real workers: changes its version and reads the workers' reports."""
 
 import base64
 import json

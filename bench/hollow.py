@@ -46,7 +46,7 @@ async def main() -> None:
     parser.add_argument("kubeconfig")
     parser.add_argument("namespace")
     parser.add_argument("scratch", type=Path)
-    parser.add_argument("share", help="PLACE/COUNT: the PLACEth of COUNT such processes")
+    parser.add_argument("share", help="INDEX/COUNT: the index of this process among COUNT")
     options = parser.parse_args()
     settings = client.Configuration()
     await config.load_kube_config(options.kubeconfig, client_configuration=settings)

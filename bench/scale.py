@@ -1,9 +1,9 @@
-"""How long the control takes when engines cost nothing: 16 to 1,000 workers.
+"""The time that rlfleet itself takes for a rollout of 16 to 1,000 workers with fake engines.
 
 A real etcd and API server, the operator as a process with its default settings, and
-real sidecars over fake engines in another process. What is timed is one rollout: from
-the moment the patch of spec.weightVersion was answered until the last worker had proved
-the version (by its own report), and until the fleet's status said so.
+real sidecars over fake engines in another process. It times one rollout: from the answer to the
+patch of spec.weightVersion until the last worker has proved the version (by its own report), and
+until the fleet's status reports that.
 """
 
 import asyncio

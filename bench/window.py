@@ -1,8 +1,8 @@
 """One worker's pause window, gate closed to gate open, against the engine's own reload.
 
-What the window has beyond the reload is what rlfleet costs the requests that wait:
-closing and opening the gate, pausing, emptying caches, proving. With tiny weights that
-overhead is nearly all of it; with about 1 GiB the reload is.
+The difference is rlfleet's cost for waiting requests: closing and opening the gate, pausing,
+emptying caches, verifying. With tiny weights it is nearly the whole window; with about 1 GiB
+the reload is.
 """
 
 from statistics import median

@@ -88,5 +88,6 @@ class Witness:
                     await self._news.wait()
         except TimeoutError:
             last = self.seen[-1].status if self.seen else {}
-            told = {key: last.get(key) for key in ("target", "proved", "rollout", "conditions")}
-            raise StepFailed(f"{self.name}: not within {timeout_s:.0f} s; seen: {told}") from None
+            fields = {key: last.get(key) for key in ("target", "proved", "rollout", "conditions")}
+            what = f"timeout after {timeout_s:.0f} s; last status"
+            raise StepFailed(f"{self.name}: {what}: {fields}") from None

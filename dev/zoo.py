@@ -71,7 +71,7 @@ def _rows(shell: Shell) -> list[dict[str, Any]]:
             said = "passed" if row["passed"] else row.get("error") or "; ".join(row["wrong"])
             say(f"{row['model']:<14} {row['seconds']:>6.1f} s  {said}")
     if not rows:
-        raise StepFailed("the zoo's pod printed no row: kubectl logs job/zoo says why")
+        raise StepFailed("the zoo's pod printed no result; read kubectl logs job/zoo")
     return rows
 
 

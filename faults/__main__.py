@@ -44,16 +44,14 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     parser.add_argument("what", choices=("all", "list", "run"), nargs="?", default="all")
     parser.add_argument("plans", nargs="*", type=Path, metavar="PLAN.yaml")
-    parser.add_argument("--every", action="store_true", help="every mode at every request")
+    parser.add_argument("--every", action="store_true", help="inject every mode at every request")
     parser.add_argument(
-        "--only", type=int, default=CAMPAIGN, help=f"so many plans, spread over all ({CAMPAIGN})"
+        "--only", type=int, default=CAMPAIGN, help=f"number of plans, spread over all ({CAMPAIGN})"
     )
-    parser.add_argument("--workload", action="append", choices=WORKLOADS, help="these alone")
-    parser.add_argument("--mode", action="append", help="these alone")
-    parser.add_argument("--match", default="", help="plans whose name holds this")
-    parser.add_argument(
-        "--width", type=int, default=WIDTH, help=f"runs under way at once ({WIDTH})"
-    )
+    parser.add_argument("--workload", action="append", choices=WORKLOADS, help="only these")
+    parser.add_argument("--mode", action="append", help="only these")
+    parser.add_argument("--match", default="", help="only plans with this in their name")
+    parser.add_argument("--width", type=int, default=WIDTH, help=f"concurrent runs ({WIDTH})")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""What one run has for itself: a namespace, an operator, workers, and the proxies between."""
+"""The components of one run: a namespace, an operator, workers, and the proxies between them."""
 
 import asyncio
 import itertools

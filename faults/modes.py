@@ -1,4 +1,4 @@
-"""Every way in which a run can be disturbed, by the side on which it happens."""
+"""The table of all kinds of faults, by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

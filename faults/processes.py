@@ -1,7 +1,7 @@
-"""The operator and the sidecars as processes of their own, forked from one that has imported them.
+"""Starts operator and sidecars as processes, forked from one that has imported their modules.
 
-To import them takes most of a second, which a run of few seconds cannot spend. What runs in
-the fork is what ``python -m`` would run, and SIGKILL ends it as it ends any process.
+The imports take most of a second, too long for a run of a few seconds. The fork runs the same
+code as ``python -m`` and can be killed like any process.
 """
 
 import asyncio

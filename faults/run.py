@@ -168,7 +168,7 @@ async def _as_wanted(cell: Cell, wanted: Reference) -> None:
                 return
         await asyncio.sleep(0.2)
     left = left or await _differences(cell, wanted)
-    raise Stuck(f"not as without the fault after {within_s:.0f} s: {'; '.join(left[:8])}")
+    raise Stuck(f"state differs {within_s:.0f} s after the fault: {'; '.join(left[:8])}")
 
 
 async def _differences(cell: Cell, wanted: Reference) -> list[str]:

@@ -35,7 +35,7 @@ class Workload:
 
 
 class Stuck(Exception):  # noqa: N818 - it reads as what happened
-    """What a step waits for did not come."""
+    """A step waited in vain."""
 
 
 async def until(is_so: Callable[[], Awaitable[bool]], what: str, timeout_s: float = STEP_S) -> None:
@@ -43,7 +43,7 @@ async def until(is_so: Callable[[], Awaitable[bool]], what: str, timeout_s: floa
     deadline = time.monotonic() + timeout_s
     while not await is_so():
         if time.monotonic() > deadline:
-            raise Stuck(f"not within {timeout_s:.0f} s: {what}")
+            raise Stuck(f"timeout after {timeout_s:.0f} s: {what}")
         await asyncio.sleep(0.05)
 
 

@@ -1,4 +1,4 @@
-"""Does with one model what a worker does with a version, and says what was seen.
+"""Does with one model what a worker does with a version, and returns the findings.
 
 A model passes if the sidecar's own check accepts each form, the reload consumes exactly
 those bytes, the answers are those of an engine that booted on the step, each kind of tensor
@@ -81,14 +81,14 @@ class _Visit:
         try:
             return Engine(self._base, **self._options)
         except Exception as error:
-            raise RuntimeError(f"vLLM does not boot it: {error}"[:200]) from error
+            raise RuntimeError(f"vLLM failed to boot it: {error}"[:200]) from error
 
     @staticmethod
     def _first_answer(engine: Engine) -> tuple[float, ...]:
         try:
             return engine.ask()
         except Exception as error:
-            raise RuntimeError(f"vLLM boots it and does not answer: {error}"[:200]) from error
+            raise RuntimeError(f"vLLM boots it but fails to answer: {error}"[:200]) from error
 
     def _tested(self, engine: Engine) -> dict[str, Any]:
         """Test the reload as a sidecar tests it before an engine serves."""

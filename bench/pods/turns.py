@@ -114,11 +114,16 @@ async def main() -> None:
     parser.add_argument("plain", help="URL of the engine without the extension")
     parser.add_argument("extended", help="URL of the engine with it")
     parser.add_argument("model")
-    parser.add_argument("--routes", nargs="+", help="only these, to look at them more closely")
+    parser.add_argument("--routes", nargs="+", help="only these")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64])
-    parser.add_argument("--cell-s", type=float, default=25, help="for a route and clients")
+    parser.add_argument(
+        "--cell-s",
+        type=float,
+        default=25,
+        help="seconds per route and number of clients (%(default)s)",
+    )
     parser.add_argument("--block-s", type=float, default=1.5)
-    parser.add_argument("--cores", default="", help="to run on, with commas; empty: any")
+    parser.add_argument("--cores", default="", help="CPU cores to run on, comma-separated (any)")
     options = parser.parse_args()
     if options.cores:
         os.sched_setaffinity(0, set(map(int, options.cores.split(","))))

@@ -1,8 +1,7 @@
 """The demo, as `make demo` runs it: python3 -m dev.demo up | down.
 
-Prints every command that a person would type as it runs it, and fails when what it
-promises does not happen: other tokens after the change, the same on every worker,
-no pod restarted, no request lost.
+Prints every command as it runs it, and fails unless the tokens change, equal on every worker,
+no pod restarts and no request is lost.
 """
 
 import argparse

@@ -23,11 +23,11 @@ def main() -> None:
     """Write the model and its steps below one directory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", type=Path)
-    parser.add_argument("--steps", type=int, default=4, help="how many: step-0, step-1, ...")
+    parser.add_argument("--steps", type=int, default=4, help="number of steps: step-0, step-1, ...")
     parser.add_argument("--hidden", type=int, default=64, help="hidden size")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--name", default="qwen", help="the model's directory below models/")
-    parser.add_argument("--prefix", default="step-", help="what a version's name begins with")
+    parser.add_argument("--prefix", default="step-", help="prefix of a version's name")
     options = parser.parse_args()
     model = options.root / "models" / options.name
     if not (model / MARKER).exists():

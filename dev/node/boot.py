@@ -73,7 +73,7 @@ def _wait_for_containerd(daemon: "subprocess.Popen[bytes]") -> None:
     deadline = time.monotonic() + SWEEPER_START_S
     while not accepts(f"unix:{layout.CONTAINERD_SOCKET}"):
         if daemon.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError("containerd does not start")
+            raise RuntimeError("containerd did not start; read its log")
         time.sleep(0.02)
 
 

@@ -47,7 +47,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m dev.releases.matrix", description=__doc__)
     every = [*names.releases(), *FOR_GPUS_ONLY]
     parser.add_argument("releases", nargs="*", metavar="RELEASE", help=", ".join(every))
-    parser.add_argument("--suite", choices=SUITES, help="this one only; the others' rows stay")
+    parser.add_argument(
+        "--suite", choices=SUITES, help="run only this suite; keep the results of the others"
+    )
     options = parser.parse_args()
     if unknown := sorted(set(options.releases) - set(every)):
         raise StepFailed(f"no lock file for {', '.join(unknown)}; there are {', '.join(every)}")

@@ -12,7 +12,7 @@ _RENDER = f"{_STORED}render"
 _BAD_REQUEST = 400
 _UNREADABLE = (
     "stored responses are not returned: the weights that made them are unknown;"
-    " read the response from the reply to its own request"
+    " use the reply to the original request"
 )
 
 

@@ -15,6 +15,5 @@ async def turn(body: bytes, _ask: Ask) -> None:
     if (parsed(body) or {}).get("background") not in (None, False):
         raise FieldError(
             "background",
-            "must be false: weights may change before the response is read; remove it, and use"
-            " stream to read tokens as they are generated",
+            "must be false: weights may change before the response is read; use stream instead",
         )
