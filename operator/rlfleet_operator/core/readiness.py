@@ -43,7 +43,7 @@ def _lacks(worker: Worker, world: World) -> str | None:
         return None
     if not worker.is_open:
         return None
-    if lora.is_unheard(worker, world):
+    if lora.awaits_reports(worker, world):
         return "waiting for the other workers' lists of adapters"
     lacking = lora.lacking(worker, world)
     return None if lacking is None else f"adapter {lacking.name} not loaded yet"

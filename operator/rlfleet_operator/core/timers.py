@@ -23,5 +23,5 @@ def _moments(world: World) -> Iterator[float]:
         yield worker.retry_at
         yield worker.replace_at
         yield overdue_at(worker) or 0.0
-        if worker.pod and not worker.pod.weights_ready and lora.is_unheard(worker, world):
+        if worker.pod and not worker.pod.weights_ready and lora.awaits_reports(worker, world):
             yield world.moment + _POLL_S

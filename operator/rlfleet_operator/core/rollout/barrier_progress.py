@@ -23,11 +23,11 @@ def team(world: World, rollout: Rollout) -> list[Worker]:
         and w.stage is not Stage.DOWN
         and not w.is_ending
         and not w.failed(rollout.to, rollout.operation)
-        and not is_through(w, rollout)
+        and not serves_target(w, rollout)
     ]
 
 
-def is_through(worker: Worker, rollout: Rollout) -> bool:
+def serves_target(worker: Worker, rollout: Rollout) -> bool:
     """Return whether a worker serves the rollout's version."""
     return worker.is_open and worker.proved == rollout.to
 
@@ -48,14 +48,14 @@ def _has_begun(worker: Worker, rollout: Rollout) -> bool:
     return report.stage in {Stage.LOADED, Stage.PROVED} and report.installed == rollout.to
 
 
-def is_through_with_some(world: World, rollout: Rollout) -> bool:
+def some_serve_target(world: World, rollout: Rollout) -> bool:
     """Return whether a worker serves the rollout's version: the rest then changes one by one."""
-    return any(is_through(w, rollout) for w in selected(world))
+    return any(serves_target(w, rollout) for w in selected(world))
 
 
 def is_gathering(world: World, rollout: Rollout) -> bool:
     """Return whether the workers still prepare and pause: none loads the version or serves it."""
-    return not has_begun(world, rollout) and not is_through_with_some(world, rollout)
+    return not has_begun(world, rollout) and not some_serve_target(world, rollout)
 
 
 def awaited(world: World, rollout: Rollout) -> list[Worker]:
@@ -78,10 +78,10 @@ def _is_awaited(worker: Worker, rollout: Rollout, *, is_late: bool) -> bool:
     if worker.proved == rollout.to or worker.refused(rollout.to, rollout.operation):
         return False
     # Behind its closed gate it serves no second version.
-    return worker.is_busy or not has_stuck(worker, rollout)
+    return worker.is_busy or not is_stuck(worker, rollout)
 
 
-def has_stuck(worker: Worker, rollout: Rollout) -> bool:
+def is_stuck(worker: Worker, rollout: Rollout) -> bool:
     """Return whether a paused worker's change failed: its engine may no longer answer."""
     has_failed = worker.failure_in(rollout.operation) is not None
     return worker.stage is Stage.PAUSED and has_failed

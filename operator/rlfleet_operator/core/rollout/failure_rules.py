@@ -38,7 +38,7 @@ def failures(world: World, version: str, operation: str) -> list[Worker]:
     refused = [w for w in world.desired if w.failed(version, operation)]
     ended = exited(world, version, operation)
     is_bad = sum(w.exits(version, operation) for w in ended) >= TRIES
-    return [*refused, *ended] if is_bad and not _is_acquitted(world, version) else refused
+    return [*refused, *ended] if is_bad and not _was_proved(world, version) else refused
 
 
 def exited(world: World, version: str, operation: str) -> list[Worker]:
@@ -46,7 +46,7 @@ def exited(world: World, version: str, operation: str) -> list[Worker]:
     return [w for w in world.desired if w.exits(version, operation)]
 
 
-def _is_acquitted(world: World, version: str) -> bool:
+def _was_proved(world: World, version: str) -> bool:
     """Return whether the version has been proved, in this rollout or in one before."""
     past = world.fleet.status.history
     return holds(world, version) or any(
@@ -54,7 +54,7 @@ def _is_acquitted(world: World, version: str) -> bool:
     )
 
 
-def is_doubted(world: World, version: str, operation: str) -> bool:
+def failed_unproved(world: World, version: str, operation: str) -> bool:
     """Return whether a version failed on a worker and was proved on none.
 
     After one proof, even by a worker that no longer answers, failures count against workers.
@@ -62,7 +62,7 @@ def is_doubted(world: World, version: str, operation: str) -> bool:
     return not holds(world, version) and bool(failures(world, version, operation))
 
 
-def is_unheard(world: World, rollout: Rollout) -> bool:
+def has_unknown_outcome(world: World, rollout: Rollout) -> bool:
     """Return whether an unproved version may have failed on a worker that has not reported.
 
     A new leader knows neither failures nor commands of the previous one. It waits for each worker
@@ -70,10 +70,10 @@ def is_unheard(world: World, rollout: Rollout) -> bool:
     """
     if holds(world, rollout.to):
         return False
-    return any(_is_unheard(w) for w in world.desired)
+    return any(_may_have_failed(w) for w in world.desired)
 
 
-def _is_unheard(worker: Worker) -> bool:
+def _may_have_failed(worker: Worker) -> bool:
     pod = worker.pod
     if pod is None or pod.terminating or pod.address is None or pod.phase != RUNNING:
         return False
@@ -92,7 +92,7 @@ def is_blocked(world: World, rollout: Rollout) -> bool:
 
     A worker whose engine exited serves nothing, so it retries the version before others try it.
     """
-    return is_condemned(world, rollout) or _is_tried_again(world, rollout)
+    return must_stop(world, rollout) or _is_tried_again(world, rollout)
 
 
 def _is_tried_again(world: World, rollout: Rollout) -> bool:
@@ -109,10 +109,12 @@ def is_expected(worker: Worker, rollout: Rollout) -> bool:
     return 0 < count < TRIES and is_back
 
 
-def is_condemned(world: World, rollout: Rollout) -> bool:
+def must_stop(world: World, rollout: Rollout) -> bool:
     """Return whether the rollout must stop once no worker is loading the version."""
     failed = failures(world, rollout.to, rollout.operation)
-    return is_doubted(world, rollout.to, rollout.operation) or len(failed) > limit(world, rollout)
+    return failed_unproved(world, rollout.to, rollout.operation) or len(failed) > limit(
+        world, rollout
+    )
 
 
 def limit(world: World, rollout: Rollout) -> int:
@@ -135,7 +137,7 @@ def stop(world: World, rollout: Rollout) -> Stop | None:
     overdue = _pause_overdue(world, rollout)
     if overdue is not None:
         return overdue
-    if any(_is_trying(w, rollout) for w in world.desired) or not is_condemned(world, rollout):
+    if any(_is_trying(w, rollout) for w in world.desired) or not must_stop(world, rollout):
         return None
     failed = failures(world, rollout.to, rollout.operation)
     kind = "canary " if failed[0] in canaries(world) and not is_promoted(world) else ""
@@ -151,7 +153,7 @@ def _is_trying(worker: Worker, rollout: Rollout) -> bool:
         return False
     if worker.stage is Stage.PAUSED and not worker.is_busy:
         # It may be stuck, paused for another version, or have lost what it prepared.
-        return is_prepared(worker, rollout.to) and not barrier_progress.has_stuck(worker, rollout)
+        return is_prepared(worker, rollout.to) and not barrier_progress.is_stuck(worker, rollout)
     return worker.is_changing and (worker.stage is not Stage.PROVED or worker.is_busy)
 
 

@@ -24,7 +24,7 @@ def current(world: World) -> Rollout | None:
     if world.fleet.target is None:
         return None
     recorded = world.fleet.status.rollout
-    if is_awaited(world):
+    if is_due(world):
         return _begun(world, recorded)
     if recorded is None:
         return None
@@ -33,7 +33,7 @@ def current(world: World) -> Rollout | None:
     return rollout if reason is None else _stopped(world, rollout, reason)
 
 
-def is_wished(world: World) -> bool:
+def is_requested(world: World) -> bool:
     """Return whether the target differs from that of the recorded rollout."""
     target, status = world.fleet.target, world.fleet.status
     recorded = status.rollout
@@ -48,10 +48,10 @@ def is_wished(world: World) -> bool:
     )
 
 
-def is_awaited(world: World) -> bool:
+def is_due(world: World) -> bool:
     """Return whether a new rollout begins now."""
     rules, recorded = world.fleet.spec.rollout, world.fleet.status.rollout
-    if not is_wished(world) or rules.dry_run or version_order.objection(world) is not None:
+    if not is_requested(world) or rules.dry_run or version_order.objection(world) is not None:
         return False
     if recorded is None or rules.strategy is not Strategy.BARRIER:
         return True

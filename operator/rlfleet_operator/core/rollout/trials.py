@@ -10,7 +10,7 @@ from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout import budget
 from rlfleet_operator.core.rollout.cohorts import is_eligible, selected
-from rlfleet_operator.core.rollout.failure_rules import holds, is_condemned, is_expected
+from rlfleet_operator.core.rollout.failure_rules import holds, is_expected, must_stop
 from rlfleet_operator.core.rollout.rollout import REFUSED, Rollout
 from rlfleet_operator.crd.rollout_spec import Strategy
 
@@ -44,7 +44,7 @@ def _waiting(world: World, rollout: Rollout) -> frozenset[str]:
     if not rollout.is_active:
         return frozenset()
     due = [w for w in selected(world) if _is_due(w, world, rollout)]
-    if is_condemned(world, rollout):
+    if must_stop(world, rollout):
         return frozenset(w.name for w in due)
     rules = world.fleet.spec.rollout
     if holds(world, rollout.to) or rules.strategy is Strategy.BARRIER:

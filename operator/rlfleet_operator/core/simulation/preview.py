@@ -12,7 +12,7 @@ from rlfleet_operator.core.model.actions import Action, CreatePod, DeletePod, Pr
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.rollout import budget, version_order
 from rlfleet_operator.core.rollout.cohorts import canaries, canary_of, kept, selected
-from rlfleet_operator.core.rollout.next_rollout import is_wished
+from rlfleet_operator.core.rollout.next_rollout import is_requested
 from rlfleet_operator.core.rollout.rollout import ENDED, served
 from rlfleet_operator.core.simulation import model_fleet
 from rlfleet_operator.crd.fleet_status import FleetStatus
@@ -30,7 +30,7 @@ _TOGETHER = {
 
 def with_preview(world: World, status: FleetStatus) -> FleetStatus:
     """Return the status with its preview; empty unless the spec asks for a dry run."""
-    is_asked = world.fleet.spec.rollout.dry_run and is_wished(world)
+    is_asked = world.fleet.spec.rollout.dry_run and is_requested(world)
     lines = preview(world, largest=_SIMULATED) if is_asked else []
     return status.model_copy(update={"preview": lines})
 

@@ -14,7 +14,7 @@ from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.worker_phase import complaint_of, phase_of
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.cohorts import canary_of, kept, selected
-from rlfleet_operator.core.rollout.next_rollout import is_wished
+from rlfleet_operator.core.rollout.next_rollout import is_requested
 from rlfleet_operator.core.rollout.rollout import CANARY_HOLD, HELD, Reason, Rollout
 from rlfleet_operator.core.status import waiting_requests
 from rlfleet_operator.core.status.verdict import (
@@ -203,7 +203,7 @@ def _synced(
 
 
 def _why_behind(world: World, rollout: Rollout | None, stalled: ConditionVerdict | None) -> str:
-    if world.fleet.spec.rollout.dry_run and is_wished(world):
+    if world.fleet.spec.rollout.dry_run and is_requested(world):
         return "DryRun"
     if _quarantined(world):
         return "Quarantined"

@@ -10,11 +10,11 @@ from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.barrier_progress import (
     awaited,
     has_begun,
-    is_through_with_some,
+    some_serve_target,
     team,
 )
 from rlfleet_operator.core.rollout.cohorts import is_suspended
-from rlfleet_operator.core.rollout.failure_rules import is_condemned
+from rlfleet_operator.core.rollout.failure_rules import must_stop
 from rlfleet_operator.core.rollout.rollout import Reason, Rollout, of_record
 from rlfleet_operator.core.rollout.worker_goal import goal_of
 from rlfleet_operator.crd.rollout_spec import Strategy
@@ -35,7 +35,7 @@ def closes(world: World) -> bool:
     if recorded is None or world.fleet.target is None or rules.strategy is not Strategy.BARRIER:
         return False
     rollout = of_record(recorded)
-    if not rollout.is_active or is_through_with_some(world, rollout):
+    if not rollout.is_active or some_serve_target(world, rollout):
         return False
     members = _members(world, rollout)
     may_close = bool(members) and _may_close(world, rollout, members)
@@ -55,7 +55,7 @@ def _falls_back(worker: Worker, world: World, rollout: Rollout) -> bool:
 def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:
     if has_begun(world, rollout):
         return _load_all(world, rollout, members)
-    if is_through_with_some(world, rollout):
+    if some_serve_target(world, rollout):
         # The remaining workers joined late.
         late = [w for w in members if not (w.is_open and is_suspended(world))]
         return _change(late, rollout.to, world, rollout)
@@ -89,7 +89,7 @@ def _prepare(world: World, rollout: Rollout, members: list[Worker]) -> list[Weig
 
 def _may_close(world: World, rollout: Rollout, members: list[Worker]) -> bool:
     is_each_able = all(is_able(w, rollout.to) for w in members)
-    return is_each_able and not is_suspended(world) and not is_condemned(world, rollout)
+    return is_each_able and not is_suspended(world) and not must_stop(world, rollout)
 
 
 def _may_go_back(worker: Worker, rollout: Rollout) -> bool:
@@ -109,7 +109,7 @@ def _load_all(world: World, rollout: Rollout, members: list[Worker]) -> list[Wei
     Gates stay closed if the version must be rolled back.
     """
     waits_for = {w.name for w in awaited(world, rollout)}
-    if waits_for or is_condemned(world, rollout):
+    if waits_for or must_stop(world, rollout):
         led = [w for w in members if w.name in waits_for or w.stage is Stage.PAUSED]
         return _change(led, rollout.to, world, rollout, Verb.VERIFY)
     return _change(members, rollout.to, world, rollout)

@@ -41,7 +41,7 @@ def wanted_by(worker: Worker, world: World) -> Sequence[WantedLoRA]:
     if spec:
         return declared(spec)
     is_new = worker.pod is not None and not worker.pod.weights_ready
-    if not is_new or not world.inherited or is_unheard(worker, world):
+    if not is_new or not world.inherited or awaits_reports(worker, world):
         return ()
     return world.inherited
 
@@ -69,7 +69,7 @@ def _lacked(worker: Worker, world: World) -> list[tuple[WantedLoRA, Problem | No
     ]
 
 
-def is_unheard(worker: Worker, world: World) -> bool:
+def awaits_reports(worker: Worker, world: World) -> bool:
     """Return whether other workers may serve a trainer's adapter that they have not reported yet.
 
     Idle workers are polled only every few seconds. A new worker needs a report of each that is

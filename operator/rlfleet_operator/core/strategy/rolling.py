@@ -14,7 +14,7 @@ from rlfleet_operator.core.model.commands import is_prepared, prepare, resume, u
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout import budget, trials
 from rlfleet_operator.core.rollout.cohorts import is_eligible, is_suspended
-from rlfleet_operator.core.rollout.failure_rules import holds, is_blocked, is_unheard
+from rlfleet_operator.core.rollout.failure_rules import has_unknown_outcome, holds, is_blocked
 from rlfleet_operator.core.rollout.outage import is_being_replaced, may_be_changing
 from rlfleet_operator.core.rollout.rollout import (
     Rollout,
@@ -106,7 +106,7 @@ def _is_batch_due(world: World, rollout: Rollout, serving: Sequence[tuple[Worker
     """
     if any(not is_prepared(w, goal) for w, goal in serving):
         return False
-    if is_suspended(world) or is_blocked(world, rollout) or is_unheard(world, rollout):
+    if is_suspended(world) or is_blocked(world, rollout) or has_unknown_outcome(world, rollout):
         return False
     # A busy worker in doubt may report that the version failed.
     return not any(w.stage is Stage.DOUBT and w.is_busy for w in world.desired)

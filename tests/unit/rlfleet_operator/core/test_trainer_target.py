@@ -6,7 +6,7 @@ import pytest
 
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.rollout.next_rollout import is_wished
+from rlfleet_operator.core.rollout.next_rollout import is_requested
 from rlfleet_operator.core.rollout.rollout import Reason, of_record
 from rlfleet_operator.core.simulation.model_fleet import recorded
 from rlfleet_operator.core.simulation.model_worker import Fate
@@ -68,7 +68,7 @@ def test_the_spec_s_version_ends_the_trainer_s(driven: World) -> None:
 
 
 def test_the_same_target_again_is_no_rollout(driven: World) -> None:
-    assert not is_wished(asked_by_trainer(driven, "step-1"))
+    assert not is_requested(asked_by_trainer(driven, "step-1"))
 
 
 def test_a_trainer_s_target_survives_a_new_driver(driven: World) -> None:
@@ -100,7 +100,7 @@ def test_a_target_that_failed_is_not_tried_again_until_another_word(driven: Worl
     again = asked_by_trainer(failed, "bad")
 
     assert rollout_of(failed).phase == "Failed"
-    assert not is_wished(again)
+    assert not is_requested(again)
     restarted = again.fleet.spec.rollout.model_copy(update={"restart_id": "once more"})
     anew = recorded(again, plan(fleets.asking(again, rollout=restarted)))
     assert rollout_of(anew).reason == Reason.RESTART

@@ -147,7 +147,7 @@ def test_it_does_not_wait_if_the_spec_names_adapters() -> None:
     joiner = answered(joining(1), at=9, open_since=7)
     world = with_lora(answered(serving(0), at=1), joiner, adapters=[poet])
 
-    assert not lora.is_unheard(joiner, world)
+    assert not lora.awaits_reports(joiner, world)
 
 
 def test_a_peer_that_does_not_answer_is_not_waited_for() -> None:
