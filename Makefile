@@ -22,7 +22,7 @@ help: ## Show this
 
 .PHONY: setup
 setup: ## Make the Python environment
-	@$(DEV)venv
+	@$(DEV)python.venv
 
 .PHONY: fmt
 fmt: setup ## Format, and fix what can be fixed
@@ -121,7 +121,7 @@ mutants: setup ## See that the tests catch small defects (tests/mutants)
 
 .PHONY: lock
 lock: ## Resolve the lock files anew
-	@$(DEV)lock
+	@$(DEV)python.lock
 
 .PHONY: clean-cache
 clean-cache: ## Delete everything that is kept

@@ -12,7 +12,7 @@ from dev import cache, steps
 from dev.python import packages
 from dev.steps import Step
 
-LOCK = cache.REPOSITORY / "requirements" / "dev.python.lock"
+LOCK = cache.REPOSITORY / "requirements" / "dev.lock"
 
 
 def python() -> Path:
