@@ -128,7 +128,8 @@ class LeaseElection:
                     await self._kube.replace(self._path, raw)
                     _log.info("Released the Lease", extra={"lease": self._name})
         except (OperatorError, TimeoutError) as error:
-            _log.warning("Failed to release the Lease", extra={"error": str(error)})
+            extra = {"lease": self._name, "error": str(error)}
+            _log.warning("Failed to release the Lease", extra=extra)
         await self._kube.close()
 
     @property

@@ -148,7 +148,7 @@ class Driver:
             _log.info("Fleet deleted", extra=self._about)
         except NotLeading as error:
             extra = {**self._about, "error": str(error)}
-            _log.warning("Stopped driving the fleet: another operator leads", extra=extra)
+            _log.warning("Stopped driving the fleet: not leading", extra=extra)
             # A higher epoch proves another leader, whatever the local clock says.
             self._services.term.end()
         except Exception as error:
