@@ -36,6 +36,7 @@ CLEAN = (
     "docs/how-to/troubleshoot.md",
     "docs/model-check.md",
     "docs/reference/compatibility.md",
+    "docs/reference/fleet.md",
     "docs/reference/http.md",
     "docs/reference/models.md",
     "docs/style.md",

@@ -35,10 +35,10 @@ def page() -> str:
     """Return the whole page."""
     schema = _schema()
     parts = [_HEAD, "## Columns of kubectl get\n", _columns()]
-    for name, title in (("spec", "What you ask for"), ("status", "What is")):
+    for name, title in (("spec", "Desired state"), ("status", "Observed state")):
         fields = list(_fields(name, schema["properties"][name]))
         parts += [f"## {name}: {title.lower()}\n", _table(fields, has_defaults=name == "spec")]
-    parts += ["## What the API server refuses\n", _rules("", schema)]
+    parts += ["## What the API server rejects\n", _rules("", schema)]
     return "\n".join(parts)
 
 

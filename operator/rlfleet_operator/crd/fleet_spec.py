@@ -45,7 +45,7 @@ class EnvVar(Model):
     name: Annotated[str, Field(min_length=1, max_length=256)]
     """The variable's name."""
     value: str = Field(default="", max_length=4096)
-    """Its value."""
+    """The variable's value."""
 
 
 class ModelSpec(Model):
@@ -204,8 +204,8 @@ class EngineSpec(Model):
                 f"!self.exists(a, a.split('=')[0].replace('_', '-') in {list(_OWN_FLAGS)})",
                 "engine.args: "
                 + ", ".join(_OWN_FLAGS)
-                + " are set from the spec (model, engine.tensorParallelSize) or by rlfleet;"
-                " set the samplers' API key as VLLM_API_KEY in engine.extraEnv",
+                + " are set from the spec (model, engine.tensorParallelSize) or by rlfleet."
+                " Set the samplers' API key as VLLM_API_KEY in engine.extraEnv",
             )
         ),
     )
@@ -237,7 +237,7 @@ class SidecarSpec(Model):
     """The admin sidecar of each worker."""
 
     image: str | None = Field(
-        default=None, max_length=512, description="Default: the engine's image."
+        default=None, max_length=512, description="Image of the sidecar. Default: the engine's."
     )
     resources: ResourceList = Field(
         default_factory=ResourceList,

@@ -129,11 +129,11 @@ class WorkerStatus(Model):
     verified_by: list[str] | None = Field(
         default=None,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        description="Layers of the proof of `version` that hold: Installed (the engine read the"
-        " checkpoint's bytes), Parameters (its memory was read back), Probe (its answers are finite"
-        " and repeatable), Peers (another worker of the version gives the same answers), Faithful"
-        " (its base gave the same answers after a reload), Sensitive (each kind of tensor changed"
-        " the answers), Trainer (the trainer's own model gives the same answers).",
+        description="Layers of the proof of `version` that hold. Installed: the engine read the"
+        " checkpoint's bytes. Parameters: its memory was read back. Probe: its answers are finite"
+        " and repeatable. Peers: another worker of the version gives the same answers. Faithful:"
+        " its base gave the same answers after a reload. Sensitive: each kind of tensor changed"
+        " the answers. Trainer: the trainer's own model gives the same answers.",
     )
     read_back_percent: int | None = Field(
         default=None,

@@ -25,8 +25,8 @@ def message(world: World) -> str:
     first = max(holding, key=_paused_s)
     past = max(step for step in _STEPS_S if step <= _paused_s(first))
     long = f"{past:.0f} s" if past < 120 else f"{past / 60:.0f} min"  # noqa: PLR2004 - seconds
-    others = f", and at {len(holding) - 1} more" if len(holding) > 1 else ""
-    return f"requests waiting at {first.name} ({phase_of(first)}) for over {long}{others}"
+    others = f" and {len(holding) - 1} more" if len(holding) > 1 else ""
+    return f"requests wait over {long} at {first.name} ({phase_of(first)}){others}"
 
 
 def next_steps_s(world: World) -> Iterator[float]:

@@ -158,9 +158,9 @@ def test_a_change_that_takes_its_time_is_no_word_of_waiting(
 @pytest.mark.parametrize(
     ("paused_s", "says"),
     [
-        ((31.0, None), "requests waiting at qwen-0 (Pausing) for over 30 s"),
-        ((59.0, 130.0), "requests waiting at qwen-1 (Pausing) for over 2 min, and at 1 more"),
-        ((None, 9000.0), "requests waiting at qwen-1 (Pausing) for over 60 min"),
+        ((31.0, None), "requests wait over 30 s at qwen-0 (Pausing)"),
+        ((59.0, 130.0), "requests wait over 2 min at qwen-1 (Pausing) and 1 more"),
+        ((None, 9000.0), "requests wait over 60 min at qwen-1 (Pausing)"),
     ],
 )
 def test_a_fleet_whose_requests_wait_is_degraded(
@@ -206,7 +206,7 @@ def test_a_fleet_that_its_trainer_has_paused_for_long_is_degraded(
     assert ready is not None
     assert ready.reason == "RequestsWaiting"
     assert degraded is not None
-    assert "requests waiting at qwen-1 (Pausing) for over 30 s, and at 1 more" in degraded.message
+    assert "requests wait over 30 s at qwen-1 (Pausing) and 1 more" in degraded.message
     assert (refused or "the trainer must update or resume") in degraded.message
     found = events.between(status_for(held(None, None)), status_for(seen))
     assert "RequestsWaiting" in [event.reason for event in found]
