@@ -9,19 +9,20 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from rlfleet_contract.engine.rank_report import Installed
 from rlfleet_contract.engine.safetensors import (
+    BLAKE3,
     LENGTH_BYTES,
     Digest,
     FileStamp,
     Tensor,
     header_length,
     parse_header,
-    tensor_hash,
 )
 
 _AHEAD = 4
@@ -108,7 +109,7 @@ class Reader:
         self._close()
 
     def __iter__(self) -> Iterator[tuple[Tensor, bytearray]]:
-        with ThreadPoolExecutor(_THREADS, "rlfleet-read") as pool:
+        with ThreadPoolExecutor(_THREADS, "rlfleet-read", _unbind) as pool:
             ahead = _Ahead(self._places, pool, self._ahead_bytes)
             ahead.fill()
             while (taken := ahead.take()) is not None:
@@ -146,6 +147,15 @@ class Reader:
             os.close(self._opened.pop())
 
 
+def _unbind() -> None:
+    """Let a reading thread use every core that the container may.
+
+    vLLM binds a CPU worker and the threads that it starts to a few cores, which serve then.
+    """
+    with suppress(OSError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
 def _compare(stamp: FileStamp, descriptor: int) -> None:
     seen = os.fstat(descriptor)
     if (seen.st_size, seen.st_mtime_ns, seen.st_ino) != (stamp.size, stamp.mtime_ns, stamp.inode):
@@ -163,4 +173,4 @@ def _read(place: _Place) -> tuple[bytearray, bytes]:
         if count == 0:
             raise ChangedError(f"the file with {place.tensor.name} became shorter after its check")
         done += count
-    return data, tensor_hash(data).digest()
+    return data, BLAKE3.new(data).digest()

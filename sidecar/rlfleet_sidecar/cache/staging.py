@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Self
 
 from rlfleet_contract.engine.safetensors import (
+    BLAKE3,
     LENGTH_BYTES,
+    Algorithm,
     BadHeaderError,
     Digest,
     FileStamp,
     Tensor,
     header_length,
     parse_header,
-    tensor_hash,
 )
 from rlfleet_sidecar.cache.prepare_job import Work
 from rlfleet_sidecar.checkpoints.check import demand_same
@@ -36,13 +37,18 @@ class Staging:
     """Reads one version, and copies it into a draft if there is one."""
 
     def __init__(
-        self, folder: Folder, content: Content, manifest: Manifest | None, work: Work
+        self,
+        folder: Folder,
+        content: Content,
+        manifest: Manifest | None,
+        work: Work,
+        algorithm: Algorithm = BLAKE3,
     ) -> None:
         self._folder = folder
         self._content = content
         self._manifest = manifest
         self._work = work
-        self._digest = Digest()
+        self._digest = Digest(algorithm)
         self._buffer = memoryview(bytearray(CHUNK_BYTES))
 
     def run(self, draft: Path | None) -> str:
@@ -79,7 +85,7 @@ class Staging:
             self._tensor(reading, tensor, sink)
 
     def _tensor(self, reading: Reading, tensor: Tensor, sink: "_Sink") -> None:
-        hashed = tensor_hash()
+        hashed = self._digest.algorithm.new()
         for piece in self._pieces(reading, tensor.begin, tensor.nbytes):
             hashed.update(piece)
             if has_odd_values(tensor.dtype, piece):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
-from rlfleet_contract.engine.safetensors import FileStamp
+from rlfleet_contract.engine.safetensors import SHA256, FileStamp
 from rlfleet_contract.paths import ADAPTER_PATTERN
 from rlfleet_contract.worker.lora import LoadAdapterRequest
 from rlfleet_contract.worker.problems import Code
@@ -152,7 +152,7 @@ class Copies:
     ) -> LoRACopy:
         content, stamp, data = self._content(folder)
         sources = (stamp, *content.files)
-        staging = Staging(folder, content, manifest_of(folder, content, None), work)
+        staging = Staging(folder, content, manifest_of(folder, content, None), work, SHA256)
 
         def read(draft: Path | None) -> LoRACopy:
             tensors = staging.run(draft)

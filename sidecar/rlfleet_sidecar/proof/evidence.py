@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlfleet_contract.engine.rank_report import Installed, ReadBack
+from rlfleet_contract.engine.safetensors import are_comparable
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.proof import Evidence, Proof
 from rlfleet_sidecar.errors import SidecarError
@@ -131,7 +132,7 @@ def demand_alike(expected: Proof | None, found: Proof | None) -> tuple[Evidence,
 
 def demand_as_proved(proof: Proof | None, now: str | None) -> None:
     """Raise if the checkpoint with a proved version's name is not the proved one."""
-    if proof is None or None in {proof.checkpoint, now} or proof.checkpoint == now:
+    if proof is None or not _differ(proof.checkpoint, now):
         return
     raise SidecarError(
         Code.CHECKPOINT_INVALID,
@@ -140,13 +141,16 @@ def demand_as_proved(proof: Proof | None, now: str | None) -> None:
     )
 
 
+def _differ(one: str | None, other: str | None) -> bool:
+    """Return whether two digests show different tensors; those of two releases show nothing."""
+    return None not in {one, other} and one != other and are_comparable(str(one), str(other))
+
+
 def difference(expected: Proof, found: Proof) -> str | None:
     """Return how two proofs of equal weights and engines differ, or None."""
     if expected.version != found.version:
         return f"version {found.version}, expected {expected.version}"
-    if None not in {expected.checkpoint, found.checkpoint} and (
-        expected.checkpoint != found.checkpoint
-    ):
+    if _differ(expected.checkpoint, found.checkpoint):
         return f"digest of the tensors is {found.checkpoint}, expected {expected.checkpoint}"
     is_read = bool(expected.parameters and found.parameters)
     if is_read and expected.parameters != found.parameters:

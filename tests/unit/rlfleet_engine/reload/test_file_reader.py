@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_contract.engine.safetensors import Digest, FileStamp, Tensor, tensor_hash
+from rlfleet_contract.engine.safetensors import BLAKE3, Digest, FileStamp, Tensor
 from rlfleet_engine.reload.file_reader import ChangedError, Reader
 from tests.fakes.checkpoints import SHAPES, tensor_bytes, write_file, write_version
 from tests.fakes.memory import digest_of
@@ -48,7 +48,7 @@ def test_the_digest_minds_everything_but_the_order_in_which_tensors_come() -> No
     def digest(*tensors: tuple[str, str, tuple[int, ...], bytes]) -> str:
         made = Digest()
         for name, dtype, shape, data in tensors:
-            made.add(Tensor(name, dtype, shape, 0, len(data)), tensor_hash(data).digest())
+            made.add(Tensor(name, dtype, shape, 0, len(data)), BLAKE3.new(data).digest())
         return made.hexdigest()
 
     a, b = ("a", "U8", (2,), b"xy"), ("b", "U8", (1,), b"z")

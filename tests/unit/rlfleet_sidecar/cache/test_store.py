@@ -96,6 +96,19 @@ def test_a_version_in_the_cache_is_held_though_its_volume_is_silent(
     assert time.monotonic() - begun < 10
 
 
+def test_a_copy_that_another_release_digested_is_staged_again(
+    store: Store, settings: SidecarSettings, volume: Volume, tmp_path: Path
+) -> None:
+    record = tmp_path / "cache" / "versions" / VERSION / ".record.json"
+    record.write_text(record.read_text().replace("blake3:", ""))
+
+    later = Store(settings, volume)
+
+    assert later.present(VERSION) is None
+    assert later.prepare(Work(VERSION, 30), REQUEST, frozenset())
+    assert "blake3:" in record.read_text()
+
+
 def test_a_version_that_was_rewritten_is_read_again(store: Store, tmp_path: Path) -> None:
     write_version(tmp_path / "weights", VERSION, seed=2)
 

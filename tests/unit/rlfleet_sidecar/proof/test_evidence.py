@@ -177,6 +177,7 @@ ALIKE: dict[str, dict[str, Any]] = {
     "noise": {"logprobs": (-1.015, -2.0)},
     "noise by the peer's measure": {"logprobs": (-1.05, -2.0), "tolerance": 0.1},
     "a checkpoint without a digest": {"checkpoint": None},
+    "a checkpoint that another release digested": {"checkpoint": "blake3:d2"},
     "a memory that cannot be read": {"parameters": ()},
     "a near tie over the same memory": {"tokens": "t2"},
     "a longer prompt": {"logprobs": (-1.0, -2.0, -3.0), "tokens": "t2", "parameters": ()},
