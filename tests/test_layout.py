@@ -70,6 +70,16 @@ def test_a_bare_interpreter_started_here_finds_python_s_own_operator() -> None:
     subprocess.run(words, cwd=ROOT, check=True)
 
 
+def test_every_command_of_the_makefile_has_its_module() -> None:
+    text = (ROOT / "Makefile").read_text()
+    names = set(re.findall(r"(?:\$\(DEV\)|-m dev\.)([a-z_.]+)", text))
+    paths = {name: ROOT / "dev" / name.replace(".", "/") for name in names}
+    files = {name: (at.with_suffix(".py"), at / "__main__.py") for name, at in paths.items()}
+
+    assert "python.venv" in names
+    assert [name for name, either in files.items() if not any(map(Path.is_file, either))] == []
+
+
 @pytest.mark.parametrize("folder", ["operator", "sidecar"])
 def test_a_source_root_holds_packages_only(folder: str) -> None:
     assert [path.name for path in (ROOT / folder).glob("*.py")] == []
