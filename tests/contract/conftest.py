@@ -41,7 +41,7 @@ def weights(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def identity() -> dict[str, str]:
-    """Who the worker knows itself to be: nobody in particular, but where a module says so."""
+    """Return the worker's UIDs: none, unless a module overrides this."""
     return {}
 
 

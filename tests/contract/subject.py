@@ -108,7 +108,7 @@ class Subject:
         return await self.engine.post("/inference/v1/generate", json=body)
 
     async def generate(self, tokens: int) -> dict[str, Any]:
-        """Ask for so many tokens on the route that tells which weights made them."""
+        """Request so many tokens on the route that returns which weights made them."""
         sampling = {"max_tokens": tokens, "ignore_eos": True, "temperature": 0}
         body = {"token_ids": [11, 12, 13], "sampling_params": sampling}
         reply = await self.engine.post("/inference/v1/generate", json=body)

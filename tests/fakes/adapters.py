@@ -47,7 +47,7 @@ class ServingModels:
         """What the engine serves the model as."""
         self.load_s = load_s
         self._is_enabled = is_enabled
-        """Tells whether --enable-lora was given."""
+        """Whether --enable-lora was given."""
         self._ids = count(1)
 
     def model_name(self, lora_request: LoRARequest | None = None) -> str:
@@ -62,7 +62,7 @@ class ServingModels:
         return SimpleNamespace(data=cards)
 
     def refusal(self, body: dict[str, Any]) -> dict[str, Any] | None:
-        """Tell in vLLM's words that a request names no model; None if it names one."""
+        """Return vLLM's error for a request with an unknown model, or None."""
         name = body.get("model") or self.base
         if self.is_base_model(name) or name in self.lora_requests:
             return None
@@ -133,7 +133,7 @@ class Batch:
 
 
 async def cards(models: ServingModels) -> list[dict[str, Any]]:
-    """Return what GET /v1/models tells."""
+    """Return the reply to GET /v1/models."""
     listed = (await models.show_available_models()).data
     return [{k: v for k, v in vars(card).items() if v is not None} for card in listed]
 

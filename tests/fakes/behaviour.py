@@ -24,7 +24,7 @@ class Behaviour:
     reload_errors: int = 0
     """To how many reloads more it answers 500, its weights half written."""
     reload_keeps_old: bool = False
-    """Tells that all was installed and keeps the old weights."""
+    """Reports that all was loaded, and keeps the old weights."""
     reload_is_unfaithful: bool = False
     """A checkpoint that is reloaded answers otherwise than one that was booted."""
     stale_kinds: tuple[str, ...] = ()
@@ -34,11 +34,11 @@ class Behaviour:
     unreached_kinds: tuple[str, ...] = ()
     """Kinds of tensors that a prompt does not pass through."""
     reload_drops_tensor: bool = False
-    """Consumes one tensor and tells so."""
+    """Consumes one tensor and reports that."""
     reload_spoils_bytes: bool = False
     """Consumes other bytes than the checkpoint's."""
     memory_unread: bool = False
-    """Tells nothing of what stands in memory, as with a quantised model."""
+    """Reports nothing of its memory, as with a quantised model."""
     memory_sizes: tuple[int, int] = (0, 0)
     """Bytes that its model was made with, and how many of them it cannot read."""
     noise: float = 0
@@ -49,14 +49,14 @@ class Behaviour:
     resume_hangs: bool = False
     nan_logprobs: bool = False
     routed_experts: bool = False
-    """Has experts, and was started to tell of them."""
+    """Has experts, and was started to return them."""
     wobbles: bool = False
     """Answers the same greedy prompt differently each time."""
     dies_in_probe: bool = False
     errors: int = 0
     """To how many requests more it answers 500."""
     core_dies: bool = False
-    """Its API server answers, and its core no more."""
+    """Its API server answers, but its core does not."""
     health: int = 200
     """What /health answers: 503 once vLLM knows that its core is dead."""
     adapter_s: float = 0
@@ -68,12 +68,12 @@ class Behaviour:
     group_s: float = 0
     """How long the forming of a group takes."""
     group_fails: bool = False
-    """The group does not form; the engine goes on."""
+    """The group does not form; the engine continues."""
     receive_s: float = 0
     receive_fails: bool = False
     """A part that is sent arrives broken, in the midst of the load."""
 
     @property
     def logprob(self) -> float:
-        """What it tells of every token that it makes."""
+        """The log probability of every token that it generates."""
         return float("nan") if self.nan_logprobs else -0.5

@@ -201,8 +201,8 @@ def _altered(directory: Path) -> None:
     _value(directory, "model.embed_tokens.weight", bytes(8))
 
 
-def _begun_anew(directory: Path) -> None:
-    """Leave the marks of prime-rl while it writes a directory again."""
+def _begun_again(directory: Path) -> None:
+    """Write prime-rl's markers of a directory that it writes again."""
     (directory / MARKER).rename(directory / ".finished")
     later = (directory / ".finished").stat().st_mtime + 10
     (directory / ".sender_ready").touch()
@@ -280,12 +280,12 @@ CORRUPTIONS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a linked file": ("PathRefused", _linked_file),
     "a linked directory": ("PathRefused", _linked_directory),
     "a pipe": ("PathRefused", _pipe),
-    "marks of being written again": ("CheckpointIncomplete", _begun_anew),
+    "marks of being written again": ("CheckpointIncomplete", _begun_again),
     "two indices": (
         "CheckpointInvalid",
         lambda d: _index(d, lambda _: (d / "more.safetensors.index.json").write_text("{}")),
     ),
-    "a shard beside the index": (
+    "a shard outside the index": (
         "CheckpointInvalid",
         lambda d: _index(d, lambda _: write_file(d / "z.safetensors", SHAPES, 1)),
     ),

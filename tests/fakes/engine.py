@@ -63,7 +63,7 @@ class FakeEngine:
         self.boot()
 
     def boot(self) -> None:
-        """Start anew, on the boot weights, behind a closed gate."""
+        """Restart on the boot weights, behind a closed gate."""
         self.weights = consume(str(self._model), stamps_of(self._model)).weights
         self._record = RankRecord(self.weights.memory)
         self._names = frozenset(self.weights.memory)
@@ -100,7 +100,7 @@ class FakeEngine:
             ("GET", "/health"): lambda: send_json(send, self.behaviour.health, {}),
             ("GET", "/version"): lambda: send_json(send, 200, {"version": "0.32.0"}),
             ("GET", "/v1/models"): lambda: self._models(send),
-            ("GET", "/is_paused"): lambda: self._told_paused(send),
+            ("GET", "/is_paused"): lambda: self._is_paused(send),
             ("GET", "/get_world_size"): lambda: send_json(
                 send, 200, {"world_size": self.behaviour.ranks}
             ),
@@ -129,7 +129,7 @@ class FakeEngine:
         unknown = partial(send_json, send, 404, {"detail": "Not Found"})
         await answers.get((scope["method"], scope["path"]), unknown)()
 
-    async def _told_paused(self, send: Send) -> None:
+    async def _is_paused(self, send: Send) -> None:
         is_gone = self.behaviour.core_dies
         await send_json(send, 500 if is_gone else 200, {"is_paused": self.paused is not None})
 
@@ -228,7 +228,7 @@ class FakeEngine:
     def _with_prompts(self, asked: Asked, reply: dict[str, Any]) -> dict[str, Any]:
         if asked.body.get("prompt_logprobs") is None:
             return reply
-        # All prompts share a batch; the tokens of the others are nobody's concern.
+        # All prompts share a batch; only the tokens of the first are read.
         (choice,) = reply["choices"]
         prompts = _prompts(asked.prompt)
         is_crowd = len(prompts) + len(self._active) > _CROWD
@@ -264,7 +264,7 @@ class FakeEngine:
         if mode == "abort":
             for generation in self._active:
                 generation.aborted = True
-        # Those that are frozen look up, and go on waiting but for the ended ones.
+        # Frozen requests wake up, and wait again unless they have ended.
         self._running.set()
         self._running.clear()
         if mode != "keep":
@@ -371,7 +371,7 @@ class FakeEngine:
         )
         if not behaviour.reload_keeps_old:
             self.weights = self._installed(consumed.weights, arguments.get("changed"))
-        installed, self._record = consumed.told(
+        installed, self._record = consumed.reported(
             self._record,
             self.weights,
             is_read=not behaviour.memory_unread,

@@ -1,4 +1,4 @@
-"""Routed experts as vLLM tells them: a NumPy file in base64, written by the format's rules."""
+"""Routed experts in vLLM's form: a NumPy file in base64, written by the format's rules."""
 
 from base64 import b64encode
 
@@ -22,5 +22,5 @@ def routed(rows: int) -> bytes:
 
 
 def encoded(rows: int) -> str:
-    """Return what vLLM tells of them."""
+    """Return them in vLLM's form."""
     return b64encode(npy(routed(rows), (rows, LAYERS, CHOSEN))).decode()

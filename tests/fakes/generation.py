@@ -31,7 +31,7 @@ class Generation:
         ]
 
     def said(self, logprob: float, since: int = 0) -> Said:
-        """Tell the tokens from this one on, and how it ended if it has."""
+        """Return the tokens from this one on, and the finish reason if it has ended."""
         is_over = self.aborted or len(self.made) == self.tokens
         reason = "abort" if self.aborted else "length"
         return Said(

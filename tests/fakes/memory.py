@@ -30,11 +30,11 @@ class Weights:
     memory: dict[str, ReadTensor] = field(default_factory=dict)
 
     def token(self, prompt: object, place: int, turn: object, vocabulary: int) -> int:
-        """Tell the greedy token after a prompt and those before it."""
+        """Return the greedy token after a prompt and the tokens so far."""
         return _number(f"{self.coarse} {prompt} {place} {turn}") % vocabulary
 
     def logprob(self, prompt: Sequence[int], place: int) -> float:
-        """Tell the log probability of a prompt's token."""
+        """Return the log probability of a prompt's token."""
         before = list(prompt[: place + 1])
         coarse = _number(f"{self.coarse} {before}") % 8000 / 1000
         return -0.5 - coarse - _FINE * (_number(f"{self.exact} {before}") % 1000 / 1000)
@@ -59,10 +59,10 @@ class Consumed:
     installed: Installed
     weights: Weights
 
-    def told(
+    def reported(
         self, before: RankRecord, held: Weights, *, is_read: bool, sizes: tuple[int, int] = (0, 0)
     ) -> tuple[Installed, RankRecord]:
-        """Tell what the extension tells of an engine that holds these weights now."""
+        """Return the extension's report for an engine with these weights."""
         memory = held.memory if is_read else None
         after = RankRecord(memory, self.weights.memory, self.installed.digest, sizes)
         return reloaded(before, after, self.installed), after
@@ -91,7 +91,7 @@ def _entry(tensor: Tensor, data: bytes) -> ReadTensor:
 
 
 def stamps_of(directory: Path) -> list[FileStamp]:
-    """Tell a checkpoint's files as they are."""
+    """Return the stamps of a checkpoint's files."""
     found = ((path.name, path.stat()) for path in sorted(directory.glob("*.safetensors")))
     return [
         FileStamp(name=name, size=seen.st_size, mtime_ns=seen.st_mtime_ns, inode=seen.st_ino)

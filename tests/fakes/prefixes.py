@@ -1,7 +1,7 @@
 """A prefix cache, and what vLLM refuses before it computes anything.
 
 Blocks of a prompt are found again under the same salt, the last token never: a token has
-to be computed to go on from.
+to be computed to continue from.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Prefixes:
 
 
 def usage_of(prompt: object, made: int, cached: int) -> dict[str, Any]:
-    """Tell what vLLM tells with --enable-prompt-tokens-details."""
+    """Return the field that vLLM adds with --enable-prompt-tokens-details."""
     asked = len(prompt) if isinstance(prompt, list | str) else 0
     return {
         "prompt_tokens": asked,
@@ -47,7 +47,7 @@ def usage_of(prompt: object, made: int, cached: int) -> dict[str, Any]:
 
 
 def refusal(body: dict[str, Any], vocabulary: int) -> dict[str, Any] | None:
-    """Tell in vLLM's words what is wrong with a request; None if nothing is."""
+    """Return vLLM's error for an invalid request, or None."""
     salt = body.get("cache_salt")
     tokens = body.get("sampling_params", body).get("max_tokens", 16)
     prompt = body.get("token_ids", body.get("prompt"))
@@ -79,7 +79,7 @@ def _over_context(length: int) -> dict[str, Any]:
 
 
 def late_refusal(body: dict[str, Any]) -> dict[str, Any] | None:
-    """Tell what vLLM's engine refuses on /inference/v1/generate, in its words.
+    """Return vLLM's error for a request that its engine rejects on /inference/v1/generate.
 
     It does when the first token is asked for: a stream has begun by then.
     """

@@ -17,7 +17,7 @@ class Receiver:
     """vLLM's weight transfer, with a trainer that need not be there.
 
     It answers in the words of vLLM 0.32: what goes wrong in a worker is a 500 and the engine
-    lives on, an update that fails is active no more and leaves layers half loaded.
+    lives on, an update that fails is no longer active and leaves layers half loaded.
     """
 
     def __init__(self, engine: "FakeEngine") -> None:

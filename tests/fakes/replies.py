@@ -1,7 +1,7 @@
 """What vLLM 0.32 answers on its three routes of generation, in its own words.
 
 Recorded from it: the names and their order, which of them are null, and what a stream
-tells in which event.
+has in which event.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ _RENDERED = 2
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What was generated for one choice, or the part of it that one event tells."""
+    """What was generated for one choice, or the part of it in one event."""
 
     index: int
     ids: list[int]
@@ -44,13 +44,13 @@ class Route(Protocol):
     """How one route words requests and replies."""
 
     def refusal(self, body: dict[str, Any]) -> dict[str, Any] | None:
-        """Tell what is wrong with a request on this route alone."""
+        """Return the error for a request that is invalid on this route alone."""
 
     def prompt(self, body: dict[str, Any]) -> Any:
         """Return the prompt; takes out of the body what vLLM takes out."""
 
     def sampling(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return where the body tells how to sample."""
+        """Return the part of the body with the sampling parameters."""
 
     def whole(self, asked: Asked, said: Sequence[Said]) -> dict[str, Any]:
         """Word a reply."""
@@ -180,7 +180,7 @@ class Generate:
 
 
 class Completion:
-    """``/v1/completions``; it tells more than vLLM does when nobody asks."""
+    """``/v1/completions``; it returns more than vLLM does without a request for it."""
 
     def refusal(self, body: dict[str, Any]) -> dict[str, Any] | None:
         del body
@@ -227,7 +227,7 @@ class Completion:
         if isnan(said.logprob):
             # A stream is not clamped: vLLM's JSON says null there.
             choice["logprobs"]["token_logprobs"] = [None] * len(said.ids)
-        # Each choice tells the prompt once.
+        # Each choice has the prompt once.
         told = choice["prompt_token_ids"] if is_first else None
         return {"object": "text_completion", "choices": [choice | {"prompt_token_ids": told}]}
 

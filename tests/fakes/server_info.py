@@ -1,4 +1,4 @@
-"""What vLLM 0.32 answers to GET /server_info, shortened; some of it is nobody's business."""
+"""vLLM 0.32's reply to GET /server_info, shortened; parts of it must not leave the pod."""
 
 from typing import Any
 

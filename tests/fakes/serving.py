@@ -62,7 +62,7 @@ class Listener:
         for socket in self._server.sockets:
             asyncio.get_running_loop().remove_reader(socket.fileno())
         # asyncio loses a connection whose server is closed between its acceptance and its
-        # transport; so nothing is accepted any more before the server is closed.
+        # transport; so nothing is accepted after this, before the server is closed.
         for _ in range(_ROUNDS):
             await asyncio.sleep(0)
         self._server.close()

@@ -114,7 +114,7 @@ class Worker:
             await listener.stop()
 
     async def restart_engine(self) -> None:
-        """Start the engine anew, on the boot weights and behind a closed gate."""
+        """Restart the engine, on the boot weights and behind a closed gate."""
         await self.kill_engine()
         self.engine.boot()
         await self._listen()

@@ -1,4 +1,4 @@
-"""A volume whose server is gone: whoever looks at a file there waits for ever."""
+"""A volume whose server is gone: every access to a file there blocks for ever."""
 
 import asyncio
 import subprocess
@@ -175,7 +175,7 @@ async def refusal(executor: Executor, request: ReloadRequest | UpdateRequest) ->
     return caught.value
 
 
-async def test_nobody_is_paused_for_files_that_do_not_answer(
+async def test_files_that_do_not_answer_cause_no_pause(
     fake: Worker, executor: Executor, mount: Mount
 ) -> None:
     mount.alive.clear()
@@ -191,7 +191,7 @@ async def test_nobody_is_paused_for_files_that_do_not_answer(
     assert served.proved == SECOND
 
 
-async def test_a_change_that_still_looks_at_its_files_is_told_as_under_way(
+async def test_a_change_that_still_checks_its_files_is_reported_as_under_way(
     sidecar: Sidecar, executor: Executor, mount: Mount
 ) -> None:
     looks = mount.looks
@@ -212,7 +212,7 @@ async def test_a_change_that_still_looks_at_its_files_is_told_as_under_way(
     assert sidecar.fencing.counting(executor.report()).running is None
 
 
-async def test_files_that_stop_answering_within_a_pause_keep_nobody_paused(
+async def test_files_that_stop_answering_in_a_pause_do_not_prolong_it(
     fake: Worker, executor: Executor, mount: Mount
 ) -> None:
     await executor.carry_out(PauseRequest(operation="p", version=SECOND))
@@ -246,7 +246,7 @@ async def test_a_prepare_whose_files_do_not_answer_ends_by_its_time(
     assert again.prepared == SECOND
 
 
-async def test_a_prepare_that_hangs_and_is_not_wanted_any_more_keeps_nobody_waiting(
+async def test_a_superseded_prepare_that_hangs_does_not_delay_the_next(
     executor: Executor, mount: Mount
 ) -> None:
     older = await hanging(executor, mount)

@@ -20,17 +20,17 @@ HARMLESS = {
     "pause takes too long": ({"pause_s": 60.0}, Code.PAUSE_FAILED),
     "flush does not succeed": ({"flush_fails": True}, Code.FLUSH_FAILED),
 }
-"""Lies before the reload: the worker goes on with what it had."""
+"""Lies before the reload: the worker resumes with its old weights."""
 GRAVE = {
     "reload fails": ({"reload_fails": True}, Code.RELOAD_FAILED),
     "reload takes too long": ({"reload_s": 60.0}, Code.RELOAD_FAILED),
     "reload leaves tensors out": ({"reload_drops_tensor": True}, Code.RELOAD_FAILED),
-    "no rank tells what it installed": ({"ranks": 0}, Code.RELOAD_FAILED),
-    "engine hangs when it shall run again": ({"resume_hangs": True}, Code.PROOF_FAILED),
+    "no rank reports what it loaded": ({"ranks": 0}, Code.RELOAD_FAILED),
+    "engine hangs at the resume": ({"resume_hangs": True}, Code.PROOF_FAILED),
     "logprobs are not finite": ({"nan_logprobs": True}, Code.PROOF_FAILED),
     "probe is answered in two ways": ({"wobbles": True}, Code.PROOF_FAILED),
 }
-"""Lies from the reload on: nobody knows what the engine holds."""
+"""Lies from the reload on: the engine's weights are unknown."""
 DEADLY = {
     "dies in the reload": ({"dies_in_reload": True}, Code.RELOAD_FAILED),
     "dies in the probe": ({"dies_in_probe": True}, Code.PROOF_FAILED),
@@ -242,7 +242,7 @@ async def test_an_engine_that_restarts_within_a_command_voids_the_command(
     assert (report.boot, report.proved) == ("another", None)
 
 
-async def test_a_gate_that_somebody_else_moved_is_brought_back(
+async def test_a_gate_that_another_client_moved_is_corrected(
     fake: Worker, subject: Subject
 ) -> None:
     fake.engine.gate.open()
@@ -257,7 +257,7 @@ async def test_a_gate_that_somebody_else_moved_is_brought_back(
 
 
 @pytest.mark.parametrize("path", [paths.RELOAD_PATH, paths.UPDATE_WEIGHTS_PATH, paths.PAUSE_PATH])
-async def test_another_command_meanwhile_is_refused_and_the_same_one_joins(
+async def test_during_a_command_another_is_rejected_and_a_repeat_joins(
     fake: Worker, subject: Subject, path: str
 ) -> None:
     await subject.serve(subject.versions.first)

@@ -1,6 +1,6 @@
-"""A disk that takes no more in the midst of a change: nothing is begun, and nobody waits for ever.
+"""A disk that becomes full during a change: nothing begins, and no request waits for ever.
 
-The journal is written beside its place; a directory that stands there lets no write through.
+The journal is written under another name first; a directory with that name blocks every write.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ async def test_a_pause_that_cannot_be_noted_closes_nothing(
     assert (healed.proved, healed.failure) == (subject.versions.second, None)
 
 
-async def test_a_pause_that_nobody_leads_ends_though_it_cannot_be_noted(
+async def test_a_pause_without_a_driver_ends_though_it_cannot_be_recorded(
     fake: Worker, subject: Subject, full: Callable[[], None]
 ) -> None:
     await lead(subject, Stage.PAUSED)
@@ -101,7 +101,7 @@ async def test_a_pause_that_nobody_leads_ends_though_it_cannot_be_noted(
 async def test_a_heartbeat_that_cannot_be_noted_keeps_no_change(
     fake: Worker, subject: Subject, full: Callable[[], None]
 ) -> None:
-    """No command could be noted either, and so nobody could end it."""
+    """No command could be recorded either, so none could end it."""
     await lead(subject, Stage.PAUSED)
     await pause_led(subject, EPOCH)
     full()
@@ -136,7 +136,7 @@ async def test_an_engine_whose_failed_proof_cannot_be_noted_is_ended(
 
     await subject.refused(Code.PROOF_FAILED, paths.VERIFY_PATH, subject.versions.first)
 
-    # Nobody starts it anew here.
+    # No kubelet restarts it here.
     await settled(fake, lambda report: report.stage is Stage.DOWN)
     on_disk = written(state)
     assert (on_disk["stage"], on_disk["proved"]) == (Stage.PAUSED, subject.versions.first)
@@ -167,7 +167,7 @@ async def test_a_trainer_s_update_that_cannot_be_noted_is_not_begun(
     await demand_open(fake, subject)
 
 
-async def test_a_refused_broadcast_that_cannot_be_noted_is_told_and_holds(
+async def test_a_rejected_broadcast_that_cannot_be_recorded_still_counts(
     fake: Worker, subject: Subject, full: Callable[[], None], state: Path
 ) -> None:
     await subject.serve(subject.versions.first)

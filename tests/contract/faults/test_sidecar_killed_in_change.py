@@ -67,7 +67,7 @@ class Line(httpx.AsyncBaseTransport):
 
 
 async def _dropped(asking: asyncio.Future[httpx.Response]) -> None:
-    """End a request whose answer nobody reads, and let go of its connection."""
+    """End a request whose answer is not needed, and release its connection."""
     asking.cancel()
     try:
         reply = await asking
@@ -114,7 +114,7 @@ def kind() -> type[Worker]:
 
 
 async def killed_in_reload(fake: Mortal, subject: Subject) -> None:
-    """Kill the sidecar while the engine loads; the engine goes on for a while."""
+    """Kill the sidecar while the engine loads; the engine continues for a while."""
     await lead(subject, Stage.PAUSED, ttl_s=LONG_S)
     fake.engine.behaviour = Behaviour(reload_s=0.2)
     common: dict[str, Any] = {"operation": "the-change"}
@@ -175,7 +175,7 @@ async def test_the_gate_opens_over_what_was_proved_when_the_sidecar_stays_dead(
     assert mortal.engine.gate.is_open
 
 
-async def test_an_engine_whose_core_dies_in_a_change_holds_nobody_at_its_gate(
+async def test_an_engine_whose_core_exits_in_a_change_holds_no_request_at_its_gate(
     mortal: Mortal, subject: Subject
 ) -> None:
     # vLLM stops listening then, so no sidecar reaches the gate, and ends when all is answered.
@@ -227,7 +227,7 @@ async def test_the_gate_turns_requests_away_when_what_the_engine_holds_is_not_pr
     assert report.proved is None
 
 
-async def test_a_sidecar_that_comes_back_in_time_goes_on_and_the_gate_does_nothing(
+async def test_a_sidecar_that_restarts_in_time_continues_and_the_gate_does_nothing(
     mortal: Mortal, subject: Subject
 ) -> None:
     await lead(subject, Stage.PAUSED, ttl_s=LONG_S)
@@ -266,7 +266,7 @@ async def test_a_living_sidecar_keeps_the_gate_between_commands_and_within_one(
     assert (await going).status_code == 200
 
 
-async def test_a_sidecar_that_dies_within_each_command_does_not_count_anew(
+async def test_a_sidecar_that_exits_in_each_command_does_not_restart_the_countdown(
     mortal: Mortal, subject: Subject
 ) -> None:
     await subject.serve(subject.versions.first)
@@ -325,7 +325,7 @@ async def test_a_sidecar_that_dies_before_any_of_its_requests_leaves_nothing_unp
         assert alone.headers["x-rlfleet-version"] == known[text]
 
 
-async def test_a_sidecar_that_dies_before_it_has_noted_the_open_gate_closes_it_to_nobody(
+async def test_a_sidecar_that_exits_before_it_recorded_the_open_gate_leaves_it_open(
     mortal: Mortal, subject: Subject
 ) -> None:
     await subject.serve(subject.versions.first)

@@ -39,7 +39,7 @@ async def bring(subject: Subject, stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("stage", AFTERWARDS)
-async def test_a_restarted_sidecar_goes_on_from_its_journal(
+async def test_a_restarted_sidecar_continues_from_its_journal(
     fake: Worker, subject: Subject, stage: Stage
 ) -> None:
     await bring(subject, stage)

@@ -20,7 +20,7 @@ def listed(*names: str) -> Json:
     return {"metadata": version, "items": [{"metadata": ours | {"name": n}} for n in names]}
 
 
-async def test_a_pod_that_went_while_nobody_watched_has_no_worker_and_waits_for_nothing(
+async def test_a_pod_deleted_without_a_watch_has_no_worker_and_waits_for_nothing(
     tmp_path: Path,
 ) -> None:
     api, model = FakeApi(), checkpoints.write_model(tmp_path / "model")

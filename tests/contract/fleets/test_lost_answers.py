@@ -42,7 +42,7 @@ class Wire:
         self.deaf_to: set[str] = set()
         """The methods of what does not arrive."""
         self.held: asyncio.Event | None = None
-        """Until when the answers of questions that tell of nothing over are kept back."""
+        """Until when answers to reads without a cancellation are delayed."""
         self.is_holding = False
         self._late: list[tuple[str, bytes, dict[str, str]]] = []
         self.signs = Signs()
@@ -71,7 +71,7 @@ class Wire:
         await _answer(send, status, body)
 
     async def bring_late(self) -> list[int]:
-        """Bring the commands that did not arrive; tell what each was answered."""
+        """Deliver the delayed commands; returns their answers."""
         commands = [one for one in self._late if one[0] == paths.UPDATE_WEIGHTS_PATH]
         async with self._worker.client() as client:
             return [
@@ -102,7 +102,7 @@ class Driven:
         return self.contacts.worker(NAME, 0, None)
 
     @property
-    def heard(self) -> Any:
+    def seen(self) -> Any:
         return json.loads(self.journal.read_text())["heard"]
 
     async def until(self, is_so: Callable[[Known], bool]) -> None:
@@ -158,13 +158,13 @@ async def test_a_command_whose_answer_was_lost_is_over_and_has_one_effect(
     driven.command(to("step-2"))
     await driven.until(lambda known: known.calling is None)
     flushes = fake.engine.flushes
-    assert (driven.heard["sequence"], driven.heard["over"]) == (2, 2)
+    assert (driven.seen["sequence"], driven.seen["over"]) == (2, 2)
     driven.wire.loses = None
 
     driven.command(to("step-2"))
     await driven.until(lambda known: known.calling is None)
 
-    assert driven.heard["sequence"] == 3
+    assert driven.seen["sequence"] == 3
     assert fake.engine.flushes == flushes == 2
     assert driven.known.report is not None
     assert driven.known.report.proved == "step-2"
@@ -187,12 +187,14 @@ async def test_a_worker_counts_as_free_once_a_command_that_was_given_up_comes_to
     await driven.until(is_free)
 
     assert {known.calling for known in seen[:-1]} == {Verb.RELOAD}
-    assert driven.heard["over"] == 2
+    assert driven.seen["over"] == 2
     assert await driven.wire.bring_late() == [409]
     assert (await subject.report()).proved == subject.versions.first
 
 
-async def test_whoever_is_met_anew_is_told_what_is_over(driven: Driven, subject: Subject) -> None:
+async def test_a_worker_seen_again_learns_which_commands_are_cancelled(
+    driven: Driven, subject: Subject
+) -> None:
     await prepared(driven, "step-2")
     driven.wire.deaf_to = {"GET", "POST"}
     driven.command(to("step-2"))
@@ -243,15 +245,13 @@ async def test_an_earlier_drivers_worker_counts_as_free_once_it_knows_the_later_
     driven.command(to("step-2"))
     await driven.until(lambda known: known.calling is None)
     assert driven.contacts.have_all_answered()
-    assert (driven.heard["epoch"], driven.heard["sequence"]) == (4, -1)
+    assert (driven.seen["epoch"], driven.seen["sequence"]) == (4, -1)
     fence = {"fleet": "f-1", "pod": "p-0", "epoch": 3, "sequence": 9}
     late = {"operation": "rollout-1", "version": "step-2", "fence": fence}
     assert (await subject.admin.post(paths.UPDATE_WEIGHTS_PATH, json=late)).status_code == 409
 
 
-async def test_a_failure_that_was_told_is_followed_by_a_new_number(
-    fake: Worker, driven: Driven
-) -> None:
+async def test_a_reported_failure_is_followed_by_a_new_number(fake: Worker, driven: Driven) -> None:
     await prepared(driven, "step-2")
     fake.engine.behaviour = Behaviour(pause_fails=True)
     driven.command(to("step-2"))
@@ -261,7 +261,7 @@ async def test_a_failure_that_was_told_is_followed_by_a_new_number(
     driven.command(to("step-2"))
     await driven.until(lambda known: known.calling is None)
 
-    assert driven.heard["sequence"] == 3
+    assert driven.seen["sequence"] == 3
     assert driven.known.report is not None
     assert driven.known.report.proved == "step-2"
 
@@ -281,7 +281,7 @@ async def test_nothing_more_is_sent_to_a_worker_that_has_a_later_driver(
         assert driven.known.calling is None
 
     assert driven.journal.read_text() == before
-    assert driven.heard["epoch"] == 4
+    assert driven.seen["epoch"] == 4
     assert REGISTRY.get_sample_value("rlfleet_stale_epochs_total") == counted + 1
     assert (await subject.report()).proved == subject.versions.first
 

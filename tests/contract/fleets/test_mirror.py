@@ -1,6 +1,6 @@
 """The model check's sidecar does what the real one does.
 
-tests/model tells executor.py, steps.py and watchdog.py again in small steps, because a search
+tests/model repeats executor.py, steps.py and watchdog.py in small steps, because a search
 cannot copy a running program. Here both go through the same history and must end in the
 same report: the real sidecar over the fake engine, and the model's.
 """
@@ -125,8 +125,8 @@ def _at_rest(worker: Local, fates: dict[str, Fate], lie: dict[str, Any]) -> Loca
     return worker
 
 
-def told(report: WorkerReport) -> dict[str, object]:
-    """Tell of a real report what the model knows too."""
+def fields_of(report: WorkerReport) -> dict[str, object]:
+    """Return the fields of a real report that the model has too."""
     failure, refusal = report.failure, report.refusal
     return {
         "stage": report.stage,
@@ -143,8 +143,8 @@ def _load(exits: Exits) -> tuple[str, str]:
     return exits.version, exits.operation
 
 
-def told_of(worker: Local) -> dict[str, object]:
-    """Tell the same of the model's worker."""
+def fields_of_model(worker: Local) -> dict[str, object]:
+    """Return the same fields of the model's worker."""
     is_up, state = worker.state.stage is not Stage.DOWN, worker.state
     return {
         "stage": state.stage,
@@ -197,7 +197,7 @@ async def demand_same(
         report = await really(fake, subject, act)
         worker = modelled(worker, act, fates, lie)
 
-        assert told_of(worker) == told(report), act
+        assert fields_of_model(worker) == fields_of(report), act
         if report.stage is not Stage.DOWN:
             assert worker.engine.is_open == fake.engine.gate.is_open
         assert await subject.is_ready() == worker.state.serving

@@ -46,8 +46,8 @@ def kept(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> Upkeep:
     return Upkeep(kube, Term(), lambda: FLEET)
 
 
-def told(kept: Upkeep, after_s: float = 0.0) -> str | None:
-    """Return what status tells so many seconds after the trouble began."""
+def reported(kept: Upkeep, after_s: float = 0.0) -> str | None:
+    """Return the error in status so many seconds after it began."""
     return kept.trouble.for_status(kept.trouble.since + after_s) if kept.trouble else None
 
 
@@ -105,7 +105,7 @@ async def test_a_fleet_that_was_made_again_is_looked_after_at_once(
 
 
 @pytest.mark.parametrize("error", [429, 500, 503])
-async def test_an_error_that_passes_is_told_only_if_it_lasts(
+async def test_a_temporary_error_is_reported_only_if_it_lasts(
     kept: Upkeep, api: FakeApi, error: int
 ) -> None:
     """kstatus takes Stalled for a failure, and Flux gives up at once."""
@@ -113,24 +113,24 @@ async def test_an_error_that_passes_is_told_only_if_it_lasts(
     for _ in range(3):
         await kept.look(FLEET)
         assert kept.trouble is not None
-        assert told(kept) is None
-    assert told(kept, after_s=59) is None
-    assert f"made {error}" in str(told(kept, after_s=60))
+        assert reported(kept) is None
+    assert reported(kept, after_s=59) is None
+    assert f"made {error}" in str(reported(kept, after_s=60))
 
     api.error = None
     await kept.look(FLEET)
     assert kept.trouble is None
 
 
-async def test_a_refusal_is_told_at_once(kept: Upkeep, api: FakeApi) -> None:
+async def test_a_rejection_is_reported_at_once(kept: Upkeep, api: FakeApi) -> None:
     api.error = 403
 
     await kept.look(FLEET)
 
-    assert "made 403" in str(told(kept))
+    assert "made 403" in str(reported(kept))
 
 
-async def test_a_token_that_no_header_carries_is_told_and_a_mended_one_taken(
+async def test_a_token_unfit_for_a_header_is_reported_and_a_corrected_one_used(
     kept: Upkeep, api: FakeApi
 ) -> None:
     await kept.look(FLEET)
@@ -138,7 +138,7 @@ async def test_a_token_that_no_header_carries_is_told_and_a_mended_one_taken(
 
     api.objects[SECRET]["data"] = {"token": "//4="}
     await kept.look(FLEET)
-    assert "Secret qwen-admin: data.token" in str(told(kept))
+    assert "Secret qwen-admin: data.token" in str(reported(kept))
     with pytest.raises(Refused):
         await kept.renew()
 
@@ -196,7 +196,7 @@ def left_by_an_earlier_fleet(api: FakeApi) -> None:
             found["metadata"]["ownerReferences"][0]["uid"] = "f-0"
 
 
-async def test_what_an_earlier_fleet_left_is_waited_for_before_it_is_told(
+async def test_objects_of_an_earlier_fleet_are_awaited_before_they_are_reported(
     kept: Upkeep, api: FakeApi
 ) -> None:
     """After kubectl replace --force the garbage collector has not come by yet."""
@@ -204,8 +204,8 @@ async def test_what_an_earlier_fleet_left_is_waited_for_before_it_is_told(
     left_by_an_earlier_fleet(api)
 
     await kept.look(FLEET)
-    assert told(kept, after_s=59) is None
-    assert "an earlier fleet of this name" in str(told(kept, after_s=60))
+    assert reported(kept, after_s=59) is None
+    assert "an earlier fleet of this name" in str(reported(kept, after_s=60))
     with pytest.raises(Retryable):
         await kept.renew()
 
@@ -231,13 +231,13 @@ async def test_a_pod_that_an_earlier_fleet_left_is_waited_for(kube: Kube, api: F
         ({"uid": FLEET.uid, "deletionTimestamp": "2026-01-01T00:00:00Z"}, None, Conflict),
         ({"uid": FLEET.uid}, 500, Retryable),
     ],
-    ids=["gone", "another by now", "being deleted", "nobody can tell"],
+    ids=["gone", "another by now", "being deleted", "unknown"],
 )
 async def test_no_pod_is_made_for_a_fleet_that_may_be_gone_and_the_rest_is_done(
     kube: Kube, api: FakeApi, found: dict[str, str] | None, error: int | None, kind: type
 ) -> None:
-    """A watch that stands still tells nothing of a deletion, and the garbage collector ends pods
-    as fast as they are made."""
+    """A stalled watch does not report a deletion, and the garbage collector deletes pods as fast
+    as they are created."""
     path = fleet_path("rl", "qwen")
     del api.objects[path]
     if found is not None:

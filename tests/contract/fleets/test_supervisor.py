@@ -22,7 +22,7 @@ SETTINGS = OperatorSettings(worker_image="worker:1")
 
 
 def fleet(uid: str, revision: int, name: str = "qwen", **metadata: Any) -> Json:
-    """Return a fleet as the API server tells it."""
+    """Return a fleet in the API server's form."""
     about = {"namespace": "rl", "name": name, "uid": uid, "generation": 1}
     spec = {"model": {"name": "m", "path": "/m"}, "weights": {"path": "/w/{version}"}}
     return {"metadata": {**about, "resourceVersion": str(revision), **metadata}, "spec": spec}
@@ -70,10 +70,10 @@ def uid_of(fleets: Fleets) -> str | None:
     ],
     ids=[
         "deleted",
-        "told late, after it was deleted",
+        "reported late, after it was deleted",
         "made again",
-        "its predecessor told late",
-        "its predecessor's end told late",
+        "its predecessor reported late",
+        "its predecessor's end reported late",
         "made again in a gap",
         "an answer to a write that crossed its end",
     ],
@@ -87,7 +87,7 @@ def test_what_comes_late_brings_no_fleet_back(
     assert uid_of(fleets) == left
 
 
-async def test_a_sweep_forgets_what_is_there_no_more_with_its_metrics(
+async def test_a_sweep_forgets_deleted_fleets_with_their_metrics(
     fleets: Fleets, api: FakeApi
 ) -> None:
     for name, uid, revision in (("qwen", "a", 5), ("new", "n", 12), ("stays", "s", 6)):

@@ -84,7 +84,7 @@ class Api(FakeApi):
 
 
 def listed() -> Json:
-    """Return the list of the worker's pod, which nobody has marked yet."""
+    """Return the list with the worker's pod, which has no mark yet."""
     pod = pod_manifest.pod(FLEET, 0, pod_manifest.Defaults("worker:1"))
     pod["metadata"] |= {"uid": "p-0", "resourceVersion": "1"}
     pod["status"] = {"phase": "Running", "podIP": "127.0.0.1"}

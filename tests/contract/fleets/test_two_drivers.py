@@ -28,7 +28,7 @@ class History:
     sent: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     effects: int = 0
 
-    def heed(self, place: tuple[int, int], reply: httpx.Response, *, is_changed: bool) -> None:
+    def check(self, place: tuple[int, int], reply: httpx.Response, *, is_changed: bool) -> None:
         """Compare an answer with what must be true."""
         told = (reply.status_code, reply.content)
         is_stale = reply.status_code == 409 and reply.json()["code"] == Code.STALE_EPOCH
@@ -84,9 +84,9 @@ async def test_a_stale_driver_has_no_effect_and_a_repeat_has_none_either(
         reply = await subject.admin.post(command["path"], json=command["body"])
 
         after = (fake.engine.weights, fake.engine.flushes, (await fake.report()).prepared)
-        history.heed(place, reply, is_changed=before != after)
+        history.check(place, reply, is_changed=before != after)
     assert history.highest == 3
-    assert history.effects > 3, "too little happened for this to tell anything"
+    assert history.effects > 3, "too few commands had an effect to check anything"
     assert len(history.answers) < COMMANDS
 
 

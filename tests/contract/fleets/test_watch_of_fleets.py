@@ -1,4 +1,4 @@
-"""kopf's watch ends by an answer that it does not expect, and begins again beside the drivers."""
+"""kopf's watch ends by an unexpected answer, and begins again while the drivers run."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ def _resource(name: str, kind: str) -> Json:
 
 
 class Api(FakeApi):
-    """Tells what it serves as kopf asks; ends the first watches of fleets as a test says."""
+    """An API server for kopf; ends the first watches of fleets as a test requires."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -70,7 +70,7 @@ _PAGE = b"<html>maintenance</html>"
         (_whole(b'{"kind":"Status"}'), b""),
     ],
 )
-async def test_the_watch_of_pods_goes_on_whatever_answers(
+async def test_the_watch_of_pods_continues_after_any_answer(
     listed: bytes, watched: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlfleet_operator.kube.pod_cache._PAUSE_S", 0.01)

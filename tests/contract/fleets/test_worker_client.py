@@ -1,7 +1,7 @@
 """The operator's client against the real sidecar, both in this process.
 
 What the sidecar says is what the operator understands: reports, every problem that these
-three calls can meet, silence, and answers in nobody's words.
+three calls can meet, silence, and unknown answers.
 """
 
 import asyncio
@@ -267,7 +267,7 @@ async def test_every_problem_comes_through_as_it_was_said(code: Code) -> None:
     await client.close()
 
 
-async def test_an_older_sidecar_is_told_nothing_that_it_does_not_know() -> None:
+async def test_an_older_sidecar_gets_no_field_that_it_does_not_know() -> None:
     """Its requests take no other fields; what is not asked for is left out."""
     bodies: list[dict[str, Any]] = []
 
@@ -310,7 +310,7 @@ async def test_a_newer_sidecar_may_say_more() -> None:
     ],
 )
 async def test_an_answer_that_is_not_in_our_words_is_no_answer(status: int, body: bytes) -> None:
-    """Whoever it was that answered, it was not a sidecar that we understand."""
+    """The server that answered is not a sidecar of a known version."""
     client = client_of(answering(status, body))
 
     with pytest.raises(Unreachable, match=str(status)) as caught:
@@ -320,7 +320,7 @@ async def test_an_answer_that_is_not_in_our_words_is_no_answer(status: int, body
     await client.close()
 
 
-async def test_nobody_there_is_unreachable() -> None:
+async def test_an_address_without_a_server_is_unreachable() -> None:
     client = WorkerClient("http://127.0.0.1:9", asyncio.Semaphore(1))
 
     with pytest.raises(Unreachable, match="ConnectError"):

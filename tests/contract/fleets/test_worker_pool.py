@@ -73,7 +73,7 @@ async def until(contacts: Contacts, stage: Stage, *, reachable: bool = True) -> 
                 return known
 
 
-async def test_a_change_counts_as_under_way_until_the_worker_tells_how_it_ended(
+async def test_a_change_counts_as_under_way_until_the_worker_reports_its_end(
     fake: Worker, subject: Subject, contacts: Contacts
 ) -> None:
     step = subject.versions.first
@@ -123,7 +123,7 @@ async def test_a_sidecar_that_takes_another_token_is_complained_of_and_logged_on
     assert heard.silence is None
 
 
-async def test_a_sidecar_that_nobody_could_ask_is_not_complained_of(fake: Worker) -> None:
+async def test_a_sidecar_that_could_not_be_asked_is_not_reported(fake: Worker) -> None:
     async def none() -> str:
         raise Unreachable("the Secret could not be read")
 

@@ -13,7 +13,7 @@ from rlfleet_contract import paths
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import settled
-from tests.contract.lora.test_adapters import adapters, load, refused, serving, tokens, told
+from tests.contract.lora.test_adapters import adapters, adapters_of, load, refused, serving, tokens
 from tests.contract.lora.test_trainer_routes import PRIME_RL, UNLOAD
 from tests.contract.subject import Subject
 from tests.contract.transcripts import PAUSE, RESUME, send
@@ -58,7 +58,7 @@ ROUTES = ("/v1/completions", "/v1/chat/completions", "/inference/v1/generate")
 
 
 @pytest.mark.parametrize("route", ROUTES)
-async def test_it_answers_whoever_names_the_model_and_nobody_who_names_none(
+async def test_it_answers_requests_that_name_the_model_and_none_without_a_name(
     serving: Subject, adapters: Path, route: str
 ) -> None:
     named = {"model": serving.model_name}
@@ -78,7 +78,7 @@ async def test_it_answers_whoever_names_the_model_and_nobody_who_names_none(
     assert await answer(serving, route, **named) == base
 
 
-async def test_the_list_of_models_tells_the_model_once_and_replies_tell_its_name(
+async def test_the_list_of_models_has_the_model_once_and_replies_its_name(
     serving: Subject, adapters: Path
 ) -> None:
     before = (await serving.engine.get("/v1/models")).json()
@@ -121,7 +121,7 @@ async def test_workers_with_different_adapters_prove_alike(
         proved = (await serving.serve(serving.versions.first)).proof
         assert proved is not None
         proofs.append((proved.tokens, proved.logprobs, proved.checkpoint))
-        assert (await told(serving))[serving.model_name].is_loaded
+        assert (await adapters_of(serving))[serving.model_name].is_loaded
         again = (await serving.serve(paths.BASE_VERSION)).proof
         assert again is not None
         assert bare is not None
@@ -151,7 +151,7 @@ async def test_an_rpc_of_prime_rl_s_swaps_it_too(serving: Subject, adapters: Pat
     reply = await serving.admin.post("/collective_rpc", json=body)
 
     assert reply.json() == {"results": [None]}
-    assert (await told(serving))[serving.model_name].version == "step-1"
+    assert (await adapters_of(serving))[serving.model_name].version == "step-1"
 
 
 async def test_a_pause_and_a_resume_may_stand_around_it(
@@ -196,7 +196,7 @@ async def test_a_blind_resume_after_one_that_failed_is_refused(
     assert await tokens(serving, serving.model_name) != before
 
 
-async def test_nobody_else_loads_one_within_a_trainer_s_pause(
+async def test_no_other_client_loads_one_within_a_trainer_s_pause(
     serving: Subject, adapters: Path
 ) -> None:
     await send(PAUSE, serving)
@@ -249,7 +249,7 @@ async def test_a_configuration_that_is_shown_late_is_still_seen(
 
 
 @pytest.mark.parametrize("before", [None, "step-1"])
-async def test_a_load_that_was_given_up_answers_nobody_when_it_ends(
+async def test_a_load_that_timed_out_serves_no_request_when_it_ends(
     fake: Worker, serving: Subject, adapters: Path, before: str | None
 ) -> None:
     name = serving.model_name
@@ -266,7 +266,7 @@ async def test_a_load_that_was_given_up_answers_nobody_when_it_ends(
     assert await tokens(serving, name) == old
     await asyncio.sleep(1.0)
     assert await tokens(serving, name) == old
-    served = [one.version for one in (await told(serving)).values() if one.is_loaded]
+    served = [one.version for one in (await adapters_of(serving)).values() if one.is_loaded]
     assert served == ([] if before is None else [before])
 
 
@@ -288,8 +288,8 @@ async def test_weights_that_it_would_answer_on_top_of_are_refused_to_a_trainer(
     assert fake.engine.reloads == 1
 
 
-async def started_anew(fake: Worker, subject: Subject, adapters: Path) -> list[int]:
-    """Lead the model's name, and start the engine anew; returns what it answered before."""
+async def restarted(fake: Worker, subject: Subject, adapters: Path) -> list[int]:
+    """Load an adapter under the model's name, and restart the engine; returns its answer before."""
     await register(subject, adapters / "step-1")
     before = await tokens(subject, subject.model_name)
     await fake.restart_engine()
@@ -300,7 +300,7 @@ async def started_anew(fake: Worker, subject: Subject, adapters: Path) -> list[i
 async def test_it_is_there_when_a_new_start_of_the_engine_serves(
     fake: Worker, serving: Subject, adapters: Path
 ) -> None:
-    before = await started_anew(fake, serving, adapters)
+    before = await restarted(fake, serving, adapters)
 
     await serving.serve(paths.BASE_VERSION)
 
@@ -310,7 +310,7 @@ async def test_it_is_there_when_a_new_start_of_the_engine_serves(
 async def test_the_model_does_not_answer_in_its_place_when_it_does_not_come_back(
     fake: Worker, serving: Subject, adapters: Path
 ) -> None:
-    before = await started_anew(fake, serving, adapters)
+    before = await restarted(fake, serving, adapters)
     fake.engine.behaviour = replace(fake.engine.behaviour, adapters_off=True)
     await serving.ok(paths.PREPARE_PATH, paths.BASE_VERSION)
 

@@ -63,7 +63,7 @@ async def unload(subject: Subject, name: str = NAME) -> WorkerReport:
     return WorkerReport.model_validate_json(reply.content)
 
 
-async def told(subject: Subject) -> dict[str, AdapterReport]:
+async def adapters_of(subject: Subject) -> dict[str, AdapterReport]:
     reply = await subject.admin.get(paths.ADAPTERS_PATH)
     found = [AdapterReport.model_validate(one) for one in reply.json()["adapters"]]
     return {adapter.name: adapter for adapter in found}
@@ -90,7 +90,7 @@ async def test_an_adapter_answers_under_its_name_and_the_model_as_before(
     assert (adapter.path, adapter.problem) == (str(adapters / "step-1"), None)
     assert not adapter.is_declared
     assert report.stage is Stage.OPEN
-    assert await told(serving) == {NAME: adapter}
+    assert await adapters_of(serving) == {NAME: adapter}
     assert await tokens(serving, NAME) != base == await tokens(serving, serving.model_name)
     listed = (await serving.engine.get("/v1/models")).json()["data"]
     assert [(card["id"], card.get("parent"), card.get("root")) for card in listed] == [
@@ -119,7 +119,7 @@ async def test_a_swap_under_the_same_name_loses_no_request_and_mixes_none(
     assert {tuple(answer) for answer in answers} == {tuple(old), tuple(new)}
     assert answers[:4] == [old] * 4
     assert answers[-4:] == [new] * 4
-    assert (await told(serving))[NAME].version == "step-2"
+    assert (await adapters_of(serving))[NAME].version == "step-2"
 
 
 async def test_what_an_adapter_computed_is_not_read_by_the_next_of_its_name(
@@ -153,7 +153,7 @@ async def test_an_adapter_that_the_engine_refuses_leaves_the_one_before(
     problem = await refused(serving, Code.ADAPTER_FAILED, adapters / "large", "large")
 
     assert "max_lora_rank 8" in problem.message
-    adapter = (await told(serving))[NAME]
+    adapter = (await adapters_of(serving))[NAME]
     assert (adapter.version, adapter.is_loaded) == ("step-1", True)
     assert adapter.problem == problem
     assert await tokens(serving, NAME) == before
@@ -169,11 +169,11 @@ async def test_without_enable_lora_it_is_said(
     problem = await refused(serving, Code.ADAPTER_FAILED, adapters / "step-1")
 
     assert "--enable-lora" in problem.message
-    # Whoever asked knows it; of the spec's it is kept.
-    assert await told(serving) == {}
+    # Its caller got the failure; only the spec's are kept.
+    assert await adapters_of(serving) == {}
     fence = {"fleet": "f", "pod": "p", "epoch": 1, "sequence": 1}
     await refused(serving, Code.ADAPTER_FAILED, adapters / "step-1", fence=fence)
-    adapter = (await told(serving))[NAME]
+    adapter = (await adapters_of(serving))[NAME]
     assert (adapter.version, adapter.is_loaded, adapter.is_declared) == (None, False, True)
     assert (await unload(serving)).adapters == []
 
@@ -190,7 +190,7 @@ async def test_an_unload_forgets_the_name_and_may_be_repeated(
     assert fake.engine.models.lora_resolver_lock == {}
 
 
-async def test_a_repeat_loads_nothing_anew(fake: Worker, serving: Subject, adapters: Path) -> None:
+async def test_a_repeat_loads_nothing_again(fake: Worker, serving: Subject, adapters: Path) -> None:
     for _time in range(3):
         await load(serving, adapters / "step-1", "step-1")
 
@@ -228,7 +228,7 @@ async def test_adapters_outlive_a_change_of_weights_and_a_restart_of_the_sidecar
 ) -> None:
     await load(serving, adapters / "step-1", "step-1")
     await serving.serve(serving.versions.first)
-    assert (await told(serving))[NAME].is_loaded
+    assert (await adapters_of(serving))[NAME].is_loaded
     await fake.stop_sidecar()
     await fake.start_sidecar()
 
@@ -313,11 +313,11 @@ async def test_a_load_that_was_given_up_takes_no_name_from_what_was_asked_for_af
 
     await asyncio.sleep(1.0)
     assert await tokens(serving, NAME) == before
-    adapter = (await told(serving))[NAME]
+    adapter = (await adapters_of(serving))[NAME]
     assert (adapter.version, adapter.is_loaded) == ("step-1", True)
 
 
-async def test_a_load_that_was_given_up_and_ends_is_not_told_as_what_was_there_before(
+async def test_a_load_that_timed_out_and_ends_is_not_reported_as_the_adapter_before(
     fake: Worker, serving: Subject, adapters: Path
 ) -> None:
     await load(serving, adapters / "step-1", "step-1")
@@ -342,7 +342,7 @@ async def test_none_is_touched_within_a_change_of_weights(serving: Subject, adap
     problem = await refused(serving, Code.BUSY, adapters / "step-1")
 
     assert problem.retryable
-    assert await told(serving) == {}
+    assert await adapters_of(serving) == {}
 
 
 async def test_weights_are_not_changed_while_the_engine_loads_an_adapter(
@@ -391,7 +391,7 @@ async def test_a_link_is_not_followed(serving: Subject, adapters: Path) -> None:
     await refused(serving, Code.PATH_REFUSED, adapters / "linked")
 
 
-async def test_an_adapter_of_another_model_is_refused_before_the_engine_hears_of_it(
+async def test_an_adapter_of_another_model_is_rejected_before_it_reaches_the_engine(
     fake: Worker, serving: Subject, adapters: Path
 ) -> None:
     config = json.loads((adapters / "step-1/adapter_config.json").read_text())

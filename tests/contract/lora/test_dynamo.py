@@ -8,7 +8,7 @@ import pytest
 
 from rlfleet_contract import paths
 from rlfleet_contract.worker.problems import Code
-from tests.contract.lora.test_adapters import NAME, adapters, load, serving, tokens, told
+from tests.contract.lora.test_adapters import NAME, adapters, adapters_of, load, serving, tokens
 from tests.contract.subject import Subject
 from tests.fakes.adapters import write_adapter
 from tests.fakes.worker import Worker
@@ -68,7 +68,7 @@ async def test_another_directory_under_the_same_name_is_a_swap(
 
     assert second["hot_swap"]
     assert second["lora_id"] != first["lora_id"]
-    assert (await told(serving))[NAME].version == "step-2"
+    assert (await adapters_of(serving))[NAME].version == "step-2"
     assert await tokens(serving, NAME) != made
 
 
@@ -80,7 +80,7 @@ async def test_the_native_sidecar_s_load_swaps_only_in_place(
     taken = await ask(serving, "update/load_lora", source=at(adapters / "step-2"))
     assert (taken.status_code, taken.json()["status"]) == (400, "error")
     assert "load_inplace" in taken.json()["message"]
-    assert (await told(serving))[NAME].version == "step-1"
+    assert (await adapters_of(serving))[NAME].version == "step-1"
 
     swap = await done(
         serving, "update/load_lora", source=at(adapters / "step-2"), load_inplace=True
@@ -89,7 +89,7 @@ async def test_the_native_sidecar_s_load_swaps_only_in_place(
 
 
 @pytest.mark.parametrize("route", UNLOADS)
-async def test_an_unload_tells_what_it_forgot_and_a_second_one_is_refused(
+async def test_an_unload_names_the_adapter_and_a_second_one_is_rejected(
     serving: Subject, adapters: Path, route: str
 ) -> None:
     loaded = await done(serving, "load_lora", source=at(adapters / "step-1"))
@@ -131,11 +131,11 @@ async def test_the_checks_are_those_of_every_load(
     assert (large.status_code, large.json()["code"]) == (422, Code.ADAPTER_FAILED)
     assert (outside.status_code, outside.json()["code"]) == (422, Code.PATH_REFUSED)
     assert (busy.status_code, busy.json()["code"]) == (503, Code.BUSY)
-    assert await told(serving) == {}
+    assert await adapters_of(serving) == {}
 
 
 @pytest.mark.parametrize("route", [*LOADS, *UNLOADS])
-async def test_a_trainer_is_told_who_owns_the_adapters_and_may_list_them(
+async def test_a_trainer_learns_that_the_spec_owns_the_adapters_and_may_list_them(
     serving: Subject, adapters: Path, route: str
 ) -> None:
     fence = {"fleet": "f", "pod": "p", "epoch": 1, "sequence": 1}
@@ -156,4 +156,4 @@ async def test_a_stranger_is_refused(
         reply = await stranger.post(f"/engine/{route}", json=body)
 
     assert reply.status_code == 401
-    assert await told(serving) == {}
+    assert await adapters_of(serving) == {}

@@ -14,11 +14,11 @@ from tests.contract.conftest import settled
 from tests.contract.lora.test_adapters import (
     NAME,
     adapters,
+    adapters_of,
     load,
     refused,
     serving,
     tokens,
-    told,
     unload,
 )
 from tests.contract.subject import Subject
@@ -32,7 +32,7 @@ FENCE = {"fleet": "f", "pod": "p", "epoch": 1, "sequence": 1}
 
 @pytest.fixture
 async def known(serving: Subject, adapters: Path) -> AdapterReport:
-    """What another worker would tell of step-1; this one has nothing under its name."""
+    """Return another worker's digest of step-1; this one has nothing under its name."""
     (adapter,) = (await load(serving, adapters / "step-1", "step-1")).adapters
     await unload(serving)
     assert adapter.digest is not None
@@ -56,7 +56,7 @@ async def test_it_is_loaded_and_stays_its_trainer_s(
     assert await tokens(serving, NAME) != base
     body = {"lora_name": NAME, "lora_path": str(adapters / "step-2")}
     assert (await serving.admin.post("/load_lora_adapter", json=body)).status_code == 200
-    assert (await told(serving))[NAME].version == "step-2"
+    assert (await adapters_of(serving))[NAME].version == "step-2"
 
 
 async def test_it_takes_no_name_that_its_trainer_has_given(
@@ -77,7 +77,7 @@ async def test_other_bytes_in_its_directory_are_not_taken_for_it(
     fields = like(known, operation="adapter-1")
     problem = await refused(serving, Code.DIGEST_MISMATCH, adapters / "step-1", **fields)
 
-    adapter = (await told(serving))[NAME]
+    adapter = (await adapters_of(serving))[NAME]
     assert known.digest is not None
     assert known.digest[:12] in problem.message
     assert (adapter.version, adapter.is_loaded, adapter.is_declared) == (None, False, False)

@@ -1,4 +1,4 @@
-"""An engine whose API server is slow for a moment to tell its adapters: no adapter's fault."""
+"""An engine whose API server is slow for a moment to list its adapters: no adapter's failure."""
 
 import asyncio
 from pathlib import Path
@@ -10,7 +10,15 @@ from rlfleet_contract import paths
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import settled
-from tests.contract.lora.test_adapters import NAME, adapters, load, refused, serving, told, unload
+from tests.contract.lora.test_adapters import (
+    NAME,
+    adapters,
+    adapters_of,
+    load,
+    refused,
+    serving,
+    unload,
+)
 from tests.contract.subject import Subject
 from tests.fakes.worker import Worker
 
@@ -20,14 +28,14 @@ FENCE: dict[str, Any] = {"fleet": "f", "pod": "p", "epoch": 1, "sequence": 1}
 
 
 class Slow(Worker):
-    """Its engine tells its adapters only while it shall."""
+    """A worker whose engine lists its adapters only when allowed."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.telling = asyncio.Event()
         self.telling.set()
-        self.told = 0
-        """How often it has told them."""
+        self.listed = 0
+        """How often it has listed them."""
 
     def _application(self) -> Any:
         inner: Any = super()._application()
@@ -40,7 +48,7 @@ class Slow(Worker):
             if is_question:
                 await self.telling.wait()
             await inner(scope, receive, send)
-            self.told += is_question
+            self.listed += is_question
 
         return slow
 
@@ -72,7 +80,7 @@ async def test_an_operator_s_load_is_not_given_up_for_a_slow_engine(
     )
 
     # What stands in the book under its operation is not tried again.
-    assert (problem.retryable, await told(serving)) == (True, {})
+    assert (problem.retryable, await adapters_of(serving)) == (True, {})
     slow.telling.set()
     fence = FENCE | {"sequence": 2}
     report = await load(serving, adapters / "step-1", "step-1", operation="adapter-1", fence=fence)
@@ -101,21 +109,21 @@ async def test_an_unload_that_a_slow_engine_did_not_take_leaves_no_mark(
     reply = await serving.admin.post("/v1/unload_lora_adapter", json={"lora_name": NAME})
 
     assert (reply.status_code, reply.json()["code"]) == (503, Code.ENGINE_UNREACHABLE)
-    adapter = (await told(serving))[NAME]
+    adapter = (await adapters_of(serving))[NAME]
     assert (adapter.is_loaded, adapter.problem) == (True, None)
     slow.telling.set()
     assert (await unload(serving)).adapters == []
 
 
-async def test_a_slow_engine_that_was_heard_before_opens_with_its_adapters(
+async def test_a_slow_engine_with_an_earlier_report_opens_with_its_adapters(
     slow: Slow, serving: Subject, adapters: Path
 ) -> None:
     await load(serving, adapters / "step-1", "step-1")
-    before = slow.told
+    before = slow.listed
     await slow.restart_engine()
     await settled(slow, lambda found: found.stage is Stage.CLOSED)
     async with asyncio.timeout(30):
-        while slow.told == before:  # noqa: ASYNC110 - the sidecar's watch asks
+        while slow.listed == before:  # noqa: ASYNC110 - the sidecar's watch asks
             await asyncio.sleep(0.01)
     slow.telling.clear()
 

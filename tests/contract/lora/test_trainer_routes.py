@@ -1,4 +1,4 @@
-"""Adapters as trainers ask for them: prime-rl, AReaL and whoever knows vLLM, SkyRL."""
+"""Adapters by trainers' routes: prime-rl's, vLLM's (AReaL and others) and SkyRL's."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,15 @@ import pytest
 
 from rlfleet_contract import paths
 from rlfleet_contract.worker.problems import Code
-from tests.contract.lora.test_adapters import NAME, adapters, body_of, load, serving, tokens, told
+from tests.contract.lora.test_adapters import (
+    NAME,
+    adapters,
+    adapters_of,
+    body_of,
+    load,
+    serving,
+    tokens,
+)
 from tests.contract.subject import Subject
 from tests.fakes.adapters import write_adapter
 from tests.fakes.checkpoints import MARKER
@@ -55,16 +63,18 @@ async def test_vllm_s_clients_are_answered_in_its_words(serving: Subject, adapte
     taken = await ask(serving, VLLM, adapters / "step-2")
     assert taken.status_code == 400
     assert "load_inplace" in taken.json()["message"]
-    assert (await told(serving))[NAME].version == "step-1"
+    assert (await adapters_of(serving))[NAME].version == "step-1"
 
     assert (await ask(serving, VLLM, adapters / "step-2", load_inplace=True)).status_code == 200
     for _time in range(2):
         gone = await serving.admin.post(UNLOAD, json={"lora_name": NAME, "lora_int_id": None})
         assert gone.text == f"Success: LoRA adapter '{NAME}' removed successfully."
-    assert await told(serving) == {}
+    assert await adapters_of(serving) == {}
 
 
-async def test_skyrl_hears_the_number_of_what_was_loaded(serving: Subject, adapters: Path) -> None:
+async def test_skyrl_gets_the_number_of_the_loaded_adapter(
+    serving: Subject, adapters: Path
+) -> None:
     first = (await ask(serving, SKYRL, adapters / "step-1")).json()
     second = (await ask(serving, SKYRL, adapters / "step-2")).json()
 
@@ -113,7 +123,7 @@ async def test_a_load_waits_for_the_marker(serving: Subject, adapters: Path) -> 
 
 
 @pytest.mark.parametrize("route", LOADS)
-async def test_what_nobody_mends_by_repeating_is_a_4xx(
+async def test_a_failure_that_no_retry_fixes_is_a_4xx(
     serving: Subject, adapters: Path, route: str
 ) -> None:
     write_adapter(adapters / "large", seed=9, rank=16)
@@ -129,12 +139,12 @@ async def test_what_nobody_mends_by_repeating_is_a_4xx(
 
 
 @pytest.mark.parametrize("route", [*LOADS, UNLOAD])
-async def test_a_trainer_is_told_who_owns_the_adapters(
+async def test_a_trainer_learns_that_the_spec_owns_the_adapters(
     serving: Subject, adapters: Path, route: str
 ) -> None:
     fence = {"fleet": "f", "pod": "p", "epoch": 1, "sequence": 1}
     await load(serving, adapters / "step-1", "step-1", fence=fence)
-    assert (await told(serving))[NAME].is_declared
+    assert (await adapters_of(serving))[NAME].is_declared
 
     reply = await ask(serving, route, adapters / "step-2")
     other = await serving.admin.post(
@@ -144,7 +154,7 @@ async def test_a_trainer_is_told_who_owns_the_adapters(
     assert (reply.status_code, reply.json()["code"]) == (409, Code.ADAPTERS_OWNED)
     assert "spec.adapters" in reply.json()["message"]
     assert other.status_code == 409
-    assert (await told(serving))[NAME].version == "step-1"
+    assert (await adapters_of(serving))[NAME].version == "step-1"
 
 
 async def test_a_deposed_operator_s_load_is_refused(serving: Subject, adapters: Path) -> None:
@@ -155,7 +165,7 @@ async def test_a_deposed_operator_s_load_is_refused(serving: Subject, adapters: 
     reply = await serving.admin.post(paths.ADAPTERS_PATH, json=late)
 
     assert (reply.status_code, reply.json()["code"]) == (409, Code.STALE_EPOCH)
-    assert (await told(serving))[NAME].version == "step-1"
+    assert (await adapters_of(serving))[NAME].version == "step-1"
 
 
 @pytest.mark.parametrize("route", [*LOADS, UNLOAD])
@@ -167,4 +177,4 @@ async def test_a_stranger_is_refused(
         reply = await stranger.post(route, json=body)
 
     assert reply.status_code == 401
-    assert await told(serving) == {}
+    assert await adapters_of(serving) == {}

@@ -108,7 +108,7 @@ class TestWithLittlePatience:
         return {"trainer_adapter_wait_s": 3 * CALLED_S}
 
     @pytest.mark.parametrize("sign", ["no tensors", "half", "no configuration", "prime-rl's"])
-    async def test_one_that_its_own_signs_do_not_tell_complete_is_refused(
+    async def test_an_incomplete_one_without_a_marker_is_rejected(
         self, serving: Subject, unmarked: Path, sign: str
     ) -> None:
         match sign:

@@ -72,7 +72,7 @@ async def test_a_trainer_reads_the_models_from_the_sidecar_without_the_key(
 
 
 @pytest.mark.parametrize("path", [COMPLETIONS, "/v1/models"])
-async def test_who_forwards_a_probe_is_given_no_key(proved: Subject, path: str) -> None:
+async def test_a_proxy_that_forwards_a_probe_gets_no_key(proved: Subject, path: str) -> None:
     probe = {paths.PROBE_HEADER: "1", "x-forwarded-for": "10.0.0.7"}
 
     said = await proved.engine.request(

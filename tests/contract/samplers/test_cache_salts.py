@@ -16,7 +16,7 @@ PROMPT_TOKENS = 400
 
 @dataclass(frozen=True)
 class Prompt:
-    """A long prompt that nobody has sent before; asked with it, how much the cache had."""
+    """A long new prompt; a request with it returns how much of it the cache had."""
 
     subject: Subject
     tokens: list[int]

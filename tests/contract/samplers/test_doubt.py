@@ -1,4 +1,4 @@
-"""Whoever waits for an engine that stays in doubt is told to go elsewhere."""
+"""Requests for an engine that stays in doubt are rejected after a while."""
 
 import asyncio
 from dataclasses import replace
@@ -27,7 +27,7 @@ async def fail(fake: Worker, subject: Subject) -> None:
     fake.engine.behaviour = replace(fake.engine.behaviour, reload_fails=False)
 
 
-async def test_nobody_waits_on_for_an_engine_that_stays_in_doubt(
+async def test_requests_for_an_engine_that_stays_in_doubt_are_rejected(
     fake: Worker, served: Subject
 ) -> None:
     frozen = asyncio.create_task(served.complete(max_tokens=900, ignore_eos=True))
@@ -45,7 +45,7 @@ async def test_nobody_waits_on_for_an_engine_that_stays_in_doubt(
 
 
 @pytest.mark.parametrize("identity", [60], indirect=True)
-async def test_a_pod_that_ends_has_nobody_wait_for_its_engine_in_doubt(
+async def test_a_terminating_pod_rejects_requests_for_its_engine_in_doubt(
     fake: Worker, served: Subject
 ) -> None:
     await fail(fake, served)
@@ -57,9 +57,7 @@ async def test_a_pod_that_ends_has_nobody_wait_for_its_engine_in_doubt(
     assert (await held).status_code == 503
 
 
-async def test_what_is_withheld_for_a_proof_that_nobody_ends_is_let_go(
-    fake: Worker, served: Subject
-) -> None:
+async def test_answers_withheld_for_an_abandoned_proof_end(fake: Worker, served: Subject) -> None:
     frozen = asyncio.create_task(served.complete(max_tokens=900, ignore_eos=True))
     await until_in_flight(served, is_any=True)
     for path in (paths.PREPARE_PATH, paths.PAUSE_PATH, paths.RELOAD_PATH):
@@ -85,7 +83,7 @@ async def test_a_good_version_ends_that(fake: Worker, served: Subject) -> None:
 
 
 @pytest.mark.parametrize("identity", [60], indirect=True)
-async def test_who_waits_for_a_version_that_comes_in_time_is_answered(
+async def test_a_request_for_a_version_that_comes_in_time_is_answered(
     fake: Worker, served: Subject
 ) -> None:
     await fail(fake, served)
@@ -96,7 +94,7 @@ async def test_who_waits_for_a_version_that_comes_in_time_is_answered(
     assert choice_of(await held)["finish_reason"] == "length"
 
 
-async def test_a_pause_turns_nobody_away(served: Subject) -> None:
+async def test_a_pause_rejects_no_request(served: Subject) -> None:
     first = served.versions.first
     await served.ok(paths.PAUSE_PATH, first, operation="long")
     held = asyncio.create_task(served.complete(max_tokens=2))

@@ -36,7 +36,7 @@ async def test_every_error_has_the_message_where_clients_of_openai_look(
     assert body["error"]["code"] == reply.status_code
 
 
-async def test_prime_rl_without_a_key_is_told_of_no_models(fake: Worker) -> None:
+async def test_prime_rl_without_a_key_gets_an_empty_list_of_models(fake: Worker) -> None:
     async with client_of(fake.admin_url) as stranger:
         reply = await stranger.get("/v1/models")
 

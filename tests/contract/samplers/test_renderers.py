@@ -78,6 +78,6 @@ async def test_renderers_pass_on_what_vllm_does_not_know(sampler: Sampler) -> No
     assert len(found["completion_ids"]) == 2
 
 
-async def test_renderers_are_told_of_a_prompt_that_is_too_long(sampler: Sampler) -> None:
+async def test_renderers_get_an_error_for_a_prompt_that_is_too_long(sampler: Sampler) -> None:
     with pytest.raises(BadRequestError, match="context length"):
         await sampler.sample(Renderer(tuple([11] * 1100)), max_prompt_len=5000)

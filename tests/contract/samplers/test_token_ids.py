@@ -23,7 +23,7 @@ async def serving(subject: Subject) -> Subject:
     return subject
 
 
-def told(reply: httpx.Response) -> dict[str, Any]:
+def content_of(reply: httpx.Response) -> dict[str, Any]:
     assert reply.status_code == 200, reply.text
     content = reply.json()
     assert isinstance(content, dict)
@@ -43,7 +43,7 @@ def logprobs_of(choice: dict[str, Any]) -> list[float]:
 
 
 def check(choice: dict[str, Any], data: dict[str, Any]) -> None:
-    """See that a choice and its engine data tell the same tokens, each with its log probability."""
+    """Check that a choice and its engine data have the same tokens and log probabilities."""
     assert data["completion_token_ids"] == choice["token_ids"]
     assert data["completion_logprobs"] == logprobs_of(choice)
     assert len(data["completion_logprobs"]) == len(data["completion_token_ids"])
@@ -57,9 +57,9 @@ async def test_a_prompt_in_ids_gives_what_the_messages_that_make_them_give(
     serving: Subject,
 ) -> None:
     asked: dict[str, Any] = {"return_token_ids": True, "logprobs": True}
-    rendered = told(await serving.chat(**asked))
+    rendered = content_of(await serving.chat(**asked))
 
-    given = told(await serving.chat(**asked, tokens=rendered["prompt_token_ids"]))
+    given = content_of(await serving.chat(**asked, tokens=rendered["prompt_token_ids"]))
 
     assert given["prompt_token_ids"] == rendered["prompt_token_ids"]
     assert given["choices"] == rendered["choices"]
@@ -74,15 +74,17 @@ async def test_the_ids_replace_what_the_messages_would_give(serving: Subject) ->
         await serving.chat(tokens=TOKENS, nvext={"token_data": TOKENS}, return_token_ids=True),
         await serving.chat(nvext={"token_data": TOKENS}, return_token_ids=True, messages=None),
     ):
-        assert told(reply)["prompt_token_ids"] == TOKENS
+        assert content_of(reply)["prompt_token_ids"] == TOKENS
 
 
-async def test_three_routes_tell_the_same_tokens_of_the_same_prompt(serving: Subject) -> None:
-    chat = told(await serving.chat(ROUTE, tokens=TOKENS, return_token_ids=True, logprobs=True))
-    completion = told(
+async def test_three_routes_return_the_same_tokens_for_the_same_prompt(serving: Subject) -> None:
+    chat = content_of(
+        await serving.chat(ROUTE, tokens=TOKENS, return_token_ids=True, logprobs=True)
+    )
+    completion = content_of(
         await serving.complete(prompt=TOKENS, max_tokens=3, return_token_ids=True, logprobs=0)
     )
-    generated = told(await serving.continue_from(TOKENS, {"max_tokens": 3, "logprobs": 1}))
+    generated = content_of(await serving.continue_from(TOKENS, {"max_tokens": 3, "logprobs": 1}))
 
     (one,), (two,), (three,) = (each["choices"] for each in (chat, completion, generated))
     assert one["token_ids"] == two["token_ids"] == three["token_ids"]
@@ -137,7 +139,7 @@ async def test_what_cannot_be_taken_is_refused_by_the_name_of_its_field(
     assert int(reply.headers["content-length"]) == len(reply.content)
 
 
-async def test_ids_beyond_the_context_are_told_in_the_words_that_clients_know(
+async def test_ids_beyond_the_context_get_the_error_that_clients_know(
     serving: Subject,
 ) -> None:
     reply = await serving.chat(ROUTE, tokens=[11] * 1100)
@@ -149,8 +151,8 @@ async def test_ids_beyond_the_context_are_told_in_the_words_that_clients_know(
 # --- tokens out -----------------------------------------------------------------------------------
 
 
-async def test_all_that_was_asked_for_is_told_and_agrees(serving: Subject) -> None:
-    reply = told(
+async def test_all_requested_fields_are_returned_and_agree(serving: Subject) -> None:
+    reply = content_of(
         await serving.chat(logprobs=True, nvext={"token_data": TOKENS, "extra_fields": ALL})
     )
 
@@ -162,32 +164,34 @@ async def test_all_that_was_asked_for_is_told_and_agrees(serving: Subject) -> No
 
 
 async def test_a_dense_model_has_no_routed_experts_and_says_so(serving: Subject) -> None:
-    reply = told(await serving.chat(nvext={"extra_fields": ["engine_data", "routed_experts"]}))
-    generated = told(await serving.continue_from(TOKENS, {"logprobs": 1}))
+    reply = content_of(
+        await serving.chat(nvext={"extra_fields": ["engine_data", "routed_experts"]})
+    )
+    generated = content_of(await serving.continue_from(TOKENS, {"logprobs": 1}))
 
     assert reply["nvext"]["routed_experts"] is None
     assert reply["nvext"]["engine_data"]["routed_experts"] is None
     assert generated["choices"][0]["routed_experts"] is None
 
 
-async def test_only_what_was_asked_for_is_told(serving: Subject) -> None:
-    one = told(await serving.chat(nvext={"extra_fields": ["completion_token_ids", "timing"]}))
-    none = told(await serving.chat(nvext={"extra_fields": []}))
+async def test_only_requested_fields_are_returned(serving: Subject) -> None:
+    one = content_of(await serving.chat(nvext={"extra_fields": ["completion_token_ids", "timing"]}))
+    none = content_of(await serving.chat(nvext={"extra_fields": []}))
 
     assert list(one["nvext"]) == ["completion_token_ids"]
     assert "nvext" not in none
     assert none["choices"][0]["token_ids"] is None
 
 
-async def test_log_probabilities_are_told_if_they_were_asked_for(serving: Subject) -> None:
-    reply = told(await serving.chat(nvext={"extra_fields": ["engine_data"]}))
+async def test_log_probabilities_are_returned_on_request(serving: Subject) -> None:
+    reply = content_of(await serving.chat(nvext={"extra_fields": ["engine_data"]}))
 
     assert "completion_logprobs" not in reply["nvext"]["engine_data"]
     assert len(reply["nvext"]["engine_data"]["completion_token_ids"]) == 3
 
 
 async def test_each_of_several_choices_has_its_own(serving: Subject) -> None:
-    reply = told(
+    reply = content_of(
         await serving.chat(
             n=3, temperature=1, logprobs=True, nvext={"token_data": TOKENS, "extra_fields": ALL}
         )
@@ -200,7 +204,7 @@ async def test_each_of_several_choices_has_its_own(serving: Subject) -> None:
     assert reply["nvext"] == {"token_ids": TOKENS, "prompt_token_ids": TOKENS}
 
 
-async def test_a_stream_tells_all_of_a_choice_with_its_last_event(serving: Subject) -> None:
+async def test_a_stream_returns_all_of_a_choice_with_its_last_event(serving: Subject) -> None:
     wanted = ["completion_token_ids", "engine_data", "prompt_token_ids"]
     reply = await serving.chat(
         n=2,
@@ -225,12 +229,12 @@ async def test_a_stream_tells_all_of_a_choice_with_its_last_event(serving: Subje
     assert [got.get("is_told") for got in came.values()] == [True, True]
 
 
-async def test_a_stream_tells_what_a_whole_reply_tells(serving: Subject) -> None:
+async def test_a_stream_returns_the_same_as_a_whole_reply(serving: Subject) -> None:
     asked: dict[str, Any] = {
         "logprobs": True,
         "nvext": {"token_data": TOKENS, "extra_fields": ["engine_data"]},
     }
-    whole = told(await serving.chat(**asked))["nvext"]["engine_data"]
+    whole = content_of(await serving.chat(**asked))["nvext"]["engine_data"]
 
     *_, last = [
         one for one in events_of(await serving.chat(**asked, stream=True)) if one["choices"]
@@ -244,8 +248,10 @@ async def test_a_stream_tells_what_a_whole_reply_tells(serving: Subject) -> None
 
 async def test_tokens_as_names_of_ids_name_the_ids(serving: Subject) -> None:
     asked: dict[str, Any] = {"return_token_ids": True, "return_tokens_as_token_ids": True}
-    chat = told(await serving.chat(ROUTE, tokens=TOKENS, logprobs=True, **asked))["choices"][0]
-    completion = told(await serving.complete(max_tokens=3, logprobs=0, **asked))["choices"][0]
+    chat = content_of(await serving.chat(ROUTE, tokens=TOKENS, logprobs=True, **asked))["choices"][
+        0
+    ]
+    completion = content_of(await serving.complete(max_tokens=3, logprobs=0, **asked))["choices"][0]
 
     names = [entry["token"] for entry in chat["logprobs"]["content"]]
     assert names == [f"token_id:{token}" for token in chat["token_ids"]]
@@ -268,7 +274,7 @@ async def test_a_salt_in_nvext_counts_for_a_prompt_in_ids(serving: Subject) -> N
 
     async def cached(salt: str) -> int:
         nvext = {"token_data": prompt, "cache_salt": salt}
-        usage = told(await serving.chat(nvext=nvext))["usage"]
+        usage = content_of(await serving.chat(nvext=nvext))["usage"]
         return int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
 
     assert await cached("tokens-a") == 0
@@ -285,7 +291,7 @@ async def test_a_demand_holds_for_them_too(serving: Subject) -> None:
     assert (reply.status_code, reply.json()["version"]) == (409, serving.versions.first)
 
 
-async def test_replies_tell_their_version_and_their_length(serving: Subject) -> None:
+async def test_replies_have_their_version_and_their_length(serving: Subject) -> None:
     for reply in (
         await serving.chat(ROUTE, tokens=TOKENS, nvext={"extra_fields": ALL}),
         await serving.continue_from(TOKENS, {"logprobs": 1}),
@@ -306,7 +312,7 @@ async def test_generate_gives_each_token_its_name_and_its_log_probability(
         TOKENS, {"logprobs": 1, "skip_special_tokens": False, "spaces": 1, **sampling}
     )
 
-    content = told(reply)
+    content = content_of(reply)
     assert content["request_id"]
     assert content["usage"]["prompt_tokens"] == len(TOKENS)
     assert len(content["choices"]) == sampling["n"]
@@ -318,7 +324,7 @@ async def test_generate_gives_each_token_its_name_and_its_log_probability(
 
 
 async def test_a_stream_of_generate_gives_them_too(serving: Subject) -> None:
-    whole = told(await serving.continue_from(TOKENS, {"logprobs": 1}))["choices"][0]
+    whole = content_of(await serving.continue_from(TOKENS, {"logprobs": 1}))["choices"][0]
     reply = await serving.continue_from(TOKENS, {"logprobs": 1}, stream=True)
 
     ids, names = [], []
@@ -331,7 +337,7 @@ async def test_a_stream_of_generate_gives_them_too(serving: Subject) -> None:
 
 
 async def test_generate_without_log_probabilities_is_vllm_s_own(serving: Subject) -> None:
-    choice = told(await serving.continue_from(TOKENS))["choices"][0]
+    choice = content_of(await serving.continue_from(TOKENS))["choices"][0]
 
     assert choice["logprobs"] is None
     assert len(choice["token_ids"]) == 2

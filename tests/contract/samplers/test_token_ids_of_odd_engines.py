@@ -9,7 +9,7 @@ import pytest
 from renderers.client import parse_generate_response
 
 from rlfleet_contract import paths
-from tests.contract.samplers.test_token_ids import TOKENS, events_of, told
+from tests.contract.samplers.test_token_ids import TOKENS, content_of, events_of
 from tests.contract.samplers.test_traffic import until_in_flight
 from tests.contract.subject import Subject
 from tests.fakes.behaviour import Behaviour
@@ -33,7 +33,7 @@ def check(experts: dict[str, Any], rows: int) -> None:
     assert b64decode(experts["data"]) == routed(rows)
 
 
-async def test_routed_experts_are_told_as_clients_cut_them_out(
+async def test_routed_experts_are_returned_as_clients_slice_them(
     serving: Subject,
     fake: Worker,
 ) -> None:
@@ -49,15 +49,15 @@ async def test_routed_experts_are_told_as_clients_cut_them_out(
     check(experts | {"data": raw[begin:end].decode()}, len(TOKENS) + 2)
 
 
-async def test_routed_experts_tell_where_they_begin(
+async def test_routed_experts_have_their_start(
     serving: Subject,
     fake: Worker,
 ) -> None:
     fake.engine.behaviour = Behaviour(routed_experts=True)
     sampling = {"routed_experts_prompt_start": 2}
 
-    generated = told(await serving.continue_from(TOKENS, sampling))
-    chat = told(
+    generated = content_of(await serving.continue_from(TOKENS, sampling))
+    chat = content_of(
         await serving.chat(
             tokens=TOKENS, routed_experts_prompt_start=2, nvext={"extra_fields": ["routed_experts"]}
         )
@@ -67,7 +67,7 @@ async def test_routed_experts_tell_where_they_begin(
     assert chat["nvext"]["routed_experts"]["start"] == 2
 
 
-async def test_routed_experts_of_a_chat_are_told_under_nvext_alone(
+async def test_routed_experts_of_a_chat_are_under_nvext_alone(
     serving: Subject,
     fake: Worker,
 ) -> None:
@@ -77,7 +77,7 @@ async def test_routed_experts_of_a_chat_are_told_under_nvext_alone(
         n=2, tokens=TOKENS, nvext={"extra_fields": ["engine_data", "routed_experts"]}
     )
 
-    for choice in told(reply)["choices"]:
+    for choice in content_of(reply)["choices"]:
         assert "routed_experts" not in choice
         check(choice["nvext"]["routed_experts"], len(TOKENS) + 2)
         assert choice["nvext"]["engine_data"]["routed_experts"] == choice["nvext"]["routed_experts"]
@@ -89,7 +89,7 @@ async def test_a_chat_that_does_not_ask_for_them_is_vllm_s_own(
 ) -> None:
     fake.engine.behaviour = Behaviour(routed_experts=True)
 
-    assert isinstance(told(await serving.chat())["choices"][0]["routed_experts"], str)
+    assert isinstance(content_of(await serving.chat())["choices"][0]["routed_experts"], str)
 
 
 async def test_a_token_without_log_probability_makes_the_reply_an_error(
@@ -128,7 +128,7 @@ async def test_a_token_without_log_probability_ends_a_stream_with_an_error(
         assert [event["error"]["code"] for event in events_of(reply)] == [500], reply.text
 
 
-async def test_without_log_probabilities_nobody_misses_them(
+async def test_without_log_probabilities_no_reply_has_them(
     serving: Subject,
     fake: Worker,
 ) -> None:
@@ -138,7 +138,7 @@ async def test_without_log_probabilities_nobody_misses_them(
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "stream"])
-async def test_after_an_abort_the_tokens_that_were_made_are_told(
+async def test_after_an_abort_the_generated_tokens_are_returned(
     serving: Subject,
     fake: Worker,
     *,
@@ -165,7 +165,7 @@ async def test_after_an_abort_the_tokens_that_were_made_are_told(
     if is_streamed:
         *_, last = events_of(reply)
     else:
-        last = told(reply)
+        last = content_of(reply)
     (choice,), data = last["choices"], last["nvext"]["engine_data"]
     assert choice["finish_reason"] == "abort"
     assert 0 < len(data["completion_token_ids"]) < 900
@@ -186,7 +186,7 @@ async def test_a_request_that_waits_at_the_gate_is_turned_once_it_passes(
 
     await serving.ok(paths.UPDATE_WEIGHTS_PATH, second)
 
-    assert told(await waiting)["prompt_token_ids"] == TOKENS
+    assert content_of(await waiting)["prompt_token_ids"] == TOKENS
     assert (await waiting).headers[paths.VERSION_HEADER] == second
 
 

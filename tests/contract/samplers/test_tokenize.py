@@ -32,16 +32,16 @@ class Tokens:
     async def reply(self, **fields: Any) -> httpx.Response:
         return await self.engine.post("/tokenize", json=fields)
 
-    async def told(self, **fields: Any) -> dict[str, Any]:
+    async def fields(self, **fields: Any) -> dict[str, Any]:
         reply = await self.reply(**fields)
         assert reply.status_code == 200, reply.text
-        told = reply.json()
-        assert isinstance(told, dict)
-        assert told["count"] == len(told["tokens"])
-        return told
+        reply_fields = reply.json()
+        assert isinstance(reply_fields, dict)
+        assert reply_fields["count"] == len(reply_fields["tokens"])
+        return reply_fields
 
     async def ids(self, **fields: Any) -> list[int]:
-        ids = (await self.told(**fields))["tokens"]
+        ids = (await self.fields(**fields))["tokens"]
         assert isinstance(ids, list)
         return ids
 
@@ -163,15 +163,15 @@ async def test_a_flag_that_says_the_same_twice_is_no_fault(tokens: Tokens) -> No
 
 
 async def test_a_part_of_a_character_keeps_its_bytes(tokens: Tokens) -> None:
-    told = await tokens.told(prompt="é🙂", return_token_strs=True)
+    reply_fields = await tokens.fields(prompt="é🙂", return_token_strs=True)
 
-    names = told["token_strs"]
-    assert len(names) == told["count"] > 2
+    names = reply_fields["token_strs"]
+    assert len(names) == reply_fields["count"] > 2
     assert bytes(TOKEN_BYTES[one] for one in "".join(names)).decode() == "é🙂"
 
 
 async def test_tokens_have_no_names_unless_they_are_asked_for(tokens: Tokens) -> None:
-    assert (await tokens.told(prompt="one"))["token_strs"] is None
+    assert (await tokens.fields(prompt="one"))["token_strs"] is None
 
 
 @pytest.mark.parametrize("unknown", [100_000_000, 2**40], ids=str)
@@ -222,12 +222,12 @@ async def talk(tokens: Tokens) -> Talk:
     return Talk(prompt, made, end, [*ASKED, SAID, NEXT])
 
 
-async def test_a_conversation_goes_on_with_the_ids_that_it_was_made_with(
+async def test_a_conversation_continues_with_the_ids_it_was_generated_with(
     tokens: Tokens, talk: Talk
 ) -> None:
     rendered = await tokens.ids(messages=talk.messages)
 
-    kept = await tokens.told(messages=talk.messages, required_prefix_token_ids=talk.ids)
+    kept = await tokens.fields(messages=talk.messages, required_prefix_token_ids=talk.ids)
 
     ids = kept["tokens"]
     assert ids != rendered
@@ -252,13 +252,13 @@ async def test_ids_are_found_on_the_message_that_they_made(tokens: Tokens, talk:
     assert await tokens.ids(messages=talk.with_ids) == given
 
 
-async def test_kept_ids_are_told_by_name(tokens: Tokens, talk: Talk) -> None:
+async def test_kept_ids_are_returned_by_name(tokens: Tokens, talk: Talk) -> None:
     fields = {"messages": talk.with_ids, "return_token_strs": True}
 
-    told = await tokens.told(**fields)
+    reply_fields = await tokens.fields(**fields)
 
-    assert len(told["token_strs"]) == told["count"]
-    assert told["token_strs"][len(talk.prompt) :][: len(talk.made)] == list("threeĠfour")
+    assert len(reply_fields["token_strs"]) == reply_fields["count"]
+    assert reply_fields["token_strs"][len(talk.prompt) :][: len(talk.made)] == list("threeĠfour")
 
 
 async def test_nothing_required_is_nothing_changed(tokens: Tokens) -> None:
@@ -308,14 +308,16 @@ async def prompt_of(subject: Subject, **fields: Any) -> list[int]:
     """Return the ids that the engine computed a chat completion from."""
     reply = await chat(subject, return_token_ids=True, **fields)
     assert reply.status_code == 200, reply.text
-    told = reply.json()
-    assert len(told["choices"][0]["token_ids"]) == told["usage"]["completion_tokens"]
-    ids = told["prompt_token_ids"]
+    reply_fields = reply.json()
+    assert (
+        len(reply_fields["choices"][0]["token_ids"]) == reply_fields["usage"]["completion_tokens"]
+    )
+    ids = reply_fields["prompt_token_ids"]
     assert isinstance(ids, list)
     return ids
 
 
-async def test_a_chat_is_computed_from_the_ids_that_tokenize_tells(
+async def test_a_chat_is_computed_from_the_ids_that_tokenize_returns(
     subject: Subject, tokens: Tokens, talk: Talk
 ) -> None:
     kept = await tokens.ids(messages=talk.messages, required_prefix_token_ids=talk.ids)
@@ -328,15 +330,15 @@ async def test_a_chat_is_computed_from_the_ids_that_tokenize_tells(
 
 
 async def test_what_a_chat_made_is_kept_by_the_next(subject: Subject, talk: Talk) -> None:
-    """A client that sends back what it was told sees its conversation grow, id by id."""
+    """A client that sends back the returned ids sees its conversation grow, id by id."""
     earlier = (await chat(subject, messages=talk.with_ids, return_token_ids=True)).json()
     made = earlier["choices"][0]
-    told = made["message"] | {
+    reply_fields = made["message"] | {
         "prompt_token_ids": earlier["prompt_token_ids"],
         "generation_token_ids": made["token_ids"],
     }
 
-    grown = await prompt_of(subject, messages=[*talk.with_ids, told, NEXT])
+    grown = await prompt_of(subject, messages=[*talk.with_ids, reply_fields, NEXT])
 
     so_far = [*earlier["prompt_token_ids"], *made["token_ids"]]
     assert grown[: len(so_far)] == so_far

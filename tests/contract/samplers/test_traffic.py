@@ -1,4 +1,4 @@
-"""What samplers see of a change: they wait, go on, or are told; none is lost."""
+"""Requests during a change: they wait, continue, or get an error; none is lost."""
 
 import asyncio
 from typing import Any
@@ -27,7 +27,7 @@ async def started(subject: Subject) -> "asyncio.Task[httpx.Response]":
 
 
 async def until_in_flight(subject: Subject, *, is_any: bool) -> None:
-    """Wait until the sidecar has seen requests, or none any more, at its engine."""
+    """Wait until the sidecar has seen requests at its engine, or no longer any."""
     async with asyncio.timeout(30):
         while bool((await subject.report()).in_flight) is not is_any:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -81,7 +81,7 @@ async def test_a_reply_that_was_frozen_names_both_versions(subject: Subject) -> 
     assert 0 < old["end"] == new["start"] < 900
 
 
-async def test_keep_freezes_requests_and_they_go_on_afterwards(subject: Subject) -> None:
+async def test_keep_freezes_requests_and_they_continue_afterwards(subject: Subject) -> None:
     await subject.serve(subject.versions.first)
     request = await started(subject)
 

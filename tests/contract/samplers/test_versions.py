@@ -1,4 +1,4 @@
-"""What samplers are told and may ask for: versions, and errors in words."""
+"""Versions in replies and in requests, and errors that say why."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ async def first(subject: Subject) -> str:
 # --- the version of a reply -----------------------------------------------------------------------
 
 
-async def test_a_reply_tells_its_version_at_its_start_and_at_its_end(subject: Subject) -> None:
+async def test_a_reply_names_its_version_at_its_start_and_at_its_end(subject: Subject) -> None:
     for version in (subject.versions.first, subject.versions.second, paths.BASE_VERSION):
         await subject.serve(version)
 
@@ -40,9 +40,7 @@ async def test_a_reply_tells_its_version_at_its_start_and_at_its_end(subject: Su
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/health", "/liveness", "/metrics", "/version"])
-async def test_what_is_answered_at_any_time_tells_the_version_too(
-    subject: Subject, path: str
-) -> None:
+async def test_routes_that_never_wait_name_the_version_too(subject: Subject, path: str) -> None:
     for version in (subject.versions.first, subject.versions.second):
         await subject.serve(version)
         await subject.ok(paths.PAUSE_PATH, version, operation=f"look-{version}")
@@ -56,13 +54,13 @@ async def test_what_is_answered_at_any_time_tells_the_version_too(
             assert paths.END_VERSION_HEADER not in reply.headers
 
 
-async def test_an_error_tells_its_version_too(subject: Subject, first: str) -> None:
+async def test_an_error_names_its_version_too(subject: Subject, first: str) -> None:
     reply = await subject.complete(max_tokens="many")
 
     assert (reply.status_code, reply.headers[paths.VERSION_HEADER]) == (400, first)
 
 
-async def test_a_streamed_reply_tells_its_version_at_its_start_alone(
+async def test_a_streamed_reply_names_its_version_at_its_start_alone(
     subject: Subject, first: str
 ) -> None:
     reply = await subject.complete(max_tokens=4, stream=True)
@@ -74,7 +72,7 @@ async def test_a_streamed_reply_tells_its_version_at_its_start_alone(
 
 @asynccontextmanager
 async def streamed(subject: Subject, path: str, tokens: int) -> AsyncIterator[Any]:
-    """Open a stream by OpenAI's own client, and ask it to tell its end."""
+    """Open a stream by OpenAI's client, and request its end version."""
     words: dict[str, Any] = {"model": subject.model_name, "max_tokens": tokens, "stream": True}
     words["extra_headers"] = {paths.END_VERSION_HEADER: "event"}
     words["extra_body"] = {"ignore_eos": True}
@@ -88,7 +86,7 @@ async def streamed(subject: Subject, path: str, tokens: int) -> AsyncIterator[An
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
-async def test_a_stream_tells_its_end_in_an_event_where_it_was_asked_to(
+async def test_a_stream_names_its_end_version_in_an_event_on_request(
     subject: Subject, first: str, path: str
 ) -> None:
     async with streamed(subject, path, tokens=4) as stream:
@@ -99,7 +97,7 @@ async def test_a_stream_tells_its_end_in_an_event_where_it_was_asked_to(
     assert last.model_extra == {"version": first, "version_end": first, "changes": 0}
 
 
-async def test_a_stream_that_was_frozen_tells_both_versions(subject: Subject, first: str) -> None:
+async def test_a_stream_that_was_frozen_names_both_versions(subject: Subject, first: str) -> None:
     second = subject.versions.second
     await subject.ok(paths.PREPARE_PATH, second)
     async with streamed(subject, "/v1/completions", tokens=900) as stream:
@@ -110,7 +108,7 @@ async def test_a_stream_that_was_frozen_tells_both_versions(subject: Subject, fi
     assert last.model_extra == {"version": first, "version_end": second, "changes": 1}
 
 
-async def test_a_reply_that_was_frozen_tells_both_versions_in_its_head(
+async def test_a_reply_that_was_frozen_names_both_versions_in_its_headers(
     subject: Subject, first: str
 ) -> None:
     request = asyncio.create_task(subject.complete(max_tokens=900, ignore_eos=True))
@@ -123,7 +121,7 @@ async def test_a_reply_that_was_frozen_tells_both_versions_in_its_head(
     assert reply.headers[paths.END_VERSION_HEADER] == subject.versions.second
 
 
-async def test_a_reply_that_ends_behind_the_closed_gate_tells_what_ended_it(
+async def test_a_reply_that_ends_behind_the_closed_gate_names_the_cause(
     subject: Subject, first: str
 ) -> None:
     second = subject.versions.second
@@ -151,7 +149,7 @@ async def test_a_reply_that_ends_behind_the_closed_gate_tells_what_ended_it(
         (paths.MIN_VERSION_HEADER, paths.BASE_VERSION),
     ],
 )
-async def test_who_asks_for_what_is_served_is_answered(
+async def test_a_request_for_the_served_version_is_answered(
     subject: Subject, first: str, header: str, wanted: str
 ) -> None:
     assert first == "step-1"
@@ -165,7 +163,7 @@ async def test_who_asks_for_what_is_served_is_answered(
     ("header", "field"),
     [(paths.EXACT_VERSION_HEADER, "exact"), (paths.MIN_VERSION_HEADER, "minimum")],
 )
-async def test_who_asks_for_another_version_is_told_to_try_again(
+async def test_a_request_for_another_version_gets_a_retryable_error(
     subject: Subject, first: str, header: str, field: str
 ) -> None:
     reply = await subject.complete(headers={header: "step-2"}, max_tokens=2)
@@ -222,7 +220,7 @@ async def test_an_answer_that_did_not_stay_exact_is_withheld(subject: Subject, f
 # --- errors ---------------------------------------------------------------------------------------
 
 
-async def test_a_prompt_that_is_too_long_is_told_in_the_words_that_clients_know(
+async def test_a_prompt_that_is_too_long_gets_the_error_that_clients_know(
     subject: Subject, first: str
 ) -> None:
     assert first

@@ -158,7 +158,7 @@ async def test_a_pause_of_many_steps_is_undone_on_the_old_version(
         assert reply.json()["choices"][0]["text"] == answer.json()["choices"][0]["text"]
 
 
-async def test_a_part_that_cannot_lead_on_pauses_nobody(subject: Subject) -> None:
+async def test_a_part_that_cannot_continue_causes_no_pause(subject: Subject) -> None:
     await subject.serve(subject.versions.first)
 
     await subject.refused(

@@ -122,7 +122,7 @@ async def test_a_rotated_token_counts_at_once(fake: Worker, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", [None, "", " \n"], ids=["missing", "empty", "blank"])
-async def test_without_a_token_nobody_is_let_in(
+async def test_without_a_token_every_request_is_rejected(
     fake: Worker, tmp_path: Path, content: str | None
 ) -> None:
     file = tmp_path / "pod" / "token"

@@ -1,4 +1,4 @@
-"""Commands with a fence: who counts, to whom they go, and what a repeat is answered."""
+"""Commands with a fence: which are accepted, for which worker, and what a repeat returns."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ FLEET, POD = "fleet-uid", "pod-uid"
 
 @pytest.fixture
 def identity() -> dict[str, str]:
-    """Make the worker know who it is."""
+    """Give the worker its UIDs."""
     return {"fleet_uid": FLEET, "pod_uid": POD}
 
 
@@ -30,7 +30,7 @@ def fence(epoch: int, sequence: int, **fields: str) -> dict[str, Any]:
 
 
 async def served(subject: Subject) -> None:
-    """Serve the first version and have the second prepared, by nobody's epoch."""
+    """Serve the first version and prepare the second, without an epoch."""
     await subject.serve(subject.versions.first)
     await subject.ok(paths.PREPARE_PATH, subject.versions.second)
 
@@ -67,7 +67,7 @@ async def test_a_command_for_another_worker_is_refused(subject: Subject, field: 
     "path",
     [paths.PREPARE_PATH, paths.PAUSE_PATH, paths.RESUME_PATH, paths.UPDATE_WEIGHTS_PATH],
 )
-async def test_a_lower_epoch_is_told_the_highest_and_has_no_effect(
+async def test_a_lower_epoch_gets_the_highest_and_has_no_effect(
     subject: Subject, path: str
 ) -> None:
     await served(subject)
@@ -121,7 +121,7 @@ async def test_a_repeat_gets_the_answer_that_the_first_got(
     assert (await fake.report()).proved == subject.versions.first
 
 
-async def test_a_failure_is_repeated_too_and_a_new_number_tries_anew(
+async def test_a_failure_is_repeated_too_and_a_new_number_tries_again(
     fake: Worker, subject: Subject
 ) -> None:
     await served(subject)
@@ -203,7 +203,7 @@ async def test_parts_of_a_change_do_not_join_one_another(fake: Worker, subject: 
     assert (await part).json()["stage"] == Stage.PAUSED
 
 
-async def test_without_a_fence_nobody_crosses_an_operators_change(
+async def test_without_a_fence_no_command_crosses_an_operators_change(
     fake: Worker, subject: Subject
 ) -> None:
     await served(subject)
@@ -237,7 +237,7 @@ async def test_a_number_for_two_commands_is_refused(subject: Subject) -> None:
     assert (reply.status_code, reply.json()["code"]) == (400, Code.INVALID_REQUEST)
 
 
-async def test_a_worker_that_was_never_told_who_it_is_takes_what_comes(
+async def test_a_worker_without_its_uids_accepts_any_fence(
     tmp_path: Path, model: Path, weights: Path
 ) -> None:
     worker = Worker(

@@ -51,18 +51,18 @@ async def test_each_example_is_answered_as_it_is_shown(subject: Subject) -> None
         shown = example
         if isinstance(example.answer, dict):
             shown = example._replace(answer=addressed(example.answer, subject))
-        assert agrees(shown, reply.status_code, reply.text, content_of(reply)), told(reply)
+        assert agrees(shown, reply.status_code, reply.text, content_of(reply)), text_of(reply)
 
 
 async def test_an_engine_answers_as_it_is_shown(subject: Subject) -> None:
-    """On real vLLM too: what its clients send, and the telling part of what they hear."""
+    """On real vLLM too: its clients' requests, and the relevant part of the replies."""
     await subject.serve(subject.versions.first)
 
     for example in engine_examples.EXAMPLES:
         method, _, path = example.request.partition(" ")
         reply = await subject.engine.request(method, path, json=named(example.body, subject))
         shown = example._replace(answer=named(example.answer, subject))
-        assert agrees(shown, reply.status_code, reply.text, content_of(reply)), told(reply)
+        assert agrees(shown, reply.status_code, reply.text, content_of(reply)), text_of(reply)
 
 
 def named(value: Any, subject: Subject) -> Any:
@@ -76,7 +76,7 @@ def content_of(reply: httpx.Response) -> Any:
     return reply.json() if is_json else None
 
 
-def told(reply: httpx.Response) -> str:
+def text_of(reply: httpx.Response) -> str:
     return f"{reply.request.method} {reply.request.url}: {reply.status_code} {reply.text}"
 
 

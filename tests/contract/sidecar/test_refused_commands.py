@@ -1,4 +1,4 @@
-"""Whoever repeats a command that is refused does not keep the sidecar from acting."""
+"""Repeats of a rejected command do not keep the sidecar from acting."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ LOOK_S = 0.1
 
 
 class Slow(Worker):
-    """Its engine takes its time to tell how its gate stands."""
+    """A worker whose engine is slow to return the state of its gate."""
 
     def _application(self) -> Any:
         inner: Any = super()._application()
@@ -35,7 +35,7 @@ def kind() -> type[Worker]:
     return Slow
 
 
-async def test_a_change_that_nobody_leads_ends_whatever_is_refused_meanwhile(
+async def test_a_change_without_a_driver_ends_despite_rejected_commands(
     fake: Worker, subject: Subject
 ) -> None:
     await subject.serve(subject.versions.first)

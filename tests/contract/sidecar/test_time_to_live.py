@@ -47,7 +47,7 @@ async def pause_led(subject: Subject, epoch: int, ttl_s: float = TTL_S) -> None:
     ("stage", "expected", "which"),
     [(Stage.PAUSED, Stage.OPEN, "first"), (Stage.PROVED, Stage.OPEN, "second")],
 )
-async def test_a_change_that_nobody_leads_ends_safely_within_its_time_to_live(
+async def test_a_change_without_a_driver_ends_safely_within_its_ttl(
     fake: Worker, subject: Subject, stage: Stage, expected: Stage, which: str
 ) -> None:
     await lead(subject, stage)
@@ -67,7 +67,7 @@ async def test_a_change_that_nobody_leads_ends_safely_within_its_time_to_live(
 
 
 @pytest.mark.parametrize(("stage", "which"), [(Stage.PAUSED, "first"), (Stage.PROVED, "second")])
-async def test_a_pod_that_ends_answers_whom_it_holds_without_waiting_for_its_time_to_live(
+async def test_a_terminating_pod_answers_waiting_requests_before_its_ttl(
     fake: Worker, subject: Subject, stage: Stage, which: str
 ) -> None:
     await lead(subject, stage, ttl_s=60)
@@ -84,7 +84,7 @@ async def test_a_pod_that_ends_answers_whom_it_holds_without_waiting_for_its_tim
     assert (report.stage, report.proved) == (Stage.OPEN, getattr(subject.versions, which))
 
 
-async def test_an_engine_with_unproved_weights_that_nobody_leads_is_ended(
+async def test_an_engine_with_unproved_weights_without_a_driver_is_ended(
     fake: Worker, subject: Subject
 ) -> None:
     await lead(subject, Stage.LOADED)
@@ -97,7 +97,7 @@ async def test_an_engine_with_unproved_weights_that_nobody_leads_is_ended(
     assert (report.proved, report.expires_s) == (None, None)
 
 
-async def test_an_engine_in_doubt_that_nobody_leads_is_ended_and_never_resumed(
+async def test_an_engine_in_doubt_without_a_driver_is_ended_and_never_resumed(
     fake: Worker, subject: Subject
 ) -> None:
     await subject.serve(subject.versions.first)
@@ -210,7 +210,7 @@ async def test_nothing_runs_out_while_a_command_is_carried_out(
     assert (report.stage, report.proved) == (Stage.OPEN, subject.versions.second)
 
 
-async def test_a_restarted_sidecar_goes_on_counting(fake: Worker, subject: Subject) -> None:
+async def test_a_restarted_sidecar_continues_the_countdown(fake: Worker, subject: Subject) -> None:
     ttl_s = 1.5
 
     async def found() -> WorkerReport | None:

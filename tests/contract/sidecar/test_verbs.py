@@ -112,7 +112,7 @@ async def test_an_unprepared_version_is_refused_before_any_pause(subject: Subjec
     assert (report.stage, report.failure) == (Stage.OPEN, before.failure)
 
 
-async def test_a_version_that_is_not_there_is_told_with_those_that_are(subject: Subject) -> None:
+async def test_a_missing_version_gets_an_error_with_existing_ones(subject: Subject) -> None:
     problem = await subject.refused(
         Code.VERSION_NOT_FOUND, paths.PREPARE_PATH, subject.versions.absent, wait_s=0
     )
@@ -202,7 +202,7 @@ async def test_a_worker_that_answers_unlike_its_peers_is_in_doubt_until_a_good_v
     assert await subject.is_ready()
 
 
-async def test_a_served_version_that_peers_proved_otherwise_is_refused_and_goes_on(
+async def test_a_served_version_with_another_proof_than_its_peers_is_rejected_and_stays(
     subject: Subject,
 ) -> None:
     first = subject.versions.first

@@ -42,7 +42,7 @@ async def aborted(
 
 
 @pytest.mark.parametrize("route", ROUTES)
-async def test_a_request_ends_by_the_id_that_its_client_gave_it_and_the_others_go_on(
+async def test_a_request_ends_by_its_client_s_id_and_the_others_continue(
     subject: Subject, route: str
 ) -> None:
     await subject.serve(subject.versions.first)
@@ -67,7 +67,7 @@ async def test_one_that_a_pause_froze_ends_at_once(subject: Subject) -> None:
     await subject.ok(paths.RESUME_PATH, subject.versions.first)
 
 
-async def test_an_id_that_nobody_has_ends_nobody(subject: Subject) -> None:
+async def test_an_unknown_id_ends_no_request(subject: Subject) -> None:
     await subject.serve(subject.versions.first)
     request = begun(subject, "/v1/completions", uuid4().hex)
 

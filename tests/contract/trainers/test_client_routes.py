@@ -73,7 +73,7 @@ async def test_every_route_that_a_client_calls_is_answered(subject: Subject, cli
         assert reply.status_code not in {404, 405}, call
 
 
-async def test_what_trl_reads_of_the_configuration_is_told_and_nothing_else(
+async def test_only_the_configuration_that_trl_reads_is_returned(
     subject: Subject,
 ) -> None:
     told = (await subject.admin.get("/server_info", params={"config_format": "json"})).json()

@@ -1,4 +1,4 @@
-"""What a trainer asks too early: it waits, because a trainer that is told to come again dies."""
+"""Calls that come too early wait, because a trainer exits after a retryable error."""
 
 import asyncio
 from typing import Any
@@ -155,7 +155,7 @@ async def test_a_pause_waits_for_a_command_that_is_under_way(
     assert ((await subject.report()).stage, fake.engine.gate.is_open) == (Stage.PAUSED, False)
 
 
-async def test_the_models_of_an_engine_that_comes_up_are_told_when_it_is(
+async def test_the_models_of_an_engine_that_boots_are_returned_when_it_is_up(
     fake: Worker, subject: Subject
 ) -> None:
     await fake.kill_engine()
@@ -187,7 +187,7 @@ class TestWithLittlePatience:
     def identity(self) -> dict[str, object]:
         return {"trainer_busy_s": SHORT_S, "trainer_drain_s": SHORT_S}
 
-    async def test_a_change_that_does_not_end_is_told_when_the_time_is_over(
+    async def test_a_change_that_does_not_end_is_reported_after_the_timeout(
         self, led: Subject
     ) -> None:
         begun = asyncio.get_running_loop().time()
@@ -197,7 +197,7 @@ class TestWithLittlePatience:
         assert (reply.status_code, reply.json()["code"]) == (503, Code.BUSY)
         assert asyncio.get_running_loop().time() - begun >= SHORT_S
 
-    async def test_how_long_generations_may_go_on_in_mode_wait_is_a_setting_of_its_own(
+    async def test_the_limit_of_generations_in_mode_wait_is_a_setting_of_its_own(
         self, fake: Worker, subject: Subject
     ) -> None:
         await subject.serve("step-1")

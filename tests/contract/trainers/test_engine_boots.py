@@ -82,7 +82,7 @@ class TestWithLittlePatience:
         return {"trainer_up_s": SHORT_S}
 
     @pytest.mark.parametrize("call", [*WAITING, RESUME], ids=lambda call: call.request)
-    async def test_an_engine_that_does_not_come_up_is_told_when_the_time_is_over(
+    async def test_an_engine_that_does_not_come_up_is_reported_after_the_timeout(
         self, down: Subject, call: Call
     ) -> None:
         begun = asyncio.get_running_loop().time()

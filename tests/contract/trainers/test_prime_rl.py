@@ -17,7 +17,7 @@ from tests.fakes.worker import Worker
 
 ATTEMPTS = 10
 ATTEMPT_S = 1.0
-"""Its 720 s, where something shall take longer."""
+"""Stands for its 720 s, in tests of what takes longer."""
 WAIT_S = 0.05
 
 
@@ -57,7 +57,7 @@ class PrimeRL:
 
 
 def make_ready(directory: Path) -> None:
-    """Leave its mark in a directory that it makes if nobody has written it."""
+    """Write its marker into a directory, which it creates if it is missing."""
     directory.mkdir(exist_ok=True)
     (directory / "NCCL_READY").touch()
 
@@ -88,15 +88,15 @@ async def trainer(workers: list[Worker]) -> AsyncIterator[PrimeRL]:
         yield PrimeRL([await stack.enter_async_context(w.client()) for w in workers])
 
 
-async def told(workers: list[Worker]) -> list[tuple[Stage, str | None]]:
-    """Tell how the workers stand."""
+async def states(workers: list[Worker]) -> list[tuple[Stage, str | None]]:
+    """Return the workers' stages and proved versions."""
     return [(report.stage, report.proved) for report in [await w.report() for w in workers]]
 
 
 async def test_it_updates_all(trainer: PrimeRL, workers: list[Worker], weights: Path) -> None:
     await trainer.update(weights / "step-2")
 
-    assert await told(workers) == [(Stage.OPEN, "step-2")] * 2
+    assert await states(workers) == [(Stage.OPEN, "step-2")] * 2
     assert {status for _, status in trainer.statuses} == {200}
 
 
@@ -111,11 +111,11 @@ async def test_a_load_that_outlasts_its_timeout_is_joined_and_happens_once(
 
     assert ("/update_weights", "ReadTimeout") in trainer.statuses
     assert workers[0].engine.reloads == reloads + 1
-    assert await told(workers) == [(Stage.OPEN, "step-2")] * 2
+    assert await states(workers) == [(Stage.OPEN, "step-2")] * 2
 
 
 @pytest.mark.parametrize("behaviour", [{"reload_fails": True}, {"wobbles": True}])
-async def test_a_worker_that_fails_is_not_resumed_and_it_is_told_at_once(
+async def test_a_worker_that_fails_is_not_resumed_and_reports_it_at_once(
     trainer: PrimeRL, workers: list[Worker], weights: Path, behaviour: dict[str, Any]
 ) -> None:
     workers[0].engine.behaviour = Behaviour(**behaviour)
@@ -136,10 +136,10 @@ async def test_a_version_that_is_refused_everywhere_is_served_nowhere_and_the_ne
         await trainer.update(weights / "step-8")
 
     assert ("/update_weights", 425) in trainer.statuses
-    assert await told(workers) == [(Stage.PAUSED, "step-1")] * 2
+    assert await states(workers) == [(Stage.PAUSED, "step-1")] * 2
 
     await trainer.update(weights / "step-2")
-    assert await told(workers) == [(Stage.OPEN, "step-2")] * 2
+    assert await states(workers) == [(Stage.OPEN, "step-2")] * 2
 
 
 async def test_a_worker_that_an_operator_brings_along_is_waited_for(
@@ -148,7 +148,7 @@ async def test_a_worker_that_an_operator_brings_along_is_waited_for(
     """A worker that was replaced catches up while the others serve; no trainer dies of that."""
     fence = {"fleet": "f", "pod": "p", "epoch": 1, "sequence": 1}
     trainer.attempt_s = ATTEMPT_S
-    # Longer than it goes on asking one that tells it to come again.
+    # Longer than it retries a worker that returns retryable errors.
     workers[0].engine.behaviour = Behaviour(reload_s=ATTEMPTS * WAIT_S + ATTEMPT_S / 2)
     command = {"operation": "catch-up", "version": "step-2"}
     async with workers[0].client() as operator:
@@ -162,4 +162,4 @@ async def test_a_worker_that_an_operator_brings_along_is_waited_for(
 
         assert (await bringing).is_success
     assert {status for _, status in trainer.statuses} <= {200, "ReadTimeout"}
-    assert await told(workers) == [(Stage.OPEN, "step-1")] * 2
+    assert await states(workers) == [(Stage.OPEN, "step-1")] * 2

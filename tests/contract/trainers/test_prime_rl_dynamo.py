@@ -139,7 +139,7 @@ async def test_the_host_is_the_one_that_was_asked(subject: Subject) -> None:
         assert worker["request_plane_url"] == f"http://{name}:{subject.engine.base_url.port}"
 
 
-async def test_an_engine_that_is_down_is_told_and_not_called_a_worker_of_so_many_ranks(
+async def test_an_engine_that_is_down_is_listed_with_an_error_and_without_ranks(
     fake: Worker, trainer: DynamoMode
 ) -> None:
     await fake.kill_engine()

@@ -1,4 +1,4 @@
-"""Who may ask what a trainer asks, and which bytes come back."""
+"""Credentials for the trainers' routes, and the bytes of their replies."""
 
 import json
 
@@ -16,13 +16,13 @@ async def test_the_engine_s_own_answers_come_through_byte_for_byte(
     assert b'engine="0"' in (await subject.admin.get("/metrics")).content
 
 
-async def test_health_is_told_to_strangers(subject: Subject) -> None:
+async def test_health_needs_no_credentials(subject: Subject) -> None:
     async with client_of(subject.admin.base_url) as stranger:
         assert (await stranger.get("/health")).json() == {"status": "ok"}
         assert (await stranger.get("/liveness")).json() == {"status": "ok"}
 
 
-async def test_a_reply_is_compact_json_of_told_length_and_nothing_is_redirected(
+async def test_a_reply_is_compact_json_with_its_length_and_nothing_is_redirected(
     subject: Subject,
 ) -> None:
     await subject.serve("step-1")

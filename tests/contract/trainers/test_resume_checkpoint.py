@@ -1,4 +1,4 @@
-"""A trainer that goes on from what it saved for itself, beside what it publishes.
+"""A trainer that resumes from its own checkpoint, which is not among those it publishes.
 
 prime-rl up to 2026-08-22 does: it publishes ``broadcasts/step_N``, and its first update after
 a restart names ``checkpoints/step_N/weight``, whose marker lies in the directory above.
@@ -57,7 +57,7 @@ async def digest(subject: Subject) -> str | None:
     return proof.checkpoint
 
 
-async def test_it_goes_on_from_its_checkpoint_and_publishes_the_same_step_after(
+async def test_it_resumes_from_its_checkpoint_and_publishes_the_same_step_later(
     subject: Subject, checkpoints: Path
 ) -> None:
     await subject.serve("step-1")

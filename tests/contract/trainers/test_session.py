@@ -1,4 +1,4 @@
-"""A trainer at the sidecar: who joins whom, what runs out, what is kept, what is sent."""
+"""A trainer at the sidecar: repeats, timeouts, kept caches and transfers."""
 
 import asyncio
 from pathlib import Path
@@ -276,7 +276,7 @@ async def test_the_model_that_the_engine_boots_with_is_the_version_base(
     assert reply.json()["weight_version"] == paths.BASE_VERSION
 
 
-async def test_an_engine_that_is_gone_is_told_and_may_be_asked_again(
+async def test_a_lost_engine_is_reported_and_may_be_asked_again(
     fake: Worker, subject: Subject
 ) -> None:
     await subject.serve("step-1")
@@ -386,7 +386,7 @@ async def test_a_worker_whose_engine_hangs_is_not_alive(fake: Worker, subject: S
     fake.engine.behaviour = Behaviour(core_dies=True)
     hung = await subject.admin.get("/liveness")
 
-    # Its API server answers still, and /health tells nothing of it.
+    # Its API server still answers, and /health does not show it.
     assert (hung.status_code, hung.json()) == (503, {"status": "engine_unresponsive"})
     assert (await subject.admin.get("/health")).status_code == 200
     for path, body in PROBES.items():

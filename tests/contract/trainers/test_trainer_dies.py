@@ -1,4 +1,4 @@
-"""A trainer that is gone: its change ends as any other that nobody leads."""
+"""A trainer that is gone: its change ends like any other without a driver."""
 
 import pytest
 

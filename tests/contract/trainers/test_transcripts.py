@@ -85,7 +85,7 @@ HONEST: dict[str, tuple[Step, ...]] = {
         RUNS,
     ),
     **{
-        f"prime-rl: broadcast {place} is refused, it goes on, and nothing is no new policy": (
+        f"prime-rl: broadcast {place} is rejected, it continues, and no new policy counts": (
             call,
             RUNS,
             *[
@@ -226,7 +226,7 @@ HONEST: dict[str, tuple[Step, ...]] = {
         dynamo("abort_request", body={"request_id": "nobody-s"}, request_id="nobody-s"),
         RUNS,
     ),
-    "Dynamo: a failure is told in the body and by the code, and a good update ends it": (
+    "Dynamo: a failure is in the body and in the HTTP status, and a good update ends it": (
         dynamo("pause_generation", body=KEEP),
         dynamo("update_weights_from_disk", 400, DISK | {"weight_version": "7"}, message="step-2"),
         dynamo("resume_generation", 409, message="the last update failed"),
@@ -306,7 +306,7 @@ LIES: dict[str, tuple[Step, ...]] = {
         PAUSE,
         RESUME,
     ),
-    "prime-rl: NCCL_READY lies beside the weights": (
+    "prime-rl: NCCL_READY lies next to the weights": (
         Write("step-7"),
         PAUSE,
         Touch("{weights}/step-7/NCCL_READY"),
@@ -314,7 +314,7 @@ LIES: dict[str, tuple[Step, ...]] = {
         RESUME,
         serves("step-7"),
     ),
-    "prime-rl: it made the directory itself, and nobody wrote into it": (
+    "prime-rl: it created the directory, and no weights were written": (
         PAUSE,
         Touch("{weights}/step-8/NCCL_READY"),
         update("step-8", 425, code="CheckpointIncomplete", message="no marker"),
@@ -331,7 +331,7 @@ LIES: dict[str, tuple[Step, ...]] = {
 
 @pytest.fixture
 def identity() -> dict[str, object]:
-    """What the fake worker is told besides: not to wait long for a version."""
+    """Return further settings: no long wait for a version."""
     return {"trainer_wait_s": 0.2}
 
 

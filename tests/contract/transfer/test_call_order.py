@@ -151,7 +151,7 @@ async def test_a_fleet_that_is_asked_for_a_version_takes_no_weights(
     path = call.request.partition(" ")[2]
 
     await served.admin.get(paths.STATE_PATH, headers=_beats(3, "step-9"))
-    # What a driver that leads no more says is no news.
+    # A stale driver's message has no effect.
     await served.admin.get(paths.STATE_PATH, headers=_beats(2, None))
     refused = await send(posted(path, 409, call.body), served)
     await served.admin.get(paths.STATE_PATH, headers=_beats(3, None))

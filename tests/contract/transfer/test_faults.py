@@ -1,4 +1,4 @@
-"""Weights that a trainer sends and that do not arrive: who serves what then."""
+"""Transfers that fail, and what the worker serves then."""
 
 import asyncio
 from itertools import count

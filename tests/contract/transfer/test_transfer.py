@@ -148,7 +148,7 @@ async def test_of_weights_that_were_sent_only_what_was_shown_is_claimed(
     await play((INIT, PAUSE, START, SEND, finish("step-1")), served, fake)
     report = await served.report()
 
-    # Not the checkpoint of that name, which this worker held before: nobody compared them.
+    # Not the checkpoint of that name, which this worker had before: they were not compared.
     assert report.proved == "sent-step-1"
     assert report.proof is not None
     assert report.proof.verified_by == (Evidence.PROBE,)
@@ -174,7 +174,7 @@ async def test_an_engine_that_keeps_old_weights_when_new_ones_are_sent_forms_no_
     await play((PAUSE, replace(START, status=409, fields={})), served, fake)
 
 
-async def test_a_name_that_nobody_gave_is_like_no_other(served: Subject, fake: Worker) -> None:
+async def test_a_version_without_a_name_is_like_no_other(served: Subject, fake: Worker) -> None:
     proved = set()
     for _time in range(2):
         await play((INIT, PAUSE, START, SEND, finish(), RESUME), served, fake)

@@ -10,7 +10,7 @@ from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 
 
-async def test_requests_freeze_during_a_refit_that_nobody_paused_for(
+async def test_requests_freeze_during_a_refit_without_a_pause(
     served: Subject, fake: Worker
 ) -> None:
     start, part, finish = refit(**UNPAUSED)

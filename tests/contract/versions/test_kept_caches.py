@@ -1,4 +1,4 @@
-"""Caches in which lies what no salt separates are kept through no change, whoever asks."""
+"""Caches with entries without a salt are flushed in every change, for any caller."""
 
 from collections.abc import Awaitable, Callable
 

@@ -142,7 +142,7 @@ async def test_a_copy_from_before_the_machine_was_started_is_not_trusted(
     assert (await subject.serve(version)).proved == version
 
 
-async def test_a_copy_that_was_tampered_with_pauses_nobody(
+async def test_a_copy_that_was_tampered_with_causes_no_pause(
     fake: Worker, subject: Subject, tmp_path: Path
 ) -> None:
     before = await subject.serve(subject.versions.first)
@@ -411,7 +411,7 @@ async def test_the_manifest_s_digest_is_demanded_before_anything_is_staged(
     assert (await subject.report()).staged == [subject.versions.first]
 
 
-async def test_a_change_in_parts_goes_on_though_another_version_was_prepared_meanwhile(
+async def test_a_change_in_parts_continues_though_another_version_was_prepared(
     fake: Worker, subject: Subject, weights: Path
 ) -> None:
     await subject.serve(subject.versions.first)
@@ -440,7 +440,7 @@ async def test_a_refusal_for_good_costs_one_read_until_the_files_or_the_asker_ch
         Code.CHECKPOINT_INVALID, paths.PREPARE_PATH, "step-7", operation="rollout-2"
     )
 
-    # Whoever reads it finds it mended, and by its stamp it is what it was.
+    # A later reader finds it corrected, with the same stamp.
     file.write_bytes(good)
     os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     again = await subject.refused(

@@ -41,7 +41,7 @@ async def behave(fake: Worker, **lie: Any) -> None:
 
 
 async def restart(fake: Worker, subject: Subject) -> None:
-    """Start the engine anew, and wait until it was measured."""
+    """Restart the engine, and wait until it is calibrated."""
     before = (await subject.report()).boot
     await fake.restart_engine()
     await subject.until(lambda report: report.boot not in {None, before})
@@ -58,7 +58,7 @@ async def test_a_sound_engine_shows_its_memory_and_its_answers(subject: Subject)
     assert first.parameters != base.parameters
 
 
-async def test_neighbours_have_the_same_tokens_and_are_told_apart(subject: Subject) -> None:
+async def test_weights_with_the_same_tokens_are_distinguished(subject: Subject) -> None:
     first = shown(await subject.serve(subject.versions.first))
     second = shown(await subject.serve(NEXT))
 
@@ -115,7 +115,7 @@ async def test_an_engine_that_keeps_what_it_booted_with_is_caught_at_once(
 async def test_a_later_worker_that_keeps_what_it_booted_with_is_unlike_its_peer(
     fake: Worker, subject: Subject
 ) -> None:
-    """Its memory cannot be read and nothing was proved before: only its answers tell."""
+    """Its memory cannot be read and nothing was proved before: only its answers show it."""
     peer = shown(await subject.serve(NEXT)).model_copy(update={"parameters": ()})
     await behave(fake, memory_unread=True)
     await restart(fake, subject)
@@ -170,7 +170,7 @@ async def test_what_cannot_be_read_is_not_claimed(fake: Worker, subject: Subject
     assert proof.parameters == ()
 
 
-async def test_what_parameters_did_not_see_is_told_as_a_share(
+async def test_memory_that_was_not_read_is_reported_as_a_share(
     fake: Worker, subject: Subject
 ) -> None:
     await behave(fake, memory_sizes=(1000, 238))

@@ -1,4 +1,4 @@
-"""A proof beside many frozen requests holds where batches of their size make answers move."""
+"""A proof with many frozen requests holds where large batches change answers slightly."""
 
 import asyncio
 from dataclasses import replace
@@ -38,7 +38,9 @@ async def frozen(subject: Subject) -> "list[asyncio.Task[object]]":
 
 
 @pytest.mark.parametrize("identity", [10], indirect=True)
-async def test_a_good_version_is_proved_beside_a_crowd(fake: Worker, subject: Subject) -> None:
+async def test_a_good_version_is_proved_with_many_frozen_requests(
+    fake: Worker, subject: Subject
+) -> None:
     await led(fake, subject)
     crowd = await frozen(subject)
 

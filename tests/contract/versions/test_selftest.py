@@ -98,7 +98,7 @@ async def test_an_engine_that_does_not_reload_serves_its_base_and_refuses_versio
     await subject.until(
         lambda report: report.self_test is not None and report.self_test.passed is False
     )
-    # It does not go on with weights of the test; the kubelet starts it again.
+    # It does not serve with weights of the test; the kubelet restarts it.
     await until_ended(fake)
     report = await again(fake, subject)
 
