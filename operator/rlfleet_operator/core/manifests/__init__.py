@@ -1,1 +1,1 @@
-"""The Kubernetes objects that a fleet needs, as its spec asks for them. Pure."""
+"""The Kubernetes objects of a fleet, as its spec declares them. Pure."""

@@ -86,7 +86,7 @@ class Rejection(ContractReply):
     retryable: bool
 
 
-class WorkerSaid(ContractReply):
+class WorkerReply(ContractReply):
     """One worker, as its sidecar reports it now."""
 
     name: str
@@ -106,7 +106,7 @@ class WorkerSaid(ContractReply):
     """What is wrong with it; None if nothing is known."""
 
 
-class RolloutSaid(ContractReply):
+class RolloutReply(ContractReply):
     """The newest rollout in status."""
 
     id: int
@@ -126,11 +126,11 @@ class Updated(ContractReply):
     message: str
     retryable: bool = False
     version: str | None
-    rollout: RolloutSaid | None
-    workers: list[WorkerSaid]
+    rollout: RolloutReply | None
+    workers: list[WorkerReply]
 
 
-class FleetSaid(ContractReply):
+class FleetReply(ContractReply):
     """The reply to GET state."""
 
     status: Literal["ok"] = "ok"
@@ -152,11 +152,11 @@ class FleetSaid(ContractReply):
     """Whether spec.weightVersion or a trainer sets it."""
     applied_version: str | None
     """The version that every worker proved; None while they differ or one did not answer."""
-    rollout: RolloutSaid | None
-    workers: list[WorkerSaid]
+    rollout: RolloutReply | None
+    workers: list[WorkerReply]
 
 
-# --- what a request asks for ----------------------------------------------------------------------
+# --- what a request means -------------------------------------------------------------------------
 
 
 def update_from(body: bytes) -> UpdateWeights:

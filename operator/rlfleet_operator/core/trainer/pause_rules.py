@@ -17,11 +17,11 @@ from rlfleet_operator.core.model.world import Fleet, Raw, time_of
 from rlfleet_operator.core.trainer.models import (
     Fault,
     Refusal,
-    WorkerSaid,
+    WorkerReply,
     demand_unowned,
     unparsable,
 )
-from rlfleet_operator.core.trainer.replies import Course, WorkerState, course, said
+from rlfleet_operator.core.trainer.replies import Course, WorkerState, course, entry_of
 from rlfleet_operator.crd.fleet_status import TrainerPause
 
 _REASON_LIMIT = 1024
@@ -55,7 +55,7 @@ class PauseReply(ContractReply):
     """Whether a trainer's pause holds the fleet."""
     paused_until: str | None = None
     """When that ends without another request."""
-    workers: list[WorkerSaid]
+    workers: list[WorkerReply]
 
 
 def asked_from(body: bytes, query: Mapping[str, str]) -> PauseRequested:
@@ -194,5 +194,5 @@ def pause_reply(
         retryable=fault is not None,
         paused=pause is not None,
         paused_until=pause.until if pause else None,
-        workers=[said(worker, fleet, is_well=is_done(worker)) for worker in workers],
+        workers=[entry_of(worker, fleet, is_well=is_done(worker)) for worker in workers],
     )

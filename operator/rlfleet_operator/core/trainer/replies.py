@@ -17,10 +17,10 @@ from rlfleet_operator.core.model.world import Fleet, Pod, worker_name
 from rlfleet_operator.core.rollout.rollout import COMPLETED, ENDED, PARTITIONED, REFUSED
 from rlfleet_operator.core.trainer.models import (
     Fault,
-    FleetSaid,
-    RolloutSaid,
+    FleetReply,
+    RolloutReply,
     Updated,
-    WorkerSaid,
+    WorkerReply,
 )
 from rlfleet_operator.crd.fleet_status import TrainerPause
 
@@ -145,7 +145,7 @@ def updated(fleet: Fleet, workers: Sequence[WorkerState], version: str) -> tuple
         retryable=fault is not None and _is_worth_asking_again(fleet, version, fault),
         version=version,
         rollout=_rollout(fleet),
-        workers=[said(worker, fleet, is_well=worker.keeps(version)) for worker in workers],
+        workers=[entry_of(worker, fleet, is_well=worker.keeps(version)) for worker in workers],
     )
 
 
@@ -162,7 +162,7 @@ def nothing_loaded(fleet: Fleet, workers: Sequence[WorkerState]) -> tuple[int, U
         retryable=fault is not None,
         version=_applied(workers),
         rollout=_rollout(fleet),
-        workers=[said(worker, fleet, is_well=worker.report is not None) for worker in workers],
+        workers=[entry_of(worker, fleet, is_well=worker.report is not None) for worker in workers],
     )
 
 
@@ -201,10 +201,10 @@ def _why(fleet: Fleet, version: str, fault: Fault) -> str:
 
 def state(
     fleet: Fleet, workers: Sequence[WorkerState], pause: TrainerPause | None = None
-) -> FleetSaid:
+) -> FleetReply:
     """Return the reply to GET state; ``pause`` is the trainer's active one."""
     asker = "trainer" if fleet.spec.weight_version is None else "spec"
-    return FleetSaid(
+    return FleetReply(
         namespace=fleet.namespace,
         fleet=fleet.name,
         ready=_is_of_all(w.is_ready and w.serves() for w in workers),
@@ -216,7 +216,7 @@ def state(
         desired_by=None if fleet.target is None else asker,
         applied_version=_applied(workers),
         rollout=_rollout(fleet),
-        workers=[said(worker, fleet, is_well=worker.report is not None) for worker in workers],
+        workers=[entry_of(worker, fleet, is_well=worker.report is not None) for worker in workers],
     )
 
 
@@ -233,22 +233,22 @@ def _applied(workers: Sequence[WorkerState]) -> str | None:
     return proved.pop() if len(proved) == 1 else None
 
 
-def _rollout(fleet: Fleet) -> RolloutSaid | None:
+def _rollout(fleet: Fleet) -> RolloutReply | None:
     known = fleet.status.rollout
     if known is None:
         return None
-    return RolloutSaid(id=known.id, to=known.to, phase=known.phase, message=known.message)
+    return RolloutReply(id=known.id, to=known.to, phase=known.phase, message=known.message)
 
 
-def said(worker: WorkerState, fleet: Fleet, *, is_well: bool) -> WorkerSaid:
+def entry_of(worker: WorkerState, fleet: Fleet, *, is_well: bool) -> WorkerReply:
     """Return the entry of one worker in a reply."""
     report = worker.report
     if report is None:
-        return WorkerSaid(
+        return WorkerReply(
             name=worker.name, status="error", ready=worker.is_ready, message=worker.why
         )
     problem = problem_in(report, fleet)
-    return WorkerSaid(
+    return WorkerReply(
         name=worker.name,
         status="ok" if is_well else "error",
         ready=worker.is_ready,
