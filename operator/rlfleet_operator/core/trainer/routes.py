@@ -30,10 +30,7 @@ OFFERS = {
     ),
     "pause": Offer("POST", "Pause every worker, or none.", PauseRequested, is_query=True),
     "resume": Offer(
-        "POST",
-        "Resume every worker with the version that it proved.",
-        PauseRequested,
-        is_query=True,
+        "POST", "Resume every worker with its proved version.", PauseRequested, is_query=True
     ),
     "flush_cache": Offer(
         "POST", "Empty the caches of every worker of a paused fleet.", PauseRequested, is_query=True
@@ -45,7 +42,7 @@ CLASSIC = {
     "v1/models": Offer("GET", "List the fleet's model."),
     "pause": Offer("POST", "Pause every worker that takes traffic.", PauseRequested, is_query=True),
     "update_weights": Offer("POST", "Request the version in `weight_dir`."),
-    "resume": Offer("POST", "Resume every worker with the version that it proved."),
+    "resume": Offer("POST", "Resume every worker with its proved version."),
     "init_broadcaster": Offer("POST", "Rejected: the fleet API takes weights from a directory."),
     "load_lora_adapter": Offer("POST", "Rejected: spec.adapters names a fleet's adapters."),
     "v1/unload_lora_adapter": Offer("POST", "Rejected, as load_lora_adapter."),
