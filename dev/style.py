@@ -44,6 +44,8 @@ CLEAN = (
     "faults",
     "operator",
     "sidecar",
+    "tests/contract",
+    "tests/fakes",
     "tests/unit/rlfleet_contract",
     "tests/unit/rlfleet_engine",
     "tests/unit/rlfleet_operator/core/model",

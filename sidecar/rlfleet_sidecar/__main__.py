@@ -1,4 +1,4 @@
-"""Runs the sidecar (``python -m rlfleet_sidecar``); everything is set by RLFLEET_* variables."""
+"""Runs the sidecar (``python -m rlfleet_sidecar``), configured by RLFLEET_* variables."""
 
 import argparse
 import os

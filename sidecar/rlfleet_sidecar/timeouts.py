@@ -27,11 +27,12 @@ async def within(
         async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError as error:
-        raise SidecarError(code, f"the engine did not answer within {timeout_s:g} s") from error
+        why = f"the engine did not answer within {timeout_s:g} s; see vLLM's log"
+        raise SidecarError(code, why) from error
     except (EngineError, BadAnswerError) as error:
         raise SidecarError(code, str(error)) from error
     except EngineLostError as error:
-        raise SidecarError(lost, f"lost the engine: {error}") from error
+        raise SidecarError(lost, f"lost the engine ({error}); retry when it is up") from error
     except EngineRestartedError as error:
         raise SidecarError(
             Code.ENGINE_RESTARTED,

@@ -91,7 +91,8 @@ class Staging:
             if has_odd_values(tensor.dtype, piece):
                 raise invalid(
                     self._folder.path / reading.stamp.name,
-                    f"contains NaN or infinity in tensor {tensor.name}; train from an earlier step",
+                    f"contains NaN or infinity in tensor {tensor.name}; resume training from an"
+                    " earlier checkpoint",
                 )
             sink.take(piece)
             self._work.advance(len(piece))

@@ -60,7 +60,7 @@ def content_of(folder: Folder, deadline: float) -> Content:
     if index is not None:
         shards = _indexed(folder, shards, index)
     if not shards:
-        raise invalid(folder.path, "contains no .safetensors file; write the weights as such")
+        raise invalid(folder.path, "contains no weights; write them as .safetensors files")
     files: list[FileStamp] = []
     tensors: dict[str, Tensor] = {}
     for name in shards:

@@ -103,7 +103,7 @@ class Folder:
             seen = os.stat(path.name, dir_fd=self.descriptor)
             return _unreadable(path, seen.st_mode, os.geteuid())
         if error.errno == errno.ENOENT:
-            return SidecarError(Code.CHECKPOINT_INVALID, f"{path} does not exist")
+            return SidecarError(Code.CHECKPOINT_INVALID, f"{path} does not exist; write it")
         return _io_error(path, error)
 
 

@@ -84,7 +84,7 @@ def demand_rest(stage: Stage, *, is_leader: bool = False) -> None:
     if stage is Stage.DOUBT:
         raise SidecarError(
             Code.ENGINE_IN_DOUBT,
-            "the engine is in doubt; load a version that is proved first",
+            "the engine is in doubt; load a good version first",
         )
     if stage not in _AT_REST and not (is_leader and stage in _OWN):
         raise SidecarError(

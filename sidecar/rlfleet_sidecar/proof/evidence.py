@@ -75,7 +75,7 @@ def shown_by(load: LoadedWeights, answer: ProbeAnswer, noise: float) -> tuple[Ev
     read = [rank.parameters for rank in load.ranks if rank.parameters is not None]
     kept = next((one.kept for one in read if one.kept), ())
     if kept:
-        raise _stayed(f"{', '.join(kept)} did not change in memory, but in the checkpoint")
+        raise _stayed(f"{', '.join(kept)} changed in the checkpoint, but not in memory")
     has_moved = any(one.changed for one in read)
     if _brings_others(load) and not has_moved and _is_silent(load, answer, noise):
         raise _stayed("the checkpoint changed, but neither memory nor answers did")
