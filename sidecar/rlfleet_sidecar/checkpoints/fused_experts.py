@@ -17,8 +17,6 @@ from rlfleet_contract.engine.tensor_names import Experts, Renames
 
 _ONE = re.compile(r"\.experts\.\d+\.")
 _FUSED = re.compile(r"\.experts\.[a-z]\w*(\.weight)?$|moe\.(input|output)_linear\.weight$")
-
-
 _MATRIX, _STACKED = 2, 3
 """Dimensions of a separate tensor and of a fused one."""
 

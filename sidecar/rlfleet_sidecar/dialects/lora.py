@@ -1,11 +1,10 @@
 """A worker's adapters for trainers, whose calls have neither operation nor version."""
 
-from uuid import uuid4
-
 from rlfleet_contract.worker.loaded_lora import AdapterReport
 from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.dialects import rules
+from rlfleet_sidecar.dialects.operation import operation_of
 from rlfleet_sidecar.dialects.retry import patience_of, patiently
 from rlfleet_sidecar.lora.rules import demand_bare, demand_undeclared
 from rlfleet_sidecar.lora.serving import Adapters
@@ -58,7 +57,7 @@ class Library:
         async def load() -> None:
             self.known(name)
             request = LoadAdapterRequest(
-                operation=operation or self._operation(),
+                operation=operation or operation_of(self._journal),
                 name=name,
                 version=rules.adapter_version(directory),
                 path=directory,
@@ -76,13 +75,9 @@ class Library:
             known = self.known(name)
             version = (known and known.version) or rules.UNNAMED
             await self._fencing.unfenced(
-                UnloadAdapterRequest(operation=self._operation(), name=name, version=version)
+                UnloadAdapterRequest(
+                    operation=operation_of(self._journal), name=name, version=version
+                )
             )
 
         await patiently(unload, self._patience_s)
-
-    def _operation(self) -> str:
-        """Return the operation of the trainer's change under way, or a new one."""
-        lead = self._journal.lead
-        led_by = None if lead is None else (lead.operation, lead.epoch)
-        return rules.operation_of(led_by, rules.PREFIX + uuid4().hex[:12])

@@ -20,6 +20,13 @@ _log = logging.getLogger(__name__)
 _LOOK_S = 5.0
 
 
+def operation_of(journal: Journal) -> str:
+    """Return the operation of the trainer's change under way, or a new one."""
+    lead = journal.lead
+    led_by = None if lead is None else (lead.operation, lead.epoch)
+    return rules.operation_of(led_by, rules.PREFIX + uuid4().hex[:12])
+
+
 class TrainerChange:
     """The state between two calls of a trainer."""
 
@@ -37,9 +44,7 @@ class TrainerChange:
 
     def operation(self) -> str:
         """Return the operation of the change under way, or a new one."""
-        lead = self._journal.lead
-        led_by = None if lead is None else (lead.operation, lead.epoch)
-        return rules.operation_of(led_by, rules.PREFIX + uuid4().hex[:12])
+        return operation_of(self._journal)
 
     async def keeps_caches(self, operation: str) -> bool:
         """Return whether the caches stay; if so, a new era separates entries of other weights.
