@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 from kubernetes.aio import client, config
 
-from rlfleet_operator.kube.client import Kube
+from rlfleet_operator.kube.client import KubeClient
 from tests.fakes import checkpoints
 from tests.fakes.worker import Worker
 from tests.hollow import HollowNode
@@ -50,7 +50,7 @@ async def main() -> None:
     options = parser.parse_args()
     settings = client.Configuration()
     await config.load_kube_config(options.kubeconfig, client_configuration=settings)
-    kube = Kube(client.ApiClient(settings))
+    kube = KubeClient(client.ApiClient(settings))
     weights = options.scratch / "weights"
     for seed, version in enumerate(VERSIONS, start=1):
         checkpoints.write_version(weights, version, seed)

@@ -26,7 +26,7 @@ from bench.witness import Witness
 from dev import cache, steps
 from dev.kubernetes import apiserver
 from dev.steps import say
-from rlfleet_operator.kube.client import Kube, fleet_path
+from rlfleet_operator.kube.client import KubeClient, fleet_path
 
 BUDGETS = ("25%", "100%")
 FLEET = "qwen"
@@ -87,7 +87,7 @@ class Rollout:
 class Bench:
     """One fleet under measurement."""
 
-    kube: Kube
+    kube: KubeClient
     namespace: str
     witness: Witness
     workers: processes.Workers
@@ -182,7 +182,7 @@ async def _fleet(plane: apiserver.ControlPlane, size: int, repeats: int) -> dict
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rlfleet-bench-")))
         settings = client.Configuration()
         await config.load_kube_config(str(plane.kubeconfig), client_configuration=settings)
-        kube = Kube(client.ApiClient(settings))
+        kube = KubeClient(client.ApiClient(settings))
         stack.push_async_callback(kube.close)
         witness = await stack.enter_async_context(Witness(kube, namespace, FLEET).watching())
         log = scratch / "operator.log"

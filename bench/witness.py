@@ -9,7 +9,7 @@ from typing import Any
 
 from dev.steps import StepFailed
 from rlfleet_operator.errors import OperatorError
-from rlfleet_operator.kube.client import Json, Kube, WatchEnded, fleet_path
+from rlfleet_operator.kube.client import Json, KubeClient, WatchEnded, fleet_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Seen:
 class Witness:
     """Keeps what was seen since the last ``forget``."""
 
-    def __init__(self, kube: Kube, namespace: str, name: str) -> None:
+    def __init__(self, kube: KubeClient, namespace: str, name: str) -> None:
         self._kube, self._namespace, self.name = kube, namespace, name
         self.seen: list[Seen] = []
         self._news = asyncio.Event()

@@ -19,7 +19,7 @@ from faults.modes import MODES, Mode
 from faults.plan import Place, Plan
 from faults.run import Outcome, Reference, Stage, reference, struck
 from faults.workloads import until
-from rlfleet_operator.kube.client import Kube
+from rlfleet_operator.kube.client import KubeClient
 
 CONTROLLERS = apiserver.GARBAGE_COLLECTION + apiserver.SERVICE_ACCOUNTS
 FAILED = Path(__file__).resolve().parent / "failed"
@@ -40,7 +40,7 @@ async def stage() -> AsyncIterator[Stage]:
         settings = client.Configuration()
         await config.load_kube_config(str(plane.kubeconfig), client_configuration=settings)
         settings.connection_pool_maxsize = 64
-        kube = Kube(client.ApiClient(settings))
+        kube = KubeClient(client.ApiClient(settings))
         try:
             for file in sorted((cache.REPOSITORY / "crds").glob("*.yaml")):
                 await _define(kube, yaml.safe_load(file.read_text()))
@@ -50,7 +50,7 @@ async def stage() -> AsyncIterator[Stage]:
             await kube.close()
 
 
-async def _define(kube: Kube, definition: dict[str, Any]) -> None:
+async def _define(kube: KubeClient, definition: dict[str, Any]) -> None:
     """Make a kind known, and wait until it is served."""
     await kube.create(_CRDS, definition)
 

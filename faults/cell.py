@@ -22,7 +22,7 @@ from faults.sidecar_proxy import SidecarProxy
 from faults.workers import RESTART_S, Kept
 from rlfleet_contract import paths
 from rlfleet_operator.errors import Missing, OperatorError
-from rlfleet_operator.kube.client import Json, Kube, core_path, fleet_path
+from rlfleet_operator.kube.client import Json, KubeClient, core_path, fleet_path
 from tests.fakes import checkpoints
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.memory import digest_of
@@ -68,7 +68,7 @@ class Cell:
     def __init__(
         self,
         plane: ControlPlane,
-        kube: Kube,
+        kube: KubeClient,
         materials: Materials,
         ledger: Ledger,
         scratch: Path,

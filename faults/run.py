@@ -14,7 +14,7 @@ from faults.modes import MODES, may_stop
 from faults.monitor import Monitor
 from faults.plan import Place, Plan
 from faults.workloads import WORKLOADS, Stuck, until
-from rlfleet_operator.kube.client import Kube
+from rlfleet_operator.kube.client import KubeClient
 
 WITHIN_S = 30.0
 """The limit after the fault until the state must equal that of a run without it."""
@@ -37,7 +37,7 @@ class Stage:
     """What all runs share."""
 
     plane: ControlPlane
-    kube: Kube
+    kube: KubeClient
     materials: Materials
     scratch: Path
 

@@ -42,7 +42,7 @@ def asking(seen: World, **spec: Any) -> World:
     return replace(seen, fleet=changed, template_hash=pod_manifest.template_hash(changed))
 
 
-def at_rest(seen: World, fates: dict[str, model_worker.Fate] | None = None) -> World:
+def at_rest(seen: World, fates: dict[str, model_worker.Effect] | None = None) -> World:
     """Return the world once nothing is left to do."""
     *_, last = model_fleet.run(seen, fates or {})
     return last.world

@@ -20,7 +20,7 @@ import httpx
 from rlfleet_contract import paths
 from rlfleet_operator.core.model.world import FLEET_LABEL, READINESS_GATE
 from rlfleet_operator.errors import OperatorError
-from rlfleet_operator.kube.client import STRATEGIC_PATCH, Json, Kube, WatchEnded, is_newer
+from rlfleet_operator.kube.client import STRATEGIC_PATCH, Json, KubeClient, WatchEnded, is_newer
 from tests.fakes.worker import Worker
 
 Choose = Callable[[str], dict[str, Any]]
@@ -68,7 +68,7 @@ class HollowNode:
 
     def __init__(
         self,
-        kube: Kube,
+        kube: KubeClient,
         namespace: str,
         model: Path,
         weights: Path,

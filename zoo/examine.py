@@ -14,8 +14,8 @@ from typing import Any
 
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.worker.commands import PrepareRequest
-from rlfleet_sidecar.cache.prepare_job import Work
-from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.cache.prepare_job import PrepareJob
+from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof import selftest
@@ -64,7 +64,7 @@ class _Visit:
         )
         self._options = keeper.MODELS[name].get("engine", {})
         self._wrong: list[str] = []
-        self._needs: required_tensors.Needs | None = None
+        self._needs: required_tensors.RequiredTensors | None = None
 
     def seen(self) -> dict[str, Any]:
         with self._booted() as engine:
@@ -186,14 +186,14 @@ class _Visit:
     def _prepared(self, engine: Engine | None, version: str) -> Checkpoint:
         store = self._store(engine)
         request = PrepareRequest(operation="zoo", version=version)
-        store.prepare(Work(version, 60), request, frozenset({BASE_VERSION}))
+        store.prepare(PrepareJob(version, 60), request, frozenset({BASE_VERSION}))
         return store.demand(version)
 
-    def _store(self, engine: Engine | None) -> Store:
+    def _store(self, engine: Engine | None) -> VersionStore:
         if engine is not None and self._needs is None:
             names = Checkpoints(self._settings).boot_names()
             self._needs = required_tensors.reported_by(_BOOT, names, [engine.consumed()])
-        return Store(self._settings, Checkpoints(self._settings, lambda: self._needs))
+        return VersionStore(self._settings, Checkpoints(self._settings, lambda: self._needs))
 
 
 def _share(read: Any) -> float:

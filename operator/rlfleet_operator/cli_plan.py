@@ -22,7 +22,7 @@ from rlfleet_operator.core.simulation.model_fleet import workers_from_status
 from rlfleet_operator.core.simulation.preview import preview
 from rlfleet_operator.crd.fleet_spec import KIND
 from rlfleet_operator.errors import Missing, OperatorError
-from rlfleet_operator.kube.client import Json, Kube, fleet_path
+from rlfleet_operator.kube.client import Json, KubeClient, fleet_path
 from rlfleet_operator.settings import OWN_NAMESPACE
 
 _WAY_OUT = "to plan without a cluster, from the status in the file, add --offline"
@@ -78,7 +78,7 @@ def _fleets_in(name: str) -> list[Json]:
 
 async def live_of(
     wanted: Json,
-    connect: Callable[[], Awaitable[Kube]] = Kube.connect,
+    connect: Callable[[], Awaitable[KubeClient]] = KubeClient.connect,
     own_namespace: Path = OWN_NAMESPACE,
 ) -> Json | None:
     """Return the live object, or None; writes the namespace that it used into ``wanted``."""

@@ -11,7 +11,7 @@ _STEP_S = 0.5
 moment in status does not change with every pass."""
 
 
-class Wall:
+class WallClock:
     """The offset between monotonic clock and wall clock, with converters."""
 
     def __init__(

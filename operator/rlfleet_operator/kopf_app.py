@@ -21,7 +21,7 @@ import kopf
 from rlfleet_operator import metrics
 from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, PLURAL
-from rlfleet_operator.reconcile.supervisor import Fleets
+from rlfleet_operator.reconcile.supervisor import Supervisor
 from rlfleet_operator.settings import OperatorSettings
 from rlfleet_operator.trainer_api.server import FleetRoutes
 
@@ -48,7 +48,7 @@ class _NoDiff(kopf.DiffBaseStorage):
 class FleetWatch:
     """Runs kopf in its own thread and restarts it when it fails."""
 
-    def __init__(self, fleets: Fleets, settings: OperatorSettings) -> None:
+    def __init__(self, fleets: Supervisor, settings: OperatorSettings) -> None:
         """Deliver events to ``fleets`` in the current event loop."""
         self._fleets, self._settings = fleets, settings
         self._loop = asyncio.get_running_loop()
@@ -157,7 +157,7 @@ async def run(settings: OperatorSettings, health: metrics.Health) -> None:
 
 
 async def _work(settings: OperatorSettings, health: metrics.Health) -> None:
-    fleets = Fleets(settings, health)
+    fleets = Supervisor(settings, health)
     routes = FleetRoutes(fleets, settings)
     await fleets.open()
     try:

@@ -15,8 +15,8 @@ from rlfleet_contract.engine.gate import GateCommand, GateState
 from rlfleet_engine.asgi import Scope, Send, answer
 from rlfleet_engine.gate.commands import apply
 from rlfleet_engine.gate.gate import Gate
-from rlfleet_engine.gate.held_request import Application, Held, Receive
-from rlfleet_engine.gate.lone_gate import Alone
+from rlfleet_engine.gate.held_request import Application, HeldRequest, Receive
+from rlfleet_engine.gate.lone_gate import LoneGate
 from rlfleet_engine.vllm import lora
 
 _MAX_COMMAND_BYTES = 4096
@@ -37,7 +37,7 @@ class Control:
         self._app = app
         self._gate = gate
         self._end = end
-        self._alone = Alone(app, gate)
+        self._alone = LoneGate(app, gate)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request from inside the pod."""
@@ -57,7 +57,9 @@ class Control:
 
     async def _command(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            command = GateCommand.model_validate_json(await Held(receive).body(_MAX_COMMAND_BYTES))
+            command = GateCommand.model_validate_json(
+                await HeldRequest(receive).body(_MAX_COMMAND_BYTES)
+            )
         except ValidationError as error:
             await answer(send, 400, error.json(include_url=False, include_input=False).encode())
             return

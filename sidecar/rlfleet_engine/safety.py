@@ -19,14 +19,14 @@ from rlfleet_contract import paths
 from rlfleet_engine.asgi import Scope, Send, answer, compact, error_of, refuse, refuse_websocket
 from rlfleet_engine.control import Control, end_process
 from rlfleet_engine.gate.gate import Gate
-from rlfleet_engine.gate.held_request import Application, Held, Receive, TooLargeError
+from rlfleet_engine.gate.held_request import Application, HeldRequest, Receive, TooLargeError
 from rlfleet_engine.gate.liveness import Liveness
 from rlfleet_engine.gate.network_guard import Route, computes_nothing, is_local, route_of
-from rlfleet_engine.gate.shaper import AsItCame, Shaped, Shaper, Unshaped
+from rlfleet_engine.gate.shaper import NoShaper, PlainRequest, Shaped, Shaper
 from rlfleet_engine.reply import stored_responses
 from rlfleet_engine.reply.cors import with_cors
 from rlfleet_engine.reply.reply import Reply, malformed, turned_away, unmet, with_version
-from rlfleet_engine.reply.version_demand import Demand, DemandError, DemandVerdict, demand_of
+from rlfleet_engine.reply.version_demand import DemandError, DemandVerdict, VersionDemand, demand_of
 from rlfleet_engine.settings import EngineSettings
 
 _PROBE = paths.PROBE_HEADER.encode()
@@ -51,7 +51,7 @@ class Safety:
         self._gate = gate or Gate(settings.gate_file, settings.boot)
         self._max_body_bytes = max_body_bytes or settings.max_body_bytes
         self._api_key = settings.api_key
-        self._shaper = shaper or Unshaped(app)
+        self._shaper = shaper or NoShaper(app)
         self._control = Control(app, self._gate, end)
         self._liveness = Liveness(app, self._gate)
 
@@ -111,8 +111,8 @@ class Safety:
                 self._note_unsalted(scope)
                 await self._pass(self._app, scope, receive, send, demand)
             return
-        held = Held(receive)
-        shaped = None if must_read else AsItCame(self._app, scope)
+        held = HeldRequest(receive)
+        shaped = None if must_read else PlainRequest(self._app, scope)
         try:
             if computes_nothing(scope["path"]):
                 await self._at_once(scope, held, send, demand, shaped)
@@ -122,7 +122,12 @@ class Safety:
             held.close()
 
     async def _at_once(
-        self, scope: Scope, held: Held, send: Send, demand: Demand | None, shaped: Shaped | None
+        self,
+        scope: Scope,
+        held: HeldRequest,
+        send: Send,
+        demand: VersionDemand | None,
+        shaped: Shaped | None,
     ) -> None:
         """Answer a request that reads no weights, even while they change."""
         if self._gate.is_refusing:
@@ -134,7 +139,12 @@ class Safety:
             await self._pass(shaped.app, scope, held.receive, send, demand, computes=False)
 
     async def _hold(
-        self, scope: Scope, held: Held, send: Send, demand: Demand | None, shaped: Shaped | None
+        self,
+        scope: Scope,
+        held: HeldRequest,
+        send: Send,
+        demand: VersionDemand | None,
+        shaped: Shaped | None,
     ) -> None:
         while self._gate.is_open or await held.until_open(self._gate, self._max_body_bytes):
             if self._gate.is_refusing:
@@ -149,7 +159,7 @@ class Safety:
                     await self._pass(shaped.app, scope, held.receive, send, demand)
                     return
 
-    async def _shaped(self, scope: Scope, held: Held) -> Shaped:
+    async def _shaped(self, scope: Scope, held: HeldRequest) -> Shaped:
         return await self._shaper.shaped(scope, await held.body(self._max_body_bytes))
 
     def _note_unsalted(self, scope: Scope) -> None:
@@ -163,7 +173,7 @@ class Safety:
         scope: Scope,
         receive: Receive,
         send: Send,
-        demand: Demand | None,
+        demand: VersionDemand | None,
         *,
         computes: bool = True,
     ) -> None:

@@ -14,7 +14,7 @@ import torch
 from rlfleet_contract.engine.safetensors import FileStamp, Tensor
 from rlfleet_contract.worker.selftest import kind_of
 from rlfleet_engine.reload import model_memory, perturb
-from rlfleet_engine.reload.file_reader import Reader
+from rlfleet_engine.reload.file_reader import FileReader
 from rlfleet_engine.reload.read_back import Memory, RankRecord, ReadTensor, reloaded
 from rlfleet_engine.vllm.describe import described
 from rlfleet_engine.vllm.reload import consumed, kept, load
@@ -75,7 +75,7 @@ class ReloadExtension:
             self.model_config.dtype,
             (changed, strength),
         )
-        with Reader(directory, stamps) as reader:
+        with FileReader(directory, stamps) as reader:
             # From here on the engine's weights are unknown; an error leaves them so.
             self._rlfleet = None
             fed = consumed.without_lost_heads(self.get_model(), feeding.of(reader))
@@ -130,7 +130,7 @@ class _Feeding:
         self.casts = False
         """Whether the model stores a tensor in another dtype than the file's."""
 
-    def of(self, reader: Reader) -> Iterator[tuple[str, Any]]:
+    def of(self, reader: FileReader) -> Iterator[tuple[str, Any]]:
         """Yield the reader's tensors for vLLM."""
         for tensor, data in reader:
             made = _tensor(tensor, data)

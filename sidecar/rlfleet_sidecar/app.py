@@ -17,31 +17,31 @@ from starlette.responses import JSONResponse, Response
 
 from rlfleet_contract import paths
 from rlfleet_contract.worker.problems import Code
-from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.change.lora_commands import LoRACommands
 from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.transfer import Transfer
-from rlfleet_sidecar.change.ttl import Leadership
+from rlfleet_sidecar.change.ttl import ChangeTTL
 from rlfleet_sidecar.change.watchdog import Watchdog
 from rlfleet_sidecar.checkpoints.check import Checkpoints
-from rlfleet_sidecar.dialects.lora import Library
+from rlfleet_sidecar.dialects.lora import TrainerLoRA
 from rlfleet_sidecar.dialects.routes import dynamo, engine_info, pause, weight_transfer, weights
 from rlfleet_sidecar.dialects.routes import lora as adapter_dialects
-from rlfleet_sidecar.dialects.session import Trainer
+from rlfleet_sidecar.dialects.session import TrainerSession
 from rlfleet_sidecar.errors import SidecarError, internal
 from rlfleet_sidecar.http.admin import executor_of, router
 from rlfleet_sidecar.http.auth import FleetToken
 from rlfleet_sidecar.http.parts import name_of, part_of
 from rlfleet_sidecar.http.problems import response_to
-from rlfleet_sidecar.http.request_limit import Crowd
-from rlfleet_sidecar.lora.cache import Copies
-from rlfleet_sidecar.lora.registry import Book
-from rlfleet_sidecar.lora.serving import Adapters
+from rlfleet_sidecar.http.request_limit import RequestLimit
+from rlfleet_sidecar.lora.cache import LoRACache
+from rlfleet_sidecar.lora.registry import Registry
+from rlfleet_sidecar.lora.serving import LoRAServing
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
-from rlfleet_sidecar.vllm_client import Engine
+from rlfleet_sidecar.vllm_client import EngineClient
 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 _log = logging.getLogger(__name__)
@@ -82,19 +82,19 @@ def create_app(
     """Return the application, which watches the engine between start-up and shutdown."""
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     journal = Journal(settings.state_dir)
-    engine = Engine(settings.engine_url, transport)
+    engine = EngineClient(settings.engine_url, transport)
     checkpoints = Checkpoints(settings, lambda: journal.needs)
-    copies = Copies(settings, checkpoints)
-    store = Store(settings, checkpoints, copies.nbytes)
-    adapters = Adapters(settings.model_name, engine, store, copies, Book(settings.state_dir))
+    copies = LoRACache(settings, checkpoints)
+    store = VersionStore(settings, checkpoints, copies.nbytes)
+    adapters = LoRAServing(settings.model_name, engine, store, copies, Registry(settings.state_dir))
     steps = Steps(settings, engine, store, journal, adapters)
-    leadership = Leadership(journal)
+    leadership = ChangeTTL(journal)
     executor = Executor(steps, store, journal, leadership, settings.pod_uid)
     lora = LoRACommands(settings.model_name, executor, adapters, journal)
     fencing = Fencing(settings.fleet_uid, settings.pod_uid, journal, executor, lora, leadership)
     transfer = Transfer(settings, engine, steps, journal, executor, leadership)
-    library = Library(settings, journal, fencing, adapters)
-    trainer = Trainer(settings, engine, journal, fencing, transfer, library)
+    library = TrainerLoRA(settings, journal, fencing, adapters)
+    trainer = TrainerSession(settings, engine, journal, fencing, transfer, library)
     watch = Watchdog(settings, steps, journal, executor, leadership)
 
     @asynccontextmanager
@@ -111,7 +111,7 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.credentials = FleetToken(settings.token_file)
-    for part in (Crowd(), executor, fencing, trainer, library):
+    for part in (RequestLimit(), executor, fencing, trainer, library):
         setattr(app.state, name_of(type(part)), part)
     for kind, handler in HANDLERS.items():
         app.add_exception_handler(kind, handler)
@@ -147,7 +147,7 @@ async def _authorize(request: Request) -> None:
 async def _admit(request: Request) -> AsyncIterator[None]:
     route = request.scope.get("route")
     kind = getattr(route, "path", request.url.path)
-    with part_of(request, Crowd).place(request.method, kind):
+    with part_of(request, RequestLimit).place(request.method, kind):
         yield
 
 

@@ -55,7 +55,7 @@ _OF_ONE_BOOT = frozenset({paths.GATE_PATH, paths.ENGINE_ADAPTERS_PATH})
 _log = logging.getLogger(__name__)
 
 
-class Relayed(NamedTuple):
+class RelayedReply(NamedTuple):
     """An answer of the engine, forwarded unchanged."""
 
     status: int
@@ -63,7 +63,7 @@ class Relayed(NamedTuple):
     body: bytes
 
 
-class Engine:
+class EngineClient:
     """Calls vLLM and its extension."""
 
     def __init__(self, url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
@@ -198,14 +198,14 @@ class Engine:
             return False
         return reply.is_success
 
-    async def relayed(self, path: str) -> Relayed:
+    async def relayed(self, path: str) -> RelayedReply:
         """Return the answer of one of vLLM's routes, byte for byte."""
         try:
             headers = {"accept-encoding": "identity", **_OURS_ALONE, **_headers(path)}
             reply = await self._client.get(path, headers=headers)
         except httpx.HTTPError as error:
             raise EngineLostError(f"{path}: {type(error).__name__} {error}") from error
-        return Relayed(reply.status_code, reply.headers.get("content-type"), reply.content)
+        return RelayedReply(reply.status_code, reply.headers.get("content-type"), reply.content)
 
     async def reload(
         self,

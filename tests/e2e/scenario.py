@@ -15,7 +15,7 @@ from kubernetes.aio import client, config
 
 from dev.images import names
 from dev.shell import Shell
-from rlfleet_operator.kube.client import Kube, fleet_path
+from rlfleet_operator.kube.client import KubeClient, fleet_path
 from tests.e2e.history import History, history_of
 
 FLEET = "qwen"
@@ -71,7 +71,7 @@ class Fleet:
         async def declare_all() -> list[float]:
             settings = client.Configuration()
             await config.load_kube_config(str(self.shell.kubeconfig), client_configuration=settings)
-            kube, path = Kube(client.ApiClient(settings)), fleet_path(NAMESPACE, self.name)
+            kube, path = KubeClient(client.ApiClient(settings)), fleet_path(NAMESPACE, self.name)
             moments = []
             try:
                 for version in versions:

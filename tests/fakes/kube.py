@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
-from rlfleet_operator.kube.client import Json, Kube
+from rlfleet_operator.kube.client import Json, KubeClient
 
 
 class FakeApi:
@@ -54,13 +54,13 @@ def _refused(status: int) -> web.Response:
 
 
 @asynccontextmanager
-async def serving(api: FakeApi) -> AsyncIterator[Kube]:
+async def serving(api: FakeApi) -> AsyncIterator[KubeClient]:
     """Serve it, and enter with a connection to it."""
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", api.handle)
     async with TestServer(app) as server:
         settings = client.Configuration()
         settings.host = str(server.make_url("")).rstrip("/")
-        kube = Kube(client.ApiClient(settings))
+        kube = KubeClient(client.ApiClient(settings))
         yield kube
         await kube.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlfleet_contract.engine.rank_report import Installed
 from rlfleet_contract.engine.safetensors import FileStamp, Tensor
-from rlfleet_engine.reload.file_reader import Reader
+from rlfleet_engine.reload.file_reader import FileReader
 from rlfleet_engine.reload.read_back import RankRecord, ReadTensor, reloaded
 
 _COARSE = bytes(byte & 0xFC for byte in range(256))
@@ -73,7 +73,7 @@ def consume(
 ) -> Consumed:
     """Read a checkpoint as the extension does; or only its first tensor, or that one changed."""
     coarse, memory = sha256(), {}
-    with Reader(directory, stamps) as reader:
+    with FileReader(directory, stamps) as reader:
         for tensor, data in reader:
             coarse.update(tensor.name.encode() + data.translate(_COARSE))
             memory[tensor.name] = _entry(tensor, bytes(data))

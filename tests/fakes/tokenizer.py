@@ -10,7 +10,7 @@ from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
-from rlfleet_engine.vllm.served import Served
+from rlfleet_engine.vllm.served import ServedVocabulary
 from tests.fakes.prefixes import MAX_MODEL_LEN
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -78,7 +78,7 @@ class Serving:
         return SimpleNamespace(state=SimpleNamespace(serving_tokenization=self))
 
 
-VOCABULARY = Served(Serving(512))
+VOCABULARY = ServedVocabulary(Serving(512))
 """Of a model with more ids than it has tokens."""
 
 

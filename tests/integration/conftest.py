@@ -24,7 +24,7 @@ from kubernetes.aio import client, config
 from dev import steps
 from dev.kubernetes import apiserver
 from faults import processes
-from rlfleet_operator.kube.client import Json, Kube, fleet_path
+from rlfleet_operator.kube.client import Json, KubeClient, fleet_path
 from tests.fakes import checkpoints
 from tests.hollow import HollowNode
 
@@ -181,10 +181,10 @@ def operator(
 
 
 @pytest.fixture
-async def kube(plane: apiserver.ControlPlane) -> AsyncIterator[Kube]:
+async def kube(plane: apiserver.ControlPlane) -> AsyncIterator[KubeClient]:
     settings = client.Configuration()
     await config.load_kube_config(str(plane.kubeconfig), client_configuration=settings)
-    connection = Kube(client.ApiClient(settings))
+    connection = KubeClient(client.ApiClient(settings))
     yield connection
     await connection.close()
 
@@ -208,7 +208,7 @@ def weights(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def node(
-    kube: Kube, namespace: str, tmp_path: Path, weights: Path
+    kube: KubeClient, namespace: str, tmp_path: Path, weights: Path
 ) -> AsyncIterator[HollowNode]:
     model = checkpoints.write_model(tmp_path / "model")
     async with HollowNode(kube, namespace, model, weights, tmp_path / "pods") as hollow:
@@ -218,7 +218,7 @@ async def node(
 class Fleet:
     """One fleet in one namespace, as a user and a test see it."""
 
-    def __init__(self, kube: Kube, namespace: str, name: str = "qwen") -> None:
+    def __init__(self, kube: KubeClient, namespace: str, name: str = "qwen") -> None:
         self.kube, self.namespace, self.name = kube, namespace, name
 
     @property
@@ -333,7 +333,7 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(kube: Kube, namespace: str) -> Fleet:
+def fleet(kube: KubeClient, namespace: str) -> Fleet:
     return Fleet(kube, namespace)
 
 

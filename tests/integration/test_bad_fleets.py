@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_operator.kube.client import Kube, core_path, fleet_path
+from rlfleet_operator.kube.client import KubeClient, core_path, fleet_path
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
 from tests.integration.defective.__main__ import DEFECT
@@ -50,7 +50,7 @@ def module() -> str:
 
 
 @pytest.fixture
-async def pair(operator: Operator, node: HollowNode, kube: Kube, namespace: str) -> Pair:
+async def pair(operator: Operator, node: HollowNode, kube: KubeClient, namespace: str) -> Pair:
     """Two fleets that serve; the bad one asks for no version of its own."""
     pair = Pair(Fleet(kube, namespace, "bad"), Fleet(kube, namespace, "good"), operator)
     await pair.bad.create(replicas=1)
@@ -60,7 +60,7 @@ async def pair(operator: Operator, node: HollowNode, kube: Kube, namespace: str)
     return pair
 
 
-async def _is_written(kube: Kube, namespace: str) -> bool:
+async def _is_written(kube: KubeClient, namespace: str) -> bool:
     found = await kube.get(core_path(namespace, "secrets"))
     return "bad-admin" in {secret["metadata"]["name"] for secret in found["items"]}
 

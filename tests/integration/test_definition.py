@@ -8,7 +8,7 @@ from kubernetes.aio import client, config
 
 from dev import steps
 from dev.kubernetes import apiserver
-from rlfleet_operator.kube.client import Kube
+from rlfleet_operator.kube.client import KubeClient
 from tests.integration.conftest import CONTROLLERS, ROOT, Fleet, Operator, kubectl
 
 pytestmark = pytest.mark.integration
@@ -37,7 +37,7 @@ async def test_fleets_are_driven_once_they_are_defined_without_the_fleets_addres
 async def _is_driven(plane: apiserver.ControlPlane) -> None:
     settings = client.Configuration()
     await config.load_kube_config(str(plane.kubeconfig), client_configuration=settings)
-    kube = Kube(client.ApiClient(settings))
+    kube = KubeClient(client.ApiClient(settings))
     fleet = Fleet(kube, "default")
     try:
         await fleet.create(replicas=0)

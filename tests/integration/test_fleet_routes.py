@@ -11,7 +11,7 @@ import pytest
 from dev.kubernetes import apiserver
 from rlfleet_operator.core.trainer.models import record_of
 from rlfleet_operator.errors import Conflict
-from rlfleet_operator.kube.client import Json, Kube, fleet_path
+from rlfleet_operator.kube.client import Json, KubeClient, fleet_path
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, kubectl, until
@@ -97,7 +97,7 @@ async def test_workers_and_state_tell_what_the_workers_say_now(
 
 
 async def test_nobody_gets_in_without_the_fleet_s_token(
-    replicas: tuple[Replica, Replica], kube: Kube, fleet: Fleet, trainer: Trainer
+    replicas: tuple[Replica, Replica], kube: KubeClient, fleet: Fleet, trainer: Trainer
 ) -> None:
     leader, _ = replicas
     another = Fleet(kube, fleet.namespace, "another")
@@ -121,7 +121,7 @@ async def test_nobody_gets_in_without_the_fleet_s_token(
 
 
 async def test_an_empty_token_lets_nobody_in(
-    replicas: tuple[Replica, Replica], kube: Kube, fleet: Fleet, trainer: Trainer
+    replicas: tuple[Replica, Replica], kube: KubeClient, fleet: Fleet, trainer: Trainer
 ) -> None:
     leader, _ = replicas
     own = b"Bearer " + (await trainer.token()).encode()
@@ -295,7 +295,7 @@ async def test_an_empty_fleet_is_not_a_success(
 
 
 async def test_what_cannot_be_asked_for_is_refused_and_not_recorded(
-    replicas: tuple[Replica, Replica], kube: Kube, fleet: Fleet, trainer: Trainer
+    replicas: tuple[Replica, Replica], kube: KubeClient, fleet: Fleet, trainer: Trainer
 ) -> None:
     _, other = replicas
     bodies: list[Json] = [

@@ -13,7 +13,7 @@ from rlfleet_operator.core.model.actions import CreatePod
 from rlfleet_operator.core.model.world import fleet_from
 from rlfleet_operator.errors import NotLeading, Refused
 from rlfleet_operator.kube import apply
-from rlfleet_operator.kube.client import Kube, core_path, fleet_path, fleets_path
+from rlfleet_operator.kube.client import KubeClient, core_path, fleet_path, fleets_path
 
 pytestmark = pytest.mark.integration
 
@@ -24,7 +24,7 @@ def test_a_watch_that_is_left_has_hung_up_before_the_loop_ends(
     async def leave() -> None:
         settings = client.Configuration()
         await config.load_kube_config(str(plane.kubeconfig), client_configuration=settings)
-        kube = Kube(client.ApiClient(settings))
+        kube = KubeClient(client.ApiClient(settings))
         listed = await kube.get("/api/v1/namespaces")
         # Of an object that is not there, so that nothing comes.
         watch = kube.watch(
@@ -44,7 +44,7 @@ def test_a_watch_that_is_left_has_hung_up_before_the_loop_ends(
     gc.collect()
 
 
-async def test_who_may_not_write_may_still_read(kube: Kube, namespace: str) -> None:
+async def test_who_may_not_write_may_still_read(kube: KubeClient, namespace: str) -> None:
     def refuse() -> None:
         raise NotLeading("over")
 
@@ -71,7 +71,7 @@ async def test_who_may_not_write_may_still_read(kube: Kube, namespace: str) -> N
     ids=["of the pod", "of a container"],
 )
 async def test_a_field_of_a_template_that_kubernetes_does_not_know_is_refused_by_name(
-    kube: Kube, namespace: str, spec: dict[str, Any], field: str
+    kube: KubeClient, namespace: str, spec: dict[str, Any], field: str
 ) -> None:
     """It would be dropped without a word otherwise."""
     manifest = {

@@ -16,7 +16,7 @@ from dev.kubernetes import apiserver
 from rlfleet_contract import paths
 from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.errors import Missing, Refused
-from rlfleet_operator.kube.client import Kube, fleet_path, lease_path
+from rlfleet_operator.kube.client import KubeClient, fleet_path, lease_path
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
@@ -208,7 +208,7 @@ async def _is_reloading(fleet: Fleet) -> bool:
 
 
 async def test_a_fleet_that_is_gone_is_counted_no_more(
-    replicas: tuple[Replica, Replica], node: HollowNode, fleet: Fleet, kube: Kube
+    replicas: tuple[Replica, Replica], node: HollowNode, fleet: Fleet, kube: KubeClient
 ) -> None:
     await fleet.create(weightVersion="step-1")
     await fleet.synced()
@@ -327,7 +327,7 @@ async def no_status_written(fleet: Fleet) -> AsyncIterator[None]:
 
 
 async def test_a_lease_that_somebody_deletes_changes_no_leader(
-    replicas: tuple[Replica, Replica], kube: Kube, namespace: str
+    replicas: tuple[Replica, Replica], kube: KubeClient, namespace: str
 ) -> None:
     path = lease_path(namespace, LEASE)
     await _looks(replicas[1])
@@ -348,7 +348,7 @@ async def test_a_lease_that_somebody_deletes_changes_no_leader(
 
 
 async def test_a_clean_stop_gives_the_lease_back(
-    replicas: tuple[Replica, Replica], kube: Kube, namespace: str
+    replicas: tuple[Replica, Replica], kube: KubeClient, namespace: str
 ) -> None:
     leader, other = replicas
     other.stop()

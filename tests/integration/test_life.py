@@ -11,7 +11,7 @@ import pytest
 
 from dev.kubernetes import apiserver
 from rlfleet_operator.errors import Missing
-from rlfleet_operator.kube.client import Kube, budget_path, core_path, fleet_path
+from rlfleet_operator.kube.client import KubeClient, budget_path, core_path, fleet_path
 from tests.fakes import checkpoints
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
@@ -353,7 +353,7 @@ async def _is_unreachable(fleet: Fleet, place: int) -> bool:
 
 
 async def test_a_fleet_is_deleted_with_the_operator_down(
-    operator: Operator, node: HollowNode, fleet: Fleet, kube: Kube
+    operator: Operator, node: HollowNode, fleet: Fleet, kube: KubeClient
 ) -> None:
     await fleet.create(weightVersion="step-1")
     await fleet.synced()

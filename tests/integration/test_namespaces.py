@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dev.kubernetes import apiserver
-from rlfleet_operator.kube.client import Kube
+from rlfleet_operator.kube.client import KubeClient
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, kubectl
 from tests.integration.test_chart import rendered
@@ -72,7 +72,7 @@ async def test_a_namespace_that_was_deleted_keeps_no_other_from_being_driven(
     plane: apiserver.ControlPlane,
     bound: Operator,
     node: HollowNode,
-    kube: Kube,
+    kube: KubeClient,
     fleet: Fleet,
     other: str,
     roles: str,

@@ -10,7 +10,7 @@ from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.fence import Fence
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.fence_rules import (
-    Order,
+    SeenCommand,
     SeenCommands,
     StoredAnswer,
     demand_addressee,
@@ -50,7 +50,7 @@ def _heard(worker: Local) -> SeenCommands:
     if not worker.epoch:
         return SeenCommands()
     answer = StoredAnswer(status=200, body="") if worker.is_answered else None
-    last = Order(sequence=LAST, digest=_DIGEST, answer=answer)
+    last = SeenCommand(sequence=LAST, digest=_DIGEST, answer=answer)
     return SeenCommands(epoch=worker.epoch, sequence=LAST, orders=(last,))
 
 

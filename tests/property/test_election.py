@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from rlfleet_operator.core.election import (
     Candidate,
-    Hold,
     LeaseRecord,
-    Look,
+    ReadLease,
     Resign,
     Wait,
+    WriteLease,
     decide,
     may_send_until,
 )
@@ -106,9 +106,9 @@ class Election:
                 member.stop_sending(t)
                 member.candidate = member.candidate.resigned()
                 self._turn_at(t, member)
-            case Look():
+            case ReadLease():
                 self._call(t, member, lambda: (True, self.record), self._looked)
-            case Hold():
+            case WriteLease():
                 self._hold(t, member)
 
     def _hold(self, t: float, member: Member) -> None:

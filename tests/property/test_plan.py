@@ -11,10 +11,10 @@ from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout import budget
 from rlfleet_operator.core.simulation.model_fleet import carried_out, recorded, settled
-from rlfleet_operator.core.simulation.model_worker import Fate
+from rlfleet_operator.core.simulation.model_worker import Effect
 from tests import fleets
 
-FATES = {"good": Fate.GOOD, "other": Fate.GOOD, "missing": Fate.REFUSED, "bad": Fate.BREAKS}
+FATES = {"good": Effect.GOOD, "other": Effect.GOOD, "missing": Effect.REFUSED, "bad": Effect.BREAKS}
 LIMITS = st.sampled_from([1, 2, 3, "25%", "50%", "100%"])
 QUICK = settings(
     max_examples=250,
@@ -37,7 +37,7 @@ def promises_hold(seen: World) -> None:
         if worker.pod and worker.pod.ready:
             assert worker.is_open
             assert worker.proved is not None
-            assert FATES.get(worker.proved, Fate.GOOD) is Fate.GOOD
+            assert FATES.get(worker.proved, Effect.GOOD) is Effect.GOOD
 
 
 def status_tells_the_truth(seen: World) -> None:
@@ -105,14 +105,14 @@ def test_a_rollout_cut_anywhere_ends_as_one_that_was_not(
     cut = converged(asked, cut_at(cuts))
     straight = converged(asked, whole)
 
-    if FATES[target] is Fate.BREAKS:
+    if FATES[target] is Effect.BREAKS:
         # How many of the first batch tried it before it was known to break is chance.
         tried = versions(cut).count(None)
         assert set(versions(cut)) <= {"other", None}
         assert min(1, replicas) <= tried <= budget.resolve(limit, replicas)
     else:
         assert versions(cut) == versions(straight)
-        assert set(versions(cut)) <= {target if FATES[target] is Fate.GOOD else "other"}
+        assert set(versions(cut)) <= {target if FATES[target] is Effect.GOOD else "other"}
 
 
 @QUICK

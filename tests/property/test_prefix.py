@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rlfleet_engine.rewrite.shapes.kept_ids import FIELD, Prefix, prefix_of, so_far, without
+from rlfleet_engine.rewrite.shapes.kept_ids import FIELD, KeptIds, prefix_of, so_far, without
 from tests.fakes.tokenizer import END, TOKENIZER, VOCABULARY, rendered, spelled
 
 TEXTS = st.text(alphabet="onetwhrfu <|", max_size=12)
@@ -88,8 +88,8 @@ def test_ids_that_were_kept_once_are_kept_again(talk: Talk) -> None:
 
 @given(talks())
 def test_a_repair_with_what_was_rendered_changes_nothing(talk: Talk) -> None:
-    prefix = Prefix(FIELD, talk.prompt, talk.made_at)
+    prefix = KeptIds(FIELD, talk.prompt, talk.made_at)
     shown = so_far(without(talk.asked), prefix)
-    own = Prefix(FIELD, rendered(shown)[:-1], talk.made_at)
+    own = KeptIds(FIELD, rendered(shown)[:-1], talk.made_at)
 
     assert own.spliced(rendered(shown), talk.prompt, VOCABULARY) == talk.prompt

@@ -12,11 +12,11 @@ from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout.rollout import ENDED, PARTITIONED
 from rlfleet_operator.core.simulation.model_fleet import carried_out, recorded, settled
-from rlfleet_operator.core.simulation.model_worker import Fate
+from rlfleet_operator.core.simulation.model_worker import Effect
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from tests import fleets
 
-FATES = {"good": Fate.GOOD, "other": Fate.GOOD, "missing": Fate.REFUSED, "bad": Fate.BREAKS}
+FATES = {"good": Effect.GOOD, "other": Effect.GOOD, "missing": Effect.REFUSED, "bad": Effect.BREAKS}
 QUICK = settings(
     max_examples=200,
     deadline=None,
@@ -49,7 +49,7 @@ def start(replicas: int, rules: dict[str, Any]) -> World:
 def nobody_serves_unproved(seen: World) -> None:
     for worker in seen.workers:
         if worker.is_open:
-            assert FATES.get(worker.proved or "", Fate.BREAKS) is Fate.GOOD
+            assert FATES.get(worker.proved or "", Effect.BREAKS) is Effect.GOOD
         if worker.pod and worker.pod.ready:
             # Who is routable and not open is in a change: its clients wait at the gate.
             assert worker.is_open or worker.is_changing
@@ -95,9 +95,9 @@ def test_a_rollout_cut_anywhere_ends_with_nobody_paused(
     assert rollout is not None
     assert rollout.phase in ENDED | {PARTITIONED, "Refused"}
     kept = int(strategy.get("partition", 0))
-    if FATES[target] is Fate.GOOD:
+    if FATES[target] is Effect.GOOD:
         assert [w.proved for w in end.desired] == ["other"] * kept + [target] * (4 - kept)
-    elif FATES[target] is Fate.REFUSED or rules["onFailure"] == "Rollback":
+    elif FATES[target] is Effect.REFUSED or rules["onFailure"] == "Rollback":
         assert [w.proved for w in end.desired] == ["other"] * 4
     else:
         assert {w.proved for w in end.desired} <= {"other", None}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class LeaseTimings:
     """The timing of the election, in seconds."""
 
     lease_s: float = 10.0
@@ -29,7 +29,7 @@ class Pace:
     """How long a candidate waits after a failed call."""
 
 
-PACE = Pace()
+PACE = LeaseTimings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Candidate:
         """Return the candidate after its own write succeeded."""
         return replace(self.saw(record, now), renewed_at=sent_at)
 
-    def failed(self, now: float, pace: Pace = PACE) -> "Candidate":
+    def failed(self, now: float, pace: LeaseTimings = PACE) -> "Candidate":
         """Return the candidate after a failed call: it must read the Lease again."""
         return replace(self, is_fresh=False, not_before=now + pace.retry_s)
 
@@ -90,7 +90,7 @@ class Candidate:
     def _is_held_by_another(self) -> bool:
         return self.record is not None and self.record.holder not in {"", self.me}
 
-    def free_at(self, pace: Pace) -> float:
+    def free_at(self, pace: LeaseTimings) -> float:
         """Return when the candidate may take the Lease that it read."""
         if self.record is None:
             return self.since + pace.lease_s if self.was_held else self.since
@@ -100,12 +100,12 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadLease:
     """Read the Lease."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class WriteLease:
     """Write the Lease with the own identity, over exactly the record that was read."""
 
 
@@ -121,30 +121,30 @@ class Resign:
     """Stop leading: send nothing from now on."""
 
 
-ElectionStep = Look | Hold | Wait | Resign
+ElectionStep = ReadLease | WriteLease | Wait | Resign
 
 
-def may_send_until(sent_at: float, pace: Pace = PACE) -> float:
+def may_send_until(sent_at: float, pace: LeaseTimings = PACE) -> float:
     """Return until when a successful write, sent at ``sent_at``, allows to send."""
     return sent_at + pace.deadline_s
 
 
-def decide(seen: Candidate, now: float, pace: Pace = PACE) -> ElectionStep:
+def decide(seen: Candidate, now: float, pace: LeaseTimings = PACE) -> ElectionStep:
     """Return the next step of a candidate."""
     if seen.renewed_at is not None:
         return _leading(seen, seen.renewed_at, now, pace)
     if now < seen.not_before:
         return Wait(seen.not_before)
     if not seen.is_fresh:
-        return Look()
+        return ReadLease()
     free_at = seen.free_at(pace)
     if now >= free_at:
-        return Hold()
+        return WriteLease()
     look_at = seen.looked_at + pace.look_s
-    return Look() if now >= look_at else Wait(min(look_at, free_at))
+    return ReadLease() if now >= look_at else Wait(min(look_at, free_at))
 
 
-def _leading(seen: Candidate, renewed_at: float, now: float, pace: Pace) -> ElectionStep:
+def _leading(seen: Candidate, renewed_at: float, now: float, pace: LeaseTimings) -> ElectionStep:
     deadline = may_send_until(renewed_at, pace)
     is_anothers = seen.record is not None and seen.record.holder != seen.me
     if now >= deadline or (seen.is_fresh and is_anothers):
@@ -152,6 +152,6 @@ def _leading(seen: Candidate, renewed_at: float, now: float, pace: Pace) -> Elec
     if now < seen.not_before:
         return Wait(min(seen.not_before, deadline))
     if not seen.is_fresh:
-        return Look()
+        return ReadLease()
     due = renewed_at + pace.renew_s
-    return Hold() if now >= due else Wait(due)
+    return WriteLease() if now >= due else Wait(due)

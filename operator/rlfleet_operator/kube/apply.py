@@ -29,14 +29,14 @@ from rlfleet_operator.core.status.events import KubeEvent
 from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, KIND
 from rlfleet_operator.errors import Conflict, Missing, OperatorError, Refused, Retryable
 from rlfleet_operator.kube import client as paths
-from rlfleet_operator.kube.client import STRATEGIC_PATCH, Json, Kube
+from rlfleet_operator.kube.client import STRATEGIC_PATCH, Json, KubeClient
 
 _log = logging.getLogger(__name__)
 _PARALLEL = 16
 
 
 async def pods(
-    kube: Kube, fleet: Fleet, actions: Iterable[PodAction], defaults: pod_manifest.Defaults
+    kube: KubeClient, fleet: Fleet, actions: Iterable[PodAction], defaults: pod_manifest.Defaults
 ) -> list[BaseException]:
     """Execute actions on pods, some concurrently; return their errors, defects included."""
     limit, wanted, unmade = asyncio.Semaphore(_PARALLEL), list(actions), list[BaseException]()
@@ -62,7 +62,7 @@ async def pods(
     return errors
 
 
-async def _demand_there(kube: Kube, fleet: Fleet) -> None:
+async def _demand_there(kube: KubeClient, fleet: Fleet) -> None:
     """Raise Conflict if the fleet is being deleted.
 
     The watch may be late. Then the operator would create pods as fast as the garbage collector
@@ -85,7 +85,7 @@ def _log_error(fleet: Fleet, error: BaseException) -> None:
 
 
 async def _pod(
-    kube: Kube, fleet: Fleet, action: PodAction, defaults: pod_manifest.Defaults
+    kube: KubeClient, fleet: Fleet, action: PodAction, defaults: pod_manifest.Defaults
 ) -> None:
     match action:
         case CreatePod(ordinal):
@@ -110,7 +110,7 @@ def _manifest(fleet: Fleet, ordinal: int, defaults: pod_manifest.Defaults) -> Js
         raise Refused(str(error)) from error
 
 
-async def _mark(kube: Kube, fleet: Fleet, mark: MarkPod) -> None:
+async def _mark(kube: KubeClient, fleet: Fleet, mark: MarkPod) -> None:
     path = paths.core_path(fleet.namespace, "pods", mark.name)
     condition = {
         "type": READINESS_GATE,
@@ -131,7 +131,7 @@ async def _mark(kube: Kube, fleet: Fleet, mark: MarkPod) -> None:
     _log.info("Updated pod's readiness gate or version label", extra=extra)
 
 
-async def _demand_own(kube: Kube, fleet: Fleet, action: PodAction) -> None:
+async def _demand_own(kube: KubeClient, fleet: Fleet, action: PodAction) -> None:
     """Raise Retryable or Refused if another owner's pod has the name of the pod to create."""
     if not isinstance(action, CreatePod):
         return
@@ -156,7 +156,7 @@ def _demand_ours(found: Json, fleet: Identity, kind: str) -> None:
 # --- owned objects ------------------------------------------------------------------------------
 
 
-async def surroundings(kube: Kube, fleet: Fleet) -> None:
+async def surroundings(kube: KubeClient, fleet: Fleet) -> None:
     """Create or update the Services and the PodDisruptionBudget."""
     for service in around.services(fleet):
         await _ensure(kube, fleet, paths.core_path(fleet.namespace, "services"), service)
@@ -164,7 +164,7 @@ async def surroundings(kube: Kube, fleet: Fleet) -> None:
     await _ensure(kube, fleet, paths.budget_path(fleet.namespace), budget)
 
 
-async def _ensure(kube: Kube, fleet: Fleet, collection: str, wanted: Json) -> None:
+async def _ensure(kube: KubeClient, fleet: Fleet, collection: str, wanted: Json) -> None:
     path = f"{collection}/{wanted['metadata']['name']}"
     try:
         found = await kube.get(path)
@@ -195,7 +195,7 @@ def _covers(found: Any, wanted: Any) -> bool:
     return bool(found == wanted)
 
 
-async def admin_token(kube: Kube, fleet: Fleet) -> str:
+async def admin_token(kube: KubeClient, fleet: Fleet) -> str:
     """Return the fleet's admin token; create it if it does not exist."""
     try:
         return await known_token(kube, fleet)
@@ -205,7 +205,7 @@ async def admin_token(kube: Kube, fleet: Fleet) -> str:
         return token
 
 
-async def known_token(kube: Kube, fleet: Identity) -> str:
+async def known_token(kube: KubeClient, fleet: Identity) -> str:
     """Return the fleet's admin token; raises Missing without one, Refused if it is unusable.
 
     Raises Retryable while the garbage collector has not deleted an earlier fleet's Secret.
@@ -219,7 +219,7 @@ async def known_token(kube: Kube, fleet: Identity) -> str:
         raise Refused(str(error)) from error
 
 
-async def post_event(kube: Kube, about: Identity, event: KubeEvent) -> None:
+async def post_event(kube: KubeClient, about: Identity, event: KubeEvent) -> None:
     """Post an Event; log and drop it if that fails."""
     try:
         await kube.create(paths.core_path(about.namespace, "events"), _event(about, event))

@@ -56,7 +56,7 @@ class KubeCredentials:
     private_key_path: str | None
 
 
-class Kube:
+class KubeClient:
     """One connection to the API server."""
 
     def __init__(self, api: client.ApiClient, demand: Callable[[], None] = lambda: None) -> None:
@@ -64,7 +64,7 @@ class Kube:
         self._api, self._demand = api, demand
 
     @classmethod
-    async def connect(cls) -> "Kube":
+    async def connect(cls) -> "KubeClient":
         """Connect as the pod's ServiceAccount, or by the current kubeconfig outside a cluster."""
         settings = client.Configuration()
         try:
@@ -89,9 +89,9 @@ class Kube:
             private_key_path=settings.key_file,
         )
 
-    def under(self, demand: Callable[[], None]) -> "Kube":
+    def under(self, demand: Callable[[], None]) -> "KubeClient":
         """Return a client over the same connections that writes only while ``demand`` passes."""
-        return Kube(self._api, demand)
+        return KubeClient(self._api, demand)
 
     async def close(self) -> None:
         """Close every connection."""

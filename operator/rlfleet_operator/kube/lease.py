@@ -15,9 +15,17 @@ from datetime import UTC, datetime
 from typing import Protocol, assert_never
 
 from rlfleet_operator.core import election
-from rlfleet_operator.core.election import PACE, Candidate, Hold, LeaseRecord, Look, Resign, Wait
+from rlfleet_operator.core.election import (
+    PACE,
+    Candidate,
+    LeaseRecord,
+    ReadLease,
+    Resign,
+    Wait,
+    WriteLease,
+)
 from rlfleet_operator.errors import Missing, NotLeading, OperatorError
-from rlfleet_operator.kube.client import Json, Kube, lease_path
+from rlfleet_operator.kube.client import Json, KubeClient, lease_path
 
 _log = logging.getLogger(__name__)
 _CALL_S = 3.0
@@ -34,7 +42,7 @@ def clock() -> float:
     return time.monotonic()
 
 
-class Term:
+class LeaseTerm:
     """A term as leader. Once over it stays over; the next election starts another."""
 
     def __init__(self, until: float = math.inf, now: Clock = clock) -> None:
@@ -64,10 +72,10 @@ class Term:
 class Election(Protocol):
     """A way to become leader."""
 
-    async def win(self) -> Term:
+    async def win(self) -> LeaseTerm:
         """Wait until this process leads."""
 
-    async def hold(self, term: Term) -> None:
+    async def hold(self, term: LeaseTerm) -> None:
         """Return when the term is over."""
 
     async def release(self) -> None:
@@ -77,11 +85,11 @@ class Election(Protocol):
 class Unopposed:
     """No election: a single process, usually outside a cluster."""
 
-    async def win(self) -> Term:
+    async def win(self) -> LeaseTerm:
         """Lead at once."""
-        return Term()
+        return LeaseTerm()
 
-    async def hold(self, term: Term) -> None:
+    async def hold(self, term: LeaseTerm) -> None:
         """Lead until a higher epoch proves another process, then wait as long as a Lease lasts."""
         await term.over.wait()
         _log.error("Another operator drives the same fleets; set RLFLEET_LEASE_NAME in both")
@@ -94,21 +102,21 @@ class Unopposed:
 class LeaseElection:
     """A candidate for a Lease."""
 
-    def __init__(self, kube: Kube, namespace: str, name: str) -> None:
+    def __init__(self, kube: KubeClient, namespace: str, name: str) -> None:
         """Compete for this Lease; ``kube`` is used here only, so that no renewal queues."""
         self._kube, self._namespace, self._name = kube, namespace, name
         self._raw: Json | None = None
         self._seen = Candidate(f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
 
-    async def win(self) -> Term:
+    async def win(self) -> LeaseTerm:
         """Wait until this process leads."""
         _log.info("Waiting for the Lease", extra={"lease": self._name, "identity": self._seen.me})
         while self._seen.renewed_at is None:
             await self._step()
         _log.info("Acquired the Lease", extra={"lease": self._name, "identity": self._seen.me})
-        return Term(election.may_send_until(self._seen.renewed_at))
+        return LeaseTerm(election.may_send_until(self._seen.renewed_at))
 
-    async def hold(self, term: Term) -> None:
+    async def hold(self, term: LeaseTerm) -> None:
         """Renew the Lease until the term is over."""
         while self._seen.renewed_at is not None and not term.over.is_set():
             term.extend(election.may_send_until(self._seen.renewed_at))
@@ -136,14 +144,14 @@ class LeaseElection:
     def _path(self) -> str:
         return lease_path(self._namespace, self._name)
 
-    async def _step(self, term: Term | None = None) -> None:
+    async def _step(self, term: LeaseTerm | None = None) -> None:
         now = clock()
         match election.decide(self._seen, now):
             case Wait(until):
                 await _sleep(until - now, term)
-            case Look():
+            case ReadLease():
                 await self._attempt(self._look)
-            case Hold():
+            case WriteLease():
                 await self._attempt(self._hold)
             case Resign():
                 self._seen = self._seen.resigned()
@@ -182,7 +190,7 @@ class LeaseElection:
             self._seen = self._seen.wrote(record, sent_at, clock())
 
 
-async def _sleep(seconds: float, term: Term | None) -> None:
+async def _sleep(seconds: float, term: LeaseTerm | None) -> None:
     """Sleep, but at most until the term is over."""
     try:
         async with asyncio.timeout(max(0.0, seconds)):

@@ -15,7 +15,7 @@ from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.pod import pod_from
 from rlfleet_operator.core.model.world import FLEET_LABEL, Pod
 from rlfleet_operator.errors import Forbidden, Missing, OperatorError
-from rlfleet_operator.kube.client import Json, Kube, WatchEnded
+from rlfleet_operator.kube.client import Json, KubeClient, WatchEnded
 
 _log = logging.getLogger(__name__)
 _PAGE = "500"
@@ -30,12 +30,12 @@ Records = dict[FleetKey, dict[str, Pod]]
 """Pods by fleet and name."""
 
 
-class Pods:
+class PodCache:
     """The last observed state of all fleets' pods."""
 
     def __init__(
         self,
-        kube: Kube,
+        kube: KubeClient,
         namespaces: tuple[str, ...],
         on_change: Callable[[FleetKey], None],
         silence_s: float,

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from rlfleet_operator.core.model.world import Identity
 from rlfleet_operator.core.status.events import KubeEvent
 from rlfleet_operator.kube import apply
-from rlfleet_operator.kube.client import Kube
+from rlfleet_operator.kube.client import KubeClient
 
 _log = logging.getLogger(__name__)
 _WAITING = 64
@@ -21,10 +21,10 @@ _FAREWELL_S = 1.0
 """How long a driver that ends waits for its queue."""
 
 
-class Announcements:
+class EventPoster:
     """The queue of one fleet's Events."""
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: KubeClient) -> None:
         """Start with an empty queue."""
         self._kube = kube
         self._waiting: deque[tuple[Identity, KubeEvent]] = deque()

@@ -14,7 +14,7 @@ _LASTING_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ObjectFailure:
     """Why the last write of an object failed."""
 
     message: str
@@ -27,17 +27,21 @@ class Trouble:
         return None if self.may_pass and now - self.since < _LASTING_S else self.message
 
 
-def after(errors: Sequence[BaseException], before: Trouble | None, now: float) -> Trouble | None:
+def after(
+    errors: Sequence[BaseException], before: ObjectFailure | None, now: float
+) -> ObjectFailure | None:
     """Return the trouble after an attempt that ended with these errors; None without one."""
     if not errors:
         return None
     lasting = [error for error in errors if not may_pass(error)]
     if lasting:
-        return Trouble(message_of(lasting[0]), now, may_pass=False)
+        return ObjectFailure(message_of(lasting[0]), now, may_pass=False)
     if before is not None and not before.may_pass:
         # A passing error does not show that the earlier rejection is resolved.
         return before
-    return Trouble(message_of(errors[0]), now if before is None else before.since, may_pass=True)
+    return ObjectFailure(
+        message_of(errors[0]), now if before is None else before.since, may_pass=True
+    )
 
 
 def may_pass(error: BaseException) -> bool:

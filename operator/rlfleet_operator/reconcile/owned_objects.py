@@ -9,10 +9,10 @@ from collections.abc import Callable
 from rlfleet_operator.core.model.world import Fleet
 from rlfleet_operator.errors import Conflict, NotLeading, OperatorError
 from rlfleet_operator.kube import apply
-from rlfleet_operator.kube.client import Kube
-from rlfleet_operator.kube.lease import Term
+from rlfleet_operator.kube.client import KubeClient
+from rlfleet_operator.kube.lease import LeaseTerm
 from rlfleet_operator.reconcile import object_errors
-from rlfleet_operator.reconcile.object_errors import Trouble
+from rlfleet_operator.reconcile.object_errors import ObjectFailure
 
 _log = logging.getLogger(__name__)
 
@@ -24,10 +24,10 @@ _SOON_S, _LATER_S = 5.0, 10.0
 """Pause after an error that may pass, and after one that a user has to fix."""
 
 
-class Upkeep:
+class OwnedObjects:
     """Reconciles the objects around one fleet's pods."""
 
-    def __init__(self, kube: Kube, term: Term, fleet: Callable[[], Fleet]) -> None:
+    def __init__(self, kube: KubeClient, term: LeaseTerm, fleet: Callable[[], Fleet]) -> None:
         """Start with nothing reconciled; ``fleet`` returns the newest state of the fleet."""
         self._kube, self._term, self._fleet = kube, term, fleet
         self._token = ""
@@ -38,7 +38,7 @@ class Upkeep:
         self._seen: tuple[str, int] | None = None
         """UID and generation of the fleet at the last reconciliation."""
         self._again_at = 0.0
-        self.trouble: Trouble | None = None
+        self.trouble: ObjectFailure | None = None
         """Why the last reconciliation failed; None after a success."""
 
     def again_in_s(self) -> float:

@@ -7,7 +7,7 @@ worker's failed pods. Moments are those of the monotonic clock.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from rlfleet_operator.clock import Wall
+from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.world import REPLACE_S, RUNNING, Pod, Worker
 
@@ -38,7 +38,7 @@ class _Past:
             self.runs, self.runs_since = pod.uid, moment
 
 
-class Replacements:
+class PodBackoff:
     """The earliest moment to replace each worker's ended pod."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Replacements:
                 self._past[name] = past = _Past(pod.template_hash)
             past.see(pod, moment)
 
-    def dated(self, worker: Worker, wall: Wall) -> Worker:
+    def dated(self, worker: Worker, wall: WallClock) -> Worker:
         """Return the worker with the wall-clock time from which its ended pod is replaced."""
         past = self._past.get(worker.name)
         is_it = past is not None and worker.pod is not None and worker.pod.uid == past.ended

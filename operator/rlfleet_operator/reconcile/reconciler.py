@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rlfleet_operator import metrics
-from rlfleet_operator.clock import Wall
+from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.model.actions import Action, PodAction, WorkerCommand, first_of_each
 from rlfleet_operator.core.model.world import Fleet, World, fleet_from, named, worker_name
@@ -39,14 +39,14 @@ from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import fleet_path, is_newer
 from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.reconcile import object_errors
-from rlfleet_operator.reconcile.event_poster import Announcements
-from rlfleet_operator.reconcile.object_errors import Trouble
-from rlfleet_operator.reconcile.owned_objects import INTERVAL_S, Upkeep
-from rlfleet_operator.reconcile.pod_backoff import Replacements
-from rlfleet_operator.reconcile.shared import Services
+from rlfleet_operator.reconcile.event_poster import EventPoster
+from rlfleet_operator.reconcile.object_errors import ObjectFailure
+from rlfleet_operator.reconcile.owned_objects import INTERVAL_S, OwnedObjects
+from rlfleet_operator.reconcile.pod_backoff import PodBackoff
+from rlfleet_operator.reconcile.shared import SharedClients
 from rlfleet_operator.reconcile.trainer_pause_end import PauseEnd
-from rlfleet_operator.workers.pool import Contacts
-from rlfleet_operator.workers.requests import Taken, epoch_for
+from rlfleet_operator.workers.pool import WorkerPool
+from rlfleet_operator.workers.requests import DrivenFleet, epoch_for
 
 _log = logging.getLogger(__name__)
 
@@ -65,10 +65,10 @@ _ACQUAINT_S = 3.0
 """How long a new driver waits for the workers' reports, before it takes over and after."""
 
 
-class Driver:
+class Reconciler:
     """Drives one fleet until its deletion."""
 
-    def __init__(self, key: FleetKey, raw: Mapping[str, Any], services: Services) -> None:
+    def __init__(self, key: FleetKey, raw: Mapping[str, Any], services: SharedClients) -> None:
         """Start with the object as the watch delivered it."""
         self.key = key
         self.uid = str(raw["metadata"]["uid"])
@@ -78,13 +78,13 @@ class Driver:
         metrics.begin(*key)
         self._wake = asyncio.Event()
         self._defaults = pod_manifest.Defaults(services.settings.worker_image)
-        self._upkeep = Upkeep(services.kube, services.term, lambda: fleet_from(self._raw))
-        self._trouble: Trouble | None = None
+        self._upkeep = OwnedObjects(services.kube, services.term, lambda: fleet_from(self._raw))
+        self._trouble: ObjectFailure | None = None
         """Why the last write of pods failed; None after a success."""
         self._written_at = 0.0
         self._is_outrun = False
         """Whether a write met a conflict, so that the object must be read again."""
-        self._taken: Taken | None = None
+        self._taken: DrivenFleet | None = None
         """UID and epoch of the fleet since this driver took it over."""
         self._has_target = False  # Whether a target or a trainer's pause leads the workers.
         self._failing_since: float | None = None
@@ -93,12 +93,12 @@ class Driver:
         self._acting: asyncio.Task[None] | None = None
         """Writes the pods of an earlier pass."""
         self._is_behind = False  # Whether more pods are waiting to be written.
-        self._replacements, self._wall = Replacements(), Wall()
+        self._replacements, self._wall = PodBackoff(), WallClock()
         self._pause_end = PauseEnd(self._wall)
-        self._announcements = Announcements(services.kube)
+        self._announcements = EventPoster(services.kube)
         self._status_size = size_limit.LIMIT
         self._thought_s = 0.0  # The time that the last pass took to observe and plan.
-        self._contacts = Contacts(
+        self._contacts = WorkerPool(
             services.limit,
             services.settings.poll_seconds,
             self.wake,
@@ -306,7 +306,7 @@ class Driver:
         finally:
             # Measured from its end, so that a slow write does not shorten the interval.
             self._written_at = time.monotonic()
-        taken = Taken(fleet.uid, status.epoch)
+        taken = DrivenFleet(fleet.uid, status.epoch)
         if taken != self._taken:
             self._taken, self._acquainted_by = taken, time.monotonic() + _ACQUAINT_S
             self._contacts.lead(taken.epoch)

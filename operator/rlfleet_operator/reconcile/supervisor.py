@@ -20,7 +20,7 @@ from rlfleet_operator.errors import Forbidden, Missing, OperatorError
 from rlfleet_operator.kube.client import (
     METADATA_ONLY,
     Json,
-    Kube,
+    KubeClient,
     KubeCredentials,
     WatchEnded,
     fleet_path,
@@ -28,10 +28,10 @@ from rlfleet_operator.kube.client import (
     is_newer,
     revision_of,
 )
-from rlfleet_operator.kube.lease import Election, LeaseElection, Term, Unopposed
-from rlfleet_operator.kube.pod_cache import REFUSALS, FleetKey, Pods
-from rlfleet_operator.reconcile.reconciler import Driver
-from rlfleet_operator.reconcile.shared import Services
+from rlfleet_operator.kube.lease import Election, LeaseElection, LeaseTerm, Unopposed
+from rlfleet_operator.kube.pod_cache import REFUSALS, FleetKey, PodCache
+from rlfleet_operator.reconcile.reconciler import Reconciler
+from rlfleet_operator.reconcile.shared import SharedClients
 from rlfleet_operator.settings import OperatorSettings
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ _REMEMBERED = 10_000
 """The number of deleted fleets whose late events are recognized."""
 
 
-class Fleets:
+class Supervisor:
     """The newest state of every fleet, and a driver for each while this process leads."""
 
     def __init__(self, settings: OperatorSettings, health: metrics.Health) -> None:
@@ -55,14 +55,14 @@ class Fleets:
         """Deleted fleets with the revision of their deletion; older events are late."""
         self._awaited: dict[FleetKey, asyncio.Event] = {}
         """Set, and removed, when a fleet has a newer state."""
-        self._drivers: dict[FleetKey, tuple[Driver, asyncio.Task[None]]] = {}
+        self._drivers: dict[FleetKey, tuple[Reconciler, asyncio.Task[None]]] = {}
         self._failed: dict[FleetKey, tuple[int, float]] = {}
         """How many drivers failed since the spec was written, and when the next begins."""
-        self._leading: Services | None = None
+        self._leading: SharedClients | None = None
         """The services of drivers in the current term; None on a standby."""
-        self.kube: Kube
+        self.kube: KubeClient
         """For writes that any client may make; drivers write only under a term."""
-        self._pods: Pods
+        self._pods: PodCache
         self._election: Election
         self._tasks: list[asyncio.Task[Any]] = []
         self._missed = asyncio.Event()
@@ -70,8 +70,8 @@ class Fleets:
 
     async def open(self) -> None:
         """Connect, list pods and fleets, and start the watch and the election."""
-        self.kube = kube = await Kube.connect()
-        self._pods = pods = Pods(
+        self.kube = kube = await KubeClient.connect()
+        self._pods = pods = PodCache(
             kube,
             self._settings.namespaces,
             self._pods_changed,
@@ -86,7 +86,7 @@ class Fleets:
         await self._list()
         self._health.is_ready = True
         limit = asyncio.Semaphore(self._settings.sidecar_concurrency)
-        services = Services(kube, pods, self._settings, limit, Term())
+        services = SharedClients(kube, pods, self._settings, limit, LeaseTerm())
         self._tasks.append(asyncio.create_task(self._lead(services)))
         self._tasks.append(asyncio.create_task(self._keep_sweeping()))
 
@@ -233,10 +233,10 @@ class Fleets:
             return  # _replace_failed handles its failure first.
         if key in self._failed and time.monotonic() < self._failed[key][1]:
             return
-        driver = Driver(key, self._raws[key], self._leading)
+        driver = Reconciler(key, self._raws[key], self._leading)
         self._drivers[key] = (driver, asyncio.create_task(_driven(driver, before)))
 
-    async def _lead(self, services: Services) -> None:
+    async def _lead(self, services: SharedClients) -> None:
         """Repeat: win the election, drive all fleets until the term is over, end all drivers."""
         while True:
             term = await self._election.win()
@@ -250,13 +250,13 @@ class Fleets:
                 metrics.LEADER.set(0)
                 await self.end_drivers()
 
-    def drive_under(self, services: Services) -> None:
+    def drive_under(self, services: SharedClients) -> None:
         """Drive all fleets with these services until ``end_drivers``."""
         self._leading = services
         for key in self._raws:
             self._drive(key)
 
-    def driver_of(self, key: FleetKey) -> Driver | None:
+    def driver_of(self, key: FleetKey) -> Reconciler | None:
         """Return the running driver of a fleet; None without one."""
         known = self._drivers.get(key)
         return None if known is None or known[1].done() else known[0]
@@ -310,7 +310,7 @@ def _defect_of(task: asyncio.Task[Any]) -> BaseException | None:
     return task.exception() if task.done() and not task.cancelled() else None
 
 
-async def _driven(driver: Driver, before: asyncio.Task[None] | None) -> None:
+async def _driven(driver: Reconciler, before: asyncio.Task[None] | None) -> None:
     """Run a driver once the one before it has ended."""
     if before is not None:
         await asyncio.wait({before})
@@ -329,4 +329,4 @@ def _spec_key(raw: Json) -> tuple[str, int]:
 async def _election(settings: OperatorSettings) -> Election:
     if not settings.lease_name:
         return Unopposed()
-    return LeaseElection(await Kube.connect(), settings.lease_namespace, settings.lease_name)
+    return LeaseElection(await KubeClient.connect(), settings.lease_namespace, settings.lease_name)

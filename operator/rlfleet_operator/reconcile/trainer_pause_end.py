@@ -9,7 +9,7 @@ finds must end after its TTL at the latest.
 
 from dataclasses import replace
 
-from rlfleet_operator.clock import Wall
+from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.model.world import Fleet, time_of
 
 _ROUNDED_S = 1.0
@@ -19,7 +19,7 @@ _ROUNDED_S = 1.0
 class PauseEnd:
     """The end of one fleet's pause, by the monotonic clock."""
 
-    def __init__(self, wall: Wall) -> None:
+    def __init__(self, wall: WallClock) -> None:
         """Start without a pause."""
         self._wall = wall
         self._read: str | None = None

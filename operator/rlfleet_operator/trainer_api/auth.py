@@ -20,7 +20,7 @@ _KNOWN_S = 5.0
 _ABSENT_S = 1.0
 
 
-class Access:
+class TokenCache:
     """A cache of fleets' tokens, with the check of requests."""
 
     def __init__(self, read: Callable[[Json], Awaitable[str]], kept_s: float = _KNOWN_S) -> None:

@@ -22,7 +22,7 @@ from rlfleet_operator.trainer_api.update import FleetUpdates
 _OK, _UNAVAILABLE, _LOOK_S = 200, 503, 1.0
 
 
-class ClassicRoutes:
+class PrimeRLRoutes:
     """The routes that prime-rl's client calls."""
 
     def __init__(self, view: FleetView, pauses: FleetPauses, updates: FleetUpdates) -> None:

@@ -17,7 +17,7 @@ from rlfleet_operator.core.trainer.replies import WorkerState
 from rlfleet_operator.errors import Conflict, Retryable
 from rlfleet_operator.kube.client import Json, fleet_path
 from rlfleet_operator.kube.pod_cache import FleetKey
-from rlfleet_operator.reconcile.supervisor import Fleets
+from rlfleet_operator.reconcile.supervisor import Supervisor
 from rlfleet_operator.trainer_api import worker_query
 
 _ATTEMPTS = 20
@@ -30,7 +30,7 @@ MakePatch = Callable[[Fleet, Json], Json | None]
 class FleetView:
     """Reads fleets, and records trainers' requests."""
 
-    def __init__(self, fleets: Fleets, admin_port: int) -> None:
+    def __init__(self, fleets: Supervisor, admin_port: int) -> None:
         """Read these fleets, whose sidecars listen on ``admin_port``."""
         self._fleets, self._admin_port = fleets, admin_port
 

@@ -30,11 +30,11 @@ from rlfleet_operator.errors import Missing, OperatorError
 from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import Json
 from rlfleet_operator.kube.pod_cache import FleetKey
-from rlfleet_operator.reconcile.supervisor import Fleets
+from rlfleet_operator.reconcile.supervisor import Supervisor
 from rlfleet_operator.settings import OperatorSettings
-from rlfleet_operator.trainer_api.auth import Access
+from rlfleet_operator.trainer_api.auth import TokenCache
 from rlfleet_operator.trainer_api.pause import FleetPauses, PauseAnswer
-from rlfleet_operator.trainer_api.prime_rl import ClassicRoutes
+from rlfleet_operator.trainer_api.prime_rl import PrimeRLRoutes
 from rlfleet_operator.trainer_api.records import FleetView
 from rlfleet_operator.trainer_api.update import FleetUpdates, about
 
@@ -53,13 +53,13 @@ _TOKEN = web.RequestKey("token", str)
 class FleetRoutes:
     """The HTTP server of the fleet API."""
 
-    def __init__(self, fleets: Fleets, settings: OperatorSettings) -> None:
+    def __init__(self, fleets: Supervisor, settings: OperatorSettings) -> None:
         """Serve these fleets; ``open`` starts to listen."""
         self._fleets, self._settings = fleets, settings
-        self._access = Access(self._token)
+        self._access = TokenCache(self._token)
         self._view = FleetView(fleets, settings.admin_port)
         self._pauses, self._updates = FleetPauses(self._view), FleetUpdates(self._view)
-        self._classics = ClassicRoutes(self._view, self._pauses, self._updates)
+        self._classics = PrimeRLRoutes(self._view, self._pauses, self._updates)
         self._runner: web.AppRunner | None = None
 
     async def open(self) -> None:

@@ -20,7 +20,7 @@ from rlfleet_operator.core.trainer.models import (
     version_asked,
 )
 from rlfleet_operator.core.trainer.pause_rules import record_of_pause, refused
-from rlfleet_operator.core.trainer.replies import Course, WorkerState
+from rlfleet_operator.core.trainer.replies import UpdateProgress, WorkerState
 from rlfleet_operator.kube.client import Json
 from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.trainer_api.records import FleetView
@@ -96,10 +96,10 @@ class FleetUpdates:
         while True:
             at = replies.course(self._view.fleet(key), version)
             left_s = deadline - time.monotonic()
-            if at is not Course.UNDER_WAY or left_s <= 0:
+            if at is not UpdateProgress.UNDER_WAY or left_s <= 0:
                 fleet, workers = await self._view.observed(key, token)
                 # Wait also for workers that were replaced since the end of the rollout.
-                is_open = at is Course.COMPLETED and not replies.is_proved(workers, version)
+                is_open = at is UpdateProgress.COMPLETED and not replies.is_proved(workers, version)
                 if not is_open or left_s <= 0:
                     return fleet, workers
                 left_s = min(left_s, _LOOK_S)

@@ -24,7 +24,7 @@ _IDLE: dict[str, object] = {"in_flight": 0, "paused_s": None, "expires_s": None,
 
 
 @dataclass(slots=True)
-class Contact:
+class WorkerConnection:
     """The state of the connection to one pod's sidecar."""
 
     client: WorkerClient

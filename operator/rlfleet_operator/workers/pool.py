@@ -18,17 +18,17 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_contract.worker.target import Target
 from rlfleet_operator import metrics
-from rlfleet_operator.clock import Wall
+from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.model.actions import Prepare, WorkerCommand
 from rlfleet_operator.core.model.world import Pod, Worker
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.workers.client import WorkerClient, demand_of, url_of
-from rlfleet_operator.workers.connection import PATIENCE_S, Contact
+from rlfleet_operator.workers.connection import PATIENCE_S, WorkerConnection
 from rlfleet_operator.workers.requests import (
     HIGHEST_EPOCH,
-    Numbers,
-    Taken,
+    CommandNumbers,
+    DrivenFleet,
 )
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _ASKED_PER_S = 100
 and the answer to a command needs none."""
 
 
-class Contacts:
+class WorkerPool:
     """The connections to one fleet's sidecars; wakes the driver when a report changes."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Contacts:
         wake: Callable[[], None],
         token: Callable[[], Awaitable[str]],
         renew: Callable[[], Awaitable[str]],
-        taken: Callable[[], Taken | None],
+        taken: Callable[[], DrivenFleet | None],
         heartbeat_epoch: Callable[[], int | None],
         patience_s: float = PATIENCE_S,
         about: Mapping[str, str] = MappingProxyType({}),
@@ -66,8 +66,8 @@ class Contacts:
         self._limit, self._poll_s, self._wake = limit, poll_s, wake
         self._token, self._renew, self._taken = token, renew, taken
         self._heartbeat_epoch = heartbeat_epoch
-        self._numbers, self._wall = Numbers(), Wall()
-        self._by_name: dict[str, Contact] = {}
+        self._numbers, self._wall = CommandNumbers(), WallClock()
+        self._by_name: dict[str, WorkerConnection] = {}
         self._restless: set[str] = set()
         self._target: Target | None = None
 
@@ -92,7 +92,9 @@ class Contacts:
         for name, pod in pods.items():
             if name not in self._by_name and pod.answers_at is not None:
                 client = WorkerClient(url_of(pod.answers_at, port), self._limit)
-                contact = Contact(client, pod, patience_s=self._patience_s, over=self._place())
+                contact = WorkerConnection(
+                    client, pod, patience_s=self._patience_s, over=self._place()
+                )
                 self._by_name[name] = contact
                 contact.asking = self._spawn(contact, self._keep_asking(contact))
 
@@ -150,7 +152,7 @@ class Contacts:
 
     # --- state requests -------------------------------------------------------------------------
 
-    async def _keep_asking(self, contact: Contact) -> None:
+    async def _keep_asking(self, contact: WorkerConnection) -> None:
         """Poll one worker's state until the contact is dropped."""
         while True:
             contact.hurried.clear()
@@ -161,13 +163,13 @@ class Contacts:
                 async with asyncio.timeout(self._interval(contact)):
                     await contact.hurried.wait()
 
-    def _spawn(self, contact: Contact, work: Awaitable[None]) -> asyncio.Task[None]:
+    def _spawn(self, contact: WorkerConnection, work: Awaitable[None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         contact.tasks.add(task)
         task.add_done_callback(contact.tasks.discard)
         return task
 
-    async def _ask(self, contact: Contact) -> None:
+    async def _ask(self, contact: WorkerConnection) -> None:
         try:
             token = await self._token()
         except OperatorError:
@@ -180,7 +182,7 @@ class Contacts:
                 contact.answered = True
                 self._wake()
 
-    async def _ask_with(self, contact: Contact, token: str) -> None:
+    async def _ask_with(self, contact: WorkerConnection, token: str) -> None:
         over, taken = contact.over, self._taken()
         unasked = taken.epoch if taken is not None and self._target is None else None
         try:
@@ -204,18 +206,18 @@ class Contacts:
                 self._wake()
             self._learn(contact, report)
 
-    def _interval(self, contact: Contact) -> float:
+    def _interval(self, contact: WorkerConnection) -> float:
         """Return the seconds until the next state request."""
         self._count(contact)
         if contact.is_at_rest:
             return self._poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
         return max(_RESTLESS_S, len(self._restless) / _ASKED_PER_S)
 
-    def _count(self, contact: Contact) -> None:
+    def _count(self, contact: WorkerConnection) -> None:
         note = self._restless.discard if contact.is_at_rest else self._restless.add
         note(contact.pod.name)
 
-    async def _unanswered(self, contact: Contact, error: OperatorError) -> None:
+    async def _unanswered(self, contact: WorkerConnection, error: OperatorError) -> None:
         if isinstance(error, WorkerProblem) and error.problem.code is Code.UNAUTHORIZED:
             with contextlib.suppress(OperatorError):
                 await self._renew()
@@ -228,13 +230,13 @@ class Contacts:
             self._wake()
         self._lose(contact)
 
-    def _lose(self, contact: Contact) -> None:
+    def _lose(self, contact: WorkerConnection) -> None:
         """Mark the worker as unreachable."""
         if contact.reachable:
             contact.reachable = False
             self._wake()
 
-    def _learn(self, contact: Contact, report: WorkerReport) -> None:
+    def _learn(self, contact: WorkerConnection, report: WorkerReport) -> None:
         self._check_epoch(contact, report.epoch)
         is_news = contact.is_news(report)
         contact.learn(report, time.monotonic())
@@ -242,7 +244,7 @@ class Contacts:
         if is_news:
             self._wake()
 
-    def _check_epoch(self, contact: Contact, epoch: int | None) -> None:
+    def _check_epoch(self, contact: WorkerConnection, epoch: int | None) -> None:
         """Record an epoch higher than this driver's, which a later driver has sent the worker."""
         taken = self._taken()
         if epoch is None or taken is None or epoch <= max(taken.epoch, contact.newer_epoch):
@@ -280,7 +282,7 @@ class Contacts:
             self._interval(contact), contact.hurry_during, contact.command
         )
 
-    async def _send(self, contact: Contact, request: Command, taken: Taken) -> None:
+    async def _send(self, contact: WorkerConnection, request: Command, taken: DrivenFleet) -> None:
         extra = {
             **self._about,
             "worker": contact.pod.name,
@@ -308,7 +310,7 @@ class Contacts:
             self._count(contact)
             self._wake()
 
-    async def _answer_of(self, contact: Contact, command: Command) -> WorkerReport:
+    async def _answer_of(self, contact: WorkerConnection, command: Command) -> WorkerReport:
         try:
             report = await contact.client.command(await self._token(), command)
             return demand_of(contact.pod, report)

@@ -16,7 +16,7 @@ HIGHEST_EPOCH = MAX_EPOCH // 2
 """No driver reaches this epoch. A higher one is forged, and no driver may exceed it."""
 
 
-class Taken(NamedTuple):
+class DrivenFleet(NamedTuple):
     """A fleet that this process drives."""
 
     fleet: str
@@ -24,7 +24,7 @@ class Taken(NamedTuple):
     epoch: int
 
 
-def epoch_for(fleet: Fleet, taken: Taken | None, reported: int) -> int:
+def epoch_for(fleet: Fleet, taken: DrivenFleet | None, reported: int) -> int:
     """Return the epoch of a driver's next status.
 
     ``reported`` is the highest epoch above this driver's that a worker reported. A driver writes
@@ -42,12 +42,12 @@ def epoch_for(fleet: Fleet, taken: Taken | None, reported: int) -> int:
 
 
 @dataclass(slots=True)
-class Numbers:
+class CommandNumbers:
     """Numbers the commands of one driver to all workers."""
 
     last: int = 0
 
-    def fenced(self, body: Command, taken: Taken, pod: str) -> Command:
+    def fenced(self, body: Command, taken: DrivenFleet, pod: str) -> Command:
         """Return the command with its fence."""
         self.last += 1
         fence = Fence(fleet=taken.fleet, pod=pod, epoch=taken.epoch, sequence=self.last)

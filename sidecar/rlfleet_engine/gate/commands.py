@@ -1,10 +1,10 @@
 """Applies the sidecar's commands to the gate."""
 
 from rlfleet_contract.engine.gate import GateCommand
-from rlfleet_engine.gate.deadline import Way
+from rlfleet_engine.gate.deadline import OnExpiry
 from rlfleet_engine.gate.gate import Gate
 
-_WAYS = {"open": Way.OPEN, "refuse": Way.REFUSE}
+_WAYS = {"open": OnExpiry.OPEN, "refuse": OnExpiry.REFUSE}
 
 
 def apply(gate: Gate, command: GateCommand) -> None:
@@ -41,14 +41,14 @@ def _set_deadline(gate: Gate, command: GateCommand) -> None:
     """Set the deadline or end it; the end of a trial keeps it."""
     if command.action in {"pass", "fail"}:
         return
-    ttl_s, way = command.ttl_s, _way(command) or Way.REFUSE
+    ttl_s, way = command.ttl_s, _way(command) or OnExpiry.REFUSE
     if command.action == "try":
-        ttl_s, way = gate.deadline.rest_s if ttl_s is None else ttl_s, Way.REFUSE
+        ttl_s, way = gate.deadline.rest_s if ttl_s is None else ttl_s, OnExpiry.REFUSE
     if ttl_s is None or command.action not in {"close", "try"}:
         gate.deadline.end()
     else:
         gate.deadline.set(ttl_s, way)
 
 
-def _way(command: GateCommand) -> Way | None:
+def _way(command: GateCommand) -> OnExpiry | None:
     return None if command.fallback is None else _WAYS[command.fallback]

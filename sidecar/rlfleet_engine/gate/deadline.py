@@ -18,7 +18,7 @@ BYTES: Final = _FIELDS.size
 the deadline; fallback; whether it took effect."""
 
 
-class Way(IntEnum):
+class OnExpiry(IntEnum):
     """The fallback when the deadline has passed."""
 
     NOTHING = 0
@@ -43,7 +43,7 @@ class Deadline:
     def rest_s(self) -> float | None:
         """Seconds left, 0 once it has passed; None without a deadline."""
         moment, _, way, _ = self._read()
-        return None if way == Way.NOTHING else max(0.0, moment - self._clock())
+        return None if way == OnExpiry.NOTHING else max(0.0, moment - self._clock())
 
     @property
     def is_expired(self) -> bool:
@@ -55,32 +55,32 @@ class Deadline:
         """A number that changes when a deadline is set, ends or takes effect, not at a renewal."""
         return self._read()[1]
 
-    def set(self, ttl_s: float, way: Way) -> None:
+    def set(self, ttl_s: float, way: OnExpiry) -> None:
         """Set a new deadline."""
         self._write(self._clock() + ttl_s, self.turn + 1, way, is_expired=False)
 
     def end(self) -> None:
         """Remove the deadline."""
-        self._write(0.0, self.turn + 1, Way.NOTHING, is_expired=False)
+        self._write(0.0, self.turn + 1, OnExpiry.NOTHING, is_expired=False)
 
-    def renew(self, ttl_s: float | None, way: Way | None = None) -> None:
+    def renew(self, ttl_s: float | None, way: OnExpiry | None = None) -> None:
         """Extend the deadline and change its fallback, if there is one."""
         moment, turn, before, _ = self._read()
-        if before != Way.NOTHING:
+        if before != OnExpiry.NOTHING:
             moment = moment if ttl_s is None else self._clock() + ttl_s
-            self._write(moment, turn, Way(before) if way is None else way, is_expired=False)
+            self._write(moment, turn, OnExpiry(before) if way is None else way, is_expired=False)
 
-    def take(self) -> Way:
+    def take(self) -> OnExpiry:
         """Return the fallback that is due and mark it as done, so that only one caller gets it."""
         if self.rest_s != 0:
-            return Way.NOTHING
+            return OnExpiry.NOTHING
         _, turn, way, _ = self._read()
-        self._write(0.0, turn + 1, Way.NOTHING, is_expired=True)
-        return Way(way)
+        self._write(0.0, turn + 1, OnExpiry.NOTHING, is_expired=True)
+        return OnExpiry(way)
 
     def _read(self) -> tuple[float, int, int, int]:
         moment, turn, way, is_expired = _FIELDS.unpack_from(self._map, self._at)
         return moment, turn, way, is_expired
 
-    def _write(self, moment: float, turn: int, way: Way, *, is_expired: bool) -> None:
+    def _write(self, moment: float, turn: int, way: OnExpiry, *, is_expired: bool) -> None:
         _FIELDS.pack_into(self._map, self._at, moment, turn % 2**32, way, is_expired)

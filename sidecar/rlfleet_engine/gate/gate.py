@@ -49,7 +49,7 @@ _OFFSETS: Final = range(_SLOTS_AT, _SIZE, _SLOT.size)
 _POLL_S: Final = 0.005
 
 
-class Holding(NamedTuple):
+class EngineVersion(NamedTuple):
     """The engine's version; cheap to read, because every request does."""
 
     version: bytes
@@ -58,7 +58,7 @@ class Holding(NamedTuple):
     """The number of version changes in this boot: A, B, A are three."""
 
 
-class Standing(Enum):
+class ProofState(Enum):
     """Whether the weights that computed a reply are proved."""
 
     PROVED = "proved"
@@ -94,7 +94,7 @@ class Gate:
         return self._map[_FLAG] == _REFUSING
 
     @property
-    def holding(self) -> Holding:
+    def holding(self) -> EngineVersion:
         """The engine's version, as the sidecar set it."""
         change = self._change
         if change != self._holding.change:
@@ -102,14 +102,18 @@ class Gate:
         return self._holding
 
     @property
-    def known(self) -> Holding:
+    def known(self) -> EngineVersion:
         """The engine's version if it is proved, else an empty one."""
         now = self.holding
-        return now if self.standing(now.change) is Standing.PROVED else Holding(b"", now.change)
+        return (
+            now
+            if self.standing(now.change) is ProofState.PROVED
+            else EngineVersion(b"", now.change)
+        )
 
-    def _read(self, change: int) -> Holding:
+    def _read(self, change: int) -> EngineVersion:
         at = _version_at(change)
-        return Holding(self._map[at : at + _VERSION_BYTES].rstrip(b"\0"), change)
+        return EngineVersion(self._map[at : at + _VERSION_BYTES].rstrip(b"\0"), change)
 
     def hold(self, version: str) -> None:
         """Set the engine's version for every process, as proved."""
@@ -137,12 +141,12 @@ class Gate:
         ended = (change, failed) if is_proved else (proved, change)
         _TRIALS.pack_into(self._map, _TRIALS_AT, *ended)
 
-    def standing(self, began: int) -> Standing:
+    def standing(self, began: int) -> ProofState:
         """Return whether all weights since the change ``began`` are proved."""
         proved, failed = _TRIALS.unpack_from(self._map, _TRIALS_AT)
         if 0 < failed >= began:
-            return Standing.FAILED
-        return Standing.ON_TRIAL if self._change > proved else Standing.PROVED
+            return ProofState.FAILED
+        return ProofState.ON_TRIAL if self._change > proved else ProofState.PROVED
 
     @property
     def is_proved(self) -> bool:
@@ -155,9 +159,9 @@ class Gate:
         if self._is_on_trial:
             self.end_trial(is_proved=False)
 
-    async def settled(self, began: int) -> Standing:
+    async def settled(self, began: int) -> ProofState:
         """Wait for the end of a trial that a reply since ``began`` may come from."""
-        while (standing := self.standing(began)) is Standing.ON_TRIAL:
+        while (standing := self.standing(began)) is ProofState.ON_TRIAL:
             await self._settling.wait()
         return standing
 

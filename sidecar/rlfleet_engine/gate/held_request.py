@@ -27,7 +27,7 @@ class TooLargeError(Exception):
         super().__init__(f"request body too large (limit {limit} bytes); send a smaller one")
 
 
-class Held:
+class HeldRequest:
     """Replaces the server's ``receive`` for one request."""
 
     def __init__(self, receive: Receive) -> None:

@@ -12,7 +12,7 @@ import asyncio
 
 from rlfleet_engine import json_logs
 from rlfleet_engine.asgi import Scope
-from rlfleet_engine.gate.deadline import Way
+from rlfleet_engine.gate.deadline import OnExpiry
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Application
 from rlfleet_engine.gate.inner_client import FAILED, is_healthy, status_of
@@ -24,7 +24,7 @@ _HEALTH_S = 1.0
 _log = json_logs.logger(__name__)
 
 
-class Alone:
+class LoneGate:
     """Watches the deadline in the process that received it from the sidecar."""
 
     def __init__(self, app: Application, gate: Gate) -> None:
@@ -51,7 +51,7 @@ class Alone:
     async def _act(self, scope: Scope) -> None:
         way, turn = self._taken()
         _log.warning("Sidecar is silent: the gate ends its change", extra={"fallback": way.name})
-        if way is Way.OPEN:
+        if way is OnExpiry.OPEN:
             is_running = await self._is_resumed(scope)
             with self._gate.locked():
                 if self._gate.deadline.turn != turn:
@@ -60,7 +60,7 @@ class Alone:
                     self._gate.open()
                 else:
                     self._gate.refuse()
-        elif way is Way.REFUSE:
+        elif way is OnExpiry.REFUSE:
             # The call waits for a reload under way.
             await self._asked(scope, "/pause", b"mode=abort&clear_cache=true")
 
@@ -80,14 +80,14 @@ class Alone:
             self._gate.fail_trial()
             self._gate.refuse()
 
-    def _taken(self) -> tuple[Way, int]:
+    def _taken(self) -> tuple[OnExpiry, int]:
         """Return the fallback in one process only; with refuse, reject requests at once."""
         gate = self._gate
         with gate.locked():
             way = gate.deadline.take()
-            if way is Way.OPEN and not gate.is_proved:
-                way = Way.REFUSE
-            if way is Way.REFUSE:
+            if way is OnExpiry.OPEN and not gate.is_proved:
+                way = OnExpiry.REFUSE
+            if way is OnExpiry.REFUSE:
                 gate.fail_trial()
                 gate.refuse()
             return way, gate.deadline.turn

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from rlfleet_engine.asgi import Scope
 from rlfleet_engine.gate.gate import Gate
-from rlfleet_engine.gate.held_request import Application, Held
+from rlfleet_engine.gate.held_request import Application, HeldRequest
 from rlfleet_engine.gate.network_guard import computes_nothing
 
 
@@ -21,7 +21,7 @@ class Shaped(Protocol):
     def app(self) -> Application:
         """The application that answers."""
 
-    def scope_into(self, held: Held, gate: Gate) -> Scope:
+    def scope_into(self, held: HeldRequest, gate: Gate) -> Scope:
         """Put the body for the gate's current version into ``held``; return its scope."""
 
 
@@ -39,19 +39,19 @@ class Shaper(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class AsItCame:
+class PlainRequest:
     """A request that is not rewritten."""
 
     app: Application
     scope: Scope
 
-    def scope_into(self, _held: Held, _gate: Gate) -> Scope:
+    def scope_into(self, _held: HeldRequest, _gate: Gate) -> Scope:
         """Keep the body."""
         return self.scope
 
 
 @dataclass(frozen=True, slots=True)
-class Unshaped:
+class NoShaper:
     """The shaper that rewrites nothing."""
 
     app: Application
@@ -62,7 +62,7 @@ class Unshaped:
 
     async def shaped(self, scope: Scope, _body: bytes) -> Shaped:
         """Return the request unchanged."""
-        return AsItCame(self.app, scope)
+        return PlainRequest(self.app, scope)
 
     def is_unsalted(self, scope: Scope) -> bool:
         """Return whether it reads the model; a client's own salt is not bound to a version."""

@@ -75,7 +75,7 @@ class _Ahead:
         self._read.append((place.tensor, self._pool.submit(_read, place)))
 
 
-class Reader:
+class FileReader:
     """Yields the tensors of one checkpoint once, in the order of their names."""
 
     def __init__(

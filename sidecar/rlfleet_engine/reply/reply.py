@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from rlfleet_contract import paths
 from rlfleet_engine.asgi import LENGTH, Header, Send, answer, compact, error_of, resized
-from rlfleet_engine.gate.gate import Gate, Holding, Standing
+from rlfleet_engine.gate.gate import EngineVersion, Gate, ProofState
 from rlfleet_engine.reply.abort_marker import UnmarkableError, marked, marked_events
 from rlfleet_engine.reply.context_length import worded
-from rlfleet_engine.reply.version_demand import Demand, DemandError, DemandVerdict
+from rlfleet_engine.reply.version_demand import DemandError, DemandVerdict, VersionDemand
 from rlfleet_engine.sse import DONE, before_done
 
 AsgiMessage = MutableMapping[str, Any]
@@ -80,8 +80,8 @@ class Reply:
         self,
         send: Send,
         gate: Gate,
-        holding: Holding,
-        demand: Demand | None,
+        holding: EngineVersion,
+        demand: VersionDemand | None,
         *,
         computes: bool = True,
     ) -> None:
@@ -111,7 +111,7 @@ class Reply:
         head = _Head(message["status"], dict(headers).get(LENGTH))
         # An error is not computed by the model.
         may_wait = head.is_good and self._computes
-        standing = await self._gate.settled(self._holding.change) if may_wait else Standing.PROVED
+        standing = await self._gate.settled(self._holding.change) if may_wait else ProofState.PROVED
         now = self._gate.holding if self._computes else self._gate.known
         if head.is_whole_answer and (demand := self._unmet(now)) is not None:
             self._way = _Way.WITHHELD
@@ -121,7 +121,7 @@ class Reply:
         if head.length is not None:
             headers += _header(_END, now)
         message = {**message, "headers": headers}
-        if head.is_whole_answer and standing is Standing.FAILED:
+        if head.is_whole_answer and standing is ProofState.FAILED:
             self._way, self._head, self._reword = _Way.GATHERED, message, marked
         elif head.is_short_refusal:
             self._way, self._head = _Way.GATHERED, message
@@ -130,7 +130,7 @@ class Reply:
             await self._send(message)
 
     async def _stream(self, message: AsgiMessage) -> None:
-        if await self._gate.settled(self._holding.change) is Standing.FAILED:
+        if await self._gate.settled(self._holding.change) is ProofState.FAILED:
             # Without a field for the marker this raises, which breaks the connection.
             message = {**message, "body": marked_events(message.get("body", b""))}
         demand, body = self._demand, message.get("body", b"")
@@ -152,7 +152,7 @@ class Reply:
         await self._send({**self._head, "headers": headers})
         await self._send({**message, "body": body})
 
-    def _unmet(self, now: Holding) -> Demand | None:
+    def _unmet(self, now: EngineVersion) -> VersionDemand | None:
         """Return the demand if the engine's version at the end does not meet it.
 
         An exact version must not have changed at all, not even to another version and back.
@@ -182,7 +182,7 @@ async def malformed(send: Send, error: DemandError) -> None:
     await answer(send, _BAD_REQUEST, compact(content))
 
 
-async def unmet(send: Send, demand: Demand, now: Holding) -> None:
+async def unmet(send: Send, demand: VersionDemand, now: EngineVersion) -> None:
     """Answer 409: the engine has another version; or 400: the versions have no order."""
     version = now.version.decode()
     header = paths.EXACT_VERSION_HEADER if demand.exact else paths.MIN_VERSION_HEADER
@@ -223,7 +223,7 @@ async def _unavailable(send: Send, message: str) -> None:
     await answer(send, 503, compact(content), [_RETRY_AFTER])
 
 
-def _event(began: Holding, now: Holding) -> Mapping[str, object]:
+def _event(began: EngineVersion, now: EngineVersion) -> Mapping[str, object]:
     """Return the event with a stream's versions, which complete replies have in headers.
 
     It has the form of OpenAI's last event with usage, an event without choices.
@@ -237,5 +237,5 @@ def _event(began: Holding, now: Holding) -> Mapping[str, object]:
     }
 
 
-def _header(name: bytes, holding: Holding) -> list[Header]:
+def _header(name: bytes, holding: EngineVersion) -> list[Header]:
     return [(name, holding.version)] if holding.version else []

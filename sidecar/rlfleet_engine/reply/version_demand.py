@@ -35,7 +35,7 @@ class DemandError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class VersionDemand:
     """The required versions of a request; met if both are."""
 
     exact: str | None = None
@@ -59,12 +59,12 @@ def _not_before(version: str, minimum: str) -> DemandVerdict:
     return DemandVerdict.UNMET if is_before else DemandVerdict.MET
 
 
-def demand_of(headers: Iterable[tuple[bytes, bytes]]) -> Demand | None:
+def demand_of(headers: Iterable[tuple[bytes, bytes]]) -> VersionDemand | None:
     """Return the demand in a request's headers; None without one. Raises DemandError."""
     found = [one for one in headers if one[0] in _ASKED]
     if not found:
         return None
-    return Demand(_only(found, _EXACT), _only(found, _MINIMUM), _has_event(found))
+    return VersionDemand(_only(found, _EXACT), _only(found, _MINIMUM), _has_event(found))
 
 
 def _only(found: Iterable[tuple[bytes, bytes]], header: bytes) -> str | None:

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from rlfleet_engine.asgi import Scope, compact
-from rlfleet_engine.gate.gate import Holding
+from rlfleet_engine.gate.gate import EngineVersion
 from rlfleet_engine.gate.network_guard import computes_nothing
 from rlfleet_engine.json_body import has_json, may_name, parsed
 
@@ -42,7 +42,7 @@ def may_have_salt(scope: Scope) -> bool:
     return path.startswith(_PREFIXES) and not computes_nothing(path) and has_json(scope)
 
 
-def salted(body: bytes, holding: Holding) -> bytes:
+def salted(body: bytes, holding: EngineVersion) -> bytes:
     """Bind the body's salt to this version; return a body without a salt unchanged.
 
     vLLM rejects a body that is no JSON object, or a salt that is no string.
@@ -84,7 +84,7 @@ def _places(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield content[name]
 
 
-def _combined(salt: str, holding: Holding) -> str:
+def _combined(salt: str, holding: EngineVersion) -> str:
     """Digest salt, version and change; with the change, a version that returns starts empty.
 
     A request that was paused (mode keep) continues under its old salt with the new weights.

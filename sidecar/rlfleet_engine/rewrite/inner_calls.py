@@ -20,7 +20,7 @@ _OK = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class InnerCalls:
     """Makes calls for one client's request."""
 
     app: Application

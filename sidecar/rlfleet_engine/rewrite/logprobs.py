@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfleet_engine.json_body import may_name, parsed
-from rlfleet_engine.rewrite.rewrite import Ask, IncompleteReplyError, Turned
+from rlfleet_engine.rewrite.rewrite import IncompleteReplyError, InnerCall, RequestRewrite
 
 UNKNOWN = -9999.0
 _MISSING = (str(UNKNOWN).encode(), b'"logprob":null', b"[null", b",null")
@@ -46,7 +46,7 @@ def _made(logprobs: dict[str, Any]) -> list[object]:
 
 
 @dataclass(frozen=True, slots=True)
-class FiniteBack:
+class FiniteLogprobs:
     """Passes a reply unchanged if each of its tokens has a log probability."""
 
     echoes: bool = False
@@ -66,14 +66,14 @@ class FiniteBack:
         return body
 
 
-def watched(path: str, body: bytes) -> Turned | None:
+def watched(path: str, body: bytes) -> RequestRewrite | None:
     """Return the unchanged request with a check of its reply, if it may ask for token ids."""
     if not may_name(body, _ASKED):
         return None
     echoes = may_name(body, (_ECHO,)) and bool((parsed(body) or {}).get("echo"))
-    return Turned(path, body, FiniteBack(echoes))
+    return RequestRewrite(path, body, FiniteLogprobs(echoes))
 
 
-async def turn_completion(body: bytes, _ask: Ask) -> Turned | None:
+async def turn_completion(body: bytes, _ask: InnerCall) -> RequestRewrite | None:
     """Check the reply of a completion."""
     return watched(COMPLETIONS_PATH, body)

@@ -15,7 +15,7 @@ from rlfleet_engine.sse import BETWEEN, DONE, data_of, with_data
 from rlfleet_engine.vllm.vocabulary import Vocabulary
 
 
-class Back(Protocol):
+class ReplyRewrite(Protocol):
     """Translates the reply to one request."""
 
     def whole(self, body: bytes) -> bytes:
@@ -42,22 +42,22 @@ class AnsweredError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class RequestRewrite:
     """The request for vLLM in place of the client's."""
 
     path: str
     body: bytes
-    back: Back | None = None
+    back: ReplyRewrite | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class DirectAnswer:
     """A complete reply, made from inner calls."""
 
     body: bytes
 
 
-class Ask(Protocol):
+class InnerCall(Protocol):
     """Calls vLLM in process."""
 
     async def __call__(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,19 +70,19 @@ class Ask(Protocol):
         """Return the limit of tokens in prompt and reply together."""
 
 
-Turn = Callable[[bytes, Ask], Awaitable[Turned | Answered | None]]
+Turn = Callable[[bytes, InnerCall], Awaitable[RequestRewrite | DirectAnswer | None]]
 """Turns the body of one route's requests; None leaves it as it is. Raises FieldError."""
 
 _FAILED = 500
 _FAULTS = 400
 
 
-class Returning:
+class RewritingSend:
     """Replaces ``send`` to translate the reply of one request."""
 
     __slots__ = ("_back", "_gathered", "_head", "_is_over", "_is_stream", "_send")
 
-    def __init__(self, send: Send, back: Back) -> None:
+    def __init__(self, send: Send, back: ReplyRewrite) -> None:
         self._send = send
         self._back = back
         self._head: dict[str, Any] = {}

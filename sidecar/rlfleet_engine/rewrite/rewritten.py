@@ -5,11 +5,17 @@ from typing import Self
 
 from rlfleet_engine.asgi import Scope, Send, answer, compact, error_of
 from rlfleet_engine.gate.gate import Gate
-from rlfleet_engine.gate.held_request import Application, Held, Receive
+from rlfleet_engine.gate.held_request import Application, HeldRequest, Receive
 from rlfleet_engine.json_body import FieldError
 from rlfleet_engine.rewrite.cache_salt import in_era, salted
-from rlfleet_engine.rewrite.inner_calls import Asking, rerouted
-from rlfleet_engine.rewrite.rewrite import Answered, AnsweredError, Back, Returning, Turn
+from rlfleet_engine.rewrite.inner_calls import InnerCalls, rerouted
+from rlfleet_engine.rewrite.rewrite import (
+    AnsweredError,
+    DirectAnswer,
+    ReplyRewrite,
+    RewritingSend,
+    Turn,
+)
 
 _OK = 200
 _BAD_REQUEST = 400
@@ -32,7 +38,7 @@ class Rewritten:
         if turn is None:
             return cls(app, scope, body, body)
         try:
-            turned = await turn(body, Asking(app, scope))
+            turned = await turn(body, InnerCalls(app, scope))
         except FieldError as error:
             content = error_of(_BAD_REQUEST, "BadRequestError", str(error), error.field)
             return cls(_answering(_BAD_REQUEST, compact(content)), scope)
@@ -40,14 +46,14 @@ class Rewritten:
             return cls(_answering(error.status, error.body), scope)
         if turned is None:
             return cls(app, scope, body, body)
-        if isinstance(turned, Answered):
+        if isinstance(turned, DirectAnswer):
             return cls(_answering(_OK, turned.body), scope)
         if turned.path != scope["path"]:
             scope = rerouted(scope, turned.path, len(turned.body))
         app = app if turned.back is None else _turning(app, turned.back)
         return cls(app, scope, body, turned.body)
 
-    def scope_into(self, held: Held, gate: Gate) -> Scope:
+    def scope_into(self, held: HeldRequest, gate: Gate) -> Scope:
         """Put the body into ``held``, with its salt for the gate's version; return the scope."""
         body = salted(self.body, gate.holding)
         if gate.era and body is self.body:
@@ -65,8 +71,8 @@ def _answering(status: int, body: bytes) -> Application:
     return app
 
 
-def _turning(app: Application, back: Back) -> Application:
+def _turning(app: Application, back: ReplyRewrite) -> Application:
     async def turning(scope: Scope, receive: Receive, send: Send) -> None:
-        await app(scope, receive, Returning(send, back))
+        await app(scope, receive, RewritingSend(send, back))
 
     return turning

@@ -26,7 +26,7 @@ from rlfleet_contract.paths import ADAPTER_PATTERN
 from rlfleet_contract.worker.loaded_lora import EngineAdapterCommand, EngineAdapters
 from rlfleet_engine.asgi import Scope, compact
 from rlfleet_engine.gate.gate import Gate
-from rlfleet_engine.gate.held_request import Held, Receive
+from rlfleet_engine.gate.held_request import HeldRequest, Receive
 from rlfleet_engine.vllm.served import models_of
 
 _OK, _REFUSED, _RESTARTED = 200, 400, 409
@@ -77,7 +77,7 @@ async def answered(scope: Scope, receive: Receive, gate: Gate) -> tuple[int, byt
         if scope["method"] == "GET":
             return _OK, listed(scope, gate).model_dump_json().encode()
         command = EngineAdapterCommand.model_validate_json(
-            await Held(receive).body(_MAX_COMMAND_BYTES)
+            await HeldRequest(receive).body(_MAX_COMMAND_BYTES)
         )
         if command.boot != gate.boot:
             return _RESTARTED, b"{}"

@@ -8,7 +8,7 @@ from rlfleet_engine.asgi import Scope
 from rlfleet_engine.vllm.vocabulary import Vocabulary
 
 
-class Served:
+class ServedVocabulary:
     """The vocabulary of the model that vLLM serves."""
 
     def __init__(self, serving: Any) -> None:
@@ -34,7 +34,7 @@ def vocabulary_of(scope: Scope) -> Vocabulary:
 
 @lru_cache(maxsize=1)
 def _served(serving: Any) -> Vocabulary:
-    return Served(serving)
+    return ServedVocabulary(serving)
 
 
 def context_length_of(scope: Scope) -> int:

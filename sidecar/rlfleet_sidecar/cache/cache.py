@@ -42,7 +42,7 @@ class CacheRecord(BaseModel):
     """Bytes that it occupies."""
 
 
-class Cache:
+class VersionCache:
     """The directory of staged versions. Blocking: use a thread."""
 
     def __init__(

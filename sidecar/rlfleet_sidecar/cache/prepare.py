@@ -17,8 +17,8 @@ from rlfleet_contract.single_flight import SingleFlight
 from rlfleet_contract.worker.commands import PrepareRequest, Verb
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Progress, Running
-from rlfleet_sidecar.cache.prepare_job import LEAVE_S, SupersededError, Work
-from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.cache.prepare_job import LEAVE_S, PrepareJob, SupersededError
+from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.errors import SidecarError, internal
 from rlfleet_sidecar.proof.selftest import demand_reloadable
 from rlfleet_sidecar.state.journal import Journal
@@ -37,7 +37,7 @@ class _Key(NamedTuple):
 
 class _Current(NamedTuple):
     key: _Key
-    work: Work
+    work: PrepareJob
     task: asyncio.Task[None]
 
 
@@ -46,7 +46,7 @@ class Preparation:
 
     def __init__(
         self,
-        store: Store,
+        store: VersionStore,
         journal: Journal,
         needed: Callable[[], frozenset[str]],
         yields: Callable[[], bool],
@@ -58,7 +58,7 @@ class Preparation:
         self._yields = yields
         """Returns whether a change is under way, which gets the disk alone because clients wait."""
         self._current: _Current | None = None
-        self._flight = SingleFlight[Work]()
+        self._flight = SingleFlight[PrepareJob]()
         self._took: dict[tuple[str, str], float] = {}
 
     @property
@@ -79,7 +79,7 @@ class Preparation:
         key = _Key(request.operation, request.version, request.digest)
         if self._current is None or self._current.key != key:
             before = self._current
-            work = Work(request.version, request.timeout_s, self._yields)
+            work = PrepareJob(request.version, request.timeout_s, self._yields)
             if before is not None:
                 before.work.supersede(
                     f"superseded by a prepare of {request.version} (operation {request.operation})"
@@ -101,7 +101,9 @@ class Preparation:
             # Callers that wait for a hanging one would keep the process from ending.
             task.cancel()
 
-    async def _prepare(self, request: PrepareRequest, work: Work, before: _Current | None) -> None:
+    async def _prepare(
+        self, request: PrepareRequest, work: PrepareJob, before: _Current | None
+    ) -> None:
         if before is not None:
             await asyncio.wait({before.task}, timeout=LEAVE_S)
         try:
@@ -124,7 +126,7 @@ class Preparation:
             if self._current is not None and self._current.work is work:
                 self._current = None
 
-    async def _until_present(self, request: PrepareRequest, work: Work) -> None:
+    async def _until_present(self, request: PrepareRequest, work: PrepareJob) -> None:
         self._store.note_served(self._journal.state.proved)
         wait_s = request.timeout_s if request.wait_s is None else request.wait_s
         end = time.monotonic() + min(wait_s, request.timeout_s)

@@ -23,7 +23,7 @@ class SupersededError(SidecarError):
     """Another prepare has replaced this one, which is no rejection of its version."""
 
 
-class Work:
+class PrepareJob:
     """The state of a prepare, checked at every chunk that it reads."""
 
     def __init__(

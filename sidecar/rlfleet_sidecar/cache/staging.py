@@ -23,12 +23,12 @@ from rlfleet_contract.engine.safetensors import (
     header_length,
     parse_header,
 )
-from rlfleet_sidecar.cache.prepare_job import Work
+from rlfleet_sidecar.cache.prepare_job import PrepareJob
 from rlfleet_sidecar.checkpoints.check import demand_same
-from rlfleet_sidecar.checkpoints.headers import Content, invalid, read
+from rlfleet_sidecar.checkpoints.headers import Headers, invalid, read
 from rlfleet_sidecar.checkpoints.manifest import Manifest
 from rlfleet_sidecar.checkpoints.nan_scan import has_odd_values
-from rlfleet_sidecar.checkpoints.safe_paths import Folder, Reading, stamp_of
+from rlfleet_sidecar.checkpoints.safe_paths import OpenFile, OpenFolder, stamp_of
 
 CHUNK_BYTES = 8 * 1024 * 1024
 
@@ -38,10 +38,10 @@ class Staging:
 
     def __init__(
         self,
-        folder: Folder,
-        content: Content,
+        folder: OpenFolder,
+        content: Headers,
         manifest: Manifest | None,
-        work: Work,
+        work: PrepareJob,
         algorithm: Algorithm = BLAKE3,
     ) -> None:
         self._folder = folder
@@ -74,7 +74,7 @@ class Staging:
             demand_same(self._folder, stamp, seen)
             return sink.hexdigest()
 
-    def _tensors(self, reading: Reading, sink: "_Sink") -> None:
+    def _tensors(self, reading: OpenFile, sink: "_Sink") -> None:
         length = header_length(read(reading, LENGTH_BYTES, 0), reading.stamp.size)
         header = read(reading, LENGTH_BYTES + length, 0)
         sink.take(header)
@@ -84,7 +84,7 @@ class Staging:
                 raise BadHeaderError(f"tensor {tensor.name} has changed since the check")
             self._tensor(reading, tensor, sink)
 
-    def _tensor(self, reading: Reading, tensor: Tensor, sink: "_Sink") -> None:
+    def _tensor(self, reading: OpenFile, tensor: Tensor, sink: "_Sink") -> None:
         hashed = self._digest.algorithm.new()
         for piece in self._pieces(reading, tensor.begin, tensor.nbytes):
             hashed.update(piece)
@@ -107,7 +107,7 @@ class Staging:
                 self._work.advance(0)
             return hashed.hexdigest()
 
-    def _pieces(self, reading: Reading, begin: int, nbytes: int) -> Iterator[memoryview]:
+    def _pieces(self, reading: OpenFile, begin: int, nbytes: int) -> Iterator[memoryview]:
         for start in range(begin, begin + nbytes, CHUNK_BYTES):
             piece = self._buffer[: min(CHUNK_BYTES, begin + nbytes - start)]
             filled = 0
@@ -124,7 +124,7 @@ class Staging:
 
 
 @contextmanager
-def _damage_named(folder: Folder, name: str) -> Iterator[None]:
+def _damage_named(folder: OpenFolder, name: str) -> Iterator[None]:
     try:
         yield
     except BadHeaderError as error:

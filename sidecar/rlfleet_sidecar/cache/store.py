@@ -14,13 +14,13 @@ from rlfleet_contract.engine.safetensors import FileStamp, Tensor
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.worker.commands import PrepareRequest
 from rlfleet_contract.worker.problems import Code
-from rlfleet_sidecar.cache.cache import Cache, CacheRecord
-from rlfleet_sidecar.cache.prepare_job import Work
+from rlfleet_sidecar.cache.cache import CacheRecord, VersionCache
+from rlfleet_sidecar.cache.prepare_job import PrepareJob
 from rlfleet_sidecar.cache.staging import Staging
 from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints
-from rlfleet_sidecar.checkpoints.headers import Content
+from rlfleet_sidecar.checkpoints.headers import Headers
 from rlfleet_sidecar.checkpoints.manifest import manifest_of
-from rlfleet_sidecar.checkpoints.safe_paths import Folder
+from rlfleet_sidecar.checkpoints.safe_paths import OpenFolder
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.required_tensors import drafters
@@ -38,7 +38,7 @@ class _Refused(NamedTuple):
     message: str
 
 
-class Store:
+class VersionStore:
     """Prepares versions and keeps them."""
 
     def __init__(
@@ -49,10 +49,10 @@ class Store:
         glance: Glance | None = None,
     ) -> None:
         self._checkpoints = checkpoints
-        self._cache: Cache | None = None
+        self._cache: VersionCache | None = None
         if settings.cache_dir is not None:
             limit, spare = settings.cache_bytes, settings.cache_spare
-            self._cache = Cache(settings.cache_dir, limit, spare, others)
+            self._cache = VersionCache(settings.cache_dir, limit, spare, others)
         self._in_place: dict[str, Checkpoint] = {}
         """Versions that the engine reads in place: the base model, and all without a cache."""
         self._refused: _Refused | None = None
@@ -116,7 +116,7 @@ class Store:
         if self._cache is not None and version is not None:
             self._cache.note_served(version)
 
-    def prepare(self, work: Work, request: PrepareRequest, needed: frozenset[str]) -> bool:
+    def prepare(self, work: PrepareJob, request: PrepareRequest, needed: frozenset[str]) -> bool:
         """Check and read a version; returns whether it was not present before.
 
         Args:
@@ -135,7 +135,7 @@ class Store:
         return True
 
     @contextmanager
-    def _read_once(self, request: PrepareRequest, folder: Folder) -> Iterator[None]:
+    def _read_once(self, request: PrepareRequest, folder: OpenFolder) -> Iterator[None]:
         """Raise the last rejection for the same files and operation, without another read.
 
         A driver repeats a prepare every few seconds, and a large version takes minutes of disk
@@ -182,9 +182,9 @@ class Store:
 
     def _read(
         self,
-        work: Work,
-        folder: Folder,
-        content: Content,
+        work: PrepareJob,
+        folder: OpenFolder,
+        content: Headers,
         digest: str | None,
         needed: frozenset[str],
     ) -> None:

@@ -26,11 +26,11 @@ from rlfleet_contract.worker.commands import (
 )
 from rlfleet_contract.worker.report import Running, Stage, WorkerReport
 from rlfleet_sidecar.cache.prepare import Preparation
-from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.change.single_flight import Flight, FlightKey
 from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.timings import Stopwatch
-from rlfleet_sidecar.change.ttl import Leadership
+from rlfleet_sidecar.change.ttl import ChangeTTL
 from rlfleet_sidecar.errors import SidecarError, about, internal
 from rlfleet_sidecar.proof.evidence import demand_alike, demand_as_proved
 from rlfleet_sidecar.state.journal import Journal
@@ -50,9 +50,9 @@ class Executor:
     def __init__(
         self,
         steps: Steps,
-        store: Store,
+        store: VersionStore,
         journal: Journal,
-        leadership: Leadership,
+        leadership: ChangeTTL,
         pod_uid: str = "",
     ) -> None:
         self._steps = steps

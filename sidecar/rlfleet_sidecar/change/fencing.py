@@ -18,7 +18,7 @@ from rlfleet_contract.worker.report import Running, WorkerReport
 from rlfleet_contract.worker.target import RejectedTrainer, Target
 from rlfleet_sidecar.change.executor import Executor, WeightsRequest
 from rlfleet_sidecar.change.lora_commands import LoRACommands, LoRARequest
-from rlfleet_sidecar.change.ttl import Leadership
+from rlfleet_sidecar.change.ttl import ChangeTTL
 from rlfleet_sidecar.errors import SidecarError, about
 from rlfleet_sidecar.state.fence_rules import (
     StoredAnswer,
@@ -52,7 +52,7 @@ class Fencing:
         journal: Journal,
         executor: Executor,
         lora: LoRACommands,
-        leadership: Leadership,
+        leadership: ChangeTTL,
     ) -> None:
         self._fleet, self._pod = fleet, pod
         self._journal = journal

@@ -13,17 +13,17 @@ from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestarted
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.stage_machine import fallback
-from rlfleet_sidecar.vllm_client import Engine
+from rlfleet_sidecar.vllm_client import EngineClient
 
 _LATER_S = 5.0
 """How much later than the sidecar's, which acts within two polls."""
 _LOOK_S = 2.0
 
 
-class Keeper:
+class GateDeadline:
     """Sets and renews the gate's deadline."""
 
-    def __init__(self, settings: SidecarSettings, engine: Engine, journal: Journal) -> None:
+    def __init__(self, settings: SidecarSettings, engine: EngineClient, journal: Journal) -> None:
         self._engine = engine
         self._journal = journal
         self._later_s = max(_LATER_S, 5 * settings.poll_s)

@@ -18,7 +18,7 @@ from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.single_flight import FlightKey
 from rlfleet_sidecar.errors import SidecarError, internal
 from rlfleet_sidecar.lora.rules import demand_inherited, demand_name, demand_rest
-from rlfleet_sidecar.lora.serving import Adapters
+from rlfleet_sidecar.lora.serving import LoRAServing
 from rlfleet_sidecar.state.journal import Journal
 
 LoRARequest = LoadAdapterRequest | UnloadAdapterRequest
@@ -31,7 +31,7 @@ class LoRACommands:
     """Carries out commands for adapters, one at a time and to the end."""
 
     def __init__(
-        self, model: str, executor: Executor, adapters: Adapters, journal: Journal
+        self, model: str, executor: Executor, adapters: LoRAServing, journal: Journal
     ) -> None:
         self._model = model
         """The name under which the engine serves the model."""

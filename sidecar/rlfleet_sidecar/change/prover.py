@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from rlfleet_contract.worker.proof import Evidence, Proof
-from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.errors import EngineError, SidecarError
 from rlfleet_sidecar.proof import evidence, probe
 from rlfleet_sidecar.proof.calibration import (
     COMPANIES,
     LENGTHS,
-    Gauge,
+    Calibration,
     affordable,
     companies,
     gauge,
@@ -30,7 +30,7 @@ from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.required_tensors import reported_by
 from rlfleet_sidecar.timeouts import in_thread
-from rlfleet_sidecar.vllm_client import Engine
+from rlfleet_sidecar.vllm_client import EngineClient
 
 _TIMES = 2
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Prover:
     """Makes the proofs of one worker."""
 
     def __init__(
-        self, settings: SidecarSettings, engine: Engine, store: Store, journal: Journal
+        self, settings: SidecarSettings, engine: EngineClient, store: VersionStore, journal: Journal
     ) -> None:
         self._settings = settings
         self._engine = engine
@@ -109,7 +109,9 @@ class Prover:
         wanted.demand((await self._answer_to([wanted.tokens])).logprobs)
         return Evidence.TRAINER
 
-    async def _unloaded(self, version: str, boot: str, answer: ProbeAnswer, gauge: Gauge) -> Proof:
+    async def _unloaded(
+        self, version: str, boot: str, answer: ProbeAnswer, gauge: Calibration
+    ) -> Proof:
         """Return the proof of an engine with the weights of its boot."""
         read = await self._engine.read_back()
         return Proof(
@@ -123,11 +125,11 @@ class Prover:
             tolerance=gauge.tolerance,
         )
 
-    def _gauge(self, boot: str) -> Gauge:
+    def _gauge(self, boot: str) -> Calibration:
         known = self._journal.gauge
         return known if known is not None and known.boot == boot else unmeasured(boot)
 
-    async def _steady_answer(self, gauge: Gauge) -> ProbeAnswer:
+    async def _steady_answer(self, gauge: Calibration) -> ProbeAnswer:
         """Return the answer after a repeat without cache; asks a third time at a near tie."""
         answers = [await self._ask(gauge.length), await self._ask(gauge.length)]
         if not evidence.steady(answers, gauge.tolerance):
@@ -154,7 +156,7 @@ class Prover:
         return probe.read(answer, prompts, settings.probe_tokens)
 
 
-def _proof(load: LoadedWeights, answer: ProbeAnswer, gauge: Gauge) -> Proof:
+def _proof(load: LoadedWeights, answer: ProbeAnswer, gauge: Calibration) -> Proof:
     read = [rank.parameters for rank in load.ranks]
     return Proof(
         version=load.version,

@@ -14,7 +14,7 @@ import time
 from rlfleet_contract.engine.safetensors import Tensor
 from rlfleet_contract.worker.commands import KVCache, PauseMode
 from rlfleet_contract.worker.selftest import EngineDescription, SelfTest
-from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.change.prover import Prover
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError, SidecarError
 from rlfleet_sidecar.proof import selftest
@@ -22,7 +22,7 @@ from rlfleet_sidecar.proof.probe import BadAnswerError, ProbeAnswer, spread
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.timeouts import in_thread
-from rlfleet_sidecar.vllm_client import Engine
+from rlfleet_sidecar.vllm_client import EngineClient
 
 _TIMES = 3
 _ALIVE_S = 2.0
@@ -30,14 +30,14 @@ _LOST = (EngineLostError, EngineRestartedError, TimeoutError)
 _log = logging.getLogger(__name__)
 
 
-class Tester:
+class SelfTester:
     """Tests each engine once, and records the result."""
 
     def __init__(
         self,
         settings: SidecarSettings,
-        engine: Engine,
-        store: Store,
+        engine: EngineClient,
+        store: VersionStore,
         journal: Journal,
         prover: Prover,
     ) -> None:

@@ -22,19 +22,19 @@ from rlfleet_contract.worker.commands import (
 )
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
-from rlfleet_sidecar.cache.store import Store
-from rlfleet_sidecar.change.gate_deadline import Keeper
+from rlfleet_sidecar.cache.store import VersionStore
+from rlfleet_sidecar.change.gate_deadline import GateDeadline
 from rlfleet_sidecar.change.prover import Prover
-from rlfleet_sidecar.change.self_tester import Tester
+from rlfleet_sidecar.change.self_tester import SelfTester
 from rlfleet_sidecar.checkpoints.check import Checkpoint
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError, SidecarError
-from rlfleet_sidecar.lora.serving import Adapters
+from rlfleet_sidecar.lora.serving import LoRAServing
 from rlfleet_sidecar.proof.evidence import LoadedWeights, demand_consumed
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.stage_machine import StageEvent, fallback, observe
 from rlfleet_sidecar.timeouts import in_thread, within
-from rlfleet_sidecar.vllm_client import Engine
+from rlfleet_sidecar.vllm_client import EngineClient
 
 _LOOK_S = 2.0
 _UNDO_S = 30.0
@@ -50,10 +50,10 @@ class Steps:
     def __init__(
         self,
         settings: SidecarSettings,
-        engine: Engine,
-        store: Store,
+        engine: EngineClient,
+        store: VersionStore,
         journal: Journal,
-        adapters: Adapters,
+        adapters: LoRAServing,
     ) -> None:
         self._settings = settings
         self.adapters = adapters
@@ -61,8 +61,8 @@ class Steps:
         self._store = store
         self._journal = journal
         self._prover = Prover(settings, engine, store, journal)
-        self._keeper = Keeper(settings, engine, journal)
-        self._tester = Tester(settings, engine, store, journal, self._prover)
+        self._keeper = GateDeadline(settings, engine, journal)
+        self._tester = SelfTester(settings, engine, store, journal, self._prover)
         self._warm: str | None = None
         """The boot that has answered its first prompt."""
         self._again: str | None = None

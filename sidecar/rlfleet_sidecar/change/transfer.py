@@ -18,7 +18,7 @@ from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.single_flight import FlightKey
 from rlfleet_sidecar.change.steps import Steps
-from rlfleet_sidecar.change.ttl import Leadership
+from rlfleet_sidecar.change.ttl import ChangeTTL
 from rlfleet_sidecar.errors import EngineError, SidecarError
 from rlfleet_sidecar.proof.selftest import demand_reloadable
 from rlfleet_sidecar.settings import SidecarSettings
@@ -32,7 +32,7 @@ from rlfleet_sidecar.state.sent_weights import (
 )
 from rlfleet_sidecar.state.stage_machine import StageEvent
 from rlfleet_sidecar.timeouts import within
-from rlfleet_sidecar.vllm_client import Engine
+from rlfleet_sidecar.vllm_client import EngineClient
 
 DISABLED = (
     "in-memory weight transfer is experimental and off; set spec.sidecar.experimentalTransfer to"
@@ -62,11 +62,11 @@ class Transfer:
     def __init__(
         self,
         settings: SidecarSettings,
-        engine: Engine,
+        engine: EngineClient,
         steps: Steps,
         journal: Journal,
         executor: Executor,
-        leadership: Leadership,
+        leadership: ChangeTTL,
     ) -> None:
         self._settings = settings
         self._engine = engine

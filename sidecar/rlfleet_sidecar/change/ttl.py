@@ -10,7 +10,7 @@ import time
 from rlfleet_contract.paths import DEFAULT_TTL_S
 from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.state.journal import Journal
-from rlfleet_sidecar.state.journal_file import Lead
+from rlfleet_sidecar.state.journal_file import ChangeOwner
 
 _WRITTEN_EVERY = 4
 """A heartbeat is written when the recorded deadline is older than this part of the TTL."""
@@ -19,7 +19,7 @@ _AGAIN_S = 5.0
 AT_REST = frozenset({Stage.OPEN, Stage.CLOSED})
 
 
-class Leadership:
+class ChangeTTL:
     """The TTL of a change, renewed only by commands and heartbeats."""
 
     def __init__(self, journal: Journal) -> None:
@@ -62,7 +62,7 @@ class Leadership:
         if ttl_s is None:
             same = lead is not None and lead.operation == operation
             ttl_s = lead.ttl_s if lead is not None and same else DEFAULT_TTL_S
-        self._journal.lead = Lead(operation=operation, epoch=epoch, ttl_s=ttl_s)
+        self._journal.lead = ChangeOwner(operation=operation, epoch=epoch, ttl_s=ttl_s)
         self._deadline = None
         self.taken += 1
 

@@ -13,7 +13,7 @@ from rlfleet_contract.engine.gate import GateState
 from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.steps import Steps
-from rlfleet_sidecar.change.ttl import AT_REST, Leadership
+from rlfleet_sidecar.change.ttl import AT_REST, ChangeTTL
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
@@ -35,7 +35,7 @@ class Watchdog:
         steps: Steps,
         journal: Journal,
         executor: Executor,
-        leadership: Leadership,
+        leadership: ChangeTTL,
     ) -> None:
         self._settings = settings
         self._steps = steps

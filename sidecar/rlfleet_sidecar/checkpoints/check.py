@@ -15,14 +15,14 @@ from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.checkpoints import compatibility
-from rlfleet_sidecar.checkpoints.config_check import Agreement
-from rlfleet_sidecar.checkpoints.headers import CONFIG, Content, content_of, invalid, refuse_code
+from rlfleet_sidecar.checkpoints.config_check import ConfigCheck
+from rlfleet_sidecar.checkpoints.headers import CONFIG, Headers, content_of, invalid, refuse_code
 from rlfleet_sidecar.checkpoints.layouts import Layouts
-from rlfleet_sidecar.checkpoints.safe_paths import Folder, open_model
+from rlfleet_sidecar.checkpoints.safe_paths import OpenFolder, open_model
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.trainer_probe import TrainerProbe
 from rlfleet_sidecar.settings import SidecarSettings
-from rlfleet_sidecar.state.required_tensors import Needs, assumed
+from rlfleet_sidecar.state.required_tensors import RequiredTensors, assumed
 
 _FINISHED = ".finished"
 STARTED = ".sender_ready"
@@ -51,17 +51,17 @@ class Checkpoints:
     """Checks versions against the base model. Blocking: use a thread."""
 
     def __init__(
-        self, settings: SidecarSettings, needs: Callable[[], Needs | None] = lambda: None
+        self, settings: SidecarSettings, needs: Callable[[], RequiredTensors | None] = lambda: None
     ) -> None:
         self._settings = settings
         self._needs = needs
         """Returns what the engine reported of its boot; None before that."""
         self._layouts = Layouts.of(settings)
-        self._model: Content | None = None
-        self._agreement = Agreement()
+        self._model: Headers | None = None
+        self._agreement = ConfigCheck()
 
     @contextmanager
-    def checked(self, version: str) -> Iterator[tuple[Folder, Content]]:
+    def checked(self, version: str) -> Iterator[tuple[OpenFolder, Headers]]:
         """Open and check the version; raises SidecarError with the first defect."""
         deadline = time.monotonic() + self._settings.check_s
         model = self.boot_model(deadline)
@@ -120,7 +120,7 @@ class Checkpoints:
         return frozenset(self.boot_model(time.monotonic() + self._settings.check_s).tensors)
 
     @contextmanager
-    def _opened(self, version: str) -> Iterator[tuple[Folder, ...]]:
+    def _opened(self, version: str) -> Iterator[tuple[OpenFolder, ...]]:
         if version == BASE_VERSION:
             with open_model(self._settings.model_path) as folder:
                 yield (folder,)
@@ -128,7 +128,7 @@ class Checkpoints:
         with self._layouts.open(version, self._settings.engine_uid) as folders:
             yield folders
 
-    def _compare(self, path: Path, model: Content, found: Content, deadline: float) -> None:
+    def _compare(self, path: Path, model: Headers, found: Headers, deadline: float) -> None:
         needs = self._needs() or assumed(model.tensors, model.config)
         why = compatibility.differences(model.tensors, found.tensors, needs)
         if why is not None:
@@ -141,7 +141,7 @@ class Checkpoints:
         """Return the deadline of a check that begins now, on the monotonic clock."""
         return time.monotonic() + self._settings.check_s
 
-    def boot_model(self, deadline: float) -> Content:
+    def boot_model(self, deadline: float) -> Headers:
         """Return the base model's headers, read once: they do not change during a pod's life."""
         if self._model is None:
             with open_model(self._settings.model_path) as folder:
@@ -149,7 +149,7 @@ class Checkpoints:
         return self._model
 
 
-def demand_complete(folders: tuple[Folder, ...], markers: Sequence[str]) -> None:
+def demand_complete(folders: tuple[OpenFolder, ...], markers: Sequence[str]) -> None:
     """Raise unless one of the version's directories holds a marker."""
     if not markers or any(_is_marked(folder, name) for folder in folders for name in markers):
         return
@@ -167,7 +167,7 @@ def demand_complete(folders: tuple[Folder, ...], markers: Sequence[str]) -> None
     )
 
 
-def demand_same(folder: Folder, checked: FileStamp, seen: FileStamp) -> None:
+def demand_same(folder: OpenFolder, checked: FileStamp, seen: FileStamp) -> None:
     """Raise if a file is not the checked one."""
     if seen != checked:
         raise invalid(
@@ -182,12 +182,12 @@ def is_alike(one: FileStamp, other: FileStamp) -> bool:
     return one.model_copy(update={"device": other.device}) == other
 
 
-def _is_marked(folder: Folder, name: str) -> bool:
+def _is_marked(folder: OpenFolder, name: str) -> bool:
     is_there = folder.modified_ns(name) is not None
     return is_there and not (name == _FINISHED and _is_begun_again(folder))
 
 
-def _is_begun_again(folder: Folder) -> bool:
+def _is_begun_again(folder: OpenFolder) -> bool:
     """Return whether prime-rl has begun to write a finished directory again."""
     started, finished = folder.modified_ns(STARTED), folder.modified_ns(_FINISHED)
     return started is not None and finished is not None and started > finished

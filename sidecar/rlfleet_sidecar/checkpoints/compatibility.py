@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from rlfleet_contract.engine.safetensors import Tensor
 from rlfleet_contract.engine.tensor_names import Renames
 from rlfleet_sidecar.checkpoints import config_rules, fused_experts
-from rlfleet_sidecar.state.required_tensors import HEAD, Needs
+from rlfleet_sidecar.state.required_tensors import HEAD, RequiredTensors
 
 _CAST = frozenset({"BF16", "F16", "F32"})
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
@@ -27,7 +27,7 @@ _LAYOUT = f"{_WAY_OUT} and in their layout"
 
 
 def differences(
-    model: Mapping[str, Tensor], found: Mapping[str, Tensor], needs: Needs
+    model: Mapping[str, Tensor], found: Mapping[str, Tensor], needs: RequiredTensors
 ) -> str | None:
     """Return the first differences of a checkpoint from the base model, or None."""
     if needs.experts is not None:

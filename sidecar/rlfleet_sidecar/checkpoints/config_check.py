@@ -11,7 +11,7 @@ from rlfleet_sidecar.checkpoints import config_parser, config_rules
 from rlfleet_sidecar.checkpoints.config_rules import Config
 
 
-class Agreement:
+class ConfigCheck:
     """Compares configs and caches the last result. Blocking: use a thread."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from rlfleet_contract.engine.safetensors import (
     parse_header,
 )
 from rlfleet_contract.worker.problems import Code
-from rlfleet_sidecar.checkpoints.safe_paths import Folder, Reading
+from rlfleet_sidecar.checkpoints.safe_paths import OpenFile, OpenFolder
 from rlfleet_sidecar.errors import SidecarError
 
 CONFIG = "config.json"
@@ -32,7 +32,7 @@ _MAX_JSON_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class Headers:
     """The headers and the configuration of one directory."""
 
     files: tuple[FileStamp, ...]
@@ -45,14 +45,14 @@ class Content:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
-def refuse_code(folder: Folder) -> None:
+def refuse_code(folder: OpenFolder) -> None:
     """Raise if a file of the directory can contain code."""
     for name in folder.names():
         if name.lower().endswith(_EXECUTABLE):
             raise invalid(folder.path / name, "can contain code; remove it, and write safetensors")
 
 
-def content_of(folder: Folder, deadline: float) -> Content:
+def content_of(folder: OpenFolder, deadline: float) -> Headers:
     """Return the headers of a directory's checkpoint; raises SidecarError with their defect."""
     names = folder.names()
     index = _index(folder, names)
@@ -77,11 +77,11 @@ def content_of(folder: Folder, deadline: float) -> Content:
     if index is not None and (lost := sorted(index.keys() - tensors.keys())):
         raise invalid(folder.path, f"lacks tensor {lost[0]} of its index; write both again")
     config = json_of(folder, CONFIG) if CONFIG in names else {}
-    return Content(tuple(files), tensors, config)
+    return Headers(tuple(files), tensors, config)
 
 
 def _demand_in_place(
-    folder: Folder, name: str, tensor: Tensor, index: Mapping[str, str] | None
+    folder: OpenFolder, name: str, tensor: Tensor, index: Mapping[str, str] | None
 ) -> None:
     """Raise if the index lists the tensor in another file or in none."""
     if index is not None and (listed := index.get(tensor.name)) != name:
@@ -92,7 +92,7 @@ def _demand_in_place(
         )
 
 
-def _indexed(folder: Folder, shards: list[str], index: Mapping[str, str]) -> list[str]:
+def _indexed(folder: OpenFolder, shards: list[str], index: Mapping[str, str]) -> list[str]:
     """Return the files that the index lists; raises if one is missing or another exists."""
     named = set(index.values())
     if missing := sorted(named - set(shards)):
@@ -103,7 +103,7 @@ def _indexed(folder: Folder, shards: list[str], index: Mapping[str, str]) -> lis
     return sorted(named)
 
 
-def _index(folder: Folder, names: list[str]) -> dict[str, str] | None:
+def _index(folder: OpenFolder, names: list[str]) -> dict[str, str] | None:
     found = [name for name in names if name.endswith(_INDEX_SUFFIX)]
     if not found:
         return None
@@ -117,7 +117,9 @@ def _index(folder: Folder, names: list[str]) -> dict[str, str] | None:
     return weight_map
 
 
-def header_of(folder: Folder, name: str, deadline: float) -> tuple[FileStamp, tuple[Tensor, ...]]:
+def header_of(
+    folder: OpenFolder, name: str, deadline: float
+) -> tuple[FileStamp, tuple[Tensor, ...]]:
     """Return one file's stamp and tensors; raises SidecarError if its header is damaged."""
     if time.monotonic() > deadline:
         raise SidecarError(
@@ -133,7 +135,7 @@ def header_of(folder: Folder, name: str, deadline: float) -> tuple[FileStamp, tu
             raise invalid(folder.path / name, f"is damaged: {error}; write it again") from error
 
 
-def read(reading: Reading, length: int, offset: int) -> bytes:
+def read(reading: OpenFile, length: int, offset: int) -> bytes:
     """Read exactly ``length`` bytes of a file."""
     data = b""
     while len(data) < length:
@@ -146,12 +148,12 @@ def read(reading: Reading, length: int, offset: int) -> bytes:
     return data
 
 
-def json_of(folder: Folder, name: str) -> dict[str, object]:
+def json_of(folder: OpenFolder, name: str) -> dict[str, object]:
     """Read one file that holds a JSON object."""
     return parsed(folder.path / name, bytes_of(folder, name))
 
 
-def bytes_of(folder: Folder, name: str) -> bytes:
+def bytes_of(folder: OpenFolder, name: str) -> bytes:
     """Read one small file."""
     with folder.open(name) as reading:
         if reading.stamp.size > _MAX_JSON_BYTES:

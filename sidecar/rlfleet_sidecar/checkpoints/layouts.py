@@ -12,7 +12,7 @@ from typing import Self
 
 from rlfleet_contract.paths import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.worker.problems import Code
-from rlfleet_sidecar.checkpoints.safe_paths import Folder, Layout
+from rlfleet_sidecar.checkpoints.safe_paths import Layout, OpenFolder
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import PLACEHOLDER, SidecarSettings
 from rlfleet_sidecar.state.sent_weights import PREFIX as SENT
@@ -54,7 +54,7 @@ class Layouts:
 
     def open(
         self, version: str, reader_uid: int | None
-    ) -> AbstractContextManager[tuple[Folder, ...]]:
+    ) -> AbstractContextManager[tuple[OpenFolder, ...]]:
         """Open the version's directories from the outermost to the one with the weights."""
         if version.startswith(SENT):
             # The code of a missing version, because the operator requests these weights again.

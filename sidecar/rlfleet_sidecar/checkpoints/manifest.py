@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from rlfleet_contract.paths import MANIFEST_FILE
 from rlfleet_contract.worker.problems import Code
-from rlfleet_sidecar.checkpoints.headers import Content, bytes_of, invalid, parsed
-from rlfleet_sidecar.checkpoints.safe_paths import Folder
+from rlfleet_sidecar.checkpoints.headers import Headers, bytes_of, invalid, parsed
+from rlfleet_sidecar.checkpoints.safe_paths import OpenFolder
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.trainer_probe import TrainerProbe
 
@@ -55,7 +55,7 @@ class Manifest:
             )
 
 
-def manifest_of(folder: Folder, content: Content, expected: str | None) -> Manifest | None:
+def manifest_of(folder: OpenFolder, content: Headers, expected: str | None) -> Manifest | None:
     """Return the manifest after a comparison of names and sizes; None if there is none."""
     path = folder.path / MANIFEST_FILE
     if MANIFEST_FILE not in folder.names():
@@ -85,7 +85,7 @@ def mismatch(path: Path, what: str) -> SidecarError:
     return SidecarError(Code.DIGEST_MISMATCH, f"{path} {what}")
 
 
-def _demand_sizes(folder: Folder, files: dict[str, _Entry]) -> None:
+def _demand_sizes(folder: OpenFolder, files: dict[str, _Entry]) -> None:
     for name, entry in files.items():
         stamp = folder.stamp(name)
         size = None if stamp is None else stamp.size

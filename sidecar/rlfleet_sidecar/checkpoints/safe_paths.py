@@ -30,7 +30,7 @@ _NAMED_VERSIONS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class OpenFile:
     """One opened file of a folder."""
 
     descriptor: int
@@ -38,7 +38,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class OpenFolder:
     """An opened directory."""
 
     path: Path
@@ -78,7 +78,7 @@ class Folder:
         return tuple(stamp for stamp in found if stamp is not None)
 
     @contextmanager
-    def open(self, name: str) -> Iterator[Reading]:
+    def open(self, name: str) -> Iterator[OpenFile]:
         """Open one regular file; raises SidecarError for a link or without permission."""
         path = self.path / name
         flags = _FILE if self.follow else _FILE | os.O_NOFOLLOW
@@ -92,7 +92,7 @@ class Folder:
                 raise SidecarError(Code.PATH_REFUSED, f"{path} is not a regular file; replace it")
             if self.reader_uid is not None and not _may_read(seen, self.reader_uid):
                 raise _unreadable(path, seen.st_mode, self.reader_uid)
-            yield Reading(descriptor, stamp_of(name, seen))
+            yield OpenFile(descriptor, stamp_of(name, seen))
         finally:
             os.close(descriptor)
 
@@ -119,7 +119,7 @@ def stamp_of(name: str, seen: os.stat_result) -> FileStamp:
 
 
 @contextmanager
-def open_model(path: Path) -> Iterator[Folder]:
+def open_model(path: Path) -> Iterator[OpenFolder]:
     """Open the base model's directory."""
     try:
         descriptor = os.open(path, _DIRECTORY)
@@ -131,7 +131,7 @@ def open_model(path: Path) -> Iterator[Folder]:
     except OSError as error:
         raise _io_error(path, error) from error
     try:
-        yield Folder(path, descriptor, follow=True)
+        yield OpenFolder(path, descriptor, follow=True)
     finally:
         os.close(descriptor)
 
@@ -170,9 +170,9 @@ class Layout:
         return version
 
     @contextmanager
-    def open(self, version: str, reader_uid: int | None) -> Iterator[tuple[Folder, ...]]:
+    def open(self, version: str, reader_uid: int | None) -> Iterator[tuple[OpenFolder, ...]]:
         """Open the version's directories from the outermost to the one with the weights."""
-        opened: list[Folder] = []
+        opened: list[OpenFolder] = []
         try:
             folder = self._open_root()
             opened.append(folder)
@@ -184,9 +184,9 @@ class Layout:
             for folder in opened:
                 os.close(folder.descriptor)
 
-    def _open_root(self) -> Folder:
+    def _open_root(self) -> OpenFolder:
         try:
-            return Folder(self.root, os.open(self.root, _DIRECTORY), follow=False)
+            return OpenFolder(self.root, os.open(self.root, _DIRECTORY), follow=False)
         except FileNotFoundError as error:
             raise SidecarError(
                 Code.VERSION_NOT_FOUND,
@@ -195,16 +195,16 @@ class Layout:
         except OSError as error:
             raise _io_error(self.root, error) from error
 
-    def _open_part(self, parent: Folder, name: str, reader_uid: int | None) -> Folder:
+    def _open_part(self, parent: OpenFolder, name: str, reader_uid: int | None) -> OpenFolder:
         path = parent.path / name
         try:
             flags = _DIRECTORY | os.O_NOFOLLOW
             descriptor = os.open(name, flags, dir_fd=parent.descriptor)
         except OSError as error:
             raise self._why_not(parent, path, error) from error
-        return Folder(path, descriptor, follow=False, reader_uid=reader_uid)
+        return OpenFolder(path, descriptor, follow=False, reader_uid=reader_uid)
 
-    def _why_not(self, parent: Folder, path: Path, error: OSError) -> SidecarError:
+    def _why_not(self, parent: OpenFolder, path: Path, error: OSError) -> SidecarError:
         if error.errno == errno.ENOENT:
             return SidecarError(
                 Code.VERSION_NOT_FOUND, f"{path} does not exist; {self._known(parent)}"
@@ -216,7 +216,7 @@ class Layout:
             return SidecarError(Code.CHECKPOINT_INVALID, f"{path} is not a directory")
         return _io_error(path, error)
 
-    def _known(self, parent: Folder) -> str:
+    def _known(self, parent: OpenFolder) -> str:
         if parent.path != self.root:
             names = ", ".join(parent.names()[:_NAMED_VERSIONS])
             return f"{parent.path} contains {names or 'nothing'}"

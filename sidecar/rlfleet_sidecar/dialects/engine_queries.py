@@ -14,7 +14,7 @@ from rlfleet_sidecar.http.problems import MODELS_PATH
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.timeouts import within
-from rlfleet_sidecar.vllm_client import Engine, Relayed
+from rlfleet_sidecar.vllm_client import EngineClient, RelayedReply
 
 _LOOK_S = 4.0
 """Shorter than prime-rl waits for /metrics, 5 s."""
@@ -24,10 +24,10 @@ _NAMESPACE, _COMPONENT = "rlfleet", "worker"
 """Dynamo's names for a worker; its clients need some value."""
 
 
-class Questions:
+class EngineQueries:
     """Asks the engine; each question has a timeout, because its core may hang."""
 
-    def __init__(self, settings: SidecarSettings, engine: Engine, journal: Journal) -> None:
+    def __init__(self, settings: SidecarSettings, engine: EngineClient, journal: Journal) -> None:
         self._settings = settings
         self._engine = engine
         self._journal = journal
@@ -49,7 +49,7 @@ class Questions:
                 f"the engine did not answer within {_ALIVE_S:g} s; retry when it is up",
             )
 
-    async def relayed(self, path: str) -> Relayed:
+    async def relayed(self, path: str) -> RelayedReply:
         """Return the engine's answer, unchanged."""
         async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
             return await self._engine.relayed(path)
@@ -59,7 +59,7 @@ class Questions:
         async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
             return forwarded_of(await self._engine.server_info())
 
-    async def models(self) -> Relayed:
+    async def models(self) -> RelayedReply:
         """Return the engine's list of models; waits for an engine that is down.
 
         Some clients ask once, and accept any answer.

@@ -7,16 +7,16 @@ from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.dialects.operation import operation_of
 from rlfleet_sidecar.dialects.retry import patience_of, patiently
 from rlfleet_sidecar.lora.rules import demand_bare, demand_undeclared
-from rlfleet_sidecar.lora.serving import Adapters
+from rlfleet_sidecar.lora.serving import LoRAServing
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 
 
-class Library:
+class TrainerLoRA:
     """Loads and unloads adapters by commands without a fence."""
 
     def __init__(
-        self, settings: SidecarSettings, journal: Journal, fencing: Fencing, adapters: Adapters
+        self, settings: SidecarSettings, journal: Journal, fencing: Fencing, adapters: LoRAServing
     ) -> None:
         self._settings = settings
         self._journal = journal

@@ -14,7 +14,7 @@ from rlfleet_sidecar.errors import SidecarError, log_fields
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.stage_machine import State
 from rlfleet_sidecar.timeouts import within
-from rlfleet_sidecar.vllm_client import Engine
+from rlfleet_sidecar.vllm_client import EngineClient
 
 _log = logging.getLogger(__name__)
 _LOOK_S = 5.0
@@ -30,7 +30,7 @@ def operation_of(journal: Journal) -> str:
 class TrainerChange:
     """The state between two calls of a trainer."""
 
-    def __init__(self, journal: Journal, engine: Engine) -> None:
+    def __init__(self, journal: Journal, engine: EngineClient) -> None:
         self._journal = journal
         self._engine = engine
         self.preserving: str | None = None

@@ -17,7 +17,7 @@ from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_sidecar.cache.prepare_job import SupersededError
 from rlfleet_sidecar.dialects.caller import CALLER, caller_of
 from rlfleet_sidecar.dialects.pauses import IS_GONE
-from rlfleet_sidecar.dialects.session import Trainer
+from rlfleet_sidecar.dialects.session import TrainerSession
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http import problems
 from rlfleet_sidecar.http.parts import part_of
@@ -72,9 +72,9 @@ def shown(report: WorkerReport | AdapterReport) -> Fields:
     return {"weight_version": label_of(report.proved), "verified_by": layers}
 
 
-async def trainer_of(request: Request) -> Trainer:
+async def trainer_of(request: Request) -> TrainerSession:
     """Return the application's session for trainers."""
-    return part_of(request, Trainer)
+    return part_of(request, TrainerSession)
 
 
-TrainerOfRequest = Annotated[Trainer, Depends(trainer_of)]
+TrainerOfRequest = Annotated[TrainerSession, Depends(trainer_of)]

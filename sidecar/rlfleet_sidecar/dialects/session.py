@@ -28,19 +28,19 @@ from rlfleet_sidecar.change.transfer import Transfer
 from rlfleet_sidecar.checkpoints.layouts import Layouts
 from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.dialects.caller import CALLER
-from rlfleet_sidecar.dialects.engine_queries import Questions
-from rlfleet_sidecar.dialects.lora import Library
+from rlfleet_sidecar.dialects.engine_queries import EngineQueries
+from rlfleet_sidecar.dialects.lora import TrainerLoRA
 from rlfleet_sidecar.dialects.operation import TrainerChange
 from rlfleet_sidecar.dialects.pauses import ENDED, RESUMED, Pauses
 from rlfleet_sidecar.dialects.retry import patience_of, patiently
-from rlfleet_sidecar.dialects.transfer import Sender
+from rlfleet_sidecar.dialects.transfer import TrainerTransfer
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.sent_weights import label_of
 from rlfleet_sidecar.state.stage_machine import State
 from rlfleet_sidecar.timeouts import within
-from rlfleet_sidecar.vllm_client import Engine
+from rlfleet_sidecar.vllm_client import EngineClient
 
 _PAUSE_S = 240.0
 """Timeout of modes keep and abort; below prime-rl's 300 s, so that it gets the reason."""
@@ -48,28 +48,28 @@ _FLUSH_S = 30.0
 _Report = TypeVar("_Report")
 
 
-class Trainer:
+class TrainerSession:
     """The worker for clients that send neither operation nor version."""
 
     def __init__(
         self,
         settings: SidecarSettings,
-        engine: Engine,
+        engine: EngineClient,
         journal: Journal,
         fencing: Fencing,
         transfer: Transfer,
-        library: Library,
+        library: TrainerLoRA,
     ) -> None:
         self._settings = settings
         self._layouts = Layouts.of(settings)
         self._engine = engine
-        self.questions = Questions(settings, engine, journal)
+        self.questions = EngineQueries(settings, engine, journal)
         self._journal = journal
         self._fencing = fencing
         self._change = TrainerChange(journal, engine)
         self._library = library
         self._patience_s = patience_of(settings)
-        self.sender = Sender(self._change, fencing, transfer, library, self._patience_s)
+        self.sender = TrainerTransfer(self._change, fencing, transfer, library, self._patience_s)
         self._updates = SingleFlight[str]()
         """Updates under way, by version, or by directory while the version is unknown."""
         self._pauses = Pauses(self._patience_s)

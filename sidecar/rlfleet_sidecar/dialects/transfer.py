@@ -11,14 +11,14 @@ from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.change.transfer import Info, Transfer
 from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.dialects.caller import CALLER
-from rlfleet_sidecar.dialects.lora import Library
+from rlfleet_sidecar.dialects.lora import TrainerLoRA
 from rlfleet_sidecar.dialects.operation import TrainerChange
 from rlfleet_sidecar.dialects.retry import patiently
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.sent_weights import version_of
 
 
-class Sender:
+class TrainerTransfer:
     """Forwards the calls to the engine; from the first to the proof a resume is rejected."""
 
     def __init__(
@@ -26,7 +26,7 @@ class Sender:
         change: TrainerChange,
         fencing: Fencing,
         transfer: Transfer,
-        library: Library,
+        library: TrainerLoRA,
         patience_s: Mapping[Code, float],
     ) -> None:
         self._change = change

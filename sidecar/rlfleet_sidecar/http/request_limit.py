@@ -17,7 +17,7 @@ COMMANDS, READS = 32, 128
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class Crowd:
+class RequestLimit:
     """Counts concurrent requests by method and route."""
 
     def __init__(self) -> None:

@@ -20,11 +20,11 @@ from rlfleet_contract.worker.lora import LoadAdapterRequest
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache import eviction
 from rlfleet_sidecar.cache.entries import Entries
-from rlfleet_sidecar.cache.prepare_job import Work
+from rlfleet_sidecar.cache.prepare_job import PrepareJob
 from rlfleet_sidecar.cache.staging import Staging
 from rlfleet_sidecar.checkpoints.check import Checkpoints, demand_complete, demand_same, is_alike
 from rlfleet_sidecar.checkpoints.headers import (
-    Content,
+    Headers,
     bytes_of,
     header_of,
     invalid,
@@ -32,10 +32,10 @@ from rlfleet_sidecar.checkpoints.headers import (
     refuse_code,
 )
 from rlfleet_sidecar.checkpoints.manifest import manifest_of
-from rlfleet_sidecar.checkpoints.safe_paths import Folder, Layout, stamp_of
+from rlfleet_sidecar.checkpoints.safe_paths import Layout, OpenFolder, stamp_of
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.lora import compatibility
-from rlfleet_sidecar.lora.completeness import CALLED_S, DECLARED_S, TENSORS, Settled
+from rlfleet_sidecar.lora.completeness import CALLED_S, DECLARED_S, TENSORS, CompletenessCheck
 from rlfleet_sidecar.lora.registry import LoRACopy
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.timeouts import Glance
@@ -49,7 +49,7 @@ an adapter that is gone."""
 _log = logging.getLogger(__name__)
 
 
-class Copies:
+class LoRACache:
     """The checked adapters."""
 
     def __init__(self, settings: SidecarSettings, checkpoints: Checkpoints) -> None:
@@ -60,7 +60,7 @@ class Copies:
         self._glance = Glance()
         self._copies: list[LoRACopy] = []
         """The oldest first."""
-        self._settled = Settled()
+        self._settled = CompletenessCheck()
         if settings.cache_dir is not None:
             # Trusted after a restart of the node too.
             self._entries = Entries(settings.cache_dir / "adapters", LoRACopy, lasting=True)
@@ -85,7 +85,7 @@ class Copies:
     def take(
         self,
         request: LoadAdapterRequest,
-        work: Work,
+        work: PrepareJob,
         free: Callable[[], int],
         served: frozenset[Path] = frozenset(),
     ) -> LoRACopy:
@@ -106,7 +106,9 @@ class Copies:
             self._demand_complete(folders, request)
             return self._read(folders[-1], request, work, free, served)
 
-    def _demand_complete(self, folders: tuple[Folder, ...], request: LoadAdapterRequest) -> None:
+    def _demand_complete(
+        self, folders: tuple[OpenFolder, ...], request: LoadAdapterRequest
+    ) -> None:
         """Raise unless an adapter is complete, by a marker or by its files."""
         try:
             demand_complete(folders, self._settings.markers)
@@ -144,9 +146,9 @@ class Copies:
 
     def _read(
         self,
-        folder: Folder,
+        folder: OpenFolder,
         request: LoadAdapterRequest,
-        work: Work,
+        work: PrepareJob,
         free: Callable[[], int],
         served: frozenset[Path],
     ) -> LoRACopy:
@@ -177,7 +179,7 @@ class Copies:
             (draft / compatibility.CONFIG).write_bytes(data)
             return self._admit(self._entries, draft, read(draft), nbytes)
 
-    def _content(self, folder: Folder) -> tuple[Content, FileStamp, bytes]:
+    def _content(self, folder: OpenFolder) -> tuple[Headers, FileStamp, bytes]:
         """Check headers and configuration; returns both, with the latter's stamp and bytes."""
         deadline = time.monotonic() + self._settings.check_s
         refuse_code(folder)
@@ -187,7 +189,7 @@ class Copies:
         if why := compatibility.config_objection(config):
             raise invalid(folder.path / compatibility.CONFIG, f"is not supported: {why}")
         tensors, found = header_of(folder, TENSORS, deadline)
-        content = Content((tensors,), {tensor.name: tensor for tensor in found}, config)
+        content = Headers((tensors,), {tensor.name: tensor for tensor in found}, config)
         model = self._checkpoints.boot_model(deadline).tensors
         if why := compatibility.objection(config, content.tensors, model):
             raise invalid(folder.path / TENSORS, f"does not match the base model: {why}")

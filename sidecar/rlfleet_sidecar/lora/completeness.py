@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_sidecar.checkpoints.check import STARTED
 from rlfleet_sidecar.checkpoints.headers import header_of
-from rlfleet_sidecar.checkpoints.safe_paths import Folder
+from rlfleet_sidecar.checkpoints.safe_paths import OpenFolder
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.lora import compatibility
 
@@ -30,13 +30,13 @@ class _Look(NamedTuple):
     """On the monotonic clock."""
 
 
-class Settled:
+class CompletenessCheck:
     """Keeps the last check; commands for adapters run one after the other."""
 
     def __init__(self) -> None:
         self._last: _Look | None = None
 
-    def is_settled(self, folders: tuple[Folder, ...], rest_s: float, deadline: float) -> bool:
+    def is_settled(self, folders: tuple[OpenFolder, ...], rest_s: float, deadline: float) -> bool:
         """Return whether an adapter is complete and unchanged for ``rest_s`` seconds."""
         folder = folders[-1]
         files = None if any(one.stamp(STARTED) for one in folders) else _whole(folder, deadline)
@@ -50,7 +50,7 @@ class Settled:
         return now - last.since >= rest_s
 
 
-def _whole(folder: Folder, deadline: float) -> tuple[FileStamp, FileStamp] | None:
+def _whole(folder: OpenFolder, deadline: float) -> tuple[FileStamp, FileStamp] | None:
     config = folder.stamp(compatibility.CONFIG)
     try:
         tensors, _ = header_of(folder, TENSORS, deadline)

@@ -54,7 +54,7 @@ class RegistryEntry(BaseModel):
 _ENTRIES = TypeAdapter(dict[str, RegistryEntry])
 
 
-class Book:
+class Registry:
     """The entries, written to disk with each change."""
 
     def __init__(self, directory: Path) -> None:

@@ -16,14 +16,14 @@ from rlfleet_contract.worker.loaded_lora import AdapterReport, EngineAdapters
 from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Running
-from rlfleet_sidecar.cache.prepare_job import Work
-from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.cache.prepare_job import PrepareJob
+from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.errors import EngineError, SidecarError, log_fields
-from rlfleet_sidecar.lora.cache import Copies, is_whole
-from rlfleet_sidecar.lora.registry import Book, LoRACopy, RegistryEntry
+from rlfleet_sidecar.lora.cache import LoRACache, is_whole
+from rlfleet_sidecar.lora.registry import LoRACopy, Registry, RegistryEntry
 from rlfleet_sidecar.lora.rules import LoRAStep, step_to
 from rlfleet_sidecar.timeouts import in_thread, within
-from rlfleet_sidecar.vllm_client import Engine
+from rlfleet_sidecar.vllm_client import EngineClient
 
 _LOOK_S = 2.0
 _REST_S = 0.5
@@ -34,11 +34,16 @@ _NOTHING = EngineAdapters(boot="", adapters={})
 _log = logging.getLogger(__name__)
 
 
-class Adapters:
+class LoRAServing:
     """The adapters of one worker."""
 
     def __init__(
-        self, model: str, engine: Engine, store: Store, copies: Copies, book: Book
+        self,
+        model: str,
+        engine: EngineClient,
+        store: VersionStore,
+        copies: LoRACache,
+        book: Registry,
     ) -> None:
         self._model = model
         """The name under which the engine serves the model."""
@@ -145,7 +150,7 @@ class Adapters:
 
     async def copied(self, request: LoadAdapterRequest) -> LoRACopy:
         """Wait until an adapter is complete, check and copy it."""
-        work = Work(request.version, request.timeout_s)
+        work = PrepareJob(request.version, request.timeout_s)
         take = partial(self._copies.take, request, work, self._store.free, self._served())
         end = time.monotonic() + min(request.wait_s, request.timeout_s)
         while True:

@@ -27,7 +27,7 @@ _UNMEASURED = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
+class Calibration:
     """How one boot is probed, and how far its answers may differ."""
 
     boot: str
@@ -63,15 +63,15 @@ def companies(answer_s: float, limit_s: float) -> tuple[int, ...]:
     return kept
 
 
-def unmeasured(boot: str) -> Gauge:
+def unmeasured(boot: str) -> Calibration:
     """Return the gauge of an engine that was never measured."""
-    return Gauge(boot, LENGTHS[0], 0.0, _UNMEASURED)
+    return Calibration(boot, LENGTHS[0], 0.0, _UNMEASURED)
 
 
-def gauge(boot: str, alone: Sequence[ProbeAnswer], batched: Sequence[ProbeAnswer]) -> Gauge:
+def gauge(boot: str, alone: Sequence[ProbeAnswer], batched: Sequence[ProbeAnswer]) -> Calibration:
     """Return the gauge from answers to one prompt, some alone and some in a batch."""
     first = alone[0].logprobs
     idle = max(spread(first, answer.logprobs) for answer in alone)
     largest = max([idle, *(spread(first, answer.logprobs) for answer in batched)])
     tolerance = max(_FLOOR, round(_SAFETY * largest, 6))
-    return Gauge(boot, len(first) + 1, round(_SAFETY * idle, 6), tolerance)
+    return Calibration(boot, len(first) + 1, round(_SAFETY * idle, 6), tolerance)

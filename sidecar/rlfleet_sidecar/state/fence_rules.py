@@ -30,7 +30,7 @@ class StoredAnswer(BaseModel):
     body: str
 
 
-class Order(BaseModel):
+class SeenCommand(BaseModel):
     """A received command; without an answer while it is under way."""
 
     model_config = ConfigDict(frozen=True)
@@ -51,7 +51,7 @@ class SeenCommands(BaseModel):
     """The highest of this epoch."""
     over: int = -1
     """Of this epoch: the driver has cancelled all commands up to here."""
-    orders: tuple[Order, ...] = ()
+    orders: tuple[SeenCommand, ...] = ()
 
     def at(self, epoch: int) -> Self:
         """Return the state after an epoch was seen; a higher one discards all commands."""
@@ -70,7 +70,7 @@ class SeenCommands(BaseModel):
         """Return the state after a command has arrived, before it has any effect."""
         seen = self.at(fence.epoch)
         orders = [order for order in seen.orders if order.sequence != fence.sequence]
-        orders.append(Order(sequence=fence.sequence, digest=digest))
+        orders.append(SeenCommand(sequence=fence.sequence, digest=digest))
         return type(self)(
             epoch=seen.epoch,
             sequence=max(seen.sequence, fence.sequence),
@@ -78,7 +78,7 @@ class SeenCommands(BaseModel):
             orders=tuple(orders[-KEPT:]),
         )
 
-    def order_of(self, fence: Fence) -> Order | None:
+    def order_of(self, fence: Fence) -> SeenCommand | None:
         """Return the stored command with a fence's number, if there is one."""
         return next((order for order in self.orders if order.sequence == fence.sequence), None)
 
@@ -131,7 +131,7 @@ def judge_fence(
     )
 
 
-def _is_due(seen: SeenCommands, fence: Fence, known: Order | None) -> bool:
+def _is_due(seen: SeenCommands, fence: Fence, known: SeenCommand | None) -> bool:
     """Return whether a command without an answer is the newest and is not cancelled."""
     is_new = fence.sequence > seen.sequence
     is_interrupted = known is not None and fence.sequence == seen.sequence

@@ -28,10 +28,16 @@ from rlfleet_contract.worker.report import Change, Exits, Stage
 from rlfleet_contract.worker.selftest import SelfTest
 from rlfleet_sidecar.atomic_file import write_whole
 from rlfleet_sidecar.errors import SidecarError, log_fields
-from rlfleet_sidecar.proof.calibration import Gauge
+from rlfleet_sidecar.proof.calibration import Calibration
 from rlfleet_sidecar.state.fence_rules import SeenCommands, StoredAnswer
-from rlfleet_sidecar.state.journal_file import JournalRecord, Lead, load_ended, loading_after, read
-from rlfleet_sidecar.state.required_tensors import Needs
+from rlfleet_sidecar.state.journal_file import (
+    ChangeOwner,
+    JournalRecord,
+    load_ended,
+    loading_after,
+    read,
+)
+from rlfleet_sidecar.state.required_tensors import RequiredTensors
 from rlfleet_sidecar.state.stage_machine import AHEAD, StageEvent, State, step
 
 _FILE = "worker.json"
@@ -116,21 +122,21 @@ class Journal:
         return self._record.last_change
 
     @property
-    def gauge(self) -> Gauge | None:
+    def gauge(self) -> Calibration | None:
         """The calibration of the last engine."""
         return self._record.gauge
 
-    def gauged(self, gauge: Gauge) -> None:
+    def gauged(self, gauge: Calibration) -> None:
         """Record the calibration of a boot."""
         self._write(gauge=gauge)
         _log.info("Engine calibrated", extra=asdict(gauge))
 
     @property
-    def needs(self) -> Needs | None:
+    def needs(self) -> RequiredTensors | None:
         """What an engine of this pod reported of its boot; every boot reads the same."""
         return self._record.needs
 
-    def learned(self, needs: Needs) -> None:
+    def learned(self, needs: RequiredTensors) -> None:
         """Record which of the base model's tensors the engine has read."""
         self._write(needs=needs)
         _log.info(
@@ -182,7 +188,7 @@ class Journal:
         """Record a command's answer."""
         self._note(self.seen.answering(fence, answer), is_ahead=False)
 
-    def led(self, lead: Lead) -> None:
+    def led(self, lead: ChangeOwner) -> None:
         """Record the change's driver and deadline."""
         self.lead = lead
         self._write()

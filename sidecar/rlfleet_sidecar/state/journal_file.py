@@ -9,15 +9,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rlfleet_contract.worker.problems import Problem
 from rlfleet_contract.worker.report import Change, Exits, Stage
 from rlfleet_contract.worker.selftest import SelfTest
-from rlfleet_sidecar.proof.calibration import Gauge
+from rlfleet_sidecar.proof.calibration import Calibration
 from rlfleet_sidecar.state.fence_rules import SeenCommands
-from rlfleet_sidecar.state.required_tensors import Needs
+from rlfleet_sidecar.state.required_tensors import RequiredTensors
 from rlfleet_sidecar.state.stage_machine import StageEvent, State
 
 _log = logging.getLogger(__name__)
 
 
-class Lead(BaseModel):
+class ChangeOwner(BaseModel):
     """The driver of the change under way."""
 
     model_config = ConfigDict(frozen=True)
@@ -51,15 +51,15 @@ class JournalRecord(BaseModel):
     """The version that a command is loading or proving; an engine's exit counts for it."""
     exits: Exits | None = None
     last_change: Change | None = None
-    gauge: Gauge | None = None
-    needs: Needs | None = None
+    gauge: Calibration | None = None
+    needs: RequiredTensors | None = None
     self_test: SelfTest | None = None
     trainer_failure: Problem | None = None
     broadcasting: bool = False
     group: str | None = None
     closed_at: float | None = None
     """When the gate was closed for a change, on the wall clock, which survives a restart."""
-    lead: Lead | None = None
+    lead: ChangeOwner | None = None
     heard: SeenCommands = SeenCommands()
 
 

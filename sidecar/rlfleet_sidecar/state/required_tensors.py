@@ -23,7 +23,7 @@ _LAYER = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class RequiredTensors:
     """What a version may omit, rename or fuse."""
 
     boot: str | None
@@ -38,7 +38,7 @@ class Needs:
 
 def reported_by(
     boot: str, names: Collection[str], ranks: Sequence[Consumed | None]
-) -> Needs | None:
+) -> RequiredTensors | None:
     """Return the needs by the reports of all ranks; None if one is missing."""
     reports = [one for one in ranks if one is not None]
     if len(reports) < max((one.ranks for one in reports), default=1) or len(reports) < len(ranks):
@@ -49,7 +49,7 @@ def reported_by(
         return None
     tied = any(one.tied for one in reports)
     optional = set(names) - read | _heads(names, tied=tied)
-    return Needs(boot, tuple(sorted(optional)), tied, _common(reports), _experts(reports))
+    return RequiredTensors(boot, tuple(sorted(optional)), tied, _common(reports), _experts(reports))
 
 
 def _common(reports: Sequence[Consumed]) -> Renames | None:
@@ -66,11 +66,11 @@ def _experts(reports: Sequence[Consumed]) -> Experts | None:
     return alike.pop() if len(alike) == 1 else None
 
 
-def assumed(tensors: Mapping[str, Tensor], config: Mapping[str, object]) -> Needs:
+def assumed(tensors: Mapping[str, Tensor], config: Mapping[str, object]) -> RequiredTensors:
     """Return the needs without a report."""
     tied = _is_tied(tensors, config)
     ignored = drafters(tensors, config)
-    return Needs(None, tuple(sorted(ignored | _heads(tensors, tied=tied))), tied)
+    return RequiredTensors(None, tuple(sorted(ignored | _heads(tensors, tied=tied))), tied)
 
 
 def drafters(tensors: Mapping[str, Tensor], config: Mapping[str, object]) -> frozenset[str]:

@@ -23,21 +23,21 @@ from rlfleet_contract.worker.fence import Fence
 from rlfleet_contract.worker.lora import LoadAdapterRequest
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Running, Stage, WorkerReport
-from rlfleet_sidecar.cache.prepare_job import SupersededError, Work
-from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.cache.prepare_job import PrepareJob, SupersededError
+from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.change.lora_commands import LoRACommands
 from rlfleet_sidecar.change.steps import Steps
-from rlfleet_sidecar.change.ttl import Leadership
+from rlfleet_sidecar.change.ttl import ChangeTTL
 from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.lora.cache import Copies
-from rlfleet_sidecar.lora.registry import Book, LoRACopy
-from rlfleet_sidecar.lora.serving import Adapters
+from rlfleet_sidecar.lora.cache import LoRACache
+from rlfleet_sidecar.lora.registry import LoRACopy, Registry
+from rlfleet_sidecar.lora.serving import LoRAServing
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
-from rlfleet_sidecar.vllm_client import Engine
+from rlfleet_sidecar.vllm_client import EngineClient
 from tests.contract.subject import Versions
 from tests.fakes.worker import Worker
 
@@ -82,7 +82,7 @@ class Mounted(Checkpoints):
         super().demand_unchanged(version, files)
 
 
-class MountedCopies(Copies):
+class MountedCopies(LoRACache):
     """Adapters on such a mount."""
 
     def __init__(self, settings: SidecarSettings, checkpoints: Checkpoints, mount: Mount) -> None:
@@ -92,7 +92,7 @@ class MountedCopies(Copies):
     def take(
         self,
         request: LoadAdapterRequest,
-        work: Work,
+        work: PrepareJob,
         free: Callable[[], int],
         served: frozenset[Path] = frozenset(),
     ) -> LoRACopy:
@@ -131,12 +131,12 @@ async def sidecar(
         weights_path=f"{weights}/{{version}}",
     )
     checkpoints, journal = Mounted(settings, mount), Journal(tmp_path)
-    store = Store(settings, checkpoints)
+    store = VersionStore(settings, checkpoints)
     copies = MountedCopies(settings, checkpoints, mount)
-    async with Engine(settings.engine_url) as engine:
-        adapters = Adapters("fake", engine, store, copies, Book(tmp_path))
+    async with EngineClient(settings.engine_url) as engine:
+        adapters = LoRAServing("fake", engine, store, copies, Registry(tmp_path))
         steps = Steps(settings, engine, store, journal, adapters)
-        leadership = Leadership(journal)
+        leadership = ChangeTTL(journal)
         found = Executor(steps, store, journal, leadership)
         gate = await steps.look()
         assert gate is not None

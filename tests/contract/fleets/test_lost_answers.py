@@ -16,8 +16,8 @@ from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import Prepare, Update, WeightsCommand
 from rlfleet_operator.core.model.world import Worker as Known
-from rlfleet_operator.workers.pool import Contacts
-from rlfleet_operator.workers.requests import Taken
+from rlfleet_operator.workers.pool import WorkerPool
+from rlfleet_operator.workers.requests import DrivenFleet
 from tests import fleets, workers
 from tests.contract.conftest import TOKEN
 from tests.contract.subject import Subject
@@ -27,7 +27,7 @@ from tests.fakes.worker import Worker
 from tests.patience import Signs, undisturbed
 
 NAME = "qwen-0"
-EARLIER = Taken("f-1", 3)
+EARLIER = DrivenFleet("f-1", 3)
 POD = workers.pod(0, address="127.0.0.1")
 ROLLOUT = fleets.fleet().spec.rollout
 
@@ -89,10 +89,10 @@ async def _answer(send: Any, status: int, body: bytes) -> None:
 class Driven:
     """One worker as one driver knows it."""
 
-    contacts: Contacts
+    contacts: WorkerPool
     wire: Wire
     journal: Path
-    taken: Taken = EARLIER
+    taken: DrivenFleet = EARLIER
 
     def command(self, action: WeightsCommand) -> None:
         self.contacts.command(action, ROLLOUT)
@@ -121,7 +121,7 @@ async def driven(fake: Worker, subject: Subject, tmp_path: Path) -> AsyncIterato
     await subject.serve(subject.versions.first)
     wire = Wire(fake)
     await wire.listener.start()
-    contacts = Contacts(
+    contacts = WorkerPool(
         asyncio.Semaphore(4),
         0.1,
         lambda: None,
@@ -236,7 +236,7 @@ async def test_an_earlier_drivers_worker_counts_as_free_once_it_knows_the_later_
     driven: Driven, subject: Subject
 ) -> None:
     await prepared(driven, "step-2")
-    driven.taken = Taken("f-1", 4)
+    driven.taken = DrivenFleet("f-1", 4)
 
     driven.contacts.lead(4)
 

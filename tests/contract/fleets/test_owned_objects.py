@@ -10,10 +10,10 @@ from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.model.actions import CreatePod, DeletePod, PodAction
 from rlfleet_operator.errors import Conflict, Forbidden, Refused, Retryable
 from rlfleet_operator.kube import apply
-from rlfleet_operator.kube.client import Kube, budget_path, core_path, fleet_path
-from rlfleet_operator.kube.lease import Term
+from rlfleet_operator.kube.client import KubeClient, budget_path, core_path, fleet_path
+from rlfleet_operator.kube.lease import LeaseTerm
 from rlfleet_operator.reconcile import owned_objects
-from rlfleet_operator.reconcile.owned_objects import Upkeep
+from rlfleet_operator.reconcile.owned_objects import OwnedObjects
 from tests import fleets
 from tests.fakes.kube import FakeApi, serving
 
@@ -33,25 +33,27 @@ def api() -> FakeApi:
 
 
 @pytest.fixture
-async def kube(api: FakeApi) -> AsyncIterator[Kube]:
+async def kube(api: FakeApi) -> AsyncIterator[KubeClient]:
     async with serving(api) as kube:
         yield kube
 
 
 @pytest.fixture
-def kept(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> Upkeep:
+def kept(kube: KubeClient, monkeypatch: pytest.MonkeyPatch) -> OwnedObjects:
     """An upkeep that is done in every look."""
     for name in ("_SOON_S", "_LATER_S", "_RENEW_S", "INTERVAL_S"):
         monkeypatch.setattr(owned_objects, name, 0.0)
-    return Upkeep(kube, Term(), lambda: FLEET)
+    return OwnedObjects(kube, LeaseTerm(), lambda: FLEET)
 
 
-def reported(kept: Upkeep, after_s: float = 0.0) -> str | None:
+def reported(kept: OwnedObjects, after_s: float = 0.0) -> str | None:
     """Return the error in status so many seconds after it began."""
     return kept.trouble.for_status(kept.trouble.since + after_s) if kept.trouble else None
 
 
-async def test_all_is_made_and_the_token_known(kept: Upkeep, api: FakeApi, kube: Kube) -> None:
+async def test_all_is_made_and_the_token_known(
+    kept: OwnedObjects, api: FakeApi, kube: KubeClient
+) -> None:
     await kept.look(FLEET)
 
     assert kept.trouble is None
@@ -65,9 +67,11 @@ async def test_all_is_made_and_the_token_known(kept: Upkeep, api: FakeApi, kube:
     assert await kept.token() == await apply.known_token(kube, FLEET)
 
 
-async def test_workers_that_refuse_the_token_have_it_read_once(kube: Kube, api: FakeApi) -> None:
+async def test_workers_that_refuse_the_token_have_it_read_once(
+    kube: KubeClient, api: FakeApi
+) -> None:
     """After a rotation each answer is Unauthorized until the kubelet has mounted the new one."""
-    kept = Upkeep(kube, Term(), lambda: FLEET)
+    kept = OwnedObjects(kube, LeaseTerm(), lambda: FLEET)
     await kept.look(FLEET)
     api.asked.clear()
 
@@ -77,7 +81,9 @@ async def test_workers_that_refuse_the_token_have_it_read_once(kube: Kube, api: 
     assert set(tokens) == {await kept.token()}
 
 
-async def test_a_token_counts_on_while_it_cannot_be_read_again(kept: Upkeep, api: FakeApi) -> None:
+async def test_a_token_counts_on_while_it_cannot_be_read_again(
+    kept: OwnedObjects, api: FakeApi
+) -> None:
     await kept.look(FLEET)
     token, api.error = await kept.token(), 503
 
@@ -88,10 +94,10 @@ async def test_a_token_counts_on_while_it_cannot_be_read_again(kept: Upkeep, api
 
 
 async def test_a_fleet_that_was_made_again_is_looked_after_at_once(
-    kube: Kube, api: FakeApi
+    kube: KubeClient, api: FakeApi
 ) -> None:
     """Its generation is 1, as that of the one before was."""
-    kept, again = Upkeep(kube, Term(), lambda: FLEET), replace(FLEET, uid="f-2")
+    kept, again = OwnedObjects(kube, LeaseTerm(), lambda: FLEET), replace(FLEET, uid="f-2")
     await kept.look(FLEET)
     before = await kept.token()
     api.objects.clear()
@@ -106,7 +112,7 @@ async def test_a_fleet_that_was_made_again_is_looked_after_at_once(
 
 @pytest.mark.parametrize("error", [429, 500, 503])
 async def test_a_temporary_error_is_reported_only_if_it_lasts(
-    kept: Upkeep, api: FakeApi, error: int
+    kept: OwnedObjects, api: FakeApi, error: int
 ) -> None:
     """kstatus takes Stalled for a failure, and Flux gives up at once."""
     api.error = error
@@ -122,7 +128,7 @@ async def test_a_temporary_error_is_reported_only_if_it_lasts(
     assert kept.trouble is None
 
 
-async def test_a_rejection_is_reported_at_once(kept: Upkeep, api: FakeApi) -> None:
+async def test_a_rejection_is_reported_at_once(kept: OwnedObjects, api: FakeApi) -> None:
     api.error = 403
 
     await kept.look(FLEET)
@@ -131,7 +137,7 @@ async def test_a_rejection_is_reported_at_once(kept: Upkeep, api: FakeApi) -> No
 
 
 async def test_a_token_unfit_for_a_header_is_reported_and_a_corrected_one_used(
-    kept: Upkeep, api: FakeApi
+    kept: OwnedObjects, api: FakeApi
 ) -> None:
     await kept.look(FLEET)
     good = api.objects[SECRET]["data"]
@@ -147,8 +153,8 @@ async def test_a_token_unfit_for_a_header_is_reported_and_a_corrected_one_used(
     assert kept.trouble is None
 
 
-async def test_a_failed_look_is_not_repeated_by_every_pass(kube: Kube, api: FakeApi) -> None:
-    kept, api.error = Upkeep(kube, Term(), lambda: FLEET), 500
+async def test_a_failed_look_is_not_repeated_by_every_pass(kube: KubeClient, api: FakeApi) -> None:
+    kept, api.error = OwnedObjects(kube, LeaseTerm(), lambda: FLEET), 500
 
     await kept.look(FLEET)
     asked = len(api.asked)
@@ -162,7 +168,7 @@ async def test_a_failed_look_is_not_repeated_by_every_pass(kube: Kube, api: Fake
     ("error", "kinds"), [(500, [Retryable]), (403, [Forbidden]), (404, [])], ids=str
 )
 async def test_a_pod_s_error_keeps_whether_it_may_pass(
-    kube: Kube, api: FakeApi, error: int, kinds: list[type]
+    kube: KubeClient, api: FakeApi, error: int, kinds: list[type]
 ) -> None:
     api.errors[PODS] = error
 
@@ -172,7 +178,7 @@ async def test_a_pod_s_error_keeps_whether_it_may_pass(
 
 
 async def test_a_pod_that_cannot_be_made_is_refused_and_the_others_are_made(
-    kube: Kube, api: FakeApi
+    kube: KubeClient, api: FakeApi
 ) -> None:
     bad = fleets.fleet({"template": {"metadata": "x"}})
 
@@ -197,7 +203,7 @@ def left_by_an_earlier_fleet(api: FakeApi) -> None:
 
 
 async def test_objects_of_an_earlier_fleet_are_awaited_before_they_are_reported(
-    kept: Upkeep, api: FakeApi
+    kept: OwnedObjects, api: FakeApi
 ) -> None:
     """After kubectl replace --force the garbage collector has not come by yet."""
     await kept.look(FLEET)
@@ -214,7 +220,9 @@ async def test_objects_of_an_earlier_fleet_are_awaited_before_they_are_reported(
     assert kept.trouble is None
 
 
-async def test_a_pod_that_an_earlier_fleet_left_is_waited_for(kube: Kube, api: FakeApi) -> None:
+async def test_a_pod_that_an_earlier_fleet_left_is_waited_for(
+    kube: KubeClient, api: FakeApi
+) -> None:
     await apply.pods(kube, FLEET, [CreatePod(0)], DEFAULTS)
     left_by_an_earlier_fleet(api)
 
@@ -234,7 +242,7 @@ async def test_a_pod_that_an_earlier_fleet_left_is_waited_for(kube: Kube, api: F
     ids=["gone", "another by now", "being deleted", "unknown"],
 )
 async def test_no_pod_is_made_for_a_fleet_that_may_be_gone_and_the_rest_is_done(
-    kube: Kube, api: FakeApi, found: dict[str, str] | None, error: int | None, kind: type
+    kube: KubeClient, api: FakeApi, found: dict[str, str] | None, error: int | None, kind: type
 ) -> None:
     """A stalled watch does not report a deletion, and the garbage collector deletes pods as fast
     as they are created."""

@@ -12,12 +12,12 @@ from aiohttp import web
 
 from rlfleet_operator.core.model.world import time_of
 from rlfleet_operator.crd.field_types import epoch_of
-from rlfleet_operator.kube.client import Json, Kube, core_path, fleet_path
-from rlfleet_operator.kube.lease import Term
-from rlfleet_operator.kube.pod_cache import Pods
+from rlfleet_operator.kube.client import Json, KubeClient, core_path, fleet_path
+from rlfleet_operator.kube.lease import LeaseTerm
+from rlfleet_operator.kube.pod_cache import PodCache
 from rlfleet_operator.reconcile import reconciler as drivers
-from rlfleet_operator.reconcile.reconciler import Driver
-from rlfleet_operator.reconcile.shared import Services
+from rlfleet_operator.reconcile.reconciler import Reconciler
+from rlfleet_operator.reconcile.shared import SharedClients
 from rlfleet_operator.settings import OperatorSettings
 from tests.fakes.kube import FakeApi, serving
 
@@ -86,16 +86,16 @@ class Api(FakeApi):
         return any(path.startswith(PODS) for path in self.objects)
 
 
-def services(kube: Kube) -> Services:
-    pods = Pods(kube, (), lambda _key: None, 5)
+def services(kube: KubeClient) -> SharedClients:
+    pods = PodCache(kube, (), lambda _key: None, 5)
     settings = OperatorSettings(worker_image="worker:1")
-    return Services(kube, pods, settings, asyncio.Semaphore(8), Term())
+    return SharedClients(kube, pods, settings, asyncio.Semaphore(8), LeaseTerm())
 
 
 @asynccontextmanager
-async def driven(api: Api) -> AsyncIterator[Driver]:
+async def driven(api: Api) -> AsyncIterator[Reconciler]:
     async with serving(api) as kube:
-        driver = Driver(KEY, deepcopy(api.fleet), services(kube))
+        driver = Reconciler(KEY, deepcopy(api.fleet), services(kube))
         running = asyncio.create_task(driver.run())
         yield driver
         running.cancel()

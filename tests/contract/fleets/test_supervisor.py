@@ -8,12 +8,12 @@ import pytest
 
 from rlfleet_operator import metrics
 from rlfleet_operator.errors import Missing
-from rlfleet_operator.kube.client import Json, Kube, fleet_path, fleets_path
-from rlfleet_operator.kube.lease import Term
-from rlfleet_operator.kube.pod_cache import Pods
-from rlfleet_operator.reconcile.reconciler import Driver
-from rlfleet_operator.reconcile.shared import Services
-from rlfleet_operator.reconcile.supervisor import Fleets
+from rlfleet_operator.kube.client import Json, KubeClient, fleet_path, fleets_path
+from rlfleet_operator.kube.lease import LeaseTerm
+from rlfleet_operator.kube.pod_cache import PodCache
+from rlfleet_operator.reconcile.reconciler import Reconciler
+from rlfleet_operator.reconcile.shared import SharedClients
+from rlfleet_operator.reconcile.supervisor import Supervisor
 from rlfleet_operator.settings import OperatorSettings
 from tests.fakes.kube import FakeApi, serving
 
@@ -34,25 +34,25 @@ def api() -> FakeApi:
 
 
 @pytest.fixture
-async def kube(api: FakeApi) -> AsyncIterator[Kube]:
+async def kube(api: FakeApi) -> AsyncIterator[KubeClient]:
     async with serving(api) as kube:
         yield kube
 
 
 @pytest.fixture
-def fleets(kube: Kube) -> Fleets:
+def fleets(kube: KubeClient) -> Supervisor:
     """The fleets of a process that stands by."""
-    made = Fleets(SETTINGS, metrics.Health())
+    made = Supervisor(SETTINGS, metrics.Health())
     made.kube = kube
     return made
 
 
-def services(kube: Kube) -> Services:
-    pods = Pods(kube, (), lambda _key: None, 5)
-    return Services(kube, pods, SETTINGS, asyncio.Semaphore(8), Term())
+def services(kube: KubeClient) -> SharedClients:
+    pods = PodCache(kube, (), lambda _key: None, 5)
+    return SharedClients(kube, pods, SETTINGS, asyncio.Semaphore(8), LeaseTerm())
 
 
-def uid_of(fleets: Fleets) -> str | None:
+def uid_of(fleets: Supervisor) -> str | None:
     known = fleets.known(KEY)
     return known["metadata"]["uid"] if known else None
 
@@ -79,7 +79,7 @@ def uid_of(fleets: Fleets) -> str | None:
     ],
 )
 def test_what_comes_late_brings_no_fleet_back(
-    fleets: Fleets, told: list[tuple[str | None, Json]], left: str | None
+    fleets: Supervisor, told: list[tuple[str | None, Json]], left: str | None
 ) -> None:
     for kind, raw in told:
         fleets.deliver(kind, raw)
@@ -88,7 +88,7 @@ def test_what_comes_late_brings_no_fleet_back(
 
 
 async def test_a_sweep_forgets_deleted_fleets_with_their_metrics(
-    fleets: Fleets, api: FakeApi
+    fleets: Supervisor, api: FakeApi
 ) -> None:
     for name, uid, revision in (("qwen", "a", 5), ("new", "n", 12), ("stays", "s", 6)):
         fleets.deliver("ADDED", fleet(uid, revision, name))
@@ -113,7 +113,7 @@ def listed(name: str, uid: str, revision: int) -> Json:
     return {"metadata": about}
 
 
-async def test_a_sweep_takes_what_the_watch_did_not_bring(fleets: Fleets, api: FakeApi) -> None:
+async def test_a_sweep_takes_what_the_watch_did_not_bring(fleets: Supervisor, api: FakeApi) -> None:
     fleets.deliver("ADDED", fleet("a", 5))
     fleets.deliver("ADDED", fleet("k", 5, "known"))
     there = [listed("qwen", "b", 9), listed("known", "k", 5), listed("new", "n", 8)]
@@ -134,7 +134,7 @@ def counted() -> list[dict[str, str]]:
 
 
 async def test_a_fleet_that_was_made_again_gets_a_driver_of_its_own(
-    fleets: Fleets, kube: Kube, api: FakeApi
+    fleets: Supervisor, kube: KubeClient, api: FakeApi
 ) -> None:
     api.error = 500
     fleets.deliver("ADDED", fleet("a", 5))
@@ -157,8 +157,8 @@ async def test_a_fleet_that_was_made_again_gets_a_driver_of_its_own(
     assert fleets.driver_of(KEY) is None
 
 
-async def test_a_driver_takes_no_other_fleet_for_its_own(kube: Kube) -> None:
-    driver = Driver(KEY, fleet("a", 5), services(kube))
+async def test_a_driver_takes_no_other_fleet_for_its_own(kube: KubeClient) -> None:
+    driver = Reconciler(KEY, fleet("a", 5), services(kube))
 
     with pytest.raises(Missing):
         driver.deliver(fleet("b", 9))

@@ -12,11 +12,11 @@ from rlfleet_contract import paths
 from rlfleet_operator.core.manifests import owned_objects, pod_manifest
 from rlfleet_operator.core.model.world import VERSION_LABEL
 from rlfleet_operator.kube.client import Json, core_path, fleet_path
-from rlfleet_operator.kube.lease import Term
-from rlfleet_operator.kube.pod_cache import Pods
+from rlfleet_operator.kube.lease import LeaseTerm
+from rlfleet_operator.kube.pod_cache import PodCache
 from rlfleet_operator.reconcile import reconciler
-from rlfleet_operator.reconcile.reconciler import Driver
-from rlfleet_operator.reconcile.shared import Services
+from rlfleet_operator.reconcile.reconciler import Reconciler
+from rlfleet_operator.reconcile.shared import SharedClients
 from rlfleet_operator.settings import OperatorSettings
 from tests import fleets, workers
 from tests.contract.conftest import TOKEN
@@ -100,11 +100,13 @@ async def driven(server: Api, worker: Worker) -> AsyncIterator[None]:
     )
     async with serving(server) as kube:
         await kube.create(core_path("rl", "secrets"), owned_objects.secret(FLEET, TOKEN))
-        pods = Pods(kube, settings.namespaces, lambda _: None, 60.0)
+        pods = PodCache(kube, settings.namespaces, lambda _: None, 60.0)
         watching = asyncio.create_task(pods.run())
         await pods.synced.wait()
-        services = Services(kube, pods, settings, asyncio.Semaphore(4), Term())
-        driving = asyncio.create_task(Driver(("rl", "qwen"), server.objects[PATH], services).run())
+        services = SharedClients(kube, pods, settings, asyncio.Semaphore(4), LeaseTerm())
+        driving = asyncio.create_task(
+            Reconciler(("rl", "qwen"), server.objects[PATH], services).run()
+        )
         try:
             yield
         finally:

@@ -11,8 +11,8 @@ from aiohttp.test_utils import TestServer
 from rlfleet_operator import metrics
 from rlfleet_operator.core.trainer.routes import CLASSIC, OFFERS
 from rlfleet_operator.kube.client import Json, core_path, fleet_path
-from rlfleet_operator.kube.pod_cache import Pods
-from rlfleet_operator.reconcile.supervisor import Fleets
+from rlfleet_operator.kube.pod_cache import PodCache
+from rlfleet_operator.reconcile.supervisor import Supervisor
 from rlfleet_operator.settings import OperatorSettings
 from rlfleet_operator.trainer_api.server import FleetRoutes
 from tests.fakes.kube import FakeApi, serving
@@ -35,17 +35,17 @@ BODIES = {"v1/rl/update_weights": {"version": "step-2"}, "update_weights": {"wei
 
 
 @pytest.fixture
-async def fleets() -> AsyncIterator[tuple[Fleets, FakeApi, str]]:
+async def fleets() -> AsyncIterator[tuple[Supervisor, FakeApi, str]]:
     """The fleet API, in front of an API server whose objects a test writes."""
     api = FakeApi()
     token = {"data": {"token": base64.b64encode(b"secret").decode()}}
     owner = {"ownerReferences": [{"uid": "a"}], "name": "qwen-admin"}
     api.objects[core_path("rl", "secrets", "qwen-admin")] = {"metadata": owner, **token}
     settings = OperatorSettings(worker_image="worker:1")
-    known = Fleets(settings, metrics.Health())
+    known = Supervisor(settings, metrics.Health())
     routes = FleetRoutes(known, settings)._app()  # noqa: SLF001 - at a port that is free
     async with serving(api) as kube, TestServer(routes) as server:
-        known.kube, known._pods = kube, Pods(kube, (), lambda _key: None, 5)  # noqa: SLF001
+        known.kube, known._pods = kube, PodCache(kube, (), lambda _key: None, 5)  # noqa: SLF001
         yield known, api, str(server.make_url("/fleets/rl/qwen/"))
 
 
@@ -58,7 +58,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.mark.parametrize("field", UNPARSABLE)
 async def test_each_route_names_the_field_that_cannot_be_parsed(
-    fleets: tuple[Fleets, FakeApi, str], client: httpx.AsyncClient, field: str
+    fleets: tuple[Supervisor, FakeApi, str], client: httpx.AsyncClient, field: str
 ) -> None:
     known, api, url = fleets
     raw = {"metadata": ABOUT, "spec": SPEC} | UNPARSABLE[field]
@@ -76,7 +76,7 @@ async def test_each_route_names_the_field_that_cannot_be_parsed(
 
 
 async def test_a_defect_in_a_route_is_logged_with_the_fleet(
-    fleets: tuple[Fleets, FakeApi, str],
+    fleets: tuple[Supervisor, FakeApi, str],
     client: httpx.AsyncClient,
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -12,7 +12,7 @@ from rlfleet_operator import kopf_app, metrics
 from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, PLURAL
 from rlfleet_operator.kube.client import Json, fleet_path, fleets_path
-from rlfleet_operator.reconcile.supervisor import Fleets
+from rlfleet_operator.reconcile.supervisor import Supervisor
 from rlfleet_operator.settings import OperatorSettings
 from tests.contract.fleets.test_supervisor import fleet
 from tests.fakes.kube import FakeApi, serving
@@ -77,11 +77,11 @@ class Api(FakeApi):
 
 
 @pytest.fixture
-async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Api, Fleets]]:
+async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Api, Supervisor]]:
     monkeypatch.setattr(kopf_app, "_BACKOFF", Backoff(0.01, 0.01))
     api, settings = Api(), OperatorSettings(worker_image="worker:1")
     api.has(fleet("a", 5))
-    known = Fleets(settings, metrics.Health())
+    known = Supervisor(settings, metrics.Health())
     async with serving(api) as kube:
         known.kube = kube
         yield api, known
@@ -95,7 +95,7 @@ async def until(is_so: Any) -> None:
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 async def test_the_watch_of_fleets_begins_again_and_ends_nothing_else(
-    watched: tuple[Api, Fleets], end: tuple[int, str]
+    watched: tuple[Api, Supervisor], end: tuple[int, str]
 ) -> None:
     api, fleets = watched
     api.ends = [end, end]
@@ -117,7 +117,7 @@ async def test_the_watch_of_fleets_begins_again_and_ends_nothing_else(
 
 
 async def test_a_change_that_the_watch_missed_is_taken_by_the_sweep(
-    watched: tuple[Api, Fleets], monkeypatch: pytest.MonkeyPatch
+    watched: tuple[Api, Supervisor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A watch that is alive and brings nothing."""
     monkeypatch.setattr("rlfleet_operator.reconcile.supervisor._SWEEP_S", 0.05)
@@ -132,7 +132,7 @@ async def test_a_change_that_the_watch_missed_is_taken_by_the_sweep(
 
 
 async def test_what_went_while_the_watch_was_interrupted_is_forgotten_at_once(
-    watched: tuple[Api, Fleets],
+    watched: tuple[Api, Supervisor],
 ) -> None:
     """The list with which a watch begins again does not name it."""
     api, fleets = watched

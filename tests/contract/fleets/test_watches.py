@@ -8,8 +8,8 @@ import pytest
 from kubernetes.aio import client
 
 from rlfleet_operator.errors import OperatorError, Unreachable
-from rlfleet_operator.kube.client import Kube
-from rlfleet_operator.kube.pod_cache import Pods
+from rlfleet_operator.kube.client import KubeClient
+from rlfleet_operator.kube.pod_cache import PodCache
 
 _LIST = b'{"metadata":{"resourceVersion":"5"},"items":[]}'
 _OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
@@ -20,7 +20,9 @@ def _whole(body: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def _answering(listed: bytes, watched: bytes) -> AsyncIterator[tuple[Kube, asyncio.Event]]:
+async def _answering(
+    listed: bytes, watched: bytes
+) -> AsyncIterator[tuple[KubeClient, asyncio.Event]]:
     """Serve these bytes, hang up after each; enter with a connection and what a list sets again."""
     lists, listed_again = 0, asyncio.Event()
 
@@ -38,7 +40,7 @@ async def _answering(listed: bytes, watched: bytes) -> AsyncIterator[tuple[Kube,
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     settings = client.Configuration()
     settings.host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    kube = Kube(client.ApiClient(settings))
+    kube = KubeClient(client.ApiClient(settings))
     try:
         yield kube, listed_again
     finally:
@@ -75,7 +77,7 @@ async def test_the_watch_of_pods_continues_after_any_answer(
 ) -> None:
     monkeypatch.setattr("rlfleet_operator.kube.pod_cache._PAUSE_S", 0.01)
     async with _answering(listed, watched) as (kube, listed_again):
-        running = asyncio.create_task(Pods(kube, (), lambda _key: None, 5).run())
+        running = asyncio.create_task(PodCache(kube, (), lambda _key: None, 5).run())
         again = asyncio.create_task(listed_again.wait())
         await asyncio.wait({running, again}, timeout=5, return_when=asyncio.FIRST_COMPLETED)
         assert not running.done(), running.exception()

@@ -15,15 +15,15 @@ from rlfleet_operator.core.model.world import Worker as Known
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from rlfleet_operator.errors import Unreachable
 from rlfleet_operator.workers.client import demand_of
-from rlfleet_operator.workers.pool import Contacts
-from rlfleet_operator.workers.requests import Taken
+from rlfleet_operator.workers.pool import WorkerPool
+from rlfleet_operator.workers.requests import DrivenFleet
 from tests import workers
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject
 from tests.fakes.worker import Worker
 
 NAME = "qwen-0"
-DRIVER = Taken("f-1", 1)
+DRIVER = DrivenFleet("f-1", 1)
 
 
 ABOUT = {"namespace": "rl", "fleet": "qwen"}
@@ -38,8 +38,8 @@ async def token() -> str:
 
 
 @pytest.fixture
-async def contacts(fake: Worker) -> AsyncIterator[Contacts]:
-    kept = Contacts(asyncio.Semaphore(4), 0.05, lambda: None, token, token, lambda: DRIVER, sign)
+async def contacts(fake: Worker) -> AsyncIterator[WorkerPool]:
+    kept = WorkerPool(asyncio.Semaphore(4), 0.05, lambda: None, token, token, lambda: DRIVER, sign)
     host, _, port = fake.admin_url.removeprefix("http://").partition(":")
     await kept.follow({NAME: workers.pod(0, address=host)}, int(port))
     yield kept
@@ -47,9 +47,9 @@ async def contacts(fake: Worker) -> AsyncIterator[Contacts]:
 
 
 @pytest.fixture
-async def strangers(fake: Worker) -> AsyncIterator[Contacts]:
+async def strangers(fake: Worker) -> AsyncIterator[WorkerPool]:
     """Contacts that have another fleet's token."""
-    kept = Contacts(
+    kept = WorkerPool(
         asyncio.Semaphore(4), 0.05, lambda: None, other, other, lambda: DRIVER, sign, 1.0, ABOUT
     )
     host, _, port = fake.admin_url.removeprefix("http://").partition(":")
@@ -62,7 +62,7 @@ async def other() -> str:
     return "another-fleet-s-token"
 
 
-async def until(contacts: Contacts, stage: Stage, *, reachable: bool = True) -> Known:
+async def until(contacts: WorkerPool, stage: Stage, *, reachable: bool = True) -> Known:
     """Wait until the worker is known to stand there, with nothing under way."""
     async with asyncio.timeout(30):
         while True:
@@ -74,7 +74,7 @@ async def until(contacts: Contacts, stage: Stage, *, reachable: bool = True) -> 
 
 
 async def test_a_change_counts_as_under_way_until_the_worker_reports_its_end(
-    fake: Worker, subject: Subject, contacts: Contacts
+    fake: Worker, subject: Subject, contacts: WorkerPool
 ) -> None:
     step = subject.versions.first
     contacts.command(Prepare(NAME, step, "rollout-1"), RolloutSpec())
@@ -96,7 +96,7 @@ async def test_a_change_counts_as_under_way_until_the_worker_reports_its_end(
 
 
 async def test_a_sidecar_that_takes_another_token_is_complained_of_and_logged_once(
-    fake: Worker, strangers: Contacts, caplog: pytest.LogCaptureFixture
+    fake: Worker, strangers: WorkerPool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "rlfleet_operator.workers.pool")
     pod = workers.pod(0)
@@ -127,7 +127,9 @@ async def test_a_sidecar_that_could_not_be_asked_is_not_reported(fake: Worker) -
     async def none() -> str:
         raise Unreachable("the Secret could not be read")
 
-    kept = Contacts(asyncio.Semaphore(4), 0.05, lambda: None, none, none, lambda: DRIVER, sign, 0.0)
+    kept = WorkerPool(
+        asyncio.Semaphore(4), 0.05, lambda: None, none, none, lambda: DRIVER, sign, 0.0
+    )
     host, _, port = fake.admin_url.removeprefix("http://").partition(":")
     await kept.follow({NAME: workers.pod(0, address=host)}, int(port))
     await asyncio.sleep(0.2)
@@ -138,9 +140,9 @@ async def test_a_sidecar_that_could_not_be_asked_is_not_reported(fake: Worker) -
 
 
 @pytest.fixture
-async def mine(fake: Worker) -> AsyncIterator[tuple[Contacts, str, int]]:
+async def mine(fake: Worker) -> AsyncIterator[tuple[WorkerPool, str, int]]:
     """Contacts of nothing yet, and where a sidecar listens that knows its pod."""
-    kept = Contacts(asyncio.Semaphore(4), 0.05, lambda: None, token, token, lambda: DRIVER, sign)
+    kept = WorkerPool(asyncio.Semaphore(4), 0.05, lambda: None, token, token, lambda: DRIVER, sign)
     host, _, port = fake.admin_url.removeprefix("http://").partition(":")
     yield kept, host, int(port)
     await kept.close()
@@ -148,7 +150,7 @@ async def mine(fake: Worker) -> AsyncIterator[tuple[Contacts, str, int]]:
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
 async def test_a_pod_that_has_ended_is_asked_nothing(
-    mine: tuple[Contacts, str, int], phase: str
+    mine: tuple[WorkerPool, str, int], phase: str
 ) -> None:
     """It keeps the address in its status, and that may be another worker's by now."""
     contacts, host, port = mine

@@ -8,8 +8,8 @@ import pytest
 from rlfleet_contract import paths
 from rlfleet_contract.worker.report import Stage
 from rlfleet_contract.worker.target import Target
-from rlfleet_operator.workers.pool import Contacts
-from rlfleet_operator.workers.requests import Taken
+from rlfleet_operator.workers.pool import WorkerPool
+from rlfleet_operator.workers.requests import DrivenFleet
 from tests import workers
 from tests.contract.conftest import TOKEN
 from tests.contract.subject import Subject
@@ -137,13 +137,13 @@ async def test_a_driver_says_at_once_that_the_version_left_the_spec(
     async def token() -> str:
         return TOKEN
 
-    contacts = Contacts(
+    contacts = WorkerPool(
         asyncio.Semaphore(4),
         600.0,
         lambda: None,
         token,
         token,
-        lambda: Taken("f-1", 3),
+        lambda: DrivenFleet("f-1", 3),
         lambda: 3 if asked else None,
     )
     await subject.serve("step-1")

@@ -3,7 +3,7 @@
 import pytest
 
 from rlfleet_contract.version_order import is_before, is_lower, number_of
-from rlfleet_engine.reply.version_demand import Demand, DemandVerdict
+from rlfleet_engine.reply.version_demand import DemandVerdict, VersionDemand
 from rlfleet_operator.core.rollout.version_order import skew, too_old
 from rlfleet_operator.crd.rollout_spec import StalenessSpec
 from tests.unit.rlfleet_operator.core.rollout.test_version_order import serving
@@ -48,7 +48,7 @@ def test_the_engine_and_the_operator_go_by_it(
 ) -> None:
     bounds = StalenessSpec(min_version=other, on_violation="Unready")
 
-    assert Demand(minimum=other).verdict(version) is VERDICTS[before]
+    assert VersionDemand(minimum=other).verdict(version) is VERDICTS[before]
     assert (too_old(version, bounds) is not None) == lower
 
 

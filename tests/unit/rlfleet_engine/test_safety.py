@@ -13,8 +13,8 @@ import pytest
 from rlfleet_contract import paths
 from rlfleet_engine.asgi import Scope, Send, compact
 from rlfleet_engine.gate.gate import Gate
-from rlfleet_engine.gate.held_request import Held, Receive
-from rlfleet_engine.gate.shaper import AsItCame, Shaped
+from rlfleet_engine.gate.held_request import HeldRequest, Receive
+from rlfleet_engine.gate.shaper import PlainRequest, Shaped
 from rlfleet_engine.safety import Safety
 
 BODIES = {
@@ -170,8 +170,8 @@ class Closing:
         self.engine.gate.close()
         shaper = self
 
-        class Salted(AsItCame):
-            def scope_into(self, held: Held, gate: Gate) -> Scope:
+        class Salted(PlainRequest):
+            def scope_into(self, held: HeldRequest, gate: Gate) -> Scope:
                 shaper.taken.append(gate.holding.version)
                 held.replace(gate.holding.version)
                 return self.scope

@@ -12,7 +12,7 @@ import yaml
 from dev import environment
 from rlfleet_operator import __main__ as command
 from rlfleet_operator.cli_plan import live_of
-from rlfleet_operator.kube.client import Kube, fleet_path
+from rlfleet_operator.kube.client import KubeClient, fleet_path
 from tests.fakes.kube import FakeApi, serving
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -146,7 +146,7 @@ async def test_a_pod_needs_no_kubeconfig_to_find_the_fleet(
 
     async with serving(api) as kube:
 
-        async def connect() -> Kube:
+        async def connect() -> KubeClient:
             return kube
 
         assert await live_of(wanted, connect, tmp_path / "namespace") == {"spec": {}}

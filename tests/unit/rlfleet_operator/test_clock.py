@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfleet_operator.clock import Wall
+from rlfleet_operator.clock import WallClock
 
 
 class Clocks:
@@ -10,7 +10,7 @@ class Clocks:
 
     def __init__(self) -> None:
         self.wall, self.steady = 1.7e9, 100.0
-        self.tells = Wall(lambda: self.wall, lambda: self.steady)
+        self.tells = WallClock(lambda: self.wall, lambda: self.steady)
 
 
 @pytest.mark.parametrize("step_s", [-3600.0, -1.0, 0.0, 3600.0])

@@ -14,7 +14,7 @@ from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import Change
 from rlfleet_contract.worker.selftest import SelfTest
 from rlfleet_sidecar.errors import log_fields
-from rlfleet_sidecar.proof.calibration import Gauge
+from rlfleet_sidecar.proof.calibration import Calibration
 
 NAMES = {"namespace": "rl", "fleet": "qwen", "worker": "qwen-0"}
 TAKEN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -27,7 +27,7 @@ def test_each_field_of_a_record_that_is_logged_whole_can_be_passed(model: type[B
 
 
 def test_each_field_of_a_measurement_can_be_passed() -> None:
-    assert not TAKEN & {field.name for field in dataclasses.fields(Gauge)}
+    assert not TAKEN & {field.name for field in dataclasses.fields(Calibration)}
 
 
 def test_the_message_of_a_problem_is_the_error_of_its_line() -> None:

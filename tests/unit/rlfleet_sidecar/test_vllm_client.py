@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from rlfleet_contract.engine.rank_report import Installed
 from rlfleet_contract.worker.commands import KVCache, PauseMode
 from rlfleet_sidecar.errors import EngineError, EngineLostError
-from rlfleet_sidecar.vllm_client import Engine
+from rlfleet_sidecar.vllm_client import EngineClient
 
 
 async def test_an_engine_that_stopped_listening_is_lost_though_its_connection_stays_open() -> None:
@@ -26,7 +26,7 @@ async def test_an_engine_that_stopped_listening_is_lost_though_its_connection_st
 
     server = await asyncio.start_server(hold, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with Engine(f"http://127.0.0.1:{port}") as engine:
+    async with EngineClient(f"http://127.0.0.1:{port}") as engine:
         pausing = asyncio.create_task(engine.pause(PauseMode.KEEP, KVCache.RESET))
         await asked.wait()
         server.close()
@@ -58,7 +58,7 @@ async def test_a_call_that_vllm_raised_in_takes_no_other_with_its_connection() -
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with Engine(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as engine:
+    async with EngineClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as engine:
         with pytest.raises(EngineError, match="returned 500"):
             await engine.transfer("/init_weight_transfer_engine", {})
 
@@ -100,7 +100,7 @@ async def test_an_engine_that_is_slow_to_be_reached_is_not_lost() -> None:
             waiting.settimeout(0)
             waiting.connect_ex(server.getsockname())
 
-        async with Engine(f"http://127.0.0.1:{server.getsockname()[1]}") as engine:
+        async with EngineClient(f"http://127.0.0.1:{server.getsockname()[1]}") as engine:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(5):
                     await engine.gate()
@@ -118,7 +118,7 @@ async def test_an_engine_is_alive_when_its_extension_says_so(
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    async with Engine("http://127.0.0.1", httpx.ASGITransport(answer)) as engine:
+    async with EngineClient("http://127.0.0.1", httpx.ASGITransport(answer)) as engine:
         assert await engine.is_alive(SOON_S) is is_alive
 
 
@@ -130,7 +130,7 @@ async def test_an_engine_that_says_nothing_is_not_alive_and_is_not_waited_for() 
 
     server = await asyncio.start_server(hold, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with Engine(url) as engine:
+    async with EngineClient(url) as engine:
         begun = time.monotonic()
         assert not await engine.is_alive(SOON_S)
         assert time.monotonic() - begun < 10
@@ -141,7 +141,7 @@ async def test_an_engine_that_says_nothing_is_not_alive_and_is_not_waited_for() 
         assert not await engine.is_alive(SOON_S)
 
 
-def engine_that_fails(count: int, takes_s: float = 0) -> tuple[Engine, list[Scope]]:
+def engine_that_fails(count: int, takes_s: float = 0) -> tuple[EngineClient, list[Scope]]:
     """An engine that answers so many calls 500, and a client of it."""
     calls: list[Scope] = []
     rank = Installed(tensors=1, nbytes=2, digest="new", previous="old")
@@ -155,4 +155,4 @@ def engine_that_fails(count: int, takes_s: float = 0) -> tuple[Engine, list[Scop
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": body})
 
-    return Engine("http://engine", httpx.ASGITransport(app)), calls
+    return EngineClient("http://engine", httpx.ASGITransport(app)), calls

@@ -54,7 +54,7 @@ class Identity(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedFleet:
     """The identity of a fleet whose spec and status may not be parsable."""
 
     namespace: str
@@ -378,10 +378,10 @@ def time_of(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def named(raw: Raw) -> Named:
+def named(raw: Raw) -> NamedFleet:
     """Return the identity of a fleet whose spec and status may not be parsable."""
     metadata = raw["metadata"]
-    return Named(metadata["namespace"], metadata["name"], metadata["uid"])
+    return NamedFleet(metadata["namespace"], metadata["name"], metadata["uid"])
 
 
 def fleet_from(raw: Raw) -> Fleet:

@@ -17,7 +17,7 @@ _PAUSE_MARGIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class RolloutStop:
     """Why a rollout must stop."""
 
     why: str
@@ -129,7 +129,7 @@ def limit(world: World, rollout: Rollout) -> int:
     return 0
 
 
-def stop(world: World, rollout: Rollout) -> Stop | None:
+def stop(world: World, rollout: Rollout) -> RolloutStop | None:
     """Return why the rollout must stop now; None while it may continue.
 
     Workers that are loading the version finish first, because one of them may prove it.
@@ -143,7 +143,7 @@ def stop(world: World, rollout: Rollout) -> Stop | None:
     kind = "canary " if failed[0] in canaries(world) and not is_promoted(world) else ""
     first = f"{kind}{failed[0].name}: {complaint_of(failed[0], world)}"
     count = f"{len(failed)} of {len(world.desired)} workers"
-    return Stop(f"{rollout.to} failed on {count}; {first}", is_of_version=True)
+    return RolloutStop(f"{rollout.to} failed on {count}; {first}", is_of_version=True)
 
 
 def _is_trying(worker: Worker, rollout: Rollout) -> bool:
@@ -157,20 +157,22 @@ def _is_trying(worker: Worker, rollout: Rollout) -> bool:
     return worker.is_changing and (worker.stage is not Stage.PROVED or worker.is_busy)
 
 
-def _pause_overdue(world: World, rollout: Rollout) -> Stop | None:
+def _pause_overdue(world: World, rollout: Rollout) -> RolloutStop | None:
     """Return why a Barrier must stop: a pause failed, or took too long."""
     if not _waits_for_pauses(world, rollout):
         return None
     for worker in world.desired:
         failure = _failed_pause(worker, rollout)
         if failure is not None:
-            return Stop(f"{worker.name} did not pause: {failure.message}", is_of_version=False)
+            return RolloutStop(
+                f"{worker.name} did not pause: {failure.message}", is_of_version=False
+            )
     timeout_s = world.fleet.spec.rollout.timeouts.pause_seconds
     if _longest_pause_s(world) <= timeout_s + _PAUSE_MARGIN_S:
         return None
     members = barrier_progress.team(world, rollout)
     missing = [w.name for w in members if w.is_busy or w.stage is not Stage.PAUSED]
-    return Stop(
+    return RolloutStop(
         f"the fleet's pause took over {timeout_s} s (rollout.timeouts.pauseSeconds);"
         f" not paused: {', '.join(missing[:5]) or 'none'}",
         is_of_version=False,

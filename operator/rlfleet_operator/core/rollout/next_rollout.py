@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.rollout import barrier_progress, version_order
-from rlfleet_operator.core.rollout.failure_rules import Stop, stop
+from rlfleet_operator.core.rollout.failure_rules import RolloutStop, stop
 from rlfleet_operator.core.rollout.rollout import (
     FAILED,
     HELD,
@@ -81,7 +81,7 @@ def _begun(world: World, recorded: RolloutStatus | None) -> Rollout:
     )
 
 
-def _stopped(world: World, rollout: Rollout, reason: Stop) -> Rollout:
+def _stopped(world: World, rollout: Rollout, reason: RolloutStop) -> Rollout:
     policy = world.fleet.spec.rollout.on_failure
     if reason.is_of_version and policy is OnFailure.ROLLBACK and _can_go_back(rollout):
         return Rollout(

@@ -27,21 +27,21 @@ class _Place(NamedTuple):
     number: int
 
 
-class Objection(NamedTuple):
+class VersionRejection(NamedTuple):
     """Why the requested version must not be rolled out."""
 
     reason: str
     message: str
 
 
-def objection(world: World) -> Objection | None:
+def objection(world: World) -> VersionRejection | None:
     """Return why the target must not be rolled out now; None if it may be."""
     rewound = _rewound(world)
     if rewound is not None:
-        return Objection("StepRewound", rewound)
+        return VersionRejection("StepRewound", rewound)
     target = world.fleet.target
     forbidden = None if target is None else too_old(target, world.fleet.spec.staleness)
-    return None if forbidden is None else Objection("StaleTarget", forbidden)
+    return None if forbidden is None else VersionRejection("StaleTarget", forbidden)
 
 
 def _rewound(world: World) -> str | None:

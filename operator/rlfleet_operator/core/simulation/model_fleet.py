@@ -26,7 +26,7 @@ from rlfleet_operator.core.model.version_label import label_of
 from rlfleet_operator.core.model.worker_phase import Phase
 from rlfleet_operator.core.model.world import Fleet, Pod, Worker, World, worker_name
 from rlfleet_operator.core.plan import Plan, plan
-from rlfleet_operator.core.simulation.model_worker import Fate, after_lora, after_weights
+from rlfleet_operator.core.simulation.model_worker import Effect, after_lora, after_weights
 from rlfleet_operator.core.status.fleet import status_of
 from rlfleet_operator.crd.fleet_status import FleetStatus, WorkerStatus
 
@@ -39,7 +39,7 @@ class FleetStep:
     plan: Plan
 
 
-def run(world: World, fates: Mapping[str, Fate], *, limit: int = 200) -> Iterator[FleetStep]:
+def run(world: World, fates: Mapping[str, Effect], *, limit: int = 200) -> Iterator[FleetStep]:
     """Yield passes until a pass changes nothing; raises RuntimeError after ``limit`` passes."""
     for _ in range(limit):
         world = settled(world)
@@ -144,13 +144,13 @@ def booted(session: str) -> WorkerReport:
     return WorkerReport(session=session, boot=session, stage=Stage.CLOSED, installed=BASE_VERSION)
 
 
-def carried_out(world: World, action: Action, fates: Mapping[str, Fate]) -> World:
+def carried_out(world: World, action: Action, fates: Mapping[str, Effect]) -> World:
     """Return the world after one action."""
     workers = tuple(_after(world, worker, action, fates) for worker in world.workers)
     return replace(world, workers=workers)
 
 
-def _after(world: World, worker: Worker, action: Action, fates: Mapping[str, Fate]) -> Worker:
+def _after(world: World, worker: Worker, action: Action, fates: Mapping[str, Effect]) -> Worker:
     match action:
         case CreatePod(ordinal) if ordinal == worker.ordinal:
             return replace(worker, pod=new_pod(world, worker))

@@ -26,7 +26,7 @@ from rlfleet_operator.core.model.actions import (
 from rlfleet_operator.core.model.world import Worker
 
 
-class Fate(StrEnum):
+class Effect(StrEnum):
     """The result of a version on a worker."""
 
     GOOD = "Good"
@@ -48,7 +48,7 @@ def after_lora(worker: Worker, command: LoRACommand) -> Worker:
     return replace(worker, report=worker.report.model_copy(update={"adapters": kept}))
 
 
-def after_weights(worker: Worker, command: WeightsCommand, fates: Mapping[str, Fate]) -> Worker:
+def after_weights(worker: Worker, command: WeightsCommand, fates: Mapping[str, Effect]) -> Worker:
     """Return the worker after a weights command."""
     match command:
         case Prepare():
@@ -63,10 +63,10 @@ def after_weights(worker: Worker, command: WeightsCommand, fates: Mapping[str, F
             return _reporting(worker, flushed=command.operation)
 
 
-def _prepared(worker: Worker, action: Prepare, fates: Mapping[str, Fate]) -> Worker:
+def _prepared(worker: Worker, action: Prepare, fates: Mapping[str, Effect]) -> Worker:
     if worker.report is None:
         return worker
-    if fates.get(action.version, Fate.GOOD) is Fate.REFUSED:
+    if fates.get(action.version, Effect.GOOD) is Effect.REFUSED:
         refusal = Problem.of(
             Code.CHECKPOINT_INVALID,
             "model.safetensors is truncated",
@@ -91,7 +91,7 @@ _NOTHING_TO_LOAD = frozenset({Stage.PAUSED, Stage.PROVED, Stage.OPEN})
 """Stages in which a worker that has proved the version only has to open its gate."""
 
 
-def _updated(worker: Worker, action: Update, fates: Mapping[str, Fate]) -> Worker:
+def _updated(worker: Worker, action: Update, fates: Mapping[str, Effect]) -> Worker:
     report = worker.report
     if report is None:
         return worker
@@ -103,9 +103,9 @@ def _updated(worker: Worker, action: Update, fates: Mapping[str, Fate]) -> Worke
         is_paused = report.stage in {Stage.CLOSED, Stage.OPEN, Stage.PROVED}
         change: dict[str, object] = {"stage": Stage.PAUSED, "paused_s": 0.0} if is_paused else {}
         return replace(worker, report=report.model_copy(update=change))
-    fate = fates.get(action.version, Fate.GOOD)
-    if fate in {Fate.BREAKS, Fate.EXITS}:
-        return _broken(worker, action) if fate is Fate.BREAKS else exited(worker, action)
+    fate = fates.get(action.version, Effect.GOOD)
+    if fate in {Effect.BREAKS, Effect.EXITS}:
+        return _broken(worker, action) if fate is Effect.BREAKS else exited(worker, action)
     loaded = {
         "stage": Stage.PROVED,
         "proved": action.version,

@@ -21,7 +21,7 @@ from rlfleet_operator.core.trainer.models import (
     demand_unowned,
     unparsable,
 )
-from rlfleet_operator.core.trainer.replies import Course, WorkerState, course, entry_of
+from rlfleet_operator.core.trainer.replies import UpdateProgress, WorkerState, course, entry_of
 from rlfleet_operator.crd.fleet_status import TrainerPause
 
 _REASON_LIMIT = 1024
@@ -76,7 +76,7 @@ def demand_quiet(fleet: Fleet, raw: Raw, what: str) -> None:
     """Raise Refusal unless a trainer may pause, resume or flush the fleet now."""
     demand_unowned(fleet, raw, f"{what} rejected")
     target, rollout = fleet.target, fleet.status.rollout
-    if target is not None and course(fleet, target) is Course.UNDER_WAY:
+    if target is not None and course(fleet, target) is UpdateProgress.UNDER_WAY:
         which = "a rollout" if rollout is None or rollout.to != target else f"rollout {rollout.id}"
         raise Refusal(
             Fault.ROLLOUT_RUNS,

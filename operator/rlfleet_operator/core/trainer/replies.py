@@ -66,7 +66,7 @@ class WorkerState:
         return self.serves(version) or (self.fleet_paused and self.is_paused and is_proved)
 
 
-class Course(StrEnum):
+class UpdateProgress(StrEnum):
     """How far a trainer's update has come."""
 
     UNDER_WAY = "UnderWay"
@@ -78,12 +78,12 @@ class Course(StrEnum):
     """Another version is requested."""
 
 
-def course(fleet: Fleet, version: str) -> Course:
+def course(fleet: Fleet, version: str) -> UpdateProgress:
     """Return how far the update to a version has come, by the recorded rollout."""
     status = fleet.status
     rollout = status.rollout
     if fleet.target != version:
-        return Course.SUPERSEDED
+        return UpdateProgress.SUPERSEDED
     is_seen = (
         rollout is not None
         and status.target == version
@@ -91,11 +91,11 @@ def course(fleet: Fleet, version: str) -> Course:
         and rollout.restart_id == fleet.spec.rollout.restart_id
     )
     if rollout is None or not is_seen:
-        return Course.UNDER_WAY
+        return UpdateProgress.UNDER_WAY
     if rollout.phase == COMPLETED:
-        return Course.COMPLETED
+        return UpdateProgress.COMPLETED
     has_ended = rollout.phase in ENDED or rollout.phase in {REFUSED, PARTITIONED}
-    return Course.ENDED if has_ended else Course.UNDER_WAY
+    return UpdateProgress.ENDED if has_ended else UpdateProgress.UNDER_WAY
 
 
 def states_of(
@@ -168,11 +168,11 @@ def nothing_loaded(fleet: Fleet, workers: Sequence[WorkerState]) -> tuple[int, U
 
 def _fault(fleet: Fleet, workers: Sequence[WorkerState], version: str) -> Fault | None:
     at = course(fleet, version)
-    if at is Course.SUPERSEDED:
+    if at is UpdateProgress.SUPERSEDED:
         return Fault.SUPERSEDED
     if not workers:
         return Fault.NO_WORKERS
-    is_done = at is Course.COMPLETED and is_proved(workers, version)
+    is_done = at is UpdateProgress.COMPLETED and is_proved(workers, version)
     return None if is_done else Fault.NOT_PROVED
 
 
@@ -180,7 +180,9 @@ def _is_worth_asking_again(fleet: Fleet, version: str, fault: Fault) -> bool:
     """Return whether the same request may succeed later: not after a stopped rollout."""
     rollout = fleet.status.rollout
     is_over = (
-        rollout is not None and course(fleet, version) is Course.ENDED and rollout.phase != REFUSED
+        rollout is not None
+        and course(fleet, version) is UpdateProgress.ENDED
+        and rollout.phase != REFUSED
     )
     return fault.retryable and not is_over
 
@@ -192,7 +194,7 @@ def _why(fleet: Fleet, version: str, fault: Fault) -> str:
     if fault is Fault.NO_WORKERS:
         return "the fleet has no workers: spec.replicas is 0"
     rollout = fleet.status.rollout
-    if rollout is None or course(fleet, version) is Course.UNDER_WAY:
+    if rollout is None or course(fleet, version) is UpdateProgress.UNDER_WAY:
         return "the rollout continues; send the same request to wait for it"
     if rollout.phase == COMPLETED:
         return "some are catching up; send the same request to wait for them"

@@ -11,7 +11,7 @@ from rlfleet_operator.core.trainer.models import UpdateWeights
 from rlfleet_operator.core.trainer.pause_rules import PauseRequested
 
 
-class Offer(NamedTuple):
+class FleetRoute(NamedTuple):
     """One route below ``/fleets/NAMESPACE/NAME/v1/rl``."""
 
     method: str
@@ -23,29 +23,33 @@ class Offer(NamedTuple):
 
 
 OFFERS = {
-    "workers": Offer("GET", "List the workers as Dynamo's discovery does."),
-    "state": Offer("GET", "Return the fleet and every worker, as their sidecars report now."),
-    "update_weights": Offer(
+    "workers": FleetRoute("GET", "List the workers as Dynamo's discovery does."),
+    "state": FleetRoute("GET", "Return the fleet and every worker, as their sidecars report now."),
+    "update_weights": FleetRoute(
         "POST", "Request a version, and answer when its rollout has ended.", UpdateWeights
     ),
-    "pause": Offer("POST", "Pause every worker, or none.", PauseRequested, is_query=True),
-    "resume": Offer(
+    "pause": FleetRoute("POST", "Pause every worker, or none.", PauseRequested, is_query=True),
+    "resume": FleetRoute(
         "POST", "Resume every worker with its proved version.", PauseRequested, is_query=True
     ),
-    "flush_cache": Offer(
+    "flush_cache": FleetRoute(
         "POST", "Empty the caches of every worker of a paused fleet.", PauseRequested, is_query=True
     ),
 }
 
 CLASSIC = {
-    "health": Offer("GET", "Return whether every worker serves or is paused."),
-    "v1/models": Offer("GET", "List the fleet's model."),
-    "pause": Offer("POST", "Pause every worker that takes traffic.", PauseRequested, is_query=True),
-    "update_weights": Offer("POST", "Request the version in `weight_dir`."),
-    "resume": Offer("POST", "Resume every worker with its proved version."),
-    "init_broadcaster": Offer("POST", "Rejected: the fleet API takes weights from a directory."),
-    "load_lora_adapter": Offer("POST", "Rejected: spec.adapters names a fleet's adapters."),
-    "v1/unload_lora_adapter": Offer("POST", "Rejected, as load_lora_adapter."),
+    "health": FleetRoute("GET", "Return whether every worker serves or is paused."),
+    "v1/models": FleetRoute("GET", "List the fleet's model."),
+    "pause": FleetRoute(
+        "POST", "Pause every worker that takes traffic.", PauseRequested, is_query=True
+    ),
+    "update_weights": FleetRoute("POST", "Request the version in `weight_dir`."),
+    "resume": FleetRoute("POST", "Resume every worker with its proved version."),
+    "init_broadcaster": FleetRoute(
+        "POST", "Rejected: the fleet API takes weights from a directory."
+    ),
+    "load_lora_adapter": FleetRoute("POST", "Rejected: spec.adapters names a fleet's adapters."),
+    "v1/unload_lora_adapter": FleetRoute("POST", "Rejected, as load_lora_adapter."),
 }
 """What prime-rl's own client calls, below ``/fleets/NAMESPACE/NAME`` itself."""
 

@@ -6,7 +6,7 @@ from typing import Any
 from rlfleet_engine.asgi import compact
 from rlfleet_engine.json_body import FieldError, may_name, parsed
 from rlfleet_engine.rewrite import logprobs
-from rlfleet_engine.rewrite.rewrite import Ask, Turned
+from rlfleet_engine.rewrite.rewrite import InnerCall, RequestRewrite
 from rlfleet_engine.rewrite.shapes import nvext, prompt_ids
 
 PATH = "/v1/chat/completions"
@@ -14,24 +14,24 @@ TOKENS_PATH = "/v1/chat/completions/tokens"
 _NAMES = (prompt_ids.NAME, nvext.NAME)
 
 
-async def turn(body: bytes, ask: Ask) -> Turned | None:
+async def turn(body: bytes, ask: InnerCall) -> RequestRewrite | None:
     """Translate a chat completion with fields that vLLM lacks. Raises FieldError."""
     content = parsed(body) if may_name(body, _NAMES) else None
     found = None if content is None else turned(content, ask)
     return found or logprobs.watched(PATH, body)
 
 
-async def turn_tokens(body: bytes, ask: Ask) -> Turned | None:
+async def turn_tokens(body: bytes, ask: InnerCall) -> RequestRewrite | None:
     """Translate a chat completion with a prompt of token ids. Raises FieldError."""
     content = parsed(body)
     if content is None:
-        return Turned(PATH, body)
+        return RequestRewrite(PATH, body)
     if prompt_ids.field_of(content) is None:
         raise FieldError("tokens", "is required on this route: add the prompt's token ids")
     return turned(content, ask)
 
 
-def turned(content: dict[str, Any], ask: Ask) -> Turned | None:
+def turned(content: dict[str, Any], ask: InnerCall) -> RequestRewrite | None:
     """Return the request for vLLM; None if it is the client's. Raises FieldError."""
     given = prompt_ids.field_of(content)
     wanted = nvext.wanted_of(content)
@@ -39,16 +39,16 @@ def turned(content: dict[str, Any], ask: Ask) -> Turned | None:
     asked = nvext.asked(asked, wanted)
     if asked is content:
         return None
-    return Turned(PATH, compact(asked), ChatBack(given, wanted))
+    return RequestRewrite(PATH, compact(asked), ChatReply(given, wanted))
 
 
 @dataclass(slots=True)
-class ChatBack:
+class ChatReply:
     """Translates the reply to one chat completion."""
 
     given: str | None
     wanted: nvext.WantedFields
-    _streams: nvext.Streams = field(default_factory=nvext.Streams)
+    _streams: nvext.StreamedChoices = field(default_factory=nvext.StreamedChoices)
 
     def whole(self, body: bytes) -> bytes:
         """Add the requested fields."""

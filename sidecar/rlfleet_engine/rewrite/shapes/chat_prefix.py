@@ -5,13 +5,13 @@ prompt continues as a prompt of token ids.
 """
 
 from rlfleet_engine.json_body import FieldError, may_name, parsed
-from rlfleet_engine.rewrite.rewrite import Ask, Turned
+from rlfleet_engine.rewrite.rewrite import InnerCall, RequestRewrite
 from rlfleet_engine.rewrite.shapes import chat, kept_ids, prompt_ids
 
 _RENDER_PATH = f"{chat.PATH}/render"
 
 
-async def turn(body: bytes, ask: Ask) -> Turned | None:
+async def turn(body: bytes, ask: InnerCall) -> RequestRewrite | None:
     """Translate a chat completion, with or without kept ids. Raises FieldError."""
     content = parsed(body) if may_name(body, kept_ids.NAMES) else None
     kept = None if content is None else kept_ids.prefix_of(content)

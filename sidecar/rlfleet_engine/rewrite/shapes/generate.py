@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rlfleet_engine.asgi import compact
 from rlfleet_engine.json_body import may_name, parsed
 from rlfleet_engine.rewrite.logprobs import check
-from rlfleet_engine.rewrite.rewrite import Ask, Turned
+from rlfleet_engine.rewrite.rewrite import InnerCall, RequestRewrite
 from rlfleet_engine.rewrite.shapes.routed_experts import experts_of
 
 PATH = "/inference/v1/generate"
@@ -27,11 +27,11 @@ _NAMED = rb'{"token":"token_id:\1\2","token_id":\1\2,"logprob":'
 _EXPERTS = re.compile(rb'"routed_experts":"([A-Za-z0-9+/=]*)"')
 
 
-async def turn(body: bytes, ask: Ask) -> Turned | None:
+async def turn(body: bytes, ask: InnerCall) -> RequestRewrite | None:
     """Keep the request, except a stream that cannot start, and translate its reply."""
     if may_name(body, _STREAM):
         body = _refusable(body, ask.context_length())
-    return Turned(PATH, body, GenerateBack(body))
+    return RequestRewrite(PATH, body, GenerateReply(body))
 
 
 def _refusable(body: bytes, context_length: int) -> bytes:
@@ -46,7 +46,7 @@ def _refusable(body: bytes, context_length: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class GenerateBack:
+class GenerateReply:
     """Translates the reply to one request."""
 
     request: bytes

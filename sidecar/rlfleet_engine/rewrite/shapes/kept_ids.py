@@ -24,7 +24,7 @@ _OURS = frozenset({_PROMPT, _MADE, "generation_log_probs"})
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
+class KeptIds:
     """The ids at the start of the prompt."""
 
     field: str
@@ -59,7 +59,7 @@ class Prefix:
         return [*self.ids, *whole[places[turns - 1] + has_end :]]
 
 
-def prefix_of(content: Mapping[str, Any]) -> Prefix | None:
+def prefix_of(content: Mapping[str, Any]) -> KeptIds | None:
     """Return the ids at the start of a chat's prompt, if a client sent some. Raises FieldError."""
     messages = content.get("messages")
     if not isinstance(messages, list):
@@ -67,7 +67,7 @@ def prefix_of(content: Mapping[str, Any]) -> Prefix | None:
     if content.get(FIELD) is not None:
         last = max((place for place, one in enumerate(messages) if _is_made(one)), default=None)
         ids = _ids(content, FIELD, FIELD)
-        return Prefix(FIELD, ids, len(messages) if last is None else last + 1) if ids else None
+        return KeptIds(FIELD, ids, len(messages) if last is None else last + 1) if ids else None
     for place in reversed(range(len(messages))):
         message, name = messages[place], f"messages.{place}"
         if _is_made(message) and any(message.get(one) is not None for one in (_PROMPT, _MADE)):
@@ -75,7 +75,7 @@ def prefix_of(content: Mapping[str, Any]) -> Prefix | None:
                 *_ids(message, _PROMPT, f"{name}.{_PROMPT}"),
                 *_ids(message, _MADE, f"{name}.{_MADE}"),
             ]
-            return Prefix(f"{name}.{_MADE}", ids, place + 1) if ids else None
+            return KeptIds(f"{name}.{_MADE}", ids, place + 1) if ids else None
     return None
 
 
@@ -85,7 +85,7 @@ def without(content: Mapping[str, Any]) -> dict[str, Any]:
     return kept | {"messages": [_plain(message) for message in content["messages"]]}
 
 
-def so_far(content: Mapping[str, Any], prefix: Prefix) -> dict[str, Any]:
+def so_far(content: Mapping[str, Any], prefix: KeptIds) -> dict[str, Any]:
     """Return a request that renders only the prefix's messages, to the end of their last turn."""
     return {
         **content,

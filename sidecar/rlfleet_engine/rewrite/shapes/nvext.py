@@ -73,7 +73,7 @@ def whole(reply: dict[str, Any], wanted: WantedFields) -> dict[str, Any]:
 
 
 def _with_nvext(choice: dict[str, Any], prompt: list[int], wanted: WantedFields) -> dict[str, Any]:
-    parts = Parts(_ids(choice, "token_ids"), _logprobs(choice))
+    parts = ChoiceTokens(_ids(choice, "token_ids"), _logprobs(choice))
     parts.check()
     experts = experts_of(choice.get(_EXPERTS), wanted.experts_start)
     found = _of_choice(parts, prompt, wanted, {_EXPERTS: experts})
@@ -84,13 +84,13 @@ def _with_nvext(choice: dict[str, Any], prompt: list[int], wanted: WantedFields)
 
 
 @dataclass(slots=True)
-class Parts:
+class ChoiceTokens:
     """The tokens of one choice that have arrived."""
 
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] | None = None
 
-    def add(self, other: "Parts") -> None:
+    def add(self, other: "ChoiceTokens") -> None:
         """Append later tokens."""
         self.ids.extend(other.ids)
         if other.logprobs is not None:
@@ -113,20 +113,20 @@ class Parts:
 
 
 @dataclass(slots=True)
-class Streams:
+class StreamedChoices:
     """The choices of one streamed reply."""
 
     _prompt: list[int] = field(default_factory=list)
-    _parts: dict[int, Parts] = field(default_factory=dict)
+    _parts: dict[int, ChoiceTokens] = field(default_factory=dict)
 
     def event(self, event: dict[str, Any], wanted: WantedFields) -> dict[str, Any]:
         """Collect one event; add the fields to a choice's last. Raises IncompleteReplyError."""
         self._prompt = event.get("prompt_token_ids") or self._prompt
         found: dict[str, Any] = {}
         for choice in event.get("choices") or []:
-            new = Parts(choice.get("token_ids") or [], _logprobs(choice))
+            new = ChoiceTokens(choice.get("token_ids") or [], _logprobs(choice))
             new.check()
-            parts = self._parts.setdefault(choice["index"], Parts())
+            parts = self._parts.setdefault(choice["index"], ChoiceTokens())
             parts.add(new)
             if choice.get("finish_reason") is not None:
                 parts.check()
@@ -140,7 +140,7 @@ def _of_prompt(prompt: list[int], wanted: WantedFields) -> dict[str, Any]:
 
 
 def _of_choice(
-    parts: Parts, prompt: list[int], wanted: WantedFields, experts: dict[str, Any]
+    parts: ChoiceTokens, prompt: list[int], wanted: WantedFields, experts: dict[str, Any]
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if "completion_token_ids" in wanted.fields:

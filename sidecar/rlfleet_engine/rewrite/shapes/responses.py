@@ -5,12 +5,12 @@ responses are not returned (rlfleet_engine.reply.stored_responses), so such a re
 """
 
 from rlfleet_engine.json_body import FieldError, parsed
-from rlfleet_engine.rewrite.rewrite import Ask
+from rlfleet_engine.rewrite.rewrite import InnerCall
 
 PATH = "/v1/responses"
 
 
-async def turn(body: bytes, _ask: Ask) -> None:
+async def turn(body: bytes, _ask: InnerCall) -> None:
     """Reject a response in the background. Raises FieldError."""
     if (parsed(body) or {}).get("background") not in (None, False):
         raise FieldError(

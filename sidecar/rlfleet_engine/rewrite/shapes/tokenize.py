@@ -9,7 +9,7 @@ from typing import Any
 
 from rlfleet_engine.asgi import compact
 from rlfleet_engine.json_body import FieldError, object_of, parsed
-from rlfleet_engine.rewrite.rewrite import Answered, Ask
+from rlfleet_engine.rewrite.rewrite import DirectAnswer, InnerCall
 from rlfleet_engine.rewrite.shapes import kept_ids
 from rlfleet_engine.vllm.vocabulary import check_ids, tokens_of
 
@@ -53,7 +53,7 @@ def _check_flags(content: dict[str, Any]) -> None:
             )
 
 
-async def turn(body: bytes, ask: Ask) -> Answered | None:
+async def turn(body: bytes, ask: InnerCall) -> DirectAnswer | None:
     """Check a request, and keep the ids of its earlier turns. Raises FieldError."""
     content = parsed(body)
     if content is None:
@@ -70,10 +70,10 @@ async def turn(body: bytes, ask: Ask) -> Answered | None:
     reply = whole | {"count": len(ids), "tokens": ids}
     if content.get("return_token_strs"):
         reply["token_strs"] = tokens_of(vocabulary, ids, kept.field)
-    return Answered(compact(reply))
+    return DirectAnswer(compact(reply))
 
 
-async def turn_back(body: bytes, ask: Ask) -> None:
+async def turn_back(body: bytes, ask: InnerCall) -> None:
     """Reject ids that the model does not have. Raises FieldError.
 
     A model may have, and sample, ids beyond its tokenizer's tokens; they decode to nothing.

@@ -17,8 +17,8 @@ from vllm.model_executor.model_loader.reload.sanitize import restore_layer_refs
 from vllm.model_executor.model_loader.utils import process_weights_after_loading
 from vllm.utils.torch_utils import set_default_torch_dtype
 
-from rlfleet_engine.vllm.reload.views import Views
-from rlfleet_engine.vllm.reload.written import Written
+from rlfleet_engine.vllm.reload.views import ViewBuffers
+from rlfleet_engine.vllm.reload.written import WriteCounter
 
 _PROCESSED = "_already_called_process_weights_after_loading"
 _PACKED = ("cpu_linear", "_cpu_unpacked_conv_weight")
@@ -31,11 +31,11 @@ def load(model: Any, model_config: Any, tensors: Iterable[tuple[str, Any]]) -> N
     """Load a checkpoint's tensors as the boot does."""
     device = torch.device("cpu")
     with torch.no_grad(), set_default_torch_dtype(model_config.dtype):
-        views = Views(model)
+        views = ViewBuffers(model)
         bare = _Bare(model)
         layers = [layer for _, layer in bare.named_modules()]
         restored = [tensor for layer in layers for tensor in _restore(layer, views)]
-        with Written() as written:
+        with WriteCounter() as written:
             model.load_weights(tensors)
         _demand_written(restored, written)
         process_weights_after_loading(bare, model_config, device)
@@ -58,7 +58,7 @@ class _Bare:
         return getattr(self._model, name)
 
 
-def _demand_written(tensors: list[Any], written: Written) -> None:
+def _demand_written(tensors: list[Any], written: WriteCounter) -> None:
     left = sum(1 for tensor in tensors if not written.into(tensor))
     if left:
         raise RuntimeError(
@@ -69,7 +69,7 @@ def _demand_written(tensors: list[Any], written: Written) -> None:
         tensor.__dict__.pop(_EMPTY, None)
 
 
-def _restore(layer: Any, views: Views) -> list[Any]:
+def _restore(layer: Any, views: ViewBuffers) -> list[Any]:
     """Restore a layer's tensors as created; return those without weights."""
     for name in (_PROCESSED, *_PACKED):
         layer.__dict__.pop(name, None)
@@ -107,7 +107,7 @@ def _restore_references(layer: Any) -> None:
 
 
 def _remade(
-    layer: Any, tensors: dict[str, Any], forms: Mapping[str, Any], views: Views
+    layer: Any, tensors: dict[str, Any], forms: Mapping[str, Any], views: ViewBuffers
 ) -> Iterator[Any]:
     """Restore tensors to the form of their creation, and yield those without weights.
 

@@ -30,7 +30,7 @@ _MARK = "_rlfleet_watched"
 _log = json_logs.logger(__name__)
 
 
-class Watching:
+class ReadRecorder:
     """The tensors that loads in this process have read."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Watching:
         """References to storages, so that no other storage gets their addresses."""
         self.failed = False
         self.loads = 0
-        self.filled: list[fused_experts.Filled] = []
+        self.filled: list[fused_experts.FilledExperts] = []
         """Layers of experts that load from either form."""
 
     def names_read(self) -> frozenset[str] | None:
@@ -87,7 +87,7 @@ class Watching:
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[misc]
-    def __init__(self, watching: Watching) -> None:
+    def __init__(self, watching: ReadRecorder) -> None:
         super().__init__()
         self._watching = watching
 
@@ -97,7 +97,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[misc]
         return func(*args, **(kwargs or {}))
 
 
-_WATCHING = Watching()
+_WATCHING = ReadRecorder()
 
 
 def watch_loading() -> None:
@@ -151,7 +151,7 @@ def _is_head(name: str) -> bool:
     return name == f"{_HEAD}.weight" or name.endswith(f".{_HEAD}.weight")
 
 
-def _watch(model: Any, watching: Watching) -> None:
+def _watch(model: Any, watching: ReadRecorder) -> None:
     load = getattr(model, _LOAD, None)
     if load is None:
         return

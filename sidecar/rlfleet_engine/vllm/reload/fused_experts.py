@@ -20,7 +20,7 @@ _GATE, _DOWN, _UP = "w1", "w2", "w3"
 """vLLM's names for the parts of an expert."""
 
 
-class Filled(NamedTuple):
+class FilledExperts(NamedTuple):
     """A layer of experts that vLLM's loader has filled, and the forms that it accepts."""
 
     layer: Any
@@ -28,7 +28,7 @@ class Filled(NamedTuple):
 
 
 @contextmanager
-def noted(model: Any, filled: list[Filled]) -> Iterator[None]:
+def noted(model: Any, filled: list[FilledExperts]) -> Iterator[None]:
     """Record the layers of experts that vLLM's loader fills in this context."""
     watched = [
         (name, layer)
@@ -44,7 +44,7 @@ def noted(model: Any, filled: list[Filled]) -> Iterator[None]:
             vars(layer).pop(_LOAD, None)
 
 
-def experts_of(model: Any, filled: Iterable[Filled]) -> Experts | None:
+def experts_of(model: Any, filled: Iterable[FilledExperts]) -> Experts | None:
     """Return the filled layers of a model; None without one, or if their forms differ."""
     parts = {id(part) for part in model.modules()}
     own = [one.experts for one in filled if id(one.layer) in parts]
@@ -53,14 +53,14 @@ def experts_of(model: Any, filled: Iterable[Filled]) -> Experts | None:
     return alike.pop() if len(alike) == 1 else None
 
 
-def _noting(name: str, layer: Any, filled: list[Filled]) -> Any:
+def _noting(name: str, layer: Any, filled: list[FilledExperts]) -> Any:
     load = getattr(layer, _LOAD)
 
     @wraps(load)
     def noting(weights: Iterable[tuple[str, Any]]) -> Any:
         experts = _forms(name.removesuffix(_INNER), layer)
         if experts is not None and not any(one.layer is layer for one in filled):
-            filled.append(Filled(layer, experts))
+            filled.append(FilledExperts(layer, experts))
         return load(weights)
 
     return noting

@@ -12,7 +12,7 @@ from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
 from vllm.model_executor.model_loader.reload.meta import SKIP_TENSORS
 
 
-class Views:
+class ViewBuffers:
     """The buffers of a model that view parameters."""
 
     def __init__(self, model: Any) -> None:

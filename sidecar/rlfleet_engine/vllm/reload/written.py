@@ -6,7 +6,7 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class Written(TorchDispatchMode):  # type: ignore[misc]
+class WriteCounter(TorchDispatchMode):  # type: ignore[misc]
     """Counts written elements by their memory while this context is active."""
 
     def __init__(self) -> None:

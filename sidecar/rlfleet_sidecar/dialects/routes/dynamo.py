@@ -19,7 +19,7 @@ from rlfleet_sidecar.dialects.routes import dynamo_lora
 from rlfleet_sidecar.dialects.routes.lora import LibraryOfRequest
 from rlfleet_sidecar.dialects.routes.pause import demand_level
 from rlfleet_sidecar.dialects.routes.weight_transfer import DRAFT, FORM, SENT_BODY_BYTES
-from rlfleet_sidecar.dialects.session import Trainer
+from rlfleet_sidecar.dialects.session import TrainerSession
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http.request_body import Parsed
 from rlfleet_sidecar.state.sent_weights import label_of
@@ -49,21 +49,21 @@ class DynamoBody(dynamo_lora.LoRAFields):
     reset_prefix_cache: bool = True
 
 
-_Act = Callable[[Trainer, DynamoBody], Awaitable[Fields]]
+_Act = Callable[[TrainerSession, DynamoBody], Awaitable[Fields]]
 
 
-async def _pause(worker: Trainer, body: DynamoBody) -> Fields:
+async def _pause(worker: TrainerSession, body: DynamoBody) -> Fields:
     mode = rules.mode_of(body.mode)
     await worker.pause(mode, clear_cache=body.clear_cache)
     return {"message": "paused", "mode": mode.lower(), "clear_cache": body.clear_cache}
 
 
-async def _resume(worker: Trainer, _body: DynamoBody) -> Fields:
+async def _resume(worker: TrainerSession, _body: DynamoBody) -> Fields:
     await worker.resume()
     return {"message": "resumed"}
 
 
-async def _update(worker: Trainer, body: DynamoBody) -> Fields:
+async def _update(worker: TrainerSession, body: DynamoBody) -> Fields:
     """Load a directory into a paused worker; always flushes the caches, as Dynamo does."""
     if not body.model_path:
         return {
@@ -76,7 +76,7 @@ async def _update(worker: Trainer, body: DynamoBody) -> Fields:
     return {"message": "loaded and proved", "version": label_of(report.proved), **shown(report)}
 
 
-async def _flush(worker: Trainer, _body: DynamoBody) -> Fields:
+async def _flush(worker: TrainerSession, _body: DynamoBody) -> Fields:
     if not await worker.reset_cache(reset_running=False):
         raise SidecarError(
             Code.FLUSH_FAILED, "flush failed: running requests hold blocks; pause first"
@@ -84,69 +84,69 @@ async def _flush(worker: Trainer, _body: DynamoBody) -> Fields:
     return {"success": True}
 
 
-async def _version(worker: Trainer, _body: DynamoBody) -> Fields:
+async def _version(worker: TrainerSession, _body: DynamoBody) -> Fields:
     proved = label_of(worker.state.proved)
     return {"version": proved, "version_declared": proved is not None, "weight_version": proved}
 
 
-async def _agree(worker: Trainer, body: DynamoBody) -> Fields:
+async def _agree(worker: TrainerSession, body: DynamoBody) -> Fields:
     named = body.new_version or body.weight_version
     if named is None:
         raise SidecarError(Code.INVALID_REQUEST, "new_version: is required")
     return {"success": True, "new_version": rules.demand_proved(worker.state, named)}
 
 
-async def _alive(worker: Trainer, _body: DynamoBody) -> Fields:
+async def _alive(worker: TrainerSession, _body: DynamoBody) -> Fields:
     await worker.questions.demand_alive()
     return {"alive": True}
 
 
-async def _is_paused(worker: Trainer, _body: DynamoBody) -> Fields:
+async def _is_paused(worker: TrainerSession, _body: DynamoBody) -> Fields:
     rules.demand_up(worker.state)
     is_paused = rules.is_paused(worker.state)
     return {"is_paused": is_paused, "is_sleeping": is_paused}
 
 
-async def _control_pause(worker: Trainer, body: DynamoBody) -> Fields:
+async def _control_pause(worker: TrainerSession, body: DynamoBody) -> Fields:
     return await _pause(worker, body) | {"status": "paused"}
 
 
-async def _control_resume(worker: Trainer, body: DynamoBody) -> Fields:
+async def _control_resume(worker: TrainerSession, body: DynamoBody) -> Fields:
     return await _resume(worker, body) | {"status": "resumed"}
 
 
-async def _sleep(worker: Trainer, body: DynamoBody) -> Fields:
+async def _sleep(worker: TrainerSession, body: DynamoBody) -> Fields:
     demand_level(body.level)
     return await _pause(worker, body) | {"level": body.level}
 
 
-async def _wake_up(worker: Trainer, body: DynamoBody) -> Fields:
+async def _wake_up(worker: TrainerSession, body: DynamoBody) -> Fields:
     return await _resume(worker, body) | {"tags": body.tags}
 
 
-async def _control_sleep(worker: Trainer, body: DynamoBody) -> Fields:
+async def _control_sleep(worker: TrainerSession, body: DynamoBody) -> Fields:
     return await _sleep(worker, body) | {"status": "sleeping"}
 
 
-async def _control_wake_up(worker: Trainer, body: DynamoBody) -> Fields:
+async def _control_wake_up(worker: TrainerSession, body: DynamoBody) -> Fields:
     return await _wake_up(worker, body) | {"status": "awake"}
 
 
-async def _abort(worker: Trainer, body: DynamoBody) -> Fields:
+async def _abort(worker: TrainerSession, body: DynamoBody) -> Fields:
     if not body.request_id:
         raise SidecarError(Code.INVALID_REQUEST, "request_id: is required")
     await worker.abort(body.request_id)
     return {"request_id": body.request_id}
 
 
-async def _init(worker: Trainer, body: DynamoBody) -> Fields:
+async def _init(worker: TrainerSession, body: DynamoBody) -> Fields:
     if body.init_info is None:
         raise SidecarError(Code.INVALID_REQUEST, "init_info: is required")
     await worker.sender.init(body.init_info)
     return {"message": "Weight transfer initialized"}
 
 
-async def _start(worker: Trainer, body: DynamoBody) -> Fields:
+async def _start(worker: TrainerSession, body: DynamoBody) -> Fields:
     if not body.is_checkpoint_format:
         worker.refuse_update(FORM)
     if body.allow_unpaused:
@@ -156,23 +156,23 @@ async def _start(worker: Trainer, body: DynamoBody) -> Fields:
     return {"message": "Weight update started"}
 
 
-async def _send(worker: Trainer, body: DynamoBody) -> Fields:
+async def _send(worker: TrainerSession, body: DynamoBody) -> Fields:
     if body.update_info is None:
         worker.refuse_update("update_info: is required")
     await worker.sender.send(body.update_info)
     return {"message": "Weights updated"}
 
 
-async def _finish(worker: Trainer, body: DynamoBody) -> Fields:
+async def _finish(worker: TrainerSession, body: DynamoBody) -> Fields:
     report = await worker.finish_sending(body.weight_version)
     return {"message": "Weight update finished", **shown(report)}
 
 
-async def _draft(worker: Trainer, _body: DynamoBody) -> Fields:
+async def _draft(worker: TrainerSession, _body: DynamoBody) -> Fields:
     worker.refuse_update(DRAFT)
 
 
-async def _group(worker: Trainer, body: DynamoBody) -> Fields:
+async def _group(worker: TrainerSession, body: DynamoBody) -> Fields:
     if body.engine_rpc in {None, rules.BROADCASTER}:
         worker.refuse_broadcast()
     if body.engine_rpc != "init_weight_transfer_engine":
@@ -180,14 +180,14 @@ async def _group(worker: Trainer, body: DynamoBody) -> Fields:
     return await _init(worker, body)
 
 
-async def _distributed(worker: Trainer, body: DynamoBody) -> Fields:
+async def _distributed(worker: TrainerSession, body: DynamoBody) -> Fields:
     act = _SENDING.get(body.engine_rpc or "")
     if act is None:
         worker.refuse_update(rules.OTHER_ENGINE)
     return await act(worker, body)
 
 
-async def _tensor(worker: Trainer, _body: DynamoBody) -> Fields:
+async def _tensor(worker: TrainerSession, _body: DynamoBody) -> Fields:
     worker.refuse_update(rules.OTHER_ENGINE)
 
 

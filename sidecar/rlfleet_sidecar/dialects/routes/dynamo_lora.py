@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rlfleet_contract.worker.loaded_lora import AdapterName
 from rlfleet_contract.worker.problems import Code
-from rlfleet_sidecar.dialects.lora import Library
+from rlfleet_sidecar.dialects.lora import TrainerLoRA
 from rlfleet_sidecar.dialects.replies import Fields
 from rlfleet_sidecar.dialects.routes.lora import LoadBody, demand_new
 from rlfleet_sidecar.errors import SidecarError
@@ -36,19 +36,19 @@ class LoRAFields(BaseModel):
     load_inplace: bool = False
 
 
-async def _load(library: Library, asked: LoRAFields) -> Fields:
+async def _load(library: TrainerLoRA, asked: LoRAFields) -> Fields:
     """Load, and replace an adapter of that name, as Dynamo's Python worker does."""
     return await _loaded(library, _wanted(asked))
 
 
-async def _load_new(library: Library, asked: LoRAFields) -> Fields:
+async def _load_new(library: TrainerLoRA, asked: LoRAFields) -> Fields:
     """Load; replaces an adapter of another directory only with ``load_inplace``."""
     wanted = _wanted(asked)
     demand_new(library, wanted)
     return await _loaded(library, wanted)
 
 
-async def _loaded(library: Library, wanted: LoadBody) -> Fields:
+async def _loaded(library: TrainerLoRA, wanted: LoadBody) -> Fields:
     known = library.known(wanted.lora_name)
     before = None if known is None else known.number
     after = (await library.load(wanted.lora_name, wanted.lora_path)).number
@@ -59,7 +59,7 @@ async def _loaded(library: Library, wanted: LoadBody) -> Fields:
     return _reply(wanted.lora_name, after, done) | {"hot_swap": is_swap}
 
 
-async def _unload(library: Library, asked: LoRAFields) -> Fields:
+async def _unload(library: TrainerLoRA, asked: LoRAFields) -> Fields:
     """Unload a name; an error if it is not loaded, as in Dynamo."""
     name = _name(asked)
     known = library.known(name)
@@ -69,12 +69,12 @@ async def _unload(library: Library, asked: LoRAFields) -> Fields:
     return _reply(name, known.number, "unloaded successfully")
 
 
-async def _list(library: Library, _asked: LoRAFields) -> Fields:
+async def _list(library: TrainerLoRA, _asked: LoRAFields) -> Fields:
     loras = library.loaded()
     return {"status": "success", "loras": loras, "count": len(loras)}
 
 
-ACTS: dict[str, Callable[[Library, LoRAFields], Awaitable[Fields]]] = {
+ACTS: dict[str, Callable[[TrainerLoRA, LoRAFields], Awaitable[Fields]]] = {
     "load_lora": _load,
     "unload_lora": _unload,
     "update/load_lora": _load_new,

@@ -12,7 +12,7 @@ from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, reply, trainer_of
 from rlfleet_sidecar.http.problems import MODELS_PATH
 from rlfleet_sidecar.http.request_body import Parsed
-from rlfleet_sidecar.vllm_client import Relayed
+from rlfleet_sidecar.vllm_client import RelayedReply
 
 router = APIRouter(route_class=DialectRoute)
 
@@ -73,7 +73,7 @@ async def metrics(worker: TrainerOfRequest) -> Response:
     return _passed(await worker.questions.relayed("/metrics"))
 
 
-def _passed(found: Relayed) -> Response:
+def _passed(found: RelayedReply) -> Response:
     return Response(found.body, found.status, media_type=found.content_type)
 
 

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from rlfleet_contract.worker.loaded_lora import AdapterName
 from rlfleet_contract.worker.problems import Code
-from rlfleet_sidecar.dialects.lora import Library
+from rlfleet_sidecar.dialects.lora import TrainerLoRA
 from rlfleet_sidecar.dialects.replies import DialectRoute, refusal, reply, shown
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http.parts import part_of
@@ -40,12 +40,12 @@ class UnloadBody(_Body):
     """The name of an adapter to unload."""
 
 
-async def library_of(request: Request) -> Library:
+async def library_of(request: Request) -> TrainerLoRA:
     """Return the application's adapters."""
-    return part_of(request, Library)
+    return part_of(request, TrainerLoRA)
 
 
-LibraryOfRequest = Annotated[Library, Depends(library_of)]
+LibraryOfRequest = Annotated[TrainerLoRA, Depends(library_of)]
 LoadOfRequest = Annotated[LoadBody, Depends(Parsed(LoadBody))]
 
 
@@ -83,7 +83,7 @@ async def unload(
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
 
-def demand_new(library: Library, body: LoadBody) -> None:
+def demand_new(library: TrainerLoRA, body: LoadBody) -> None:
     """Raise, in vLLM's words, if another adapter has the name and must not be replaced."""
     known = library.known(body.lora_name)
     is_taken = known is not None and known.is_loaded and known.path != body.lora_path

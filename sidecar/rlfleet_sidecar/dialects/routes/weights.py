@@ -14,7 +14,7 @@ from rlfleet_sidecar.change.transfer import Info
 from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, reply, shown
 from rlfleet_sidecar.dialects.routes.weight_transfer import FORM, SENT_BODY_BYTES
-from rlfleet_sidecar.dialects.session import Trainer
+from rlfleet_sidecar.dialects.session import TrainerSession
 from rlfleet_sidecar.http.request_body import Parsed
 from rlfleet_sidecar.state.sent_weights import label_of
 
@@ -103,7 +103,7 @@ async def collective_rpc(
     return reply(results=[None] * ranks)
 
 
-async def _load(worker: Trainer, body: RpcBody) -> None:
+async def _load(worker: TrainerSession, body: RpcBody) -> None:
     """Load the directory of the one argument; the reply could not report that none was loaded."""
     name = "weight_dir" if body.method == _UPDATE_RPC else "weights_path"
     found = [*body.args, *(body.named[key] for key in body.named if key == name)]
@@ -112,28 +112,28 @@ async def _load(worker: Trainer, body: RpcBody) -> None:
     await worker.take(found[0])
 
 
-async def _probe(worker: Trainer, _body: RpcBody) -> None:
+async def _probe(worker: TrainerSession, _body: RpcBody) -> None:
     await worker.questions.demand_alive()
 
 
-async def _start(worker: Trainer, body: RpcBody) -> None:
+async def _start(worker: TrainerSession, body: RpcBody) -> None:
     if body.named.get("is_checkpoint_format") is False:
         worker.refuse_update(FORM)
     await worker.sender.start()
 
 
-async def _send(worker: Trainer, body: RpcBody) -> None:
+async def _send(worker: TrainerSession, body: RpcBody) -> None:
     info = body.named.get("update_info")
     if not isinstance(info, dict):
         worker.refuse_update("kwargs: update_info is required")
     await worker.sender.send(info)
 
 
-async def _finish(worker: Trainer, _body: RpcBody) -> None:
+async def _finish(worker: TrainerSession, _body: RpcBody) -> None:
     await worker.sender.finish(None)
 
 
-_ACTS: dict[str, Callable[[Trainer, RpcBody], Awaitable[None]]] = {
+_ACTS: dict[str, Callable[[TrainerSession, RpcBody], Awaitable[None]]] = {
     _UPDATE_RPC: _load,
     "reload_weights": _load,
     "liveness_probe": _probe,

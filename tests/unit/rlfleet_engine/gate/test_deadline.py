@@ -10,7 +10,7 @@ import pytest
 
 from rlfleet_contract import paths
 from rlfleet_engine.asgi import Scope, Send, answer
-from rlfleet_engine.gate.deadline import BYTES, Deadline, Way
+from rlfleet_engine.gate.deadline import BYTES, Deadline, OnExpiry
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Receive
 from rlfleet_engine.middleware import Extension
@@ -31,30 +31,30 @@ class Clock:
 def test_a_deadline_is_taken_once_after_it_has_passed() -> None:
     clock, shared = Clock(), mmap.mmap(-1, BYTES)
     one, other = Deadline(shared, 0, clock), Deadline(shared, 0, clock)
-    assert (one.rest_s, one.take()) == (None, Way.NOTHING)
+    assert (one.rest_s, one.take()) == (None, OnExpiry.NOTHING)
 
-    one.set(10, Way.OPEN)
+    one.set(10, OnExpiry.OPEN)
     clock.now += 9
-    assert (other.rest_s, other.take()) == (1, Way.NOTHING)
+    assert (other.rest_s, other.take()) == (1, OnExpiry.NOTHING)
     clock.now += 2
 
     assert (other.rest_s, other.is_expired) == (0, False)
-    assert (other.take(), one.take()) == (Way.OPEN, Way.NOTHING)
+    assert (other.take(), one.take()) == (OnExpiry.OPEN, OnExpiry.NOTHING)
     assert (one.rest_s, one.is_expired) == (None, True)
 
 
 def test_a_deadline_that_is_renewed_is_the_same_one_and_one_that_is_over_is_not_renewed() -> None:
     clock = Clock()
     deadline = Deadline(mmap.mmap(-1, BYTES), 0, clock)
-    deadline.set(10, Way.OPEN)
+    deadline.set(10, OnExpiry.OPEN)
     turn = deadline.turn
 
     deadline.renew(20)
     assert (deadline.rest_s, deadline.turn) == (20, turn)
-    deadline.renew(None, Way.REFUSE)
+    deadline.renew(None, OnExpiry.REFUSE)
     clock.now += 20
-    assert deadline.take() is Way.REFUSE
-    deadline.renew(20, Way.OPEN)
+    assert deadline.take() is OnExpiry.REFUSE
+    deadline.renew(20, OnExpiry.OPEN)
 
     assert (deadline.rest_s, deadline.is_expired) == (None, True)
     deadline.end()

@@ -104,7 +104,7 @@ async def test_other_processes_see_the_flag_and_add_to_the_counts(file: Path) ->
     )
     assert other.stdout is not None
     told = await other.stdout.readline()
-    assert told == b"True Holding(version=b'step-1', change=1)\n"
+    assert told == b"True EngineVersion(version=b'step-1', change=1)\n"
 
     with gate.passing():
         assert gate.totals() == (0, 2)

@@ -14,7 +14,7 @@ from rlfleet_engine.asgi import Scope, Send
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Receive
 from rlfleet_engine.middleware import Extension
-from rlfleet_engine.rewrite.rewrite import Ask
+from rlfleet_engine.rewrite.rewrite import InnerCall
 
 ROUTES = [
     "/tokenize",
@@ -39,7 +39,7 @@ class Engine:
         self.may_answer.set()
         self.extension = Extension(self.answer, self.gate, turns={"/tokenize": self.turn})
 
-    async def turn(self, body: bytes, ask: Ask) -> None:
+    async def turn(self, body: bytes, ask: InnerCall) -> None:
         """Ask within, as a conversation that keeps its ids does."""
         await ask("/tokenize", json.loads(body))
 

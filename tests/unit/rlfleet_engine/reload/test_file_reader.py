@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlfleet_contract.engine.safetensors import BLAKE3, Digest, FileStamp, Tensor
-from rlfleet_engine.reload.file_reader import ChangedError, Reader
+from rlfleet_engine.reload.file_reader import ChangedError, FileReader
 from tests.fakes.checkpoints import SHAPES, tensor_bytes, write_file, write_version
 from tests.fakes.memory import digest_of
 
@@ -24,7 +24,7 @@ def stamps(directory: Path) -> list[FileStamp]:
 def test_all_tensors_come_in_name_order_with_their_bytes(tmp_path: Path, shards: int) -> None:
     directory = write_version(tmp_path, "v1", 1, shards=shards)
 
-    with Reader(str(directory), stamps(directory)) as reader:
+    with FileReader(str(directory), stamps(directory)) as reader:
         read = [(tensor.name, tensor.shape, bytes(data)) for tensor, data in reader]
         installed = reader.installed()
 
@@ -69,13 +69,16 @@ def test_a_file_that_is_not_the_checked_one_is_refused_before_any_tensor(tmp_pat
     checked = stamps(directory)
     write_version(tmp_path, "v1", 2)
 
-    with pytest.raises(ChangedError, match=r"model\.safetensors"), Reader(str(directory), checked):
+    with (
+        pytest.raises(ChangedError, match=r"model\.safetensors"),
+        FileReader(str(directory), checked),
+    ):
         pytest.fail("it was opened")
 
 
 def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path: Path) -> None:
     directory = write_version(tmp_path, "v1", 1)
-    with Reader(str(directory), stamps(directory)) as reader:
+    with FileReader(str(directory), stamps(directory)) as reader:
         list(reader)
         write_version(tmp_path, "v1", 2)
 
@@ -85,7 +88,7 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path: Path) -> None
 
 def test_a_file_that_becomes_shorter_is_noticed(tmp_path: Path) -> None:
     directory = write_version(tmp_path, "v1", 1)
-    with Reader(str(directory), stamps(directory)) as reader:
+    with FileReader(str(directory), stamps(directory)) as reader:
         (directory / "model.safetensors").write_bytes(b"")
 
         with pytest.raises(ChangedError, match="shorter"):
@@ -94,7 +97,7 @@ def test_a_file_that_becomes_shorter_is_noticed(tmp_path: Path) -> None:
 
 def test_what_was_not_asked_for_is_not_counted(tmp_path: Path) -> None:
     directory = write_version(tmp_path, "v1", 1)
-    with Reader(str(directory), stamps(directory)) as reader:
+    with FileReader(str(directory), stamps(directory)) as reader:
         for _tensor in reader:
             break
 
@@ -106,7 +109,7 @@ def peak_of(directory: Path, ahead_bytes: int) -> int:
     found = stamps(directory)
     tracemalloc.start()
     try:
-        with Reader(str(directory), found, ahead_bytes) as reader:
+        with FileReader(str(directory), found, ahead_bytes) as reader:
             for _tensor, _data in reader:
                 # A consumer that is slow: whatever may be read ahead is read by now.
                 time.sleep(0.005)
@@ -132,7 +135,7 @@ def test_a_missing_file_leaves_nothing_open(tmp_path: Path) -> None:
     ghost = FileStamp(name="ghost.safetensors", size=1, mtime_ns=1, inode=1)
     open_before = len(list(Path("/proc/self/fd").iterdir()))
 
-    with pytest.raises(FileNotFoundError), Reader(str(directory), [*stamps(directory), ghost]):
+    with pytest.raises(FileNotFoundError), FileReader(str(directory), [*stamps(directory), ghost]):
         pytest.fail("it was opened")
 
     assert len(list(Path("/proc/self/fd").iterdir())) == open_before

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from rlfleet_contract import paths
-from rlfleet_engine.gate.gate import Gate, Standing
+from rlfleet_engine.gate.gate import Gate, ProofState
 from rlfleet_engine.middleware import Extension
 from rlfleet_engine.reply.abort_marker import UnmarkableError, marked, marked_events
 
@@ -166,18 +166,18 @@ def test_each_trial_is_a_change_and_one_without_an_end_failed(
 ) -> None:
     gate = Gate(tmp_path / "gate", "boot-1")
     gate.open()
-    assert gate.standing(0) is Standing.PROVED
+    assert gate.standing(0) is ProofState.PROVED
     gate.begin_trial("step-1")
-    assert (gate.standing(0), gate.standing(1)) == (Standing.ON_TRIAL, Standing.ON_TRIAL)
+    assert (gate.standing(0), gate.standing(1)) == (ProofState.ON_TRIAL, ProofState.ON_TRIAL)
 
     gate.begin_trial("step-1")
     gate.end_trial(is_proved=True)
 
     assert gate.holding == (b"step-1", 2)
     assert [gate.standing(began) for began in range(3)] == [
-        Standing.FAILED,
-        Standing.FAILED,
-        Standing.PROVED,
+        ProofState.FAILED,
+        ProofState.FAILED,
+        ProofState.PROVED,
     ]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_engine.reply.version_demand import Demand, DemandError, DemandVerdict, demand_of
+from rlfleet_engine.reply.version_demand import DemandError, DemandVerdict, VersionDemand, demand_of
 
 EXACT, MINIMUM = paths.EXACT_VERSION_HEADER.encode(), paths.MIN_VERSION_HEADER.encode()
 END = paths.END_VERSION_HEADER.encode()
@@ -41,7 +41,7 @@ MET, UNMET, NO_ORDER = DemandVerdict.MET, DemandVerdict.UNMET, DemandVerdict.NO_
 def test_a_version_will_do_or_not(
     version: str, exact: str | None, minimum: str | None, expected: DemandVerdict
 ) -> None:
-    assert Demand(exact, minimum).verdict(version) is expected
+    assert VersionDemand(exact, minimum).verdict(version) is expected
 
 
 def test_a_request_without_a_demand_takes_any_version() -> None:
@@ -49,15 +49,15 @@ def test_a_request_without_a_demand_takes_any_version() -> None:
 
 
 def test_both_headers_are_read() -> None:
-    assert demand_of([(EXACT, b" step-2 "), (b"host", b"x"), (MINIMUM, b"1")]) == Demand(
+    assert demand_of([(EXACT, b" step-2 "), (b"host", b"x"), (MINIMUM, b"1")]) == VersionDemand(
         "step-2", "1"
     )
 
 
 def test_a_stream_may_have_to_report_its_last_version() -> None:
-    assert demand_of([(END, b" event ")]) == Demand(wants_end=True)
-    assert demand_of([(END, b"event"), (MINIMUM, b"1")]) == Demand(None, "1", wants_end=True)
-    assert Demand(wants_end=True).verdict("") is MET
+    assert demand_of([(END, b" event ")]) == VersionDemand(wants_end=True)
+    assert demand_of([(END, b"event"), (MINIMUM, b"1")]) == VersionDemand(None, "1", wants_end=True)
+    assert VersionDemand(wants_end=True).verdict("") is MET
 
 
 @pytest.mark.parametrize("value", [b"", b"step-1", b"events", b"event,event"])

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from rlfleet_engine.gate.gate import Holding
+from rlfleet_engine.gate.gate import EngineVersion
 from rlfleet_engine.rewrite.cache_salt import in_era, may_have_salt, salted
 
-ONE, TWO = Holding(b"step-1", 1), Holding(b"step-2", 2)
+ONE, TWO = EngineVersion(b"step-1", 1), EngineVersion(b"step-2", 2)
 
 
-def salt_of(body: bytes, holding: Holding = ONE) -> Any:
+def salt_of(body: bytes, holding: EngineVersion = ONE) -> Any:
     return json.loads(salted(body, holding))["cache_salt"]
 
 
@@ -48,7 +48,7 @@ def test_one_salt_is_one_salt_wherever_it_stands(body: bytes) -> None:
 
 
 def test_a_salt_differs_with_the_client_s_the_version_and_the_change() -> None:
-    again = Holding(b"step-1", 3)
+    again = EngineVersion(b"step-1", 3)
     salts = [
         salt_of(body_of(cache_salt=salt), holding)
         for salt in ("a", "b", "a/@" * 99, "\ud800")
@@ -60,10 +60,10 @@ def test_a_salt_differs_with_the_client_s_the_version_and_the_change() -> None:
 
 def test_the_digest_s_parts_cannot_be_shifted() -> None:
     shifted = [
-        (Holding(b"v", 1), "1a"),
-        (Holding(b"v", 11), "a"),
-        (Holding(b"v1", 1), "a"),
-        (Holding(b"v", 1), "1\0a"),
+        (EngineVersion(b"v", 1), "1a"),
+        (EngineVersion(b"v", 11), "a"),
+        (EngineVersion(b"v1", 1), "a"),
+        (EngineVersion(b"v", 1), "1\0a"),
     ]
 
     assert len({salt_of(body_of(cache_salt=salt), holding) for holding, salt in shifted}) == 4
@@ -126,7 +126,7 @@ def test_no_client_s_salt_is_an_era_s() -> None:
     made = era_of(body_of(), 1)
 
     for salt in ("1", "", made):
-        assert salt_of(body_of(cache_salt=salt or "\0"), Holding(b"", 1)) != made
+        assert salt_of(body_of(cache_salt=salt or "\0"), EngineVersion(b"", 1)) != made
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/rerank", "/tokenize"])

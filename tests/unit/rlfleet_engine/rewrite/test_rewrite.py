@@ -15,13 +15,19 @@ from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Receive
 from rlfleet_engine.json_body import FieldError
 from rlfleet_engine.middleware import Extension
-from rlfleet_engine.rewrite.rewrite import Ask, Back, IncompleteReplyError, Returning, Turned
+from rlfleet_engine.rewrite.rewrite import (
+    IncompleteReplyError,
+    InnerCall,
+    ReplyRewrite,
+    RequestRewrite,
+    RewritingSend,
+)
 
 STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 PATH = "/v1/turned"
 
 
-class Louder(Back):
+class Louder(ReplyRewrite):
     """Makes every reply louder."""
 
     def whole(self, body: bytes) -> bytes:
@@ -45,7 +51,7 @@ async def returned(
     async def send(message: Any) -> None:
         came.append(message)
 
-    back = Returning(send, Louder())
+    back = RewritingSend(send, Louder())
     await back({"type": "http.response.start", "status": status, "headers": headers})
     *pieces, last = bodies
     for piece in pieces:
@@ -137,7 +143,7 @@ class Engine:
             return await client.post(PATH, json=content, headers=headers)
 
 
-async def turn(body: bytes, ask: Ask) -> Turned | None:
+async def turn(body: bytes, ask: InnerCall) -> RequestRewrite | None:
     """Refuse, ask and turn, by what the body says."""
     content = json.loads(body)
     if "bad" in content:
@@ -145,7 +151,7 @@ async def turn(body: bytes, ask: Ask) -> Turned | None:
     if "asks" not in content:
         return None
     heard = await ask("/v1/other", content["asks"])
-    return Turned("/v1/inner", compact(heard | {"cache_salt": "a"}), Louder())
+    return RequestRewrite("/v1/inner", compact(heard | {"cache_salt": "a"}), Louder())
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from rlfleet_engine.json_body import FieldError
-from rlfleet_engine.vllm.served import Served, vocabulary_of
+from rlfleet_engine.vllm.served import ServedVocabulary, vocabulary_of
 from rlfleet_engine.vllm.vocabulary import check_ids, tokens_of
 from tests.fakes.tokenizer import END, TOKENIZER, VOCABULARY, Serving
 
@@ -17,7 +17,7 @@ def test_a_model_may_name_one_end_or_none() -> None:
     for named, ends in ((7, {7, END}), (None, {END})):
         serving.model_config.try_get_generation_config = lambda named=named: {"eos_token_id": named}
 
-        assert Served(serving).ends == ends
+        assert ServedVocabulary(serving).ends == ends
 
 
 def test_an_id_of_the_model_may_have_no_token() -> None:

@@ -12,7 +12,7 @@ from rlfleet_operator.core.model.worker_phase import complaint_of
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout.failure_rules import TRIES
-from rlfleet_operator.core.simulation.model_worker import Fate
+from rlfleet_operator.core.simulation.model_worker import Effect
 from rlfleet_operator.core.status.events import between
 from rlfleet_operator.core.status.fleet import status_of
 from tests import fleets, workers
@@ -152,7 +152,7 @@ def test_a_version_that_ends_every_engine_costs_one_worker_that_serves_the_old_o
     asked = {"replicas": 3, "weightVersion": "step-1", "rollout": rules}
     world = fleets.asking(fleets.at_rest(fleets.world(asked)), weight_version="step-2")
 
-    world = fleets.at_rest(world, {"step-2": Fate.EXITS})
+    world = fleets.at_rest(world, {"step-2": Effect.EXITS})
 
     rollout = world.fleet.status.rollout
     assert rollout is not None

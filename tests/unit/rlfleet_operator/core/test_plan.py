@@ -12,7 +12,7 @@ from rlfleet_operator.core.model.actions import CreatePod, DeletePod, MarkPod, P
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.simulation.model_fleet import recorded, settled
-from rlfleet_operator.core.simulation.model_worker import Fate
+from rlfleet_operator.core.simulation.model_worker import Effect
 from tests import fleets, workers
 from tests.proofs import proof
 
@@ -206,7 +206,7 @@ def test_a_new_template_and_a_new_version_take_one_worker_at_a_time_between_them
 
 def test_a_rejected_checkpoint_pauses_no_worker() -> None:
     asked = fleets.asking(rolling(), weight_version="step-2")
-    seen = fleets.at_rest(asked, {"step-2": Fate.REFUSED})
+    seen = fleets.at_rest(asked, {"step-2": Effect.REFUSED})
 
     assert versions(seen) == ["step-1"] * 4
     assert all(w.pod and w.pod.ready for w in seen.workers)
@@ -214,7 +214,7 @@ def test_a_rejected_checkpoint_pauses_no_worker() -> None:
 
 def test_a_version_that_breaks_engines_takes_only_one_worker() -> None:
     asked = fleets.asking(rolling(), weight_version="step-2")
-    seen = fleets.at_rest(asked, {"step-2": Fate.BREAKS})
+    seen = fleets.at_rest(asked, {"step-2": Effect.BREAKS})
 
     assert versions(seen) == [None, "step-1", "step-1", "step-1"]
     assert [w.pod is not None and w.pod.ready for w in seen.workers] == [False, True, True, True]
@@ -223,16 +223,16 @@ def test_a_version_that_breaks_engines_takes_only_one_worker() -> None:
 def test_a_broken_version_is_not_tried_again_on_the_next_worker_after_its_pod_was_replaced() -> (
     None
 ):
-    seen = fleets.at_rest(fleets.asking(rolling(), weight_version="bad"), {"bad": Fate.BREAKS})
+    seen = fleets.at_rest(fleets.asking(rolling(), weight_version="bad"), {"bad": Effect.BREAKS})
     gone = replace(seen.workers[0], pod=None, report=None)
-    seen = fleets.at_rest(replace(seen, workers=(gone, *seen.workers[1:])), {"bad": Fate.BREAKS})
+    seen = fleets.at_rest(replace(seen, workers=(gone, *seen.workers[1:])), {"bad": Effect.BREAKS})
 
     assert versions(seen) == ["step-1"] * 4
 
 
 def test_another_version_leads_out_of_a_failed_rollout() -> None:
-    seen = fleets.at_rest(fleets.asking(rolling(), weight_version="bad"), {"bad": Fate.BREAKS})
-    seen = fleets.at_rest(fleets.asking(seen, weight_version="step-3"), {"bad": Fate.BREAKS})
+    seen = fleets.at_rest(fleets.asking(rolling(), weight_version="bad"), {"bad": Effect.BREAKS})
+    seen = fleets.at_rest(fleets.asking(seen, weight_version="step-3"), {"bad": Effect.BREAKS})
 
     assert versions(seen) == ["step-3"] * 4
 
@@ -241,7 +241,7 @@ def test_a_worker_that_fails_alone_does_not_stop_the_others() -> None:
     asked = fleets.asking(rolling(), weight_version="step-2")
     asked = recorded(asked, plan(asked))
     asked = fleets.changed(asked, 0, proved="step-2", prepared="step-2")
-    broken = fleets.at_rest(asked, {"step-2": Fate.BREAKS}).workers[1].report
+    broken = fleets.at_rest(asked, {"step-2": Effect.BREAKS}).workers[1].report
     assert broken is not None
     seen = replace(asked, workers=(asked.workers[0], *asked.workers[1:]))
     seen = fleets.changed(seen, 1, stage=broken.stage, proved=None, failure=broken.failure)
@@ -260,14 +260,14 @@ def test_a_new_worker_in_mid_rollout_goes_straight_to_the_target() -> None:
 
 def test_a_new_worker_falls_back_when_the_target_is_refused() -> None:
     asked = fleets.asking(rolling(2), weight_version="step-2", replicas=3)
-    seen = fleets.at_rest(asked, {"step-2": Fate.REFUSED})
+    seen = fleets.at_rest(asked, {"step-2": Effect.REFUSED})
 
     assert versions(seen) == ["step-1"] * 3
 
 
 def test_a_new_worker_never_serves_when_the_only_version_is_refused() -> None:
     seen = fleets.at_rest(
-        fleets.world({"replicas": 2, "weightVersion": "step-9"}), {"step-9": Fate.REFUSED}
+        fleets.world({"replicas": 2, "weightVersion": "step-9"}), {"step-9": Effect.REFUSED}
     )
 
     assert versions(seen) == [None, None]
@@ -278,7 +278,7 @@ def test_a_late_joiner_does_not_fall_back_behind_a_completed_rollout() -> None:
     seen = fleets.at_rest(fleets.asking(rolling(2), weight_version="step-2"))
     gone = replace(seen.workers[0], pod=None, report=None)
     seen = replace(seen, workers=(gone, seen.workers[1]))
-    seen = fleets.at_rest(seen, {"step-2": Fate.REFUSED})
+    seen = fleets.at_rest(seen, {"step-2": Effect.REFUSED})
 
     assert versions(seen) == [None, "step-2"]
 
@@ -428,7 +428,7 @@ def test_a_to_b_to_a_are_three_rollouts() -> None:
 
 
 def test_a_failed_version_is_retried_when_it_is_requested_again() -> None:
-    seen = fleets.at_rest(fleets.asking(rolling(2), weight_version="bad"), {"bad": Fate.BREAKS})
+    seen = fleets.at_rest(fleets.asking(rolling(2), weight_version="bad"), {"bad": Effect.BREAKS})
     seen = fleets.at_rest(fleets.asking(seen, weight_version="step-1"))
     seen = fleets.at_rest(fleets.asking(seen, weight_version="bad"))
 
@@ -436,7 +436,9 @@ def test_a_failed_version_is_retried_when_it_is_requested_again() -> None:
 
 
 def test_a_refusal_of_an_earlier_rollout_is_history() -> None:
-    seen = fleets.at_rest(fleets.asking(rolling(2), weight_version="late"), {"late": Fate.REFUSED})
+    seen = fleets.at_rest(
+        fleets.asking(rolling(2), weight_version="late"), {"late": Effect.REFUSED}
+    )
     seen = fleets.at_rest(fleets.asking(seen, weight_version="step-1"))
     asked = fleets.asking(seen, weight_version="late")
     after = recorded(asked, plan(asked))

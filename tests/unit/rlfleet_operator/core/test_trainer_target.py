@@ -9,7 +9,7 @@ from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout.next_rollout import is_requested
 from rlfleet_operator.core.rollout.rollout import Reason, of_record
 from rlfleet_operator.core.simulation.model_fleet import recorded
-from rlfleet_operator.core.simulation.model_worker import Fate
+from rlfleet_operator.core.simulation.model_worker import Effect
 from rlfleet_operator.core.status.fleet import patch_of, status_of
 from rlfleet_operator.crd.fleet_status import RolloutStatus, TrainerTarget
 from tests import fleets
@@ -94,7 +94,7 @@ def test_a_worker_that_left_the_trainer_s_target_returns_to_it(driven: World) ->
 
 
 def test_a_target_that_failed_is_not_tried_again_until_another_word(driven: World) -> None:
-    fates = {"bad": Fate.BREAKS}
+    fates = {"bad": Effect.BREAKS}
     failed = fleets.at_rest(asked_by_trainer(driven, "bad"), fates)
 
     again = asked_by_trainer(failed, "bad")

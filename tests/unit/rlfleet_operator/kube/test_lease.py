@@ -3,7 +3,7 @@
 import pytest
 
 from rlfleet_operator.errors import NotLeading
-from rlfleet_operator.kube.lease import Term
+from rlfleet_operator.kube.lease import LeaseTerm
 
 
 class Clock:
@@ -16,7 +16,7 @@ class Clock:
 
 def test_within_its_time_it_allows_to_send() -> None:
     clock = Clock()
-    term = Term(106.0, clock)
+    term = LeaseTerm(106.0, clock)
 
     clock.now = 105.9
     term.demand()
@@ -27,7 +27,7 @@ def test_within_its_time_it_allows_to_send() -> None:
 
 def test_a_process_that_wakes_after_its_term_may_not_send() -> None:
     clock = Clock()
-    term = Term(106.0, clock)
+    term = LeaseTerm(106.0, clock)
 
     clock.now = 106.0
     with pytest.raises(NotLeading):
@@ -37,7 +37,7 @@ def test_a_process_that_wakes_after_its_term_may_not_send() -> None:
 
 def test_a_term_that_ran_out_is_not_revived_by_a_late_renewal() -> None:
     clock = Clock()
-    term = Term(106.0, clock)
+    term = LeaseTerm(106.0, clock)
 
     clock.now = 107.0
     term.extend(112.0)
@@ -47,7 +47,7 @@ def test_a_term_that_ran_out_is_not_revived_by_a_late_renewal() -> None:
 
 
 def test_a_term_that_was_ended_stays_ended() -> None:
-    term = Term()
+    term = LeaseTerm()
     term.demand()
 
     term.end()

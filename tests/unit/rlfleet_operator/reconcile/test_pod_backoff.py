@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rlfleet_operator.clock import Wall
+from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.model.world import Pod, Worker
-from rlfleet_operator.reconcile.pod_backoff import Replacements
+from rlfleet_operator.reconcile.pod_backoff import PodBackoff
 from tests import workers
 
 NAMES = ("qwen-0", "qwen-1")
@@ -24,10 +24,10 @@ class Story:
     """One worker's pods, one after the other."""
 
     def __init__(self) -> None:
-        self._kept = Replacements()
+        self._kept = PodBackoff()
         self.moment = 1000.0
         self.epoch = 5e8
-        self._wall = Wall(lambda: self.moment + self.epoch, lambda: self.moment)
+        self._wall = WallClock(lambda: self.moment + self.epoch, lambda: self.moment)
 
     def sees(self, pod: Pod | None, *, names: tuple[str, ...] = NAMES) -> float:
         """Return how long it is waited until this pod is replaced; 0 if it is not waited."""

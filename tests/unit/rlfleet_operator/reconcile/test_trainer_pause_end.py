@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_operator.clock import Wall
+from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.model.world import Fleet, time_of
 from rlfleet_operator.reconcile.trainer_pause_end import PauseEnd
 from tests import fleets
@@ -21,7 +21,7 @@ class Clocks:
 
     def begin(self) -> None:
         """Begin as another driver, which knows nothing."""
-        self.end = PauseEnd(Wall(lambda: self.wall, lambda: self.steady))
+        self.end = PauseEnd(WallClock(lambda: self.wall, lambda: self.steady))
 
     def go(self, seconds: float, *, step_s: float = 0.0) -> None:
         self.steady, self.wall = self.steady + seconds, self.wall + seconds + step_s

@@ -8,7 +8,7 @@ import pytest
 
 from rlfleet_operator.core.trainer.models import Fault, Refusal
 from rlfleet_operator.errors import Missing, Refused, Unreachable
-from rlfleet_operator.trainer_api.auth import Access
+from rlfleet_operator.trainer_api.auth import TokenCache
 
 FLEET: dict[str, Any] = {"metadata": {"uid": "f-1"}}
 ANOTHER: dict[str, Any] = {"metadata": {"uid": "f-2"}}
@@ -37,7 +37,7 @@ def basic(credentials: str) -> str:
     "says", ["Bearer right", "bearer right", "BEARER  right ", basic("rl:right"), basic(":right")]
 )
 async def test_a_caller_with_the_token_is_admitted(says: str) -> None:
-    assert await Access(Secrets(f_1="right").read).demand(FLEET, says) == "right"
+    assert await TokenCache(Secrets(f_1="right").read).demand(FLEET, says) == "right"
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ async def test_no_other_caller_is_admitted(
     fleet: dict[str, Any] | None, token: str | Exception, says: str | None
 ) -> None:
     with pytest.raises(Refusal) as refused:
-        await Access(Secrets(f_1=token).read).demand(fleet, says)
+        await TokenCache(Secrets(f_1=token).read).demand(fleet, says)
 
     assert refused.value.fault is Fault.UNAUTHORIZED
 
 
 async def test_a_fleet_s_token_is_no_other_fleet_s() -> None:
-    access = Access(Secrets(f_1="one", f_2="two").read)
+    access = TokenCache(Secrets(f_1="one", f_2="two").read)
 
     with pytest.raises(Refusal):
         await access.demand(FLEET, "Bearer two")
@@ -93,7 +93,7 @@ async def test_a_fleet_s_token_is_no_other_fleet_s() -> None:
 @pytest.mark.parametrize("token", ["right", "", Missing("no Secret")])
 async def test_strangers_do_not_make_us_read_secrets(token: str | Exception) -> None:
     secrets = Secrets(f_1=token)
-    access = Access(secrets.read)
+    access = TokenCache(secrets.read)
 
     for _ in range(50):
         with pytest.raises(Refusal):
@@ -106,7 +106,7 @@ async def test_strangers_do_not_make_us_read_secrets(token: str | Exception) -> 
 
 async def test_a_token_that_is_replaced_counts_after_a_while() -> None:
     secrets = Secrets(f_1="old")
-    access = Access(secrets.read, kept_s=0.0)
+    access = TokenCache(secrets.read, kept_s=0.0)
     assert await access.demand(FLEET, "Bearer old") == "old"
 
     secrets.tokens["f-1"] = "new"
@@ -124,7 +124,7 @@ async def test_a_slow_secret_keeps_no_other_fleet_waiting() -> None:
             await answered.wait()
         return "right"
 
-    access = Access(read)
+    access = TokenCache(read)
     slow = [asyncio.create_task(access.demand(ANOTHER, "Bearer right")) for _ in range(3)]
     await asyncio.sleep(0)
 
@@ -143,7 +143,7 @@ async def test_a_client_that_disconnects_ends_no_other_client_s_read() -> None:
         await answered.wait()
         return await secrets.read(fleet)
 
-    access = Access(read)
+    access = TokenCache(read)
     first, second = (asyncio.create_task(access.demand(FLEET, "Bearer right")) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -155,7 +155,7 @@ async def test_a_client_that_disconnects_ends_no_other_client_s_read() -> None:
 
 
 async def test_a_token_that_cannot_be_read_is_an_error() -> None:
-    access = Access(Secrets(f_1=Unreachable("timeout")).read)
+    access = TokenCache(Secrets(f_1=Unreachable("timeout")).read)
 
     with pytest.raises(Unreachable):
         await access.demand(FLEET, "Bearer right")

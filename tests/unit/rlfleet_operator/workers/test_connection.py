@@ -9,25 +9,25 @@ from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.report import Running, Stage
 from rlfleet_operator.errors import Unreachable
 from rlfleet_operator.workers.client import WorkerClient
-from rlfleet_operator.workers.connection import Contact
+from rlfleet_operator.workers.connection import WorkerConnection
 from tests import workers
 
 
 @pytest.fixture
-async def contact() -> AsyncIterator[Contact]:
+async def contact() -> AsyncIterator[WorkerConnection]:
     """A worker that was sent a command at moment 0 and has not answered it."""
     client = WorkerClient("http://127.0.0.1:1", asyncio.Semaphore(1))
     command = asyncio.ensure_future(asyncio.sleep(60))
-    yield Contact(client, workers.pod(), workers.report(), reachable=True, command=command)
+    yield WorkerConnection(client, workers.pod(), workers.report(), reachable=True, command=command)
     command.cancel()
     await client.close()
 
 
-def is_given_up(contact: Contact) -> bool:
+def is_given_up(contact: WorkerConnection) -> bool:
     return contact.command is not None and bool(contact.command.cancelling())
 
 
-async def test_a_command_whose_worker_is_idle_is_given_up(contact: Contact) -> None:
+async def test_a_command_whose_worker_is_idle_is_given_up(contact: WorkerConnection) -> None:
     contact.give_up_lost(4.0)
     assert not is_given_up(contact)
 
@@ -35,7 +35,7 @@ async def test_a_command_whose_worker_is_idle_is_given_up(contact: Contact) -> N
     assert is_given_up(contact)
 
 
-async def test_a_command_that_is_carried_out_is_waited_for(contact: Contact) -> None:
+async def test_a_command_that_is_carried_out_is_waited_for(contact: WorkerConnection) -> None:
     running = Running(verb=Verb.RELOAD, operation="rollout-1", version="step-1")
     contact.report = workers.report(running=running)
 
@@ -47,7 +47,7 @@ async def test_a_command_that_is_carried_out_is_waited_for(contact: Contact) -> 
     assert not is_given_up(contact)
 
 
-async def test_silence_says_nothing_about_a_command(contact: Contact) -> None:
+async def test_silence_says_nothing_about_a_command(contact: WorkerConnection) -> None:
     contact.reachable = False
 
     contact.give_up_lost(600.0)
@@ -56,7 +56,7 @@ async def test_silence_says_nothing_about_a_command(contact: Contact) -> None:
 
 
 async def test_a_command_that_fails_for_hours_is_sent_again_at_the_longest_interval(
-    contact: Contact,
+    contact: WorkerConnection,
 ) -> None:
     waits = [contact.retry_after(Unreachable("nobody")) for _ in range(2000)]
 
@@ -71,7 +71,7 @@ REFUSED, LATE = "state: ConnectError: refused", "state: ConnectTimeout: "
 SILENT = "sidecar at 127.0.0.1:1 does not answer: "
 
 
-async def test_a_silence_is_reported_once_it_has_lasted(contact: Contact) -> None:
+async def test_a_silence_is_reported_once_it_has_lasted(contact: WorkerConnection) -> None:
     contact.miss(REFUSED, 100.0)
     contact.miss(REFUSED, 129.0)
     assert contact.silence is None
@@ -80,7 +80,9 @@ async def test_a_silence_is_reported_once_it_has_lasted(contact: Contact) -> Non
     assert contact.silence == SILENT + REFUSED
 
 
-async def test_an_answer_ends_a_silence_and_the_next_starts_at_zero(contact: Contact) -> None:
+async def test_an_answer_ends_a_silence_and_the_next_starts_at_zero(
+    contact: WorkerConnection,
+) -> None:
     contact.miss(REFUSED, 100.0)
     contact.miss(REFUSED, 130.0)
 
@@ -92,7 +94,7 @@ async def test_an_answer_ends_a_silence_and_the_next_starts_at_zero(contact: Con
     assert contact.silence is None
 
 
-async def test_a_silence_counts_from_when_the_containers_run(contact: Contact) -> None:
+async def test_a_silence_counts_from_when_the_containers_run(contact: WorkerConnection) -> None:
     contact.pod = workers.pod(phase="Pending")
     contact.miss(REFUSED, 0.0)
     contact.miss(REFUSED, 100.0)
@@ -107,7 +109,7 @@ async def test_a_silence_counts_from_when_the_containers_run(contact: Contact) -
 
 
 async def test_alternating_errors_are_one_silence_and_a_lasting_one_replaces_the_message(
-    contact: Contact,
+    contact: WorkerConnection,
 ) -> None:
     seen = set()
     for second in range(90):
@@ -123,7 +125,7 @@ async def test_alternating_errors_are_one_silence_and_a_lasting_one_replaces_the
     assert contact.silence == SILENT + LATE
 
 
-async def test_it_is_known_since_when_a_worker_is_open(contact: Contact) -> None:
+async def test_it_is_known_since_when_a_worker_is_open(contact: WorkerConnection) -> None:
     seen = []
     for now, stage in enumerate([Stage.CLOSED, Stage.OPEN, Stage.OPEN, Stage.DOUBT, Stage.OPEN], 1):
         contact.learn(workers.report(stage), float(now))

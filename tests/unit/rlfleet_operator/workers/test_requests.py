@@ -8,10 +8,10 @@ from rlfleet_contract.worker.commands import PrepareRequest, Verb
 from rlfleet_contract.worker.fence import MAX_EPOCH
 from rlfleet_operator.core.model.actions import Prepare, Resume, Update
 from rlfleet_operator.errors import NotLeading
-from rlfleet_operator.workers.requests import Numbers, Taken, epoch_for
+from rlfleet_operator.workers.requests import CommandNumbers, DrivenFleet, epoch_for
 from tests import fleets
 
-TAKEN = Taken("fleet-uid", 3)
+TAKEN = DrivenFleet("fleet-uid", 3)
 ROLLOUT = fleets.fleet().spec.rollout
 
 
@@ -24,13 +24,13 @@ def prepare(**fields: Any) -> PrepareRequest:
     [
         (2, None, 0, 3),
         (2, None, 9, 10),
-        (2, Taken("another", 2), 0, 3),
-        (3, Taken("f-1", 3), 0, 3),
-        (2, Taken("f-1", 3), 0, 3),
-        (3, Taken("f-1", 3), 9, 10),
+        (2, DrivenFleet("another", 2), 0, 3),
+        (3, DrivenFleet("f-1", 3), 0, 3),
+        (2, DrivenFleet("f-1", 3), 0, 3),
+        (3, DrivenFleet("f-1", 3), 9, 10),
         (MAX_EPOCH, None, 0, 1),
         (MAX_EPOCH, None, 9, 10),
-        (MAX_EPOCH, Taken("f-1", 3), 0, 3),
+        (MAX_EPOCH, DrivenFleet("f-1", 3), 0, 3),
     ],
     ids=[
         "a new driver",
@@ -45,18 +45,18 @@ def prepare(**fields: Any) -> PrepareRequest:
     ],
 )
 def test_an_epoch_is_above_all_that_came_before(
-    seen: int, taken: Taken | None, heard: int, epoch: int
+    seen: int, taken: DrivenFleet | None, heard: int, epoch: int
 ) -> None:
     assert epoch_for(fleets.fleet(status={"epoch": seen}), taken, heard) == epoch
 
 
 def test_a_driver_that_observes_a_later_one_ends() -> None:
     with pytest.raises(NotLeading, match="status has epoch 4 of a later driver"):
-        epoch_for(fleets.fleet(status={"epoch": 4}), Taken("f-1", 3), 9)
+        epoch_for(fleets.fleet(status={"epoch": 4}), DrivenFleet("f-1", 3), 9)
 
 
 def test_a_fence_names_sender_command_and_recipient() -> None:
-    made = Numbers().fenced(prepare(), TAKEN, "pod-uid")
+    made = CommandNumbers().fenced(prepare(), TAKEN, "pod-uid")
 
     assert made.fence is not None
     assert made.fence.model_dump() == {
@@ -69,7 +69,7 @@ def test_a_fence_names_sender_command_and_recipient() -> None:
 
 
 def test_each_command_gets_a_number_of_its_own_whichever_worker_it_goes_to() -> None:
-    numbers = Numbers()
+    numbers = CommandNumbers()
     made = [numbers.fenced(prepare(), TAKEN, pod) for pod in ("p", "q", "p")]
 
     assert [one.fence and one.fence.sequence for one in made] == [1, 2, 3]

@@ -13,8 +13,8 @@ from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.worker.commands import PrepareRequest
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache.prepare import Preparation
-from rlfleet_sidecar.cache.prepare_job import Work
-from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.cache.prepare_job import PrepareJob
+from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
@@ -56,9 +56,9 @@ def volume(settings: SidecarSettings) -> Volume:
 
 
 @pytest.fixture
-def store(settings: SidecarSettings, volume: Volume) -> Store:
-    made = Store(settings, volume, glance=Glance(patience_s=0.2))
-    assert made.prepare(Work(VERSION, 30), REQUEST, frozenset())
+def store(settings: SidecarSettings, volume: Volume) -> VersionStore:
+    made = VersionStore(settings, volume, glance=Glance(patience_s=0.2))
+    assert made.prepare(PrepareJob(VERSION, 30), REQUEST, frozenset())
     return made
 
 
@@ -70,13 +70,13 @@ def gone() -> Iterator[threading.Event]:
     event.set()
 
 
-def prepared(store: Store) -> bool:
-    return store.prepare(Work(VERSION, 30), REQUEST, frozenset())
+def prepared(store: VersionStore) -> bool:
+    return store.prepare(PrepareJob(VERSION, 30), REQUEST, frozenset())
 
 
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ENOTCONN])
 def test_a_version_in_the_cache_is_held_though_its_volume_fails(
-    store: Store, volume: Volume, number: int
+    store: VersionStore, volume: Volume, number: int
 ) -> None:
     def fail() -> None:
         raise OSError(number, "the volume")
@@ -87,7 +87,7 @@ def test_a_version_in_the_cache_is_held_though_its_volume_fails(
 
 
 def test_a_version_in_the_cache_is_held_though_its_volume_is_silent(
-    store: Store, volume: Volume, gone: threading.Event
+    store: VersionStore, volume: Volume, gone: threading.Event
 ) -> None:
     volume.look = gone.wait
     begun = time.monotonic()
@@ -97,19 +97,19 @@ def test_a_version_in_the_cache_is_held_though_its_volume_is_silent(
 
 
 def test_a_copy_that_another_release_digested_is_staged_again(
-    store: Store, settings: SidecarSettings, volume: Volume, tmp_path: Path
+    store: VersionStore, settings: SidecarSettings, volume: Volume, tmp_path: Path
 ) -> None:
     record = tmp_path / "cache" / "versions" / VERSION / ".record.json"
     record.write_text(record.read_text().replace("blake3:", ""))
 
-    later = Store(settings, volume)
+    later = VersionStore(settings, volume)
 
     assert later.present(VERSION) is None
-    assert later.prepare(Work(VERSION, 30), REQUEST, frozenset())
+    assert later.prepare(PrepareJob(VERSION, 30), REQUEST, frozenset())
     assert "blake3:" in record.read_text()
 
 
-def test_a_version_that_was_rewritten_is_read_again(store: Store, tmp_path: Path) -> None:
+def test_a_version_that_was_rewritten_is_read_again(store: VersionStore, tmp_path: Path) -> None:
     write_version(tmp_path / "weights", VERSION, seed=2)
 
     assert prepared(store) is True
@@ -140,7 +140,7 @@ def test_a_defect_in_a_look_is_no_sign_of_the_volume() -> None:
 
 
 async def test_a_prepare_that_fails_by_a_defect_is_in_the_report(
-    settings: SidecarSettings, volume: Volume, store: Store, tmp_path: Path
+    settings: SidecarSettings, volume: Volume, store: VersionStore, tmp_path: Path
 ) -> None:
     volume.look = partial(int, "a defect")
     journal = Journal(tmp_path)

@@ -10,8 +10,8 @@ import pytest
 
 from rlfleet_contract.worker.commands import PrepareRequest
 from rlfleet_contract.worker.problems import Code
-from rlfleet_sidecar.cache.prepare_job import Work
-from rlfleet_sidecar.cache.store import Store
+from rlfleet_sidecar.cache.prepare_job import PrepareJob
+from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
@@ -43,12 +43,12 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-class Subject(Store):
+class Subject(VersionStore):
     """Prepares a version and returns what is held of it."""
 
     def check(self, version: str, digest: str | None = None) -> Checkpoint:
         request = PrepareRequest(operation="o", version=version, digest=digest)
-        self.prepare(Work(version, 30), request, frozenset())
+        self.prepare(PrepareJob(version, 30), request, frozenset())
         return self.demand(version)
 
 

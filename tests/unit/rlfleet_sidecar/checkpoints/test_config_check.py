@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlfleet_sidecar.checkpoints import config_parser
-from rlfleet_sidecar.checkpoints.config_check import Agreement
+from rlfleet_sidecar.checkpoints.config_check import ConfigCheck
 
 MODEL = {"model_type": "toy", "layers": 2}
 TRANSFORMERS = """
@@ -57,13 +57,13 @@ def test_a_default_that_one_leaves_out_is_filled_in_before_they_are_compared(
 ) -> None:
     found = MODEL | {"tied": False}
 
-    told = Agreement().objection(MODEL, found, soon())
+    told = ConfigCheck().objection(MODEL, found, soon())
 
     assert told == "tied is False, expected True"
 
 
 def test_the_same_files_are_parsed_once_and_equal_ones_never(transformers: Path, log: Path) -> None:
-    agreement = Agreement()
+    agreement = ConfigCheck()
 
     assert agreement.objection(MODEL, MODEL | {"use_cache": False}, soon()) is None
     assert not log.exists()
@@ -86,12 +86,12 @@ def test_what_cannot_be_parsed_is_compared_as_it_stands(transformers: Path, acts
     transformers.write_text(text)
     deadline = time.monotonic() + (0.5 if "sleep" in acts else 20)
 
-    assert Agreement().objection(MODEL, MODEL | {"tied": False}, deadline) is None
-    assert Agreement().objection(MODEL, MODEL | {"layers": 3}, time.monotonic()) == (
+    assert ConfigCheck().objection(MODEL, MODEL | {"tied": False}, deadline) is None
+    assert ConfigCheck().objection(MODEL, MODEL | {"layers": 3}, time.monotonic()) == (
         "layers is 3, expected 2"
     )
 
 
 def test_without_transformers_the_files_are_compared_as_they_stand() -> None:
     assert config_parser.parsed([MODEL], 20) is None
-    assert Agreement().objection(MODEL, MODEL | {"tied": False}, soon()) is None
+    assert ConfigCheck().objection(MODEL, MODEL | {"tied": False}, soon()) is None

@@ -6,7 +6,7 @@ from rlfleet_contract.engine.rank_report import Consumed
 from rlfleet_contract.engine.safetensors import Tensor
 from rlfleet_contract.engine.tensor_names import Experts, Renames, packed
 from rlfleet_sidecar.checkpoints.compatibility import differences
-from rlfleet_sidecar.state.required_tensors import Needs, reported_by
+from rlfleet_sidecar.state.required_tensors import RequiredTensors, reported_by
 from tests.fakes.expert_layer import BOTH, PLACE
 
 Tensors = dict[str, Tensor]
@@ -50,8 +50,8 @@ def turned() -> Tensors:
     return tensors(shapes | ROUTER)
 
 
-def needs(experts: Experts | None = BOTH, renames: Renames | None = None) -> Needs:
-    return Needs("boot", (), tied=False, renames=renames, experts=experts)
+def needs(experts: Experts | None = BOTH, renames: Renames | None = None) -> RequiredTensors:
+    return RequiredTensors("boot", (), tied=False, renames=renames, experts=experts)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,14 @@ def test_a_layer_holds_each_expert_in_one_form(
     ("said", "why"),
     [
         (needs(None), "vLLM's loader of this model does not load that form"),
-        (Needs(None, (), tied=False), "the engine has not reported that it loads both forms"),
+        (
+            RequiredTensors(None, (), tied=False),
+            "the engine has not reported that it loads both forms",
+        ),
     ],
 )
 def test_the_form_that_the_loader_does_not_take_is_refused_with_both_forms_and_the_way_out(
-    said: Needs, why: str
+    said: RequiredTensors, why: str
 ) -> None:
     assert differences(single(), fused(), said) == (
         f"experts are fused ({PLACE}.down_proj), expected separate"

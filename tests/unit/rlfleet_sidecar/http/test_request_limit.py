@@ -6,12 +6,12 @@ import pytest
 
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.http.request_limit import COMMANDS, READS, Crowd
+from rlfleet_sidecar.http.request_limit import COMMANDS, READS, RequestLimit
 
 
 @pytest.mark.parametrize(("method", "most"), [("POST", COMMANDS), ("GET", READS)])
 def test_one_kind_is_bounded_and_takes_no_other_s_place(method: str, most: int) -> None:
-    crowd = Crowd()
+    crowd = RequestLimit()
     with ExitStack() as inside:
         for _ in range(most):
             inside.enter_context(crowd.place(method, "/pause"))
@@ -26,7 +26,7 @@ def test_one_kind_is_bounded_and_takes_no_other_s_place(method: str, most: int) 
 
 
 def test_a_request_that_fails_leaves_its_place() -> None:
-    crowd = Crowd()
+    crowd = RequestLimit()
     for _ in range(COMMANDS + 1):
         with pytest.raises(ValueError), crowd.place("POST", "/pause"):  # noqa: PT011
             raise ValueError

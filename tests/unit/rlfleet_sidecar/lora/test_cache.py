@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from rlfleet_contract.worker.lora import LoadAdapterRequest
-from rlfleet_sidecar.cache.prepare_job import Work
+from rlfleet_sidecar.cache.prepare_job import PrepareJob
 from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.lora.cache import Copies
+from rlfleet_sidecar.lora.cache import LoRACache
 from rlfleet_sidecar.lora.registry import LoRACopy
 from rlfleet_sidecar.settings import SidecarSettings
 from tests.fakes.adapters import write_adapter
@@ -31,11 +31,11 @@ def settings(tmp_path: Path) -> SidecarSettings:
 
 
 @pytest.fixture
-def copies(settings: SidecarSettings) -> Copies:
-    return Copies(settings, Checkpoints(settings))
+def copies(settings: SidecarSettings) -> LoRACache:
+    return LoRACache(settings, Checkpoints(settings))
 
 
-def taken(copies: Copies, root: Path, step: int, *served: LoRACopy) -> LoRACopy:
+def taken(copies: LoRACache, root: Path, step: int, *served: LoRACopy) -> LoRACopy:
     request = LoadAdapterRequest(
         operation="o",
         name="a",
@@ -43,14 +43,14 @@ def taken(copies: Copies, root: Path, step: int, *served: LoRACopy) -> LoRACopy:
         path=str(root / "weights" / "adapters" / f"v{step}"),
     )
     directories = frozenset(copy.directory for copy in served)
-    copy = copies.take(request, Work(request.version, 30), lambda: 1 << 40, directories)
+    copy = copies.take(request, PrepareJob(request.version, 30), lambda: 1 << 40, directories)
     # Timestamps of file systems may be coarse.
     moment = copies.nbytes() + step
     os.utime(copy.directory / ".used", (moment, moment))
     return copy
 
 
-def test_a_copy_that_is_served_stays_however_old_it_is(copies: Copies, tmp_path: Path) -> None:
+def test_a_copy_that_is_served_stays_however_old_it_is(copies: LoRACache, tmp_path: Path) -> None:
     first = taken(copies, tmp_path, 1)
     second = taken(copies, tmp_path, 2, first)
     for step in range(3, KEPT + 3):
@@ -60,7 +60,7 @@ def test_a_copy_that_is_served_stays_however_old_it_is(copies: Copies, tmp_path:
     assert not second.directory.exists()
 
 
-def test_a_copy_that_is_used_again_is_the_newest(copies: Copies, tmp_path: Path) -> None:
+def test_a_copy_that_is_used_again_is_the_newest(copies: LoRACache, tmp_path: Path) -> None:
     made = [taken(copies, tmp_path, step) for step in range(1, KEPT + 1)]
     assert taken(copies, tmp_path, 1) == made[0]
 
@@ -71,18 +71,18 @@ def test_a_copy_that_is_used_again_is_the_newest(copies: Copies, tmp_path: Path)
 
 
 def test_a_copy_that_was_used_again_is_the_newest_after_a_restart_too(
-    copies: Copies, settings: SidecarSettings, tmp_path: Path
+    copies: LoRACache, settings: SidecarSettings, tmp_path: Path
 ) -> None:
     made = [taken(copies, tmp_path, step) for step in range(1, KEPT + 1)]
     for age, copy in enumerate(made):
         os.utime(copy.directory / ".used", (age, age))
     copies.take(
         LoadAdapterRequest(operation="o", name="a", version="v1", path=str(made[0].source)),
-        Work("v1", 30),
+        PrepareJob("v1", 30),
         lambda: 1 << 40,
     )
 
-    again = Copies(settings, Checkpoints(settings))
+    again = LoRACache(settings, Checkpoints(settings))
     taken(again, tmp_path, KEPT + 1)
 
     assert made[0].directory.exists()
@@ -90,27 +90,27 @@ def test_a_copy_that_was_used_again_is_the_newest_after_a_restart_too(
 
 
 def test_a_stray_file_in_the_cache_goes_and_nothing_behind_a_link(
-    copies: Copies, settings: SidecarSettings, tmp_path: Path
+    copies: LoRACache, settings: SidecarSettings, tmp_path: Path
 ) -> None:
     kept = taken(copies, tmp_path, 1)
     directory = kept.directory.parent
     (directory / "stray").write_text("x")
     (directory / "link").symlink_to(tmp_path)
 
-    again = Copies(settings, Checkpoints(settings))
+    again = LoRACache(settings, Checkpoints(settings))
 
     assert [path.name for path in directory.iterdir()] == [kept.directory.name]
     assert taken(again, tmp_path, 1) == kept
     assert (tmp_path / "weights").exists()
 
 
-def test_a_copy_for_which_there_is_no_room_drops_none(copies: Copies, tmp_path: Path) -> None:
+def test_a_copy_for_which_there_is_no_room_drops_none(copies: LoRACache, tmp_path: Path) -> None:
     made = [taken(copies, tmp_path, step) for step in range(1, KEPT + 1)]
     step = KEPT + 1
     path = str(tmp_path / "weights" / "adapters" / f"v{step}")
     request = LoadAdapterRequest(operation="o", name="a", version=f"v{step}", path=path)
 
     with pytest.raises(SidecarError, match="-1000000000 free"):
-        copies.take(request, Work(request.version, 30), lambda: -1_000_000_000)
+        copies.take(request, PrepareJob(request.version, 30), lambda: -1_000_000_000)
 
     assert all(copy.directory.exists() for copy in made)

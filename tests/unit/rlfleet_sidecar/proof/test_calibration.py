@@ -5,7 +5,7 @@ import pytest
 from rlfleet_sidecar.proof.calibration import (
     COMPANIES,
     LENGTHS,
-    Gauge,
+    Calibration,
     affordable,
     companies,
     gauge,
@@ -46,7 +46,7 @@ def test_an_engine_is_measured_in_batches_as_large_as_its_time_allows(
 
 def test_an_engine_that_always_says_the_same_is_allowed_the_floor() -> None:
     alone, beside = [said(-1.0, -2.0)] * 2, [said(-1.0, -2.0)]
-    assert gauge("b1", alone, beside) == Gauge("b1", length=3, noise=0.0, tolerance=0.02)
+    assert gauge("b1", alone, beside) == Calibration("b1", length=3, noise=0.0, tolerance=0.02)
 
 
 def test_the_tolerance_is_well_above_the_largest_difference_in_company() -> None:

@@ -6,7 +6,7 @@ from rlfleet_contract.engine.rank_report import Consumed
 from rlfleet_contract.engine.safetensors import Tensor
 from rlfleet_contract.engine.tensor_names import Renames, packed, unpacked
 from rlfleet_sidecar.checkpoints.compatibility import differences, vocabulary
-from rlfleet_sidecar.state.required_tensors import Needs, assumed, reported_by
+from rlfleet_sidecar.state.required_tensors import RequiredTensors, assumed, reported_by
 
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -19,7 +19,7 @@ def rank(*names: str, ranks: int = 1, tied: bool = False) -> Consumed:
     return Consumed(names=packed(names), ranks=ranks, tied=tied)
 
 
-def needs(found: Needs | None) -> Needs:
+def needs(found: RequiredTensors | None) -> RequiredTensors:
     assert found is not None
     return found
 
@@ -29,7 +29,7 @@ def test_what_no_rank_read_is_optional() -> None:
 
     found = needs(reported_by("boot", ["a", "expert.0", "expert.1", "mtp.fc"], said))
 
-    assert found == Needs("boot", ("mtp.fc",), tied=False)
+    assert found == RequiredTensors("boot", ("mtp.fc",), tied=False)
 
 
 def test_a_drafter_s_tensors_are_demanded_where_one_read_them() -> None:
@@ -91,7 +91,7 @@ def test_without_the_engine_s_word_known_names_are_taken_for_ignored(
 ) -> None:
     model = tensors("model.layers.1.x", EMBEDDINGS, HEAD, ignored)
 
-    assert assumed(model, config) == Needs(None, (ignored,), tied=False)
+    assert assumed(model, config) == RequiredTensors(None, (ignored,), tied=False)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ QWEN_VL = Renames(
 """As vLLM's Qwen2.5-VL renames: the Hub has one form, newer transformers another."""
 
 
-def renamed(*base: str, renames: Renames | None = QWEN_VL) -> Needs:
+def renamed(*base: str, renames: Renames | None = QWEN_VL) -> RequiredTensors:
     said = Consumed(names=packed(base), renames=renames)
     return needs(reported_by("boot", base, [said]))
 

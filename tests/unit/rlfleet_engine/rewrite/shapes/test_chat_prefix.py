@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlfleet_engine.json_body import FieldError
-from rlfleet_engine.rewrite.rewrite import Turned
+from rlfleet_engine.rewrite.rewrite import RequestRewrite
 from rlfleet_engine.rewrite.shapes import chat_prefix
 from rlfleet_engine.vllm.vocabulary import Vocabulary
 from tests.fakes.prefixes import MAX_MODEL_LEN
@@ -41,7 +41,7 @@ class Renderer:
 
 async def turned(body: dict[str, Any], ask: Renderer | None = None) -> dict[str, Any]:
     found = await chat_prefix.turn(json.dumps(body).encode(), ask or Renderer())
-    assert isinstance(found, Turned)
+    assert isinstance(found, RequestRewrite)
     assert found.path == "/v1/chat/completions"
     asked = json.loads(found.body)
     assert isinstance(asked, dict)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rlfleet_engine.rewrite.shapes.generate import GenerateBack
+from rlfleet_engine.rewrite.shapes.generate import GenerateReply
 
 IN_INTEGERS = b'{"token_id":7,"logprob":-0.5,"top_logprobs":[{"token_id":9,"logprob":-1.5}]}'
 """As vLLM 0.32 has it."""
@@ -19,7 +19,7 @@ BY_NAME = (
 def test_a_token_has_its_name_and_its_number(entry: bytes) -> None:
     body = b'{"choices":[{"logprobs":{"content":[' + entry + b"]}}]}"
 
-    told = json.loads(GenerateBack(b"{}").whole(body))
+    told = json.loads(GenerateReply(b"{}").whole(body))
 
     (one,) = told["choices"][0]["logprobs"]["content"]
     for found, token, value in ((one, 7, -0.5), (one["top_logprobs"][0], 9, -1.5)):
@@ -30,4 +30,4 @@ def test_a_token_has_its_name_and_its_number(entry: bytes) -> None:
 def test_an_entry_that_has_both_stays_as_it_is() -> None:
     body = b'{"token":"token_id:7","token_id":7,"logprob":-0.5}'
 
-    assert GenerateBack(b"{}").whole(body) == body
+    assert GenerateReply(b"{}").whole(body) == body

@@ -6,7 +6,7 @@ import pytest
 
 from rlfleet_engine.json_body import FieldError
 from rlfleet_engine.rewrite.rewrite import IncompleteReplyError
-from rlfleet_engine.rewrite.shapes.nvext import Parts, WantedFields, asked, wanted_of, whole
+from rlfleet_engine.rewrite.shapes.nvext import ChoiceTokens, WantedFields, asked, wanted_of, whole
 
 ALL = WantedFields(frozenset({"engine_data"}))
 
@@ -84,8 +84,8 @@ def test_a_choice_without_a_token_agrees_with_itself() -> None:
 
 
 def test_parts_that_come_one_by_one_are_one() -> None:
-    parts = Parts()
+    parts = ChoiceTokens()
     for token in range(3):
-        parts.add(Parts([token], [-1.0]))
+        parts.add(ChoiceTokens([token], [-1.0]))
 
     assert (parts.ids, parts.logprobs) == ([0, 1, 2], [-1.0] * 3)

@@ -4,12 +4,12 @@ import pytest
 
 from rlfleet_engine.asgi import compact
 from rlfleet_engine.json_body import FieldError
-from rlfleet_engine.rewrite.inner_calls import Asking
+from rlfleet_engine.rewrite.inner_calls import InnerCalls
 from rlfleet_engine.rewrite.shapes.tokenize import turn_back
 from tests.fakes.asgi import body_of
 from tests.fakes.tokenizer import VOCABULARY, Serving
 
-ASK = Asking(body_of, {"app": Serving(512).application})  # type: ignore[arg-type]
+ASK = InnerCalls(body_of, {"app": Serving(512).application})  # type: ignore[arg-type]
 
 
 async def test_an_id_that_the_engine_may_sample_is_vllm_s_though_it_has_no_token() -> None:

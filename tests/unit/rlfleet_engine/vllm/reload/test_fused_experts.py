@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_engine.vllm.reload.fused_experts import Filled, experts_of, noted
+from rlfleet_engine.vllm.reload.fused_experts import FilledExperts, experts_of, noted
 from tests.fakes.expert_layer import BOTH, PLACE
 
 FUSED = (
@@ -52,8 +52,8 @@ def model(layer: object) -> SimpleNamespace:
     )
 
 
-def filled(layer: Layer) -> list[Filled]:
-    made: list[Filled] = []
+def filled(layer: Layer) -> list[FilledExperts]:
+    made: list[FilledExperts] = []
     with noted(model(layer), made):
         assert list(layer.load_weights([("0.gate_proj.weight", None)])) == ["0.gate_proj.weight"]
     return made
@@ -67,7 +67,7 @@ def test_a_layer_that_was_filled_is_reported_with_both_forms() -> None:
 
 
 def test_a_layer_that_the_model_fills_past_the_loader_is_not_reported() -> None:
-    layer, made = Layer(), list[Filled]()
+    layer, made = Layer(), list[FilledExperts]()
     with noted(model(layer), made):
         pass
 

@@ -12,10 +12,10 @@ from rlfleet_operator.core.model.actions import Prepare, Resume, Update
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.simulation.model_fleet import recorded, settled
-from rlfleet_operator.core.simulation.model_worker import Fate
+from rlfleet_operator.core.simulation.model_worker import Effect
 from tests import fleets, workers
 
-FATES = {"step-1": Fate.GOOD, "step-2": Fate.BREAKS}
+FATES = {"step-1": Effect.GOOD, "step-2": Effect.BREAKS}
 ONE = {"maxUnavailable": 1}
 
 

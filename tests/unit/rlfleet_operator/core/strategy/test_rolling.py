@@ -12,12 +12,12 @@ from rlfleet_operator.core.model.actions import Update
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.simulation.model_fleet import carried_out, recorded, run, settled
-from rlfleet_operator.core.simulation.model_worker import Fate
+from rlfleet_operator.core.simulation.model_worker import Effect
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from tests import fleets
 from tests.workers import problem, report
 
-BREAKS = {"bad": Fate.BREAKS}
+BREAKS = {"bad": Effect.BREAKS}
 
 
 def versions(seen: World) -> list[str | None]:
@@ -44,7 +44,7 @@ def asking(seen: World, version: str, **rollout: Any) -> World:
     return fleets.asking(seen, weight_version=version, rollout=made)
 
 
-def at_rest(seen: World, fates: dict[str, Fate] | None = None) -> World:
+def at_rest(seen: World, fates: dict[str, Effect] | None = None) -> World:
     """Return the end, with the status that it has come to."""
     end = fleets.at_rest(seen, fates)
     return recorded(end, plan(end))

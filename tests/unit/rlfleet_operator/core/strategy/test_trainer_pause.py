@@ -12,7 +12,7 @@ from rlfleet_operator.core.model.actions import Flush, Pause, Resume, Update, We
 from rlfleet_operator.core.model.world import World, time_of
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout.rollout import served
-from rlfleet_operator.core.simulation.model_worker import Fate
+from rlfleet_operator.core.simulation.model_worker import Effect
 from rlfleet_operator.core.status.fleet import status_of
 from rlfleet_operator.crd.fleet_status import FleetStatus, TrainerPause, TrainerTarget
 from rlfleet_operator.crd.rollout_spec import OnFailure, Strategy
@@ -164,7 +164,7 @@ def test_a_version_takes_a_second_worker_only_once_it_held(strategy: Strategy) -
     start = fleets.at_rest(asking(fleets.world({"replicas": 3, "rollout": rules}), "step-1"))
     rest = fleets.at_rest(paused(start))
 
-    done = fleets.at_rest(asking(rest, "bad"), {"bad": Fate.BREAKS})
+    done = fleets.at_rest(asking(rest, "bad"), {"bad": Effect.BREAKS})
 
     fallen = sum(w.report is not None and w.report.installed == "bad" for w in done.desired)
     healed = sum(w.proved == "step-1" for w in done.desired)
@@ -209,7 +209,7 @@ def test_a_failed_update_is_rolled_back_behind_closed_gates() -> None:
     rules = {"onFailure": OnFailure.ROLLBACK}
     start = fleets.at_rest(asking(fleets.world({"replicas": 2, "rollout": rules}), "step-1"))
 
-    done = fleets.at_rest(asking(fleets.at_rest(paused(start)), "bad"), {"bad": Fate.BREAKS})
+    done = fleets.at_rest(asking(fleets.at_rest(paused(start)), "bad"), {"bad": Effect.BREAKS})
 
     assert {proved for _, proved in stages(done)} == {"step-1"}
     assert not any(w.is_open for w in done.desired)

@@ -12,7 +12,7 @@ from rlfleet_operator.core.model.world import Fleet, Pod, Worker
 from rlfleet_operator.core.simulation.model_fleet import new_pod
 from rlfleet_operator.core.trainer import replies
 from rlfleet_operator.core.trainer.models import Fault
-from rlfleet_operator.core.trainer.replies import Course, WorkerState
+from rlfleet_operator.core.trainer.replies import UpdateProgress, WorkerState
 from tests import fleets
 
 UID = "0f0e0d0c-0b0a-4908-8706-050403020100"
@@ -50,34 +50,38 @@ def worker(said: WorkerReport | None, *, ready: bool = True, why: str = "") -> W
 @pytest.mark.parametrize(
     ("phase", "status", "course"),
     [
-        ("Completed", {}, Course.COMPLETED),
-        ("Reloading", {}, Course.UNDER_WAY),
-        ("CanaryHold", {}, Course.UNDER_WAY),
-        ("Paused", {}, Course.UNDER_WAY),
-        ("Failed", {}, Course.ENDED),
-        ("Held", {}, Course.ENDED),
-        ("RolledBack", {}, Course.ENDED),
-        ("Refused", {}, Course.ENDED),
-        ("Partitioned", {}, Course.ENDED),
-        ("Completed", {"target": ""}, Course.UNDER_WAY),
-        ("Completed", {"target": "step-1"}, Course.UNDER_WAY),
-        ("Completed", {"rollout": None}, Course.UNDER_WAY),
+        ("Completed", {}, UpdateProgress.COMPLETED),
+        ("Reloading", {}, UpdateProgress.UNDER_WAY),
+        ("CanaryHold", {}, UpdateProgress.UNDER_WAY),
+        ("Paused", {}, UpdateProgress.UNDER_WAY),
+        ("Failed", {}, UpdateProgress.ENDED),
+        ("Held", {}, UpdateProgress.ENDED),
+        ("RolledBack", {}, UpdateProgress.ENDED),
+        ("Refused", {}, UpdateProgress.ENDED),
+        ("Partitioned", {}, UpdateProgress.ENDED),
+        ("Completed", {"target": ""}, UpdateProgress.UNDER_WAY),
+        ("Completed", {"target": "step-1"}, UpdateProgress.UNDER_WAY),
+        ("Completed", {"rollout": None}, UpdateProgress.UNDER_WAY),
         (
             "",
             {"rollout": ROLLOUT | {"asked": "step-1", "to": "step-1", "phase": "Completed"}},
-            Course.UNDER_WAY,
+            UpdateProgress.UNDER_WAY,
         ),
-        ("", {"rollout": ROLLOUT | {"phase": "Failed", "restartId": "x"}}, Course.UNDER_WAY),
-        ("Completed", {"trainerTarget": None}, Course.SUPERSEDED),
+        (
+            "",
+            {"rollout": ROLLOUT | {"phase": "Failed", "restartId": "x"}},
+            UpdateProgress.UNDER_WAY,
+        ),
+        ("Completed", {"trainerTarget": None}, UpdateProgress.SUPERSEDED),
         (
             "Completed",
             {"trainerTarget": {"version": "step-3", "askedAt": ""}},
-            Course.SUPERSEDED,
+            UpdateProgress.SUPERSEDED,
         ),
     ],
 )
 def test_the_recorded_rollout_decides_how_far_an_update_has_come(
-    phase: str, status: dict[str, Any], course: Course
+    phase: str, status: dict[str, Any], course: UpdateProgress
 ) -> None:
     assert replies.course(fleet(phase, **status), "step-2") is course
 
@@ -86,8 +90,8 @@ def test_another_version_in_the_spec_supersedes_and_the_same_continues() -> None
     other = fleet(spec={"weightVersion": "step-3"})
     same = fleet(spec={"weightVersion": "step-2"})
 
-    assert replies.course(other, "step-2") is Course.SUPERSEDED
-    assert replies.course(same, "step-2") is Course.COMPLETED
+    assert replies.course(other, "step-2") is UpdateProgress.SUPERSEDED
+    assert replies.course(same, "step-2") is UpdateProgress.COMPLETED
 
 
 GOOD = report()
