@@ -8,7 +8,30 @@ from rlfleet_contract.worker.commands import KVCache, PauseMode
 from rlfleet_operator.crd.field_types import Model, Moment, epoch_of
 from rlfleet_operator.crd.lora import AdapterStatus
 from rlfleet_operator.crd.selftest import SelfTestStatus
-from rlfleet_operator.crd.timings import RolloutTimings
+
+
+class Spread(Model):
+    """A duration on the workers of a rollout, in milliseconds."""
+
+    min_ms: int
+    """Fastest worker."""
+    median_ms: int
+    """Median of the workers."""
+    max_ms: int
+    """Slowest worker."""
+
+
+class RolloutTimings(Model):
+    """Durations of a rollout's steps; `window` is gate closed to gate open."""
+
+    prepare: Spread | None = None
+    pause: Spread | None = None
+    flush: Spread | None = None
+    reload: Spread | None = None
+    verify: Spread | None = None
+    resume: Spread | None = None
+    window: Spread | None = None
+
 
 SETTLE_S = 3.0
 """Seconds for which a version must be the newest: twenty quick patches cost two changes."""

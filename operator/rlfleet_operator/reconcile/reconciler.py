@@ -25,7 +25,7 @@ from rlfleet_operator import metrics
 from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.model.actions import Action, PodAction, WorkerCommand, first_of_each
-from rlfleet_operator.core.model.world import Fleet, World, fleet_from, named, worker_name
+from rlfleet_operator.core.model.world import Fleet, World, fleet_from, named, time_of, worker_name
 from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.rollout.cohorts import hold_left_s
 from rlfleet_operator.core.simulation.preview import with_preview
@@ -44,9 +44,39 @@ from rlfleet_operator.reconcile.object_errors import ObjectFailure
 from rlfleet_operator.reconcile.owned_objects import INTERVAL_S, OwnedObjects
 from rlfleet_operator.reconcile.pod_backoff import PodBackoff
 from rlfleet_operator.reconcile.shared import SharedClients
-from rlfleet_operator.reconcile.trainer_pause_end import PauseEnd
 from rlfleet_operator.workers.pool import WorkerPool
 from rlfleet_operator.workers.requests import DrivenFleet, epoch_for
+
+_ROUNDED_S = 1.0
+"""Times in status are whole seconds."""
+
+
+class PauseEnd:
+    """The end of one fleet's pause, by the monotonic clock."""
+
+    def __init__(self, wall: WallClock) -> None:
+        """Start without a pause."""
+        self._wall = wall
+        self._read: str | None = None
+        self._at = 0.0
+        """A moment of the monotonic clock."""
+
+    def dated(self, fleet: Fleet) -> Fleet:
+        """Return the fleet with the end of its pause in current wall-clock time."""
+        pause = fleet.status.trainer_pause
+        if pause is None:
+            self._read = None
+            return fleet
+        if pause.until != self._read:
+            longest = self._wall.in_s(pause.ttl_seconds)
+            self._read, self._at = pause.until, min(self._wall.to(pause.until_epoch), longest)
+        at = self._wall.of(self._at)
+        if abs(at - pause.until_epoch) <= _ROUNDED_S:
+            return fleet
+        known = pause.model_copy(update={"until": time_of(at)})
+        status = fleet.status.model_copy(update={"trainer_pause": known})
+        return replace(fleet, status=status)
+
 
 _log = logging.getLogger(__name__)
 

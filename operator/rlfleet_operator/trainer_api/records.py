@@ -4,21 +4,45 @@ A record is a compare-and-swap on the whole object, so the driver finds it in an
 This module sends no command to a worker.
 """
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pydantic import ValidationError
 
-from rlfleet_operator.core.model.world import Fleet, fleet_from
+from rlfleet_contract.worker.report import WorkerReport
+from rlfleet_operator.core.model.world import Fleet, Pod, fleet_from
 from rlfleet_operator.core.status import conditions
 from rlfleet_operator.core.trainer import replies
 from rlfleet_operator.core.trainer.models import Fault, Refusal
 from rlfleet_operator.core.trainer.replies import WorkerState
-from rlfleet_operator.errors import Conflict, Retryable
+from rlfleet_operator.errors import Conflict, OperatorError, Retryable
 from rlfleet_operator.kube.client import Json, fleet_path
 from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.reconcile.supervisor import Supervisor
-from rlfleet_operator.trainer_api import worker_query
+from rlfleet_operator.workers.client import WorkerClient, demand_of, url_of
+
+_AT_ONCE = 64
+"""Concurrent state requests for one request of a trainer."""
+
+
+async def reports(pods: Mapping[str, Pod], token: str, port: int) -> dict[str, WorkerReport | str]:
+    """Return each worker's report, or the error; workers without an address are left out."""
+    limit = asyncio.Semaphore(_AT_ONCE)
+    asked = {name: pod for name, pod in pods.items() if pod.answers_at is not None}
+    found = await asyncio.gather(*(_report(pod, limit, token, port) for pod in asked.values()))
+    return dict(zip(asked, found, strict=True))
+
+
+async def _report(pod: Pod, limit: asyncio.Semaphore, token: str, port: int) -> WorkerReport | str:
+    client = WorkerClient(url_of(pod.answers_at or "", port), limit)
+    try:
+        return demand_of(pod, await client.state(token))
+    except OperatorError as error:
+        return str(error)
+    finally:
+        await client.close()
+
 
 _ATTEMPTS = 20
 """Attempts of one record; the driver writes the same object at most once a second."""
@@ -44,7 +68,7 @@ class FleetView:
     async def observed(self, key: FleetKey, token: str) -> tuple[Fleet, list[WorkerState]]:
         """Return the fleet and its workers' current reports."""
         pods = {n: p for n, p in self._fleets.pods_of(key).items() if not p.terminating}
-        said = await worker_query.reports(pods, token, self._admin_port)
+        said = await reports(pods, token, self._admin_port)
         fleet = self.fleet(key)
         is_paused = fleet.pause_at(time.time()) is not None
         return fleet, replies.states_of(fleet, pods, said, fleet_paused=is_paused)

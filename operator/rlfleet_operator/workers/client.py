@@ -17,8 +17,7 @@ from rlfleet_contract import paths
 from rlfleet_contract.worker.commands import Command
 from rlfleet_contract.worker.fence import Place
 from rlfleet_contract.worker.problems import Problem
-from rlfleet_contract.worker.report import WorkerReport
-from rlfleet_contract.worker.target import Target
+from rlfleet_contract.worker.report import Target, WorkerReport
 from rlfleet_operator import metrics
 from rlfleet_operator.core.model.world import Pod
 from rlfleet_operator.errors import Unreachable, WorkerProblem

@@ -15,8 +15,7 @@ from types import MappingProxyType
 from rlfleet_contract.worker.commands import Command, Verb
 from rlfleet_contract.worker.fence import Place
 from rlfleet_contract.worker.problems import Code
-from rlfleet_contract.worker.report import WorkerReport
-from rlfleet_contract.worker.target import Target
+from rlfleet_contract.worker.report import Target, WorkerReport
 from rlfleet_operator import metrics
 from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.model.actions import Prepare, WorkerCommand

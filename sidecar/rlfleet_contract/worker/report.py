@@ -1,6 +1,7 @@
 """A worker's report: the answer to every command and to GET state."""
 
 from enum import StrEnum
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -11,7 +12,25 @@ from rlfleet_contract.worker.loaded_lora import AdapterReport
 from rlfleet_contract.worker.problems import Problem
 from rlfleet_contract.worker.proof import Proof
 from rlfleet_contract.worker.selftest import SelfTest
-from rlfleet_contract.worker.target import RejectedTrainer
+
+
+class Target(NamedTuple):
+    """The requested version of a fleet."""
+
+    version: str
+    owner: str = ""
+    """What set it, such as ``spec.weightVersion, written by kubectl``; empty if unknown."""
+
+
+class RejectedTrainer(ContractReply):
+    """A trainer's call that was rejected because the fleet has a target."""
+
+    client: str
+    """Its address and User-Agent."""
+    call: str
+    """Method and path."""
+    at: float
+    """Seconds since the epoch, by the worker's clock."""
 
 
 class Stage(StrEnum):

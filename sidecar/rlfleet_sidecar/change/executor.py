@@ -7,6 +7,7 @@ gets no traffic.
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -24,18 +25,57 @@ from rlfleet_contract.worker.commands import (
     Verb,
     VerifyRequest,
 )
-from rlfleet_contract.worker.report import Running, Stage, WorkerReport
+from rlfleet_contract.worker.report import Change, Running, Stage, Timings, WorkerReport
 from rlfleet_sidecar.cache.prepare import Preparation
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.change.single_flight import Flight, FlightKey
 from rlfleet_sidecar.change.steps import Steps
-from rlfleet_sidecar.change.timings import Stopwatch
 from rlfleet_sidecar.change.ttl import ChangeTTL
 from rlfleet_sidecar.errors import SidecarError, about, internal
 from rlfleet_sidecar.proof.evidence import demand_alike, demand_as_proved
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.preconditions import CommandVerdict, judge, judge_update
 from rlfleet_sidecar.state.stage_machine import Rescue, State
+
+
+class Stopwatch:
+    """Sums the time of each step, until another operation begins."""
+
+    def __init__(self) -> None:
+        self._operation: str | None = None
+        self._taken: dict[Verb, float] = {}
+
+    def begin(self, operation: str) -> None:
+        """Measure a command of this operation; another one's times are discarded."""
+        if operation != self._operation:
+            self._operation, self._taken = operation, {}
+
+    def reset(self) -> None:
+        """Begin a window: times of an earlier window of the operation do not count."""
+        self._taken = {}
+
+    @contextmanager
+    def measure(self, verb: Verb) -> Iterator[None]:
+        """Add the time inside to the step's."""
+        begun = time.monotonic()
+        before = self._taken.get(verb, 0.0)
+        try:
+            yield
+        finally:
+            self._taken[verb] = before + time.monotonic() - begun
+
+    def change(self, command: Command, prepare_s: float, window_s: float) -> Change:
+        """Return the change that has just succeeded, with its times."""
+        taken = {f"{verb.lower()}_s": round(taken_s, 6) for verb, taken_s in self._taken.items()}
+        return Change(
+            operation=command.operation,
+            version=command.version,
+            finished_at=time.time(),
+            timings=Timings.model_validate(
+                taken | {"prepare_s": round(prepare_s, 6), "window_s": round(window_s, 6)}
+            ),
+        )
+
 
 WeightsRequest = PrepareRequest | ChangeCommand | UpdateRequest
 _CHANGING = frozenset({Stage.PAUSED, Stage.LOADING, Stage.LOADED, Stage.PROVED})

@@ -14,8 +14,7 @@ from rlfleet_contract.single_flight import SingleFlight
 from rlfleet_contract.worker.commands import BESIDE
 from rlfleet_contract.worker.fence import Fence, Place
 from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
-from rlfleet_contract.worker.report import Running, WorkerReport
-from rlfleet_contract.worker.target import RejectedTrainer, Target
+from rlfleet_contract.worker.report import RejectedTrainer, Running, Target, WorkerReport
 from rlfleet_sidecar.change.executor import Executor, WeightsRequest
 from rlfleet_sidecar.change.lora_commands import LoRACommands, LoRARequest
 from rlfleet_sidecar.change.ttl import ChangeTTL

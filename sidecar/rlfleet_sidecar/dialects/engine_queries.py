@@ -1,5 +1,6 @@
 """Trainers' questions about the engine, without an effect on it."""
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -8,13 +9,48 @@ from rlfleet_contract.worker.dynamo import Discovered, Discovery, instance_of
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.dialects.retry import patiently
-from rlfleet_sidecar.dialects.server_info import forwarded_of
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http.problems import MODELS_PATH
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.timeouts import within
 from rlfleet_sidecar.vllm_client import EngineClient, RelayedReply
+
+FORWARDED: Mapping[str, frozenset[str]] = {
+    "model_config": frozenset(
+        {
+            "served_model_name",
+            "dtype",
+            "max_model_len",
+            "max_logprobs",
+            "logprobs_mode",
+            "quantization",
+        }
+    ),
+    "parallel_config": frozenset(
+        {"tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"}
+    ),
+    "lora_config": frozenset({"max_lora_rank", "max_loras", "max_cpu_loras", "lora_dtype"}),
+    "cache_config": frozenset({"block_size", "cache_dtype", "enable_prefix_caching"}),
+    "scheduler_config": frozenset({"max_num_seqs", "max_num_batched_tokens"}),
+    "weight_transfer_config": frozenset({"backend"}),
+}
+"""Sections of vLLM's configuration with the forwarded fields; null for a missing section."""
+
+
+def forwarded_of(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the forwarded part of vLLM's answer, in its form."""
+    config = found.get("vllm_config")
+    sections = config if isinstance(config, dict) else {}
+    kept = {name: _picked(sections.get(name), fields) for name, fields in FORWARDED.items()}
+    return {"vllm_config": kept, "vllm_env": {}, "system_env": {}}
+
+
+def _picked(section: object, fields: frozenset[str]) -> dict[str, Any] | None:
+    if not isinstance(section, dict):
+        return None
+    return {name: value for name, value in section.items() if name in fields}
+
 
 _LOOK_S = 4.0
 """Shorter than prime-rl waits for /metrics, 5 s."""

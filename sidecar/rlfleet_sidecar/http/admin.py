@@ -12,8 +12,7 @@ from rlfleet_contract.worker.fence import MAX_EPOCH, Place
 from rlfleet_contract.worker.loaded_lora import AdapterList
 from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.worker.problems import Code
-from rlfleet_contract.worker.report import WorkerReport
-from rlfleet_contract.worker.target import Target
+from rlfleet_contract.worker.report import Target, WorkerReport
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.errors import SidecarError

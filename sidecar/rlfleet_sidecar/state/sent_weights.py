@@ -8,8 +8,7 @@ import re
 
 from rlfleet_contract.paths import VERSION_PATTERN
 from rlfleet_contract.worker.problems import Code
-from rlfleet_contract.worker.report import Stage
-from rlfleet_contract.worker.target import Target
+from rlfleet_contract.worker.report import Stage, Target
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.state.stage_machine import State
 

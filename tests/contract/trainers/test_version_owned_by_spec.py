@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.worker.report import Stage
-from rlfleet_contract.worker.target import Target
+from rlfleet_contract.worker.report import Stage, Target
 from rlfleet_operator.workers.pool import WorkerPool
 from rlfleet_operator.workers.requests import DrivenFleet
 from tests import workers

@@ -21,8 +21,13 @@ from rlfleet_operator.core.rollout.rollout import (
 )
 from rlfleet_operator.core.status import conditions
 from rlfleet_operator.crd.field_types import epoch_of
-from rlfleet_operator.crd.fleet_status import SETTLE_S, PastRollout, RolloutStatus
-from rlfleet_operator.crd.timings import RolloutTimings, Spread
+from rlfleet_operator.crd.fleet_status import (
+    SETTLE_S,
+    PastRollout,
+    RolloutStatus,
+    RolloutTimings,
+    Spread,
+)
 
 _STEPS = ("prepare", "pause", "flush", "reload", "verify", "resume", "window")
 PREPARING, UPDATING, WAITING = "Preparing", "Updating", "Waiting"

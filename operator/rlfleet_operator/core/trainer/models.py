@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from rlfleet_contract.paths import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.schema import ContractReply, ContractRequest
 from rlfleet_contract.worker.problems import FINAL, RETRY, ErrorCode
-from rlfleet_contract.worker.target import Target
+from rlfleet_contract.worker.report import Target
 from rlfleet_operator.core.model.world import Fleet, Raw, time_of
 from rlfleet_operator.core.rollout.version_order import too_old
 from rlfleet_operator.crd.fleet_spec import WeightsSpec

@@ -6,19 +6,76 @@ CPU has no CUDA graphs, so addresses may change, and the boot's functions can ru
 same order. A parameter that vLLM dropped after the boot must be written, or the reload must fail.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from vllm.lora.layers import BaseLayerWithLoRA
 from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
-from vllm.model_executor.model_loader.reload.meta import to_meta_tensor
+from vllm.model_executor.model_loader.reload.meta import SKIP_TENSORS, to_meta_tensor
 from vllm.model_executor.model_loader.reload.sanitize import restore_layer_refs
 from vllm.model_executor.model_loader.utils import process_weights_after_loading
 from vllm.utils.torch_utils import set_default_torch_dtype
 
-from rlfleet_engine.vllm.reload.views import ViewBuffers
-from rlfleet_engine.vllm.reload.written import WriteCounter
+
+class ViewBuffers:
+    """The buffers of a model that view parameters."""
+
+    def __init__(self, model: Any) -> None:
+        self._of: dict[int, list[Any]] = {}
+        self._taken: set[int] = set()
+        for layer in model.modules():
+            for buffer in _views(layer):
+                for parameter in layer.parameters():
+                    self._of.setdefault(id(parameter), []).append(buffer)
+
+    def room(self, parameter: Any, form: Any) -> torch.Tensor:
+        """Return memory for a parameter: the memory that a buffer views, else new zeros."""
+        nbytes = form.numel() * form.element_size()
+        for buffer in self._of.get(id(parameter), []):
+            storage = buffer.untyped_storage()
+            if (buffer.dtype, storage.nbytes()) == (form.dtype, nbytes):
+                if storage.data_ptr() in self._taken:
+                    raise RuntimeError("a buffer's memory fits two parameters, expected one")
+                self._taken.add(storage.data_ptr())
+                return buffer.as_strided(form.shape, form.stride(), 0)
+        return torch.zeros_like(form, device="cpu")
+
+
+def _views(layer: Any) -> list[Any]:
+    if layer not in LAYERWISE_INFO:
+        return []
+    _, recorded = LAYERWISE_INFO[layer].restore_metadata
+    names = layer._non_persistent_buffers_set - recorded.keys() - SKIP_TENSORS
+    return [layer._buffers[name] for name in names if layer._buffers.get(name) is not None]
+
+
+class WriteCounter(TorchDispatchMode):  # type: ignore[misc]
+    """Counts written elements by their memory while this context is active."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._elements: Counter[int] = Counter()
+
+    def into(self, tensor: Any) -> int:
+        """Return the elements written into a tensor's memory; an element counts each time."""
+        return self._elements[_memory(tensor)]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Execute the operation, and count it if it changes its first argument."""
+        if args and func._schema.is_mutable:
+            self._elements[_memory(args[0])] += args[0].numel()
+        return func(*args, **(kwargs or {}))
+
+
+def _memory(tensor: Any) -> int:
+    """Return the identity of a tensor's storage, which on the meta device has no address."""
+    return int(tensor.untyped_storage()._cdata)
+
 
 _PROCESSED = "_already_called_process_weights_after_loading"
 _PACKED = ("cpu_linear", "_cpu_unpacked_conv_weight")

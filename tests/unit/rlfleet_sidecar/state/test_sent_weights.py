@@ -7,8 +7,7 @@ import pytest
 
 from rlfleet_contract.paths import VERSION_PATTERN
 from rlfleet_contract.worker.problems import Code
-from rlfleet_contract.worker.report import Stage
-from rlfleet_contract.worker.target import Target
+from rlfleet_contract.worker.report import Stage, Target
 from rlfleet_sidecar.checkpoints.layouts import Layouts
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.worker.target import Target
+from rlfleet_contract.worker.report import Target
 from rlfleet_operator.core.trainer.models import (
     Fault,
     Refusal,
