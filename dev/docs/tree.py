@@ -80,7 +80,7 @@ PATCH = (
 )
 """From ``kubectl patch`` to vLLM's memory."""
 REQUEST = (
-    Hop(f"{_ENGINE}/middleware.py", "__call__", "receives a request before vLLM", "_safety("),
+    Hop(f"{_ENGINE}/safety.py", "__call__", "receives a request before vLLM", "_answer("),
     Hop(f"{_ENGINE}/safety.py", "_answer", "passes it to the guard, then to the gate", "_serve("),
     Hop(
         f"{_ENGINE}/gate/network_guard.py",
@@ -107,8 +107,8 @@ REQUEST = (
         "gate.opened",
     ),
     Hop(
-        f"{_ENGINE}/rewrite/rewritten.py",
-        "instead",
+        f"{_ENGINE}/rewrite/shaping.py",
+        "shaped",
         "translates a shape that vLLM lacks",
         "turn",
     ),

@@ -7,17 +7,16 @@ same without rewriting.
 
 from collections.abc import Callable, Mapping
 
-from rlfleet_engine.asgi import Scope, Send
 from rlfleet_engine.control import end_process
 from rlfleet_engine.gate.gate import Gate
-from rlfleet_engine.gate.held_request import Application, Receive
+from rlfleet_engine.gate.held_request import Application
 from rlfleet_engine.rewrite.rewrite import Turn
 from rlfleet_engine.rewrite.shapes.routes import TURNS
-from rlfleet_engine.rewrite.shapes.shaping import Shaping
+from rlfleet_engine.rewrite.shaping import Shaping
 from rlfleet_engine.safety import Safety
 
 
-class Extension:
+class Extension(Safety):
     """A pure ASGI middleware, one instance in each API server process."""
 
     def __init__(
@@ -28,8 +27,4 @@ class Extension:
         max_body_bytes: int | None = None,
         turns: Mapping[str, Turn] = TURNS,
     ) -> None:
-        self._safety = Safety(app, gate, end, max_body_bytes, Shaping(app, turns))
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request: check, gate, rewrite, then pass it to vLLM."""
-        await self._safety(scope, receive, send)
+        super().__init__(app, gate, end, max_body_bytes, Shaping(app, turns))

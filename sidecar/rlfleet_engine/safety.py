@@ -22,7 +22,7 @@ from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Application, HeldRequest, Receive, TooLargeError
 from rlfleet_engine.gate.liveness import Liveness
 from rlfleet_engine.gate.network_guard import Route, computes_nothing, is_local, route_of
-from rlfleet_engine.gate.shaper import NoShaper, PlainRequest, Shaped, Shaper
+from rlfleet_engine.gate.shaper import Shaped, Shaper
 from rlfleet_engine.reply import stored_responses
 from rlfleet_engine.reply.cors import with_cors
 from rlfleet_engine.reply.reply import Reply, malformed, turned_away, unmet, with_version
@@ -51,7 +51,7 @@ class Safety:
         self._gate = gate or Gate(settings.gate_file, settings.boot)
         self._max_body_bytes = max_body_bytes or settings.max_body_bytes
         self._api_key = settings.api_key
-        self._shaper = shaper or NoShaper(app)
+        self._shaper = shaper or Shaper(app)
         self._control = Control(app, self._gate, end)
         self._liveness = Liveness(app, self._gate)
 
@@ -67,7 +67,8 @@ class Safety:
         try:
             await self._answer(scope, receive, send)
         except TooLargeError as error:
-            await _too_large(send, error)
+            content = error_of(413, "RequestEntityTooLarge", str(error), "body")
+            await answer(send, 413, compact(content))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
@@ -105,38 +106,17 @@ class Safety:
         except DemandError as error:
             await malformed(send, error)
             return
-        must_read = self._shaper.must_read(scope)
-        if self._gate.is_open and not must_read and not computes_nothing(scope["path"]):
+        must_read, computes = self._shaper.must_read(scope), not computes_nothing(scope["path"])
+        if self._gate.is_open and computes and not must_read:
             with self._gate.passing():
-                self._note_unsalted(scope)
                 await self._pass(self._app, scope, receive, send, demand)
             return
         held = HeldRequest(receive)
-        shaped = None if must_read else PlainRequest(self._app, scope)
+        shaped = None if must_read else Shaped(self._app, scope)
         try:
-            if computes_nothing(scope["path"]):
-                await self._at_once(scope, held, send, demand, shaped)
-            else:
-                await self._hold(scope, held, send, demand, shaped)
+            await self._hold(scope, held, send, demand, shaped, computes=computes)
         finally:
             held.close()
-
-    async def _at_once(
-        self,
-        scope: Scope,
-        held: HeldRequest,
-        send: Send,
-        demand: VersionDemand | None,
-        shaped: Shaped | None,
-    ) -> None:
-        """Answer a request that reads no weights, even while they change."""
-        if self._gate.is_refusing:
-            await turned_away(send)
-            return
-        with self._gate.passing():
-            shaped = shaped or await self._shaped(scope, held)
-            scope = shaped.scope_into(held, self._gate)
-            await self._pass(shaped.app, scope, held.receive, send, demand, computes=False)
 
     async def _hold(
         self,
@@ -145,27 +125,24 @@ class Safety:
         send: Send,
         demand: VersionDemand | None,
         shaped: Shaped | None,
+        *,
+        computes: bool,
     ) -> None:
-        while self._gate.is_open or await held.until_open(self._gate, self._max_body_bytes):
-            if self._gate.is_refusing:
+        """Pass a request once the gate is open; one that reads no weights passes at once."""
+        gate, limit = self._gate, self._max_body_bytes
+        while not computes or gate.is_open or await held.until_open(gate, limit):
+            if gate.is_refusing:
                 await turned_away(send)
                 return
-            with self._gate.passing():
-                shaped = shaped or await self._shaped(scope, held)
+            with gate.passing():
+                shaped = shaped or await self._shaper.shaped(scope, await held.body(limit))
                 # The gate may have closed while the body arrived or was rewritten.
-                if self._gate.is_open:
-                    scope = shaped.scope_into(held, self._gate)
-                    self._note_unsalted(scope)
-                    await self._pass(shaped.app, scope, held.receive, send, demand)
+                if gate.is_open or not computes:
+                    scope = shaped.scope_into(held, gate)
+                    await self._pass(
+                        shaped.app, scope, held.receive, send, demand, computes=computes
+                    )
                     return
-
-    async def _shaped(self, scope: Scope, held: HeldRequest) -> Shaped:
-        return await self._shaper.shaped(scope, await held.body(self._max_body_bytes))
-
-    def _note_unsalted(self, scope: Scope) -> None:
-        """Record that a request without a salt reaches vLLM, before it does."""
-        if not self._gate.has_unsalted and self._shaper.is_unsalted(scope):
-            self._gate.mark_unsalted()
 
     async def _pass(
         self,
@@ -177,6 +154,9 @@ class Safety:
         *,
         computes: bool = True,
     ) -> None:
+        if not self._gate.has_unsalted and self._shaper.is_unsalted(scope):
+            # Before vLLM gets it, so that no change keeps the caches by then.
+            self._gate.mark_unsalted()
         holding = self._gate.holding if computes else self._gate.known
         if demand and demand.verdict(holding.version.decode()) is not DemandVerdict.MET:
             await unmet(send, demand, holding)
@@ -192,8 +172,3 @@ def _is_probe(scope: Scope) -> bool:
 
 def _is_local(scope: Scope) -> bool:
     return is_local(scope.get("client"), scope.get("server"), scope["headers"])
-
-
-async def _too_large(send: Send, error: TooLargeError) -> None:
-    content = error_of(413, "RequestEntityTooLarge", str(error), "body")
-    await answer(send, 413, compact(content))

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -14,7 +15,7 @@ from rlfleet_contract import paths
 from rlfleet_engine.asgi import Scope, Send, compact
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import HeldRequest, Receive
-from rlfleet_engine.gate.shaper import PlainRequest, Shaped
+from rlfleet_engine.gate.shaper import Shaped, Shaper
 from rlfleet_engine.safety import Safety
 
 BODIES = {
@@ -150,13 +151,13 @@ async def test_whatever_computes_keeps_the_caches_from_being_kept(
     assert Gate(engine.file, "boot-1").has_unsalted
 
 
-class Closing:
+@dataclass(frozen=True)
+class Closing(Shaper):
     """A shaper that reads one route's bodies, and a gate that closes while it makes the first."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.read: list[bytes] = []
-        self.taken: list[bytes] = []
+    engine: Engine
+    read: list[bytes] = field(default_factory=list)
+    taken: list[bytes] = field(default_factory=list)
 
     def must_read(self, scope: Scope) -> bool:
         path: str = scope["path"]
@@ -170,19 +171,19 @@ class Closing:
         self.engine.gate.close()
         shaper = self
 
-        class Salted(PlainRequest):
+        class Salted(Shaped):
             def scope_into(self, held: HeldRequest, gate: Gate) -> Scope:
                 shaper.taken.append(gate.holding.version)
                 held.replace(gate.holding.version)
                 return self.scope
 
-        return Salted(self.engine.answer, scope)
+        return Salted(self.app, scope)
 
 
 async def test_a_request_is_shaped_once_and_salted_for_the_version_that_answers(
     engine: Engine,
 ) -> None:
-    shaper = Closing(engine)
+    shaper = Closing(engine.answer, engine)
     safety = Safety(engine.answer, engine.gate, lambda: None, shaper=shaper)
     transport = httpx.ASGITransport(safety, client=("10.0.0.9", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-from rlfleet_engine.asgi import Scope
-from rlfleet_engine.json_body import has_json
 from rlfleet_engine.rewrite import logprobs
 from rlfleet_engine.rewrite.rewrite import Turn
 from rlfleet_engine.rewrite.shapes import chat, chat_prefix, generate, responses, tokenize
@@ -17,9 +15,3 @@ TURNS: Mapping[str, Turn] = {
     tokenize.PATH: tokenize.turn,
     tokenize.BACK_PATH: tokenize.turn_back,
 }
-
-
-def turn_of(scope: Scope, turns: Mapping[str, Turn]) -> Turn | None:
-    """Return the translation of this request; None if its route has none."""
-    turn = turns.get(scope["path"])
-    return turn if turn is not None and has_json(scope) else None
