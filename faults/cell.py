@@ -22,7 +22,7 @@ from faults.sidecar_proxy import SidecarProxy
 from faults.workers import RESTART_S, Kept
 from rlfleet_contract import paths
 from rlfleet_operator.errors import Missing, OperatorError
-from rlfleet_operator.kube.client import Json, KubeClient, core_path, fleet_path
+from rlfleet_operator.kube.client import Json, KubeClient, fleet_path, object_path
 from tests.fakes import checkpoints
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.memory import digest_of
@@ -137,7 +137,7 @@ class Cell:
         """Wait for the namespace's ServiceAccount: no pod is made without."""
         while True:
             with suppress(Missing):
-                await self.kube.get(core_path(self.namespace, "serviceaccounts", "default"))
+                await self.kube.get(object_path(self.namespace, "serviceaccounts", "default"))
                 return
             await asyncio.sleep(0.05)
 

@@ -10,7 +10,7 @@ from faults.monitor import is_ready
 from faults.workers import Kept
 from rlfleet_contract.worker.problems import Code
 from rlfleet_operator.errors import Missing
-from rlfleet_operator.kube.client import Json, budget_path, core_path, fleet_path
+from rlfleet_operator.kube.client import Json, fleet_path, object_path
 
 BY_HAND = {
     r"metadata\.(uid|resourceVersion|creationTimestamp|generation|managedFields)": (
@@ -38,9 +38,9 @@ async def seen(cell: Cell) -> dict[str, str]:
     namespace = cell.namespace
     collections = {
         "fleets": fleet_path(namespace, "").rstrip("/"),
-        "budgets": budget_path(namespace),
+        "budgets": object_path(namespace, "poddisruptionbudgets"),
         "leases": f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases",
-        **{kind: core_path(namespace, kind) for kind in ("pods", "services", "secrets")},
+        **{kind: object_path(namespace, kind) for kind in ("pods", "services", "secrets")},
     }
     tree = {kind: _named(await _listed(cell, path)) for kind, path in collections.items()}
     tree["workers"] = {name: _worker(cell, name) for name in cell.hollow()}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_operator.kube.client import KubeClient, core_path, fleet_path
+from rlfleet_operator.kube.client import KubeClient, fleet_path, object_path
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
 from tests.integration.defective.__main__ import DEFECT
@@ -33,7 +33,7 @@ class Pair:
 
     async def give_token(self, token: bytes) -> None:
         """Write the bad fleet's Secret, and have the operator read it."""
-        path = core_path(self.bad.namespace, "secrets", f"{self.bad.name}-admin")
+        path = object_path(self.bad.namespace, "secrets", f"{self.bad.name}-admin")
         text = base64.b64encode(token).decode()
         await self.bad.kube.patch(path, {"data": {"token": text}})
         await self.bad.patch(historyLimit=(await self.bad.get())["spec"]["historyLimit"] - 1)
@@ -61,7 +61,7 @@ async def pair(operator: Operator, node: HollowNode, kube: KubeClient, namespace
 
 
 async def _is_written(kube: KubeClient, namespace: str) -> bool:
-    found = await kube.get(core_path(namespace, "secrets"))
+    found = await kube.get(object_path(namespace, "secrets"))
     return "bad-admin" in {secret["metadata"]["name"] for secret in found["items"]}
 
 
@@ -74,7 +74,7 @@ async def test_a_token_that_no_header_carries_is_told_and_mended(pair: Pair) -> 
     assert "Secret bad-admin: data.token" in stalled["message"]
 
     # The workers' Secret is mended by whoever wrote it: nobody has to touch the fleet.
-    path = core_path(pair.bad.namespace, "secrets", "bad-admin")
+    path = object_path(pair.bad.namespace, "secrets", "bad-admin")
     secret = await pair.bad.kube.get(path)
     await pair.bad.kube.delete(path, secret["metadata"]["uid"])
     await until(lambda: _is_not_stalled(pair.bad), describe=pair.bad.describe)
@@ -93,7 +93,7 @@ async def test_a_line_break_after_the_token_is_no_part_of_it(pair: Pair, node: H
 
 
 async def _token(fleet: Fleet) -> bytes:
-    path = core_path(fleet.namespace, "secrets", f"{fleet.name}-admin")
+    path = object_path(fleet.namespace, "secrets", f"{fleet.name}-admin")
     return base64.b64decode((await fleet.kube.get(path))["data"]["token"])
 
 

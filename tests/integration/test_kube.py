@@ -13,7 +13,7 @@ from rlfleet_operator.core.model.actions import CreatePod
 from rlfleet_operator.core.model.world import fleet_from
 from rlfleet_operator.errors import NotLeading, Refused
 from rlfleet_operator.kube import apply
-from rlfleet_operator.kube.client import KubeClient, core_path, fleet_path, fleets_path
+from rlfleet_operator.kube.client import KubeClient, fleet_path, object_path
 
 pytestmark = pytest.mark.integration
 
@@ -49,7 +49,7 @@ async def test_who_may_not_write_may_still_read(kube: KubeClient, namespace: str
         raise NotLeading("over")
 
     refused = kube.under(refuse)
-    path = core_path(namespace, "configmaps")
+    path = object_path(namespace, "configmaps")
 
     assert (await refused.get(path))["kind"] == "ConfigMapList"
     for write in (
@@ -84,7 +84,7 @@ async def test_a_field_of_a_template_that_kubernetes_does_not_know_is_refused_by
             "template": {"spec": spec},
         },
     }
-    fleet = fleet_from(await kube.create(fleets_path(namespace), manifest))
+    fleet = fleet_from(await kube.create(fleet_path(namespace), manifest))
 
     (error,) = await apply.pods(kube, fleet, [CreatePod(0)], pod_manifest.Defaults("worker:1"))
 

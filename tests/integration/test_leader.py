@@ -16,7 +16,7 @@ from dev.kubernetes import apiserver
 from rlfleet_contract import paths
 from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.errors import Missing, Refused
-from rlfleet_operator.kube.client import KubeClient, fleet_path, lease_path
+from rlfleet_operator.kube.client import KubeClient, fleet_path, object_path
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
@@ -329,7 +329,7 @@ async def no_status_written(fleet: Fleet) -> AsyncIterator[None]:
 async def test_a_lease_that_somebody_deletes_changes_no_leader(
     replicas: tuple[Replica, Replica], kube: KubeClient, namespace: str
 ) -> None:
-    path = lease_path(namespace, LEASE)
+    path = object_path(namespace, "leases", LEASE)
     await _looks(replicas[1])
     before = await kube.get(path)
 
@@ -352,10 +352,10 @@ async def test_a_clean_stop_gives_the_lease_back(
 ) -> None:
     leader, other = replicas
     other.stop()
-    held = (await kube.get(lease_path(namespace, LEASE)))["spec"]
+    held = (await kube.get(object_path(namespace, "leases", LEASE)))["spec"]
 
     leader.stop()
-    spec = (await kube.get(lease_path(namespace, LEASE)))["spec"]
+    spec = (await kube.get(object_path(namespace, "leases", LEASE)))["spec"]
 
     assert held["leaseDurationSeconds"] == 10
     assert held["leaseTransitions"] == 0

@@ -11,7 +11,7 @@ import pytest
 
 from dev.kubernetes import apiserver
 from rlfleet_operator.errors import Missing
-from rlfleet_operator.kube.client import KubeClient, budget_path, core_path, fleet_path
+from rlfleet_operator.kube.client import KubeClient, fleet_path, object_path
 from tests.fakes import checkpoints
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
@@ -31,10 +31,10 @@ async def test_services_a_budget_and_a_secret_stand_around_the_pods(
     await fleet.synced()
     ns = fleet.namespace
 
-    service = await fleet.kube.get(core_path(ns, "services", "qwen"))
-    headless = await fleet.kube.get(core_path(ns, "services", "qwen-workers"))
-    budget = await fleet.kube.get(budget_path(ns, "qwen"))
-    secret = await fleet.kube.get(core_path(ns, "secrets", "qwen-admin"))
+    service = await fleet.kube.get(object_path(ns, "services", "qwen"))
+    headless = await fleet.kube.get(object_path(ns, "services", "qwen-workers"))
+    budget = await fleet.kube.get(object_path(ns, "poddisruptionbudgets", "qwen"))
+    secret = await fleet.kube.get(object_path(ns, "secrets", "qwen-admin"))
 
     assert [p["port"] for p in service["spec"]["ports"]] == [8000]
     assert headless["spec"]["clusterIP"] == "None"
@@ -377,7 +377,7 @@ async def test_a_service_that_was_deleted_comes_back_when_the_spec_changes(
     await fleet.patch(weightVersion="step-2")
     await fleet.synced()
 
-    assert await fleet.kube.get(core_path(fleet.namespace, "services", "qwen"))
+    assert await fleet.kube.get(object_path(fleet.namespace, "services", "qwen"))
 
 
 async def test_the_admin_token_is_in_no_log_event_or_status(

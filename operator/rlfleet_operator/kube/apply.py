@@ -91,11 +91,11 @@ async def _pod(
         case CreatePod(ordinal):
             manifest = _manifest(fleet, ordinal, defaults)
             # Strict: Kubernetes rejects unknown fields of a template instead of dropping them.
-            path = paths.core_path(fleet.namespace, "pods")
+            path = paths.object_path(fleet.namespace, "pods")
             await kube.create(path, manifest, fieldValidation="Strict")
             _log.info("Created pod", extra=_about(fleet, manifest["metadata"]["name"]))
         case DeletePod(name, uid, why):
-            await kube.delete(paths.core_path(fleet.namespace, "pods", name), uid)
+            await kube.delete(paths.object_path(fleet.namespace, "pods", name), uid)
             _log.info("Deleted pod", extra={**_about(fleet, name), "reason": why})
         case MarkPod():
             await _mark(kube, fleet, action)
@@ -111,7 +111,7 @@ def _manifest(fleet: Fleet, ordinal: int, defaults: pod_manifest.Defaults) -> Js
 
 
 async def _mark(kube: KubeClient, fleet: Fleet, mark: MarkPod) -> None:
-    path = paths.core_path(fleet.namespace, "pods", mark.name)
+    path = paths.object_path(fleet.namespace, "pods", mark.name)
     condition = {
         "type": READINESS_GATE,
         "status": "True" if mark.ready else "False",
@@ -136,7 +136,7 @@ async def _demand_own(kube: KubeClient, fleet: Fleet, action: PodAction) -> None
     if not isinstance(action, CreatePod):
         return
     name = worker_name(fleet.name, action.ordinal)
-    path = paths.core_path(fleet.namespace, "pods", name)
+    path = paths.object_path(fleet.namespace, "pods", name)
     try:
         taken = await kube.get(path)
     except OperatorError:
@@ -159,9 +159,9 @@ def _demand_ours(found: Json, fleet: Identity, kind: str) -> None:
 async def surroundings(kube: KubeClient, fleet: Fleet) -> None:
     """Create or update the Services and the PodDisruptionBudget."""
     for service in around.services(fleet):
-        await _ensure(kube, fleet, paths.core_path(fleet.namespace, "services"), service)
+        await _ensure(kube, fleet, paths.object_path(fleet.namespace, "services"), service)
     budget = around.disruption_budget(fleet)
-    await _ensure(kube, fleet, paths.budget_path(fleet.namespace), budget)
+    await _ensure(kube, fleet, paths.object_path(fleet.namespace, "poddisruptionbudgets"), budget)
 
 
 async def _ensure(kube: KubeClient, fleet: Fleet, collection: str, wanted: Json) -> None:
@@ -201,7 +201,9 @@ async def admin_token(kube: KubeClient, fleet: Fleet) -> str:
         return await known_token(kube, fleet)
     except Missing:
         token = secrets.token_urlsafe(32)
-        await kube.create(paths.core_path(fleet.namespace, "secrets"), around.secret(fleet, token))
+        await kube.create(
+            paths.object_path(fleet.namespace, "secrets"), around.secret(fleet, token)
+        )
         return token
 
 
@@ -211,7 +213,7 @@ async def known_token(kube: KubeClient, fleet: Identity) -> str:
     Raises Retryable while the garbage collector has not deleted an earlier fleet's Secret.
     """
     name = around.secret_name(fleet.name)
-    found = await kube.get(paths.core_path(fleet.namespace, "secrets", name))
+    found = await kube.get(paths.object_path(fleet.namespace, "secrets", name))
     _demand_ours(found, fleet, "Secret")
     try:
         return around.token_in(found)
@@ -222,7 +224,7 @@ async def known_token(kube: KubeClient, fleet: Identity) -> str:
 async def post_event(kube: KubeClient, about: Identity, event: KubeEvent) -> None:
     """Post an Event; log and drop it if that fails."""
     try:
-        await kube.create(paths.core_path(about.namespace, "events"), _event(about, event))
+        await kube.create(paths.object_path(about.namespace, "events"), _event(about, event))
     except OperatorError as error:
         extra = {"namespace": about.namespace, "fleet": about.name, "error": str(error)}
         _log.warning("Failed to post Event", extra={**extra, "reason": event.reason})

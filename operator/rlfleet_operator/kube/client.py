@@ -321,29 +321,21 @@ def revision_of(raw: Mapping[str, Any]) -> int:
     return int(raw["metadata"]["resourceVersion"])
 
 
-def core_path(namespace: str, kind: str, name: str = "") -> str:
-    """Return the path of a core/v1 object, or without a name of the collection."""
-    return f"/api/v1/namespaces/{namespace}/{kind}" + (f"/{name}" if name else "")
+_GROUPS = {
+    PLURAL: f"{GROUP}/{API_VERSION}",
+    "leases": "coordination.k8s.io/v1",
+    "poddisruptionbudgets": "policy/v1",
+}
+"""The API group and version of each kind outside core/v1."""
 
 
-def fleet_path(namespace: str, name: str) -> str:
-    """Return the path of a fleet."""
-    return f"/apis/{GROUP}/{API_VERSION}/namespaces/{namespace}/{PLURAL}/{name}"
+def object_path(namespace: str, kind: str, name: str = "") -> str:
+    """Return the path of an object; without a name of the collection, without both of all."""
+    base = f"/apis/{_GROUPS[kind]}" if kind in _GROUPS else "/api/v1"
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    return f"{base}{scope}/{kind}" + (f"/{name}" if name else "")
 
 
-def fleets_path(namespace: str) -> str:
-    """Return the path of a namespace's fleets; of all fleets if the namespace is empty."""
-    base = f"/apis/{GROUP}/{API_VERSION}"
-    return f"{base}/namespaces/{namespace}/{PLURAL}" if namespace else f"{base}/{PLURAL}"
-
-
-def lease_path(namespace: str, name: str = "") -> str:
-    """Return the path of a Lease, or without a name of the collection."""
-    base = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-    return base + (f"/{name}" if name else "")
-
-
-def budget_path(namespace: str, name: str = "") -> str:
-    """Return the path of a PodDisruptionBudget, or without a name of the collection."""
-    base = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
-    return base + (f"/{name}" if name else "")
+def fleet_path(namespace: str, name: str = "") -> str:
+    """Return the path of a fleet, with the same defaults."""
+    return object_path(namespace, PLURAL, name)

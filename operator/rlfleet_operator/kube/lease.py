@@ -25,7 +25,7 @@ from rlfleet_operator.core.election import (
     WriteLease,
 )
 from rlfleet_operator.errors import Missing, NotLeading, OperatorError
-from rlfleet_operator.kube.client import Json, KubeClient, lease_path
+from rlfleet_operator.kube.client import Json, KubeClient, object_path
 
 _log = logging.getLogger(__name__)
 _CALL_S = 3.0
@@ -142,7 +142,7 @@ class LeaseElection:
 
     @property
     def _path(self) -> str:
-        return lease_path(self._namespace, self._name)
+        return object_path(self._namespace, "leases", self._name)
 
     async def _step(self, term: LeaseTerm | None = None) -> None:
         now = clock()
@@ -180,7 +180,7 @@ class LeaseElection:
     async def _hold(self) -> None:
         sent_at = clock()
         if self._raw is None:
-            path = lease_path(self._namespace)
+            path = object_path(self._namespace, "leases")
             raw = await self._kube.create(path, _new(self._name, self._seen.me))
         else:
             raw = await self._kube.replace(self._path, _renewed(self._raw, self._seen.me))

@@ -15,7 +15,7 @@ from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.pod import pod_from
 from rlfleet_operator.core.model.world import FLEET_LABEL, Pod
 from rlfleet_operator.errors import Forbidden, Missing, OperatorError
-from rlfleet_operator.kube.client import Json, KubeClient, WatchEnded
+from rlfleet_operator.kube.client import Json, KubeClient, WatchEnded, object_path
 
 _log = logging.getLogger(__name__)
 _PAGE = "500"
@@ -43,7 +43,7 @@ class PodCache:
         """Watch these namespaces (empty: all); call ``on_change`` for fleets whose pods change."""
         self._kube, self._silence_s = kube, silence_s
         self._is_everywhere = not namespaces
-        self._paths = [f"/api/v1/namespaces/{n}/pods" for n in namespaces] or ["/api/v1/pods"]
+        self._paths = [object_path(n, "pods") for n in namespaces or ("",)]
         self._on_change = on_change
         self._records: dict[str, Records] = {}
         self._synced: set[str] = set()

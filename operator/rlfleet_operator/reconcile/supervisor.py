@@ -24,7 +24,6 @@ from rlfleet_operator.kube.client import (
     KubeCredentials,
     WatchEnded,
     fleet_path,
-    fleets_path,
     is_newer,
     revision_of,
 )
@@ -126,7 +125,7 @@ class Supervisor:
         refusals, was_missing = 0, False
         while True:
             try:
-                found = await self.kube.get(fleets_path(namespace))
+                found = await self.kube.get(fleet_path(namespace))
             except OperatorError as error:
                 extra = {"namespace": namespace or None, "error": str(error)}
                 _log.warning("Failed to list fleets", extra=extra)
@@ -190,7 +189,7 @@ class Supervisor:
     async def sweep(self, namespace: str) -> None:
         """List the fleets of a namespace (empty: of all) and process what the watch missed."""
         found, revision = dict[FleetKey, Json](), 0
-        path = fleets_path(namespace)
+        path = fleet_path(namespace)
         async for page in self.kube.pages(path, accept=METADATA_ONLY, limit="500"):
             found |= {_key(item): item for item in page["items"]}
             revision = revision_of(page)

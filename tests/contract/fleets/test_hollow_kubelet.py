@@ -4,14 +4,14 @@ import asyncio
 from pathlib import Path
 
 from rlfleet_operator.core.model.world import FLEET_LABEL
-from rlfleet_operator.kube.client import Json, core_path
+from rlfleet_operator.kube.client import Json, object_path
 from tests.fakes import checkpoints
 from tests.fakes.kube import FakeApi, serving
 from tests.hollow import HollowNode
 from tests.patience import seconds_until
 
-PODS = core_path("rl", "pods")
-SECRET = core_path("rl", "secrets", "qwen-admin")
+PODS = object_path("rl", "pods")
+SECRET = object_path("rl", "secrets", "qwen-admin")
 
 
 def listed(*names: str) -> Json:

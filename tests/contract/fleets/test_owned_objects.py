@@ -10,7 +10,7 @@ from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.model.actions import CreatePod, DeletePod, PodAction
 from rlfleet_operator.errors import Conflict, Forbidden, Refused, Retryable
 from rlfleet_operator.kube import apply
-from rlfleet_operator.kube.client import KubeClient, budget_path, core_path, fleet_path
+from rlfleet_operator.kube.client import KubeClient, fleet_path, object_path
 from rlfleet_operator.kube.lease import LeaseTerm
 from rlfleet_operator.reconcile import owned_objects
 from rlfleet_operator.reconcile.owned_objects import OwnedObjects
@@ -18,8 +18,8 @@ from tests import fleets
 from tests.fakes.kube import FakeApi, serving
 
 FLEET = fleets.fleet()
-SECRET = core_path("rl", "secrets", "qwen-admin")
-PODS = core_path("rl", "pods")
+SECRET = object_path("rl", "secrets", "qwen-admin")
+PODS = object_path("rl", "pods")
 THERE = {"metadata": {"uid": FLEET.uid}}
 DEFAULTS = pod_manifest.Defaults("worker:1")
 
@@ -59,9 +59,9 @@ async def test_all_is_made_and_the_token_known(
     assert kept.trouble is None
     assert set(api.objects) == {
         fleet_path("rl", "qwen"),
-        core_path("rl", "services", "qwen"),
-        core_path("rl", "services", "qwen-workers"),
-        budget_path("rl", "qwen"),
+        object_path("rl", "services", "qwen"),
+        object_path("rl", "services", "qwen-workers"),
+        object_path("rl", "poddisruptionbudgets", "qwen"),
         SECRET,
     }
     assert await kept.token() == await apply.known_token(kube, FLEET)

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from rlfleet_operator.core.model.world import time_of
 from rlfleet_operator.crd.field_types import epoch_of
-from rlfleet_operator.kube.client import Json, KubeClient, core_path, fleet_path
+from rlfleet_operator.kube.client import Json, KubeClient, fleet_path, object_path
 from rlfleet_operator.kube.lease import LeaseTerm
 from rlfleet_operator.kube.pod_cache import PodCache
 from rlfleet_operator.reconcile import reconciler as drivers
@@ -22,7 +22,7 @@ from rlfleet_operator.settings import OperatorSettings
 from tests.fakes.kube import FakeApi, serving
 
 KEY = ("rl", "qwen")
-PODS, EVENTS = core_path("rl", "pods"), core_path("rl", "events")
+PODS, EVENTS = object_path("rl", "pods"), object_path("rl", "events")
 STATUS = fleet_path(*KEY) + "/status"
 _AT = "2023-11-14T22:13:20Z"
 

@@ -8,7 +8,7 @@ import pytest
 
 from rlfleet_operator import metrics
 from rlfleet_operator.errors import Missing
-from rlfleet_operator.kube.client import Json, KubeClient, fleet_path, fleets_path
+from rlfleet_operator.kube.client import Json, KubeClient, fleet_path
 from rlfleet_operator.kube.lease import LeaseTerm
 from rlfleet_operator.kube.pod_cache import PodCache
 from rlfleet_operator.reconcile.reconciler import Reconciler
@@ -94,7 +94,7 @@ async def test_a_sweep_forgets_deleted_fleets_with_their_metrics(
         fleets.deliver("ADDED", fleet(uid, revision, name))
         metrics.begin("rl", name)
     there = [listed("stays", "s", 6), listed("elsewhere", "another", 7)]
-    api.objects[fleets_path("")] = {"metadata": {"resourceVersion": "10"}, "items": there}
+    api.objects[fleet_path("")] = {"metadata": {"resourceVersion": "10"}, "items": there}
 
     await fleets.sweep("")
 
@@ -117,7 +117,7 @@ async def test_a_sweep_takes_what_the_watch_did_not_bring(fleets: Supervisor, ap
     fleets.deliver("ADDED", fleet("a", 5))
     fleets.deliver("ADDED", fleet("k", 5, "known"))
     there = [listed("qwen", "b", 9), listed("known", "k", 5), listed("new", "n", 8)]
-    api.objects[fleets_path("")] = {"metadata": {"resourceVersion": "10"}, "items": there}
+    api.objects[fleet_path("")] = {"metadata": {"resourceVersion": "10"}, "items": there}
     api.objects[fleet_path(*KEY)] = fleet("b", 9)
     api.objects[fleet_path("rl", "new")] = fleet("n", 8, "new")
 

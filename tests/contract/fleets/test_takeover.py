@@ -11,7 +11,7 @@ from aiohttp import web
 from rlfleet_contract import paths
 from rlfleet_operator.core.manifests import owned_objects, pod_manifest
 from rlfleet_operator.core.model.world import VERSION_LABEL
-from rlfleet_operator.kube.client import Json, core_path, fleet_path
+from rlfleet_operator.kube.client import Json, fleet_path, object_path
 from rlfleet_operator.kube.lease import LeaseTerm
 from rlfleet_operator.kube.pod_cache import PodCache
 from rlfleet_operator.reconcile import reconciler
@@ -29,7 +29,7 @@ SPEC = {"replicas": 1, "weightVersion": "step-2"}
 STATUS = workers.recorded("step-2", "Updating") | {"epoch": EARLIER}
 FLEET = fleets.fleet(SPEC, status=STATUS)
 PATH = fleet_path("rl", "qwen")
-PODS = core_path("rl", "pods")
+PODS = object_path("rl", "pods")
 
 
 def raw(status: Json, version: int) -> Json:
@@ -64,7 +64,7 @@ class Api(FakeApi):
         if "watch" in request.query:
             await asyncio.sleep(0.2)
             return web.Response()
-        if (request.method, request.path) == ("POST", core_path("rl", "events")):
+        if (request.method, request.path) == ("POST", object_path("rl", "events")):
             return web.json_response({})
         if request.method != "PATCH":
             return await super().handle(request)
@@ -99,7 +99,7 @@ async def driven(server: Api, worker: Worker) -> AsyncIterator[None]:
         worker_image="worker:1", namespaces=("rl",), admin_port=port, poll_seconds=0.1
     )
     async with serving(server) as kube:
-        await kube.create(core_path("rl", "secrets"), owned_objects.secret(FLEET, TOKEN))
+        await kube.create(object_path("rl", "secrets"), owned_objects.secret(FLEET, TOKEN))
         pods = PodCache(kube, settings.namespaces, lambda _: None, 60.0)
         watching = asyncio.create_task(pods.run())
         await pods.synced.wait()

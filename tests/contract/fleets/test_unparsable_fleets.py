@@ -10,7 +10,7 @@ from aiohttp.test_utils import TestServer
 
 from rlfleet_operator import metrics
 from rlfleet_operator.core.trainer.routes import CLASSIC, OFFERS
-from rlfleet_operator.kube.client import Json, core_path, fleet_path
+from rlfleet_operator.kube.client import Json, fleet_path, object_path
 from rlfleet_operator.kube.pod_cache import PodCache
 from rlfleet_operator.reconcile.supervisor import Supervisor
 from rlfleet_operator.settings import OperatorSettings
@@ -40,7 +40,7 @@ async def fleets() -> AsyncIterator[tuple[Supervisor, FakeApi, str]]:
     api = FakeApi()
     token = {"data": {"token": base64.b64encode(b"secret").decode()}}
     owner = {"ownerReferences": [{"uid": "a"}], "name": "qwen-admin"}
-    api.objects[core_path("rl", "secrets", "qwen-admin")] = {"metadata": owner, **token}
+    api.objects[object_path("rl", "secrets", "qwen-admin")] = {"metadata": owner, **token}
     settings = OperatorSettings(worker_image="worker:1")
     known = Supervisor(settings, metrics.Health())
     routes = FleetRoutes(known, settings)._app()  # noqa: SLF001 - at a port that is free

@@ -11,7 +11,7 @@ from aiohttp import web
 from rlfleet_operator import kopf_app, metrics
 from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, PLURAL
-from rlfleet_operator.kube.client import Json, fleet_path, fleets_path
+from rlfleet_operator.kube.client import Json, fleet_path
 from rlfleet_operator.reconcile.supervisor import Supervisor
 from rlfleet_operator.settings import OperatorSettings
 from tests.contract.fleets.test_supervisor import fleet
@@ -59,7 +59,7 @@ class Api(FakeApi):
         }
 
     async def handle(self, request: web.Request) -> web.Response:
-        if request.path != fleets_path("") or "watch" not in request.query:
+        if request.path != fleet_path("") or "watch" not in request.query:
             return await super().handle(request)
         self.watches += 1
         if self.watches <= len(self.ends):
@@ -71,7 +71,7 @@ class Api(FakeApi):
     def has(self, *fleets: Json) -> None:
         """Have these fleets listed."""
         about = {"resourceVersion": "10"}
-        self.objects[fleets_path("")] = {"metadata": about, "items": [*fleets]}
+        self.objects[fleet_path("")] = {"metadata": about, "items": [*fleets]}
         for one in fleets:
             self.objects[fleet_path("rl", one["metadata"]["name"])] = one
 
