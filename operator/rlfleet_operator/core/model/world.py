@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from rlfleet_contract.worker.commands import BESIDE, Verb
 from rlfleet_contract.worker.problems import Code, Problem
@@ -37,25 +37,9 @@ RUNNING = "Running"
 Raw = Mapping[str, Any]
 
 
-class Identity(Protocol):
-    """Namespace, name and UID of a fleet."""
-
-    @property
-    def namespace(self) -> str:
-        """The fleet's namespace."""
-
-    @property
-    def name(self) -> str:
-        """The fleet's name."""
-
-    @property
-    def uid(self) -> str:
-        """The fleet's UID."""
-
-
 @dataclass(frozen=True, slots=True)
-class NamedFleet:
-    """The identity of a fleet whose spec and status may not be parsable."""
+class Identity:
+    """Namespace, name and UID of a fleet; known even if its spec cannot be parsed."""
 
     namespace: str
     name: str
@@ -63,12 +47,9 @@ class NamedFleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class Fleet(Identity):
     """One RLInferenceFleet: its spec and its last written status."""
 
-    name: str
-    namespace: str
-    uid: str
     generation: int
     spec: FleetSpec
     status: FleetStatus
@@ -378,10 +359,10 @@ def time_of(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def named(raw: Raw) -> NamedFleet:
-    """Return the identity of a fleet whose spec and status may not be parsable."""
+def named(raw: Raw) -> Identity:
+    """Return the identity of a fleet without parsing its spec and status."""
     metadata = raw["metadata"]
-    return NamedFleet(metadata["namespace"], metadata["name"], metadata["uid"])
+    return Identity(metadata["namespace"], metadata["name"], metadata["uid"])
 
 
 def fleet_from(raw: Raw) -> Fleet:
