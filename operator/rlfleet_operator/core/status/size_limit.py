@@ -6,9 +6,11 @@ exists only in status: once it is left out, it is lost.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from rlfleet_operator.core.model.worker_phase import BADNESS, Phase
 from rlfleet_operator.crd.fleet_status import FleetStatus, WorkerStatus
+from rlfleet_operator.crd.lora import AdapterStatus
 
 LIMIT = 2**20
 """Bytes of JSON that a status may take."""
@@ -40,27 +42,21 @@ def _size(status: FleetStatus) -> int:
     return len(status.model_dump_json(by_alias=True, exclude_none=True).encode())
 
 
-def _without_workers_adapters(status: FleetStatus, limit: int) -> FleetStatus:
-    del limit
+def _without(field: str) -> Callable[[FleetStatus, int], FleetStatus]:
+    """Return the step that leaves out a whole list, whatever the limit."""
+    return lambda status, _limit: status.model_copy(update={field: []})
+
+
+def _without_workers_adapters(status: FleetStatus, _limit: int) -> FleetStatus:
     workers = [worker.model_copy(update={"adapters": None}) for worker in status.workers]
     return status.model_copy(update={"workers": workers})
 
 
-def _without_preview(status: FleetStatus, limit: int) -> FleetStatus:
-    del limit
-    return status.model_copy(update={"preview": []})
+def _with_short_messages(status: FleetStatus, _limit: int) -> FleetStatus:
+    def short(one: WorkerStatus | AdapterStatus) -> WorkerStatus | AdapterStatus:
+        return one.model_copy(update={"message": one.message and one.message[:_SHORT]})
 
-
-def _with_short_messages(status: FleetStatus, limit: int) -> FleetStatus:
-    del limit
-    workers = [
-        worker.model_copy(update={"message": worker.message and worker.message[:_SHORT]})
-        for worker in status.workers
-    ]
-    adapters = [
-        adapter.model_copy(update={"message": adapter.message and adapter.message[:_SHORT]})
-        for adapter in status.adapters
-    ]
+    workers, adapters = list(map(short, status.workers)), list(map(short, status.adapters))
     return status.model_copy(update={"workers": workers, "adapters": adapters})
 
 
@@ -75,31 +71,17 @@ def _with_fewer_workers(status: FleetStatus, limit: int, least: int = _WORST) ->
     return status
 
 
-def _without_workers(status: FleetStatus, limit: int) -> FleetStatus:
-    return _with_fewer_workers(status, limit, least=0)
-
-
 def _worst_first(worker: WorkerStatus) -> int:
     known = {str(phase): badness for phase, badness in BADNESS.items()}
     return known.get(worker.phase, BADNESS[Phase.SERVING])
 
 
-def _without_history(status: FleetStatus, limit: int) -> FleetStatus:
-    del limit
-    return status.model_copy(update={"history": []})
-
-
-def _without_adapters(status: FleetStatus, limit: int) -> FleetStatus:
-    del limit
-    return status.model_copy(update={"adapters": []})
-
-
 _STEPS: tuple[tuple[str, Callable[[FleetStatus, int], FleetStatus]], ...] = (
     ("workers[].adapters", _without_workers_adapters),
-    ("preview", _without_preview),
+    ("preview", _without("preview")),
     ("messages beyond 64 characters", _with_short_messages),
     ("workers, the best first", _with_fewer_workers),
-    ("history", _without_history),
-    ("adapters", _without_adapters),
-    ("all workers", _without_workers),
+    ("history", _without("history")),
+    ("adapters", _without("adapters")),
+    ("all workers", partial(_with_fewer_workers, least=0)),
 )
