@@ -45,7 +45,7 @@ def after_lora(worker: Worker, command: LoRACommand) -> Worker:
         loaded = {"name": command.name, "version": command.version, "path": command.path}
         is_declared = command.inherited is None
         kept.append(AdapterReport(**loaded, is_loaded=True, is_declared=is_declared))
-    return replace(worker, report=worker.report.model_copy(update={"adapters": kept}))
+    return _reporting(worker, adapters=kept)
 
 
 def after_weights(worker: Worker, command: WeightsCommand, fates: Mapping[str, Effect]) -> Worker:
@@ -73,9 +73,8 @@ def _prepared(worker: Worker, action: Prepare, fates: Mapping[str, Effect]) -> W
             version=action.version,
             operation=action.operation,
         )
-        return replace(worker, report=worker.report.model_copy(update={"refusal": refusal}))
-    change = {"prepared": action.version, "refusal": None}
-    return replace(worker, report=worker.report.model_copy(update=change))
+        return _reporting(worker, refusal=refusal)
+    return _reporting(worker, prepared=action.version, refusal=None)
 
 
 def _proof(worker: Worker, version: str) -> Proof:
@@ -101,20 +100,19 @@ def _updated(worker: Worker, action: Update, fates: Mapping[str, Effect]) -> Wor
         return worker
     if action.through is Verb.PAUSE:
         is_paused = report.stage in {Stage.CLOSED, Stage.OPEN, Stage.PROVED}
-        change: dict[str, object] = {"stage": Stage.PAUSED, "paused_s": 0.0} if is_paused else {}
-        return replace(worker, report=report.model_copy(update=change))
+        return _reporting(worker, stage=Stage.PAUSED, paused_s=0.0) if is_paused else worker
     fate = fates.get(action.version, Effect.GOOD)
     if fate in {Effect.BREAKS, Effect.EXITS}:
         return _broken(worker, action) if fate is Effect.BREAKS else exited(worker, action)
-    loaded = {
-        "stage": Stage.PROVED,
-        "proved": action.version,
-        "proof": _proof(worker, action.version),
-        "installed": action.version,
-        "failure": None,
-        "exits": None,
-    }
-    worker = replace(worker, report=report.model_copy(update=loaded))
+    worker = _reporting(
+        worker,
+        stage=Stage.PROVED,
+        proved=action.version,
+        proof=_proof(worker, action.version),
+        installed=action.version,
+        failure=None,
+        exits=None,
+    )
     return _opened(worker, action) if action.through is Verb.RESUME else worker
 
 
@@ -125,16 +123,15 @@ def _broken(worker: Worker, action: Update) -> Worker:
         version=action.version,
         operation=action.operation,
     )
-    change: dict[str, object] = {
-        "stage": Stage.DOUBT,
-        "proved": None,
-        "proof": None,
-        "installed": action.version,
-        "failure": failure,
-        "paused_s": None,
-    }
-    report = worker.report.model_copy(update=change) if worker.report else None
-    return replace(worker, report=report)
+    return _reporting(
+        worker,
+        stage=Stage.DOUBT,
+        proved=None,
+        proof=None,
+        installed=action.version,
+        failure=failure,
+        paused_s=None,
+    )
 
 
 def exited(worker: Worker, action: Update) -> Worker:
@@ -156,17 +153,13 @@ def exited(worker: Worker, action: Update) -> Worker:
 def _opened(worker: Worker, action: Update) -> Worker:
     if worker.report is None or worker.report.stage is Stage.OPEN:
         return worker
-    change: dict[str, object] = {
-        "stage": Stage.OPEN,
-        "paused_s": None,
-        "last_change": Change(
-            operation=action.operation,
-            version=action.version,
-            finished_at=0.0,
-            timings=Timings(window_s=0.25),
-        ),
-    }
-    return replace(worker, report=worker.report.model_copy(update=change))
+    change = Change(
+        operation=action.operation,
+        version=action.version,
+        finished_at=0.0,
+        timings=Timings(window_s=0.25),
+    )
+    return _reporting(worker, stage=Stage.OPEN, paused_s=None, last_change=change)
 
 
 def _paused(worker: Worker) -> Worker:
@@ -185,5 +178,4 @@ def _resumed(worker: Worker, action: Resume) -> Worker:
         return worker
     if report.stage not in {Stage.PAUSED, Stage.PROVED}:
         return worker
-    change: dict[str, object] = {"stage": Stage.OPEN, "paused_s": None}
-    return replace(worker, report=report.model_copy(update=change))
+    return _reporting(worker, stage=Stage.OPEN, paused_s=None)
