@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from aiohttp import web
-from pydantic import BaseModel
 
 from rlfleet_operator.core.trainer import prime_rl
 from rlfleet_operator.core.trainer.models import Fault, Refusal, Updated
@@ -92,11 +91,7 @@ async def _quietly(
 
 def _said(code: int, reply: PauseReply | Updated, *, status: str) -> tuple[int, Mapping[str, Any]]:
     """Return a reply of /v1/rl with the status that prime-rl expects."""
-    fields = _dumped(reply)
+    fields = reply.model_dump(mode="json")
     if reply.code is None:
         return code, fields | {"status": status}
     return prime_rl.status_of(reply.code, retryable=reply.retryable), fields
-
-
-def _dumped(reply: BaseModel) -> dict[str, Any]:
-    return reply.model_dump(mode="json")

@@ -8,6 +8,7 @@ handler only watches, so a client that disconnects, or a process that ends, chan
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -17,13 +18,7 @@ from rlfleet_contract.reason_phrases import error_of, phrase_of
 from rlfleet_operator import metrics
 from rlfleet_operator.core.model.world import named
 from rlfleet_operator.core.trainer import replies
-from rlfleet_operator.core.trainer.models import (
-    Fault,
-    Refusal,
-    Rejection,
-    UpdateWeights,
-    update_from,
-)
+from rlfleet_operator.core.trainer.models import Fault, Refusal, Rejection, update_from
 from rlfleet_operator.core.trainer.pause_rules import PauseRequested, asked_from
 from rlfleet_operator.core.trainer.routes import CLASSIC, OFFERS, label_of
 from rlfleet_operator.errors import Missing, OperatorError
@@ -88,15 +83,15 @@ class FleetRoutes:
             "workers": self._workers,
             "state": self._state,
             "update_weights": self._update,
-            "pause": self._pause,
-            "resume": self._resume,
-            "flush_cache": self._flush,
+            "pause": partial(self._waited, self._pauses.pause),
+            "resume": partial(self._waited, self._pauses.resume),
+            "flush_cache": partial(self._waited, self._pauses.flush),
         }
         for name, offer in OFFERS.items():
             path = f"{base}/v1/rl/{name}"
             app.router.add_route(offer.method, path, handlers[name], name=name)
         for name, offer in CLASSIC.items():
-            handler = self._classic(name)
+            handler = partial(self._classic, name)
             app.router.add_route(offer.method, f"{base}/{name}", handler, name=label_of(name))
         app.router.add_route("*", base + "/{rest:.*}", _nowhere, name="none")
         return app
@@ -126,16 +121,7 @@ class FleetRoutes:
         fleet, workers = await self._view.observed(_key(request), request[_TOKEN])
         return _json(200, replies.state(fleet, workers, fleet.pause_at(time.time())))
 
-    async def _pause(self, request: web.Request) -> web.Response:
-        return await self._waited(request, self._pauses.pause)
-
-    async def _resume(self, request: web.Request) -> web.Response:
-        return await self._waited(request, self._pauses.resume)
-
-    async def _flush(self, request: web.Request) -> web.Response:
-        return await self._waited(request, self._pauses.flush)
-
-    async def _waited(self, request: web.Request, act: _Act) -> web.Response:
+    async def _waited(self, act: _Act, request: web.Request) -> web.Response:
         asked = asked_from(await request.read(), request.query)
         status, reply = await act(_key(request), request[_TOKEN], asked)
         what = {"route": request.match_info.route.name, "code": status}
@@ -143,22 +129,16 @@ class FleetRoutes:
         return _json(status, reply)
 
     async def _update(self, request: web.Request) -> web.Response:
-        asked = await self._asked(request)
+        body = await request.read()
+        asked = await self._updates.asked(_key(request), lambda: update_from(body))
         if asked.is_nothing:
             fleet, workers = await self._view.observed(_key(request), request[_TOKEN])
             return _json(*replies.nothing_loaded(fleet, workers))
         return _json(*await self._updates.update(_key(request), request[_TOKEN], asked))
 
-    async def _asked(self, request: web.Request) -> UpdateWeights:
-        body = await request.read()
-        return await self._updates.asked(_key(request), lambda: update_from(body))
-
-    def _classic(self, name: str) -> Handler:
-        async def handle(request: web.Request) -> web.StreamResponse:
-            said = await self._classics.answer(name, _key(request), request[_TOKEN], request)
-            return _answer(*said, request.path)
-
-        return handle
+    async def _classic(self, name: str, request: web.Request) -> web.Response:
+        said = await self._classics.answer(name, _key(request), request[_TOKEN], request)
+        return _answer(*said, request.path)
 
     async def _token(self, raw: Json) -> str:
         return await apply.known_token(self._fleets.kube, named(raw))
