@@ -195,16 +195,14 @@ def _next(worker: Worker, world: World) -> list[LoRACommand]:
     # Adapters that failed before come last, so that they do not delay the others.
     left.sort(key=lambda pair: pair[1] is not None)
     loads: list[LoRACommand] = [
-        _load(worker, one) for one, problem in left if _is_worth_trying(problem)
+        LoadAdapter(
+            worker.name, one.name, one.version, one.directory, operation_of(one), one.inherited
+        )
+        for one, problem in left
+        if _is_worth_trying(problem)
     ]
     is_tried = any(problem is not None for _, problem in left)
     return found + loads if not is_tried or not worker.waits_to_retry(world.moment) else []
-
-
-def _load(worker: Worker, one: WantedLoRA) -> LoadAdapter:
-    return LoadAdapter(
-        worker.name, one.name, one.version, one.directory, operation_of(one), one.inherited
-    )
 
 
 def _is_worth_trying(problem: Problem | None) -> bool:
