@@ -1,8 +1,6 @@
 """Calls vLLM's routes in process, behind gate and guard, for the extension itself."""
 
 import asyncio
-from collections.abc import MutableMapping
-from typing import Any
 
 from rlfleet_engine.asgi import Scope
 from rlfleet_engine.gate.held_request import Application, Message
@@ -27,20 +25,28 @@ async def is_healthy(app: Application, scope: Scope) -> bool:
 
 async def head_of(app: Application, scope: Scope, path: str) -> Message:
     """Return the head of the reply to a request without a body; empty without a reply."""
-    inner = {**scope, "path": path, "raw_path": path.encode()}
-    heads: list[Message] = []
-    messages = iter([{"type": "http.request", "body": b"", "more_body": False}])
+    head, _ = await reply_of(app, {**scope, "path": path, "raw_path": path.encode()}, b"")
+    return head
 
-    async def receive() -> MutableMapping[str, Any]:
+
+async def reply_of(app: Application, scope: Scope, body: bytes) -> tuple[Message, bytes]:
+    """Return head and body of the reply to a request; an empty head without a reply."""
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+    heads: list[Message] = []
+    pieces: list[bytes] = []
+
+    async def receive() -> Message:
         for message in messages:
             return message
         # This client never disconnects.
         await asyncio.Event().wait()
         return {"type": "http.disconnect"}
 
-    async def send(message: MutableMapping[str, Any]) -> None:
+    async def send(message: Message) -> None:
         if message["type"] == "http.response.start":
             heads.append(message)
+        else:
+            pieces.append(message.get("body", b""))
 
-    await app(inner, receive, send)
-    return heads[0] if heads else {}
+    await app(scope, receive, send)
+    return heads[0] if heads else {}, b"".join(pieces)

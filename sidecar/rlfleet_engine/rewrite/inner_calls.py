@@ -4,14 +4,14 @@ The call skips gate and guard, which the client's request has passed. It has tha
 headers, so that vLLM gets the same API key, and it never sees a disconnect.
 """
 
-import asyncio
 import json
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rlfleet_engine.asgi import LENGTH, Scope, compact
-from rlfleet_engine.gate.held_request import Application, Receive
+from rlfleet_engine.gate.held_request import Application
+from rlfleet_engine.gate.inner_client import FAILED, reply_of
 from rlfleet_engine.rewrite.rewrite import AnsweredError
 from rlfleet_engine.vllm.served import context_length_of, vocabulary_of
 from rlfleet_engine.vllm.vocabulary import Vocabulary
@@ -28,12 +28,11 @@ class InnerCalls:
 
     async def __call__(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Call a route. Raises AnsweredError for an error of vLLM."""
-        reply = _Gathered()
         content = compact(body)
-        await self.app(_inner(self.scope, path, len(content)), _given(content), reply)
-        if reply.status != _OK:
-            raise AnsweredError(reply.status, reply.body)
-        answer = json.loads(reply.body)
+        head, reply = await reply_of(self.app, _inner(self.scope, path, len(content)), content)
+        if head.get("status") != _OK:
+            raise AnsweredError(head.get("status", FAILED), reply)
+        answer = json.loads(reply)
         return answer if isinstance(answer, dict) else {"data": answer}
 
     def vocabulary(self) -> Vocabulary:
@@ -63,29 +62,3 @@ def _inner(scope: Scope, path: str, size: int) -> Scope:
     # A copy, so that vLLM's entries do not get into the state of the client's request.
     state = dict(scope.get("state", {}))
     return {**rerouted(scope, path, size), "query_string": b"", "state": state}
-
-
-def _given(content: bytes) -> Receive:
-    messages = iter([{"type": "http.request", "body": content, "more_body": False}])
-
-    async def receive() -> MutableMapping[str, Any]:
-        for message in messages:
-            return message
-        await asyncio.Event().wait()
-        return {"type": "http.disconnect"}
-
-    return receive
-
-
-class _Gathered:
-    """Collects a reply."""
-
-    def __init__(self) -> None:
-        self.status = 500
-        self.body = b""
-
-    async def __call__(self, message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-        else:
-            self.body += message.get("body", b"")
