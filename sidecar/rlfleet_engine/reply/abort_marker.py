@@ -17,9 +17,9 @@ class UnmarkableError(ValueError):
 
 def marked(body: bytes) -> bytes:
     """Return a complete reply with the marker in every choice."""
-    answer = parsed(body)
-    choices = None if answer is None else answer.get("choices")
-    if answer is None or not isinstance(choices, list):
+    answer = parsed(body) or {}
+    choices = answer.get("choices")
+    if not isinstance(choices, list):
         raise UnmarkableError("no choices in the reply")
     return compact({**answer, "choices": [_ended(choice) for choice in choices]})
 
