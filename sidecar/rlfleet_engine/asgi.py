@@ -4,7 +4,7 @@ They are compact JSON with a Content-Length, because some clients read nothing e
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 Scope = MutableMapping[str, Any]
@@ -48,7 +48,7 @@ async def refuse_websocket(scope: Scope, send: Send) -> None:
     async def denied(message: MutableMapping[str, Any]) -> None:
         await send({**message, "type": f"websocket.{message['type']}"})
 
-    await answer(denied, 403, compact(error_of(403, "PermissionDeniedError", _NO_WEBSOCKET, None)))
+    await answer(denied, 403, error_of(403, "PermissionDeniedError", _NO_WEBSOCKET))
 
 
 def compact(content: object) -> bytes:
@@ -57,10 +57,11 @@ def compact(content: object) -> bytes:
 
 
 def error_of(
-    status: int, kind: str, message: str, param: str | None, **more: object
-) -> Mapping[str, object]:
-    """Return an error in vLLM's form, with more fields at the top level."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": status}} | more
+    status: int, kind: str, message: str, param: str | None = None, **more: object
+) -> bytes:
+    """Return a body with an error in vLLM's form, and more fields at the top level."""
+    error = {"message": message, "type": kind, "param": param, "code": status}
+    return compact({"error": error, **more})
 
 
 def resized(headers: Iterable[Header], size: int) -> list[Header]:

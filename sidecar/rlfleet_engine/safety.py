@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 
 from rlfleet_contract import paths
-from rlfleet_engine.asgi import Scope, Send, answer, compact, error_of, refuse, refuse_websocket
+from rlfleet_engine.asgi import Scope, Send, answer, error_of, refuse, refuse_websocket
 from rlfleet_engine.control import Control, end_process
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Application, HeldRequest, Receive, TooLargeError
@@ -68,7 +68,7 @@ class Safety:
             await self._answer(scope, receive, send)
         except TooLargeError as error:
             content = error_of(413, "RequestEntityTooLarge", str(error), "body")
-            await answer(send, 413, compact(content))
+            await answer(send, 413, content)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()

@@ -179,7 +179,7 @@ def with_version(send: Send, gate: Gate) -> Send:
 async def malformed(send: Send, error: DemandError) -> None:
     """Answer 400: a header names no valid version."""
     content = error_of(_BAD_REQUEST, "BadRequestError", str(error), error.header)
-    await answer(send, _BAD_REQUEST, compact(content))
+    await answer(send, _BAD_REQUEST, content)
 
 
 async def unmet(send: Send, demand: VersionDemand, now: EngineVersion) -> None:
@@ -195,21 +195,20 @@ async def unmet(send: Send, demand: VersionDemand, now: EngineVersion) -> None:
             f" differ in a number at the end); use {paths.EXACT_VERSION_HEADER}"
         )
         content = error_of(_BAD_REQUEST, "BadRequestError", message, header, **fields)
-        await answer(send, _BAD_REQUEST, compact(content), _header(_VERSION, now))
+        await answer(send, _BAD_REQUEST, content, _header(_VERSION, now))
         return
     message = (
         f"this worker serves {version or 'no proved version'} (requested: {asked});"
         " retry, or send the request to another worker"
     )
     content = error_of(409, "ConflictError", message, header, **fields)
-    await answer(send, 409, compact(content), [*_header(_VERSION, now), _RETRY_AFTER])
+    await answer(send, 409, content, [*_header(_VERSION, now), _RETRY_AFTER])
 
 
 async def failed(send: Send) -> None:
     """Answer 503: the weights that computed the reply failed their proof."""
-    await _unavailable(
-        send, "reply dropped: its weights failed their proof; send the request again"
-    )
+    message = "reply dropped: its weights failed their proof; send the request again"
+    await _unavailable(send, message)
 
 
 async def turned_away(send: Send) -> None:
@@ -219,8 +218,7 @@ async def turned_away(send: Send) -> None:
 
 
 async def _unavailable(send: Send, message: str) -> None:
-    content = error_of(503, "ServiceUnavailableError", message, None)
-    await answer(send, 503, compact(content), [_RETRY_AFTER])
+    await answer(send, 503, error_of(503, "ServiceUnavailableError", message), [_RETRY_AFTER])
 
 
 def _event(began: EngineVersion, now: EngineVersion) -> Mapping[str, object]:

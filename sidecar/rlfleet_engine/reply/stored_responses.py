@@ -5,7 +5,7 @@ or weights that failed their proof. A stored response must reach a client only a
 ``previous_response_id``, as a part of a prompt.
 """
 
-from rlfleet_engine.asgi import Send, answer, compact, error_of
+from rlfleet_engine.asgi import Send, answer, error_of
 
 _STORED = "/v1/responses/"
 _RENDER = f"{_STORED}render"
@@ -23,5 +23,4 @@ def is_stored(path: str) -> bool:
 
 async def unreadable(send: Send) -> None:
     """Answer 400: stored responses are not returned."""
-    content = error_of(_BAD_REQUEST, "BadRequestError", _UNREADABLE, None)
-    await answer(send, _BAD_REQUEST, compact(content))
+    await answer(send, _BAD_REQUEST, error_of(_BAD_REQUEST, "BadRequestError", _UNREADABLE))

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rlfleet_engine.asgi import EVENT_STREAM, LENGTH, Header, Send, compact, error_of, resized
+from rlfleet_engine.asgi import EVENT_STREAM, LENGTH, Header, Send, error_of, resized
 from rlfleet_engine.sse import BETWEEN, DONE, data_of, with_data
 from rlfleet_engine.vllm.vocabulary import Vocabulary
 
@@ -147,4 +147,4 @@ def _is_stream(headers: list[Header]) -> bool:
 
 
 def _unusable(error: IncompleteReplyError) -> bytes:
-    return compact(error_of(_FAILED, "InternalServerError", str(error), None))
+    return error_of(_FAILED, "InternalServerError", str(error))

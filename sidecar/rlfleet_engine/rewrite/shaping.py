@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from rlfleet_engine.asgi import Scope, Send, answer, compact, error_of
+from rlfleet_engine.asgi import Scope, Send, answer, error_of
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Application, HeldRequest, Receive
 from rlfleet_engine.gate.shaper import Shaped, Shaper
@@ -44,7 +44,7 @@ class Shaping(Shaper):
             turned = None if turn is None else await turn(body, InnerCalls(self.app, scope))
         except FieldError as error:
             content = error_of(_BAD_REQUEST, "BadRequestError", str(error), error.field)
-            return Shaped(partial(_answer, _BAD_REQUEST, compact(content)), scope)
+            return Shaped(partial(_answer, _BAD_REQUEST, content), scope)
         except AnsweredError as error:
             return Shaped(partial(_answer, error.status, error.body), scope)
         if turned is None:
