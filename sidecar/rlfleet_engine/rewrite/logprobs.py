@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfleet_engine.json_body import may_name, parsed
-from rlfleet_engine.rewrite.rewrite import IncompleteReplyError, InnerCall, RequestRewrite
+from rlfleet_engine.rewrite.rewrite import (
+    IncompleteReplyError,
+    InnerCall,
+    ReplyRewrite,
+    RequestRewrite,
+)
 
 UNKNOWN = -9999.0
 _MISSING = (str(UNKNOWN).encode(), b'"logprob":null', b"[null", b",null")
@@ -46,23 +51,15 @@ def _made(logprobs: dict[str, Any]) -> list[object]:
 
 
 @dataclass(frozen=True, slots=True)
-class FiniteLogprobs:
+class FiniteLogprobs(ReplyRewrite):
     """Passes a reply unchanged if each of its tokens has a log probability."""
 
     echoes: bool = False
     """Whether the reply includes its prompt."""
 
     def whole(self, body: bytes) -> bytes:
-        """Check a complete reply. Raises IncompleteReplyError."""
+        """Check a complete reply or one event. Raises IncompleteReplyError."""
         check(body, echoes=self.echoes)
-        return body
-
-    def event(self, data: bytes) -> bytes:
-        """Check one event. Raises IncompleteReplyError."""
-        return self.whole(data)
-
-    def refusal(self, body: bytes) -> bytes:
-        """Return an error unchanged."""
         return body
 
 

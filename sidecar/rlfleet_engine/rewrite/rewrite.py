@@ -22,10 +22,12 @@ class ReplyRewrite(Protocol):
         """Translate a complete reply. Raises IncompleteReplyError."""
 
     def event(self, data: bytes) -> bytes:
-        """Translate the data of one event of a stream. Raises IncompleteReplyError."""
+        """Translate the data of one event, by default as a reply. Raises IncompleteReplyError."""
+        return self.whole(data)
 
     def refusal(self, body: bytes) -> bytes:
-        """Translate an error, which may name fields that the client did not send."""
+        """Translate an error, if it may name fields that the client did not send."""
+        return body
 
 
 class IncompleteReplyError(Exception):

@@ -6,7 +6,7 @@ from typing import Any
 from rlfleet_engine.asgi import compact
 from rlfleet_engine.json_body import FieldError, may_name, parsed
 from rlfleet_engine.rewrite import logprobs
-from rlfleet_engine.rewrite.rewrite import InnerCall, RequestRewrite
+from rlfleet_engine.rewrite.rewrite import InnerCall, ReplyRewrite, RequestRewrite
 from rlfleet_engine.rewrite.shapes import nvext, prompt_ids
 
 PATH = "/v1/chat/completions"
@@ -43,7 +43,7 @@ def turned(content: dict[str, Any], ask: InnerCall) -> RequestRewrite | None:
 
 
 @dataclass(slots=True)
-class ChatReply:
+class ChatReply(ReplyRewrite):
     """Translates the reply to one chat completion."""
 
     given: str | None

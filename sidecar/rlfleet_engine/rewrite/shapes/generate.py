@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rlfleet_engine.asgi import compact
 from rlfleet_engine.json_body import may_name, parsed
 from rlfleet_engine.rewrite.logprobs import check
-from rlfleet_engine.rewrite.rewrite import InnerCall, RequestRewrite
+from rlfleet_engine.rewrite.rewrite import InnerCall, ReplyRewrite, RequestRewrite
 from rlfleet_engine.rewrite.shapes.routed_experts import experts_of
 
 PATH = "/inference/v1/generate"
@@ -46,13 +46,13 @@ def _refusable(body: bytes, context_length: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class GenerateReply:
+class GenerateReply(ReplyRewrite):
     """Translates the reply to one request."""
 
     request: bytes
 
     def whole(self, body: bytes) -> bytes:
-        """Add the fields that renderers read. Raises IncompleteReplyError."""
+        """Add the fields that renderers read, also to an event. Raises IncompleteReplyError."""
         check(body)
         body = _LOGPROB.sub(_NAMED, body)
         if b'"routed_experts":"' not in body:
@@ -61,14 +61,6 @@ class GenerateReply:
         return _EXPERTS.sub(
             lambda found: b'"routed_experts":' + compact(experts_of(found[1].decode(), start)), body
         )
-
-    def event(self, data: bytes) -> bytes:
-        """Do the same for one event, which has the same form."""
-        return self.whole(data)
-
-    def refusal(self, body: bytes) -> bytes:
-        """Return an error unchanged."""
-        return body
 
     def _experts_start(self) -> int:
         sampling = (parsed(self.request) or {}).get("sampling_params")
