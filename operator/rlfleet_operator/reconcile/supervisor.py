@@ -29,8 +29,7 @@ from rlfleet_operator.kube.client import (
 )
 from rlfleet_operator.kube.lease import Election, LeaseElection, LeaseTerm, Unopposed
 from rlfleet_operator.kube.pod_cache import REFUSALS, FleetKey, PodCache
-from rlfleet_operator.reconcile.reconciler import Reconciler
-from rlfleet_operator.reconcile.shared import SharedClients
+from rlfleet_operator.reconcile.reconciler import Reconciler, SharedClients
 from rlfleet_operator.settings import OperatorSettings
 
 _log = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from rlfleet_operator.kube.client import Json, KubeClient, fleet_path, object_pa
 from rlfleet_operator.kube.lease import LeaseTerm
 from rlfleet_operator.kube.pod_cache import PodCache
 from rlfleet_operator.reconcile import reconciler as drivers
-from rlfleet_operator.reconcile.reconciler import Reconciler
-from rlfleet_operator.reconcile.shared import SharedClients
+from rlfleet_operator.reconcile.reconciler import Reconciler, SharedClients
 from rlfleet_operator.settings import OperatorSettings
 from tests.fakes.kube import FakeApi, serving
 

@@ -15,8 +15,7 @@ from rlfleet_operator.kube.client import Json, fleet_path, object_path
 from rlfleet_operator.kube.lease import LeaseTerm
 from rlfleet_operator.kube.pod_cache import PodCache
 from rlfleet_operator.reconcile import reconciler
-from rlfleet_operator.reconcile.reconciler import Reconciler
-from rlfleet_operator.reconcile.shared import SharedClients
+from rlfleet_operator.reconcile.reconciler import Reconciler, SharedClients
 from rlfleet_operator.settings import OperatorSettings
 from tests import fleets, workers
 from tests.contract.conftest import TOKEN
