@@ -67,35 +67,30 @@ PositiveQuantity = Annotated[
 ]
 MARKER_PATTERN = "^[^/,]{1,64}$"
 """A file name; without a comma, because the sidecar gets all names in one variable."""
+
+
+def _count(rule: str, message: str) -> WithJsonSchema:
+    """Return the schema of a number or percentage of workers that a CEL rule checks."""
+    return WithJsonSchema({"x-kubernetes-int-or-string": True, **rules((rule, message))})
+
+
+def _text(most: int, rule: str, message: str) -> WithJsonSchema:
+    """Return the schema of a string of at most ``most`` characters that a CEL rule checks."""
+    return WithJsonSchema({"type": "string", "maxLength": most, **rules((rule, message))})
+
+
 IntOrPercent = Annotated[
     int | str,
-    WithJsonSchema(
-        {
-            "x-kubernetes-int-or-string": True,
-            **rules(
-                (
-                    "type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",
-                    (
-                        "must be a number of workers of at least 1, or a percentage"
-                        " from '1%' to '100%'"
-                    ),
-                )
-            ),
-        }
+    _count(
+        "type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",
+        "must be a number of workers of at least 1, or a percentage from '1%' to '100%'",
     ),
 ]
 Share = Annotated[
     int | str,
-    WithJsonSchema(
-        {
-            "x-kubernetes-int-or-string": True,
-            **rules(
-                (
-                    "type(self) == int ? self >= 0 : self.matches('^([0-9][0-9]?|100)%$')",
-                    "must be a number of workers, or a percentage from '0%' to '100%'",
-                )
-            ),
-        }
+    _count(
+        "type(self) == int ? self >= 0 : self.matches('^([0-9][0-9]?|100)%$')",
+        "must be a number of workers, or a percentage from '0%' to '100%'",
     ),
 ]
 """Like IntOrPercent, but may be 0."""
@@ -129,53 +124,27 @@ PodOverrides = Annotated[
 ]
 VersionName = Annotated[
     str,
-    WithJsonSchema(
-        {
-            "type": "string",
-            "maxLength": 128,
-            **rules(
-                (
-                    f"self.matches(r'{VERSION_PATTERN}')",
-                    (
-                        "must be one directory name: letters, digits, '.', '_' and '-', beginning"
-                        " and ending with a letter or digit, at most 128 characters, no '/'"
-                    ),
-                )
-            ),
-        }
+    _text(
+        128,
+        f"self.matches(r'{VERSION_PATTERN}')",
+        "must be one directory name: letters, digits, '.', '_' and '-', beginning and ending with"
+        " a letter or digit, at most 128 characters, no '/'",
     ),
 ]
 DigestField = Annotated[
     str,
-    WithJsonSchema(
-        {
-            "type": "string",
-            "maxLength": 71,
-            **rules(
-                (
-                    f"self.matches(r'{DIGEST_PATTERN}')",
-                    "must be 'sha256:' and 64 digits from 0-9a-f",
-                )
-            ),
-        }
+    _text(
+        71,
+        f"self.matches(r'{DIGEST_PATTERN}')",
+        "must be 'sha256:' and 64 digits from 0-9a-f",
     ),
 ]
 AbsolutePath = Annotated[
     str,
-    WithJsonSchema(
-        {
-            "type": "string",
-            "maxLength": 512,
-            **rules(
-                (
-                    (
-                        "self.startsWith('/') && !self.matches('(^|/)[.]{1,2}(/|$)')"
-                        " && !self.contains('//')"
-                    ),
-                    "must be an absolute path without '.', '..' or '//'",
-                )
-            ),
-        }
+    _text(
+        512,
+        "self.startsWith('/') && !self.matches('(^|/)[.]{1,2}(/|$)') && !self.contains('//')",
+        "must be an absolute path without '.', '..' or '//'",
     ),
 ]
 VolumeSource = Annotated[
