@@ -56,7 +56,7 @@ def _is_settled(world: World, rollout: Rollout | None) -> bool:
 def abandoned(why: str) -> ConditionVerdict:
     """Return the condition of a fleet whose driver has stopped by a defect."""
     message = f"{why}; the operator retries within 5 minutes, or when the spec changes"
-    return ConditionVerdict(STALLED, is_true=True, reason="InternalError", message=message)
+    return ConditionVerdict(STALLED, "InternalError", message)
 
 
 UNREAD = "InvalidObject"
@@ -148,7 +148,7 @@ def _ready(world: World) -> ConditionVerdict:
         reason, message = "ScaledToZero", "0 workers requested (spec.replicas is 0)"
     elif len(ready) != wanted:
         message = f"{len(ready)} of {wanted} workers ready{_first_complaint(world)}"
-        return ConditionVerdict(READY, is_true=False, reason="InsufficientWorkers", message=message)
+        return ConditionVerdict(READY, "InsufficientWorkers", message, is_true=False)
     elif waiting_requests.held_up(world):
         reason = waiting_requests.REASON
         message = f"{wanted} of {wanted} workers ready; {waiting_requests.message(world)}"
@@ -158,7 +158,7 @@ def _ready(world: World) -> ConditionVerdict:
         serving = " and ".join(v or "an unknown version" for v in versions)
         does = f"serve {serving}" if versions else "ready, changing versions"
         message = f"{wanted} of {wanted} workers {does}"
-    return ConditionVerdict(READY, is_true=True, reason=reason, message=message)
+    return ConditionVerdict(READY, reason, message)
 
 
 def summary(world: World, found: Iterable[ConditionVerdict]) -> str:
@@ -193,13 +193,9 @@ def _synced(
     done = sum(is_synced(w, target) for w in world.desired)
     message = f"{done} of {wanted} workers proved {target or 'a version'}"
     if done == wanted:
-        return ConditionVerdict(SYNCED, is_true=True, reason="Proved", message=message)
-    return ConditionVerdict(
-        SYNCED,
-        is_true=False,
-        reason=_why_behind(world, rollout, stalled),
-        message=message + _first_complaint(world),
-    )
+        return ConditionVerdict(SYNCED, "Proved", message)
+    reason, complaint = _why_behind(world, rollout, stalled), _first_complaint(world)
+    return ConditionVerdict(SYNCED, reason, message + complaint, is_true=False)
 
 
 def _why_behind(world: World, rollout: Rollout | None, stalled: ConditionVerdict | None) -> str:
@@ -217,9 +213,7 @@ def _why_behind(world: World, rollout: Rollout | None, stalled: ConditionVerdict
 
 def _stalled(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
     if world.trouble:
-        return ConditionVerdict(
-            STALLED, is_true=True, reason="ObjectRefused", message=world.trouble
-        )
+        return ConditionVerdict(STALLED, "ObjectRefused", world.trouble)
     final = forbidden(world) or _ended_badly(rollout)
     if final is not None:
         return final
@@ -227,7 +221,7 @@ def _stalled(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
     if refusal is not None and not any(map(_is_moved, world.desired)):
         worker, problem = refusal
         message = f"{problem.version} rejected by {worker.name}: {problem.message}"
-        return ConditionVerdict(STALLED, is_true=True, reason=problem.code, message=message)
+        return ConditionVerdict(STALLED, problem.code, message)
     broken = [w for w in _quarantined(world) if _is_given_up(w, rollout)]
     if broken and not _others_move(world, rollout):
         names = ", ".join(w.name for w in broken[:5])
@@ -236,7 +230,7 @@ def _stalled(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
             f"{_first_complaint(world)}. Delete the pod to replace it, or request another version"
             " (spec.weightVersion or fleet API)"
         )
-        return ConditionVerdict(STALLED, is_true=True, reason="WorkersQuarantined", message=message)
+        return ConditionVerdict(STALLED, "WorkersQuarantined", message)
     return _overdue(world, rollout)
 
 
@@ -254,10 +248,10 @@ def _ended_badly(rollout: Rollout | None) -> ConditionVerdict | None:
         if rollout.reason is not Reason.ROLLBACK:
             return None
         message = f"{rollout.why}; rolled back to {rollout.to}. {_RETRY}"
-        return ConditionVerdict(STALLED, is_true=True, reason="RolledBack", message=message)
+        return ConditionVerdict(STALLED, "RolledBack", message)
     reason = "RolloutHeld" if rollout.phase == HELD else "RolloutFailed"
     message = f"{rollout.why}; the other workers keep their version. {_RETRY}"
-    return ConditionVerdict(STALLED, is_true=True, reason=reason, message=message)
+    return ConditionVerdict(STALLED, reason, message)
 
 
 def _quarantined(world: World) -> list[Worker]:
@@ -292,9 +286,7 @@ def _overdue(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
         f" (rollout.progressDeadlineSeconds): {done} of {len(world.desired)} workers"
         f" proved it{_first_complaint(world)}"
     )
-    return ConditionVerdict(
-        STALLED, is_true=True, reason="ProgressDeadlineExceeded", message=message
-    )
+    return ConditionVerdict(STALLED, "ProgressDeadlineExceeded", message)
 
 
 def _is_moving(world: World) -> bool:
@@ -327,7 +319,7 @@ def _reconciling(world: World, rollout: Rollout | None) -> ConditionVerdict:
         reason, message = "Scaling", f"scaling: {pods} of {len(world.desired)} pods exist"
         if outdated := sum(map(world.is_outdated, world.desired)):
             message += f", {outdated} of an old template"
-    return ConditionVerdict(RECONCILING, is_true=True, reason=reason, message=message)
+    return ConditionVerdict(RECONCILING, reason, message)
 
 
 def _pace(world: World, rollout: Rollout) -> tuple[str, str]:

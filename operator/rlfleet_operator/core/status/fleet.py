@@ -195,12 +195,16 @@ def _serving(world: World) -> str:
 def _worker(worker: Worker, world: World) -> WorkerStatus:
     change = worker.report.last_change if worker.report else None
     complaint = complaint_of(worker, world)
+    proof = worker.report.proof if worker.report else None
+    # A proof of another version says nothing about the one in status.
+    if proof is not None and proof.version != worker.proved:
+        proof = None
     return WorkerStatus(
         name=worker.name,
         phase=phase_of(worker),
         version=worker.proved,
-        verified_by=_verified_by(worker),
-        read_back_percent=_read_back_percent(worker),
+        verified_by=None if proof is None else [str(one) for one in proof.verified_by],
+        read_back_percent=_read_back_percent(proof),
         ready=worker.takes_traffic,
         load_exits=_load_exits(worker),
         window_ms=round(change.timings.window_s * 1000) if change else None,
@@ -225,18 +229,6 @@ def patch_of(status: FleetStatus) -> dict[str, Any]:
     return body
 
 
-def _verified_by(worker: Worker) -> list[str] | None:
-    proof = _proof(worker)
-    return None if proof is None else [str(evidence) for evidence in proof.verified_by]
-
-
-def _read_back_percent(worker: Worker) -> int | None:
+def _read_back_percent(proof: Proof | None) -> int | None:
     """Return the percentage rounded down, so that 100 means everything."""
-    proof = _proof(worker)
     return None if proof is None or proof.read_share is None else int(proof.read_share * 100)
-
-
-def _proof(worker: Worker) -> Proof | None:
-    """Return the proof, if it is of the version in status."""
-    proof = worker.report.proof if worker.report else None
-    return proof if proof is not None and proof.version == worker.proved else None

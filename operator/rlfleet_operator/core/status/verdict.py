@@ -21,9 +21,9 @@ class ConditionVerdict:
     """A condition without its time and generation."""
 
     type: str
-    is_true: bool
     reason: str
     message: str
+    is_true: bool = True
 
 
 def sometimes(world: World) -> tuple[ConditionVerdict, ...]:
@@ -41,7 +41,7 @@ def forbidden(world: World) -> ConditionVerdict | None:
     found = version_order.objection(world)
     if found is None:
         return None
-    return ConditionVerdict(STALLED, is_true=True, reason=found.reason, message=found.message)
+    return ConditionVerdict(STALLED, found.reason, found.message)
 
 
 def _untested(world: World) -> ConditionVerdict | None:
@@ -52,7 +52,7 @@ def _untested(world: World) -> ConditionVerdict | None:
         return None
     shown = "its reload passed the self-test" if found.passed else "its reload was not tested"
     message = f"{found.engine} is untested with rlfleet; {shown}"
-    return ConditionVerdict(UNTESTED, is_true=True, reason="UntestedRelease", message=message)
+    return ConditionVerdict(UNTESTED, "UntestedRelease", message)
 
 
 def _paused(world: World) -> ConditionVerdict | None:
@@ -65,7 +65,7 @@ def _paused(world: World) -> ConditionVerdict | None:
         f"{done} of {len(world.desired)} workers paused by a trainer"
         f" until {pause.until}, or until the trainer resumes the fleet"
     )
-    return ConditionVerdict(PAUSED, is_true=True, reason="PausedByTrainer", message=message)
+    return ConditionVerdict(PAUSED, "PausedByTrainer", message)
 
 
 def _held_up(world: World) -> ConditionVerdict | None:
@@ -78,7 +78,7 @@ def _held_up(world: World) -> ConditionVerdict | None:
         f"{waiting_requests.message(world)}; {why}the trainer must update or resume the workers,"
         " or name a version in spec.weightVersion"
     )
-    return ConditionVerdict(DEGRADED, is_true=True, reason=waiting_requests.REASON, message=message)
+    return ConditionVerdict(DEGRADED, waiting_requests.REASON, message)
 
 
 def _degraded(world: World) -> ConditionVerdict | None:
@@ -90,7 +90,7 @@ def _degraded(world: World) -> ConditionVerdict | None:
     first = stale[0].name
     count = f"{len(stale)} of {len(world.desired)} workers"
     message = f"{count} serving stale weights; {first}: {whys[first]}"
-    return ConditionVerdict(DEGRADED, is_true=True, reason="StaleServing", message=message)
+    return ConditionVerdict(DEGRADED, "StaleServing", message)
 
 
 def _adapters_failed(world: World) -> ConditionVerdict | None:
@@ -103,4 +103,4 @@ def _adapters_failed(world: World) -> ConditionVerdict | None:
         f"adapter {one.name} {one.version} failed to load on {worker.name}"
         f" (failed loads: {len(found)}): {problem.code}: {problem.message}"
     )
-    return ConditionVerdict(DEGRADED, is_true=True, reason="AdaptersFailed", message=message)
+    return ConditionVerdict(DEGRADED, "AdaptersFailed", message)
