@@ -57,57 +57,45 @@ def metadata_of(fleet: Fleet, name: str) -> ManifestObject:
     }
 
 
+def _object(fleet: Fleet, kind: str, name: str, *, api: str = "v1", **parts: Any) -> ManifestObject:
+    """Return an object that belongs to the fleet, with these fields next to its metadata."""
+    about = {"apiVersion": api, "kind": kind, "metadata": metadata_of(fleet, name)}
+    return about | parts
+
+
 def services(fleet: Fleet) -> list[ManifestObject]:
     """Return the samplers' Service, and the headless one for the workers' DNS names."""
     http = {"name": "http", "port": paths.ENGINE_PORT, "targetPort": "http", "protocol": "TCP"}
     admin = {"name": "admin", "port": paths.ADMIN_PORT, "targetPort": "admin", "protocol": "TCP"}
     selector = {FLEET_LABEL: fleet.name}
+    headless = {
+        "clusterIP": "None",
+        # A trainer's admin calls must also reach workers that are not ready.
+        "publishNotReadyAddresses": True,
+        "selector": selector,
+        "ports": [http, admin],
+    }
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": metadata_of(fleet, fleet.name),
-            "spec": {"selector": selector, "ports": [http]},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": metadata_of(fleet, headless_name(fleet.name)),
-            "spec": {
-                "clusterIP": "None",
-                # A trainer's admin calls must also reach workers that are not ready.
-                "publishNotReadyAddresses": True,
-                "selector": selector,
-                "ports": [http, admin],
-            },
-        },
+        _object(fleet, "Service", fleet.name, spec={"selector": selector, "ports": [http]}),
+        _object(fleet, "Service", headless_name(fleet.name), spec=headless),
     ]
 
 
 def disruption_budget(fleet: Fleet) -> ManifestObject:
     """Return the PodDisruptionBudget: a drain may evict as many workers as a rollout."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": metadata_of(fleet, fleet.name),
-        "spec": {
-            "maxUnavailable": budget.max_unavailable(fleet.spec),
-            "selector": {"matchLabels": {FLEET_LABEL: fleet.name}},
-            # A worker that is not ready must not block a drain.
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
-        },
+    spec = {
+        "maxUnavailable": budget.max_unavailable(fleet.spec),
+        "selector": {"matchLabels": {FLEET_LABEL: fleet.name}},
+        # A worker that is not ready must not block a drain.
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
+    return _object(fleet, "PodDisruptionBudget", fleet.name, api="policy/v1", spec=spec)
 
 
 def secret(fleet: Fleet, token: str) -> ManifestObject:
     """Return the Secret with the fleet's admin token."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": metadata_of(fleet, secret_name(fleet.name)),
-        "type": "Opaque",
-        "stringData": {"token": token},
-    }
+    data = {"token": token}
+    return _object(fleet, "Secret", secret_name(fleet.name), type="Opaque", stringData=data)
 
 
 def token_in(found: Mapping[str, Any]) -> str:

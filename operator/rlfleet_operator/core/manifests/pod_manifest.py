@@ -37,7 +37,7 @@ from rlfleet_operator.crd.fleet_spec import CacheSpec, EngineSpec, ResourceList,
 USER_ID = 65532
 """The images' user as a number, so that Kubernetes can check that it is not root."""
 GRACE_SECONDS = 90
-DRAIN_SECONDS = 60
+_DRAIN = ["python3", "-m", "rlfleet_engine.drain", "--seconds=60"]
 _TOKEN_DIR = "/var/run/rlfleet/token"  # noqa: S105 - a path
 _STATE_DIR = "/var/lib/rlfleet"
 _CACHE_DIR = "/var/cache/rlfleet"
@@ -200,7 +200,7 @@ def _engine(fleet: Fleet, defaults: Defaults) -> ManifestObject:
         "securityContext": _CONTAINER_SECURITY,
         "startupProbe": _probe("/health", "http", period=2, failures=1800),
         "livenessProbe": _probe("/health", "http", period=10, failures=6),
-        "lifecycle": {"preStop": {"exec": {"command": _drain_command()}}},
+        "lifecycle": {"preStop": {"exec": {"command": _DRAIN}}},
         "volumeMounts": [
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - an emptyDir of the pod
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the same
@@ -215,15 +215,13 @@ def _names(fleet: Fleet) -> list[ManifestObject]:
     return [
         {"name": "RLFLEET_NAMESPACE", "value": fleet.namespace},
         {"name": "RLFLEET_FLEET", "value": fleet.name},
-        {
-            "name": "RLFLEET_WORKER",
-            "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
-        },
+        _of_pod("RLFLEET_WORKER", "metadata.name"),
     ]
 
 
-def _drain_command() -> list[str]:
-    return ["python3", "-m", "rlfleet_engine.drain", f"--seconds={DRAIN_SECONDS}"]
+def _of_pod(variable: str, path: str) -> ManifestObject:
+    """Return a variable with the value of the pod's own field."""
+    return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def _sidecar(fleet: Fleet, defaults: Defaults) -> ManifestObject:
@@ -237,16 +235,8 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> ManifestObject:
         "env": [
             *({"name": name, "value": value} for name, value in _sidecar_env(fleet).items()),
             *_names(fleet),
-            {
-                "name": "RLFLEET_POD_UID",
-                "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}},
-            },
-            {
-                "name": "RLFLEET_SELF_TEST",
-                "valueFrom": {
-                    "fieldRef": {"fieldPath": f"metadata.annotations['{SELF_TEST_ANNOTATION}']"}
-                },
-            },
+            _of_pod("RLFLEET_POD_UID", "metadata.uid"),
+            _of_pod("RLFLEET_SELF_TEST", f"metadata.annotations['{SELF_TEST_ANNOTATION}']"),
         ],
         "ports": [{"name": "admin", "containerPort": paths.ADMIN_PORT, "protocol": "TCP"}],
         "resources": _sidecar_resources(fleet.spec.sidecar.resources),
