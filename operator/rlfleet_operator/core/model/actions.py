@@ -53,12 +53,18 @@ class MarkPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
-    """Let a worker wait for a version, check it and copy it into its cache while it serves."""
+class _VersionCommand:
+    """A command to a worker about one version, in the operation of its rollout or pause."""
 
     worker: str
     version: str
     operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare(_VersionCommand):
+    """Let a worker wait for a version, check it and copy it into its cache while it serves."""
+
     digest: str | None = None
     """The expected digest of the version's manifest."""
     waits: bool = True
@@ -76,15 +82,12 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class Update(_VersionCommand):
     """Let a worker change to a prepared version: pause, flush, reload, verify, resume.
 
     ``through`` is the last step to take; completed steps are not repeated.
     """
 
-    worker: str
-    version: str
-    operation: str
     expected: Proof | None
     """The proof of a peer that serves the version; None for the first worker."""
     through: Verb = Verb.RESUME
@@ -110,12 +113,8 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(_VersionCommand):
     """Let a paused worker serve the version that it has proved."""
-
-    worker: str
-    version: str
-    operation: str
 
     def request(self, rollout: RolloutSpec) -> Command:
         """Return the request body for the sidecar."""
@@ -127,12 +126,9 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(_VersionCommand):
     """Let a worker stop serving because a trainer has paused the fleet."""
 
-    worker: str
-    version: str
-    operation: str
     mode: PauseMode
     kv_cache: KVCache
 
@@ -148,12 +144,8 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Flush:
+class Flush(_VersionCommand):
     """Let a paused worker empty its KV and prefix caches."""
-
-    worker: str
-    version: str
-    operation: str
 
     def request(self, rollout: RolloutSpec) -> Command:
         """Return the request body for the sidecar."""
