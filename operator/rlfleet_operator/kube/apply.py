@@ -8,8 +8,8 @@ here.
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from rlfleet_operator.core.manifests import owned_objects as around
@@ -23,6 +23,7 @@ from rlfleet_operator.core.model.world import (
     VERSION_LABEL,
     Fleet,
     Identity,
+    time_of,
     worker_name,
 )
 from rlfleet_operator.core.status.events import KubeEvent
@@ -117,7 +118,7 @@ async def _mark(kube: KubeClient, fleet: Fleet, mark: MarkPod) -> None:
         "status": "True" if mark.ready else "False",
         "reason": "Proved" if mark.ready else "NotProved",
         "message": mark.message[:1024],
-        "lastTransitionTime": _now(),
+        "lastTransitionTime": time_of(time.time()),
     }
     identity = {"uid": mark.uid}
     label = {"metadata": {**identity, "labels": {VERSION_LABEL: label_of(mark.version)}}}
@@ -231,7 +232,7 @@ async def post_event(kube: KubeClient, about: Identity, event: KubeEvent) -> Non
 
 
 def _event(fleet: Identity, event: KubeEvent) -> Json:
-    now = _now()
+    now = time_of(time.time())
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -255,7 +256,3 @@ def _event(fleet: Identity, event: KubeEvent) -> Json:
 
 def _about(fleet: Fleet, worker: str) -> dict[str, str]:
     return {"namespace": fleet.namespace, "fleet": fleet.name, "worker": worker}
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
