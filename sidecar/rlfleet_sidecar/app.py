@@ -83,7 +83,7 @@ def create_app(
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     journal = Journal(settings.state_dir)
     engine = EngineClient(settings.engine_url, transport)
-    checkpoints = Checkpoints(settings, lambda: journal.needs)
+    checkpoints = Checkpoints(settings, lambda: journal.record.needs)
     copies = LoRACache(settings, checkpoints)
     store = VersionStore(settings, checkpoints, copies.nbytes)
     adapters = LoRAServing(settings.model_name, engine, store, copies, Registry(settings.state_dir))

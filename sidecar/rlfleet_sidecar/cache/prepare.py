@@ -108,7 +108,7 @@ class Preparation:
             await asyncio.wait({before.task}, timeout=LEAVE_S)
         try:
             work.demand_wanted()
-            demand_reloadable(self._journal.self_test, request.version, BASE_VERSION)
+            demand_reloadable(self._journal.record.self_test, request.version, BASE_VERSION)
             await self._until_present(request, work)
         except SupersededError:
             raise

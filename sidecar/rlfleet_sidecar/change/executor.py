@@ -154,12 +154,12 @@ class Executor:
             operation=self._leadership.operation,
             flushed=self._steps.flushed,
             epoch=journal.seen.epoch,
-            refusal=journal.refusal,
-            failure=journal.failure,
-            exits=journal.exits,
-            last_change=journal.last_change,
+            refusal=journal.record.refusal,
+            failure=journal.record.failure,
+            exits=journal.record.exits,
+            last_change=journal.record.last_change,
             adapters=self._steps.adapters.reports(state.boot if is_up else None),
-            self_test=journal.self_test,
+            self_test=journal.record.self_test,
         )
 
     @property
@@ -215,7 +215,7 @@ class Executor:
 
     def _repeat_failure(self, request: UpdateRequest) -> None:
         """Raise the same failure again for a repeat of a command that cannot succeed."""
-        failure = self._journal.failure
+        failure = self._journal.record.failure
         if failure is None or failure.retryable or self._journal.state.stage is not Stage.DOUBT:
             return
         if (failure.operation, failure.version) == (request.operation, request.version):
@@ -291,7 +291,10 @@ class Executor:
 
     async def _has_exited(self, command: ChangeCommand) -> bool | None:
         """Return whether the engine's process exited during a load; None without a load."""
-        if not isinstance(command, ReloadRequest | VerifyRequest) or not self._journal.is_loading:
+        if (
+            not isinstance(command, ReloadRequest | VerifyRequest)
+            or self._journal.record.loading is None
+        ):
             return None
         return await self._steps.has_exited()
 

@@ -81,7 +81,7 @@ class Prover:
 
     async def ask_once(self) -> ProbeAnswer:
         """Return the uncached answer to this engine's prompt."""
-        known = self._journal.gauge
+        known = self._journal.record.gauge
         return await self._ask(LENGTHS[0] if known is None else known.length)
 
     def loaded(self, load: LoadedWeights | None) -> None:
@@ -99,7 +99,7 @@ class Prover:
             shown = _proof(load, answer, gauge)
         more = [*evidence.demand_alike(expected, shown)]
         if shown.checkpoint is not None:
-            more += evidence_of(self._journal.self_test)
+            more += evidence_of(self._journal.record.self_test)
         if load is not None and shown.checkpoint is not None and load.probe is not None:
             more.append(await self._as_the_trainer(load.probe))
         return shown.model_copy(update={"verified_by": (*shown.verified_by, *more)})
@@ -126,7 +126,7 @@ class Prover:
         )
 
     def _gauge(self, boot: str) -> Calibration:
-        known = self._journal.gauge
+        known = self._journal.record.gauge
         return known if known is not None and known.boot == boot else unmeasured(boot)
 
     async def _steady_answer(self, gauge: Calibration) -> ProbeAnswer:

@@ -70,7 +70,7 @@ class SelfTester:
             is_tested=described.is_tested,
             unreached=described.unreached,
             boot=boot,
-            attempts=selftest.attempts_of(self._journal.self_test, key),
+            attempts=selftest.attempts_of(self._journal.record.self_test, key),
         )
         rejected = self._rejected(begun)
         if rejected is not None:
@@ -88,7 +88,7 @@ class SelfTester:
         settings = self._settings
         if not begun.is_tested and (settings.require_tested or not settings.self_test_s):
             return selftest.untested(begun.model_copy(update={"boot": None}))
-        last = self._journal.self_test
+        last = self._journal.record.self_test
         if last is not None and selftest.is_exhausted(last, begun.key):
             return selftest.put_off(last, time.time(), settings.self_test_again_s)
         return None
@@ -101,28 +101,28 @@ class SelfTester:
 
     def is_due_again(self) -> bool:
         """Return whether a postponed test is due."""
-        is_due = selftest.is_due_again(self._journal.self_test, time.time())
+        is_due = selftest.is_due_again(self._journal.record.self_test, time.time())
         return bool(self._settings.self_test_s) and is_due
 
     def _put_off_further(self) -> None:
-        known = self._journal.self_test
+        known = self._journal.record.self_test
         if known is not None and selftest.is_due_again(known, time.time()):
             later = selftest.put_off(known, time.time(), self._settings.self_test_again_s)
             self._journal.self_tested(later)
 
     def is_spoilt(self, boot: str) -> bool:
         """Return whether a test has left this boot with other weights than the base's."""
-        known = self._journal.self_test
+        known = self._journal.record.self_test
         return known is not None and known.boot == boot and known.passed is not True
 
     def _is_due(self, key: str, *, is_tested: bool) -> bool:
         remembered = selftest.as_of_release(self._settings.self_test, is_tested=is_tested)
         now = time.time()
         if remembered is not None and not selftest.is_due(remembered, key, now):
-            if self._journal.self_test != remembered:
+            if self._journal.record.self_test != remembered:
                 self._journal.self_tested(remembered)
             return False
-        return selftest.is_due(self._journal.self_test, key, now)
+        return selftest.is_due(self._journal.record.self_test, key, now)
 
     async def _run(self, begun: SelfTest, tensors: tuple[Tensor, ...]) -> None:
         start = time.monotonic()
@@ -170,7 +170,7 @@ class SelfTester:
 
     async def _probed(self, tensors: tuple[Tensor, ...]) -> list[str]:
         """Return the tensors that an answer depends on: read at boot, and not of a drafter."""
-        needs = self._journal.needs
+        needs = self._journal.record.needs
         silent = set(() if needs is None else needs.optional)
         silent |= await in_thread(self._store.boot_drafters)
         return [one.name for one in tensors if one.name not in silent]
@@ -201,7 +201,7 @@ class SelfTester:
         # Cheap: the store caches the base's headers.
         files = await in_thread(self._store.boot_files)
         async with asyncio.timeout(limit_s):
-            known = self._journal.self_test
+            known = self._journal.record.self_test
             if known is None or (await self._engine.gate()).boot != known.boot:
                 raise EngineRestartedError("the engine restarted during its self-test")
             await self._engine.pause(PauseMode.ABORT, KVCache.RESET)

@@ -110,14 +110,14 @@ class Transfer:
 
     def demand_group(self) -> None:
         """Raise unless the engine is in a group with its trainer."""
-        demand_grouped(self._journal.state, self._journal.group)
+        demand_grouped(self._journal.state, self._journal.record.group)
 
     async def start(self, operation: str) -> None:
         """Begin an update of the paused engine, whose weights are unknown from here on."""
 
         def demand() -> None:
-            demand_startable(self._journal.state, self._journal.group)
-            demand_reloadable(self._journal.self_test, "sent", BASE_VERSION)
+            demand_startable(self._journal.state, self._journal.record.group)
+            demand_reloadable(self._journal.record.self_test, "sent", BASE_VERSION)
 
         async def work() -> None:
             async with within(Code.PAUSE_FAILED, _LOOK_S):

@@ -110,7 +110,7 @@ class TrainerSession:
         """Open the gate over the proved version; raises if the last update failed."""
         self._pauses.withdraw(RESUMED)
         updating = next(iter(self._updates.keys), None)
-        rules.demand_resumable(self.state, self._journal.trainer_failure, updating)
+        rules.demand_resumable(self.state, self._journal.record.trainer_failure, updating)
         up_s = {Code.ENGINE_UNREACHABLE: self._settings.trainer_up_s}
         return await patiently(self._resume, up_s)
 
@@ -174,7 +174,7 @@ class TrainerSession:
         Raises for a trainer that asked for a broadcast, because it would believe that its weights
         had arrived.
         """
-        if self._journal.broadcasting:
+        if self._journal.record.broadcasting:
             self._change.refuse(rules.OTHER_ENGINE)
         return label_of(self.state.proved)
 

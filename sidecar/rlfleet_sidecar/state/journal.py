@@ -24,7 +24,7 @@ from uuid import uuid4
 from rlfleet_contract.worker.fence import Fence, Place
 from rlfleet_contract.worker.problems import CHECKPOINT_CODES, Code, Problem
 from rlfleet_contract.worker.proof import Proof
-from rlfleet_contract.worker.report import Change, Exits, Stage
+from rlfleet_contract.worker.report import Change, Stage
 from rlfleet_contract.worker.selftest import SelfTest
 from rlfleet_sidecar.atomic_file import write_whole
 from rlfleet_sidecar.errors import SidecarError, log_fields
@@ -51,7 +51,8 @@ class Journal:
         self.session = uuid4().hex[:16]
         self._path = directory / _FILE
         record = read(self._path)
-        self._record = record.model_copy(update={"state": step(record.state, StageEvent.LOST)})
+        self.record = record.model_copy(update={"state": step(record.state, StageEvent.LOST)})
+        """The last record; only methods of this class replace it."""
         self._closed_at = _monotonic(record.closed_at)
         self.lead = record.lead
         """The change's driver; written with the next change of the stage."""
@@ -63,39 +64,12 @@ class Journal:
     @property
     def state(self) -> State:
         """The worker's current state."""
-        return self._record.state
+        return self.record.state
 
     @property
     def is_behind(self) -> bool:
         """Whether the file is not up to date."""
         return self._unwritten is not None
-
-    @property
-    def refusal(self) -> Problem | None:
-        """Why the last prepare failed."""
-        return self._record.refusal
-
-    @property
-    def failure(self) -> Problem | None:
-        """Why the last change failed."""
-        return self._record.failure
-
-    @property
-    def trainer_failure(self) -> Problem | None:
-        """Why a trainer's last update failed, or that it has not ended.
-
-        None after a success, and after a trainer's next pause. While it is set, a resume must
-        not open another version than the trainer expects.
-        """
-        return self._record.trainer_failure
-
-    @property
-    def broadcasting(self) -> bool:
-        """Whether a trainer has asked to broadcast by its own transfer engine, which is rejected.
-
-        It may not have read the rejection; ends when it has a directory loaded.
-        """
-        return self._record.broadcasting
 
     def broadcast(self, *, is_meant: bool) -> None:
         """Record that a trainer asked for a broadcast, or had a directory loaded.
@@ -107,34 +81,14 @@ class Journal:
         if is_meant:
             self._demand_written()
 
-    @property
-    def group(self) -> str | None:
-        """The boot that is in a transfer group with its trainer, or None."""
-        return self._record.group
-
     def grouped(self, boot: str | None) -> None:
         """Record the boot that is in a transfer group; None: no boot."""
         self._write(is_ahead=boot is None, group=boot)
-
-    @property
-    def last_change(self) -> Change | None:
-        """The last change that succeeded."""
-        return self._record.last_change
-
-    @property
-    def gauge(self) -> Calibration | None:
-        """The calibration of the last engine."""
-        return self._record.gauge
 
     def gauged(self, gauge: Calibration) -> None:
         """Record the calibration of a boot."""
         self._write(gauge=gauge)
         _log.info("Engine calibrated", extra=asdict(gauge))
-
-    @property
-    def needs(self) -> RequiredTensors | None:
-        """What an engine of this pod reported of its boot; every boot reads the same."""
-        return self._record.needs
 
     def learned(self, needs: RequiredTensors) -> None:
         """Record which of the base model's tensors the engine has read."""
@@ -143,11 +97,6 @@ class Journal:
             "Tensors of the boot reported",
             extra={"boot": needs.boot, "optional": len(needs.optional), "tied": needs.tied},
         )
-
-    @property
-    def self_test(self) -> SelfTest | None:
-        """The engine's self-test."""
-        return self._record.self_test
 
     def self_tested(self, test: SelfTest) -> None:
         """Record a self-test; its begin is on disk before its first reload."""
@@ -162,7 +111,7 @@ class Journal:
     @property
     def seen(self) -> SeenCommands:
         """The commands seen, by the fence rules."""
-        return self._record.heard
+        return self.record.heard
 
     def observe_epoch(self, epoch: int) -> bool:
         """Record an epoch; returns whether it is the highest seen.
@@ -207,7 +156,7 @@ class Journal:
         after = step(before, event, boot=boot, version=version, proof=proof)
         booted = {"failure": None} if event is StageEvent.BOOTED else {}
         clocked = self._clocked(event, before.stage, after.stage)
-        loads = loading_after(self._record, event, version, operation)
+        loads = loading_after(self.record, event, version, operation)
         self._write(is_ahead=event in AHEAD, state=after, **booted, **clocked, **loads)
         if clocked.get("closed_at") is not None:
             self._closed_at = time.monotonic()
@@ -237,19 +186,9 @@ class Journal:
         self._write(state=state, refusal=problem)
         _log.info("Version rejected", extra=log_fields(problem))
 
-    @property
-    def exits(self) -> Exits | None:
-        """How often the engine exited during the last load; None if it did not."""
-        return self._record.exits
-
-    @property
-    def is_loading(self) -> bool:
-        """Whether a command's load is under way on record."""
-        return self._record.loading is not None
-
     def failed(self, problem: Problem, *, has_exited: bool | None = None) -> None:
         """Record why a change failed; of a load, whether the engine exited during it."""
-        loads = {} if has_exited is None else load_ended(self._record, has_exited=has_exited)
+        loads = {} if has_exited is None else load_ended(self.record, has_exited=has_exited)
         self._write(failure=problem, **loads)
         _log.warning("Change failed", extra=log_fields(problem))
         if problem.code in CHECKPOINT_CODES:
@@ -271,7 +210,7 @@ class Journal:
 
     def catch_up(self) -> None:
         """Write the record again after a failure."""
-        self._put(self._record, is_ahead=False)
+        self._put(self.record, is_ahead=False)
 
     def _clocked(self, event: StageEvent, before: Stage, after: Stage) -> dict[str, float | None]:
         """Return the window's begin, at the first pause, or its end, at Open and Closed.
@@ -290,16 +229,16 @@ class Journal:
     def _note(self, heard: SeenCommands, *, is_ahead: bool = True) -> None:
         """Write the commands seen; a new epoch is synced for a crash of the node."""
         is_new = heard.epoch != self.seen.epoch
-        record = self._record.model_copy(update={"lead": self.lead, "heard": heard})
+        record = self.record.model_copy(update={"lead": self.lead, "heard": heard})
         self._put(record, is_ahead=is_ahead, lasting=is_new)
         if is_new:
             _log.info("Higher epoch seen", extra={"epoch": heard.epoch})
 
     def _write(self, *, is_ahead: bool = False, **update: Any) -> None:
-        self._put(self._record.model_copy(update={"lead": self.lead} | update), is_ahead=is_ahead)
+        self._put(self.record.model_copy(update={"lead": self.lead} | update), is_ahead=is_ahead)
 
     def _put(self, record: JournalRecord, *, is_ahead: bool, lasting: bool = False) -> None:
-        if record == self._record and not self.is_behind:
+        if record == self.record and not self.is_behind:
             return
         try:
             # An earlier write that failed may have had a new epoch.
@@ -311,7 +250,7 @@ class Journal:
                 self._demand_written()
         else:
             self._unwritten = None
-        self._record = record
+        self.record = record
 
     def _fall_behind(self, error: OSError) -> None:
         if not self.is_behind:

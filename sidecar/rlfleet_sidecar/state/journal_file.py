@@ -46,17 +46,27 @@ class JournalRecord(BaseModel):
 
     state: State
     refusal: Problem | None = None
+    """Why the last prepare failed."""
     failure: Problem | None = None
+    """Why the last change failed."""
     loading: Loading | None = None
     """The version that a command is loading or proving; an engine's exit counts for it."""
     exits: Exits | None = None
+    """How often the engine exited during the last load; None if it did not."""
     last_change: Change | None = None
     gauge: Calibration | None = None
     needs: RequiredTensors | None = None
+    """What an engine of this pod reported of its boot; every boot reads the same."""
     self_test: SelfTest | None = None
     trainer_failure: Problem | None = None
+    """Why a trainer's last update failed, or that it has not ended. While it is set, a resume must
+    not open another version than the trainer expects. None after a success, and after its next
+    pause."""
     broadcasting: bool = False
+    """Whether a trainer has asked to broadcast by its own transfer engine, which is rejected. It
+    may not have read the rejection; ends when it has a directory loaded."""
     group: str | None = None
+    """The boot that is in a transfer group with its trainer."""
     closed_at: float | None = None
     """When the gate was closed for a change, on the wall clock, which survives a restart."""
     lead: ChangeOwner | None = None

@@ -149,6 +149,6 @@ async def test_a_prepare_that_fails_by_a_defect_is_in_the_report(
     with pytest.raises(SidecarError, match="ValueError"):
         await preparation.join(REQUEST)
 
-    assert journal.refusal is not None
-    assert (journal.refusal.code, journal.refusal.version) == (Code.INTERNAL, VERSION)
-    assert journal.refusal.retryable
+    assert journal.record.refusal is not None
+    assert (journal.record.refusal.code, journal.record.refusal.version) == (Code.INTERNAL, VERSION)
+    assert journal.record.refusal.retryable

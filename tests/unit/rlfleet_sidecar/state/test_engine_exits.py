@@ -30,7 +30,7 @@ def test_an_engine_that_ended_while_no_sidecar_looked_is_counted(tmp_path: Path)
     journal = Journal(tmp_path)
     journal.move(StageEvent.BOOTED, boot="2")
 
-    assert journal.exits == exits(1)
+    assert journal.record.exits == exits(1)
 
 
 def test_each_try_under_one_operation_counts_and_another_operation_begins_at_one(
@@ -38,13 +38,13 @@ def test_each_try_under_one_operation_counts_and_another_operation_begins_at_one
 ) -> None:
     for boot in range(3):
         loading(tmp_path, boot=str(boot))
-    assert Journal(tmp_path).exits == exits(2)
+    assert Journal(tmp_path).record.exits == exits(2)
 
     loading(tmp_path, "rollout-2", boot="3")
     journal = Journal(tmp_path)
     journal.move(StageEvent.BOOTED, boot="4")
 
-    assert journal.exits == exits(1, "rollout-2")
+    assert journal.record.exits == exits(1, "rollout-2")
 
 
 def test_an_engine_in_doubt_that_ends_did_not_end_in_the_load(tmp_path: Path) -> None:
@@ -54,14 +54,14 @@ def test_an_engine_in_doubt_that_ends_did_not_end_in_the_load(tmp_path: Path) ->
     journal.move(StageEvent.BACK)
     journal.move(StageEvent.BOOTED, boot="2")
 
-    assert journal.exits is None
+    assert journal.record.exits is None
 
 
 @pytest.mark.parametrize("ends", ["proved", "refused"])
 def test_a_load_that_ended_otherwise_is_about_the_version(tmp_path: Path, ends: str) -> None:
     loading(tmp_path)
     journal = loading(tmp_path, boot="2")
-    assert journal.exits == exits(1)
+    assert journal.record.exits == exits(1)
 
     journal.move(StageEvent.RELOADED, version="step-2")
     if ends == "proved":
@@ -71,8 +71,8 @@ def test_a_load_that_ended_otherwise_is_about_the_version(tmp_path: Path, ends: 
         problem = Problem.of(Code.PROOF_FAILED, "why", version="step-2", operation="rollout-1")
         journal.failed(problem, has_exited=False)
 
-    assert journal.exits is None
-    assert not journal.is_loading
+    assert journal.record.exits is None
+    assert journal.record.loading is None
 
 
 def test_a_transfer_of_a_trainer_is_no_load_of_a_command(tmp_path: Path) -> None:
@@ -82,4 +82,4 @@ def test_a_transfer_of_a_trainer_is_no_load_of_a_command(tmp_path: Path) -> None
     journal.move(StageEvent.RELOADING, operation="a trainer's")
     journal.move(StageEvent.BOOTED, boot="2")
 
-    assert journal.exits is None
+    assert journal.record.exits is None
