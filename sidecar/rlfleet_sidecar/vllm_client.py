@@ -10,13 +10,13 @@ import logging
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import httpx
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rlfleet_contract import paths
-from rlfleet_contract.engine.gate import Fallback, GateCommand, GateState
+from rlfleet_contract.engine.gate import Fallback, GateAction, GateCommand, GateState
 from rlfleet_contract.engine.rank_report import Consumed, Installed, ReadBack
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.worker.commands import KVCache, PauseMode
@@ -53,6 +53,7 @@ _KEYLESS = (
 _OF_ONE_BOOT = frozenset({paths.GATE_PATH, paths.ENGINE_ADAPTERS_PATH})
 """Routes that return 409 to a command for another boot."""
 _log = logging.getLogger(__name__)
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class RelayedReply(NamedTuple):
@@ -88,46 +89,39 @@ class EngineClient:
 
     async def gate(self) -> GateState:
         """Return the boot and the state of its gate."""
-        return _gate_state(await self._call("GET", paths.GATE_PATH))
+        return _parsed(GateState, await self._call("GET", paths.GATE_PATH), paths.GATE_PATH)
 
     async def open_gate(self, boot: str, version: str | None) -> GateState:
         """Open the gate of this boot for this version."""
-        return await self._command(GateCommand(action="open", boot=boot, version=version))
+        return await self._command("open", boot, version=version)
 
     async def close_gate(
         self, boot: str, ttl_s: float | None = None, fallback: Fallback | None = None
     ) -> GateState:
         """Close the gate of this boot, with a deadline and what follows it."""
-        return await self._command(
-            GateCommand(action="close", boot=boot, ttl_s=ttl_s, fallback=fallback)
-        )
+        return await self._command("close", boot, ttl_s=ttl_s, fallback=fallback)
 
     async def keep_gate(
         self, boot: str, ttl_s: float, fallback: Fallback | None = None
     ) -> GateState:
         """Renew the deadline of this boot's gate."""
-        return await self._command(
-            GateCommand(action="keep", boot=boot, ttl_s=ttl_s, fallback=fallback)
-        )
+        return await self._command("keep", boot, ttl_s=ttl_s, fallback=fallback)
 
     async def begin_trial(self, boot: str, version: str, ttl_s: float | None = None) -> GateState:
         """Close the gate and withhold answers until this version is proved."""
-        return await self._command(
-            GateCommand(action="try", boot=boot, version=version, ttl_s=ttl_s)
-        )
+        return await self._command("try", boot, version=version, ttl_s=ttl_s)
 
     async def end_trial(self, boot: str, *, is_proved: bool) -> GateState:
         """Send the withheld answers, or end them with an abort marker."""
-        action: Literal["pass", "fail"] = "pass" if is_proved else "fail"
-        return await self._command(GateCommand(action=action, boot=boot))
+        return await self._command("pass" if is_proved else "fail", boot)
 
     async def refuse(self, boot: str) -> GateState:
         """Close the gate and reject requests."""
-        return await self._command(GateCommand(action="refuse", boot=boot))
+        return await self._command("refuse", boot)
 
     async def begin_era(self, boot: str) -> GateState:
         """Hide earlier cache entries from requests without a salt."""
-        return await self._command(GateCommand(action="era", boot=boot))
+        return await self._command("era", boot)
 
     async def pause(self, mode: PauseMode, kv_cache: KVCache) -> None:
         """Pause; returns when the engine has stopped computing."""
@@ -229,11 +223,7 @@ class EngineClient:
             arguments |= {"changed": changed, "strength": strength}
         body = {"method": paths.RELOAD_RPC, "kwargs": arguments, "timeout": timeout_s}
         answer, tries = await self._retried("/collective_rpc", body, timeout_s)
-        results = _results(answer)
-        try:
-            found = [Installed.model_validate(result) for result in results]
-        except ValidationError as error:
-            raise EngineError(f"invalid answer to the reload: {results!s:.{_SHOWN}}") from error
+        found = [_parsed(Installed, result, paths.RELOAD_RPC) for result in _results(answer)]
         if tries == 1:
             return found
         # A rank on which an earlier try succeeded compares with that try. So unchanged memory
@@ -243,14 +233,12 @@ class EngineClient:
     async def describe(self, kinds: Sequence[str]) -> EngineDescription:
         """Return the engine's properties, and which of these kinds a text prompt does not use."""
         results = await self._rpc(paths.DESCRIBE_RPC, kwargs={"kinds": list(kinds)})
-        try:
-            return EngineDescription.model_validate(results[0])
-        except (IndexError, ValidationError) as error:
-            raise EngineError(f"invalid description of the engine: {results!s:.100}") from error
+        return _parsed(EngineDescription, next(iter(results), None), paths.DESCRIBE_RPC)
 
     async def adapters(self) -> EngineAdapters:
         """Return the adapters of the engine's current boot, with their directories."""
-        return _adapters(await self._call("GET", paths.ENGINE_ADAPTERS_PATH))
+        answer = await self._call("GET", paths.ENGINE_ADAPTERS_PATH)
+        return _parsed(EngineAdapters, answer, paths.ENGINE_ADAPTERS_PATH)
 
     async def adapt(
         self, boot: str, name: str, directory: str | None, root: str | None = None
@@ -260,8 +248,8 @@ class EngineClient:
         ``root`` is the adapter's root in /v1/models.
         """
         command = EngineAdapterCommand(boot=boot, name=name, directory=directory, root=root)
-        body = command.model_dump()
-        return _adapters(await self._call("POST", paths.ENGINE_ADAPTERS_PATH, json=body))
+        answer = await self._call("POST", paths.ENGINE_ADAPTERS_PATH, json=command.model_dump())
+        return _parsed(EngineAdapters, answer, paths.ENGINE_ADAPTERS_PATH)
 
     async def transfer(self, path: str, body: Mapping[str, object]) -> None:
         """Forward one call of a weight transfer."""
@@ -274,18 +262,16 @@ class EngineClient:
     async def read_back(self) -> list[ReadBack | None]:
         """Return the digest of each rank's memory; None for one that cannot be read."""
         results = await self._rpc(paths.READ_BACK_RPC)
-        try:
-            return [None if one is None else ReadBack.model_validate(one) for one in results]
-        except ValidationError as error:
-            raise EngineError(f"invalid answer to read_back: {results!s:.{_SHOWN}}") from error
+        return [
+            one if one is None else _parsed(ReadBack, one, paths.READ_BACK_RPC) for one in results
+        ]
 
     async def consumed(self) -> list[Consumed | None]:
         """Return the tensors that each rank read at boot; None where that is unknown."""
         results = await self._rpc(paths.CONSUMED_RPC)
-        try:
-            return [None if one is None else Consumed.model_validate(one) for one in results]
-        except ValidationError as error:
-            raise EngineError(f"invalid answer to consumed: {results!s:.{_SHOWN}}") from error
+        return [
+            one if one is None else _parsed(Consumed, one, paths.CONSUMED_RPC) for one in results
+        ]
 
     async def complete(self, body: Mapping[str, object]) -> Mapping[str, object]:
         """Complete a prompt behind the closed gate."""
@@ -301,10 +287,12 @@ class EngineClient:
         body = {"method": method, **arguments}
         return _results(await self._call("POST", "/collective_rpc", json=body))
 
-    async def _command(self, command: GateCommand) -> GateState:
+    async def _command(self, action: GateAction, boot: str, **fields: Any) -> GateState:
         # An older extension rejects unknown fields, even with None.
-        body = command.model_dump(exclude_none=True)
-        return _gate_state(await self._call("POST", paths.GATE_PATH, json=body))
+        body = GateCommand(action=action, boot=boot, **fields).model_dump(exclude_none=True)
+        return _parsed(
+            GateState, await self._call("POST", paths.GATE_PATH, json=body), paths.GATE_PATH
+        )
 
     async def _retried(
         self, path: str, body: dict[str, Any], limit_s: float = float("inf"), **arguments: Any
@@ -384,15 +372,10 @@ def _results(answer: Mapping[str, object]) -> list[object]:
     return found if isinstance(found := answer.get("results"), list) else []
 
 
-def _adapters(answer: Mapping[str, object]) -> EngineAdapters:
+def _parsed(model: type[_Model], answer: object, asked: str) -> _Model:
     try:
-        return EngineAdapters.model_validate(answer)
+        return model.model_validate(answer)
     except ValidationError as error:
-        raise EngineError("invalid answer: expected EngineAdapters") from error
-
-
-def _gate_state(answer: Mapping[str, object]) -> GateState:
-    try:
-        return GateState.model_validate(answer)
-    except ValidationError as error:
-        raise EngineError("invalid answer of the gate: expected a GateState") from error
+        raise EngineError(
+            f"invalid answer to {asked}: {answer!s:.{_SHOWN}}, expected {model.__name__}"
+        ) from error

@@ -9,6 +9,7 @@ from rlfleet_contract.worker.commands import Version
 
 Fallback = Literal["open", "refuse"]
 """What a gate does after its deadline, without a word from its sidecar."""
+GateAction = Literal["open", "close", "try", "pass", "fail", "refuse", "drain", "era", "keep"]
 
 
 class GateState(ContractReply):
@@ -46,7 +47,7 @@ class GateCommand(ContractRequest):
     earlier cache entries from requests without a salt, ``keep`` renews the deadline.
     """
 
-    action: Literal["open", "close", "try", "pass", "fail", "refuse", "drain", "era", "keep"]
+    action: GateAction
     boot: str
     """Must be the engine's current boot: a restarted engine stays closed."""
     version: Version | None = None

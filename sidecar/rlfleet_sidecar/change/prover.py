@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from uuid import uuid4
 
+from rlfleet_contract.engine.rank_report import ReadBack
 from rlfleet_contract.worker.proof import Evidence, Proof
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.errors import EngineError, SidecarError
@@ -93,14 +94,25 @@ class Prover:
         gauge = self._gauge(boot)
         answer = await self._steady_answer(gauge)
         load = self._load
-        if load is None or (load.version, load.boot) != (version, boot):
-            shown = await self._unloaded(version, boot, answer, gauge)
-        else:
-            shown = _proof(load, answer, gauge)
+        if load is not None and (load.version, load.boot) != (version, boot):
+            load = None
+        read = await self._memory(load)
+        layers = () if load is None else evidence.shown_by(load, answer, gauge.noise)
+        shown = Proof(
+            version=version,
+            boot=boot,
+            verified_by=(*layers, Evidence.PROBE),
+            checkpoint=None if load is None else load.digest,
+            parameters=() if None in read else tuple(one.digest for one in read if one),
+            read_share=evidence.share_of(read),
+            tokens=probe.digest(answer.tokens),
+            logprobs=answer.logprobs,
+            tolerance=gauge.tolerance,
+        )
         more = [*evidence.demand_alike(expected, shown)]
-        if shown.checkpoint is not None:
+        if load is not None:
             more += evidence_of(self._journal.record.self_test)
-        if load is not None and shown.checkpoint is not None and load.probe is not None:
+        if load is not None and load.probe is not None:
             more.append(await self._as_the_trainer(load.probe))
         return shown.model_copy(update={"verified_by": (*shown.verified_by, *more)})
 
@@ -109,21 +121,11 @@ class Prover:
         wanted.demand((await self._answer_to([wanted.tokens])).logprobs)
         return Evidence.TRAINER
 
-    async def _unloaded(
-        self, version: str, boot: str, answer: ProbeAnswer, gauge: Calibration
-    ) -> Proof:
-        """Return the proof of an engine with the weights of its boot."""
-        read = await self._engine.read_back()
-        return Proof(
-            version=version,
-            boot=boot,
-            verified_by=(Evidence.PROBE,),
-            parameters=() if None in read else tuple(one.digest for one in read if one),
-            read_share=evidence.share_of(read),
-            tokens=probe.digest(answer.tokens),
-            logprobs=answer.logprobs,
-            tolerance=gauge.tolerance,
-        )
+    async def _memory(self, load: LoadedWeights | None) -> list[ReadBack | None]:
+        """Return each rank's memory: as a reload left it, or read now without one."""
+        if load is None:
+            return await self._engine.read_back()
+        return [rank.parameters for rank in load.ranks]
 
     def _gauge(self, boot: str) -> Calibration:
         known = self._journal.record.gauge
@@ -154,18 +156,3 @@ class Prover:
             # vLLM returns 400 if a logprob is not finite, because JSON cannot represent it.
             raise probe.BadAnswerError(f"the probe failed: {error}") from error
         return probe.read(answer, prompts, settings.probe_tokens)
-
-
-def _proof(load: LoadedWeights, answer: ProbeAnswer, gauge: Calibration) -> Proof:
-    read = [rank.parameters for rank in load.ranks]
-    return Proof(
-        version=load.version,
-        boot=load.boot,
-        verified_by=(*evidence.shown_by(load, answer, gauge.noise), Evidence.PROBE),
-        checkpoint=load.digest,
-        parameters=() if None in read else tuple(one.digest for one in read if one),
-        read_share=evidence.share_of(read),
-        tokens=probe.digest(answer.tokens),
-        logprobs=answer.logprobs,
-        tolerance=gauge.tolerance,
-    )
