@@ -94,13 +94,14 @@ class _Visit:
         """Test the reload as a sidecar tests it before an engine serves."""
         booted = [self._first_answer(engine), engine.ask(), engine.ask()]
         noise = max(far(booted[0], answer) for answer in booted)
-        store = self._store(engine)
-        tensors = {tensor.name: tensor for tensor in store.boot_tensors()}
+        model = self._store(engine).checkpoints.boot_model()
+        tensors = model.tensors
         told = engine.describe(selftest.kinds_of(tensors, ()))
-        files = store.boot_files()
+        files = model.files
         engine.reload(self._base, files)
         base = engine.ask()
-        ignored = frozenset(self._needs.optional if self._needs else ()) | store.boot_drafters()
+        ignored = frozenset(self._needs.optional if self._needs else ())
+        ignored |= required_tensors.drafters(model.tensors, model.config)
         kinds = selftest.kinds_of(tensors.keys() - ignored, told.unreached)
         moves = {kind: self._move(engine, base, kind, 1.0) for kind in kinds}
         for kind in selftest.unmoved(moves, noise):
@@ -128,7 +129,9 @@ class _Visit:
         }
 
     def _move(self, engine: Engine, base: Sequence[float], kind: str, strength: float) -> float:
-        engine.reload(self._base, self._store(engine).boot_files(), kind, strength)
+        engine.reload(
+            self._base, self._store(engine).checkpoints.boot_model().files, kind, strength
+        )
         try:
             return far(base, engine.ask())
         except ValueError:
@@ -143,7 +146,7 @@ class _Visit:
             write(self._versions / form)
             keeper.finish(self._versions / form)
             # Each form comes over the base, so that what it leaves unread is seen.
-            engine.reload(self._base, self._store(engine).boot_files())
+            engine.reload(self._base, self._store(engine).checkpoints.boot_model().files)
             try:
                 held = self._prepared(engine, form)
             except SidecarError as error:
@@ -191,7 +194,7 @@ class _Visit:
 
     def _store(self, engine: Engine | None) -> VersionStore:
         if engine is not None and self._needs is None:
-            names = Checkpoints(self._settings).boot_names()
+            names = Checkpoints(self._settings).boot_model().tensors.keys()
             self._needs = required_tensors.reported_by(_BOOT, names, [engine.consumed()])
         return VersionStore(self._settings, Checkpoints(self._settings, lambda: self._needs))
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from rlfleet_contract.engine.safetensors import FileStamp, Tensor
+from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.worker.commands import PrepareRequest
 from rlfleet_contract.worker.problems import Code
@@ -23,7 +23,6 @@ from rlfleet_sidecar.checkpoints.manifest import manifest_of
 from rlfleet_sidecar.checkpoints.safe_paths import OpenFolder
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
-from rlfleet_sidecar.state.required_tensors import drafters
 from rlfleet_sidecar.timeouts import Glance
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -48,7 +47,7 @@ class VersionStore:
         others: Callable[[], int] = lambda: 0,
         glance: Glance | None = None,
     ) -> None:
-        self._checkpoints = checkpoints
+        self.checkpoints = checkpoints
         self._cache: VersionCache | None = None
         if settings.cache_dir is not None:
             limit, spare = settings.cache_bytes, settings.cache_spare
@@ -57,27 +56,6 @@ class VersionStore:
         """Versions that the engine reads in place: the base model, and all without a cache."""
         self._refused: _Refused | None = None
         self._glance = glance or Glance()
-
-    def vocabulary(self) -> int:
-        """Return the size of the base model's vocabulary."""
-        return self._checkpoints.vocabulary()
-
-    def boot_names(self) -> frozenset[str]:
-        """Return the names of the base model's tensors."""
-        return self._checkpoints.boot_names()
-
-    def boot_tensors(self) -> tuple[Tensor, ...]:
-        """Return the tensors of the base model's files."""
-        return tuple(self._checkpoints.boot_model(self._checkpoints.deadline()).tensors.values())
-
-    def boot_drafters(self) -> frozenset[str]:
-        """Return the base model's tensors of speculative decoding."""
-        model = self._checkpoints.boot_model(self._checkpoints.deadline())
-        return drafters(model.tensors, model.config)
-
-    def boot_files(self) -> tuple[FileStamp, ...]:
-        """Return the files of the base model."""
-        return self._checkpoints.boot_model(self._checkpoints.deadline()).files
 
     def free(self) -> int:
         """Return the free bytes of the cache; 0 without one."""
@@ -105,7 +83,7 @@ class VersionStore:
             )
         if version in self._in_place:
             try:
-                self._checkpoints.demand_unchanged(version, checkpoint.files)
+                self.checkpoints.demand_unchanged(version, checkpoint.files)
             except SidecarError:
                 self._in_place.pop(version, None)
                 raise
@@ -128,7 +106,7 @@ class VersionStore:
         with _io_errors(work.version):
             if self._known(work.version, request.digest) is not None:
                 return False
-        with _io_errors(work.version), self._checkpoints.checked(work.version) as (folder, content):
+        with _io_errors(work.version), self.checkpoints.checked(work.version) as (folder, content):
             work.waiting_for = None
             with self._read_once(request, folder):
                 self._read(work, folder, content, request.digest, needed)
@@ -168,7 +146,7 @@ class VersionStore:
         else:
             return None
         is_other = digest not in {None, found.manifest}
-        look = partial(self._checkpoints.is_rewritten, version, sources)
+        look = partial(self.checkpoints.is_rewritten, version, sources)
         # A copy is complete without the volume, so a rollback must not wait for the volume.
         if is_other or (look() if record is None else self._glance.sees(look)):
             return None
@@ -190,7 +168,7 @@ class VersionStore:
     ) -> None:
         manifest = manifest_of(folder, content, digest)
         if manifest is not None and manifest.probe is not None:
-            manifest.probe.demand_known(manifest.path, self.vocabulary())
+            manifest.probe.demand_known(manifest.path, self.checkpoints.vocabulary())
         staging = Staging(folder, content, manifest, work)
         version = work.version
 

@@ -72,8 +72,8 @@ class Prover:
         """Record the tensors that the boot has read, which a version must hold."""
         try:
             ranks = await self._engine.consumed()
-            names = await in_thread(self._store.boot_names)
-            needs = reported_by(boot, names, ranks)
+            model = await in_thread(self._store.checkpoints.boot_model)
+            needs = reported_by(boot, model.tensors.keys(), ranks)
         except (EngineError, SidecarError, ValueError) as error:
             _log.warning("Tensors of the boot unknown", extra={"error": str(error)})
             return
@@ -141,7 +141,7 @@ class Prover:
 
     async def _ask(self, length: int, company: int = 0) -> ProbeAnswer:
         """Return the answer to the prompt, in a batch with ``company`` others."""
-        vocabulary = await in_thread(self._store.vocabulary)
+        vocabulary = await in_thread(self._store.checkpoints.vocabulary)
         return await self._answer_to(
             [probe.prompt(vocabulary, length, place) for place in range(company + 1)]
         )

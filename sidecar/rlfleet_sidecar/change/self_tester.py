@@ -21,6 +21,7 @@ from rlfleet_sidecar.proof import selftest
 from rlfleet_sidecar.proof.probe import BadAnswerError, ProbeAnswer, spread
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.state.required_tensors import drafters
 from rlfleet_sidecar.timeouts import in_thread
 from rlfleet_sidecar.vllm_client import EngineClient
 
@@ -95,9 +96,9 @@ class SelfTester:
 
     async def _described(self) -> tuple[EngineDescription, tuple[Tensor, ...]]:
         async with asyncio.timeout(self._settings.check_s):
-            tensors = await in_thread(self._store.boot_tensors)
-            kinds = selftest.kinds_of((one.name for one in tensors), ())
-            return await self._engine.describe(kinds), tensors
+            model = await in_thread(self._store.checkpoints.boot_model)
+            kinds = selftest.kinds_of(model.tensors, ())
+            return await self._engine.describe(kinds), tuple(model.tensors.values())
 
     def is_due_again(self) -> bool:
         """Return whether a postponed test is due."""
@@ -172,7 +173,8 @@ class SelfTester:
         """Return the tensors that an answer depends on: read at boot, and not of a drafter."""
         needs = self._journal.record.needs
         silent = set(() if needs is None else needs.optional)
-        silent |= await in_thread(self._store.boot_drafters)
+        model = await in_thread(self._store.checkpoints.boot_model)
+        silent |= drafters(model.tensors, model.config)
         return [one.name for one in tensors if one.name not in silent]
 
     @staticmethod
@@ -199,7 +201,7 @@ class SelfTester:
         """Reload the base, with one kind of its tensors changed, and probe."""
         limit_s, directory = self._settings.warm_s, str(self._settings.model_path)
         # Cheap: the store caches the base's headers.
-        files = await in_thread(self._store.boot_files)
+        files = (await in_thread(self._store.checkpoints.boot_model)).files
         async with asyncio.timeout(limit_s):
             known = self._journal.record.self_test
             if known is None or (await self._engine.gate()).boot != known.boot:

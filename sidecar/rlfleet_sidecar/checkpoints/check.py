@@ -65,13 +65,12 @@ class Checkpoints:
         """Open and check the version; raises SidecarError with the first defect."""
         deadline = time.monotonic() + self._settings.check_s
         model = self.boot_model(deadline)
-        if version == BASE_VERSION:
-            with open_model(self._settings.model_path) as folder:
-                yield folder, model
-            return
-        with self._layouts.open(version, self._settings.engine_uid) as folders:
-            demand_complete(folders, self._settings.markers)
+        with self._opened(version) as folders:
             folder = folders[-1]
+            if version == BASE_VERSION:
+                yield folder, model
+                return
+            demand_complete(folders, self._settings.markers)
             refuse_code(folder)
             found = content_of(folder, deadline)
             self._compare(folder.path, model, found, deadline)
@@ -101,7 +100,7 @@ class Checkpoints:
 
     def vocabulary(self) -> int:
         """Return the size of the base model's vocabulary."""
-        model = self.boot_model(time.monotonic() + self._settings.check_s)
+        model = self.boot_model()
         text = model.config.get("text_config")
         for place in (model.config, text if isinstance(text, dict) else {}):
             size = place.get("vocab_size")
@@ -114,10 +113,6 @@ class Checkpoints:
             Code.CHECKPOINT_INVALID,
             f"{self._settings.model_path / CONFIG} has no vocab_size; add it",
         )
-
-    def boot_names(self) -> frozenset[str]:
-        """Return the names of the base model's tensors."""
-        return frozenset(self.boot_model(time.monotonic() + self._settings.check_s).tensors)
 
     @contextmanager
     def _opened(self, version: str) -> Iterator[tuple[OpenFolder, ...]]:
@@ -137,13 +132,10 @@ class Checkpoints:
         if why is not None:
             raise invalid(path / CONFIG, f"does not match the base model: {why}")
 
-    def deadline(self) -> float:
-        """Return the deadline of a check that begins now, on the monotonic clock."""
-        return time.monotonic() + self._settings.check_s
-
-    def boot_model(self, deadline: float) -> Headers:
+    def boot_model(self, deadline: float | None = None) -> Headers:
         """Return the base model's headers, read once: they do not change during a pod's life."""
         if self._model is None:
+            deadline = deadline or time.monotonic() + self._settings.check_s
             with open_model(self._settings.model_path) as folder:
                 self._model = content_of(folder, deadline)
         return self._model

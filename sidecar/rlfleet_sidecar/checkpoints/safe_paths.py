@@ -121,19 +121,24 @@ def stamp_of(name: str, seen: os.stat_result) -> FileStamp:
 @contextmanager
 def open_model(path: Path) -> Iterator[OpenFolder]:
     """Open the base model's directory."""
-    try:
-        descriptor = os.open(path, _DIRECTORY)
-    except FileNotFoundError as error:
-        raise SidecarError(
-            Code.VERSION_NOT_FOUND,
-            f"model path {path} does not exist; check that its volume is mounted",
-        ) from error
-    except OSError as error:
-        raise _io_error(path, error) from error
+    descriptor = _opened(path, "model path")
     try:
         yield OpenFolder(path, descriptor, follow=True)
     finally:
         os.close(descriptor)
+
+
+def _opened(path: Path, what: str) -> int:
+    """Open a directory of the pod's specification, through links."""
+    try:
+        return os.open(path, _DIRECTORY)
+    except FileNotFoundError as error:
+        raise SidecarError(
+            Code.VERSION_NOT_FOUND,
+            f"{what} {path} does not exist; check that its volume is mounted",
+        ) from error
+    except OSError as error:
+        raise _io_error(path, error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +179,7 @@ class Layout:
         """Open the version's directories from the outermost to the one with the weights."""
         opened: list[OpenFolder] = []
         try:
-            folder = self._open_root()
+            folder = OpenFolder(self.root, _opened(self.root, "weights root"), follow=False)
             opened.append(folder)
             for part in self.parts:
                 folder = self._open_part(folder, part.replace(PLACEHOLDER, version), reader_uid)
@@ -183,17 +188,6 @@ class Layout:
         finally:
             for folder in opened:
                 os.close(folder.descriptor)
-
-    def _open_root(self) -> OpenFolder:
-        try:
-            return OpenFolder(self.root, os.open(self.root, _DIRECTORY), follow=False)
-        except FileNotFoundError as error:
-            raise SidecarError(
-                Code.VERSION_NOT_FOUND,
-                f"weights root {self.root} does not exist; check that its volume is mounted",
-            ) from error
-        except OSError as error:
-            raise _io_error(self.root, error) from error
 
     def _open_part(self, parent: OpenFolder, name: str, reader_uid: int | None) -> OpenFolder:
         path = parent.path / name
