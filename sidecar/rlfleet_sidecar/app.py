@@ -33,7 +33,6 @@ from rlfleet_sidecar.dialects.session import TrainerSession
 from rlfleet_sidecar.errors import SidecarError, internal
 from rlfleet_sidecar.http.admin import executor_of, router
 from rlfleet_sidecar.http.auth import FleetToken
-from rlfleet_sidecar.http.parts import name_of, part_of
 from rlfleet_sidecar.http.problems import response_to
 from rlfleet_sidecar.http.request_limit import RequestLimit
 from rlfleet_sidecar.lora.cache import LoRACache
@@ -111,8 +110,9 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.credentials = FleetToken(settings.token_file)
-    for part in (RequestLimit(), executor, fencing, trainer, library):
-        setattr(app.state, name_of(type(part)), part)
+    app.state.limit = RequestLimit()
+    app.state.executor, app.state.fencing = executor, fencing
+    app.state.trainer, app.state.library = trainer, library
     for kind, handler in HANDLERS.items():
         app.add_exception_handler(kind, handler)
     return app
@@ -147,7 +147,8 @@ async def _authorize(request: Request) -> None:
 async def _admit(request: Request) -> AsyncIterator[None]:
     route = request.scope.get("route")
     kind = getattr(route, "path", request.url.path)
-    with part_of(request, RequestLimit).place(request.method, kind):
+    limit: RequestLimit = request.app.state.limit
+    with limit.place(request.method, kind):
         yield
 
 

@@ -20,7 +20,6 @@ from rlfleet_sidecar.dialects.pauses import IS_GONE
 from rlfleet_sidecar.dialects.session import TrainerSession
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http import problems
-from rlfleet_sidecar.http.parts import part_of
 from rlfleet_sidecar.http.request_body import complaint
 from rlfleet_sidecar.state.sent_weights import label_of
 
@@ -74,7 +73,8 @@ def shown(report: WorkerReport | AdapterReport) -> Fields:
 
 async def trainer_of(request: Request) -> TrainerSession:
     """Return the application's session for trainers."""
-    return part_of(request, TrainerSession)
+    trainer: TrainerSession = request.app.state.trainer
+    return trainer
 
 
 TrainerOfRequest = Annotated[TrainerSession, Depends(trainer_of)]

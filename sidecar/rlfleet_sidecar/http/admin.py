@@ -16,7 +16,6 @@ from rlfleet_contract.worker.report import Target, WorkerReport
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.http.parts import part_of
 from rlfleet_sidecar.http.request_body import Parsed
 from rlfleet_sidecar.state.fence_rules import StoredAnswer
 
@@ -25,12 +24,14 @@ router = APIRouter()
 
 async def executor_of(request: Request) -> Executor:
     """Return the application's executor."""
-    return part_of(request, Executor)
+    executor: Executor = request.app.state.executor
+    return executor
 
 
 async def fencing_of(request: Request) -> Fencing:
     """Return the application's fencing, which checks commands first."""
-    return part_of(request, Fencing)
+    fencing: Fencing = request.app.state.fencing
+    return fencing
 
 
 FencingOfRequest = Annotated[Fencing, Depends(fencing_of)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
@@ -16,6 +16,12 @@ from rlfleet_sidecar.errors import SidecarError
 _MAX_BODY_BYTES = 1024 * 1024
 _NAMED = 5
 ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class TrainerBody(BaseModel):
+    """Ignores unknown fields, because clients of many releases send it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
-from pydantic import ConfigDict
 from starlette.responses import JSONResponse, Response
 
 from rlfleet_contract.worker.problems import Code
@@ -29,9 +28,7 @@ router = APIRouter(route_class=DialectRoute)
 
 
 class DynamoBody(dynamo_lora.LoRAFields):
-    """The fields of all these routes; unknown fields are ignored."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
+    """The fields of all these routes."""
 
     request_id: str | None = None
     mode: str | None = None
@@ -50,6 +47,15 @@ class DynamoBody(dynamo_lora.LoRAFields):
 
 
 _Act = Callable[[TrainerSession, DynamoBody], Awaitable[Fields]]
+
+
+def _as(status: str, act: _Act) -> _Act:
+    """Return a route of the native sidecar, whose ``status`` is not ``ok``."""
+
+    async def acted(worker: TrainerSession, body: DynamoBody) -> Fields:
+        return await act(worker, body) | {"status": status}
+
+    return acted
 
 
 async def _pause(worker: TrainerSession, body: DynamoBody) -> Fields:
@@ -107,14 +113,6 @@ async def _is_paused(worker: TrainerSession, _body: DynamoBody) -> Fields:
     return {"is_paused": is_paused, "is_sleeping": is_paused}
 
 
-async def _control_pause(worker: TrainerSession, body: DynamoBody) -> Fields:
-    return await _pause(worker, body) | {"status": "paused"}
-
-
-async def _control_resume(worker: TrainerSession, body: DynamoBody) -> Fields:
-    return await _resume(worker, body) | {"status": "resumed"}
-
-
 async def _sleep(worker: TrainerSession, body: DynamoBody) -> Fields:
     demand_level(body.level)
     return await _pause(worker, body) | {"level": body.level}
@@ -122,14 +120,6 @@ async def _sleep(worker: TrainerSession, body: DynamoBody) -> Fields:
 
 async def _wake_up(worker: TrainerSession, body: DynamoBody) -> Fields:
     return await _resume(worker, body) | {"tags": body.tags}
-
-
-async def _control_sleep(worker: TrainerSession, body: DynamoBody) -> Fields:
-    return await _sleep(worker, body) | {"status": "sleeping"}
-
-
-async def _control_wake_up(worker: TrainerSession, body: DynamoBody) -> Fields:
-    return await _wake_up(worker, body) | {"status": "awake"}
 
 
 async def _abort(worker: TrainerSession, body: DynamoBody) -> Fields:
@@ -212,13 +202,13 @@ _ACTS: dict[str, _Act] = {
     "init_weights_update_group": _group,
     "update_weights_from_distributed": _distributed,
     "update_weights_from_tensor": _tensor,
-    "control/pause_generation": _control_pause,
-    "control/resume_generation": _control_resume,
+    "control/pause_generation": _as("paused", _pause),
+    "control/resume_generation": _as("resumed", _resume),
     "control/is_paused": _is_paused,
     "control/is_sleeping": _is_paused,
     "control/get_weight_version": _version,
-    "control/sleep": _control_sleep,
-    "control/wake_up": _control_wake_up,
+    "control/sleep": _as("sleeping", _sleep),
+    "control/wake_up": _as("awake", _wake_up),
     "update/update_weight_version": _agree,
     "update/init_weight_transfer_engine": _init,
     "update/start_weight_update": _start,

@@ -8,28 +8,23 @@ without the adapter's number as an error.
 from collections.abc import Awaitable, Callable
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict
-
 from rlfleet_contract.worker.loaded_lora import AdapterName
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.dialects.lora import TrainerLoRA
 from rlfleet_sidecar.dialects.replies import Fields
 from rlfleet_sidecar.dialects.routes.lora import LoadBody, demand_new
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.http.request_body import TrainerBody
 
 
-class Source(BaseModel):
+class Source(TrainerBody):
     """The location of an adapter."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     uri: str
 
 
-class LoRAFields(BaseModel):
+class LoRAFields(TrainerBody):
     """The fields of these routes."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     lora_name: AdapterName | None = None
     source: Source | None = None

@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends
-from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -11,16 +10,14 @@ from rlfleet_contract.worker.dynamo import PATH
 from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, reply, trainer_of
 from rlfleet_sidecar.http.problems import MODELS_PATH
-from rlfleet_sidecar.http.request_body import Parsed
+from rlfleet_sidecar.http.request_body import Parsed, TrainerBody
 from rlfleet_sidecar.vllm_client import RelayedReply
 
 router = APIRouter(route_class=DialectRoute)
 
 
-class CacheBody(BaseModel):
+class CacheBody(TrainerBody):
     """SkyRL sends the field in the body, vLLM's clients in the query."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     reset_running_requests: bool = False
 

@@ -7,7 +7,6 @@ they began with.
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, ConfigDict
 from starlette.responses import PlainTextResponse, Response
 
 from rlfleet_contract.worker.loaded_lora import AdapterName
@@ -15,34 +14,28 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.dialects.lora import TrainerLoRA
 from rlfleet_sidecar.dialects.replies import DialectRoute, refusal, reply, shown
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.http.parts import part_of
-from rlfleet_sidecar.http.request_body import Parsed
+from rlfleet_sidecar.http.request_body import Parsed, TrainerBody
 
 router = APIRouter(route_class=DialectRoute)
 
 
-class _Body(BaseModel):
-    """Ignores unknown fields, because clients of many releases send it."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
+class NameBody(TrainerBody):
+    """The name of an adapter."""
 
     lora_name: AdapterName
 
 
-class LoadBody(_Body):
+class LoadBody(NameBody):
     """An adapter's directory and its name."""
 
     lora_path: str
     load_inplace: bool = False
 
 
-class UnloadBody(_Body):
-    """The name of an adapter to unload."""
-
-
 async def library_of(request: Request) -> TrainerLoRA:
     """Return the application's adapters."""
-    return part_of(request, TrainerLoRA)
+    library: TrainerLoRA = request.app.state.library
+    return library
 
 
 LibraryOfRequest = Annotated[TrainerLoRA, Depends(library_of)]
@@ -76,7 +69,7 @@ async def load_vllm(library: LibraryOfRequest, body: LoadOfRequest) -> Response:
 
 @router.post("/v1/unload_lora_adapter")
 async def unload(
-    library: LibraryOfRequest, body: Annotated[UnloadBody, Depends(Parsed(UnloadBody))]
+    library: LibraryOfRequest, body: Annotated[NameBody, Depends(Parsed(NameBody))]
 ) -> Response:
     """Unload a name; an unknown name is no error."""
     await library.unload(body.lora_name)

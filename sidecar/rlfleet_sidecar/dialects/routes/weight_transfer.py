@@ -6,11 +6,10 @@ The call with the weights is /update_weights with `update_info` (weights.py).
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
-from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, reply, shown
-from rlfleet_sidecar.http.request_body import Parsed
+from rlfleet_sidecar.http.request_body import Parsed, TrainerBody
 
 SENT_BODY_BYTES = 64 * 1024 * 1024
 """Names, types and shapes of a large model's tensors; the bytes do not come by HTTP."""
@@ -19,25 +18,19 @@ FORM = "is_checkpoint_format: must be true; send tensors in the form of a checkp
 router = APIRouter(route_class=DialectRoute)
 
 
-class _Body(BaseModel):
-    """Ignores unknown fields, because clients of many releases send it."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class InitBody(_Body):
+class InitBody(TrainerBody):
     """The address of the trainer's group, for vLLM's backend."""
 
     init_info: dict[str, Any]
 
 
-class StartBody(_Body):
+class StartBody(TrainerBody):
     """The form of the tensors."""
 
     is_checkpoint_format: bool = True
 
 
-class FinishBody(_Body):
+class FinishBody(TrainerBody):
     """The trainer's name for these weights."""
 
     weight_version: str | None = None

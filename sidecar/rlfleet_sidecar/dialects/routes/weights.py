@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, Field
 from starlette.responses import Response
 
 from rlfleet_sidecar.change.transfer import Info
@@ -15,33 +15,27 @@ from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, reply, shown
 from rlfleet_sidecar.dialects.routes.weight_transfer import FORM, SENT_BODY_BYTES
 from rlfleet_sidecar.dialects.session import TrainerSession
-from rlfleet_sidecar.http.request_body import Parsed
+from rlfleet_sidecar.http.request_body import Parsed, TrainerBody
 from rlfleet_sidecar.state.sent_weights import label_of
 
 _UPDATE_RPC = "update_weights_from_path"
 router = APIRouter(route_class=DialectRoute)
 
 
-class _Body(BaseModel):
-    """Ignores unknown fields, because clients of many releases send it."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class UpdateBody(_Body):
+class UpdateBody(TrainerBody):
     """Exactly one of the two; a directory may be null."""
 
     weight_dir: str | None = None
     update_info: Info | None = None
 
 
-class VersionBody(_Body):
+class VersionBody(TrainerBody):
     """A version's name."""
 
     new_version: str
 
 
-class RpcBody(_Body):
+class RpcBody(TrainerBody):
     """A method of vLLM's workers."""
 
     method: str
