@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rlfleet_contract.engine.safetensors import Tensor
 from rlfleet_contract.engine.tensor_names import Renames
-from rlfleet_sidecar.checkpoints import config_rules, fused_experts
+from rlfleet_sidecar.checkpoints import fused_experts
 from rlfleet_sidecar.state.required_tensors import HEAD, RequiredTensors
 
 _CAST = frozenset({"BF16", "F16", "F32"})
@@ -73,11 +73,6 @@ def vocabulary(tensors: Mapping[str, Tensor]) -> int | None:
     """Return the number of embeddings; None if no tensor has a known name for them."""
     embeddings = _embeddings(tensors)
     return embeddings.shape[0] if embeddings is not None and embeddings.shape else None
-
-
-def config_differences(model: Mapping[str, object], found: Mapping[str, object]) -> str | None:
-    """Return why a checkpoint's config.json does not match the base model's, or None."""
-    return config_rules.code_objection(model, found) or config_rules.differences(model, found)
 
 
 def _under_base_names(

@@ -44,10 +44,6 @@ class TrainerLoRA:
         """Return whether a directory contains an adapter."""
         return await self._adapters.is_adapter(directory)
 
-    async def load_as_model(self, directory: str, operation: str) -> AdapterReport:
-        """Load an adapter under the model's name, even during its trainer's change."""
-        return await self.load(self._settings.model_name, directory, operation)
-
     async def load(self, name: str, directory: str, operation: str | None = None) -> AdapterReport:
         """Wait for an adapter, check and load it; replaces an adapter of that name.
 

@@ -5,6 +5,8 @@ it must be rejected.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 from uuid import uuid4
 
@@ -73,6 +75,15 @@ class TrainerChange:
         problem = error.problem()
         self._journal.trainer_failed(problem)
         _log.info("Trainer's update failed", extra=log_fields(problem))
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record an error inside as the update's."""
+        try:
+            yield
+        except SidecarError as error:
+            self.failed(error)
+            raise
 
     def refuse(self, why: str) -> NoReturn:
         """Reject an update of an unsupported kind; a resume after it is rejected too."""

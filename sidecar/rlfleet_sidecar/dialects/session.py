@@ -136,13 +136,10 @@ class TrainerSession:
             preserve: Keep the caches if the pause before asked for that.
 
         """
-        try:
+        with self._change.recording():
             version = self._version_of(directory, named)
             if must_be_paused:
                 rules.demand_paused(self.state)
-        except SidecarError as error:
-            self._change.failed(error)
-            raise
         return await self._joined(version, lambda: self._update(version, preserve=preserve))
 
     async def take(self, directory: str) -> WorkerReport | AdapterReport:
@@ -163,7 +160,9 @@ class TrainerSession:
     async def _adapt(self, directory: str) -> AdapterReport:
         operation = self._change.operation()
         self._change.begun(rules.adapter_version(directory))
-        adapter = await self._library.load_as_model(directory.rstrip("/"), operation)
+        adapter = await self._library.load(
+            self._settings.model_name, directory.rstrip("/"), operation
+        )
         self._change.ended_well()
         self._journal.broadcast(is_meant=False)
         return adapter
@@ -236,11 +235,8 @@ class TrainerSession:
 
     async def _joined(self, what: str, act: Callable[[], Coroutine[Any, Any, _Report]]) -> _Report:
         async def noted() -> _Report:
-            try:
+            with self._change.recording():
                 return await act()
-            except SidecarError as error:
-                self._change.failed(error)
-                raise
 
         return await self._updates.join(what, noted)
 

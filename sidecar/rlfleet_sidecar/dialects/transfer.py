@@ -1,6 +1,7 @@
 """A trainer's transfer, whose calls are parts of the trainer's change."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -54,13 +55,10 @@ class TrainerTransfer:
 
     def demand_group(self) -> None:
         """Raise unless an update could begin; called before a pause."""
-        try:
+        with self._recording():
             rules.demand_up(self._change.state)
             self._operation()
             self._transfer.demand_group()
-        except SidecarError as error:
-            self._failed(error)
-            raise
 
     async def start(self) -> None:
         """Begin an update of the paused engine."""
@@ -73,42 +71,38 @@ class TrainerTransfer:
     async def finish(self, named: str | None) -> WorkerReport:
         """End the update and prove that the engine's answers are finite and reproducible."""
         change = self._change
-        try:
+        with change.recording():
             version = version_of(named, uuid4().hex[:12])
-        except SidecarError as error:
-            change.failed(error)
-            raise
         operation = change.operation()
         await self._sent(lambda _: self._transfer.finish(operation, version))
-        try:
+        with change.recording():
             if not await change.keeps_caches(operation):
                 await self._fencing.unfenced(FlushRequest(operation=operation, version=version))
             report = await self._fencing.unfenced(
                 VerifyRequest(operation=operation, version=version)
             )
-        except SidecarError as error:
-            change.failed(error)
-            raise
         change.ended_well()
         return report
 
     async def _sent(self, act: Callable[[str], Awaitable[None]]) -> None:
         """Carry out a part of an update, which rejects a resume from here to its end."""
         change = self._change
-        try:
+        with self._recording():
             rules.demand_up(change.state)
             operation = self._operation()
             rules.demand_unopened(change.state)
             change.begun("weight transfer")
             await act(operation)
-        except SidecarError as error:
-            self._failed(error)
-            raise
 
-    def _failed(self, error: SidecarError) -> None:
-        """Record why an update failed; a worker that serves is in none."""
-        if self._change.state.stage is not Stage.OPEN:
-            self._change.failed(error)
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        """Record an error inside as the update's; a worker that serves is in none."""
+        try:
+            yield
+        except SidecarError as error:
+            if self._change.state.stage is not Stage.OPEN:
+                self._change.failed(error)
+            raise
 
     def _operation(self) -> str:
         """Return the operation; raises if the operator or an adapter would hide these weights."""

@@ -245,19 +245,15 @@ class Journal:
             is_lasting = lasting or self.is_behind
             write_whole(self._path, record.model_dump_json(), lasting=is_lasting)
         except OSError as error:
-            self._fall_behind(error)
+            if not self.is_behind:
+                extra = {"path": self._path, "error": str(error)}
+                _log.error("Failed to write the journal", extra=extra)
+            self._unwritten = error
             if is_ahead:
                 self._demand_written()
         else:
             self._unwritten = None
         self.record = record
-
-    def _fall_behind(self, error: OSError) -> None:
-        if not self.is_behind:
-            _log.error(
-                "Failed to write the journal", extra={"path": self._path, "error": str(error)}
-            )
-        self._unwritten = error
 
     def _demand_written(self) -> None:
         error = self._unwritten
