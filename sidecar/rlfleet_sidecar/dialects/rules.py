@@ -11,6 +11,7 @@ from rlfleet_contract.worker.commands import PauseMode, Verb
 from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.state.preconditions import demand_up
 from rlfleet_sidecar.state.sent_weights import label_of
 from rlfleet_sidecar.state.stage_machine import State
 
@@ -82,17 +83,9 @@ def loaded(state: State) -> str:
     return state.proved or state.installed or BASE_VERSION
 
 
-def demand_up(state: State) -> None:
-    """Raise unless the engine is up."""
-    if state.stage is Stage.DOWN:
-        raise SidecarError(
-            Code.ENGINE_UNREACHABLE, "the engine does not answer; retry when it is up"
-        )
-
-
 def demand_paused(state: State) -> None:
     """Raise unless the worker is paused."""
-    demand_up(state)
+    demand_up(state.stage)
     if state.stage in _AT_REST:
         raise SidecarError(
             Code.WRONG_STAGE,

@@ -37,6 +37,7 @@ from rlfleet_sidecar.dialects.transfer import TrainerTransfer
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.state.preconditions import demand_up
 from rlfleet_sidecar.state.sent_weights import label_of
 from rlfleet_sidecar.state.stage_machine import State
 from rlfleet_sidecar.timeouts import within
@@ -216,14 +217,14 @@ class TrainerSession:
 
     async def reset_cache(self, *, reset_running: bool) -> bool:
         """Flush the KV and prefix cache; returns whether vLLM did."""
-        rules.demand_up(self.state)
+        demand_up(self.state.stage)
         self._fencing.demand_unled(rules.PREFIX)
         async with within(Code.FLUSH_FAILED, _FLUSH_S):
             return await self._engine.reset_cache(reset_running=reset_running)
 
     async def abort(self, request_id: str) -> None:
         """Abort one request; succeeds if the engine does not know it."""
-        rules.demand_up(self.state)
+        demand_up(self.state.stage)
         async with within(Code.ENGINE_UNREACHABLE, _FLUSH_S):
             await self._engine.abort(rules.engine_ids(request_id))
 
@@ -274,7 +275,7 @@ class TrainerSession:
                 Code.WRONG_STAGE, "the sidecar is shutting down; send the update again"
             )
         self._fencing.demand_unowned(*CALLER.get())
-        rules.demand_up(self.state)
+        demand_up(self.state.stage)
 
     async def _prepare(self, operation: str, version: str) -> None:
         request = PrepareRequest(

@@ -16,6 +16,7 @@ from rlfleet_sidecar.dialects.lora import TrainerLoRA
 from rlfleet_sidecar.dialects.operation import TrainerChange
 from rlfleet_sidecar.dialects.retry import patiently
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.state.preconditions import demand_up
 from rlfleet_sidecar.state.sent_weights import version_of
 
 
@@ -40,7 +41,7 @@ class TrainerTransfer:
         """Form a group with the trainer; a failure changes nothing."""
 
         async def form() -> None:
-            rules.demand_up(self._change.state)
+            demand_up(self._change.state.stage)
             operation = self._operation()
             await self._transfer.init(operation, info)
 
@@ -48,7 +49,7 @@ class TrainerTransfer:
 
     async def shutdown(self) -> None:
         """Leave the group; allowed even if the fleet has a target."""
-        rules.demand_up(self._change.state)
+        demand_up(self._change.state.stage)
         operation = self._change.operation()
         self._fencing.demand_unled(operation)
         await self._transfer.shutdown(operation)
@@ -56,7 +57,7 @@ class TrainerTransfer:
     def demand_group(self) -> None:
         """Raise unless an update could begin; called before a pause."""
         with self._recording():
-            rules.demand_up(self._change.state)
+            demand_up(self._change.state.stage)
             self._operation()
             self._transfer.demand_group()
 
@@ -88,7 +89,7 @@ class TrainerTransfer:
         """Carry out a part of an update, which rejects a resume from here to its end."""
         change = self._change
         with self._recording():
-            rules.demand_up(change.state)
+            demand_up(change.state.stage)
             operation = self._operation()
             rules.demand_unopened(change.state)
             change.begun("weight transfer")

@@ -14,6 +14,7 @@ from rlfleet_contract.worker.loaded_lora import AdapterReport
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.state.preconditions import demand_up
 
 _AT_REST = frozenset({Stage.OPEN, Stage.CLOSED})
 _OWN = frozenset({Stage.PAUSED, Stage.PROVED})
@@ -77,10 +78,7 @@ def demand_inherited(digest: str, inherited: str | None) -> None:
 
 def demand_rest(stage: Stage, *, is_leader: bool = False) -> None:
     """Raise unless the engine is up and its weights are not being changed by another caller."""
-    if stage is Stage.DOWN:
-        raise SidecarError(
-            Code.ENGINE_UNREACHABLE, "the engine does not answer; retry when it is up"
-        )
+    demand_up(stage)
     if stage is Stage.DOUBT:
         raise SidecarError(
             Code.ENGINE_IN_DOUBT,

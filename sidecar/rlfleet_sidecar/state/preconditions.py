@@ -31,16 +31,21 @@ _STAGES: dict[Verb, frozenset[Stage]] = {
 """The stages in which a verb is allowed."""
 
 
+def demand_up(stage: Stage) -> None:
+    """Raise unless the engine is up."""
+    if stage is Stage.DOWN:
+        raise SidecarError(
+            Code.ENGINE_UNREACHABLE, "the engine does not answer; retry when it is up"
+        )
+
+
 def judge(state: State, verb: Verb, version: str) -> CommandVerdict:
     """Return whether a command still has an effect; raises if it is not allowed."""
     if verb is Verb.PREPARE:
         return CommandVerdict.DO
     if _is_done(state, verb, version):
         return CommandVerdict.DONE
-    if state.stage is Stage.DOWN:
-        raise SidecarError(
-            Code.ENGINE_UNREACHABLE, "the engine does not answer; retry when it is up"
-        )
+    demand_up(state.stage)
     if state.stage not in _STAGES[verb]:
         raise _wrong_stage(state, verb)
     if verb is Verb.RELOAD and state.prepared != version:
@@ -60,10 +65,7 @@ def judge_update(state: State, version: str, through: Verb = Verb.RESUME) -> tup
         raise SidecarError(
             Code.WRONG_STAGE, "a trainer is sending weights to this worker; retry after that"
         )
-    if state.stage is Stage.DOWN:
-        raise SidecarError(
-            Code.ENGINE_UNREACHABLE, "the engine does not answer; retry when it is up"
-        )
+    demand_up(state.stage)
     if Verb.RELOAD in steps_to(state, version) and state.prepared != version:
         raise not_prepared(state, version)
     return steps_to(state, version, through)

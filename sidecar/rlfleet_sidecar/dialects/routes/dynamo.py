@@ -21,6 +21,7 @@ from rlfleet_sidecar.dialects.routes.weight_transfer import DRAFT, FORM, SENT_BO
 from rlfleet_sidecar.dialects.session import TrainerSession
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http.request_body import Parsed
+from rlfleet_sidecar.state.preconditions import demand_up
 from rlfleet_sidecar.state.sent_weights import label_of
 
 _NOT_FOUND = 404
@@ -108,7 +109,7 @@ async def _alive(worker: TrainerSession, _body: DynamoBody) -> Fields:
 
 
 async def _is_paused(worker: TrainerSession, _body: DynamoBody) -> Fields:
-    rules.demand_up(worker.state)
+    demand_up(worker.state.stage)
     is_paused = rules.is_paused(worker.state)
     return {"is_paused": is_paused, "is_sleeping": is_paused}
 

@@ -12,6 +12,7 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.dialects.replies import DialectRoute, TrainerOfRequest, reply
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.state.preconditions import demand_up
 
 router = APIRouter(route_class=DialectRoute)
 
@@ -36,7 +37,7 @@ async def resume(worker: TrainerOfRequest) -> Response:
 @router.get("/is_paused")
 async def is_paused(worker: TrainerOfRequest) -> Response:
     """Return whether requests wait: true unless the gate is open."""
-    rules.demand_up(worker.state)
+    demand_up(worker.state.stage)
     return reply(is_paused=rules.is_paused(worker.state))
 
 
@@ -60,7 +61,7 @@ async def wake_up(
 @router.get("/is_sleeping")
 async def is_sleeping(worker: TrainerOfRequest) -> Response:
     """Return the same as /is_paused."""
-    rules.demand_up(worker.state)
+    demand_up(worker.state.stage)
     return reply(is_sleeping=rules.is_paused(worker.state))
 
 
