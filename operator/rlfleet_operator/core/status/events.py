@@ -171,7 +171,8 @@ def _transition(old: WorkerStatus, new: WorkerStatus) -> list[KubeEvent]:
         text = f"{new.name} quarantined: {new.message or 'reload or proof failed'}"
         return [KubeEvent("Warning", "WorkerQuarantined", text)]
     if old.ready and not new.ready:
-        text = f"{new.name} not ready: {new.message or f'phase {new.phase}'}"
+        why = "taken out of traffic" if new.phase == Phase.SERVING else f"phase {new.phase}"
+        text = f"{new.name} not ready: {new.message or why}"
         return [KubeEvent("Warning", "WorkerLost", text)]
     if new.ready and not old.ready:
         text = f"{new.name} ready, serves {new.version or 'an unknown version'}"
