@@ -207,11 +207,9 @@ class Gate:
         """Reject new and waiting requests in every process."""
         self._map[_FLAG] = _REFUSING
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[object]:
         """Lock the gate against changes by other processes."""
-        with _locked(self._path):
-            yield
+        return _locked(self._path)
 
     @property
     def is_draining(self) -> bool:

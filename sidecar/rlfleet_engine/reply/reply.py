@@ -6,19 +6,18 @@ Nothing must be sent while it may come from weights on trial. A reply that may c
 that failed their proof must end with the abort marker.
 """
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rlfleet_contract import paths
 from rlfleet_engine.asgi import LENGTH, Header, Send, answer, compact, error_of, resized
 from rlfleet_engine.gate.gate import EngineVersion, Gate, ProofState
+from rlfleet_engine.gate.held_request import Message
 from rlfleet_engine.reply.abort_marker import UnmarkableError, marked, marked_events
 from rlfleet_engine.reply.context_length import worded
 from rlfleet_engine.reply.version_demand import DemandError, DemandVerdict, VersionDemand
 from rlfleet_engine.sse import DONE, before_done
-
-AsgiMessage = MutableMapping[str, Any]
 
 _VERSION = paths.VERSION_HEADER.encode()
 _END = paths.END_VERSION_HEADER.encode()
@@ -91,11 +90,11 @@ class Reply:
         self._holding = holding
         self._demand = demand
         self._way = _Way.ON
-        self._head: AsgiMessage = {}
+        self._head: Message = {}
         self._body = b""
         self._reword: Callable[[bytes], bytes] = worded
 
-    async def __call__(self, message: AsgiMessage) -> None:
+    async def __call__(self, message: Message) -> None:
         """Send a message of vLLM, or a replacement."""
         if message["type"] == "http.response.start":
             await self._begin(message)
@@ -106,7 +105,7 @@ class Reply:
         elif self._way is _Way.GATHERED:
             await self._gather(message)
 
-    async def _begin(self, message: AsgiMessage) -> None:
+    async def _begin(self, message: Message) -> None:
         headers: list[Header] = [*message["headers"]]
         head = _Head(message["status"], dict(headers).get(LENGTH))
         # An error is not computed by the model.
@@ -129,7 +128,7 @@ class Reply:
             self._way = _Way.STREAMED if may_wait and head.length is None else _Way.ON
             await self._send(message)
 
-    async def _stream(self, message: AsgiMessage) -> None:
+    async def _stream(self, message: Message) -> None:
         if await self._gate.settled(self._holding.change) is ProofState.FAILED:
             # Without a field for the marker this raises, which breaks the connection.
             message = {**message, "body": marked_events(message.get("body", b""))}
@@ -139,7 +138,7 @@ class Reply:
             message = {**message, "body": before_done(body, event)}
         await self._send(message)
 
-    async def _gather(self, message: AsgiMessage) -> None:
+    async def _gather(self, message: Message) -> None:
         self._body += message.get("body", b"")
         if message.get("more_body", False):
             return
@@ -168,7 +167,7 @@ class Reply:
 def with_version(send: Send, gate: Gate) -> Send:
     """Return ``send``, wrapped to add the version header if the engine's version is proved."""
 
-    async def adding(message: AsgiMessage) -> None:
+    async def adding(message: Message) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message["headers"], *_header(_VERSION, gate.known)]}
         await send(message)
