@@ -243,7 +243,7 @@ async def test_a_higher_epoch_makes_a_driver_end_and_the_leader_stand_again(
     await fleet.patch(weightVersion="step-2")
 
     assert (await fleet.synced())["epoch"] >= 8
-    assert "epoch 7 is another's" in replicas[0].log() + replicas[1].log()
+    assert "epoch 7 of a later driver" in replicas[0].log() + replicas[1].log()
 
 
 async def test_a_number_that_workers_know_and_status_does_not_is_outdone(
