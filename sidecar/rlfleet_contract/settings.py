@@ -84,7 +84,7 @@ class WorkerIdentity(Settings):
 
 
 def _split(names: object) -> object:
-    return tuple(filter(None, names.split(","))) if isinstance(names, str) else names
+    return tuple(filter(str.strip, names.split(","))) if isinstance(names, str) else names
 
 
 COMMA_SEPARATED = BeforeValidator(_split)

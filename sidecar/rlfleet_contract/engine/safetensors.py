@@ -81,11 +81,6 @@ SHA256 = Algorithm("", sha256)
 """Of adapters, whose digests workers of different releases compare."""
 
 
-def are_comparable(one: str, other: str) -> bool:
-    """Return whether two digests are of one algorithm: releases before 0.2 used SHA-256."""
-    return one.startswith(BLAKE3.prefix) is other.startswith(BLAKE3.prefix)
-
-
 class Digest:
     """Digest of a checkpoint: names, dtypes, shapes and bytes of all tensors, in name order.
 

@@ -43,8 +43,10 @@ class Proof(BaseModel):
     boot: str
     verified_by: tuple[Evidence, ...]
     """The layers that passed."""
-    checkpoint: DigestText | None = None
+    tensors: DigestText | None = None
     """Digest of the checkpoint's tensors (safetensors.Digest); None if it is not computed."""
+    checkpoint: DigestText | None = None
+    """The same by SHA-256, of workers of releases before 0.2: only they compare it."""
     parameters: tuple[DigestText, ...] = ()
     """Digest of each rank's parameters and buffers; empty if they were not read back."""
     read_share: float | None = Field(default=None, ge=0, le=1)

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict
 
-from rlfleet_contract.engine.safetensors import BLAKE3, FileStamp, are_comparable
+from rlfleet_contract.engine.safetensors import BLAKE3, FileStamp
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache import eviction
 from rlfleet_sidecar.cache.entries import Entries
@@ -132,7 +132,7 @@ class VersionCache:
     def _is_trusted(self, entry: Path, record: CacheRecord) -> bool:
         is_own = record.machine_boot == self._machine_boot
         # A copy that another release digested is staged again: its engine could not compare it.
-        is_own &= are_comparable(record.checkpoint.digest, BLAKE3.prefix)
+        is_own &= record.checkpoint.digest.startswith(BLAKE3.prefix)
         return is_own and record.checkpoint.directory == entry and _is_whole(record)
 
     def _copy(self, record: CacheRecord) -> eviction.StagedCopy[str]:

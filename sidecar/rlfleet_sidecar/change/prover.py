@@ -102,7 +102,7 @@ class Prover:
             version=version,
             boot=boot,
             verified_by=(*layers, Evidence.PROBE),
-            checkpoint=None if load is None else load.digest,
+            tensors=None if load is None else load.digest,
             parameters=() if None in read else tuple(one.digest for one in read if one),
             read_share=evidence.share_of(read),
             tokens=probe.digest(answer.tokens),

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlfleet_contract.engine.rank_report import Installed, ReadBack
-from rlfleet_contract.engine.safetensors import are_comparable
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.proof import Evidence, Proof
 from rlfleet_sidecar.errors import SidecarError
@@ -132,26 +131,26 @@ def demand_alike(expected: Proof | None, found: Proof | None) -> tuple[Evidence,
 
 def demand_as_proved(proof: Proof | None, now: str | None) -> None:
     """Raise if the checkpoint with a proved version's name is not the proved one."""
-    if proof is None or not _differ(proof.checkpoint, now):
+    if proof is None or not _differ(proof.tensors, now):
         return
     raise SidecarError(
         Code.CHECKPOINT_INVALID,
         f"{proof.version} was written again after its proof (digest {now}, proved"
-        f" {proof.checkpoint}); give it another name",
+        f" {proof.tensors}); give it another name",
     )
 
 
 def _differ(one: str | None, other: str | None) -> bool:
-    """Return whether two digests show different tensors; those of two releases show nothing."""
-    return None not in {one, other} and one != other and are_comparable(str(one), str(other))
+    """Return whether two digests show different tensors; None shows nothing."""
+    return None not in {one, other} and one != other
 
 
 def difference(expected: Proof, found: Proof) -> str | None:
     """Return how two proofs of equal weights and engines differ, or None."""
     if expected.version != found.version:
         return f"version {found.version}, expected {expected.version}"
-    if _differ(expected.checkpoint, found.checkpoint):
-        return f"digest of the tensors is {found.checkpoint}, expected {expected.checkpoint}"
+    if _differ(expected.tensors, found.tensors):
+        return f"digest of the tensors is {found.tensors}, expected {expected.tensors}"
     is_read = bool(expected.parameters and found.parameters)
     if is_read and expected.parameters != found.parameters:
         return "digests of the parameters in memory differ"

@@ -120,7 +120,7 @@ async def test_workers_with_different_adapters_prove_alike(
         await register(serving, adapters / step)
         proved = (await serving.serve(serving.versions.first)).proof
         assert proved is not None
-        proofs.append((proved.tokens, proved.logprobs, proved.checkpoint))
+        proofs.append((proved.tokens, proved.logprobs, proved.tensors))
         assert (await adapters_of(serving))[serving.model_name].is_loaded
         again = (await serving.serve(paths.BASE_VERSION)).proof
         assert again is not None

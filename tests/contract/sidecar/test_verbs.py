@@ -24,7 +24,7 @@ IN_ORDER = {
 def shown(report: WorkerReport) -> tuple[str | None, str]:
     """Return what is the same whenever a worker proves the same version."""
     assert report.proof is not None
-    return report.proof.checkpoint, report.proof.tokens
+    return report.proof.tensors, report.proof.tokens
 
 
 async def test_a_fresh_worker_proves_its_boot_weights_and_opens(subject: Subject) -> None:

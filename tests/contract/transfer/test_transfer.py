@@ -152,7 +152,7 @@ async def test_of_weights_that_were_sent_only_what_was_shown_is_claimed(
     assert report.proved == "sent-step-1"
     assert report.proof is not None
     assert report.proof.verified_by == (Evidence.PROBE,)
-    assert report.proof.checkpoint is None
+    assert report.proof.tensors is None
     assert report.last_change is None or report.last_change.version == "step-1"
 
 

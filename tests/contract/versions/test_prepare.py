@@ -276,7 +276,7 @@ async def test_a_version_that_was_written_again_under_the_served_name_is_no_good
     assert (await subject.serve(subject.versions.second)).stage is Stage.OPEN
     again = await subject.serve(version)
     assert again.proof is not None
-    assert again.proof.checkpoint != (before.proof and before.proof.checkpoint)
+    assert again.proof.tensors != (before.proof and before.proof.tensors)
 
 
 async def test_the_same_bytes_written_again_under_the_served_name_are_those_that_are_served(

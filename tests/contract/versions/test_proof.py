@@ -56,6 +56,9 @@ async def test_a_sound_engine_shows_its_memory_and_its_answers(subject: Subject)
     assert Evidence.PEERS not in first.verified_by
     assert (first.version, first.boot) == (subject.versions.first, base.boot)
     assert first.parameters != base.parameters
+    # A worker of a release with SHA-256, whose peer this is, would compare that field.
+    assert (base.checkpoint, first.checkpoint) == (None, None)
+    assert (first.tensors or "").startswith("blake3:")
 
 
 async def test_weights_with_the_same_tokens_are_distinguished(subject: Subject) -> None:

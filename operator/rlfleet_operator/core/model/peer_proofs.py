@@ -26,4 +26,4 @@ def _elected(proofs: list[Proof]) -> Proof:
 
 
 def _shown(proof: Proof) -> tuple[str | None, tuple[str, ...], str]:
-    return proof.checkpoint, proof.parameters, proof.tokens
+    return proof.tensors or proof.checkpoint, proof.parameters, proof.tokens

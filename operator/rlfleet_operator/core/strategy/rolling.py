@@ -13,6 +13,7 @@ from rlfleet_operator.core.model.actions import Update, WeightsCommand
 from rlfleet_operator.core.model.commands import is_prepared, prepare, resume, update
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout import budget, trials
+from rlfleet_operator.core.rollout.barrier_progress import some_serve_target
 from rlfleet_operator.core.rollout.cohorts import is_eligible, is_suspended
 from rlfleet_operator.core.rollout.failure_rules import has_unknown_outcome, holds, is_blocked
 from rlfleet_operator.core.rollout.outage import is_being_replaced, may_be_changing
@@ -50,7 +51,7 @@ def _rolling(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
         return actions
     # While no worker has proved the version, an idle worker tries it first.
     is_first_try = not holds(world, rollout.to) and _tries(actions, rollout)
-    serving = [(w, goal) for w, goal in due if _is_batched(w, goal, rollout)]
+    serving = [(w, goal) for w, goal in due if _is_batched(w, goal, world, rollout)]
     if is_first_try or not _is_batch_due(world, rollout, serving):
         return actions
     return actions + _batch(world, rollout, serving)
@@ -64,38 +65,40 @@ def _unbatched(
     if not is_prepared(worker, goal):
         waits = waits_for_checkpoint(worker, rollout)
         return [*prepare(worker, goal, operation, world, waits=waits)]
-    if _has_served(worker, goal, rollout) or trials.must_wait(worker, goal, world, rollout):
+    if _has_served(worker, goal, world, rollout) or trials.must_wait(worker, goal, world, rollout):
         return []
     return [*update(worker, goal, operation, world)]
 
 
-def _is_batched(worker: Worker, goal: str, rollout: Rollout) -> bool:
+def _is_batched(worker: Worker, goal: str, world: World, rollout: Rollout) -> bool:
     """Return whether a worker changes in a batch: it serves, or is paused and prepared."""
-    return worker.is_open or (_has_served(worker, goal, rollout) and is_prepared(worker, goal))
+    is_served = _has_served(worker, goal, world, rollout)
+    return worker.is_open or (is_served and is_prepared(worker, goal))
 
 
 def _tries(actions: list[WeightsCommand], rollout: Rollout) -> bool:
     return any(isinstance(a, Update) and a.version == rollout.to for a in actions)
 
 
-def _has_served(worker: Worker, goal: str, rollout: Rollout | None) -> bool:
+def _has_served(worker: Worker, goal: str, world: World, rollout: Rollout | None) -> bool:
     """Return whether a worker serves, or is paused with, another version than its goal.
 
     A paused worker has waiting clients and a version to resume with, so it counts as serving,
     whether a trainer or a failed change paused it.
     """
     is_paused = worker.stage in {Stage.PAUSED, Stage.PROVED} and worker.proved not in {None, goal}
-    is_resumable = is_paused and not worker.is_busy and not _must_go_back(worker, rollout)
+    is_resumable = is_paused and not worker.is_busy and not _must_go_back(worker, world, rollout)
     return worker.is_open or is_resumable
 
 
-def _must_go_back(worker: Worker, rollout: Rollout | None) -> bool:
-    """Return whether a worker proved the version of a stopped rollout behind a closed gate.
+def _must_go_back(worker: Worker, world: World, rollout: Rollout | None) -> bool:
+    """Return whether a worker proved, behind a closed gate, a version that no worker serves.
 
-    It has never answered with that version, and the others serve the old one.
+    Its rollout was stopped: neither it nor another has answered with that version.
     """
-    is_stopped = rollout is not None and rollout.is_stopped and worker.proved == rollout.to
-    return is_stopped and worker.stage is Stage.PROVED
+    if rollout is None or not rollout.is_stopped or some_serve_target(world, rollout):
+        return False
+    return worker.stage is Stage.PROVED and worker.proved == rollout.to
 
 
 def _is_batch_due(world: World, rollout: Rollout, serving: Sequence[tuple[Worker, str]]) -> bool:
@@ -169,4 +172,4 @@ def _releases(
 def _is_left(worker: Worker, world: World, rollout: Rollout | None) -> bool:
     """Return whether a worker that has proved a version has no other goal now."""
     goal = pending_goal(worker, world, rollout)
-    return goal is None or (worker.proved != goal and not _must_go_back(worker, rollout))
+    return goal is None or (worker.proved != goal and not _must_go_back(worker, world, rollout))

@@ -5,7 +5,7 @@ from hashlib import sha256
 from blake3 import blake3
 from pydantic import TypeAdapter
 
-from rlfleet_contract.engine.safetensors import BLAKE3, SHA256, Digest, Tensor, are_comparable
+from rlfleet_contract.engine.safetensors import BLAKE3, SHA256, Digest, Tensor
 from rlfleet_contract.worker.proof import DigestText
 
 TENSOR = Tensor("a.weight", "BF16", (2, 3), 0, 12)
@@ -32,9 +32,3 @@ def test_an_adapter_s_digest_is_that_of_older_releases() -> None:
 
 def test_other_bytes_have_another_digest() -> None:
     assert digest(data=DATA[::-1]) != digest()
-
-
-def test_digests_of_two_algorithms_are_not_comparable() -> None:
-    assert are_comparable(digest(), digest(data=b"other"))
-    assert are_comparable(digest(SHA256), digest(SHA256, b"other"))
-    assert not are_comparable(digest(), digest(SHA256))

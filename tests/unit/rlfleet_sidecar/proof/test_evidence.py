@@ -24,8 +24,8 @@ from tests.proofs import proof
 ANSWER = ProbeAnswer((1, 2), (-1.0, -2.0))
 READ = ReadBack(digest="m2", nbytes=100, changed=True, fed=80, as_fed=80)
 RANK = Installed(tensors=3, nbytes=100, digest="d2", previous="d1", parameters=READ)
-OTHER_BEFORE = proof("v1", checkpoint="d1", logprobs=(-1.5, -2.5))
-SAME_BEFORE = proof("v1", checkpoint="d1", logprobs=(-1.0, -2.0))
+OTHER_BEFORE = proof("v1", tensors="d1", logprobs=(-1.5, -2.5))
+SAME_BEFORE = proof("v1", tensors="d1", logprobs=(-1.0, -2.0))
 LOAD = LoadedWeights("v2", "b1", "d2", (RANK, RANK), OTHER_BEFORE)
 STOOD = READ.model_copy(update={"changed": False, "fed": 0, "as_fed": 0})
 
@@ -161,12 +161,10 @@ def test_of_tokens_that_part_a_third_answer_must_side_with_one() -> None:
 
 # --- peers ------------------------------------------------------------------------------------
 
-FOUND = proof(
-    checkpoint="d1", parameters=("m1",), tokens="t1", logprobs=(-1.0, -2.0), tolerance=0.02
-)
+FOUND = proof(tensors="d1", parameters=("m1",), tokens="t1", logprobs=(-1.0, -2.0), tolerance=0.02)
 UNLIKE: dict[str, dict[str, Any]] = {
     "another version": {"version": "step-2"},
-    "other tensors": {"checkpoint": "d2"},
+    "other tensors": {"tensors": "d2"},
     "another memory": {"parameters": ("m2",)},
     "another rank": {"parameters": ("m1", "m1")},
     "other log probabilities": {"logprobs": (-1.0, -2.05)},
@@ -176,8 +174,8 @@ ALIKE: dict[str, dict[str, Any]] = {
     "the same": {},
     "noise": {"logprobs": (-1.015, -2.0)},
     "noise by the peer's measure": {"logprobs": (-1.05, -2.0), "tolerance": 0.1},
-    "a checkpoint without a digest": {"checkpoint": None},
-    "a checkpoint that another release digested": {"checkpoint": "blake3:d2"},
+    "a checkpoint without a digest": {"tensors": None},
+    "a checkpoint that another release digested": {"tensors": None, "checkpoint": "d2"},
     "a memory that cannot be read": {"parameters": ()},
     "a near tie over the same memory": {"tokens": "t2"},
     "a longer prompt": {"logprobs": (-1.0, -2.0, -3.0), "tokens": "t2", "parameters": ()},
