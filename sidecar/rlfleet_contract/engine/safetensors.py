@@ -101,7 +101,7 @@ class Digest:
         """Return the digest over the tensors added so far."""
         entries = b"".join(self._entries[name] for name in sorted(self._entries))
         found = self.algorithm.prefix + self.algorithm.new(entries).hexdigest()
-        # As long as a report's field may be in every release: 228 bits at least.
+        # As long as a digest in a proof may be: of BLAKE3 228 bits are left.
         return str(found[:MAX_DIGEST])
 
 

@@ -96,9 +96,9 @@ def _must_go_back(worker: Worker, world: World, rollout: Rollout | None) -> bool
 
     Its rollout was stopped: neither it nor another has answered with that version.
     """
-    if rollout is None or not rollout.is_stopped or some_serve_target(world, rollout):
+    if worker.stage is not Stage.PROVED or rollout is None or not rollout.is_stopped:
         return False
-    return worker.stage is Stage.PROVED and worker.proved == rollout.to
+    return worker.proved == rollout.to and not some_serve_target(world, rollout)
 
 
 def _is_batch_due(world: World, rollout: Rollout, serving: Sequence[tuple[Worker, str]]) -> bool:
