@@ -1,0 +1,1 @@
+"""What a trainer imports: publish the versions of a run."""

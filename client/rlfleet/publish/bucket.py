@@ -1,0 +1,102 @@
+"""Versions in a bucket, through obstore: objects are whole or absent, and the index is put last.
+
+obstore retries what the store rejects for a time, and sends large objects in parts; it is
+imported only here.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rlfleet.publish import layout
+from rlfleet.publish.errors import PublishError
+from rlfleet.publish.pointer import demand_forward
+from rlfleet.publish.store import Pieces
+
+_PART = 16 * 2**20
+_CLAIM = ".claimed"
+
+
+def opened(target: Any, options: Mapping[str, Any], *, pointed: bool) -> "BucketStore":
+    """Return the store of an URL or of obstore's object; raises PublishError without obstore."""
+    try:
+        import obstore  # noqa: PLC0415 - only a trainer that publishes to a bucket has it
+    except ImportError as error:
+        raise PublishError(
+            "publishing to a bucket needs obstore; run pip install 'rlfleet[bucket]'"
+        ) from error
+    store = obstore.store.from_url(target, **options) if isinstance(target, str) else target
+    return BucketStore(obstore, store, f"{layout.UPDATES}/" if pointed else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Objects:
+    obstore: Any
+    store: Any
+    prefix: str
+
+    def write(self, name: str, pieces: Pieces) -> None:
+        path = f"{self.prefix}/{name}"
+        self.obstore.put(self.store, path, pieces, use_multipart=True, chunk_size=_PART)
+
+    def commit(self, name: str, content: bytes) -> None:
+        self.create(name, content)
+
+    def create(self, name: str, content: bytes) -> None:
+        path = f"{self.prefix}/{name}"
+        try:
+            self.obstore.put(self.store, path, content, mode="create")
+        except self.obstore.exceptions.AlreadyExistsError as error:
+            raise PublishError(f"{path} exists already; let one trainer write there") from error
+
+
+@dataclass(frozen=True, slots=True)
+class BucketStore:
+    """A bucket, or a prefix in it."""
+
+    obstore: Any
+    store: Any
+    prefix: str
+
+    def numbers(self) -> set[int]:
+        """Return each number that an object has; those of a crashed trainer count too."""
+        listed = self.obstore.list_with_delimiter(self.store, self.prefix or None)
+        names = (path.rstrip("/").rpartition("/")[2] for path in listed["common_prefixes"])
+        return {number for name in names if (number := layout.version_of(name)) is not None}
+
+    def index_of(self, version: int) -> bytes | None:
+        """Return the index of a version."""
+        return self._get(f"{self.prefix}{layout.name_of(version)}/{layout.INDEX}")[0]
+
+    @contextmanager
+    def draft(self, version: int) -> Iterator[_Objects]:
+        """Begin a version; objects of a failed one stay, and its number is not used again."""
+        objects = _Objects(self.obstore, self.store, f"{self.prefix}{layout.name_of(version)}")
+        # Of two trainers that chose the same number, one must not write over the other's files.
+        objects.create(_CLAIM, b"")
+        yield objects
+
+    def point(self, run: str, version: int) -> None:
+        """Replace the pointer, unless another trainer did in between."""
+        found, tag = self._get(layout.POINTER)
+        demand_forward((found or b"").decode(errors="replace"), run, version)
+        mode = "create" if found is None else {"e_tag": tag}
+        errors = self.obstore.exceptions
+        content = layout.pointer_to(run, version).encode()
+        try:
+            self.obstore.put(self.store, layout.POINTER, content, mode=mode)
+        except (errors.AlreadyExistsError, errors.PreconditionError) as error:
+            raise PublishError(
+                f"another trainer moved {layout.POINTER}; let one trainer write there"
+            ) from error
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _get(self, path: str) -> tuple[bytes | None, str | None]:
+        try:
+            found = self.obstore.get(self.store, path)
+        except FileNotFoundError:
+            return None, None
+        return bytes(found.bytes()), found.meta["e_tag"]

@@ -1,0 +1,68 @@
+"""The manifests of examples/trainer are what an API server accepts."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dev.kubernetes import apiserver
+from rlfleet_operator.crd.fleet_spec import FleetSpec
+from tests.e2e.following import arrange
+from tests.integration.conftest import kubectl
+
+pytestmark = pytest.mark.integration
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "trainer"
+LINES = 60
+RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+
+
+def built() -> list[dict[str, Any]]:
+    words = ["kubectl", "kustomize", str(EXAMPLE)]
+    made = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return list(yaml.safe_load_all(made))
+
+
+def demo() -> list[dict[str, Any]]:
+    """What `make follow-demo` makes of it."""
+    plan = arrange.Plan(steps=15, every_s=8, keep=5, worker_image="worker:1")
+    pod = (Path(arrange.__file__).parent / "pod.yaml").read_text()
+    return [*arrange.arranged(built(), plan), yaml.safe_load(pod)]
+
+
+@pytest.mark.parametrize("made", [built, demo], ids=["the example", "the demo"])
+def test_the_api_server_accepts_all_of_it(
+    plane: apiserver.ControlPlane, namespace: str, made: Callable[[], list[dict[str, Any]]]
+) -> None:
+    kubectl(plane, "label", "namespace", namespace, RESTRICTED)
+    text = yaml.safe_dump_all(made())
+    words = ("apply", f"--namespace={namespace}", "--dry-run=server", "--filename=-")
+
+    done = kubectl(plane, *words, stdin=text, check=False)
+
+    assert done.returncode == 0, done.stderr
+    # Pod Security warns of what it would reject in the pods of Deployments and Jobs.
+    assert "would violate" not in done.stderr
+    assert len(done.stdout.splitlines()) == len(made())
+
+
+def test_trainer_and_fleet_mean_the_same_store() -> None:
+    found = {one["kind"]: one for one in built()}
+    spec = FleetSpec.model_validate(found["RLInferenceFleet"]["spec"])
+    job = found["Job"]["spec"]["template"]["spec"]["containers"][0]
+    source = spec.weights.source if spec.weights is not None else None
+    assert source is not None
+
+    assert spec.weights is not None
+    assert spec.weights.follow == "Latest"
+    assert source.url == f"{job['args'][0]}/{{version}}"
+    assert {"name": "AWS_ENDPOINT_URL", "value": source.endpoint} in job["env"]
+    assert job["envFrom"][0]["secretRef"]["name"] == source.credentials_secret
+    assert job["args"][1] == spec.model.path
+
+
+def test_the_trainer_has_few_lines() -> None:
+    assert len((EXAMPLE / "trainer.py").read_text().splitlines()) <= LINES
