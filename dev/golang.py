@@ -1,0 +1,36 @@
+"""Programs that are compiled from the Go module proxy, each pinned by a module of ours."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from dev import cache
+from dev.steps import StepFailed
+
+
+def key(module: Path, *flags: str) -> str:
+    """Name what a module's pins and sources make with this compiler."""
+    sources = [module / "go.mod", module / "go.sum", *sorted(module.rglob("*.go"))]
+    return cache.digest(*sources, _go(module, "env", "GOVERSION"), *flags)
+
+
+def build(package: str, module: Path, target: Path, flags: Sequence[str]) -> None:
+    """Compile a program, unless it is there; one process at a time."""
+    with cache.lock("go"):
+        # Another process may have built it while this one waited.
+        if target.exists():
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = target.with_suffix(".unfinished")
+        argv = ["go", "build", "-mod=readonly", "-trimpath", "-ldflags", " ".join(flags)]
+        argv += ["-o", str(unfinished), package]
+        cache.call(argv, f"build-{target.name}", cwd=module, env={"CGO_ENABLED": "0"})
+        unfinished.replace(target)
+
+
+def _go(module: Path, *argv: str) -> str:
+    if not shutil.which("go"):
+        raise StepFailed("this is compiled here: install Go 1.24 or newer, see go.dev/dl")
+    told = subprocess.run(["go", *argv], cwd=module, check=True, capture_output=True, text=True)
+    return told.stdout

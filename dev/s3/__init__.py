@@ -1,0 +1,1 @@
+"""A real S3 server on this machine, for tests and measurements."""
