@@ -1,0 +1,1 @@
+"""Versions that trainers publish as deltas: read, checked, and made whole checkpoints."""

@@ -1,0 +1,85 @@
+"""From which version a delta is built, and over which deltas.
+
+The chain goes down from the target to the first version that is whole: a copy in this worker's
+cache, a full version, or the base model as number 0. It must stay true that a copy counts only
+while the directory that it came from still has the same files: numbers are used again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rlfleet_contract.engine.safetensors import FileStamp
+from rlfleet_contract.paths import BASE_VERSION
+from rlfleet_contract.worker.problems import Code
+from rlfleet_sidecar.deltas.formats.names import Series
+from rlfleet_sidecar.deltas.published import Published
+from rlfleet_sidecar.errors import SidecarError
+
+FIRST = 0
+"""The number of the base model: publishers compare version 1 with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One delta of a chain."""
+
+    version: str
+    number: int
+    identity: str
+    files: tuple[FileStamp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A whole version, and the deltas that lead from it to the target."""
+
+    start: str
+    """The name of a version, or ``base``."""
+    links: tuple[Link, ...]
+    """In the order in which they apply; the last one is the target."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all deltas."""
+        return sum(stamp.size for link in self.links for stamp in link.files)
+
+
+def chain_to(
+    series: Series,
+    number: int,
+    is_staged: Callable[[str], bool],
+    look: Callable[[int], Published | None],
+) -> Chain:
+    """Return the chain to a delta.
+
+    Args:
+        series: Its series.
+        number: Its number.
+        is_staged: Whether the worker has a copy of exactly this published version.
+        look: Returns what a version's directory contains; None if there is none.
+
+    """
+    links: list[Link] = []
+    while True:
+        version = series.name(number)
+        if links and is_staged(version):
+            return Chain(version, tuple(reversed(links)))
+        found = look(number)
+        if found is None:
+            if number == FIRST:
+                return Chain(BASE_VERSION, tuple(reversed(links)))
+            raise _missing(version, series.name(number + 1) if links else None)
+        if found.delta is None:
+            return Chain(version, tuple(reversed(links)))
+        links.append(Link(version, number, found.identity, found.files))
+        number = found.delta.parent
+
+
+def _missing(version: str, newer: str | None) -> SidecarError:
+    if newer is None:
+        return SidecarError(Code.VERSION_NOT_FOUND, f"{version} does not exist; publish it")
+    return SidecarError(
+        Code.CHECKPOINT_INCOMPLETE,
+        f"{version} does not exist, of which {newer} is a delta; publish it again, or a full"
+        f" version from {newer} on",
+    )

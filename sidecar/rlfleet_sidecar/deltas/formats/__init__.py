@@ -1,0 +1,1 @@
+"""The formats of published deltas, parsed and checked. Pure."""
