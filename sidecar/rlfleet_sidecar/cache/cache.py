@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict
@@ -35,11 +36,29 @@ class CacheRecord(BaseModel):
 
     checkpoint: Checkpoint
     sources: tuple[FileStamp, ...]
-    """The trainer's files from which it was copied."""
+    """The trainer's files from which it was made."""
+    run: str = ""
+    """The run of Stitch's store that it belongs to; empty without one."""
+    start: str | None = None
+    """Of a delta: the version from which it was built."""
+    shares: bool = False
+    """Whether other workers may have its pieces."""
+    pieces: tuple[str, ...] = ()
+    """The hashes of its pieces, if this worker read them from the store."""
     machine_boot: str
     staged_at: float
     nbytes: int
     """Bytes that it occupies."""
+
+
+class Origin(NamedTuple):
+    """Where a staged version came from."""
+
+    sources: tuple[FileStamp, ...]
+    run: str = ""
+    start: str | None = None
+    shares: bool = False
+    pieces: tuple[str, ...] = ()
 
 
 class VersionCache:
@@ -92,10 +111,21 @@ class VersionCache:
         if version in self._records:
             self._entries.touch(version)
 
-    def make_room(self, version: str, sizes: list[int], needed: frozenset[str]) -> None:
-        """Evict versions for files of these sizes; raises without an eviction if impossible."""
+    def make_room(
+        self, version: str, sizes: list[int], in_use: Callable[[], frozenset[str]]
+    ) -> None:
+        """Evict versions for files of these sizes; raises without an eviction if impossible.
+
+        Args:
+            version: The version that is to be staged.
+            sizes: Of its files.
+            in_use: Returns the versions that must stay; raises if the room is not wanted now.
+
+        """
         nbytes = eviction.footprint(sizes)
         with self._changing:
+            # Only here: what was in use when a thread began to hang says nothing when it wakes.
+            needed = in_use()
             self._drop(version)
             copies = [self._copy(record) for record in reversed(self.records())]
             free = self._free(copies)
@@ -106,18 +136,23 @@ class VersionCache:
                 self._drop(one)
                 _log.info("Staged version evicted", extra={"version": one})
 
-    def admit(self, draft: Path, checkpoint: Checkpoint, sources: tuple[FileStamp, ...]) -> None:
+    def admit(self, draft: Path, checkpoint: Checkpoint, origin: Origin) -> None:
         """Make a finished draft the staged version."""
+        files = checkpoint.files
         record = CacheRecord(
             checkpoint=replace(
                 checkpoint,
                 directory=self._entries.root / checkpoint.version,
-                files=tuple(_stamp(draft / stamp.name) for stamp in sources),
+                files=tuple(_stamp(draft / stamp.name) for stamp in files),
             ),
-            sources=sources,
+            sources=origin.sources,
+            run=origin.run,
+            start=origin.start,
+            shares=origin.shares,
+            pieces=origin.pieces,
             machine_boot=self._machine_boot,
             staged_at=time.time(),
-            nbytes=eviction.footprint([stamp.size for stamp in sources]),
+            nbytes=eviction.footprint([stamp.size for stamp in files]),
         )
         with self._changing:
             self._records.pop(checkpoint.version, None)

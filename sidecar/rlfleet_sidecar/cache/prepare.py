@@ -8,7 +8,7 @@ delays a change of weights.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -17,13 +17,12 @@ from rlfleet_contract.single_flight import SingleFlight
 from rlfleet_contract.worker.commands import PrepareRequest, Verb
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Progress, Running
-from rlfleet_sidecar.cache.prepare_job import LEAVE_S, PrepareJob, SupersededError
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.errors import SidecarError, internal
 from rlfleet_sidecar.proof.selftest import demand_reloadable
+from rlfleet_sidecar.staging.prepare_job import LEAVE_S, PrepareJob, SupersededError
 from rlfleet_sidecar.state.journal import Journal
 
-_LOOK_S = 0.5
 _REMEMBERED = 8
 _AWAITED = frozenset({Code.VERSION_NOT_FOUND, Code.CHECKPOINT_INCOMPLETE})
 _log = logging.getLogger(__name__)
@@ -50,6 +49,7 @@ class Preparation:
         journal: Journal,
         needed: Callable[[], frozenset[str]],
         yields: Callable[[], bool],
+        preload: Callable[[PrepareJob], Awaitable[None]],
     ) -> None:
         self._store = store
         self._journal = journal
@@ -57,6 +57,8 @@ class Preparation:
         """Returns the versions that must not be evicted."""
         self._yields = yields
         """Returns whether a change is under way, which gets the disk alone because clients wait."""
+        self._preload = preload
+        """Has the engine read a staged version while it serves."""
         self._current: _Current | None = None
         self._flight = SingleFlight[PrepareJob]()
         self._took: dict[tuple[str, str], float] = {}
@@ -133,17 +135,18 @@ class Preparation:
         while True:
             begun = time.monotonic()
             try:
-                prepare = partial(self._store.prepare, work, request, self._needed())
+                prepare = partial(self._store.prepare, work, request, self._needed)
                 is_new = await work.carried_out(prepare)
             except SidecarError as error:
                 if error.code not in _AWAITED or time.monotonic() > end:
                     raise
                 work.waiting_for = error.message
-                await work.rest(_LOOK_S)
+                await work.rest(self._store.look_s)
             else:
                 break
         if is_new:
             # Only the newest few are ever read.
             self._took = dict([*self._took.items()][-_REMEMBERED:])
             self._took[request.operation, request.version] = time.monotonic() - begun
+        await self._preload(work)
         self._journal.prepared(request.version)

@@ -8,24 +8,35 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from rlfleet_contract.engine.safetensors import FileStamp
-from rlfleet_contract.paths import BASE_VERSION
+from rlfleet_contract.paths import BASE_VERSION, MANIFEST_FILE
 from rlfleet_contract.worker.commands import PrepareRequest
 from rlfleet_contract.worker.problems import Code
-from rlfleet_sidecar.cache.cache import CacheRecord, VersionCache
-from rlfleet_sidecar.cache.prepare_job import PrepareJob
-from rlfleet_sidecar.cache.staging import Staging
+from rlfleet_contract.worker.supply import Supply
+from rlfleet_sidecar.cache.cache import CacheRecord, Origin, VersionCache
 from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints
+from rlfleet_sidecar.checkpoints.folder import Folder
 from rlfleet_sidecar.checkpoints.headers import Headers
-from rlfleet_sidecar.checkpoints.manifest import manifest_of
-from rlfleet_sidecar.checkpoints.safe_paths import OpenFolder
+from rlfleet_sidecar.checkpoints.manifest import Manifest, manifest_of
+from rlfleet_sidecar.deltas.publications import Build, Copy, Publications
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
+from rlfleet_sidecar.sharing.offering import Offering
+from rlfleet_sidecar.sharing.pieces import edition_of, pieces_of
+from rlfleet_sidecar.sharing.shared_source import SharedSource
+from rlfleet_sidecar.sharing.shelf import PieceShelf
+from rlfleet_sidecar.staging.prepare_job import PrepareJob
+from rlfleet_sidecar.staging.staging import Staging
 from rlfleet_sidecar.timeouts import Glance
 
+_LOOK_S = 0.5
+_LOOK_AT_STORE_S = 2.0
+"""Each look is a request that costs money, and thousands of workers may wait."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_Needed = Callable[[], frozenset[str]]
 
 
 class _Refused(NamedTuple):
@@ -48,13 +59,20 @@ class VersionStore:
         glance: Glance | None = None,
     ) -> None:
         self.checkpoints = checkpoints
+        self.look_s = _LOOK_S if settings.weights_source is None else _LOOK_AT_STORE_S
+        """Seconds between two looks for a version that is not complete yet."""
         self._cache: VersionCache | None = None
         if settings.cache_dir is not None:
             limit, spare = settings.cache_bytes, settings.cache_spare
             self._cache = VersionCache(settings.cache_dir, limit, spare, others)
         self._in_place: dict[str, Checkpoint] = {}
         """Versions that the engine reads in place: the base model, and all without a cache."""
+        self._publications = Publications(settings, checkpoints, self._copy_of)
         self._refused: _Refused | None = None
+        self.shelf = PieceShelf(self._shared_copy)
+        """What other workers may have."""
+        self._shared: tuple[CacheRecord, Offering] | None = None
+        self._token_file = settings.token_file
         self._glance = glance or Glance()
 
     def free(self) -> int:
@@ -94,34 +112,85 @@ class VersionStore:
         if self._cache is not None and version is not None:
             self._cache.note_served(version)
 
-    def prepare(self, work: PrepareJob, request: PrepareRequest, needed: frozenset[str]) -> bool:
+    def prepare(self, work: PrepareJob, request: PrepareRequest, needed: _Needed) -> bool:
         """Check and read a version; returns whether it was not present before.
 
         Args:
             work: Its progress and cancellation.
             request: The version, and the digest that its manifest must have.
-            needed: Versions that must not be evicted.
+            needed: Returns the versions that must not be evicted.
 
         """
         with _io_errors(work.version):
             if self._known(work.version, request.digest) is not None:
                 return False
-        with _io_errors(work.version), self.checkpoints.checked(work.version) as (folder, content):
-            work.waiting_for = None
-            with self._read_once(request, folder):
-                self._read(work, folder, content, request.digest, needed)
+        with _io_errors(work.version):
+            published = self._publications.find(work.version)
+            if published is not None and published.delta is not None:
+                self._prepare_delta(work, request, needed)
+            else:
+                is_committed = published is not None and published.is_committed
+                self._prepare_full(work, request, needed, is_committed=is_committed)
         return True
 
+    def _prepare_full(
+        self,
+        work: PrepareJob,
+        request: PrepareRequest,
+        needed: _Needed,
+        *,
+        is_committed: bool,
+    ) -> None:
+        with self.checkpoints.checked(work.version, is_committed=is_committed) as checked:
+            work.waiting_for = None
+            # Before the read, so that a file which is written during it counts as another.
+            with self._read_once(request, checked[0].stamps()):
+                self._read(work, *checked, request, needed)
+
+    def _prepare_delta(self, work: PrepareJob, request: PrepareRequest, needed: _Needed) -> None:
+        if self._cache is None:
+            raise SidecarError(
+                Code.CHECKPOINT_INVALID,
+                f"{work.version} is a delta, which needs a cache to be built in; set"
+                " spec.weights.cache.enabled to true",
+            )
+        if request.digest is not None:
+            raise SidecarError(
+                Code.DIGEST_MISMATCH,
+                f"{work.version} is a delta and has no {MANIFEST_FILE}, expected {request.digest};"
+                " remove spec.weights.digest",
+            )
+        with self._publications.build(work.version, work.demand_wanted) as build:
+            work.waiting_for = None
+            with self._read_once(request, build.all_files):
+                self._build(work, build, self._cache, needed)
+
+    def _build(self, work: PrepareJob, build: Build, cache: VersionCache, needed: _Needed) -> None:
+        """Make a delta's whole files in the cache."""
+        content = build.content
+        sizes = [stamp.size for stamp in content.files]
+        cache.make_room(work.version, sizes, partial(_in_use, work, needed, build.chain.start))
+        with cache.draft() as draft:
+            hashed = Staging(content, None, work).of_source(build.source, draft)
+            made = Checkpoint(
+                version=work.version,
+                directory=draft,
+                files=content.files,
+                tensors=len(content.tensors),
+                nbytes=content.nbytes,
+                digest=hashed,
+            )
+            work.demand_wanted()
+            cache.admit(draft, made, Origin(build.files, build.run, build.chain.start))
+
     @contextmanager
-    def _read_once(self, request: PrepareRequest, folder: OpenFolder) -> Iterator[None]:
+    def _read_once(self, request: PrepareRequest, files: tuple[FileStamp, ...]) -> Iterator[None]:
         """Raise the last rejection for the same files and operation, without another read.
 
         A driver repeats a prepare every few seconds, and a large version takes minutes of disk
         and network. Another operation reads it again.
         """
         asked = (request.operation, request.version, request.digest)
-        # Before the read, so that a file which is written during it counts as another.
-        files = folder.stamps()
         known = self._refused
         if known is not None and (known.asked, known.files) == (asked, files):
             raise SidecarError(known.code, known.message)
@@ -131,6 +200,11 @@ class VersionStore:
             if not error.code.retryable:
                 self._refused = _Refused(asked, files, error.code, error.message)
             raise
+
+    def _copy_of(self, version: str) -> Copy | None:
+        """Return the staged copy of a version, which a delta may be built from."""
+        record = self._cache.find(version) if self._cache else None
+        return None if record is None else Copy(record.checkpoint, record.sources, record.run)
 
     def _records(self) -> tuple[CacheRecord, ...]:
         return self._cache.records() if self._cache else ()
@@ -146,11 +220,21 @@ class VersionStore:
         else:
             return None
         is_other = digest not in {None, found.manifest}
-        look = partial(self.checkpoints.is_rewritten, version, sources)
+        look = partial(self._is_replaced, version, sources, "" if record is None else record.run)
         # A copy is complete without the volume, so a rollback must not wait for the volume.
         if is_other or (look() if record is None else self._glance.sees(look)):
             return None
         return found if record is not None else self._unchanged(found)
+
+    def _is_replaced(self, version: str, sources: tuple[FileStamp, ...], run: str) -> bool:
+        """Return whether something else is published under the name of a present version."""
+        if self.checkpoints.is_rewritten(version, sources):
+            return True
+        try:
+            return self._publications.run_of(version) not in {"", run}
+        except (SidecarError, OSError):
+            # A pointer that says nothing replaces nothing: a rollback must not wait for it.
+            return False
 
     def _unchanged(self, found: Checkpoint) -> Checkpoint | None:
         try:
@@ -161,21 +245,19 @@ class VersionStore:
     def _read(
         self,
         work: PrepareJob,
-        folder: OpenFolder,
+        folder: Folder,
         content: Headers,
-        digest: str | None,
-        needed: frozenset[str],
+        request: PrepareRequest,
+        needed: _Needed,
     ) -> None:
-        manifest = manifest_of(folder, content, digest)
-        if manifest is not None and manifest.probe is not None:
-            manifest.probe.demand_known(manifest.path, self.checkpoints.vocabulary())
-        staging = Staging(folder, content, manifest, work)
+        manifest = self._manifest_of(folder, content, request)
+        staging = Staging(content, manifest, work)
         version = work.version
 
         def checkpoint(hashed: str) -> Checkpoint:
             return Checkpoint(
                 version=version,
-                directory=folder.path,
+                directory=Path(str(folder.path)),
                 files=content.files,
                 tensors=len(content.tensors),
                 nbytes=content.nbytes,
@@ -185,13 +267,80 @@ class VersionStore:
             )
 
         if self._cache is None or version == BASE_VERSION:
-            self._in_place[version] = checkpoint(staging.run(None))
+            self._in_place[version] = checkpoint(staging.of_folder(folder, None))
             return
-        self._cache.make_room(version, [stamp.size for stamp in content.files], needed)
-        with self._cache.draft() as draft:
-            made = checkpoint(staging.run(draft))
+        sizes = [stamp.size for stamp in content.files]
+        self._cache.make_room(version, sizes, partial(_in_use, work, needed))
+        with (
+            self._cache.draft() as draft,
+            self._sharing(work, folder, content, request.supply, draft) as shared,
+        ):
+            made = checkpoint(staging.of_folder(folder, draft, shared))
             work.demand_wanted()
-            self._cache.admit(draft, made, content.files)
+            self._cache.admit(draft, made, self._origin(version, content, shared))
+
+    def _manifest_of(
+        self, folder: Folder, content: Headers, request: PrepareRequest
+    ) -> Manifest | None:
+        """Return the version's manifest, whose probe must fit the model."""
+        manifest = manifest_of(folder, content, request.digest)
+        if manifest is not None and manifest.probe is not None:
+            manifest.probe.demand_known(
+                str(manifest.folder / MANIFEST_FILE), self.checkpoints.vocabulary()
+            )
+        return manifest
+
+    def _origin(self, version: str, content: Headers, shared: SharedSource | None) -> Origin:
+        known = Origin(content.files, self._publications.run_of(version))
+        if shared is None:
+            return known
+        return known._replace(shares=True, pieces=shared.hashes())
+
+    @contextmanager
+    def _sharing(
+        self,
+        work: PrepareJob,
+        folder: Folder,
+        content: Headers,
+        supply: Supply | None,
+        draft: Path,
+    ) -> Iterator[SharedSource | None]:
+        """Yield what receives the version and offers it, if there is a supply."""
+        if supply is None:
+            yield None
+            return
+        files, reads = content.files, not supply.readers
+        offering = Offering(work.version, edition_of(files), pieces_of(files), draft, reads=reads)
+        demand = partial(work.advance, 0)
+        with self.shelf.offered(offering):
+            yield SharedSource(folder, files, supply, offering, self._token, demand)
+
+    def _token(self) -> str:
+        return self._token_file.read_text(encoding="latin-1").strip()
+
+    def _shared_copy(self, version: str) -> Offering | None:
+        """Return what other workers may have of a staged version; kept until it changes."""
+        record = self._cache.find(version) if self._cache else None
+        if record is None or not record.shares:
+            return None
+        if self._shared is None or self._shared[0] is not record:
+            staged, sources = record.checkpoint, record.sources
+            found = Offering.of_copy(
+                version,
+                edition_of(sources),
+                pieces_of(sources),
+                staged.directory,
+                staged.files,
+                record.pieces,
+            )
+            self._shared = record, found
+        return self._shared[1]
+
+
+def _in_use(work: PrepareJob, needed: _Needed, *more: str) -> frozenset[str]:
+    """Return the versions that must not be evicted; raises if the prepare is superseded."""
+    work.demand_wanted()
+    return needed() | {*more}
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 vLLM loads some bad checkpoints silently and exits on others. So it must stay true that an
 accepted version holds exactly the base model's tensors, in safetensors files whose headers
-describe every byte. cache/staging.py reads the tensors themselves.
+describe every byte. staging/staging.py reads the tensors themselves.
 """
 
 import time
@@ -16,9 +16,10 @@ from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.checkpoints import compatibility
 from rlfleet_sidecar.checkpoints.config_check import ConfigCheck
+from rlfleet_sidecar.checkpoints.folder import Folder, Location
 from rlfleet_sidecar.checkpoints.headers import CONFIG, Headers, content_of, invalid, refuse_code
 from rlfleet_sidecar.checkpoints.layouts import Layouts
-from rlfleet_sidecar.checkpoints.safe_paths import OpenFolder, open_model
+from rlfleet_sidecar.checkpoints.safe_paths import open_model
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.trainer_probe import TrainerProbe
 from rlfleet_sidecar.settings import SidecarSettings
@@ -56,21 +57,29 @@ class Checkpoints:
         self._settings = settings
         self._needs = needs
         """Returns what the engine reported of its boot; None before that."""
-        self._layouts = Layouts.of(settings)
+        self.layouts = Layouts.of(settings)
         self._model: Headers | None = None
         self._agreement = ConfigCheck()
 
     @contextmanager
-    def checked(self, version: str) -> Iterator[tuple[OpenFolder, Headers]]:
-        """Open and check the version; raises SidecarError with the first defect."""
+    def checked(
+        self, version: str, *, is_committed: bool = False
+    ) -> Iterator[tuple[Folder, Headers]]:
+        """Open and check the version; raises SidecarError with the first defect.
+
+        Args:
+            version: Its name.
+            is_committed: Whether its index, written last, completes it without a marker.
+
+        """
         deadline = time.monotonic() + self._settings.check_s
         model = self.boot_model(deadline)
-        with self._opened(version) as folders:
+        with self.opened(version) as folders:
             folder = folders[-1]
             if version == BASE_VERSION:
                 yield folder, model
                 return
-            demand_complete(folders, self._settings.markers)
+            demand_complete(folders, () if is_committed else self._settings.markers)
             refuse_code(folder)
             found = content_of(folder, deadline)
             self._compare(folder.path, model, found, deadline)
@@ -78,7 +87,7 @@ class Checkpoints:
 
     def demand_unchanged(self, version: str, files: Sequence[FileStamp]) -> None:
         """Raise if one of the version's files has changed."""
-        with self._opened(version) as folders:
+        with self.opened(version) as folders:
             folder = folders[-1]
             for stamp in files:
                 with folder.open(stamp.name) as reading:
@@ -90,7 +99,7 @@ class Checkpoints:
         Missing files were deleted, not rewritten: a trainer keeps only its newest versions.
         """
         try:
-            with self._opened(version) as folders:
+            with self.opened(version) as folders:
                 found = [(stamp, folders[-1].stamp(stamp.name)) for stamp in files]
                 if _FINISHED in self._settings.markers and any(map(_is_begun_again, folders)):
                     return True
@@ -115,15 +124,16 @@ class Checkpoints:
         )
 
     @contextmanager
-    def _opened(self, version: str) -> Iterator[tuple[OpenFolder, ...]]:
+    def opened(self, version: str) -> Iterator[tuple[Folder, ...]]:
+        """Open a version's directories from the outermost to the one with the weights."""
         if version == BASE_VERSION:
             with open_model(self._settings.model_path) as folder:
                 yield (folder,)
             return
-        with self._layouts.open(version, self._settings.engine_uid) as folders:
+        with self.layouts.open(version, self._settings.engine_uid) as folders:
             yield folders
 
-    def _compare(self, path: Path, model: Headers, found: Headers, deadline: float) -> None:
+    def _compare(self, path: Location, model: Headers, found: Headers, deadline: float) -> None:
         needs = self._needs() or assumed(model.tensors, model.config)
         why = compatibility.differences(model.tensors, found.tensors, needs)
         if why is not None:
@@ -141,9 +151,14 @@ class Checkpoints:
         return self._model
 
 
-def demand_complete(folders: tuple[OpenFolder, ...], markers: Sequence[str]) -> None:
+def is_marked(folders: Sequence[Folder], markers: Sequence[str]) -> bool:
+    """Return whether one of a version's directories holds a marker that counts."""
+    return any(_is_marked(folder, name) for folder in folders for name in markers)
+
+
+def demand_complete(folders: tuple[Folder, ...], markers: Sequence[str]) -> None:
     """Raise unless one of the version's directories holds a marker."""
-    if not markers or any(_is_marked(folder, name) for folder in folders for name in markers):
+    if not markers or is_marked(folders, markers):
         return
     for folder in folders:
         if _FINISHED in markers and _is_begun_again(folder):
@@ -159,7 +174,7 @@ def demand_complete(folders: tuple[OpenFolder, ...], markers: Sequence[str]) -> 
     )
 
 
-def demand_same(folder: OpenFolder, checked: FileStamp, seen: FileStamp) -> None:
+def demand_same(folder: Folder, checked: FileStamp, seen: FileStamp) -> None:
     """Raise if a file is not the checked one."""
     if seen != checked:
         raise invalid(
@@ -174,12 +189,12 @@ def is_alike(one: FileStamp, other: FileStamp) -> bool:
     return one.model_copy(update={"device": other.device}) == other
 
 
-def _is_marked(folder: OpenFolder, name: str) -> bool:
+def _is_marked(folder: Folder, name: str) -> bool:
     is_there = folder.modified_ns(name) is not None
     return is_there and not (name == _FINISHED and _is_begun_again(folder))
 
 
-def _is_begun_again(folder: OpenFolder) -> bool:
+def _is_begun_again(folder: Folder) -> bool:
     """Return whether prime-rl has begun to write a finished directory again."""
     started, finished = folder.modified_ns(STARTED), folder.modified_ns(_FINISHED)
     return started is not None and finished is not None and started > finished

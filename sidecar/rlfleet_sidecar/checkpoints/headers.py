@@ -5,11 +5,10 @@ file, no tensor occurs twice, and an index agrees with its files.
 """
 
 import json
-import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from rlfleet_contract.engine.safetensors import (
     LENGTH_BYTES,
@@ -20,7 +19,7 @@ from rlfleet_contract.engine.safetensors import (
     parse_header,
 )
 from rlfleet_contract.worker.problems import Code
-from rlfleet_sidecar.checkpoints.safe_paths import OpenFile, OpenFolder
+from rlfleet_sidecar.checkpoints.folder import Folder, Location
 from rlfleet_sidecar.errors import SidecarError
 
 CONFIG = "config.json"
@@ -45,14 +44,14 @@ class Headers:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
-def refuse_code(folder: OpenFolder) -> None:
+def refuse_code(folder: Folder) -> None:
     """Raise if a file of the directory can contain code."""
     for name in folder.names():
         if name.lower().endswith(_EXECUTABLE):
             raise invalid(folder.path / name, "can contain code; remove it, and write safetensors")
 
 
-def content_of(folder: OpenFolder, deadline: float) -> Headers:
+def content_of(folder: Folder, deadline: float) -> Headers:
     """Return the headers of a directory's checkpoint; raises SidecarError with their defect."""
     names = folder.names()
     index = _index(folder, names)
@@ -81,7 +80,7 @@ def content_of(folder: OpenFolder, deadline: float) -> Headers:
 
 
 def _demand_in_place(
-    folder: OpenFolder, name: str, tensor: Tensor, index: Mapping[str, str] | None
+    folder: Folder, name: str, tensor: Tensor, index: Mapping[str, str] | None
 ) -> None:
     """Raise if the index lists the tensor in another file or in none."""
     if index is not None and (listed := index.get(tensor.name)) != name:
@@ -92,7 +91,7 @@ def _demand_in_place(
         )
 
 
-def _indexed(folder: OpenFolder, shards: list[str], index: Mapping[str, str]) -> list[str]:
+def _indexed(folder: Folder, shards: list[str], index: Mapping[str, str]) -> list[str]:
     """Return the files that the index lists; raises if one is missing or another exists."""
     named = set(index.values())
     if missing := sorted(named - set(shards)):
@@ -103,7 +102,7 @@ def _indexed(folder: OpenFolder, shards: list[str], index: Mapping[str, str]) ->
     return sorted(named)
 
 
-def _index(folder: OpenFolder, names: list[str]) -> dict[str, str] | None:
+def _index(folder: Folder, names: list[str]) -> dict[str, str] | None:
     found = [name for name in names if name.endswith(_INDEX_SUFFIX)]
     if not found:
         return None
@@ -117,9 +116,7 @@ def _index(folder: OpenFolder, names: list[str]) -> dict[str, str] | None:
     return weight_map
 
 
-def header_of(
-    folder: OpenFolder, name: str, deadline: float
-) -> tuple[FileStamp, tuple[Tensor, ...]]:
+def header_of(folder: Folder, name: str, deadline: float) -> tuple[FileStamp, tuple[Tensor, ...]]:
     """Return one file's stamp and tensors; raises SidecarError if its header is damaged."""
     if time.monotonic() > deadline:
         raise SidecarError(
@@ -128,32 +125,17 @@ def header_of(
         )
     with folder.open(name) as reading:
         size = reading.stamp.size
-        try:
-            length = header_length(read(reading, LENGTH_BYTES, 0), size)
-            return reading.stamp, parse_header(read(reading, length, LENGTH_BYTES), size)
-        except BadHeaderError as error:
-            raise invalid(folder.path / name, f"is damaged: {error}; write it again") from error
+        with damage_named(folder.path / name):
+            length = header_length(reading.read(LENGTH_BYTES, 0), size)
+            return reading.stamp, parse_header(reading.read(length, LENGTH_BYTES), size)
 
 
-def read(reading: OpenFile, length: int, offset: int) -> bytes:
-    """Read exactly ``length`` bytes of a file."""
-    data = b""
-    while len(data) < length:
-        piece = os.pread(reading.descriptor, length - len(data), offset + len(data))
-        if not piece:
-            raise BadHeaderError(
-                f"file ends after {offset + len(data)} bytes (expected {offset + length})"
-            )
-        data += piece
-    return data
-
-
-def json_of(folder: OpenFolder, name: str) -> dict[str, object]:
+def json_of(folder: Folder, name: str) -> dict[str, object]:
     """Read one file that holds a JSON object."""
     return parsed(folder.path / name, bytes_of(folder, name))
 
 
-def bytes_of(folder: OpenFolder, name: str) -> bytes:
+def bytes_of(folder: Folder, name: str) -> bytes:
     """Read one small file."""
     with folder.open(name) as reading:
         if reading.stamp.size > _MAX_JSON_BYTES:
@@ -162,12 +144,12 @@ def bytes_of(folder: OpenFolder, name: str) -> bytes:
                 f"is too large ({reading.stamp.size} bytes, at most {_MAX_JSON_BYTES})",
             )
         try:
-            return read(reading, reading.stamp.size, 0)
+            return reading.read(reading.stamp.size, 0)
         except BadHeaderError as error:
             raise invalid(folder.path / name, f"is truncated: {error}") from error
 
 
-def parsed(path: Path, data: bytes) -> dict[str, object]:
+def parsed(path: Location, data: bytes) -> dict[str, object]:
     """Read a JSON object."""
     try:
         found = json.loads(data)
@@ -178,6 +160,15 @@ def parsed(path: Path, data: bytes) -> dict[str, object]:
     return found
 
 
-def invalid(path: Path, what: str) -> SidecarError:
+@contextmanager
+def damage_named(path: Location) -> Iterator[None]:
+    """Turn a damage of this file into its error."""
+    try:
+        yield
+    except BadHeaderError as error:
+        raise invalid(path, f"is damaged: {error}; write it again") from error
+
+
+def invalid(path: Location, what: str) -> SidecarError:
     """Return the error for a defect of this file or directory."""
     return SidecarError(Code.CHECKPOINT_INVALID, f"{path} {what}")

@@ -7,15 +7,14 @@ of the trainer's model (trainer_probe.py).
 
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from rlfleet_contract.paths import MANIFEST_FILE
 from rlfleet_contract.worker.problems import Code
+from rlfleet_sidecar.checkpoints.folder import Folder, Location
 from rlfleet_sidecar.checkpoints.headers import Headers, bytes_of, invalid, parsed
-from rlfleet_sidecar.checkpoints.safe_paths import OpenFolder
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.trainer_probe import TrainerProbe
 
@@ -40,7 +39,7 @@ class _File(BaseModel):
 class Manifest:
     """The expected hashes of a version's files."""
 
-    path: Path
+    folder: Location
     digest: str
     hashes: dict[str, str]
     probe: TrainerProbe | None = None
@@ -49,13 +48,13 @@ class Manifest:
         """Raise if the manifest lists the file with another hash."""
         if self.hashes.get(name, hashed) != hashed:
             raise mismatch(
-                self.path.parent / name,
-                f"has sha256 {hashed}, expected {self.hashes[name]} by {self.path.name};"
+                self.folder / name,
+                f"has sha256 {hashed}, expected {self.hashes[name]} by {MANIFEST_FILE};"
                 " write it again",
             )
 
 
-def manifest_of(folder: OpenFolder, content: Headers, expected: str | None) -> Manifest | None:
+def manifest_of(folder: Folder, content: Headers, expected: str | None) -> Manifest | None:
     """Return the manifest after a comparison of names and sizes; None if there is none."""
     path = folder.path / MANIFEST_FILE
     if MANIFEST_FILE not in folder.names():
@@ -77,15 +76,15 @@ def manifest_of(folder: OpenFolder, content: Headers, expected: str | None) -> M
         raise mismatch(path, f"does not list {unnamed[0]}; add it")
     _demand_sizes(folder, files)
     hashes = {name: entry.sha256 for name, entry in files.items()}
-    return Manifest(path, digest, hashes, found.probe)
+    return Manifest(folder.path, digest, hashes, found.probe)
 
 
-def mismatch(path: Path, what: str) -> SidecarError:
+def mismatch(path: Location, what: str) -> SidecarError:
     """Return the error for bytes other than the expected ones."""
     return SidecarError(Code.DIGEST_MISMATCH, f"{path} {what}")
 
 
-def _demand_sizes(folder: OpenFolder, files: dict[str, _Entry]) -> None:
+def _demand_sizes(folder: Folder, files: dict[str, _Entry]) -> None:
     for name, entry in files.items():
         stamp = folder.stamp(name)
         size = None if stamp is None else stamp.size

@@ -1,57 +1,30 @@
-"""Are a tensor's values finite? Decided from samples of raw bytes. Pure.
+"""Are a tensor's values finite? Decided from raw bytes, every value of them. Pure.
 
-A failed training run writes NaN over whole tensors, norms among the first. Small tensors are
-scanned completely, large ones at a few percent, spread evenly. The test needs no arithmetic:
-a float is not finite exactly if all bits of its exponent are one.
+The test needs no floating point: a float is not finite exactly if all bits of its exponent are
+one, and those are the largest of its integers, with either sign. Two reductions over bytes that
+the processor's cache holds cost less than a look at samples in Python.
 """
 
-from collections.abc import Iterator
+import numpy as np
 
-_BLOCK = 4096
-_BLOCKS = 64
-WHOLE_BYTES = _BLOCK * _BLOCKS
-"""Up to this size a piece is scanned completely."""
-_ALIGNED = 8
-
-_EXPONENTS = {
-    "BF16": (2, 0x7F, 0x80),
-    "F16": (2, 0x7C, 0),
-    "F32": (4, 0x7F, 0x80),
-    "F64": (8, 0x7F, 0xF0),
-    "F8_E5M2": (1, 0x7C, 0),
+_LIMITS = {
+    "BF16": (np.int16, 0x7F80, np.uint16, 0xFF80),
+    "F16": (np.int16, 0x7C00, np.uint16, 0xFC00),
+    "F32": (np.int32, 0x7F80_0000, np.uint32, 0xFF80_0000),
+    "F64": (np.int64, 0x7FF0_0000_0000_0000, np.uint64, 0xFFF0_0000_0000_0000),
+    "F8_E5M2": (np.int8, 0x7C, np.uint8, 0xFC),
     # It has no infinity; its only NaN is all ones, with either sign.
-    "F8_E4M3": (1, 0x7F, 0),
-    "F8_E8M0": (1, 0xFF, 0),
+    "F8_E4M3": (np.int8, 0x7F, np.uint8, 0xFF),
+    # It has no sign.
+    "F8_E8M0": (np.uint8, 0xFF, np.uint8, 0xFF),
 }
-"""Bytes of an element, and the bits of its exponent in the last byte and the one before."""
-_MATCHES = {
-    mask: bytes(byte & mask == mask for byte in range(256))
-    for mask in {top for _, top, _ in _EXPONENTS.values()}
-}
+"""From which integer on a positive value is not finite, and a negative one."""
 
 
 def has_odd_values(dtype: str, piece: memoryview) -> bool:
-    """Return whether samples of a piece, which begins with an element, hold NaN or infinity."""
-    if dtype not in _EXPONENTS:
+    """Return whether a piece of whole elements holds NaN or infinity."""
+    if dtype not in _LIMITS or not piece:
         return False
-    return any(_is_odd(dtype, bytes(piece[begin:end])) for begin, end in _samples(len(piece)))
-
-
-def _samples(nbytes: int) -> Iterator[tuple[int, int]]:
-    if nbytes <= WHOLE_BYTES:
-        yield 0, nbytes
-        return
-    for place in range(_BLOCKS):
-        begin = (nbytes - _BLOCK) * place // (_BLOCKS - 1) // _ALIGNED * _ALIGNED
-        yield begin, begin + _BLOCK
-
-
-def _is_odd(dtype: str, data: bytes) -> bool:
-    width, top, below = _EXPONENTS[dtype]
-    suspects = data[width - 1 :: width].translate(_MATCHES[top])
-    place = suspects.find(1)
-    while place >= 0:
-        if not below or data[place * width + width - 2] & below == below:
-            return True
-        place = suspects.find(1, place + 1)
-    return False
+    signed, positive, unsigned, negative = _LIMITS[dtype]
+    is_odd = np.frombuffer(piece, signed).max() >= positive
+    return bool(is_odd or np.frombuffer(piece, unsigned).max() >= negative)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from rlfleet_contract.engine.safetensors import FileStamp
+from rlfleet_contract.engine.safetensors import BadHeaderError, FileStamp
 from rlfleet_contract.paths import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
@@ -36,6 +36,32 @@ class OpenFile:
     descriptor: int
     stamp: FileStamp
 
+    @property
+    def request_bytes(self) -> int:
+        """Small reads cost little."""
+        return 0
+
+    def now(self) -> FileStamp:
+        """Return its stamp as it is now."""
+        return stamp_of(self.stamp.name, os.fstat(self.descriptor))
+
+    def read(self, length: int, offset: int) -> bytes:
+        """Return exactly this range; raises BadHeaderError if the file ends before."""
+        data = bytearray(length)
+        self.fill(memoryview(data), offset)
+        return bytes(data)
+
+    def fill(self, view: memoryview, offset: int) -> None:
+        """Read exactly as many bytes as fit; raises BadHeaderError if the file ends before."""
+        filled = 0
+        while filled < len(view):
+            count = os.preadv(self.descriptor, [view[filled:]], offset + filled)
+            if count == 0:
+                raise BadHeaderError(
+                    f"file ends after {offset + filled} bytes (expected {offset + len(view)})"
+                )
+            filled += count
+
 
 @dataclass(frozen=True, slots=True)
 class OpenFolder:
@@ -48,10 +74,14 @@ class OpenFolder:
     reader_uid: int | None = None
     """The engine's user, which must be able to read its files too."""
 
+    def all_names(self, limit: int | None = None) -> list[str]:
+        """Return its sorted names, however many, or some of them."""
+        with os.scandir(self.descriptor) as entries:
+            return sorted(entry.name for entry in islice(entries, limit))
+
     def names(self) -> list[str]:
         """Return its sorted names; raises if there are more than any checkpoint has."""
-        with os.scandir(self.descriptor) as entries:
-            names = sorted(entry.name for entry in islice(entries, _MAX_ENTRIES + 1))
+        names = self.all_names(_MAX_ENTRIES + 1)
         if len(names) > _MAX_ENTRIES:
             raise SidecarError(
                 Code.CHECKPOINT_INVALID,
@@ -96,6 +126,21 @@ class OpenFolder:
         finally:
             os.close(descriptor)
 
+    def text(self, name: str, most: int) -> bytes | None:
+        """Return so many bytes of a file at most; None if it is absent, a link or a directory."""
+        if self.stamp(name) is None:
+            return None
+        try:
+            with self.open(name) as file:
+                return file.read(min(file.stamp.size, most), 0)
+        except BadHeaderError as error:
+            why = f"{self.path / name}: {error}"
+            raise SidecarError(Code.CHECKPOINT_UNREADABLE, why) from error
+        except SidecarError as error:
+            if error.code is Code.PATH_REFUSED:
+                return None
+            raise
+
     def _refusal(self, path: Path, error: OSError) -> SidecarError:
         if error.errno == errno.ELOOP:
             return _link(path)
@@ -124,6 +169,16 @@ def open_model(path: Path) -> Iterator[OpenFolder]:
     descriptor = _opened(path, "model path")
     try:
         yield OpenFolder(path, descriptor, follow=True)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def open_copy(path: Path) -> Iterator[OpenFolder]:
+    """Open the directory of a staged version."""
+    descriptor = os.open(path, _DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield OpenFolder(path, descriptor, follow=False)
     finally:
         os.close(descriptor)
 
@@ -175,6 +230,16 @@ class Layout:
         return version
 
     @contextmanager
+    def open_root(self, *, above: bool = False) -> Iterator[OpenFolder]:
+        """Open the root, or the directory that holds it."""
+        path = self.root.parent if above else self.root
+        descriptor = _opened(path, "weights root")
+        try:
+            yield OpenFolder(path, descriptor, follow=False)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
     def open(self, version: str, reader_uid: int | None) -> Iterator[tuple[OpenFolder, ...]]:
         """Open the version's directories from the outermost to the one with the weights."""
         opened: list[OpenFolder] = []
@@ -211,18 +276,24 @@ class Layout:
         return _io_error(path, error)
 
     def _known(self, parent: OpenFolder) -> str:
+        """Return what is there instead; a root of many versions is not read to its end."""
+        try:
+            found = parent.all_names(_MAX_ENTRIES)
+        except OSError as error:
+            return f"failed to list {parent.path}: {os.strerror(error.errno or 0)}"
         if parent.path != self.root:
-            names = ", ".join(parent.names()[:_NAMED_VERSIONS])
+            names = ", ".join(found[:_NAMED_VERSIONS])
             return f"{parent.path} contains {names or 'nothing'}"
         before, _, after = self.parts[0].partition(PLACEHOLDER)
         versions = [
             name.removeprefix(before).removesuffix(after)
-            for name in parent.names()
+            for name in found
             if name.startswith(before) and name.endswith(after) and not name.startswith(".")
         ]
         if not versions:
             return f"{self.root} contains no version"
-        return f"the last versions are {', '.join(versions[-_NAMED_VERSIONS:])}"
+        which = "some" if len(found) == _MAX_ENTRIES else "the last"
+        return f"{which} versions are {', '.join(versions[-_NAMED_VERSIONS:])}"
 
 
 def _may_read(seen: os.stat_result, uid: int) -> bool:

@@ -4,6 +4,7 @@ import errno
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,17 +14,22 @@ from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.worker.commands import PrepareRequest
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache.prepare import Preparation
-from rlfleet_sidecar.cache.prepare_job import PrepareJob
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.checkpoints.check import Checkpoints
+from rlfleet_sidecar.checkpoints.folder import Folder
+from rlfleet_sidecar.checkpoints.headers import Headers
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
+from rlfleet_sidecar.staging.prepare_job import PrepareJob
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.timeouts import Glance
 from tests.fakes.checkpoints import write_model, write_version
+from tests.fakes.deltas.indexed import write_chain
+from tests.fakes.deltas.tensors import tensors_of
 
 VERSION = "step-1"
 REQUEST = PrepareRequest(operation="o", version=VERSION, wait_s=0)
+SECOND = PrepareRequest(operation="o", version="step-2", wait_s=0)
 
 
 class Volume(Checkpoints):
@@ -32,6 +38,16 @@ class Volume(Checkpoints):
     def __init__(self, settings: SidecarSettings) -> None:
         super().__init__(settings)
         self.look: Callable[[], object] = lambda: None
+        self.check: Callable[[], object] = lambda: None
+        """Called once a version is checked."""
+
+    @contextmanager
+    def checked(
+        self, version: str, *, is_committed: bool = False
+    ) -> Iterator[tuple[Folder, Headers]]:
+        with super().checked(version, is_committed=is_committed) as found:
+            self.check()
+            yield found
 
     def is_rewritten(self, version: str, files: Sequence[FileStamp]) -> bool:
         self.look()
@@ -58,7 +74,7 @@ def volume(settings: SidecarSettings) -> Volume:
 @pytest.fixture
 def store(settings: SidecarSettings, volume: Volume) -> VersionStore:
     made = VersionStore(settings, volume, glance=Glance(patience_s=0.2))
-    assert made.prepare(PrepareJob(VERSION, 30), REQUEST, frozenset())
+    assert made.prepare(PrepareJob(VERSION, 30), REQUEST, frozenset)
     return made
 
 
@@ -71,7 +87,7 @@ def gone() -> Iterator[threading.Event]:
 
 
 def prepared(store: VersionStore) -> bool:
-    return store.prepare(PrepareJob(VERSION, 30), REQUEST, frozenset())
+    return store.prepare(PrepareJob(VERSION, 30), REQUEST, frozenset)
 
 
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ENOTCONN])
@@ -105,7 +121,7 @@ def test_a_copy_that_another_release_digested_is_staged_again(
     later = VersionStore(settings, volume)
 
     assert later.present(VERSION) is None
-    assert later.prepare(PrepareJob(VERSION, 30), REQUEST, frozenset())
+    assert later.prepare(PrepareJob(VERSION, 30), REQUEST, frozenset)
     assert "blake3:" in record.read_text()
 
 
@@ -113,6 +129,50 @@ def test_a_version_that_was_rewritten_is_read_again(store: VersionStore, tmp_pat
     write_version(tmp_path / "weights", VERSION, seed=2)
 
     assert prepared(store) is True
+
+
+@pytest.mark.parametrize("text", ["", "the newest"])
+def test_a_version_of_a_series_in_the_cache_is_held_though_its_pointer_is_malformed(
+    settings: SidecarSettings, tmp_path: Path, text: str
+) -> None:
+    base = tensors_of(tmp_path / "model")
+    updates = tmp_path / "store" / "updates"
+    updates.mkdir(parents=True)
+    write_chain(updates, base, 1)
+    (tmp_path / "store" / "latest").write_text("run-1/weight_v000001")
+    stitch = settings.model_copy(update={"weights_path": f"{updates}/{{version}}"})
+    store = VersionStore(stitch, Checkpoints(stitch))
+    request = PrepareRequest(operation="o", version="weight_v000001", wait_s=0)
+    assert store.prepare(PrepareJob("weight_v000001", 30), request, frozenset)
+
+    (tmp_path / "store" / "latest").write_text(text)
+
+    assert store.prepare(PrepareJob("weight_v000001", 30), request, frozenset) is False
+
+
+def test_a_prepare_that_is_superseded_during_its_check_evicts_nothing(
+    store: VersionStore, volume: Volume, tmp_path: Path
+) -> None:
+    write_version(tmp_path / "weights", SECOND.version, seed=2)
+    work = PrepareJob(SECOND.version, 30)
+    volume.check = lambda: work.supersede("another one")
+
+    with pytest.raises(SidecarError, match="another one"):
+        store.prepare(work, SECOND, frozenset)
+
+    assert store.staged() == [VERSION]
+
+
+def test_what_comes_into_use_during_a_check_is_not_evicted(
+    store: VersionStore, volume: Volume, tmp_path: Path
+) -> None:
+    write_version(tmp_path / "weights", SECOND.version, seed=2)
+    in_use: set[str] = set()
+    volume.check = lambda: in_use.add(VERSION)
+
+    assert store.prepare(PrepareJob(SECOND.version, 30), SECOND, lambda: frozenset(in_use))
+
+    assert store.staged() == [SECOND.version, VERSION]
 
 
 def test_a_volume_that_hangs_has_one_look_at_it_and_is_looked_at_again_when_it_is_back(
@@ -144,7 +204,11 @@ async def test_a_prepare_that_fails_by_a_defect_is_in_the_report(
 ) -> None:
     volume.look = partial(int, "a defect")
     journal = Journal(tmp_path)
-    preparation = Preparation(store, journal, frozenset, lambda: False)
+
+    async def preload(work: PrepareJob) -> None:
+        raise AssertionError(f"{work.version} was staged")
+
+    preparation = Preparation(store, journal, frozenset, lambda: False, preload)
 
     with pytest.raises(SidecarError, match="ValueError"):
         await preparation.join(REQUEST)

@@ -10,11 +10,11 @@ import pytest
 
 from rlfleet_contract.worker.commands import PrepareRequest
 from rlfleet_contract.worker.problems import Code
-from rlfleet_sidecar.cache.prepare_job import PrepareJob
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
+from rlfleet_sidecar.staging.prepare_job import PrepareJob
 from tests.fakes.checkpoints import (
     CONFIG,
     CORRUPTIONS,
@@ -48,7 +48,7 @@ class Subject(VersionStore):
 
     def check(self, version: str, digest: str | None = None) -> Checkpoint:
         request = PrepareRequest(operation="o", version=version, digest=digest)
-        self.prepare(PrepareJob(version, 30), request, frozenset())
+        self.prepare(PrepareJob(version, 30), request, frozenset)
         return self.demand(version)
 
 
@@ -116,6 +116,16 @@ def test_a_missing_version_is_rejected_with_existing_ones(model: Path, root: Pat
 
     assert error.code is Code.VERSION_NOT_FOUND
     assert "step-4, step-5, step-6, step-7, step-8" in error.message
+
+
+def test_a_missing_version_is_named_so_among_any_number(model: Path, root: Path) -> None:
+    for number in range(10_001):
+        (root / f"step-{number + 2}").mkdir()
+
+    refused = refusal(checkpoints(model, root))
+
+    assert refused.code is Code.VERSION_NOT_FOUND
+    assert "some versions are step-" in refused.message
 
 
 def test_a_root_that_is_not_mounted_is_rejected(model: Path, tmp_path: Path) -> None:

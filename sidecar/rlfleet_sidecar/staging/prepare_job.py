@@ -1,9 +1,10 @@
 """The progress, deadline and cancellation of one prepare.
 
-Shared by the event loop, which waits and reports, and the thread, which reads and copies.
+Shared by the event loop, which waits and reports, and the threads, which read and copy.
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,6 +17,7 @@ from rlfleet_sidecar.timeouts import in_thread
 LEAVE_S = 5.0
 """How long a superseded prepare may take to end; a hanging read must not delay the next."""
 _YIELD_S = 0.02
+_LEAST_S = 0.001
 _Result = TypeVar("_Result")
 
 
@@ -33,6 +35,8 @@ class PrepareJob:
         self.waiting_for: str | None = None
         self.total = 0
         self._done = 0
+        self._begun_at: float | None = None
+        self._counting = threading.Lock()
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
         self._yields = yields
@@ -50,12 +54,21 @@ class PrepareJob:
     @property
     def progress(self) -> Progress:
         """The progress, for the report."""
+        done, rate = self._done, None
+        if self._begun_at is not None and done:
+            rate = done / max(time.monotonic() - self._begun_at, _LEAST_S)
         return Progress(
             version=self.version,
-            bytes_done=self._done,
+            bytes_done=done,
             bytes_total=self.total,
+            bytes_per_s=rate,
+            left_s=None if rate is None else max(0, self.total - done) / rate,
             waiting_for=self.waiting_for,
         )
+
+    def begin(self, total: int) -> None:
+        """Begin to read so many bytes."""
+        self.total, self._begun_at = total, time.monotonic()
 
     def supersede(self, why: str) -> None:
         """End it at its next chunk or check; called in the event loop."""
@@ -95,8 +108,9 @@ class PrepareJob:
         self.demand_wanted()
 
     def advance(self, nbytes: int) -> None:
-        """Count bytes; raises if it is superseded or over its deadline."""
-        self._done += nbytes
+        """Count bytes; raises if it is superseded or over its deadline. For any thread."""
+        with self._counting:
+            self._done += nbytes
         while True:
             self._demand_time()
             if not self._yields():

@@ -1,0 +1,1 @@
+"""One pass over a version's bytes: copied into a private draft, digested and looked at."""
