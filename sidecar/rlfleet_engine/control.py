@@ -17,7 +17,7 @@ from rlfleet_engine.gate.commands import apply
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Application, HeldRequest, Receive
 from rlfleet_engine.gate.lone_gate import LoneGate
-from rlfleet_engine.vllm import lora
+from rlfleet_engine.vllm import lora, pause
 
 _MAX_COMMAND_BYTES = 4096
 _ANSWER_S = 0.05
@@ -48,12 +48,21 @@ class Control:
                 await self._command(scope, receive, send)
             case ("GET" | "POST", paths.ENGINE_ADAPTERS_PATH):
                 await answer(send, *await lora.answered(scope, receive, self._gate))
+            case ("POST", "/pause"):
+                await self._pause(scope, receive, send)
             case ("POST", paths.EXIT_PATH):
                 await answer(send, 202, b"{}")
                 await asyncio.sleep(_ANSWER_S)
                 self._end()
             case _:
                 await self._app(scope, receive, send)
+
+    async def _pause(self, scope: Scope, receive: Receive, send: Send) -> None:
+        done = await pause.paused(scope)
+        if done is None:
+            await self._app(scope, receive, send)
+        else:
+            await answer(send, *done)
 
     async def _command(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from rlfleet_contract import paths
 from rlfleet_engine.asgi import Scope, Send, answer, error_of, refuse, refuse_websocket
 from rlfleet_engine.control import Control, end_process
-from rlfleet_engine.gate.gate import Gate
+from rlfleet_engine.gate.gate import Gate, ProofState
 from rlfleet_engine.gate.held_request import Application, HeldRequest, Receive, TooLargeError
 from rlfleet_engine.gate.liveness import Liveness
 from rlfleet_engine.gate.network_guard import Route, computes_nothing, is_local, route_of
@@ -128,9 +128,12 @@ class Safety:
         *,
         computes: bool,
     ) -> None:
-        """Pass a request once the gate is open; one that reads no weights passes at once."""
-        gate, limit = self._gate, self._max_body_bytes
-        while not computes or gate.is_open or await held.until_open(gate, limit):
+        """Pass a request once the gate is open; one that reads no weights passes at once.
+
+        One without a demand also passes during a trial that admits it, and again if that fails.
+        """
+        gate, limit, may_try = self._gate, self._max_body_bytes, computes and demand is None
+        while not computes or gate.is_open or await held.until_open(gate, limit, on_trial=may_try):
             if gate.is_refusing:
                 await turned_away(send)
                 return
@@ -143,6 +146,19 @@ class Safety:
                         shaped.app, scope, held.receive, send, demand, computes=computes
                     )
                     return
+                if may_try and await self._is_answered_on_trial(held, send, shaped):
+                    return
+
+    async def _is_answered_on_trial(self, held: HeldRequest, send: Send, shaped: Shaped) -> bool:
+        """Pass a request during a trial that admits it; False leaves the request as it was."""
+        body = await held.body(self._max_body_bytes)
+        if not self._gate.is_admitting:
+            return False
+        scope = shaped.scope_into(held, self._gate)
+        is_void = await self._pass(shaped.app, scope, held.receive, send, None, on_trial=True)
+        if is_void:
+            held.replace(body)
+        return not is_void
 
     async def _pass(
         self,
@@ -153,16 +169,27 @@ class Safety:
         demand: VersionDemand | None,
         *,
         computes: bool = True,
-    ) -> None:
+        on_trial: bool = False,
+    ) -> bool:
+        """Have vLLM answer; True if nothing was sent, because the trial failed."""
         if not self._gate.has_unsalted and self._shaper.is_unsalted(scope):
             # Before vLLM gets it, so that no change keeps the caches by then.
             self._gate.mark_unsalted()
         holding = self._gate.holding if computes else self._gate.known
         if demand and demand.verdict(holding.version.decode()) is not DemandVerdict.MET:
             await unmet(send, demand, holding)
-        else:
-            reply = Reply(send, self._gate, holding, demand, computes=computes)
+            return False
+        reply = Reply(send, self._gate, holding, demand, computes=computes, on_trial=on_trial)
+        try:
             await app(scope, receive, reply)
+        except Exception:
+            # Outside of this middleware the server would answer at once, without a proof.
+            if not on_trial or reply.has_begun:
+                raise
+            if await self._gate.settled(holding.change) is not ProofState.FAILED:
+                raise
+            return True
+        return reply.is_void
 
 
 def _is_probe(scope: Scope) -> bool:

@@ -38,6 +38,8 @@ class EngineSettings(Settings):
 
     gate_file: Path = Path("/dev/shm/rlfleet-gate")  # noqa: S108 - memory shared by the engine's processes
     """File of the gate, shared by the API server processes of one engine."""
+    preload_dir: Path = Path("/dev/shm/rlfleet-preload")  # noqa: S108 - the same
+    """Directory where the ranks of one engine find one another's preloads."""
     boot: str = Field(default_factory=_boot)
     """Identity of the engine's boot; set only by tests."""
     max_body_bytes: int = Field(default=512 * 1024 * 1024, gt=0)

@@ -6,16 +6,26 @@ loaders: no Hub lookup, no pickle, no other format.
 If a file is not the checked one, the model must stay untouched.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 
+from rlfleet_contract.engine.rank_report import Preloaded
 from rlfleet_contract.engine.safetensors import FileStamp, Tensor
 from rlfleet_contract.worker.selftest import kind_of
-from rlfleet_engine.reload import model_memory, perturb
-from rlfleet_engine.reload.file_reader import FileReader
-from rlfleet_engine.reload.read_back import Memory, RankRecord, ReadTensor, reloaded
+from rlfleet_engine.reload import model_memory, perturb, preload
+from rlfleet_engine.reload.file_reader import Data, FileReader
+from rlfleet_engine.reload.read_back import (
+    Memory,
+    RankRecord,
+    ReadTensor,
+    reloaded,
+    stored_plainly,
+)
+from rlfleet_engine.settings import EngineSettings
 from rlfleet_engine.vllm.describe import described
 from rlfleet_engine.vllm.reload import consumed, kept, load
 
@@ -46,7 +56,10 @@ class _Worker(Protocol):
 
     model_config: Any
     parallel_config: Any
+    device: Any
     _rlfleet: RankRecord | None
+    _rlfleet_plain: frozenset[str]
+    _rlfleet_ahead: preload.Preload | None
 
     def get_model(self) -> Any: ...
 
@@ -55,6 +68,9 @@ class ReloadExtension:
     """A mixin of vLLM's worker class; its public methods are paths.*_RPC."""
 
     _rlfleet: RankRecord | None = None
+    _rlfleet_plain: frozenset[str] = frozenset()
+    """Survives a failed reload, because it is about the model and not about its weights."""
+    _rlfleet_ahead: preload.Preload | None = None
 
     def rlfleet_reload(
         self: _Worker,
@@ -75,7 +91,11 @@ class ReloadExtension:
             self.model_config.dtype,
             (changed, strength),
         )
-        with FileReader(directory, stamps) as reader:
+        ahead, self._rlfleet_ahead = self._rlfleet_ahead, None
+        with (
+            preload.ended(ahead, directory, stamps) as held,
+            FileReader(directory, stamps, held=held) as reader,
+        ):
             # From here on the engine's weights are unknown; an error leaves them so.
             self._rlfleet = None
             fed = consumed.without_lost_heads(self.get_model(), feeding.of(reader))
@@ -84,7 +104,26 @@ class ReloadExtension:
         digest = None if feeding.casts else installed.digest
         after = _read(self, feeding.fed, digest)
         self._rlfleet = after
+        before = replace(before, plain=self._rlfleet_plain)
+        self._rlfleet_plain |= stored_plainly(after, feeding.moved)
         return reloaded(before, after, installed).model_dump()
+
+    def rlfleet_preload(
+        self: _Worker, directory: str, files: Iterable[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Begin to read the files for the next reload, while the engine serves."""
+        stamps = [FileStamp.model_validate(record) for record in files]
+        folder = EngineSettings.load(os.environ).preload_dir  # noqa: TID251 - the one reader
+        # A reload on a CPU makes the model a second time.
+        is_doubled = self.device.type == "cpu"
+        ahead = preload.begun(self._rlfleet_ahead, directory, stamps, folder, is_doubled=is_doubled)
+        self._rlfleet_ahead = ahead
+        return ahead.report.model_dump()
+
+    def rlfleet_preloaded(self: _Worker) -> dict[str, Any]:
+        """Return how far the preload is."""
+        ahead = self._rlfleet_ahead
+        return (Preloaded() if ahead is None else ahead.report).model_dump()
 
     def rlfleet_describe(self, kinds: Iterable[str]) -> dict[str, Any]:
         """Return the contract's EngineDescription of this rank."""
@@ -127,23 +166,27 @@ class _Feeding:
         self._dtype = dtype
         self._changed, self._strength = changed
         self.fed: dict[str, ReadTensor] = {}
+        self.moved: set[str] = set()
+        """The tensors that got random values instead of the files'."""
         self.casts = False
         """Whether the model stores a tensor in another dtype than the file's."""
 
     def of(self, reader: FileReader) -> Iterator[tuple[str, Any]]:
         """Yield the reader's tensors for vLLM."""
         for tensor, data in reader:
-            made = _tensor(tensor, data)
+            made, known = _tensor(tensor, data), reader.word_sum(tensor.name)
             if kind_of(tensor.name) == self._changed:
-                made = perturb.changed(tensor.name, made, self._strength)
+                made, known = perturb.changed(tensor.name, made, self._strength), None
+                if perturb.is_random(made):
+                    self.moved.add(tensor.name)
             dtype, shape = self._kinds.get(tensor.name, (self._dtype, None))
             self.casts |= made.dtype != dtype
             if (dtype, shape) == (made.dtype, made.shape):
-                self.fed[tensor.name] = model_memory.entry_of(made)
+                self.fed[tensor.name] = model_memory.entry_of(made, known)
             yield tensor.name, made
 
 
-def _tensor(tensor: Tensor, data: bytearray) -> Any:
+def _tensor(tensor: Tensor, data: Data) -> Any:
     dtype = getattr(torch, _TORCH_NAMES[tensor.dtype])
     if not data:
         return torch.empty(tensor.shape, dtype=dtype)

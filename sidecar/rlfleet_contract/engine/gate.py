@@ -9,7 +9,9 @@ from rlfleet_contract.worker.commands import Version
 
 Fallback = Literal["open", "refuse"]
 """What a gate does after its deadline, without a word from its sidecar."""
-GateAction = Literal["open", "close", "try", "pass", "fail", "refuse", "drain", "era", "keep"]
+GateAction = Literal[
+    "open", "close", "try", "admit", "pass", "fail", "refuse", "drain", "era", "keep"
+]
 
 
 class GateState(ContractReply):
@@ -42,6 +44,9 @@ class GateCommand(ContractRequest):
     ``try`` closes it over a version that is not proved, and withholds the answers to requests
     that passed before. ``pass`` sends them; ``fail`` ends them with an abort marker. The gate
     stays closed after both.
+    ``admit`` lets requests pass during a trial, whose answers are withheld too: ``pass`` sends
+    them and leaves the gate so, after ``fail`` they wait at the gate again. It has no effect
+    without a trial.
     ``refuse`` closes it and rejects requests, waiting and new, until another command moves it.
     These leave the gate as it is: ``drain`` marks this boot as about to end, ``era`` hides
     earlier cache entries from requests without a salt, ``keep`` renews the deadline.

@@ -23,6 +23,9 @@ class ReadBack(ContractReply):
     """How many of these are in memory unchanged."""
     kept: tuple[str, ...] = ()
     """Some parameters that did not change although their tensors did."""
+    differing: tuple[str, ...] = ()
+    """Some parameters that differ from their tensors, although this engine stores these as they
+    are: a reload with random values has shown that."""
 
     @property
     def share(self) -> float | None:
@@ -56,3 +59,17 @@ class Installed(ContractReply):
     """The digest of the reload before in this boot, if memory must differ when digests do."""
     parameters: ReadBack | None = None
     """None if the memory cannot be read."""
+    preloaded: int = 0
+    """How many of the bytes a preload had read and digested before."""
+
+
+class Preloaded(ContractReply):
+    """How far one rank's preload of a version is."""
+
+    nbytes: int = 0
+    """Bytes that are in memory and digested."""
+    total: int = 0
+    """Bytes of the version; 0 until the headers are read."""
+    is_reading: bool = False
+    why: str | None = None
+    """Why it ended without all of them."""

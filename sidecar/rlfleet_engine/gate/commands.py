@@ -14,6 +14,8 @@ def apply(gate: Gate, command: GateCommand) -> None:
             gate.drain()
         case "era":
             gate.begin_era()
+        case "admit":
+            gate.admit()
         case "keep":
             gate.deadline.renew(command.ttl_s, _way(command))
         case _:
@@ -33,7 +35,7 @@ def _move(gate: Gate, command: GateCommand) -> None:
         gate.open()
     elif command.action == "refuse":
         gate.refuse()
-    else:
+    elif command.action != "pass" or not gate.is_admitting:
         gate.close()
 
 

@@ -26,6 +26,7 @@ _FLAG: Final = len(_MAGIC) + _BOOT_BYTES
 _CLOSED: Final = 0
 _OPEN: Final = 1
 _REFUSING: Final = 2
+_ADMITTING: Final = 3
 _DRAINING: Final = _FLAG + 1
 _CHANGES: Final = struct.Struct("<I")
 _CHANGES_AT: Final = 76
@@ -78,7 +79,8 @@ class Gate:
         self.deadline = Deadline(self._map, _DEADLINE_AT)
         self._holding = self._read(self._change)
         self._passage = _Passage(self)
-        self._opening = _Poller(lambda: self._map[_FLAG] != _CLOSED)
+        self._opening = _Poller(lambda: self._map[_FLAG] not in {_CLOSED, _ADMITTING})
+        self._admission = _Poller(lambda: self._map[_FLAG] != _CLOSED)
         self._settling = _Poller(lambda: not self._is_on_trial)
         self.waiting = 0
         self.in_flight = 0
@@ -92,6 +94,11 @@ class Gate:
     def is_refusing(self) -> bool:
         """Whether requests are rejected instead of waiting."""
         return self._map[_FLAG] == _REFUSING
+
+    @property
+    def is_admitting(self) -> bool:
+        """Whether requests pass though the gate is not open: their replies wait for a proof."""
+        return self._map[_FLAG] == _ADMITTING
 
     @property
     def holding(self) -> EngineVersion:
@@ -199,6 +206,11 @@ class Gate:
         """Pass requests in every process."""
         self._map[_FLAG] = _OPEN
 
+    def admit(self) -> None:
+        """Pass requests during a trial; without one, leave the gate as it is."""
+        if self._is_on_trial:
+            self._map[_FLAG] = _ADMITTING
+
     def close(self) -> None:
         """Hold new requests in every process."""
         self._map[_FLAG] = _CLOSED
@@ -239,13 +251,17 @@ class Gate:
         self.in_flight += more
         self._publish()
 
-    async def opened(self) -> None:
-        """Wait until the gate is not closed; one poller serves all waiters of this process."""
+    async def opened(self, *, on_trial: bool = False) -> None:
+        """Wait until the gate is not closed; one poller serves all waiters of this process.
+
+        ``on_trial``: or until it admits requests during a trial.
+        """
+        poller = self._admission if on_trial else self._opening
         self.waiting += 1
         self._publish()
         try:
-            while self._map[_FLAG] == _CLOSED:
-                await self._opening.wait()
+            while not poller.is_so():
+                await poller.wait()
         finally:
             self.waiting -= 1
             self._publish()
@@ -274,7 +290,7 @@ class _Poller:
     """Polls a condition that another process changes, once for all waiters of this process."""
 
     def __init__(self, is_so: Callable[[], bool]) -> None:
-        self._is_so = is_so
+        self.is_so = is_so
         self._seen: asyncio.Event | None = None
 
     async def wait(self) -> None:
@@ -284,7 +300,7 @@ class _Poller:
             return
         self._seen = event = asyncio.Event()
         try:
-            while not self._is_so():  # noqa: ASYNC110 - another process changes it
+            while not self.is_so():  # noqa: ASYNC110 - another process changes it
                 await asyncio.sleep(_POLL_S)
         finally:
             # A cancelled poller wakes the others too; the first of them continues to poll.

@@ -37,12 +37,13 @@ class HeldRequest:
         self._size = 0
         """Bytes received while the gate was closed."""
 
-    async def until_open(self, gate: Gate, limit: int) -> bool:
+    async def until_open(self, gate: Gate, limit: int, *, on_trial: bool = False) -> bool:
         """Wait until the gate is not closed; False if the client disconnects first.
 
+        ``on_trial``: or until it admits requests during a trial.
         Raises TooLargeError once more than ``limit`` bytes of the body are kept.
         """
-        opened = asyncio.ensure_future(gate.opened())
+        opened = asyncio.ensure_future(gate.opened(on_trial=on_trial))
         try:
             while not opened.done():
                 pending = self._pending = self._pending or asyncio.ensure_future(self._receive())
@@ -80,7 +81,7 @@ class HeldRequest:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def replace(self, body: bytes) -> None:
-        """Replace the body that was read."""
+        """Replace the body that was read, also by vLLM, which then reads it again."""
         rest = [message for message in self._kept if message["type"] != _BODY]
         self._kept = deque([{"type": _BODY, "body": body, "more_body": False}, *rest])
 

@@ -4,38 +4,37 @@ It reads the model's parameters and persistent buffers, byte for byte as the eng
 vllm/reload/kept.py adds what kernels keep elsewhere, except what oneDNN packs; a report states
 how many bytes are unseen. Quantised models are not read, because their layouts have padding that
 is never initialised. A report must claim nothing about bytes that were not read.
-
-The digest is a sum of 64-bit words, each times its own odd factor, modulo 2**64. The sum is exact
-in any order, so CPU and GPU agree, and one changed word always shows. It detects faults of an
-engine, not an attack on its memory.
 """
 
+import os
 from collections.abc import Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
 import torch
 
+from rlfleet_engine.reload.checked_file import unbind
 from rlfleet_engine.reload.read_back import Memory, ReadTensor
+from rlfleet_engine.reload.word_sum import BLOCK_WORDS, WORD_BYTES, combined, factors, word_sum
 
-_WORD_BYTES = 8
-_BLOCK_WORDS = 1 << 19
-"""Words per row of factors: 4 MiB, which fit into a processor's cache."""
+_THREADS = 4
 _ROWS_AT_ONCE = 16
 """Blocks per kernel on a GPU, where a launch costs more than the work."""
-_MIXER = 0x9E3779B97F4A7C15 - (1 << 64)
-_MASK = (1 << 64) - 1
 
 
-def entry_of(tensor: Any) -> ReadTensor:
+def entry_of(tensor: Any, known: int | None = None) -> ReadTensor:
     """Return dtype, shape, size and digest of a tensor on any device."""
     nbytes = tensor.numel() * tensor.element_size()
-    return ReadTensor(str(tensor.dtype), tuple(tensor.shape), nbytes, _digest(tensor.detach()))
+    digest = _digest(bytes_of(tensor)) if known is None else known
+    return ReadTensor(str(tensor.dtype), tuple(tensor.shape), nbytes, digest)
 
 
 def read(tensors: Mapping[str, Any]) -> Memory:
-    """Return the same of named tensors."""
-    return {name: entry_of(tensor) for name, tensor in tensors.items()}
+    """Return the same of named tensors; on a CPU with all cores, which a paused engine leaves."""
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), "rlfleet-sum", unbind) as pool:
+        begun = {name: _begun(tensor, pool) for name, tensor in tensors.items()}
+        return {name: entry_of(tensor, begun[name].result()) for name, tensor in tensors.items()}
 
 
 def named(model: Any) -> dict[str, Any]:
@@ -49,25 +48,41 @@ def named(model: Any) -> dict[str, Any]:
     return {**dict(model.named_parameters()), **buffers}
 
 
-def _digest(tensor: Any) -> int:
-    data = _dense(tensor).reshape(-1).view(torch.uint8)
-    whole = data.numel() // _WORD_BYTES * _WORD_BYTES
-    head = data[:whole]
-    words = (head.clone() if head.storage_offset() % _WORD_BYTES else head).view(torch.int64)
-    factors = _factors(words.device)
-    blocks = words.numel() // _BLOCK_WORDS
-    rows = 1 if words.device.type == "cpu" else _ROWS_AT_ONCE
+def bytes_of(tensor: Any) -> Any:
+    """Return a tensor's bytes, beginning at a whole word."""
+    data = _dense(tensor.detach()).reshape(-1).view(torch.uint8)
+    return data.clone() if data.storage_offset() % WORD_BYTES else data
+
+
+def _begun(tensor: Any, pool: Executor) -> Future[int]:
+    data = bytes_of(tensor)
+    if data.device.type == "cpu" and data.data_ptr() == tensor.data_ptr():
+        return pool.submit(_digest, data)
+    # A copy must be gone before the next one, and torch has its own threads elsewhere.
+    done: Future[int] = Future()
+    done.set_result(_digest(data))
+    return done
+
+
+def _digest(data: Any) -> int:
+    if data.device.type == "cpu":
+        return word_sum(data.numpy())
+    return sum_on_device(data)
+
+
+def sum_on_device(data: Any) -> int:
+    """Return word_sum's number, computed on the device that the bytes are on."""
+    whole = data.numel() // WORD_BYTES * WORD_BYTES
+    words, own = data[:whole].view(torch.int64), _factors(data.device)
+    blocks = words.numel() // BLOCK_WORDS
     sums = [
-        (some * factors).sum(dim=1)
-        for some in words[: blocks * _BLOCK_WORDS].view(blocks, _BLOCK_WORDS).split(rows)
+        (some * own).sum(dim=1)
+        for some in words[: blocks * BLOCK_WORDS].view(blocks, BLOCK_WORDS).split(_ROWS_AT_ONCE)
         if some.numel()
     ]
-    rest = words[blocks * _BLOCK_WORDS :]
-    sums.append((rest * factors[: rest.numel()]).sum().reshape(1))
-    total = int.from_bytes(bytes(data[whole:].tolist()), "little")
-    for number in torch.cat(sums).tolist():
-        total = (total * (2 * _BLOCK_WORDS + 1) + number) & _MASK
-    return total
+    rest = words[blocks * BLOCK_WORDS :]
+    sums.append((rest * own[: rest.numel()]).sum().reshape(1))
+    return combined(torch.cat(sums).tolist(), bytes(data[whole:].tolist()))
 
 
 def _dense(tensor: Any) -> Any:
@@ -80,6 +95,4 @@ def _dense(tensor: Any) -> Any:
 
 @cache
 def _factors(device: Any) -> Any:
-    """Return the odd factors of a block's words."""
-    places = torch.arange(1, _BLOCK_WORDS + 1, dtype=torch.int64, device=device) * _MIXER
-    return (places ^ (places >> 29)) | 1
+    return torch.from_numpy(factors()).to(device)

@@ -11,11 +11,16 @@ import torch
 _FLOATS = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 
 
+def is_random(tensor: Any) -> bool:
+    """Return whether a changed tensor has random values, and not its own in another order."""
+    return tensor.dtype in _FLOATS
+
+
 def changed(name: str, tensor: Any, strength: float) -> Any:
     """Return a tensor of the same shape and dtype whose values are ``strength`` spreads away."""
     if not tensor.numel():
         return tensor
-    if tensor.dtype not in _FLOATS:
+    if not is_random(tensor):
         # Packed, quantised and integer values stay valid, because they only move.
         return tensor.flatten().roll(1).reshape(tensor.shape)
     wide = tensor.float()

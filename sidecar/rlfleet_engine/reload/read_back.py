@@ -3,7 +3,8 @@
 model_memory.py reads the memory. The result must claim nothing about bytes that were not read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
@@ -37,6 +38,8 @@ class RankRecord:
     """Of all tensors of the last reload; None if some were cast, which may hide a change."""
     sizes: tuple[int, int] = (0, 0)
     """The model's bytes at its creation, and how many of them cannot be read."""
+    plain: frozenset[str] = frozenset()
+    """Parameters that the model stores as their tensors are; see ``stored_plainly``."""
 
     def read_back(self) -> ReadBack | None:
         """Return the report of this memory; None if it cannot be read."""
@@ -55,9 +58,25 @@ def reloaded(before: RankRecord, after: RankRecord, consumed: Installed) -> Inst
     read = None
     if None not in (before.memory, after.memory):
         read = compared(before.memory or {}, after.memory or {}, after.fed or {}, before.fed)
-        read = after.sized(read)
+        wrong = differing(after.memory or {}, after.fed or {}, before.plain)
+        read = after.sized(read).model_copy(update={"differing": tuple(wrong[:_NAMED])})
     previous = None if after.digest is None else before.digest
     return consumed.model_copy(update={"previous": previous, "parameters": read})
+
+
+def stored_plainly(after: RankRecord, moved: Iterable[str]) -> frozenset[str]:
+    """Return the parameters that a reload with random values for ``moved`` shows to be plain.
+
+    Weights of a checkpoint show nothing: those that are all zero or one also equal a parameter
+    that permutes or scales its tensor.
+    """
+    memory, fed = after.memory or {}, after.fed or {}
+    return frozenset(name for name in moved if name in fed and memory.get(name) == fed[name])
+
+
+def differing(after: Memory, fed: Memory, plain: AbstractSet[str]) -> list[str]:
+    """Return the plain parameters that have other values than their tensors."""
+    return sorted(name for name in plain & fed.keys() if after.get(name) != fed[name])
 
 
 def report_of(memory: Memory) -> ReadBack:

@@ -3,7 +3,8 @@
 A reply with a Content-Length is complete, so its first and last version are known. A stream has
 sent its head by then; it reports the last version in an event if the client asked for that.
 Nothing must be sent while it may come from weights on trial. A reply that may come from weights
-that failed their proof must end with the abort marker.
+that failed their proof must end with the abort marker, unless its request passed the gate during
+that very trial: then nothing of it was sent, and the request passes again later.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +32,7 @@ class _Way(Enum):
     STREAMED = "streamed"
     """A stream; weights on trial may compute a later part."""
     WITHHELD = "withheld"
-    """Dropped, because another reply was sent."""
+    """Dropped, because another reply was sent, or the request waits at the gate again."""
     GATHERED = "gathered"
     """Buffered until it is complete."""
 
@@ -68,11 +69,14 @@ class Reply:
         "_computes",
         "_demand",
         "_gate",
+        "_has_come_on_trial",
         "_head",
         "_holding",
         "_reword",
         "_send",
         "_way",
+        "has_begun",
+        "is_void",
     )
 
     def __init__(
@@ -83,8 +87,15 @@ class Reply:
         demand: VersionDemand | None,
         *,
         computes: bool = True,
+        on_trial: bool = False,
     ) -> None:
         self._send = send
+        self._has_come_on_trial = on_trial
+        self.is_void = False
+        """Whether nothing was sent, because the proof failed after the gate had passed the
+        request during its trial: the request is as new."""
+        self.has_begun = False
+        """Whether anything was sent."""
         self._computes = computes
         self._gate = gate
         self._holding = holding
@@ -108,9 +119,32 @@ class Reply:
     async def _begin(self, message: Message) -> None:
         headers: list[Header] = [*message["headers"]]
         head = _Head(message["status"], dict(headers).get(LENGTH))
-        # An error is not computed by the model.
-        may_wait = head.is_good and self._computes
+        may_wait = self._may_come_of_trial(head)
         standing = await self._gate.settled(self._holding.change) if may_wait else ProofState.PROVED
+        self.is_void = self._has_come_on_trial and standing is ProofState.FAILED
+        if self.is_void:
+            self._way = _Way.WITHHELD
+        else:
+            await self._send_head(message, headers, head, standing, may_wait=may_wait)
+
+    def _may_come_of_trial(self, head: _Head) -> bool:
+        """Return whether a reply waits for a proof.
+
+        An error is not computed by the model. But vLLM answers 400 if a log probability is not
+        finite, and 500 to what is aborted: of a request that came on trial each reply waits.
+        """
+        return self._computes and (head.is_good or self._has_come_on_trial)
+
+    async def _send_head(
+        self,
+        message: Message,
+        headers: list[Header],
+        head: _Head,
+        standing: ProofState,
+        *,
+        may_wait: bool,
+    ) -> None:
+        self.has_begun = True
         now = self._gate.holding if self._computes else self._gate.known
         if head.is_whole_answer and (demand := self._unmet(now)) is not None:
             self._way = _Way.WITHHELD

@@ -30,10 +30,13 @@ class Use(NamedTuple):
         return f"{self.place}.{self.name}"
 
 
+_PAUSE = ("mode", "clear_cache")
 _MODEL = "vllm.model_executor"
 _LOADER = f"{_MODEL}.model_loader"
 _LAYERWISE = f"{_LOADER}.reload.layerwise"
 _RUNNER = "vllm.v1.worker.gpu_model_runner"
+_RUNNER_2 = "vllm.v1.worker.gpu.model_runner"
+"""Model Runner V2, the default on GPUs. No test has run it, because it needs Triton."""
 _GENERATE = "vllm.entrypoints.scale_out.token_in_token_out"
 _SERVING = "vllm.entrypoints.openai.models.serving"
 _EXPERTS = "vllm.model_executor.layers.fused_moe.routed_experts"
@@ -51,10 +54,14 @@ USES: dict[str, tuple[Use, ...]] = {
         Use(FLAG, "--enable-scale-out", since=(0, 30)),
         Use("vllm.config", "set_current_vllm_config", ("vllm_config",)),
         Use("vllm.v1.worker.gpu_worker", "Worker.get_model"),
+        Use(_RUNNER_2, "GPUModelRunner.get_model"),
     ),
     "No control route answers": (
         Use(VARIABLE, "VLLM_SERVER_DEV_MODE"),
-        Use(ROUTE, "POST /pause", ("mode", "clear_cache")),
+        Use(ROUTE, "POST /pause", _PAUSE),
+        Use(STATE, "engine_client"),
+        Use("vllm.v1.engine.core_client", "AsyncMPClient.pause_scheduler_async", _PAUSE),
+        Use("vllm.renderers.base", "BaseRenderer.clear_mm_cache_async"),
         Use(ROUTE, "POST /resume"),
         Use(ROUTE, "GET /is_paused"),
         Use(ROUTE, "POST /collective_rpc", ("method", "args", "kwargs", "timeout")),
@@ -109,6 +116,7 @@ USES: dict[str, tuple[Use, ...]] = {
         Use(_LAYERWISE, "finalize_layerwise_reload", ("model", "model_config")),
         Use(_LAYERWISE, "get_layerwise_info", ("layer",)),
         Use(_LAYERWISE, "get_numel_loaded"),
+        Use(_LAYERWISE, "_get_original_loader", ("tensor",)),
         Use(_LAYERWISE, "_layerwise_process", ("layer", "info")),
         Use(_LAYERWISE, "_place_kernel_tensors", ("layer", "info")),
         Use(f"{_LOADER}.reload.meta", "SKIP_TENSORS"),
@@ -131,6 +139,9 @@ USES: dict[str, tuple[Use, ...]] = {
         Use(_RUNNER, "GPUModelRunner.reset_encoder_cache"),
         Use(_RUNNER, "GPUModelRunner.reset_mm_cache"),
         Use("vllm.v1.worker.lora_model_runner_mixin", "LoRAModelRunnerMixin.reset_lora_state"),
+        Use(_RUNNER_2, "GPUModelRunner.reset_encoder_cache"),
+        Use(_RUNNER_2, "GPUModelRunner.reset_mm_cache"),
+        Use(_RUNNER_2, "GPUModelRunner.reset_lora_state"),
     ),
     "What the boot read is not seen": (
         Use(f"{_LOADER}.base_loader", "initialize_model"),

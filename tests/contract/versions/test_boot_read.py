@@ -1,6 +1,5 @@
 """A version holds what the engine read when it booted, and need not hold what it ignored."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.contract.subject import Subject, Versions, client_of
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.checkpoints import SHAPES, write_file
 from tests.fakes.worker import Worker
+from tests.journals import journal_of
 
 DRAFTER = {"mtp.fc.weight": (8, 16), "mtp.norm.weight": (8,)}
 
@@ -29,9 +29,7 @@ def model(model: Path) -> Path:
 
 def needs_of(pod: Path) -> dict[str, object] | None:
     """Return what the journal holds of the boot."""
-    needs: dict[str, object] | None = json.loads((pod / "state" / "worker.json").read_text())[
-        "needs"
-    ]
+    needs: dict[str, object] | None = journal_of(pod / "state")["needs"]
     return needs
 
 

@@ -61,6 +61,31 @@ async def test_a_sound_engine_shows_its_memory_and_its_answers(subject: Subject)
     assert (first.tensors or "").startswith("blake3:")
 
 
+async def test_a_proof_is_one_request_which_the_engine_has_before_it_resumes(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(subject.versions.first)
+    queued, answered = fake.engine.queued, len(fake.engine.served)
+
+    await subject.serve(subject.versions.second)
+
+    assert (fake.engine.queued, len(fake.engine.served)) == (queued + 1, answered + 1)
+
+
+async def test_an_engine_whose_second_computation_differs_is_caught(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(subject.versions.first)
+    await behave(fake, noise=0.5)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
+
+    problem = await subject.refused(
+        Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, subject.versions.second
+    )
+
+    assert "two answers to the same probe differ by" in problem.message
+
+
 async def test_weights_with_the_same_tokens_are_distinguished(subject: Subject) -> None:
     first = shown(await subject.serve(subject.versions.first))
     second = shown(await subject.serve(NEXT))

@@ -11,6 +11,7 @@ from rlfleet_contract.worker.report import Stage
 from tests.contract.subject import Subject
 from tests.contract.versions.test_proof import behave, restart
 from tests.fakes.worker import Worker
+from tests.patience import given_up
 
 CROWD = 16
 NOISE = 0.1
@@ -49,8 +50,7 @@ async def test_a_good_version_is_proved_with_many_frozen_requests(
     assert (report.stage, report.proved) == (Stage.OPEN, subject.versions.second)
     assert report.proof is not None
     assert report.proof.tolerance >= NOISE
-    for one in crowd:
-        one.cancel()
+    await given_up(*crowd)
 
 
 @pytest.mark.parametrize("identity", [0], indirect=True)
@@ -62,5 +62,4 @@ async def test_an_engine_that_was_not_measured_in_a_crowd_would_fail_it(
 
     await subject.refused(Code.PROOF_FAILED, paths.UPDATE_WEIGHTS_PATH, subject.versions.second)
 
-    for one in crowd:
-        one.cancel()
+    await given_up(*crowd)

@@ -13,7 +13,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from vllm.lora.layers import BaseLayerWithLoRA
-from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
+from vllm.model_executor.model_loader.reload.layerwise import (
+    LAYERWISE_INFO,
+    _get_original_loader,
+)
 from vllm.model_executor.model_loader.reload.meta import SKIP_TENSORS, to_meta_tensor
 from vllm.model_executor.model_loader.reload.sanitize import restore_layer_refs
 from vllm.model_executor.model_loader.utils import process_weights_after_loading
@@ -179,6 +182,9 @@ def _remade(
         if _form(tensor) != _form(form):
             tensor.data, is_empty = views.room(tensor, form), form.numel() > 0
         like = restore_layer_refs(to_meta_tensor(form), layer)
+        if hasattr(like, "weight_loader"):
+            # After a reload of vLLM's own the recorded loader is one that waits for such a reload.
+            like.weight_loader = _get_original_loader(like)
         tensor.__class__, tensor.__dict__ = like.__class__, like.__dict__
         if is_empty:
             setattr(tensor, _EMPTY, True)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rlfleet_contract.engine.safetensors import BLAKE3, Digest, FileStamp, Tensor
-from rlfleet_engine.reload.file_reader import ChangedError, FileReader
+from rlfleet_engine.reload.checked_file import ChangedError
+from rlfleet_engine.reload.file_reader import FileReader
 from tests.fakes.checkpoints import SHAPES, tensor_bytes, write_file, write_version
 from tests.fakes.memory import digest_of
 

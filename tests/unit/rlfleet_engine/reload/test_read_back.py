@@ -6,9 +6,11 @@ from rlfleet_engine.reload.read_back import (
     RankRecord,
     ReadTensor,
     compared,
+    differing,
     kept,
     reloaded,
     report_of,
+    stored_plainly,
 )
 
 
@@ -71,6 +73,32 @@ def test_only_some_are_named() -> None:
     other = memory(**{f"p{n}": n + 50 for n in range(9)})
 
     assert compared(many, many, other, many).kept == ("p0", "p1", "p2")
+
+
+def test_a_parameter_that_took_random_values_as_they_were_is_plain() -> None:
+    after = RankRecord(memory(norm=10, scaled=77, fused=3), memory(norm=10, scaled=7))
+
+    assert stored_plainly(after, ["norm", "scaled", "absent"]) == {"norm"}
+    assert stored_plainly(after, ["scaled"]) == set()
+    assert stored_plainly(RankRecord(None), ["norm"]) == set()
+
+
+def test_a_plain_parameter_with_other_values_than_its_tensor_is_named() -> None:
+    wrong = memory(norm=11, gate=20)
+
+    assert differing(wrong, FED_NEW, {"norm", "gate", "absent"}) == ["norm"]
+    assert differing(wrong, FED_NEW, {"gate"}) == []
+    assert differing(memory(gate=20), FED_NEW, {"norm"}) == ["norm"]
+
+
+def test_a_reload_that_wrote_one_wrong_value_reports_the_parameter() -> None:
+    """All else moved as it had to, which an engine that transforms a tensor shows too."""
+    wrong = RankRecord(memory(norm=11, gate=20, fused=30), FED_NEW, "d2")
+
+    for plain, named in ((frozenset({"norm"}), ("norm",)), (frozenset(), ())):
+        read = reloaded(RankRecord(OLD, FED_OLD, "d1", plain=plain), wrong, CONSUMED).parameters
+        assert read is not None
+        assert (read.changed, read.kept, read.differing) == (True, (), named)
 
 
 def test_a_reload_reports_the_one_before_it_and_what_was_read() -> None:
