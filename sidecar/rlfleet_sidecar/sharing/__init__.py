@@ -1,0 +1,1 @@
+"""Pieces of versions between workers: served, received, and checked one by one."""

@@ -1,0 +1,130 @@
+"""Asks other sidecars for pieces over HTTP. Blocking; one per thread.
+
+It must stay true that a worker which sends nothing, or little, is left soon: the thread serves a
+prepare that can be superseded. Redirects are not followed, since the token is in each request.
+"""
+
+import http.client
+import time
+from collections.abc import Callable
+from enum import Enum, auto
+
+from pydantic import ValidationError
+
+from rlfleet_contract.paths import PIECES_PATH
+from rlfleet_contract.worker.supply import Holding
+
+STALL_S = 3.0
+"""A worker that sends nothing for so long is left."""
+PIECE_S = 20.0
+"""A worker that takes longer for a piece is left: less than a MiB per second."""
+_MOST_STATE = 1024 * 1024
+_READ = 1024 * 1024
+_OK, _NOT_YET, _NOT_FOUND = 200, 425, 404
+_BROKEN = (OSError, http.client.HTTPException)
+
+
+class Fetched(Enum):
+    """What came of a request for a piece."""
+
+    WHOLE = auto()
+    NOT_YET = auto()
+    ABSENT = auto()
+    """The worker does not share this edition: not yet, or no longer."""
+    BROKEN = auto()
+    """It does not answer, is too slow, rejects the token, or sent something else."""
+
+
+class PieceClient:
+    """The connections of one thread to the workers before it."""
+
+    def __init__(self, version: str, edition: str, token: Callable[[], str]) -> None:
+        self._path = f"{PIECES_PATH}/{version}/{edition}"
+        self._token = token
+        """Returns the fleet's token, which may be replaced at any time."""
+        self._open: dict[str, http.client.HTTPConnection] = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+    def holding(self, address: str, first: int) -> Holding | Fetched:
+        """Return what a worker has, with hashes from a piece on; ABSENT or BROKEN without."""
+        try:
+            reply = self._get(address, f"{self._path}?first={first}")
+            body = reply.read(_MOST_STATE)
+            if reply.status == _OK and reply.isclosed():
+                return Holding.model_validate_json(body)
+            self._settle(address, reply)
+        except (*_BROKEN, ValidationError):
+            self._drop(address)
+            return Fetched.BROKEN
+        return Fetched.ABSENT if reply.status == _NOT_FOUND else Fetched.BROKEN
+
+    def fetch(
+        self, address: str, number: int, piece: memoryview, *, forwards: bool
+    ) -> tuple[Fetched, float]:
+        """Fill ``piece`` with that of this number; returns also how long its bytes took.
+
+        Args:
+            address: The worker that is asked.
+            number: The piece.
+            piece: As long as the piece.
+            forwards: Whether this worker sends what it receives to another one.
+
+        """
+        end = time.monotonic() + PIECE_S
+        try:
+            reply = self._get(address, f"{self._path}/{number}?forwards={str(forwards).lower()}")
+            if reply.status == _OK and reply.length == len(piece):
+                begun = time.monotonic()
+                return self._filled(address, reply, piece, end), time.monotonic() - begun
+            reply.read(_READ)
+            self._settle(address, reply)
+        except _BROKEN:
+            self._drop(address)
+            return Fetched.BROKEN, 0.0
+        found = {_NOT_YET: Fetched.NOT_YET, _NOT_FOUND: Fetched.ABSENT}
+        return found.get(reply.status, Fetched.BROKEN), 0.0
+
+    def _filled(
+        self, address: str, reply: http.client.HTTPResponse, piece: memoryview, end: float
+    ) -> Fetched:
+        got = 0
+        while got < len(piece):
+            read = reply.read1(min(_READ, len(piece) - got))
+            if not read or time.monotonic() > end:
+                self._drop(address)
+                return Fetched.BROKEN
+            piece[got : got + len(read)] = read
+            got += len(read)
+        reply.read()
+        self._settle(address, reply)
+        return Fetched.WHOLE
+
+    def _get(self, address: str, path: str) -> http.client.HTTPResponse:
+        kept = self._open.get(address)
+        if kept is not None:
+            try:
+                return self._asked(kept, path)
+            except ConnectionError:
+                # A sidecar closes connections that were idle for long, or are too many.
+                self._drop(address)
+        self._open[address] = http.client.HTTPConnection(address, timeout=STALL_S)
+        return self._asked(self._open[address], path)
+
+    def _asked(self, connection: http.client.HTTPConnection, path: str) -> http.client.HTTPResponse:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {self._token()}"})
+        return connection.getresponse()
+
+    def _settle(self, address: str, reply: http.client.HTTPResponse) -> None:
+        """Keep the connection only if the whole reply was read."""
+        if not reply.isclosed():
+            self._drop(address)
+
+    def _drop(self, address: str) -> None:
+        connection = self._open.pop(address, None)
+        if connection is not None:
+            connection.close()
