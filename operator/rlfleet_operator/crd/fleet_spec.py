@@ -5,6 +5,7 @@ The API server checks what users write (schema and CEL, no webhook). These model
 unknown fields, because an older operator may read objects of a newer CRD.
 """
 
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -22,7 +23,9 @@ from rlfleet_operator.crd.field_types import (
     rules,
 )
 from rlfleet_operator.crd.lora import ADAPTER_RULES, AdapterSpec
+from rlfleet_operator.crd.retention import RetentionSpec
 from rlfleet_operator.crd.rollout_spec import RolloutSpec, StalenessSpec
+from rlfleet_operator.crd.store_spec import SourceSpec
 
 GROUP = "rlfleet.dev"
 API_VERSION = "v1alpha1"
@@ -102,13 +105,50 @@ class CacheSpec(Model):
     )
 
 
+class Follow(StrEnum):
+    """Whether the operator takes up new versions by itself."""
+
+    NEVER = "Never"
+    LATEST = "Latest"
+
+
 class WeightsSpec(Model):
-    """Where workers find the trainer's checkpoints."""
+    """Where workers find the trainer's checkpoints: `path` on a volume, or `source` in a store."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
             (
-                "self.path.matches('^/[^{}]*/([^/{}]*[{]version[}][^/{}]*)(/[^{}]*)?$')",
+                "has(self.path) != has(self.source)",
+                "weights needs either path, on a volume, or source, in an object store",
+            ),
+            (
+                "!has(self.source) || (!has(self.volume) && !has(self.mountPath))",
+                "weights.volume and mountPath belong to weights.path: remove them with a source",
+            ),
+            (
+                "!has(self.retention) || !has(self.retention.keep) || has(self.source)",
+                (
+                    "weights.retention.keep needs weights.source: volumes are mounted read-only, so"
+                    " let the trainer delete there, or remove keep"
+                ),
+            ),
+            (
+                "!has(self.retention) || !has(self.source) || !self.source.url.startsWith('http')",
+                "weights.retention needs a volume, s3:// or gs://: an HTTP server lists nothing",
+            ),
+            (
+                "!has(self.source) || self.cache.enabled",
+                "weights.source needs weights.cache.enabled: engines read copies, not the store",
+            ),
+            (
+                "!self.sharing || self.cache.enabled",
+                "weights.sharing needs weights.cache.enabled: workers send copies",
+            ),
+            (
+                (
+                    "!has(self.path) || self.path.matches("
+                    "'^/[^{}]*/([^/{}]*[{]version[}][^/{}]*)(/[^{}]*)?$')"
+                ),
                 (
                     "weights.path must name one directory per version and hold '{version}' once,"
                     " below a root directory, such as /weights/{version}"
@@ -116,7 +156,7 @@ class WeightsSpec(Model):
             ),
             (
                 (
-                    "!has(self.mountPath) || self.path.startsWith("
+                    "!has(self.mountPath) || !has(self.path) || self.path.startsWith("
                     "self.mountPath.endsWith('/') ? self.mountPath : self.mountPath + '/')"
                 ),
                 "weights.path must lie below weights.mountPath",
@@ -124,10 +164,12 @@ class WeightsSpec(Model):
         )
     )
 
-    path: AbsolutePath = Field(
+    path: AbsolutePath | None = Field(
+        default=None,
         description="Path of a version's directory, e.g. /weights/{version}. A complete directory"
-        " must not change."
+        " must not change.",
     )
+    source: SourceSpec | None = None
     volume: VolumeSource | None = Field(
         default=None,
         description="Volume that holds the checkpoints, one source as in a Pod's `volumes`, e.g."
@@ -149,6 +191,15 @@ class WeightsSpec(Model):
         description="Files that mark a checkpoint as complete; one of them is enough. `.finished`"
         " counts only if it is not older than `.sender_ready`.",
     )
+    follow: Follow = Field(
+        default=Follow.NEVER,
+        description="Latest: without weightVersion, workers serve the newest complete version below"
+        " the directory that holds {version}. A pointer file there (`latest`,"
+        " latest_checkpointed_iteration.txt) has precedence over the highest number; with an"
+        " https:// source it is required. A rollout that gets on is not replaced; a version that"
+        " failed is skipped when a newer one comes.",
+    )
+    retention: RetentionSpec | None = None
     digest: DigestField | None = Field(
         default=None,
         description="sha256:HEX of rlfleet-manifest.json in weightVersion's directory. A manifest"
@@ -156,6 +207,12 @@ class WeightsSpec(Model):
         " weightVersion.",
     )
     cache: CacheSpec = Field(default=CacheSpec(), json_schema_extra={"default": {}})
+    sharing: bool = Field(
+        default=False,
+        description="Whether workers send one another the pieces of a version while they receive"
+        " them, so that the volume or store is read once. Needs the cache, and workers of this"
+        " release.",
+    )
     run_id: str = Field(
         default="",
         max_length=128,
@@ -167,6 +224,11 @@ class WeightsSpec(Model):
         description="Step of weightVersion within runId. A lower step than before is rejected,"
         " unless rollout.allowRewind is set.",
     )
+
+    @property
+    def template(self) -> str:
+        """Path or URL of a version, with {version}; empty if the object has neither."""
+        return self.source.url if self.source is not None else self.path or ""
 
 
 _OWN_FLAGS = (
@@ -226,6 +288,12 @@ class EngineSpec(Model):
         " must reload faithfully, and each kind of tensor must change answers. 0 disables it: no"
         " proof then has Faithful or Sensitive, and an untested vLLM release is rejected.",
     )
+    preload: bool = Field(
+        default=True,
+        description="Have a serving engine read a prepared version into its memory before the"
+        " change, so that clients wait for less. Takes the version's size, once per worker, until"
+        " the change; without room for it the change reads the files.",
+    )
     require_tested: bool = Field(
         default=False,
         description="Reject vLLM releases that rlfleet was not tested with, even if their engines"
@@ -260,7 +328,7 @@ class FleetSpec(Model):
         json_schema_extra=rules(
             (
                 "!has(self.weightVersion) || self.weightVersion == 'base' || has(self.weights)",
-                "weightVersion needs weights.path, where workers find versions",
+                "weightVersion needs weights.path or weights.source, where workers find versions",
             ),
             *ADAPTER_RULES,
             (
@@ -281,9 +349,10 @@ class FleetSpec(Model):
     weight_version: VersionName | None = Field(
         default=None,
         description="Version that every worker must serve: the name that replaces {version} in"
-        " weights.path, or 'base' for the base model. Without it, trainers may request versions"
-        " through the fleet API; until one does, serving workers keep their version and new"
-        " workers load the version that most workers serve.",
+        " weights.path or weights.source, or 'base' for the base model. Without it, workers follow"
+        " the trainer if weights.follow is Latest. Else trainers may request versions through the"
+        " fleet API; until one does, serving workers keep their version and new workers load the"
+        " version that most workers serve.",
     )
     model: ModelSpec
     weights: WeightsSpec | None = None

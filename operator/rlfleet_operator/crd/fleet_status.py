@@ -7,6 +7,7 @@ from pydantic import Field
 from rlfleet_contract.worker.commands import KVCache, PauseMode
 from rlfleet_operator.crd.field_types import Model, Moment, epoch_of
 from rlfleet_operator.crd.lora import AdapterStatus
+from rlfleet_operator.crd.retention import RetentionStatus
 from rlfleet_operator.crd.selftest import SelfTestStatus
 
 
@@ -43,7 +44,8 @@ class RolloutStatus(Model):
     id: int = Field(description="Number of the rollout: changes to A, B and A are three rollouts.")
     reason: str = Field(
         default="Spec",
-        description="Spec (weightVersion was changed), Trainer (through the fleet API),"
+        description="Spec (weightVersion was changed), Trainer (through the fleet API), Follow"
+        " (a newer version in the store),"
         " Restart (restartId was changed) or Rollback.",
     )
     asked: str = Field(
@@ -118,7 +120,7 @@ class PastRollout(Model):
     id: int
     """Number of the rollout."""
     reason: str = "Spec"
-    """Spec, Trainer, Restart or Rollback."""
+    """Spec, Trainer, Follow, Restart or Rollback."""
     from_version: str = Field(default="", alias="from")
     """Version that was served when it began."""
     to: str
@@ -195,6 +197,17 @@ class Condition(Model):
     """When `status` changed last."""
     observed_generation: int
     """The metadata.generation that the condition is about."""
+
+
+class StoreVersion(Model):
+    """A complete version in the trainer's store."""
+
+    version: str
+    """Its name."""
+    run_id: str = ""
+    """Run that the trainer's pointer names; empty without one."""
+    since: str
+    """When the operator learned of it or, of `followed`, took it up."""
 
 
 class TrainerTarget(Model):
@@ -293,12 +306,24 @@ class FleetStatus(Model):
     selector: str = Field(default="", description="Label selector of the worker pods.")
     target: str = Field(
         default="",
-        description="Requested version: spec.weightVersion, else the trainerTarget's.",
+        description="Requested version: spec.weightVersion, else that of `followed` or"
+        " `trainerTarget`.",
     )
+    latest: StoreVersion | None = Field(
+        default=None,
+        description="Newest complete version in the store, as the workers see it; only with"
+        " weights.follow.",
+    )
+    followed: StoreVersion | None = Field(
+        default=None,
+        description="Version of the store that the fleet goes to without spec.weightVersion. Behind"
+        " `latest` while its rollout gets on.",
+    )
+    retention: RetentionStatus | None = None
     trainer_target: TrainerTarget | None = Field(
         default=None,
         description="Version that a trainer requested through the fleet API. Has the effect of"
-        " spec.weightVersion; removed when weightVersion is set.",
+        " spec.weightVersion; removed when weightVersion or weights.follow is set.",
     )
     trainer_pause: TrainerPause | None = Field(
         default=None,

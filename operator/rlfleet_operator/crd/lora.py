@@ -39,7 +39,7 @@ class AdapterSpec(Model):
 _NONE = "!has(self.adapters) || size(self.adapters) == 0"
 ADAPTER_RULES = (
     (
-        f"{_NONE} || has(self.weights)",
+        f"{_NONE} || (has(self.weights) && has(self.weights.path))",
         "adapters need weights.path: their directories must lie below its root",
     ),
     (

@@ -11,6 +11,7 @@ from rlfleet_contract.paths import DEFAULT_TTL_S, DIGEST_PATTERN, MAX_TTL_S, VER
 from rlfleet_contract.schema import ContractRequest
 from rlfleet_contract.worker.fence import Fence
 from rlfleet_contract.worker.proof import Proof
+from rlfleet_contract.worker.supply import Supply
 
 Version = Annotated[str, StringConstraints(pattern=VERSION_PATTERN)]
 Operation = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -109,6 +110,9 @@ class PrepareRequest(TimedCommand):
     """How long to wait until the version is complete; None: ``timeout_s``."""
     digest: ManifestDigest | None = None
     """The hash that the version's manifest (paths.MANIFEST_FILE) must have; None: any."""
+    supply: Supply | None = None
+    """Which workers send it pieces of the version; None: it reads all itself and shares nothing.
+    Sidecars of earlier releases reject it."""
 
 
 class PauseRequest(TimedCommand):

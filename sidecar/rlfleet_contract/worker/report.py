@@ -1,7 +1,7 @@
 """A worker's report: the answer to every command and to GET state."""
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from pydantic import Field
 
@@ -11,6 +11,7 @@ from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.loaded_lora import AdapterReport
 from rlfleet_contract.worker.problems import Problem
 from rlfleet_contract.worker.proof import Proof
+from rlfleet_contract.worker.retention import Unneeded
 from rlfleet_contract.worker.selftest import SelfTest
 
 
@@ -71,6 +72,10 @@ class Progress(ContractReply):
     """Bytes of the checkpoint that were read, checked and, with a cache, copied."""
     bytes_total: int = 0
     """0 until the checkpoint is complete and its headers are checked."""
+    bytes_per_s: float | None = None
+    """Since it began to read; None before the first byte."""
+    left_s: float | None = None
+    """Seconds until its last byte, at that rate; None before the first."""
     waiting_for: str | None = None
     """What is missing; None once the version is complete."""
 
@@ -85,7 +90,11 @@ class Timings(ContractReply):
     verify_s: float = 0
     resume_s: float = 0
     window_s: float = 0
-    """From gate closed to gate open."""
+    """From gate closed until requests pass: to gate open, or to a trial that admits them."""
+    preloaded: float = 0
+    """Share of the version's bytes that the engine had in memory before the change, from 0 to 1."""
+    withheld_s: float = 0
+    """After the window: how long replies of requests on trial waited for the proof."""
 
 
 class Change(ContractReply):
@@ -110,6 +119,16 @@ class Exits(ContractReply):
     """Of this version under this operation, since the pod's start."""
 
 
+class Newest(ContractReply):
+    """The newest complete version that a worker sees in the store."""
+
+    version: str
+    run: str = ""
+    """The run that the trainer's pointer names; empty without one."""
+    found_at: float
+    """Seconds since the epoch, by the worker's clock."""
+
+
 class WorkerReport(ContractReply):
     """The state of a worker; the answer to every command and to GET state."""
 
@@ -118,6 +137,8 @@ class WorkerReport(ContractReply):
     """The UID of the worker's pod, if its sidecar knows it: a new pod may get the same address."""
     session: str
     """Changes with every start of the sidecar."""
+    serial: int | None = None
+    """Counts the reports of a session: of two, the higher is the newer state."""
     boot: str | None = None
     """Changes with every start of the engine; None while it does not answer."""
     stage: Stage
@@ -159,5 +180,49 @@ class WorkerReport(ContractReply):
     adapters: list[AdapterReport] = Field(default_factory=list)
     rejected_trainer: RejectedTrainer | None = None
     """The last trainer's call that was rejected because the fleet has a target."""
+    newest: Newest | None = None
+    """The newest version in the store; None while the operator does not follow the trainer."""
+    look_failure: Problem | None = None
+    """Why looks for the newest version fail; None after one that succeeded."""
+    unneeded: Unneeded | None = None
+    """Published versions that are not needed; None while the operator does not ask."""
     self_test: SelfTest | None = None
     """The result of the engine's self-test; None before the first, or without one."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it reports no pause, failure, progress, adapter or rejected trainer."""
+        return not (
+            self.paused_s is not None
+            or self.progress
+            or self.refusal
+            or self.failure
+            or self.exits
+            or self.adapters
+            or self.rejected_trainer
+        )
+
+    def is_older_than(self, other: Self) -> bool:
+        """Return whether ``other`` is of the same session and was made later, or is this one."""
+        if self.serial is None or other.serial is None or self.session != other.session:
+            return False
+        return self.serial <= other.serial
+
+    def is_news_after(self, other: Self) -> bool:
+        """Return whether a report differs from an earlier one in more than timers and counts.
+
+        The bytes of a prepare are news; its rate changes also while nothing is copied. Reports
+        come by the thousand, so nothing is copied to compare them.
+        """
+        known = vars(other)
+        changed = {name for name, value in vars(self).items() if value != known[name]}
+        changed -= _TRANSIENT
+        if changed != {"progress"} or self.progress is None or other.progress is None:
+            return bool(changed)
+        return self.progress.model_copy(update=_OF_CLOCK) != other.progress.model_copy(
+            update=_OF_CLOCK
+        )
+
+
+_TRANSIENT = frozenset({"serial", "in_flight", "paused_s", "expires_s"})
+_OF_CLOCK: dict[str, object] = {"bytes_per_s": None, "left_s": None}

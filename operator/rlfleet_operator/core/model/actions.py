@@ -18,6 +18,7 @@ from rlfleet_contract.worker.commands import (
 )
 from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.worker.proof import Proof
+from rlfleet_contract.worker.supply import Supply
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
 
 
@@ -69,6 +70,8 @@ class Prepare(_VersionCommand):
     """The expected digest of the version's manifest."""
     waits: bool = True
     """Whether the worker waits for a version that is not complete."""
+    supply: Supply | None = None
+    """From which workers it receives pieces; None unless the fleet shares versions."""
 
     def request(self, rollout: RolloutSpec) -> Command:
         """Return the request body for the sidecar."""
@@ -78,6 +81,7 @@ class Prepare(_VersionCommand):
             timeout_s=float(rollout.timeouts.prepare_seconds),
             wait_s=None if self.waits else 0,
             digest=self.digest,
+            supply=self.supply,
         )
 
 
@@ -202,9 +206,28 @@ PodAction = CreatePod | DeletePod | MarkPod
 Action = PodAction | WorkerCommand
 
 
+_LABELS, _LABELS_PER_S = 50, 100.0
+"""How many labels are written at once, and the rate. Traffic waits for a gate and for no label, and
+a rollout of a large fleet changes a label of every pod."""
+
+
 def first_of_each(actions: Sequence[PodAction], count: int) -> list[PodAction]:
-    """Return the first ``count`` of each kind, so that a rejected kind delays no other."""
+    """Return the first ``count`` of each kind, so that a rejected kind delays no other.
+
+    Marks that only write a label come last, and fewer at once.
+    """
     kinds: defaultdict[type[PodAction], list[PodAction]] = defaultdict(list)
+    labels: list[PodAction] = []
     for action in actions:
-        kinds[type(action)].append(action)
-    return [action for kind in kinds.values() for action in kind[:count]]
+        (labels if _is_label(action) else kinds[type(action)]).append(action)
+    first = [action for kind in kinds.values() for action in kind[:count]]
+    return first + labels[:_LABELS]
+
+
+def rest_s(batch: Sequence[PodAction], spent_s: float) -> float:
+    """Return how long to rest after a batch that took ``spent_s``, for the rate of its labels."""
+    return max(0.0, sum(map(_is_label, batch)) / _LABELS_PER_S - spent_s)
+
+
+def _is_label(action: PodAction) -> bool:
+    return isinstance(action, MarkPod) and not action.regates

@@ -16,6 +16,9 @@ from rlfleet_operator.core.model.world import (
     worker_name,
 )
 
+ZONE_LABEL = "topology.kubernetes.io/zone"
+"""Kubernetes from 1.35 on copies it from the node to its pods."""
+
 
 def identity_of(fleet: Fleet, ordinal: int) -> dict[str, str]:
     """Return the labels that select the pod of one worker."""
@@ -61,7 +64,12 @@ def pod_from(raw: Raw) -> Pod | None:
         created_at=_created_at(metadata),
         engine_exit=_engine_exit(status),
         trouble=_trouble(status, conditions),
+        topology=_topology(raw, labels),
     )
+
+
+def _topology(raw: Raw, labels: Mapping[str, str]) -> tuple[str, str]:
+    return labels.get(ZONE_LABEL, ""), (raw.get("spec") or {}).get("nodeName") or ""
 
 
 def _created_at(metadata: Raw) -> float | None:

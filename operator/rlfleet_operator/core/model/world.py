@@ -1,7 +1,6 @@
 """One fleet as observed at one moment, as frozen values.
 
-``fleet_from`` here and ``pod_from`` in pod.py parse raw Kubernetes objects once; all other code
-gets only valid, typed values.
+fleet.py and pod.py parse raw Kubernetes objects once; all else gets only valid, typed values.
 """
 
 from collections import Counter
@@ -16,7 +15,7 @@ from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.proof import Proof
 from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.model import peer_proofs, wanted_lora
-from rlfleet_operator.crd.fleet_spec import GROUP, FleetSpec
+from rlfleet_operator.crd.fleet_spec import GROUP, FleetSpec, Follow
 from rlfleet_operator.crd.fleet_status import FleetStatus, TrainerPause
 
 FLEET_LABEL = f"{GROUP}/fleet"
@@ -57,9 +56,19 @@ class Fleet(Identity):
 
     @property
     def target(self) -> str | None:
-        """The requested version: the spec's, else a trainer's; None without either."""
-        trainers = self.status.trainer_target
-        return self.spec.weight_version or (trainers.version if trainers else None)
+        """The requested version: the spec's, else the store's or a trainer's; None without any."""
+        asked = self.status.followed if self.follows else self.status.trainer_target
+        return self.spec.weight_version or (asked.version if asked else None)
+
+    @property
+    def follows(self) -> bool:
+        """Whether the spec has the fleet follow its trainer, unless it names a version too."""
+        return self.spec.weights is not None and self.spec.weights.follow is Follow.LATEST
+
+    @property
+    def is_free(self) -> bool:
+        """Whether trainers may request versions: the spec neither names nor follows one."""
+        return self.spec.weight_version is None and not self.follows
 
     def asks_for(self, version: str | None) -> bool:
         """Return whether a version is the target, or one that the current rollout leads to.
@@ -73,10 +82,10 @@ class Fleet(Identity):
     def pause_at(self, moment: float) -> TrainerPause | None:
         """Return the trainer's pause in effect at that moment; None if there is none.
 
-        A version in the spec has precedence and ends the pause.
+        A version in the spec, or one that is followed, has precedence and ends the pause.
         """
         pause = self.status.trainer_pause
-        if pause is None or pause.ending or self.deleting or self.spec.weight_version is not None:
+        if pause is None or pause.ending or self.deleting or not self.is_free:
             return None
         return pause if moment < pause.until_epoch else None
 
@@ -109,6 +118,7 @@ class Pod:
     """When the API server created it; None if unknown."""
     engine_exit: str | None = None
     """The last exit code of the engine's container, with its reason if that adds something."""
+    topology: tuple[str, str] = ("", "")  # Zone and node that it runs on; empty if unknown.
 
     @property
     def has_ended(self) -> bool:
@@ -121,14 +131,24 @@ class Pod:
         return not self.has_ended and not self.terminating
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it takes traffic, and never had trouble."""
+        is_up = self.is_active and self.ready and bool(self.weights_ready)
+        return is_up and self.trouble is None and self.ends_by is None and not self.engine_restarts
+
+    @property
     def answers_at(self) -> str | None:
         """The address of its sidecar; None after its end, because another pod may get its IP."""
         return None if self.has_ended else self.address
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Worker:
-    """One ordinal of the fleet: its pod, its last report and the operator's command to it."""
+    """One ordinal of the fleet: its pod, its last report and the operator's command to it.
+
+    A pass asks each property many times, and an unchanged worker is the same object in the next
+    pass. So what follows from the fields is computed once.
+    """
 
     name: str
     ordinal: int
@@ -136,7 +156,7 @@ class Worker:
     report: WorkerReport | None = None
     """The newest report of this pod; None before the first."""
     reachable: bool = False
-    """Whether the sidecar answered the last state request."""
+    """Whether the sidecar answered the last state request, or has sent a report since."""
     calling: Verb | None = None
     """The operator's command under way; Reload stands for an update."""
     calling_for: tuple[str, str] | None = None
@@ -150,7 +170,7 @@ class Worker:
     silence: str | None = None
     """The message for status once its sidecar has not answered for a while."""
     answered_at: float = 0.0
-    """When its sidecar answered last, by the operator's monotonic clock."""
+    """When its sidecar answered last, by the operator's monotonic clock; 0 if nothing asks."""
     open_since: float = 0.0
     """When it was first observed open, without an interruption; 0 while it is not."""
 
@@ -162,12 +182,12 @@ class Worker:
         """Whether the replacement of its ended pod is still in back-off."""
         return 0 < self.replace_at - moment <= REPLACE_S
 
-    @property
+    @cached_property
     def takes_traffic(self) -> bool:
         """Whether Kubernetes sends requests to its pod: ready, and not terminating."""
         return self.pod is not None and self.pod.ready and not self.pod.terminating
 
-    @property
+    @cached_property
     def failure(self) -> Problem | None:
         """The failure of its last change, from its newest report."""
         return self.report.failure if self.report else None
@@ -177,38 +197,38 @@ class Worker:
         failure = self.failure
         return failure if failure is not None and failure.operation == operation else None
 
-    @property
+    @cached_property
     def is_live(self) -> bool:
         """Whether commands can reach it."""
         return self.pod is not None and not self.pod.terminating and self.reachable
 
-    @property
+    @cached_property
     def proved(self) -> str | None:
         """The version of the engine's weights, once proved."""
         return self.report.proved if self.is_live and self.report else None
 
-    @property
+    @cached_property
     def stage(self) -> Stage:
         """Its stage in the sidecar's table; Down if the worker is unreachable."""
         return self.report.stage if self.is_live and self.report else Stage.DOWN
 
-    @property
+    @cached_property
     def is_open(self) -> bool:
         """Whether it serves clients with a proved version."""
         return self.stage is Stage.OPEN and self.proved is not None
 
-    @property
+    @cached_property
     def is_kept(self) -> bool:
         """Whether only the trainer's pause of the fleet keeps it from serving."""
         is_behind = self.stage in {Stage.PAUSED, Stage.PROVED} and self.proved is not None
         return self.fleet_paused and is_behind and not self.is_busy
 
-    @property
+    @cached_property
     def is_settled(self) -> bool:
         """Whether it serves a proved version, or will after the trainer's pause."""
         return self.is_open or self.is_kept
 
-    @property
+    @cached_property
     def is_changing(self) -> bool:
         """Whether a change of weights is under way, by any caller's command."""
         if self.pod is not None and self.pod.terminating:
@@ -224,7 +244,7 @@ class Worker:
             Stage.PROVED,
         }
 
-    @property
+    @cached_property
     def is_busy(self) -> bool:
         """Whether a command that excludes others is under way, the operator's or another's."""
         running = self.report.running if self.report else None
@@ -232,11 +252,22 @@ class Worker:
             running is not None and running.verb not in BESIDE
         )
 
-    @property
+    @cached_property
     def is_adapting(self) -> bool:
         """Whether a LoRA command is under way, the operator's or another's."""
         running = self.report.running if self.report else None
         return self.calling is Verb.ADAPT or (running is not None and running.verb is Verb.ADAPT)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether it just takes traffic with a proved version, as most of a large fleet do."""
+        pod, report = self.pod, self.report
+        if pod is None or report is None or not pod.is_plain or not self.is_open:
+            return False
+        is_idle = self.calling is None and report.running is None and report.is_plain
+        return is_idle and not (
+            self.retry_at or self.replace_at or self.silence or self.fleet_paused
+        )
 
     def is_preparing(self, version: str, operation: str) -> bool:
         """Whether this prepare is under way; any other one may be replaced."""
@@ -271,7 +302,7 @@ class Worker:
             return 0
         return exits.count if (exits.version, exits.operation) == (version, operation) else 0
 
-    @property
+    @cached_property
     def is_ending(self) -> bool:
         """Whether its engine has exited during a load and has not restarted yet."""
         failure = self.failure
@@ -317,6 +348,16 @@ class World:
         """The workers with an ordinal below spec.replicas."""
         return tuple(w for w in self.workers if w.ordinal < self.fleet.spec.replicas)
 
+    @cached_property
+    def surplus(self) -> tuple[Worker, ...]:
+        """The workers whose ordinal is not below spec.replicas."""
+        return tuple(w for w in self.workers if w.ordinal >= self.fleet.spec.replicas)
+
+    @cached_property
+    def exceptional(self) -> tuple[Worker, ...]:
+        """The desired workers that are not plain: only they start, change, fail or are lost."""
+        return tuple(w for w in self.desired if not w.is_plain)
+
     def is_outdated(self, worker: Worker) -> bool:
         """Whether the pod template has changed since a worker's pod was created."""
         return worker.pod is not None and worker.pod.template_hash != self.template_hash
@@ -357,23 +398,3 @@ def worker_name(fleet: str, ordinal: int) -> str:
 def time_of(moment: float) -> str:
     """Return seconds since the epoch as Kubernetes writes a time, in whole seconds."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def named(raw: Raw) -> Identity:
-    """Return the identity of a fleet without parsing its spec and status."""
-    metadata = raw["metadata"]
-    return Identity(metadata["namespace"], metadata["name"], metadata["uid"])
-
-
-def fleet_from(raw: Raw) -> Fleet:
-    """Parse an RLInferenceFleet; raises pydantic.ValidationError if spec or status is invalid."""
-    metadata = raw["metadata"]
-    return Fleet(
-        name=metadata["name"],
-        namespace=metadata["namespace"],
-        uid=metadata["uid"],
-        generation=metadata["generation"],
-        spec=FleetSpec.model_validate(raw["spec"]),
-        status=FleetStatus.model_validate(raw.get("status") or {}),
-        deleting="deletionTimestamp" in metadata,
-    )

@@ -17,6 +17,12 @@ def selected(world: World) -> tuple[Worker, ...]:
     return tuple(w for w in world.desired if w.ordinal >= first)
 
 
+def exceptional(world: World) -> tuple[Worker, ...]:
+    """Return the selected workers that are not plain."""
+    first = kept(world)
+    return tuple(w for w in world.exceptional if w.ordinal >= first)
+
+
 def canary_of(world: World) -> CanarySpec | None:
     """Return the settings of the canaries; None for other strategies."""
     rollout = world.fleet.spec.rollout
@@ -36,6 +42,8 @@ def is_canary(worker: Worker, world: World) -> bool:
 
 def canaries(world: World) -> tuple[Worker, ...]:
     """Return the workers that change first; none unless the strategy is Canary."""
+    if canary_of(world) is None:
+        return ()
     return tuple(w for w in selected(world) if is_canary(w, world))
 
 

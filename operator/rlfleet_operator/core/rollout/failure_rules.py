@@ -35,7 +35,7 @@ def failures(world: World, version: str, operation: str) -> list[Worker]:
     One exit of an engine is no failure of the version; repeated exits are, unless the version
     was proved somewhere.
     """
-    refused = [w for w in world.desired if w.failed(version, operation)]
+    refused = [w for w in world.exceptional if w.failed(version, operation)]
     ended = exited(world, version, operation)
     is_bad = sum(w.exits(version, operation) for w in ended) >= TRIES
     return [*refused, *ended] if is_bad and not _was_proved(world, version) else refused
@@ -43,7 +43,7 @@ def failures(world: World, version: str, operation: str) -> list[Worker]:
 
 def exited(world: World, version: str, operation: str) -> list[Worker]:
     """Return the workers whose engines exited while they loaded the version, and serve nothing."""
-    return [w for w in world.desired if w.exits(version, operation)]
+    return [w for w in world.exceptional if w.exits(version, operation)]
 
 
 def _was_proved(world: World, version: str) -> bool:
@@ -70,7 +70,7 @@ def has_unknown_outcome(world: World, rollout: Rollout) -> bool:
     """
     if holds(world, rollout.to):
         return False
-    return any(_may_have_failed(w) for w in world.desired)
+    return any(map(_may_have_failed, world.exceptional))
 
 
 def _may_have_failed(worker: Worker) -> bool:
@@ -84,7 +84,10 @@ def _may_have_failed(worker: Worker) -> bool:
 
 def holds(world: World, version: str) -> bool:
     """Return whether a worker of the fleet has proved the version."""
-    return any(w.report is not None and w.report.proved == version for w in world.desired)
+    if holds not in world.memo:
+        reports = (w.report for w in world.desired)
+        world.memo[holds] = frozenset(report.proved for report in reports if report)
+    return version in world.memo[holds]
 
 
 def is_blocked(world: World, rollout: Rollout) -> bool:
@@ -137,7 +140,7 @@ def stop(world: World, rollout: Rollout) -> RolloutStop | None:
     overdue = _pause_overdue(world, rollout)
     if overdue is not None:
         return overdue
-    if any(_is_trying(w, rollout) for w in world.desired) or not must_stop(world, rollout):
+    if any(_is_trying(w, rollout) for w in world.exceptional) or not must_stop(world, rollout):
         return None
     failed = failures(world, rollout.to, rollout.operation)
     kind = "canary " if failed[0] in canaries(world) and not is_promoted(world) else ""
@@ -161,7 +164,7 @@ def _pause_overdue(world: World, rollout: Rollout) -> RolloutStop | None:
     """Return why a Barrier must stop: a pause failed, or took too long."""
     if not _waits_for_pauses(world, rollout):
         return None
-    for worker in world.desired:
+    for worker in world.exceptional:
         failure = _failed_pause(worker, rollout)
         if failure is not None:
             return RolloutStop(
@@ -190,7 +193,7 @@ def _waits_for_pauses(world: World, rollout: Rollout) -> bool:
 
 
 def _longest_pause_s(world: World) -> float:
-    paused = (w.report for w in world.desired if w.stage is Stage.PAUSED)
+    paused = (w.report for w in world.exceptional if w.stage is Stage.PAUSED)
     return max((report.paused_s or 0.0 for report in paused if report), default=0.0)
 
 

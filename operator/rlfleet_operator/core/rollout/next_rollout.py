@@ -67,7 +67,7 @@ def is_due(world: World) -> bool:
 
 def _begun(world: World, recorded: RolloutStatus | None) -> Rollout:
     spec, version = world.fleet.spec, world.fleet.target or ""
-    reason = Reason.TRAINER if spec.weight_version is None else Reason.SPEC
+    reason = _requester(world)
     if recorded is not None and of_record(recorded).asked == version:
         is_same = recorded.restart_id == spec.rollout.restart_id
         reason = reason if is_same else Reason.RESTART
@@ -79,6 +79,12 @@ def _begun(world: World, recorded: RolloutStatus | None) -> Rollout:
         reason=reason,
         is_new=True,
     )
+
+
+def _requester(world: World) -> Reason:
+    if world.fleet.spec.weight_version is not None:
+        return Reason.SPEC
+    return Reason.FOLLOW if world.fleet.follows else Reason.TRAINER
 
 
 def _stopped(world: World, rollout: Rollout, reason: RolloutStop) -> Rollout:

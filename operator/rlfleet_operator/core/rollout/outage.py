@@ -46,9 +46,10 @@ def replacing(world: World) -> list[int]:
     """
     known = _recorded(world)
     due = {action.name for action in replacements(world)}
+    looked_at = world.desired if due or known else world.exceptional
     return [
         w.ordinal
-        for w in world.desired
+        for w in looked_at
         if (w.name in due and world.is_outdated(w))
         or _is_ending(w, world)
         or (w.ordinal in known and (world.is_outdated(w) or _is_coming(w, world)))
@@ -67,7 +68,7 @@ def _read(world: World) -> Iterable[int]:
     status = world.fleet.status
     if status.replacing is not None:
         return status.replacing
-    starting = () if status.rollout is None else world.desired
+    starting = () if status.rollout is None else world.exceptional
     return [w.ordinal for w in starting if _is_coming(w, world)]
 
 
@@ -95,15 +96,20 @@ def _is_young(pod: Pod, world: World) -> bool:
 
 def replacements(world: World) -> list[DeletePod]:
     """Return the pods to delete because they have ended or are outdated."""
-    ended = [w for w in world.desired if _has_ended(w, world)]
-    left = [w for w in world.desired if not _has_ended(w, world) and not _is_ending(w, world)]
-    outdated = [w for w in left if world.is_outdated(w)]
-    broken = [w for w in outdated if not w.takes_traffic]
-    chosen = [*broken, *_within_budget(world, outdated)]
+    ended = [w for w in world.exceptional if _has_ended(w, world)]
+    chosen = _outdated(world) if world.has_outdated else []
     return [
         *(_delete(w, "the pod has ended") for w in ended),
         *(_delete(w, "the pod template has changed") for w in chosen),
     ]
+
+
+def _outdated(world: World) -> list[Worker]:
+    """Return the workers whose pods are replaced now because of their template."""
+    left = [w for w in world.desired if not _has_ended(w, world) and not _is_ending(w, world)]
+    outdated = [w for w in left if world.is_outdated(w)]
+    broken = [w for w in outdated if not w.takes_traffic]
+    return [*broken, *_within_budget(world, outdated)]
 
 
 def _has_ended(worker: Worker, world: World) -> bool:

@@ -37,6 +37,7 @@ class Reason(StrEnum):
 
     SPEC = "Spec"
     TRAINER = "Trainer"
+    FOLLOW = "Follow"
     RESTART = "Restart"
     ROLLBACK = "Rollback"
 

@@ -9,7 +9,7 @@ the old version first, if there is one (worker_goal.py).
 from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout import budget
-from rlfleet_operator.core.rollout.cohorts import is_eligible, selected
+from rlfleet_operator.core.rollout.cohorts import exceptional, is_eligible
 from rlfleet_operator.core.rollout.failure_rules import holds, is_expected, must_stop
 from rlfleet_operator.core.rollout.rollout import REFUSED, Rollout
 from rlfleet_operator.crd.rollout_spec import Strategy
@@ -43,14 +43,14 @@ def waiting(world: World, rollout: Rollout) -> frozenset[str]:
 def _waiting(world: World, rollout: Rollout) -> frozenset[str]:
     if not rollout.is_active:
         return frozenset()
-    due = [w for w in selected(world) if _is_due(w, world, rollout)]
+    due = [w for w in exceptional(world) if _is_due(w, world, rollout)]
     if must_stop(world, rollout):
         return frozenset(w.name for w in due)
     rules = world.fleet.spec.rollout
     if holds(world, rollout.to) or rules.strategy is Strategy.BARRIER:
         # A Barrier changes all workers together, idle or not.
         return frozenset()
-    trying = sum(_is_trying(w, rollout) for w in world.desired)
+    trying = sum(_is_trying(w, rollout) for w in world.exceptional)
     limit = budget.max_unavailable(world.fleet.spec)
     due.sort(key=lambda worker: _place(worker, rollout))
     return frozenset(w.name for w in due[budget.left(limit, trying) :])

@@ -15,6 +15,7 @@ from tests.workers import recorded, worker, world
 
 DIGEST = f"sha256:{'a' * 64}"
 WEIGHTS = {"path": "/weights/{version}", "digest": DIGEST}
+MIB = 1024 * 1024
 
 
 def asking(*seen: Any, **spec: Any) -> World:
@@ -84,6 +85,45 @@ def test_status_shows_the_progress_of_copies_in_tenths() -> None:
 
     assert status.rollout is not None
     assert status.rollout.message == "20% of 200 bytes of step-2 copied on 2 of 2 workers"
+
+
+def copying(done: int, rate: float) -> Progress:
+    """Return the progress of 1,000 MiB, of which so many are done, at so many a second."""
+    return Progress(
+        version="step-2",
+        bytes_done=done * MIB,
+        bytes_total=1000 * MIB,
+        bytes_per_s=rate * MIB,
+        left_s=(1000 - done) / rate,
+    )
+
+
+def test_status_shows_rate_and_time_left_once_a_step_of_the_copies() -> None:
+    said = "20% of 2.0 GiB of step-2 copied on 2 of 2 workers, 200.0 MiB/s, 8 s left"
+    first = (waiting(0, copying(200, 100)), waiting(1, copying(200, 100)))
+    later = (waiting(0, copying(290, 50)), waiting(1, copying(200, 40)))
+
+    status = status_of(*seen_and_rollout(asking(*first)))
+    assert status.rollout is not None
+    assert status.rollout.message == said
+
+    recorded_one = recorded("step-2", "Preparing", message=said)
+    seen = world(*later, status=recorded_one, weightVersion="step-2", weights=WEIGHTS)
+    again = status_of(*seen_and_rollout(seen))
+    assert again.rollout is not None
+    assert again.rollout.message == said, "a rate that varies is no reason for a write"
+
+
+def test_a_step_that_began_without_a_rate_gets_one() -> None:
+    begun = "0% of 1000.0 MiB of step-2 copied on 1 of 2 workers"
+    known = recorded("step-2", "Preparing", message=begun)
+    workers = waiting(0, copying(50, 100)), worker(1)
+    seen = world(*workers, status=known, weightVersion="step-2", weights=WEIGHTS)
+
+    status = status_of(*seen_and_rollout(seen))
+
+    assert status.rollout is not None
+    assert status.rollout.message == f"{begun}, 100.0 MiB/s, 10 s left"
 
 
 def test_a_prepare_of_another_version_says_nothing_of_this_rollout() -> None:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Running, Stage
+from rlfleet_operator.core.model.fleet import fleet_from
 from rlfleet_operator.core.model.pod import pod_from
 from rlfleet_operator.core.model.world import (
     FLEET_LABEL,
@@ -17,7 +18,6 @@ from rlfleet_operator.core.model.world import (
     TEMPLATE_ANNOTATION,
     VERSION_LABEL,
     Worker,
-    fleet_from,
 )
 from tests.workers import pod, problem, worker, world
 

@@ -19,6 +19,7 @@ from rlfleet_operator.core.trainer.models import (
 from tests import fleets
 
 DEEP = {"weights": {"path": "/data/run/{version}/weight"}}
+STORE = {"weights": {"source": {"url": "s3://b/run/{version}"}}}
 SLASHED = {"weights": {"path": "/weights/{version}/"}}
 
 
@@ -32,6 +33,7 @@ SLASHED = {"weights": {"path": "/weights/{version}/"}}
         ({}, {"weight_dir": "", "version": "step-1"}, "step-1"),
         ({}, {"weight_dir": "/weights/step-1", "version": "step-1"}, "step-1"),
         (DEEP, {"weight_dir": "/data/run/step_7/weight"}, "step_7"),
+        (STORE, {"weight_dir": "s3://b/run/step-7/"}, "step-7"),
         (SLASHED, {"weight_dir": "/weights/step-1"}, "step-1"),
         (SLASHED, {"weight_dir": "/weights/step-1/"}, "step-1"),
         ({"weights": None}, {"version": "base"}, "base"),
@@ -86,6 +88,7 @@ def test_a_request_with_a_null_directory_loads_nothing(body: bytes, *, is_nothin
         ({}, {"weight_dir": "/weights/../x"}, ", expected /weights/{version} with"),
         ({}, {"weight_dir": "/weights/.."}, "is not a directory name"),
         (DEEP, {"weight_dir": "/data/run/weight"}, ", expected /data/run/{version}/weight with"),
+        (STORE, {"weight_dir": "s3://b/run/a/b"}, "expected s3://b/run/{version} with a version"),
         ({"weights": None}, {"version": "a"}, "set spec.weights.path"),
         ({"weights": None}, {"weight_dir": "/weights/a"}, "set spec.weights.path"),
     ],
@@ -152,6 +155,9 @@ def test_the_owner_is_the_last_manager_of_the_field(raw: dict[str, Any], owner: 
     assert owner_of_version(raw) == owner
 
 
+FOLLOWS = {"path": "/weights/{version}", "follow": "Latest"}
+
+
 @pytest.mark.parametrize(
     ("spec", "fault"),
     [
@@ -161,6 +167,7 @@ def test_the_owner_is_the_last_manager_of_the_field(raw: dict[str, Any], owner: 
         ({"weightVersion": "step-1", "replicas": 0}, Fault.VERSION_OWNED),
         ({"rollout": {"dryRun": True}}, Fault.DRY_RUN),
         ({"replicas": 0}, Fault.NO_WORKERS),
+        ({"weights": FOLLOWS}, Fault.VERSION_OWNED),
     ],
 )
 def test_what_a_trainer_may_not_change_is_refused(spec: dict[str, Any], fault: Fault) -> None:
@@ -189,6 +196,7 @@ def test_only_temporary_faults_are_retryable() -> None:
     assert all(fault.retryable == (fault.status >= 500) for fault in Fault)
 
 
+FOLLOWED = {"followed": {"version": "step-3", "since": "2026-01-01T00:00:00Z"}}
 TRAINERS = {"trainerTarget": {"version": "step-2", "askedAt": "2026-01-01T00:00:00Z"}}
 
 
@@ -204,6 +212,14 @@ TRAINERS = {"trainerTarget": {"version": "step-2", "askedAt": "2026-01-01T00:00:
             Target("step-1", "spec.weightVersion, written by fl?x?"),
         ),
         ({"weightVersion": "step-1"}, {}, metadata(), Target("step-1", "spec.weightVersion")),
+        (
+            {"weights": FOLLOWS},
+            FOLLOWED | TRAINERS,
+            metadata(),
+            Target("step-3", "spec.weights.follow"),
+        ),
+        ({"weights": FOLLOWS}, TRAINERS, metadata(), None),
+        ({}, FOLLOWED | TRAINERS, metadata(), Target("step-2", "a trainer at the fleet API")),
     ],
 )
 def test_the_target_and_what_sets_it_fit_into_a_header(

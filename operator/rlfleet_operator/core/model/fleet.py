@@ -1,0 +1,25 @@
+"""Parses a fleet from the API server's JSON."""
+
+from rlfleet_operator.core.model.world import Fleet, Identity, Raw
+from rlfleet_operator.crd.fleet_spec import FleetSpec
+from rlfleet_operator.crd.fleet_status import FleetStatus
+
+
+def named(raw: Raw) -> Identity:
+    """Return the identity of a fleet without parsing its spec and status."""
+    metadata = raw["metadata"]
+    return Identity(metadata["namespace"], metadata["name"], metadata["uid"])
+
+
+def fleet_from(raw: Raw) -> Fleet:
+    """Parse an RLInferenceFleet; raises pydantic.ValidationError if spec or status is invalid."""
+    metadata = raw["metadata"]
+    return Fleet(
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        uid=metadata["uid"],
+        generation=metadata["generation"],
+        spec=FleetSpec.model_validate(raw["spec"]),
+        status=FleetStatus.model_validate(raw.get("status") or {}),
+        deleting="deletionTimestamp" in metadata,
+    )

@@ -1,0 +1,1 @@
+"""Finds the newest complete version that a trainer has published."""
