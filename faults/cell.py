@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 import random
 import socket
 import time
@@ -80,8 +81,8 @@ class Cell:
         self.ledger, self.scratch = ledger, scratch
         self.namespace = f"f-{uuid.uuid4().hex[:8]}"
         self.log = scratch / "operator.log"
-        self.crashed_at = 0.0
-        """When the operator was killed last, by the monotonic clock."""
+        self.begun_at = 0.0
+        """When the operator was started again, by the monotonic clock; infinite until then."""
         self._is_impatient = is_impatient
         self._stack = AsyncExitStack()
         self._process: Forked
@@ -162,11 +163,12 @@ class Cell:
 
     async def crash(self) -> None:
         """Kill the operator; it is started again a moment later."""
-        self.crashed_at = time.monotonic()
+        self.begun_at = math.inf
         await self._process.kill()
 
         async def again() -> None:
             await asyncio.sleep(RESTART_S)
+            self.begun_at = time.monotonic()
             await self._process.start()
 
         task = asyncio.ensure_future(again())

@@ -57,6 +57,13 @@ SIDECAR = (
     Mode("error-500", Side.SIDECAR, "500"),
     Mode("sidecar-kill-before", Side.SIDECAR, "sidecar killed"),
     Mode("sidecar-kill-after", Side.SIDECAR, "sidecar killed"),
+    Mode("news-cut", Side.SIDECAR, "watch cut in a line"),
+    Mode("news-lost", Side.SIDECAR, "watch dropped"),
+    Mode("news-frozen", Side.SIDECAR, "watch frozen"),
+    Mode("news-late", Side.SIDECAR, "news late"),
+    Mode("news-repeated", Side.SIDECAR, "news repeated"),
+    Mode("news-malformed", Side.SIDECAR, "news malformed"),
+    Mode("news-refused", Side.SIDECAR, "no watch"),
 )
 _BEFORE_RELOAD = ("close", "pause", "flush", "open")
 ENGINE = (

@@ -189,9 +189,9 @@ async def _at_rest(cell: Cell) -> None:
     """Wait until the operator, after a restart too, has written nothing for a moment."""
 
     async def is_quiet() -> bool:
-        ledger, crashed_at = cell.ledger, cell.crashed_at
+        ledger, begun_at = cell.ledger, cell.begun_at
         # A new driver writes its epoch, unless no fleet is left.
-        has_begun = ledger.wrote_at > crashed_at or time.monotonic() - crashed_at > _START_S
+        has_begun = ledger.wrote_at > begun_at or time.monotonic() - begun_at > _START_S
         return has_begun and ledger.quiet_s > _SETTLE_S
 
     await until(is_quiet, "the operator comes to rest")

@@ -1,7 +1,7 @@
 """A proxy between the operator and the sidecars: one server on every worker's address.
 
 It listens on a port of its own, which is the operator's admin port, so each worker keeps its
-pod's address.
+pod's address. Faults strike commands, and from a command on the worker's news.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from aiohttp import web
 
 from faults.api_proxy import Answer
 from faults.ledger import Ledger, sidecar_key
+from faults.news import MODES, News
 from faults.plan import Side
 from rlfleet_contract import paths
 from rlfleet_contract.worker.problems import Code, Problem
@@ -38,6 +39,7 @@ class SidecarProxy:
         self._garbage_until = 0.0
         self._late: list[asyncio.Task[None]] = []
         self._http: aiohttp.ClientSession
+        self._news: News
         self._server: asyncio.Server
         self._web: web.Server
         self.port = 0
@@ -48,6 +50,7 @@ class SidecarProxy:
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
             timeout=aiohttp.ClientTimeout(None),
         )
+        self._news = News(self._http)
         loop = asyncio.get_running_loop()
         self._web = web.Server(self._handle)
         self._server = await loop.create_server(self._web, addresses, _port_of(addresses[0]))
@@ -65,6 +68,10 @@ class SidecarProxy:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()
         address = _address(request)
+        if request.path == paths.WATCH_PATH:
+            return await self._news.pass_on(
+                request, address, _url(request, address), _sent(request)
+            )
         if request.method == "GET":
             if asyncio.get_running_loop().time() < self._garbage_until:
                 return web.Response(body=b'{"stage": ', headers=_JSON)
@@ -79,6 +86,8 @@ class SidecarProxy:
         if mode == "late":
             self._late.append(asyncio.create_task(self._bring_late(request, address, body)))
             return _cut(request)
+        if mode in MODES:
+            self._news.strike(mode, address)
         instead = await self._before(mode, request, address)
         if instead is not None:
             return instead
@@ -107,6 +116,8 @@ class SidecarProxy:
         if mode == "error-500":
             return _problem(Code.INTERNAL, 500)
         if mode == "malformed-state":
+            # A watched worker is seldom asked, so its watch must end.
+            self._news.strike("news-malformed", address)
             self._garbage_until = asyncio.get_running_loop().time() + _GARBAGE_S
         return None
 
@@ -128,12 +139,7 @@ class SidecarProxy:
         return response
 
     async def _forwarded(self, request: web.BaseRequest, address: str, body: bytes) -> web.Response:
-        url = f"http://{address}:{paths.ADMIN_PORT}{request.path_qs}"
-        headers = {
-            name: text
-            for name, text in request.headers.items()
-            if name.lower() in _PASSED or name.lower().startswith("x-rlfleet-")
-        }
+        url, headers = _url(request, address), _sent(request)
         try:
             async with self._http.request(
                 request.method, url, headers=headers, data=body or None
@@ -149,6 +155,18 @@ def _address(request: web.BaseRequest) -> str:
     if request.transport is None:
         raise ConnectionResetError
     return str(request.transport.get_extra_info("sockname")[0])
+
+
+def _url(request: web.BaseRequest, address: str) -> str:
+    return f"http://{address}:{paths.ADMIN_PORT}{request.path_qs}"
+
+
+def _sent(request: web.BaseRequest) -> dict[str, str]:
+    return {
+        name: text
+        for name, text in request.headers.items()
+        if name.lower() in _PASSED or name.lower().startswith("x-rlfleet-")
+    }
 
 
 def _port_of(address: str) -> int:

@@ -12,6 +12,7 @@ from faults.ledger import Ledger
 from faults.processes import Forked
 from rlfleet_contract.settings import PREFIX
 from rlfleet_sidecar.settings import SidecarSettings
+from rlfleet_sidecar.state.journal_log import last_record
 from tests.fakes.worker import Worker
 
 RESTART_S = 0.3
@@ -96,8 +97,8 @@ class Kept(Worker):
     def written(self) -> Written | None:
         """Read the journal; None before there is one."""
         try:
-            text = (self._scratch / "state" / "worker.json").read_bytes()
-            return Written.model_validate_json(text)
+            content = (self._scratch / "state" / "worker.json").read_bytes()
+            return Written.model_validate_json(last_record(content) or b"")
         except (FileNotFoundError, ValidationError):
             return None
 

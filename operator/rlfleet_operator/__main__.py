@@ -2,12 +2,16 @@
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
 
 from rlfleet_contract.settings import SettingsError
 from rlfleet_operator import cli_plan, json_logs, kopf_app, metrics
 from rlfleet_operator.settings import OperatorSettings
+
+_COLLECTED_AFTER = (20_000, 10, 10)
+"""Python's own (700, 10, 10) take a tenth of the CPU with 10,000 workers."""
 
 
 def main() -> int:
@@ -40,6 +44,9 @@ def main() -> int:
     health = metrics.Health()
     if chosen.metrics_port:
         metrics.serve(chosen.metrics_port, health)
+    # Workers live long, and a pass over thousands makes as many values that live shortly.
+    gc.freeze()
+    gc.set_threshold(*_COLLECTED_AFTER)
     asyncio.run(kopf_app.run(chosen, health))
     return 0
 

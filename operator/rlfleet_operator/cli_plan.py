@@ -17,7 +17,8 @@ from kubernetes.aio.config import ConfigException, list_kube_config_contexts
 from pydantic import ValidationError
 
 from rlfleet_operator.core.manifests import pod_manifest
-from rlfleet_operator.core.model.world import World, fleet_from
+from rlfleet_operator.core.model.fleet import fleet_from
+from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.simulation.model_fleet import workers_from_status
 from rlfleet_operator.core.simulation.preview import preview
 from rlfleet_operator.crd.fleet_spec import KIND

@@ -5,7 +5,7 @@ import sys
 
 from rlfleet_contract.json_lines import JsonLines
 
-_QUIET = ("kopf.objects", "httpx")
+_QUIET = ("kopf.objects",)
 """Loggers of single events and requests, which would drown the operator's own lines."""
 
 

@@ -6,13 +6,12 @@ The server has its own thread, so that /healthz can report an event loop that ha
 import threading
 import time
 from collections import Counter as Counts
-from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
 
 from rlfleet_operator.core.model.worker_phase import Phase, phase_of
-from rlfleet_operator.core.model.world import Fleet, Worker
+from rlfleet_operator.core.model.world import Fleet, World
 from rlfleet_operator.core.rollout.rollout import ENDED
 from rlfleet_operator.crd.fleet_status import FleetStatus
 
@@ -61,11 +60,12 @@ def begin(namespace: str, fleet: str) -> None:
         counter.labels(namespace, fleet)
 
 
-def count_workers(fleet: Fleet, workers: Iterable[Worker]) -> None:
+def count_workers(world: World) -> None:
     """Set the number of workers in each phase."""
-    found = Counts(phase_of(worker) for worker in workers)
+    found = Counts(map(phase_of, (*world.exceptional, *world.surplus)))
+    found[Phase.SERVING] += len(world.desired) - len(world.exceptional)
     for phase in Phase:
-        WORKERS.labels(fleet.namespace, fleet.name, phase).set(found[phase])
+        WORKERS.labels(world.fleet.namespace, world.fleet.name, phase).set(found[phase])
 
 
 def count_status(fleet: Fleet, status: FleetStatus) -> None:

@@ -29,9 +29,9 @@ class OperatorSettings(Settings):
     fleets_port: int = Field(default=0, ge=0)
     """Port of the fleet API for trainers; 0: not served."""
     poll_seconds: float = Field(default=10.0, ge=0.1)
-    """Interval of state requests to an idle worker; its pod's readiness shows changes at once."""
+    """Interval of state requests to an idle worker that sends no news (an earlier release)."""
     sidecar_concurrency: int = Field(default=128, ge=1)
-    """Concurrent state requests to the sidecars of all fleets."""
+    """Requests to the sidecars of all fleets that start at once."""
     watch_silence_seconds: float = Field(default=150.0, ge=1)
     """Seconds without an event after which a watch restarts; the API server sends a bookmark
     about once a minute."""

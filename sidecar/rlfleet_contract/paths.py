@@ -26,6 +26,10 @@ LIVENESS_PATH = "/liveness"
 
 # The admin routes, with the fleet's bearer token.
 STATE_PATH = "/v1/rl/state"
+WATCH_PATH = "/v1/rl/watch"
+"""GET answers for as long as the caller reads: a line with the report at once and whenever it has
+news, and an empty line every SIGN_S as a sign of life. Sidecars of earlier releases lack it."""
+SIGN_S = 10.0
 PREPARE_PATH = "/v1/rl/prepare"
 PAUSE_PATH = "/v1/rl/pause"
 FLUSH_PATH = "/v1/rl/flush"
@@ -33,6 +37,9 @@ RELOAD_PATH = "/v1/rl/reload"
 VERIFY_PATH = "/v1/rl/verify"
 RESUME_PATH = "/v1/rl/resume"
 UPDATE_WEIGHTS_PATH = "/v1/rl/update_weights"
+PIECES_PATH = "/v1/rl/pieces"
+"""GET /VERSION/EDITION: what a worker has of a version that it shares (supply.py); GET
+/VERSION/EDITION/NUMBER: one piece of it. Sidecars of earlier releases lack both."""
 ADAPTERS_PATH = "/v1/rl/adapters"
 """GET lists LoRA adapters, POST loads or replaces one, DELETE unloads one."""
 
@@ -71,6 +78,11 @@ change without a driver still expires."""
 OVER_HEADER = "x-rlfleet-over"
 """With GET state: EPOCH.SEQUENCE of the last command that the caller has cancelled. That one
 and all before it are rejected if they arrive later."""
+FOLLOW_HEADER = "x-rlfleet-follow"
+"""With GET state: the fleet follows its trainer, so the worker looks for the newest version."""
+NEEDS_HEADER = "x-rlfleet-needs"
+"""With GET state and an epoch: JSON of Needs (worker/retention.py), so that the worker finds the
+versions that are not needed, and deletes them if the fleet says so."""
 DEFAULT_TTL_S = 120.0
 """How long a change waits for a command or heartbeat of its driver before the sidecar ends it."""
 MAX_TTL_S = 3600.0
@@ -80,6 +92,11 @@ TRAINER_TTL_S = 1500.0
 RELOAD_RPC = "rlfleet_reload"
 """A method of the worker extension, called by vLLM's /collective_rpc on every rank: takes a
 directory and its files, returns Installed."""
+PRELOAD_RPC = "rlfleet_preload"
+"""Takes a directory and its files, begins to read them into memory for the next reload unless it
+has, and returns Preloaded."""
+PRELOADED_RPC = "rlfleet_preloaded"
+"""Returns Preloaded, without a preload one of no bytes."""
 READ_BACK_RPC = "rlfleet_read_back"
 """Returns the ReadBack of an engine that was not reloaded; None if its memory cannot be read."""
 CONSUMED_RPC = "rlfleet_consumed"

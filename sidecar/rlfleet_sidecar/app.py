@@ -7,8 +7,9 @@ trainers send none there. Then requests are counted per route, before a body is 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import httpx
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -31,6 +32,7 @@ from rlfleet_sidecar.dialects.routes import dynamo, engine_info, pause, weight_t
 from rlfleet_sidecar.dialects.routes import lora as adapter_dialects
 from rlfleet_sidecar.dialects.session import TrainerSession
 from rlfleet_sidecar.errors import SidecarError, internal
+from rlfleet_sidecar.http import pieces
 from rlfleet_sidecar.http.admin import executor_of, router
 from rlfleet_sidecar.http.auth import FleetToken
 from rlfleet_sidecar.http.problems import response_to
@@ -38,6 +40,9 @@ from rlfleet_sidecar.http.request_limit import RequestLimit
 from rlfleet_sidecar.lora.cache import LoRACache
 from rlfleet_sidecar.lora.registry import Registry
 from rlfleet_sidecar.lora.serving import LoRAServing
+from rlfleet_sidecar.newest.watch import NewestWatch
+from rlfleet_sidecar.retention.keeper import Keeper
+from rlfleet_sidecar.retention.looks import Looks
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.vllm_client import EngineClient
@@ -66,6 +71,7 @@ OPEN: dict[str, Callable[[Request], Awaitable[Response]]] = {
 """Routes without credentials."""
 ROUTERS = (
     router,
+    pieces.router,
     pause.router,
     weights.router,
     weight_transfer.router,
@@ -88,7 +94,8 @@ def create_app(
     adapters = LoRAServing(settings.model_name, engine, store, copies, Registry(settings.state_dir))
     steps = Steps(settings, engine, store, journal, adapters)
     leadership = ChangeTTL(journal)
-    executor = Executor(steps, store, journal, leadership, settings.pod_uid)
+    looks = Looks(NewestWatch.of(settings), Keeper.of(settings))
+    executor = Executor(steps, store, journal, leadership, settings.pod_uid, looks.found)
     lora = LoRACommands(settings.model_name, executor, adapters, journal)
     fencing = Fencing(settings.fleet_uid, settings.pod_uid, journal, executor, lora, leadership)
     transfer = Transfer(settings, engine, steps, journal, executor, leadership)
@@ -99,7 +106,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         ends = (executor.preparation.stop, trainer.landed, lora.landed, executor.flight.landed)
-        async with engine, _watched(watch, *ends, fencing.landed):
+        async with engine, _watched(watch, looks.run(executor.in_use), *ends, fencing.landed):
             yield
 
     app = FastAPI(
@@ -109,24 +116,27 @@ def create_app(
         openapi_url=None,
         redirect_slashes=False,
     )
-    app.state.credentials = FleetToken(settings.token_file)
-    app.state.limit = RequestLimit()
-    app.state.executor, app.state.fencing = executor, fencing
-    app.state.trainer, app.state.library = trainer, library
+    app.state.credentials, app.state.limit = FleetToken(settings.token_file), RequestLimit()
+    app.state.executor, app.state.fencing, app.state.looks = executor, fencing, looks
+    app.state.trainer, app.state.library, app.state.shelf = trainer, library, store.shelf
     for kind, handler in HANDLERS.items():
         app.add_exception_handler(kind, handler)
     return app
 
 
 @asynccontextmanager
-async def _watched(watch: Watchdog, *ends: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Run the watchdog; at the end wait, in order, for the work under way."""
+async def _watched(
+    watch: Watchdog, at_store: Coroutine[Any, Any, None], *ends: Callable[[], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """Run the watches; at the end wait, in order, for the work under way."""
     looking = asyncio.create_task(watch.run())
+    storing = asyncio.create_task(at_store)
     keeping = asyncio.create_task(watch.keep())
     try:
         yield
     finally:
         await _cancelled(looking)
+        await _cancelled(storing)
         for end in ends:
             await end()
         # Until the last command has ended, its TTL must be renewed.

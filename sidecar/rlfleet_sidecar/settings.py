@@ -1,5 +1,6 @@
 """The sidecar's settings, from its pod."""
 
+import re
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -18,6 +19,9 @@ from rlfleet_contract.settings import COMMA_SEPARATED, WorkerIdentity
 from rlfleet_contract.worker.selftest import SelfTest
 
 PLACEHOLDER = "{version}"
+_URL = (
+    r"(s3|gs|https?)://[^/{}?#@\s]+(/[^/{}?#\s]+)*/[^/{}?#\s]*\{version\}[^/{}?#\s]*(/[^/{}?#\s]+)*"
+)
 
 
 def _check_absolute(path: Path) -> Path:
@@ -30,6 +34,12 @@ def _check_template(template: str) -> str:
     _check_absolute(Path(template))
     if template.count(PLACEHOLDER) != 1 or template.replace(PLACEHOLDER, "").count("{"):
         raise ValueError("must contain {version} exactly once")
+    return template
+
+
+def _check_url(template: str) -> str:
+    if re.fullmatch(_URL, template) is None or template.count(PLACEHOLDER) != 1:
+        raise ValueError("must be an s3://, gs:// or https:// URL that contains {version} once")
     return template
 
 
@@ -63,6 +73,21 @@ class SidecarSettings(WorkerIdentity):
     """vLLM's API server, on loopback."""
     weights_path: Annotated[str, AfterValidator(_check_template)] = "/weights/{version}"
     """Directory of a version; the part before {version} is the root for all weights."""
+    weights_source: Annotated[str, AfterValidator(_check_url)] | None = None
+    """URL of a version in an object store: s3://, gs://, https:// or http://, with {version}; takes
+    the place of RLFLEET_WEIGHTS_PATH, and needs a cache."""
+    store_endpoint: str = ""
+    """Address of a server that is compatible with S3 or Google Cloud Storage; empty: the own one of
+    the URL's kind."""
+    store_region: str = ""
+    """Region of the bucket; empty: AWS_REGION, or us-east-1."""
+    store_credentials: AbsoluteFolder | None = None
+    """Directory of the store's credentials, one file per key, read again for each version. None:
+    the pod's identity."""
+    store_retry_s: float = Field(default=60.0, ge=0)
+    """Seconds for which a request that the store fails is repeated, with growing pauses."""
+    store_anonymous: bool = False
+    """Whether requests to the store are not signed."""
     token_file: AbsoluteFolder = Path("/var/run/rlfleet/token/token")
     """File with the fleet's token, read again when it changes; if missing or empty, every command
     is rejected."""
@@ -79,7 +104,7 @@ class SidecarSettings(WorkerIdentity):
     markers: Markers = ("STABLE", ".finished")
     """Names of files that mark a version as complete, separated by commas; any one is enough.
     Empty: no marker is required."""
-    cache_dir: AbsoluteFolder | None = None
+    cache_dir: AbsoluteFolder | None = Field(default=None, validate_default=True)
     """Directory for copies of versions, with the same path in the engine. None: no cache."""
     cache_bytes: int = Field(default=1 << 40, gt=0)
     """Largest size of all copies together, in bytes."""
@@ -95,6 +120,9 @@ class SidecarSettings(WorkerIdentity):
     gauge_s: float = Field(default=10.0, ge=0)
     """Seconds for measuring a started engine in large batches, which gives the tolerance of proofs
     with frozen requests."""
+    preload_s: float = Field(default=5.0, ge=0)
+    """Seconds, and 4 per GiB, that a prepare waits while the engine reads the version into its
+    memory, so that the change need not. 0: the engine does not."""
     poll_s: float = Field(default=1.0, gt=0)
     """Seconds between two polls of the engine."""
     warm_s: float = Field(default=900.0, gt=0)
@@ -141,8 +169,19 @@ class SidecarSettings(WorkerIdentity):
     )
     """TTL in seconds of a trainer's change: longer than prime-rl retries one slow engine while the
     others wait, 1440 s."""
+    follow_s: float = Field(default=3.0, gt=0)
+    """Seconds between two looks for the newest version, while the fleet follows its trainer."""
+    retain_s: float = Field(default=60.0, gt=0)
+    """Seconds between two looks for versions that are not needed, with weights.retention."""
     check_s: float = Field(default=120.0, gt=0)
     """Seconds for the check of one version's headers."""
+
+    @field_validator("cache_dir")
+    @classmethod
+    def _check_cache(cls, cache: Path | None, others: ValidationInfo) -> Path | None:
+        if cache is None and others.data.get("weights_source") is not None:
+            raise ValueError("must be set with RLFLEET_WEIGHTS_SOURCE: engines read no store")
+        return cache
 
     @field_validator("trainer_ttl_s")
     @classmethod

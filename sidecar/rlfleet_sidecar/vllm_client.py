@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from rlfleet_contract import paths
 from rlfleet_contract.engine.gate import Fallback, GateAction, GateCommand, GateState
-from rlfleet_contract.engine.rank_report import Consumed, Installed, ReadBack
+from rlfleet_contract.engine.rank_report import Consumed, Installed, Preloaded, ReadBack
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.worker.commands import KVCache, PauseMode
 from rlfleet_contract.worker.loaded_lora import EngineAdapterCommand, EngineAdapters
@@ -110,6 +110,14 @@ class EngineClient:
     async def begin_trial(self, boot: str, version: str, ttl_s: float | None = None) -> GateState:
         """Close the gate and withhold answers until this version is proved."""
         return await self._command("try", boot, version=version, ttl_s=ttl_s)
+
+    async def admit(self, boot: str) -> bool:
+        """Let requests pass during a trial; False from an extension that cannot do that."""
+        try:
+            await self._command("admit", boot)
+        except EngineError:
+            return False
+        return True
 
     async def end_trial(self, boot: str, *, is_proved: bool) -> GateState:
         """Send the withheld answers, or end them with an abort marker."""
@@ -229,6 +237,17 @@ class EngineClient:
         # A rank on which an earlier try succeeded compares with that try. So unchanged memory
         # proves nothing there.
         return [one.model_copy(update={"previous": None}) for one in found]
+
+    async def preload(self, directory: str, files: Sequence[FileStamp]) -> list[Preloaded]:
+        """Have every rank begin to read the files for the next reload, while it serves."""
+        arguments = {"directory": directory, "files": [stamp.model_dump() for stamp in files]}
+        results = await self._rpc(paths.PRELOAD_RPC, kwargs=arguments)
+        return [_parsed(Preloaded, one, paths.PRELOAD_RPC) for one in results]
+
+    async def preloaded(self) -> list[Preloaded]:
+        """Return how far each rank is with that."""
+        results = await self._rpc(paths.PRELOADED_RPC)
+        return [_parsed(Preloaded, one, paths.PRELOADED_RPC) for one in results]
 
     async def describe(self, kinds: Sequence[str]) -> EngineDescription:
         """Return the engine's properties, and which of these kinds a text prompt does not use."""

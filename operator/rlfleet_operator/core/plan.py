@@ -17,6 +17,7 @@ from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.rollout import outage
 from rlfleet_operator.core.rollout.next_rollout import current
 from rlfleet_operator.core.rollout.rollout import Rollout
+from rlfleet_operator.core.sharing.supplied import supplied
 from rlfleet_operator.core.strategy import lora
 from rlfleet_operator.core.strategy.rolling import weights
 
@@ -41,19 +42,18 @@ def plan(world: World) -> Plan:
     actions: list[Action] = [*on_pods, *readiness.marks(world, rollout)]
     if rollout is None or not rollout.is_new:
         left = _without(world, on_pods)
-        commands = weights(left, rollout)
+        commands = supplied(weights(left, rollout), left)
         actions += commands
         actions += lora.calls(left, {command.worker for command in commands})
     return Plan(rollout, tuple(actions))
 
 
 def _pods(world: World) -> list[Action]:
-    wanted = world.fleet.spec.replicas
-    made: list[Action] = [CreatePod(w.ordinal) for w in world.desired if w.pod is None]
+    made: list[Action] = [CreatePod(w.ordinal) for w in world.exceptional if w.pod is None]
     ended: list[Action] = [
         DeletePod(w.name, w.pod.uid, "scaled down")
-        for w in reversed(world.workers)
-        if w.pod is not None and w.ordinal >= wanted and not w.pod.terminating
+        for w in reversed(world.surplus)
+        if w.pod is not None and not w.pod.terminating
     ]
     return made + ended + outage.replacements(world)
 

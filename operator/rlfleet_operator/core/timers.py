@@ -19,7 +19,7 @@ def due_in_s(world: World) -> float | None:
 
 def _moments(world: World) -> Iterator[float]:
     yield from (world.moment + step_s for step_s in waiting_requests.next_steps_s(world))
-    for worker in world.workers:
+    for worker in (*world.exceptional, *world.surplus):
         yield worker.retry_at
         yield worker.replace_at
         yield overdue_at(worker) or 0.0

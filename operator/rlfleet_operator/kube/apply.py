@@ -15,7 +15,13 @@ from typing import Any, assert_never
 from rlfleet_operator.core.manifests import owned_objects as around
 from rlfleet_operator.core.manifests import ownership, pod_manifest
 from rlfleet_operator.core.manifests.owned_objects import UnusableTemplateError
-from rlfleet_operator.core.model.actions import CreatePod, DeletePod, MarkPod, PodAction
+from rlfleet_operator.core.model.actions import (
+    CreatePod,
+    DeletePod,
+    MarkPod,
+    PodAction,
+    rest_s,
+)
 from rlfleet_operator.core.model.pod import lost_label
 from rlfleet_operator.core.model.version_label import label_of
 from rlfleet_operator.core.model.world import (
@@ -39,8 +45,12 @@ _PARALLEL = 16
 async def pods(
     kube: KubeClient, fleet: Fleet, actions: Iterable[PodAction], defaults: pod_manifest.Defaults
 ) -> list[BaseException]:
-    """Execute actions on pods, some concurrently; return their errors, defects included."""
-    limit, wanted, unmade = asyncio.Semaphore(_PARALLEL), list(actions), list[BaseException]()
+    """Execute actions on pods, some concurrently; return their errors, defects included.
+
+    Returns no sooner than the rate of labels allows.
+    """
+    begun, wanted, unmade = time.monotonic(), list(actions), list[BaseException]()
+    limit = asyncio.Semaphore(_PARALLEL)
     if creations := [action for action in wanted if isinstance(action, CreatePod)]:
         (error,) = await asyncio.gather(_demand_there(kube, fleet), return_exceptions=True)
         if error is not None:
@@ -60,6 +70,7 @@ async def pods(
     errors = [*unmade, *(end for end in ends if end is not None)]
     for error in dict.fromkeys(errors):
         _log_error(fleet, error)
+    await asyncio.sleep(rest_s(wanted, time.monotonic() - begun))
     return errors
 
 

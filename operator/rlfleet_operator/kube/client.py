@@ -9,7 +9,8 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kubernetes.aio import client, config
@@ -54,6 +55,15 @@ class KubeCredentials:
     token: str | None
     certificate_path: str | None
     private_key_path: str | None
+    proxy_url: str | None = None
+
+
+def proxy_to(server: str) -> str | None:
+    """Return the proxy to a server by HTTPS_PROXY, HTTP_PROXY and NO_PROXY; None without one."""
+    at = urlsplit(server)
+    if not at.hostname or proxy_bypass(at.hostname):
+        return None
+    return getproxies().get(at.scheme)
 
 
 class KubeClient:
@@ -72,6 +82,9 @@ class KubeClient:
         except config.ConfigException:
             await config.load_kube_config(client_configuration=settings)
         settings.connection_pool_maxsize = 64
+        # With trust_env aiohttp looks for ~/.netrc and a proxy in two threads at each request.
+        settings.client_session_kwargs = {"trust_env": False}
+        settings.proxy = settings.proxy or proxy_to(settings.host)
         return cls(client.ApiClient(settings))
 
     async def credentials(self) -> KubeCredentials:
@@ -87,6 +100,7 @@ class KubeClient:
             token=token or None,
             certificate_path=settings.cert_file,
             private_key_path=settings.key_file,
+            proxy_url=settings.proxy,
         )
 
     def under(self, demand: Callable[[], None]) -> "KubeClient":

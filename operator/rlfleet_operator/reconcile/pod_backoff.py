@@ -5,11 +5,11 @@ worker's failed pods. Moments are those of the monotonic clock.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.backoff import Backoff
-from rlfleet_operator.core.model.world import REPLACE_S, RUNNING, Pod, Worker
+from rlfleet_operator.core.model.world import REPLACE_S, RUNNING, Pod
 
 _BACKOFF = Backoff(1.0, REPLACE_S, well_s=300.0)
 
@@ -55,10 +55,8 @@ class PodBackoff:
                 self._past[name] = past = _Past(pod.template_hash)
             past.see(pod, moment)
 
-    def dated(self, worker: Worker, wall: WallClock) -> Worker:
-        """Return the worker with the wall-clock time from which its ended pod is replaced."""
-        past = self._past.get(worker.name)
-        is_it = past is not None and worker.pod is not None and worker.pod.uid == past.ended
-        return (
-            replace(worker, replace_at=wall.of(past.at)) if past is not None and is_it else worker
-        )
+    def replace_at(self, name: str, pod: Pod | None, wall: WallClock) -> float:
+        """Return the wall-clock time from which a worker's ended pod is replaced; 0 without one."""
+        past = self._past.get(name)
+        is_it = past is not None and pod is not None and pod.uid == past.ended
+        return wall.of(past.at) if past is not None and is_it else 0.0

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,12 +25,17 @@ from rlfleet_operator import metrics
 from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.model.actions import Action, PodAction, WorkerCommand, first_of_each
-from rlfleet_operator.core.model.world import Fleet, World, fleet_from, named, time_of, worker_name
+from rlfleet_operator.core.model.fleet import fleet_from, named
+from rlfleet_operator.core.model.world import Fleet, World, worker_name
 from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.rollout.cohorts import hold_left_s
+from rlfleet_operator.core.rollout.following import lookers
+from rlfleet_operator.core.rollout.retention import needs
+from rlfleet_operator.core.rollout.rollout import Rollout
 from rlfleet_operator.core.simulation.preview import with_preview
 from rlfleet_operator.core.status import conditions, events, size_limit
 from rlfleet_operator.core.status.fleet import abandoned, patch_of, status_of, unread
+from rlfleet_operator.core.strategy import lora
 from rlfleet_operator.core.timers import due_in_s
 from rlfleet_operator.core.trainer.models import target_of
 from rlfleet_operator.crd.fleet_status import FleetStatus
@@ -43,41 +48,12 @@ from rlfleet_operator.reconcile import object_errors
 from rlfleet_operator.reconcile.event_poster import EventPoster
 from rlfleet_operator.reconcile.object_errors import ObjectFailure
 from rlfleet_operator.reconcile.owned_objects import INTERVAL_S, OwnedObjects
+from rlfleet_operator.reconcile.pause_end import PauseEnd
 from rlfleet_operator.reconcile.pod_backoff import PodBackoff
+from rlfleet_operator.reconcile.status_writer import StatusWriter
 from rlfleet_operator.settings import OperatorSettings
 from rlfleet_operator.workers.pool import WorkerPool
 from rlfleet_operator.workers.requests import DrivenFleet, epoch_for
-
-_ROUNDED_S = 1.0
-"""Times in status are whole seconds."""
-
-
-class PauseEnd:
-    """The end of one fleet's pause, by the monotonic clock."""
-
-    def __init__(self, wall: WallClock) -> None:
-        """Start without a pause."""
-        self._wall = wall
-        self._read: str | None = None
-        self._at = 0.0
-        """A moment of the monotonic clock."""
-
-    def dated(self, fleet: Fleet) -> Fleet:
-        """Return the fleet with the end of its pause in current wall-clock time."""
-        pause = fleet.status.trainer_pause
-        if pause is None:
-            self._read = None
-            return fleet
-        if pause.until != self._read:
-            longest = self._wall.in_s(pause.ttl_seconds)
-            self._read, self._at = pause.until, min(self._wall.to(pause.until_epoch), longest)
-        at = self._wall.of(self._at)
-        if abs(at - pause.until_epoch) <= _ROUNDED_S:
-            return fleet
-        known = pause.model_copy(update={"until": time_of(at)})
-        status = fleet.status.model_copy(update={"trainer_pause": known})
-        return replace(fleet, status=status)
-
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +100,7 @@ class Reconciler:
         self._upkeep = OwnedObjects(services.kube, services.term, lambda: fleet_from(self._raw))
         self._trouble: ObjectFailure | None = None
         """Why the last write of pods failed; None after a success."""
-        self._written_at = 0.0
+        self._writer, self._written_at = StatusWriter(self.wake), 0.0
         self._is_outrun = False
         """Whether a write met a conflict, so that the object must be read again."""
         self._taken: DrivenFleet | None = None
@@ -198,6 +174,7 @@ class Reconciler:
             await self._abandon(error)
             raise
         finally:
+            await self._writer.close()
             if self._acting is not None:
                 self._acting.cancel()
                 await asyncio.gather(self._acting, return_exceptions=True)
@@ -244,6 +221,7 @@ class Reconciler:
         return self._taken.epoch if self._taken and self._has_target and not is_stuck else None
 
     async def _pass(self) -> float:
+        await self._writer.settle()
         if self._is_outrun:
             self.deliver(await self._services.kube.get(fleet_path(*self.key)))
             self._is_outrun = False
@@ -257,12 +235,13 @@ class Reconciler:
         await self._upkeep.look(fleet)
         pods = self._services.pods.owned(self.key, fleet.uid)
         self._has_target = fleet.target is not None or fleet.pause_at(time.time()) is not None
-        await self._contacts.follow(pods, self._services.settings.admin_port, target_of(fleet, raw))
+        port, target = self._services.settings.admin_port, target_of(fleet, raw)
+        await self._contacts.follow(pods, port, target)
         if not self._is_acquainted():
             return self._acquainted_by - time.monotonic()
-        world, step, status = self._decide(fleet, pods)
-        status, taken = status.model_copy(update={"epoch": epoch}), self._taken
-        write_in_s = await self._publish(replace(world, fleet=known), status, raw)
+        (world, step), taken = self._decide(fleet, pods), self._taken
+        self._contacts.look(lookers(world), needs(world, step.rollout))
+        write_in_s = await self._publish(world, step.rollout, epoch, known, raw)
         # A plan from before the take-over may be stale.
         if taken == self._taken == (fleet.uid, epoch):
             self._act(fleet, step.actions)
@@ -274,13 +253,19 @@ class Reconciler:
         is_soon = self._is_behind or (self._trouble is not None and self._trouble.may_pass)
         return min(self._upkeep.again_in_s(), _POD_RETRY_S if is_soon else INTERVAL_S)
 
-    def _decide(self, fleet: Fleet, pods: Mapping[str, Any]) -> tuple[World, Plan, FleetStatus]:
+    def _decide(self, fleet: Fleet, pods: Mapping[str, Any]) -> tuple[World, Plan]:
         begun = time.monotonic()
         world = self._observe(fleet, pods)
         step = plan(world)
-        status = with_preview(world, status_of(world, step.rollout, self._status_size))
         self._thought_s = time.monotonic() - begun
-        return world, step, status
+        return world, step
+
+    def _status(self, world: World, rollout: Rollout | None, epoch: int) -> FleetStatus:
+        begun = time.monotonic()
+        status = with_preview(world, status_of(world, rollout, self._status_size))
+        metrics.count_workers(world)
+        self._thought_s += time.monotonic() - begun
+        return status.model_copy(update={"epoch": epoch})
 
     def _is_acquainted(self) -> bool:
         """Return whether every worker has answered, or the time to answer is over."""
@@ -291,12 +276,19 @@ class Reconciler:
         names = {ordinal: worker_name(fleet.name, ordinal) for ordinal in sorted(ordinals)}
         moment = time.time()
         self._replacements.see(pods, names.values(), time.monotonic())
-        paused = fleet.pause_at(moment) is not None
-        found = (self._contacts.worker(name, n, pods.get(name)) for n, name in names.items())
+        paused, is_dated = fleet.pause_at(moment) is not None, lora.may_inherit(fleet.spec)
         return World(
             fleet=fleet,
             workers=tuple(
-                self._replacements.dated(replace(w, fleet_paused=paused), self._wall) for w in found
+                self._contacts.worker(
+                    name,
+                    n,
+                    pod := pods.get(name),
+                    fleet_paused=paused,
+                    replace_at=self._replacements.replace_at(name, pod, self._wall),
+                    is_dated=is_dated,
+                )
+                for n, name in names.items()
             ),
             template_hash=pod_manifest.template_hash(fleet),
             moment=moment,
@@ -331,16 +323,41 @@ class Reconciler:
             # Status has to report it, and a retry may succeed at once.
             self.wake()
 
-    async def _publish(self, world: World, status: FleetStatus, raw: Mapping[str, Any]) -> float:
-        """Write a changed status; return the seconds until a write that came too early."""
-        fleet = world.fleet
-        metrics.count_workers(fleet, world.workers)
-        if status == fleet.status:
-            self._failing_since = None
-            return INTERVAL_S
+    async def _publish(
+        self,
+        world: World,
+        rollout: Rollout | None,
+        epoch: int,
+        fleet: Fleet,
+        raw: Mapping[str, Any],
+    ) -> float:
+        """Write a changed status, or begin to; return the seconds until one that came too early.
+
+        Waits for the take-over, and for each write after an error. ``fleet`` is as the API server
+        has it.
+        """
         since = time.monotonic() - self._written_at
         if since < _WRITE_INTERVAL_S:
             return _WRITE_INTERVAL_S - since
+        if self._writer.is_busy:
+            return INTERVAL_S
+        status = self._status(world, rollout, epoch)
+        if status == fleet.status:
+            if self._failing_since is not None:
+                # The next pass sends the heartbeats that may have stopped.
+                self._failing_since = None
+                self.wake()
+            return INTERVAL_S
+        write, is_taken = self._put(fleet, status, raw), self._taken == (fleet.uid, status.epoch)
+        if is_taken and self._failing_since is None:
+            # Status has this rollout, or the plan has no command of it: none waits for the write.
+            self._writer.begin(write)
+        else:
+            await write
+        return INTERVAL_S
+
+    async def _put(self, fleet: Fleet, status: FleetStatus, raw: Mapping[str, Any]) -> None:
+        """Write a status, and deliver what the API server made of it."""
         if self._taken is not None and status.epoch > self._taken.epoch:
             # If the answer is lost, the epoch may be another driver's: take over again.
             self._taken = None
@@ -358,7 +375,6 @@ class Reconciler:
         self.deliver(written)
         self.wake()
         self._announcements.post(fleet, events.between(fleet.status, status))
-        return INTERVAL_S
 
     async def _write(self, status: FleetStatus, raw: Mapping[str, Any]) -> dict[str, Any]:
         # With the version that the plan used: a newer one may have been delivered since.
@@ -367,12 +383,14 @@ class Reconciler:
         try:
             return await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
         except TooLarge:
-            # Without a written status the driver must not send commands: make it smaller.
+            # The driver sends no command until status is written: make it smaller.
             self._status_size = size_limit.after_refusal(status, self._status_size)
             raise
 
     async def _abandon(self, error: Exception) -> None:
         """Report the defect that ends this driver in status, if that can be written."""
+        # It may be written already: then the object has another version.
+        await self._writer.end()
         with contextlib.suppress(OperatorError, ValidationError):
             fleet = fleet_from(self._raw)
             status = abandoned(fleet, object_errors.message_of(error), time.time())

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from pydantic import ValidationError
 
 from rlfleet_contract.worker.report import WorkerReport
-from rlfleet_operator.core.model.world import Fleet, Pod, fleet_from
+from rlfleet_operator.core.model.fleet import fleet_from
+from rlfleet_operator.core.model.world import Fleet, Pod
 from rlfleet_operator.core.status import conditions
 from rlfleet_operator.core.trainer import replies
 from rlfleet_operator.core.trainer.models import Fault, Refusal

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from rlfleet_contract.reason_phrases import error_of, phrase_of
 from rlfleet_operator import metrics
-from rlfleet_operator.core.model.world import named
+from rlfleet_operator.core.model.fleet import named
 from rlfleet_operator.core.trainer import replies
 from rlfleet_operator.core.trainer.models import Fault, Refusal, Rejection, update_from
 from rlfleet_operator.core.trainer.pause_rules import PauseRequested, asked_from

@@ -1,23 +1,23 @@
 """The HTTP client of one sidecar.
 
-Each worker has its own httpx transport: one pool over many origins takes more CPU than the rest
-of the operator (docs/decisions/0009). A sidecar's error becomes WorkerProblem, no answer becomes
-Unreachable.
+Each worker has a session of its own (docs/decisions/0009), so that the end of its contact ends
+its connections. A sidecar's error becomes WorkerProblem, no answer becomes Unreachable.
 """
 
 import asyncio
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-import httpx
+import aiohttp
 from pydantic import ValidationError
+from yarl import URL
 
 from rlfleet_contract import paths
 from rlfleet_contract.worker.commands import Command
 from rlfleet_contract.worker.fence import Place
 from rlfleet_contract.worker.problems import Problem
 from rlfleet_contract.worker.report import Target, WorkerReport
+from rlfleet_contract.worker.retention import Needs
 from rlfleet_operator import metrics
 from rlfleet_operator.core.model.world import Pod
 from rlfleet_operator.errors import Unreachable, WorkerProblem
@@ -25,20 +25,28 @@ from rlfleet_operator.errors import Unreachable, WorkerProblem
 _CONNECT_S = 3.0
 _STATE_S = 5.0
 _PLACE_S = 0.1
-"""How long a state request counts as under way; most are answered in a tenth of it."""
+"""How long a request counts as one that starts; most state requests are answered in a tenth."""
 _MARGIN_S = 15.0
 """Added to a command's own timeout."""
-_OK_LIMIT = 400
-_TLS = ssl.create_default_context()
-"""Shared by all workers, because loading the certificates takes 20 ms and 1 MB each time."""
+_KEPT_S = 60.0
+"""How long an idle connection is kept: sidecars keep it for 75 s, so they never close it first."""
+_SILENCE_S = 15.0
+"""A watch without a sign of life for so long has ended; one comes every paths.SIGN_S."""
+_CONNECTIONS = 5
+"""A watch, a state request, and commands for weights, a prepare and an adapter."""
+_MOST_BYTES = 4 * 1024 * 1024
+"""The largest reply that is read; a report of a thousand adapters takes 300 KiB."""
+_OK, _OK_LIMIT = 200, 400
+_NO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding"})
 
 
 @asynccontextmanager
-async def _place(limit: asyncio.Semaphore) -> AsyncIterator[None]:
+async def place(limit: asyncio.Semaphore) -> AsyncIterator[None]:
     """Acquire ``limit`` for 0.1 s at most.
 
-    The limit bounds how many requests start at once. A request that waits for a silent worker
-    costs nothing and must not delay the heartbeats to the others.
+    The limit bounds how many requests start at once: a thousand that connect together would miss
+    their timeouts, because this process is busy with the others. A request that waits for a
+    silent worker costs nothing and must not delay the heartbeats to the others.
     """
     await limit.acquire()
     is_taken = True
@@ -66,27 +74,23 @@ def url_of(address: str, port: int) -> str:
 class WorkerClient:
     """The HTTP client of one sidecar."""
 
-    def __init__(
-        self,
-        base_url: str,
-        limit: asyncio.Semaphore,
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
+    def __init__(self, base_url: str, limit: asyncio.Semaphore) -> None:
         """Send to ``base_url``; state requests share ``limit`` with all other workers."""
-        limits = httpx.Limits(max_connections=4, max_keepalive_connections=1)
         self.at = base_url.removeprefix("http://")
         """Address and port, for messages."""
-        self._limit = limit
-        self._http = httpx.AsyncClient(
-            base_url=base_url,
-            transport=transport
-            or httpx.AsyncHTTPTransport(verify=_TLS, limits=limits, trust_env=False),
+        self._base, self._limit = base_url, limit
+        # Neither proxies nor ~/.netrc: a pod's address is reached directly.
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_KEPT_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=_NO_HEADERS,
+            auto_decompress=False,
             trust_env=False,
         )
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._http.close()
 
     async def state(
         self,
@@ -96,33 +100,58 @@ class WorkerClient:
         over: Place | None = None,
         unasked: int | None = None,
         *,
+        follows: bool = False,
+        needs: Needs | None = None,
         limit: asyncio.Semaphore | None = None,
     ) -> WorkerReport:
         """Return the worker's state; with an epoch this is the driver's heartbeat.
 
         ``target`` is the requested version. The sidecar rejects later commands up to the place
         ``over``, so that its report stays true. ``unasked`` is the epoch of a driver whose fleet
-        has no target. ``limit`` replaces the client's own.
+        has no target. With ``follows`` the worker looks for the newest version, with
+        ``needs`` for versions beyond them. ``limit`` replaces the client's own.
         """
         headers = {} if epoch is None else {paths.EPOCH_HEADER: str(epoch)}
         if target is not None:
             headers[paths.TARGET_HEADER] = target.version
             headers[paths.OWNER_HEADER] = target.owner
+        if follows:
+            headers[paths.FOLLOW_HEADER] = "Latest"
+        if needs is not None:
+            headers[paths.NEEDS_HEADER] = needs.model_dump_json(exclude_none=True)
         if over is not None:
             headers[paths.OVER_HEADER] = str(over)
         if unasked is not None:
             headers[paths.UNASKED_HEADER] = str(unasked)
-        async with _place(limit or self._limit):
-            return await self._send("state", "GET", paths.STATE_PATH, token, _STATE_S, **headers)
+        async with place(limit or self._limit):
+            return await self._send("state", "GET", paths.STATE_PATH, token, _STATE_S, headers)
+
+    async def watch(self, token: str) -> AsyncGenerator[WorkerReport | None, None]:
+        """Yield the worker's report whenever it has news, and None for a sign of life.
+
+        Ends with the connection. Raises Unreachable after silence, WorkerProblem if the sidecar
+        rejects it, as one of an earlier release does.
+        """
+        timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_S, sock_read=_SILENCE_S)
+        async with (
+            self._translated("watch"),
+            self._request("GET", paths.WATCH_PATH, token, timeout) as response,
+        ):
+            metrics.ADMIN_REQUESTS.labels(verb="watch", code=str(response.status)).inc()
+            if response.status != _OK:
+                _report("watch", response.status, await _body_of(response))
+                raise Unreachable(f"watch: expected {_OK}, got {response.status}")
+            async for line in _lines(response):
+                yield _report("watch", _OK, line) if line else None
 
     async def command(self, token: str, command: Command) -> WorkerReport:
         """Send a command and return the worker's report after its end."""
         headers = {"Content-Type": "application/json"}
         # Without unset fields: a sidecar of the previous release rejects fields it does not know.
-        content = command.model_dump_json(exclude_none=True)
+        content = command.model_dump_json(exclude_none=True).encode()
         verb, timeout_s = command.PATH.rpartition("/")[2], command.limit_s + _MARGIN_S
         return await self._send(
-            verb, command.METHOD, command.PATH, token, timeout_s, content, **headers
+            verb, command.METHOD, command.PATH, token, timeout_s, headers, content
         )
 
     async def _send(
@@ -132,30 +161,100 @@ class WorkerClient:
         path: str,
         token: str,
         timeout_s: float,
-        content: str | None = None,
-        **headers: str,
+        headers: Mapping[str, str],
+        content: bytes | None = None,
     ) -> WorkerReport:
-        headers["Authorization"] = f"Bearer {token}"
-        timeout = httpx.Timeout(timeout_s, connect=_CONNECT_S)
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
+        async with (
+            self._translated(verb),
+            self._request(method, path, token, timeout, headers, content) as response,
+        ):
+            status, body = response.status, await _body_of(response)
+        metrics.ADMIN_REQUESTS.labels(verb=verb, code=str(status)).inc()
+        return _report(verb, status, body)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        token: str,
+        timeout: aiohttp.ClientTimeout,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        return self._http.request(
+            method,
+            URL(self._base + path, encoded=True),
+            headers={**(headers or {}), "Authorization": f"Bearer {token}"},
+            data=content,
+            timeout=timeout,
+            allow_redirects=False,
+        )
+
+    @asynccontextmanager
+    async def _translated(self, verb: str) -> AsyncIterator[None]:
+        """Turn the library's errors into Unreachable."""
         try:
-            response = await self._http.request(
-                method, path, headers=headers, content=content, timeout=timeout
-            )
-        except httpx.HTTPError as error:
-            metrics.ADMIN_REQUESTS.labels(verb=verb, code=type(error).__name__).inc()
-            raise Unreachable(f"{verb}: {type(error).__name__}: {error}") from error
-        metrics.ADMIN_REQUESTS.labels(verb=verb, code=str(response.status_code)).inc()
-        return _report(verb, response)
+            yield
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            # ValueError: the Secret has a character that no header may have.
+            kind = _kind_of(error)
+            metrics.ADMIN_REQUESTS.labels(verb=verb, code=kind).inc()
+            raise Unreachable(f"{verb}: {kind}: {_detail_of(error)}") from error
 
 
-def _report(verb: str, response: httpx.Response) -> WorkerReport:
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield lines; raises ClientPayloadError for one that no sidecar sends."""
+    rest = b""
+    async for piece in response.content.iter_any():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line
+        if len(rest) > _MOST_BYTES:
+            raise aiohttp.ClientPayloadError(f"line too long (at most {_MOST_BYTES} bytes)")
+
+
+async def _body_of(response: aiohttp.ClientResponse) -> bytes:
+    """Read a body; raises ClientPayloadError for one that no sidecar sends."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.content.iter_any():
+        pieces.append(piece)
+        size += len(piece)
+        if size > _MOST_BYTES:
+            raise aiohttp.ClientPayloadError(f"reply too large (at most {_MOST_BYTES} bytes)")
+    return b"".join(pieces)
+
+
+def _kind_of(error: Exception) -> str:
+    """Return the error's name in status, metrics and troubleshoot.md."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return "ConnectTimeout"
+        case aiohttp.ClientConnectorError():
+            return "ConnectError"
+        case TimeoutError():
+            return "ReadTimeout"
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
+            return "ReadError"
+        case _:
+            return "ProtocolError"
+
+
+def _detail_of(error: Exception) -> str:
+    """Return the system's own words, without address and port, which the message has already."""
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    return (cause.strerror if isinstance(cause, OSError) else None) or str(cause)
+
+
+def _report(verb: str, status: int, body: bytes) -> WorkerReport:
     try:
-        if response.status_code < _OK_LIMIT:
-            return WorkerReport.model_validate_json(response.content)
-        problem = Problem.model_validate_json(response.content)
+        if status < _OK_LIMIT:
+            return WorkerReport.model_validate_json(body)
+        problem = Problem.model_validate_json(body)
     except ValidationError as error:
-        text = response.text[:200]
-        what = f"{verb}: expected JSON of a sidecar, got {response.status_code} {text!r}"
+        text = body[:200].decode(errors="replace")
+        what = f"{verb}: expected JSON of a sidecar, got {status} {text!r}"
         raise Unreachable(what) from error
     raise WorkerProblem(problem)
 

@@ -8,19 +8,17 @@ from rlfleet_contract.worker.fence import Place
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.backoff import Backoff
-from rlfleet_operator.core.model.world import RETRY_S, RUNNING, Pod
+from rlfleet_operator.core.model.world import RETRY_S, RUNNING, Pod, Worker
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.workers.client import WorkerClient
 
 _BACKOFF = Backoff(1.0, RETRY_S)
 _BUSY_RETRY_S = 0.3
-_LOST_S = 5.0
+LOST_S = 5.0
 """A command whose worker is idle for so long has lost its answer."""
 PATIENCE_S = 30.0
 """A sidecar in a running pod that does not answer for so long appears in status."""
 _NONE = Place(0, 0)
-_IDLE: dict[str, object] = {"in_flight": 0, "paused_s": None, "expires_s": None, "epoch": None}
-"""Fields whose changes need no new pass."""
 
 
 @dataclass(slots=True)
@@ -44,6 +42,8 @@ class WorkerConnection:
     failures: int = 0
     asking: asyncio.Task[None] | None = None
     """Polls the sidecar's state until the contact is dropped."""
+    is_watched: bool = False
+    """Whether the sidecar sends its news by itself, and the last 15 s had a sign of life."""
     hurried: asyncio.Event = field(default_factory=asyncio.Event)
     """Set to poll at once instead of after the interval."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -65,11 +65,19 @@ class WorkerConnection:
     """Since when no state request was answered; valid while there is an error."""
     silence: str | None = None
     """The message for status once the sidecar has not answered for a while."""
+    facts: tuple[object, ...] = ()
+    observed: Worker | None = None
+    """The worker in the last pass, and what it was made of."""
 
     @property
     def is_fenced(self) -> bool:
         """Whether the sidecar rejects every late command, so that its report stays true."""
         return self.acknowledged >= self.over
+
+    @property
+    def needs_no_poll(self) -> bool:
+        """Whether its watch suffices: a state request must still find a lost or unfenced worker."""
+        return self.is_watched and self.reachable and self.is_fenced
 
     @property
     def is_acquainted(self) -> bool:
@@ -97,9 +105,38 @@ class WorkerConnection:
             and self.pod.ready == (report.stage is Stage.OPEN)
         )
 
+    def worker(
+        self,
+        name: str,
+        ordinal: int,
+        pod: Pod | None,
+        retry_at: float,
+        fleet_paused: bool,  # noqa: FBT001 - a field among fields
+        replace_at: float,
+        *,
+        is_dated: bool,
+    ) -> Worker:
+        """Return the worker as it is now: the object of the last pass if nothing changed.
+
+        Each sign of life changes when it answered; so that is left out unless it ``is_dated``.
+        """
+        of_pass = name, ordinal, pod
+        of_contact = self.report, self.reachable, self.busy_with, self.calling_for
+        of_fleet = retry_at, fleet_paused, replace_at
+        answered_at = self.answered_at if is_dated else 0.0
+        facts = *of_pass, *of_contact, *of_fleet, self.silence, answered_at, self.open_since
+        if self.observed is None or facts != self.facts:
+            self.facts, self.observed = facts, Worker(*facts)
+        return self.observed
+
     def see(self, pod: Pod) -> None:
-        """Store a newer state of the pod; if the kubelet changed something, poll at once."""
+        """Store a newer state of the pod; if the kubelet changed something, poll at once.
+
+        A watched sidecar reports each change of the worker by itself.
+        """
         known, self.pod = self.pod, pod
+        if pod is known or self.needs_no_poll:
+            return
         label, gate = known.version_label, known.weights_ready
         if replace(pod, version_label=label, weights_ready=gate) != known:
             self.hurried.set()
@@ -112,10 +149,16 @@ class WorkerConnection:
     def is_news(self, report: WorkerReport) -> bool:
         """Return whether a report differs from the last in more than timers and counts."""
         known = self.report
-        if known is None or not self.reachable:
-            return True
-        # Nearly all are equal, so copy only the few that are not.
-        return known != report and _lasting(known) != _lasting(report)
+        return known is None or not self.reachable or report.is_news_after(known)
+
+    def is_outrun(self, report: WorkerReport) -> bool:
+        """Return whether a report arrived after one that the sidecar made later."""
+        return self.report is not None and report.is_older_than(self.report)
+
+    def confirm(self, now: float) -> None:
+        """Record a sign of life: the report is still true."""
+        if self.reachable:
+            self.answered_at = now
 
     def learn(self, report: WorkerReport, now: float) -> None:
         """Store a report; ``now`` by the monotonic clock."""
@@ -151,7 +194,7 @@ class WorkerConnection:
         is_busy = self.report is None or not self.reachable or self.report.running is not None
         if self.command is None or is_busy:
             self.idle_since = now
-        elif now - self.idle_since > _LOST_S:
+        elif now - self.idle_since > LOST_S:
             self.command.cancel()
 
     def settle(self) -> None:
@@ -178,7 +221,3 @@ class WorkerConnection:
             return _BUSY_RETRY_S
         self.failures += 1
         return _BACKOFF.pause_s(self.failures)
-
-
-def _lasting(report: WorkerReport) -> WorkerReport:
-    return report.model_copy(update=_IDLE)

@@ -12,18 +12,21 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
+from rlfleet_contract.paths import DEFAULT_TTL_S
 from rlfleet_contract.worker.commands import Command, Verb
 from rlfleet_contract.worker.fence import Place
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Target, WorkerReport
+from rlfleet_contract.worker.retention import Needs
 from rlfleet_operator import metrics
 from rlfleet_operator.clock import WallClock
+from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.actions import Prepare, WorkerCommand
 from rlfleet_operator.core.model.world import Pod, Worker
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from rlfleet_operator.errors import OperatorError, WorkerProblem
-from rlfleet_operator.workers.client import WorkerClient, demand_of, url_of
-from rlfleet_operator.workers.connection import PATIENCE_S, WorkerConnection
+from rlfleet_operator.workers.client import WorkerClient, demand_of, place, url_of
+from rlfleet_operator.workers.connection import LOST_S, PATIENCE_S, WorkerConnection
 from rlfleet_operator.workers.requests import (
     HIGHEST_EPOCH,
     CommandNumbers,
@@ -33,6 +36,10 @@ from rlfleet_operator.workers.requests import (
 _log = logging.getLogger(__name__)
 
 _RESTLESS_S = 0.5
+_BEAT_S = DEFAULT_TTL_S / 3
+"""Interval of heartbeats to a worker that sends its news by itself."""
+_REWATCH = Backoff(1.0, 60.0, well_s=60.0)
+"""Between two attempts to watch: a sidecar of an earlier release cannot be watched."""
 _SILENT_AT_ONCE = 16
 _ASKED_PER_S = 100
 """The rate of state requests to a fleet's busy workers. Each takes a millisecond on both sides,
@@ -69,16 +76,17 @@ class WorkerPool:
         self._by_name: dict[str, WorkerConnection] = {}
         self._restless: set[str] = set()
         self._target: Target | None = None
+        self._beats = False
+        self._lookers: frozenset[str] = frozenset()
+        """The workers that look for the newest version."""
+        self._needs: dict[str, Needs] = {}
+        """What the fleet needs, for the worker that looks for versions beyond it."""
 
     async def follow(
         self, pods: Mapping[str, Pod], port: int, target: Target | None = None
     ) -> None:
         """Keep one contact for every pod with an address, and send them the target."""
-        if target != self._target:
-            # Sidecars accept or reject trainers by the target, so send a new one at once.
-            self._target = target
-            for contact in self._by_name.values():
-                contact.hurried.set()
+        self._ask_for(target)
         for name, contact in list(self._by_name.items()):
             pod = pods.get(name)
             if pod is None or (pod.uid, pod.answers_at) != (contact.pod.uid, contact.pod.address):
@@ -96,6 +104,24 @@ class WorkerPool:
                 )
                 self._by_name[name] = contact
                 contact.asking = self._spawn(contact, self._keep_asking(contact))
+                self._spawn(contact, self._keep_watching(contact))
+
+    def look(self, names: frozenset[str], needs: Needs | None) -> None:
+        """Have workers look for the newest version, and one for versions beyond the needs."""
+        for name in (names - self._lookers) & self._by_name.keys():
+            self._by_name[name].hurried.set()
+        self._lookers = names
+        asked = {c.pod.ordinal: c.pod.name for c in self._by_name.values() if c.reachable}
+        self._needs = {asked[min(asked)]: needs} if needs and asked else {}
+
+    def _ask_for(self, target: Target | None) -> None:
+        is_new, begins = target != self._target, not self._beats
+        self._beats = self._heartbeat_epoch() is not None
+        if is_new or (begins and self._beats):
+            # Sidecars accept or reject trainers by the target, and end a change without heartbeats.
+            self._target = target
+            for contact in self._by_name.values():
+                contact.hurried.set()
 
     async def close(self) -> None:
         """Drop every contact; sidecars complete their changes themselves."""
@@ -110,23 +136,26 @@ class WorkerPool:
         await asyncio.gather(*contact.tasks, return_exceptions=True)
         await contact.client.close()
 
-    def worker(self, name: str, ordinal: int, pod: Pod | None) -> Worker:
-        """Return a worker with its last report and its command."""
+    def worker(
+        self,
+        name: str,
+        ordinal: int,
+        pod: Pod | None,
+        *,
+        fleet_paused: bool = False,
+        replace_at: float = 0.0,
+        is_dated: bool = True,
+    ) -> Worker:
+        """Return a worker with its last report and its command, and when it answered if asked.
+
+        The same object as before while nothing changed: what it has computed stays valid.
+        """
         contact = self._by_name.get(name)
         if contact is None:
-            return Worker(name, ordinal, pod)
-        return Worker(
-            name,
-            ordinal,
-            pod,
-            report=contact.report,
-            reachable=contact.reachable,
-            calling=contact.busy_with,
-            calling_for=contact.calling_for,
-            retry_at=self._wall.of(contact.retry_at) if contact.retry_at else 0.0,
-            silence=contact.silence,
-            answered_at=contact.answered_at,
-            open_since=contact.open_since,
+            return Worker(name, ordinal, pod, fleet_paused=fleet_paused, replace_at=replace_at)
+        retry_at = self._wall.of(contact.retry_at) if contact.retry_at else 0.0
+        return contact.worker(
+            name, ordinal, pod, retry_at, fleet_paused, replace_at, is_dated=is_dated
         )
 
     @property
@@ -162,6 +191,43 @@ class WorkerPool:
                 async with asyncio.timeout(self._interval(contact)):
                     await contact.hurried.wait()
 
+    async def _keep_watching(self, contact: WorkerConnection) -> None:
+        """Watch one worker until the contact is dropped; it is polled too, but seldom."""
+        failures = 0
+        while True:
+            await asyncio.sleep(_REWATCH.pause_s(max(1, failures)))
+            if not contact.reachable or contact.pod.terminating:
+                continue
+            begun, error = time.monotonic(), "ended"
+            try:
+                await self._watch(contact)
+            except OperatorError as found:
+                error = str(found)
+            finally:
+                # After a defect too, which ends this task.
+                was_watched, contact.is_watched = contact.is_watched, False
+                if was_watched:
+                    contact.hurried.set()
+            failures = _REWATCH.failed(failures, time.monotonic() - begun)
+            if was_watched:
+                extra = {**self._about, "worker": contact.pod.name, "error": error}
+                _log.info("Watch of a sidecar ended, polling it", extra=extra)
+
+    async def _watch(self, contact: WorkerConnection) -> None:
+        session = None
+        async with contextlib.aclosing(contact.client.watch(await self._token())) as news:
+            async for report in news:
+                if session is not None and contact.report and contact.report.session != session:
+                    # A restarted sidecar was polled; what is left here is of the one before.
+                    return
+                if report is None:
+                    contact.confirm(time.monotonic())
+                else:
+                    session = demand_of(contact.pod, report).session
+                    self._learn(contact, report)
+                contact.give_up_lost(time.monotonic())
+                contact.is_watched = True
+
     def _spawn(self, contact: WorkerConnection, work: Awaitable[None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         contact.tasks.add(task)
@@ -191,6 +257,8 @@ class WorkerPool:
                 self._target,
                 None if contact.is_fenced else over,
                 unasked,
+                follows=contact.pod.name in self._lookers,
+                needs=self._needs.get(contact.pod.name),
                 limit=None if contact.reachable else self._silent,
             )
             demand_of(contact.pod, report)
@@ -208,9 +276,12 @@ class WorkerPool:
     def _interval(self, contact: WorkerConnection) -> float:
         """Return the seconds until the next state request."""
         self._count(contact)
+        if contact.needs_no_poll and contact.command is None:
+            return _BEAT_S * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load
         if contact.is_at_rest:
             return self._poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
-        return max(_RESTLESS_S, len(self._restless) / _ASKED_PER_S)
+        least_s = LOST_S if contact.needs_no_poll else _RESTLESS_S
+        return max(least_s, len(self._restless) / _ASKED_PER_S)
 
     def _count(self, contact: WorkerConnection) -> None:
         note = self._restless.discard if contact.is_at_rest else self._restless.add
@@ -237,6 +308,8 @@ class WorkerPool:
 
     def _learn(self, contact: WorkerConnection, report: WorkerReport) -> None:
         self._check_epoch(contact, report.epoch)
+        if contact.is_outrun(report):
+            return
         is_news = contact.is_news(report)
         contact.learn(report, time.monotonic())
         contact.settle()
@@ -311,7 +384,10 @@ class WorkerPool:
 
     async def _answer_of(self, contact: WorkerConnection, command: Command) -> WorkerReport:
         try:
-            report = await contact.client.command(await self._token(), command)
+            token = await self._token()
+            async with place(self._limit):
+                contact.idle_since = time.monotonic()
+                report = await contact.client.command(token, command)
             return demand_of(contact.pod, report)
         except WorkerProblem:
             raise

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from rlfleet_contract.worker.commands import (
@@ -34,8 +35,10 @@ from rlfleet_sidecar.change.ttl import ChangeTTL
 from rlfleet_sidecar.errors import SidecarError, about, internal
 from rlfleet_sidecar.proof.evidence import demand_alike, demand_as_proved
 from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.state.news import News
 from rlfleet_sidecar.state.preconditions import CommandVerdict, judge, judge_update
 from rlfleet_sidecar.state.stage_machine import Rescue, State
+from rlfleet_sidecar.state.store_view import StoreView
 
 
 class Stopwatch:
@@ -64,7 +67,7 @@ class Stopwatch:
         finally:
             self._taken[verb] = before + time.monotonic() - begun
 
-    def change(self, command: Command, prepare_s: float, window_s: float) -> Change:
+    def change(self, command: Command, **found: float) -> Change:
         """Return the change that has just succeeded, with its times."""
         taken = {f"{verb.lower()}_s": round(taken_s, 6) for verb, taken_s in self._taken.items()}
         return Change(
@@ -72,7 +75,7 @@ class Stopwatch:
             version=command.version,
             finished_at=time.time(),
             timings=Timings.model_validate(
-                taken | {"prepare_s": round(prepare_s, 6), "window_s": round(window_s, 6)}
+                taken | {name: round(value, 6) for name, value in found.items()}
             ),
         )
 
@@ -94,7 +97,9 @@ class Executor:
         journal: Journal,
         leadership: ChangeTTL,
         pod_uid: str = "",
+        in_store: Callable[[], StoreView] = StoreView,
     ) -> None:
+        self._in_store = in_store
         self._steps = steps
         self._act: Mapping[type[Command], Callable[[Any], Awaitable[None]]] = {
             PauseRequest: steps.pause,
@@ -104,6 +109,7 @@ class Executor:
             ResumeRequest: steps.resume,
         }
         self._pod_uid = pod_uid or None
+        self._serials = count(1)
         self._store = store
         self._journal = journal
         self._leadership = leadership
@@ -112,7 +118,9 @@ class Executor:
         self._commanded: str | None = None
         """The version of the change under way."""
         self.flight = Flight()
-        self.preparation = Preparation(store, journal, self._needed, self._is_changing)
+        self.preparation = Preparation(
+            store, journal, self._needed, self._is_changing, steps.preloader.preload
+        )
 
     async def carry_out(self, request: WeightsRequest) -> WorkerReport:
         """Carry out the command; returns the worker's report."""
@@ -138,6 +146,7 @@ class Executor:
         return WorkerReport(
             pod_uid=self._pod_uid,
             session=journal.session,
+            serial=next(self._serials),
             boot=state.boot if is_up else None,
             stage=state.stage,
             proved=state.proved if is_up else None,
@@ -160,7 +169,13 @@ class Executor:
             last_change=journal.record.last_change,
             adapters=self._steps.adapters.reports(state.boot if is_up else None),
             self_test=journal.record.self_test,
+            **self._in_store()._asdict(),
         )
+
+    @property
+    def news(self) -> News:
+        """Announces that the report may have changed."""
+        return self._journal.news
 
     @property
     def serving(self) -> bool:
@@ -176,6 +191,7 @@ class Executor:
             # So a rejection of the reload comes before the pause.
             await self._steps.demand_present(request.version, request.timeouts.pause_s)
         self._commanded = request.version
+        self._steps.opens = any(isinstance(command, ResumeRequest) for command in commands)
         current: ChangeCommand | None = None
         epoch = None if request.fence is None else request.fence.epoch
         self._leadership.take(request.operation, epoch, getattr(request, "ttl_s", None))
@@ -245,6 +261,12 @@ class Executor:
         is_present = is_prepared and self._store.present(version) is not None
         return replace(state, prepared=version if is_present else None)
 
+    def in_use(self) -> frozenset[str]:
+        """Return the versions that this worker serves, holds or takes up."""
+        prepared, running = self._journal.state.prepared, self.preparation.running
+        found = {prepared, None if running is None else running.version}
+        return self._needed() | {version for version in found if version is not None}
+
     def _needed(self) -> frozenset[str]:
         """Return the versions that a change or the engine may still need."""
         state = self._journal.state
@@ -270,8 +292,14 @@ class Executor:
             yield
         if verb is Verb.RESUME and before is Stage.PROVED:
             prepare_s = self.preparation.took_s(command.operation, command.version)
-            window_s = self._journal.window_s
-            self._journal.changed(self._stopwatch.change(command, prepare_s, window_s))
+            change = self._stopwatch.change(
+                command,
+                prepare_s=prepare_s,
+                window_s=self._journal.window_s,
+                withheld_s=self._journal.withheld_s,
+                preloaded=self._steps.preloaded,
+            )
+            self._journal.changed(change)
 
     async def _clean_up(self, command: ChangeCommand | None, error: SidecarError) -> None:
         """Record the failure, undo the pause if possible, and poll the engine."""

@@ -102,11 +102,13 @@ class Fencing:
                 self._rejected = RejectedTrainer(client=client, call=call, at=now)
             raise
 
-    def heartbeat(self, epoch: int, target: Target | None = None) -> None:
-        """Apply a heartbeat; one of a lower epoch than the highest seen has no effect."""
-        if self._journal.observe_epoch(epoch):
-            self._ask(target)
-            self._leadership.beat()
+    def heartbeat(self, epoch: int, target: Target | None = None) -> bool:
+        """Apply a heartbeat and return True; one of a lower epoch than seen has no effect."""
+        if not self._journal.observe_epoch(epoch):
+            return False
+        self._ask(target)
+        self._leadership.beat()
+        return True
 
     def unasked(self, epoch: int) -> None:
         """Record that the fleet has no target; no heartbeat."""

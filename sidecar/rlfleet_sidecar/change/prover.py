@@ -4,9 +4,12 @@ Each boot is calibrated once, before its first proof (proof/calibration.py). The
 kept, so that a reload without effect can be detected.
 """
 
+import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import chain
 from uuid import uuid4
 
 from rlfleet_contract.engine.rank_report import ReadBack
@@ -34,6 +37,9 @@ from rlfleet_sidecar.timeouts import in_thread
 from rlfleet_sidecar.vllm_client import EngineClient
 
 _TIMES = 2
+_COPIES = 3
+"""Of the prompt in a proof's one request: at a near tie two of three must agree."""
+Asking = asyncio.Task[tuple[ProbeAnswer, ...]]
 _log = logging.getLogger(__name__)
 
 
@@ -55,18 +61,19 @@ class Prover:
         The first answer compiles kernels. Memory is read for a comparison after a reload.
         """
         await self._learn(boot)
-        await self._ask(LENGTHS[0])
+        await self._alike(LENGTHS[0])
         begun = time.monotonic()
-        await self._ask(LENGTHS[0])
-        length = affordable(time.monotonic() - begun, self._settings.probe_s)
+        await self._alike(LENGTHS[0])
+        length = affordable((time.monotonic() - begun) / _COPIES, self._settings.probe_s)
         begun = time.monotonic()
-        alone = [await self._ask(length) for _ in range(_TIMES)]
-        answer_s = (time.monotonic() - begun) / _TIMES
+        asked = [await self._alike(length) for _ in range(_TIMES)]
+        answer_s = (time.monotonic() - begun) / _TIMES / _COPIES
         # The smallest batch twice, each other that the time allows once.
         sizes = (COMPANIES[0], *companies(answer_s, self._settings.gauge_s))
         batched = [await self._ask(length, company) for company in sizes]
         await self._engine.read_back()
-        self._journal.gauged(gauge(boot, alone, batched))
+        alone, *others = zip(*asked, strict=True)
+        self._journal.gauged(gauge(boot, alone, [*chain.from_iterable(others), *batched]))
 
     async def _learn(self, boot: str) -> None:
         """Record the tensors that the boot has read, which a version must hold."""
@@ -89,10 +96,32 @@ class Prover:
         """Set the reload that the next proof refers to; None: no checkpoint's."""
         self._load = load
 
-    async def prove(self, version: str, boot: str, expected: Proof | None) -> Proof:
+    @asynccontextmanager
+    async def asking(self, boot: str) -> AsyncIterator[Asking]:
+        """Send the probe at the beginning of this context, and wait for it at most to its end.
+
+        A paused engine keeps it, and computes all copies in its first pass.
+        """
+        prompts = await self._copies(self._gauge(boot).length)
+        asking = asyncio.create_task(self._answers_to(prompts, wanted=_COPIES))
+        try:
+            await asyncio.sleep(0)  # It is sent before anything in the context.
+            yield asking
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    @property
+    def may_admit(self) -> bool:
+        """Whether the next proof's probe is all that it asks of the engine."""
+        return self._load is not None and self._load.probe is None
+
+    async def prove(self, version: str, boot: str, expected: Proof | None, asking: Asking) -> Proof:
         """Return the proof of the engine's weights; raises SidecarError if a layer fails."""
         gauge = self._gauge(boot)
-        answer = await self._steady_answer(gauge)
+        answers = await asking
+        evidence.demand_steady(answers, gauge.tolerance)
+        answer = answers[0]
         load = self._load
         if load is not None and (load.version, load.boot) != (version, boot):
             load = None
@@ -118,7 +147,8 @@ class Prover:
 
     async def _as_the_trainer(self, wanted: TrainerProbe) -> Evidence:
         """Compare the engine's answer to the trainer's prompt with the trainer's."""
-        wanted.demand((await self._answer_to([wanted.tokens])).logprobs)
+        (answer,) = await self._answers_to([wanted.tokens])
+        wanted.demand(answer.logprobs)
         return Evidence.TRAINER
 
     async def _memory(self, load: LoadedWeights | None) -> list[ReadBack | None]:
@@ -131,22 +161,27 @@ class Prover:
         known = self._journal.record.gauge
         return known if known is not None and known.boot == boot else unmeasured(boot)
 
-    async def _steady_answer(self, gauge: Calibration) -> ProbeAnswer:
-        """Return the answer after a repeat without cache; asks a third time at a near tie."""
-        answers = [await self._ask(gauge.length), await self._ask(gauge.length)]
-        if not evidence.steady(answers, gauge.tolerance):
-            answers.append(await self._ask(gauge.length))
-            evidence.steady(answers, gauge.tolerance)
-        return answers[0]
+    async def _alike(self, length: int) -> tuple[ProbeAnswer, ...]:
+        """Return the answers to copies of the prompt in one batch.
+
+        vLLM computes each: it reads no prefix cache for a prompt whose logprobs are wanted.
+        """
+        return await self._answers_to(await self._copies(length), wanted=_COPIES)
+
+    async def _copies(self, length: int) -> list[tuple[int, ...]]:
+        vocabulary = await in_thread(self._store.checkpoints.vocabulary)
+        return [probe.prompt(vocabulary, length)] * _COPIES
 
     async def _ask(self, length: int, company: int = 0) -> ProbeAnswer:
         """Return the answer to the prompt, in a batch with ``company`` others."""
         vocabulary = await in_thread(self._store.checkpoints.vocabulary)
-        return await self._answer_to(
-            [probe.prompt(vocabulary, length, place) for place in range(company + 1)]
-        )
+        prompts = [probe.prompt(vocabulary, length, place) for place in range(company + 1)]
+        (answer,) = await self._answers_to(prompts)
+        return answer
 
-    async def _answer_to(self, prompts: Sequence[Sequence[int]]) -> ProbeAnswer:
+    async def _answers_to(
+        self, prompts: Sequence[Sequence[int]], wanted: int = 1
+    ) -> tuple[ProbeAnswer, ...]:
         settings = self._settings
         salt = f"rlfleet-probe-{uuid4().hex}"
         body = probe.request(prompts, settings.probe_tokens, salt)
@@ -155,4 +190,4 @@ class Prover:
         except EngineError as error:
             # vLLM returns 400 if a logprob is not finite, because JSON cannot represent it.
             raise probe.BadAnswerError(f"the probe failed: {error}") from error
-        return probe.read(answer, prompts, settings.probe_tokens)
+        return probe.read(answer, prompts, settings.probe_tokens, wanted)

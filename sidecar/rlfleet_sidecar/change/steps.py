@@ -22,6 +22,7 @@ from rlfleet_contract.worker.commands import (
 )
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
+from rlfleet_sidecar.cache.preloader import Preloader
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.change.gate_deadline import GateDeadline
 from rlfleet_sidecar.change.prover import Prover
@@ -60,6 +61,7 @@ class Steps:
         self._engine = engine
         self._store = store
         self._journal = journal
+        self.preloader = Preloader(settings, engine, store, journal)
         self._prover = Prover(settings, engine, store, journal)
         self._keeper = GateDeadline(settings, engine, journal)
         self._tester = SelfTester(settings, engine, store, journal, self._prover)
@@ -70,6 +72,10 @@ class Steps:
         self.gate: GateState | None = None
         """The gate at the last poll."""
         self._flushed: str | None = None
+        self.preloaded = 0.0
+        """Share of the last reload's bytes that the engine had in memory before."""
+        self.opens = False
+        """Whether the command under way ends with an open gate."""
 
     @property
     def flushed(self) -> str | None:
@@ -122,6 +128,7 @@ class Steps:
         except Exception:
             self._journal.move(StageEvent.RELOAD_FAILED, operation=request.operation)
             raise
+        self.preloaded = min(one.preloaded for one in installed) / max(checkpoint.nbytes, 1)
         load = LoadedWeights(
             version=request.version,
             boot=self._boot,
@@ -129,6 +136,10 @@ class Steps:
             ranks=tuple(installed),
             before=before,
             probe=checkpoint.probe,
+        )
+        _log.info(
+            "Version loaded",
+            extra={"version": request.version, "preloaded": round(self.preloaded, 3)},
         )
         self._prover.loaded(load)
         self._journal.move(
@@ -159,12 +170,21 @@ class Steps:
         is_new = self._journal.state.stage is Stage.LOADED
         lost = Code.PROOF_FAILED if is_new else Code.ENGINE_UNREACHABLE
         try:
-            async with within(Code.PROOF_FAILED, request.timeout_s, lost=lost):
+            async with (
+                within(Code.PROOF_FAILED, request.timeout_s, lost=lost),
+                self._prover.asking(self._boot) as asking,
+            ):
                 # Before the resume: frozen requests then continue with the new weights.
                 await self._engine.begin_trial(self._boot, request.version, self._keeper.ttl_s)
                 await self._engine.label(request.version)
                 await self._engine.resume()
-                proof = await self._prover.prove(request.version, self._boot, request.expected)
+                may_admit = self._prover.may_admit and self._journal.state.serving
+                # The engine has the probe already, so that no request delays it.
+                if self.opens and may_admit and await self._engine.admit(self._boot):
+                    self._journal.admitted()
+                proof = await self._prover.prove(
+                    request.version, self._boot, request.expected, asking
+                )
                 await self._engine.end_trial(self._boot, is_proved=True)
         except Exception:
             self._journal.move(StageEvent.PROOF_FAILED, operation=request.operation)

@@ -14,13 +14,13 @@ from starlette.responses import JSONResponse, Response
 from rlfleet_contract.worker.loaded_lora import AdapterReport
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import WorkerReport
-from rlfleet_sidecar.cache.prepare_job import SupersededError
 from rlfleet_sidecar.dialects.caller import CALLER, caller_of
 from rlfleet_sidecar.dialects.pauses import IS_GONE
 from rlfleet_sidecar.dialects.session import TrainerSession
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.http import problems
 from rlfleet_sidecar.http.request_body import complaint
+from rlfleet_sidecar.staging.prepare_job import SupersededError
 from rlfleet_sidecar.state.sent_weights import label_of
 
 _CONFLICT = 409

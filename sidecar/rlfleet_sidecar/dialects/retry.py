@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from rlfleet_contract.worker.problems import Code
-from rlfleet_sidecar.cache.prepare_job import SupersededError
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
+from rlfleet_sidecar.staging.prepare_job import SupersededError
 
 _AGAIN_S = 0.2
 T = TypeVar("T")

@@ -22,7 +22,6 @@ from rlfleet_contract.worker.commands import (
 from rlfleet_contract.worker.loaded_lora import AdapterReport
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage, WorkerReport
-from rlfleet_sidecar.cache.prepare_job import SupersededError
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.change.transfer import Transfer
 from rlfleet_sidecar.checkpoints.layouts import Layouts
@@ -36,6 +35,7 @@ from rlfleet_sidecar.dialects.retry import patience_of, patiently
 from rlfleet_sidecar.dialects.transfer import TrainerTransfer
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
+from rlfleet_sidecar.staging.prepare_job import SupersededError
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.preconditions import demand_up
 from rlfleet_sidecar.state.sent_weights import label_of

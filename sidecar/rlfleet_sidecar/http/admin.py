@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from rlfleet_contract import paths
 from rlfleet_contract.worker.commands import WEIGHTS_COMMANDS, Command
@@ -13,10 +13,16 @@ from rlfleet_contract.worker.loaded_lora import AdapterList
 from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Target, WorkerReport
+from rlfleet_contract.worker.retention import Needs
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.http.auth import FleetToken
 from rlfleet_sidecar.http.request_body import Parsed
+from rlfleet_sidecar.http.watch import lines
+from rlfleet_sidecar.newest.watch import NewestWatch
+from rlfleet_sidecar.retention.keeper import Keeper
+from rlfleet_sidecar.retention.looks import Looks
 from rlfleet_sidecar.state.fence_rules import StoredAnswer
 
 router = APIRouter()
@@ -32,6 +38,18 @@ async def fencing_of(request: Request) -> Fencing:
     """Return the application's fencing, which checks commands first."""
     fencing: Fencing = request.app.state.fencing
     return fencing
+
+
+async def watch_of(request: Request) -> NewestWatch:
+    """Return the application's look for the newest version."""
+    looks: Looks = request.app.state.looks
+    return looks.newest
+
+
+async def keeper_of(request: Request) -> Keeper:
+    """Return the application's look for versions that are not needed."""
+    looks: Looks = request.app.state.looks
+    return looks.keeper
 
 
 FencingOfRequest = Annotated[Fencing, Depends(fencing_of)]
@@ -54,23 +72,52 @@ def response_of(answer: StoredAnswer) -> Response:
 async def state(
     worker: FencingOfRequest,
     executor: Annotated[Executor, Depends(executor_of)],
+    watch: Annotated[NewestWatch, Depends(watch_of)],
+    keeper: Annotated[Keeper, Depends(keeper_of)],
     epoch: Annotated[int | None, Header(alias=paths.EPOCH_HEADER, ge=0, le=MAX_EPOCH)] = None,
     target: Annotated[str | None, Header(alias=paths.TARGET_HEADER, max_length=128)] = None,
     owner: Annotated[str, Header(alias=paths.OWNER_HEADER, max_length=256)] = "",
     unasked: Annotated[int | None, Header(alias=paths.UNASKED_HEADER, ge=0, le=MAX_EPOCH)] = None,
     over: Annotated[str | None, Header(alias=paths.OVER_HEADER)] = None,
+    follow: Annotated[str | None, Header(alias=paths.FOLLOW_HEADER)] = None,
+    needs: Annotated[str | None, Header(alias=paths.NEEDS_HEADER)] = None,
 ) -> WorkerReport:
     """Return the worker's report; with an epoch it is its driver's heartbeat.
 
-    With ``x-rlfleet-over``, EPOCH.SEQUENCE, that driver's commands are over up to there.
+    With ``x-rlfleet-over``, EPOCH.SEQUENCE, that driver's commands are over up to there; with
+    ``x-rlfleet-follow`` the worker looks for the newest version. With an epoch and
+    ``x-rlfleet-needs`` it looks for versions that are not needed.
     """
+    if follow is not None:
+        watch.ask()
     if over is not None:
         worker.end(place_of(over))
     if epoch is not None:
-        worker.heartbeat(epoch, None if target is None else Target(target, owner))
+        counts = worker.heartbeat(epoch, None if target is None else Target(target, owner))
+        if counts and needs is not None and (asked := Needs.of(needs)) is not None:
+            keeper.ask(asked)
     if unasked is not None:
         worker.unasked(unasked)
     return worker.counting(executor.report())
+
+
+@router.get(paths.WATCH_PATH)
+async def watch(
+    request: Request,
+    worker: FencingOfRequest,
+    executor: Annotated[Executor, Depends(executor_of)],
+) -> Response:
+    """Return a line of JSON with the worker's report whenever it has news, until it is closed."""
+    credentials: FleetToken = request.app.state.credentials
+
+    def report() -> WorkerReport:
+        return worker.counting(executor.report())
+
+    def is_admitted() -> bool:
+        return credentials.admits(request.headers.get("authorization"))
+
+    found = lines(report, executor.news, is_admitted)
+    return StreamingResponse(found, media_type="application/x-ndjson")
 
 
 @router.get(paths.ADAPTERS_PATH)

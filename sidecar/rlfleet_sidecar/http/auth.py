@@ -23,15 +23,19 @@ class FleetToken:
 
     def demand(self, authorization: str | None) -> None:
         """Raise Unauthorized unless the header contains the token."""
-        given = sha256(token_of(authorization).encode()).digest()
-        expected = self._expected()
-        # Compared even without a token, so that the time reveals nothing.
-        matches = hmac.compare_digest(given, expected or b"\0" * len(given))
-        if expected is None or not matches:
+        if not self.admits(authorization):
             raise SidecarError(
                 Code.UNAUTHORIZED,
                 "token missing or wrong; send Authorization: Bearer TOKEN with the fleet's token",
             )
+
+    def admits(self, authorization: str | None) -> bool:
+        """Return whether the header contains the token."""
+        given = sha256(token_of(authorization).encode()).digest()
+        expected = self._expected()
+        # Compared even without a token, so that the time reveals nothing.
+        matches = hmac.compare_digest(given, expected or b"\0" * len(given))
+        return expected is not None and matches
 
     def _expected(self) -> bytes | None:
         try:

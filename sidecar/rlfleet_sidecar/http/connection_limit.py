@@ -8,6 +8,7 @@ that has been idle for longest, never one with a request under way.
 import asyncio
 from typing import Any
 
+from rlfleet_contract.paths import WATCH_PATH
 from rlfleet_sidecar.http.problems import Protocol
 
 _QUIET = 256
@@ -54,6 +55,12 @@ class _Bounded(Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_quiet()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """End a watch too, which would otherwise delay the sidecar's end."""
+        super().shutdown()
+        if self._is_busy() and self.scope["path"] == WATCH_PATH:
+            self.transport.close()
 
     def _is_busy(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

@@ -9,6 +9,7 @@ directory has its digest as name; without a cache, a rewritten directory is reje
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from hashlib import sha256
@@ -20,8 +21,6 @@ from rlfleet_contract.worker.lora import LoadAdapterRequest
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache import eviction
 from rlfleet_sidecar.cache.entries import Entries
-from rlfleet_sidecar.cache.prepare_job import PrepareJob
-from rlfleet_sidecar.cache.staging import Staging
 from rlfleet_sidecar.checkpoints.check import Checkpoints, demand_complete, demand_same, is_alike
 from rlfleet_sidecar.checkpoints.headers import (
     Headers,
@@ -38,6 +37,8 @@ from rlfleet_sidecar.lora import compatibility
 from rlfleet_sidecar.lora.completeness import CALLED_S, DECLARED_S, TENSORS, CompletenessCheck
 from rlfleet_sidecar.lora.registry import LoRACopy
 from rlfleet_sidecar.settings import SidecarSettings
+from rlfleet_sidecar.staging.prepare_job import PrepareJob
+from rlfleet_sidecar.staging.staging import Staging
 from rlfleet_sidecar.timeouts import Glance
 
 _DIGITS = 32
@@ -46,6 +47,7 @@ _MODEL = "%model"
 _KEPT = 8
 """Copies per name. Long requests may use an earlier one, and vLLM exits if it must read again
 an adapter that is gone."""
+Served = Callable[[], frozenset[Path]]
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +61,8 @@ class LoRACache:
         self._entries: Entries[LoRACopy] | None = None
         self._glance = Glance()
         self._copies: list[LoRACopy] = []
-        """The oldest first."""
+        """The oldest first; an abandoned thread may wake while another copies."""
+        self._changing = threading.Lock()
         self._settled = CompletenessCheck()
         if settings.cache_dir is not None:
             # Trusted after a restart of the node too.
@@ -87,7 +90,7 @@ class LoRACache:
         request: LoadAdapterRequest,
         work: PrepareJob,
         free: Callable[[], int],
-        served: frozenset[Path] = frozenset(),
+        served: Served = frozenset,
     ) -> LoRACopy:
         """Check an adapter, read and copy it; raises SidecarError with its defect.
 
@@ -95,7 +98,7 @@ class LoRACache:
             request: The adapter.
             work: Its progress and cancellation.
             free: Returns the free bytes of the cache.
-            served: Directories in use by the engine, which stay.
+            served: Returns the directories in use by the engine, which stay.
 
         """
         found = self.known(request)
@@ -140,7 +143,8 @@ class LoRACache:
 
     def _renew(self, copy: LoRACopy) -> None:
         """Make a copy that is used again the newest one, after a restart too."""
-        self._copies = [other for other in self._copies if other is not copy] + [copy]
+        with self._changing:
+            self._copies = [other for other in self._copies if other is not copy] + [copy]
         if self._entries is not None:
             self._entries.touch(copy.directory.name)
 
@@ -150,14 +154,14 @@ class LoRACache:
         request: LoadAdapterRequest,
         work: PrepareJob,
         free: Callable[[], int],
-        served: frozenset[Path],
+        served: Served,
     ) -> LoRACopy:
         content, stamp, data = self._content(folder)
         sources = (stamp, *content.files)
-        staging = Staging(folder, content, manifest_of(folder, content, None), work, SHA256)
+        staging = Staging(content, manifest_of(folder, content, None), work, SHA256)
 
         def read(draft: Path | None) -> LoRACopy:
-            tensors = staging.run(draft)
+            tensors = staging.of_folder(folder, draft)
             seen = folder.stamp(compatibility.CONFIG)
             demand_same(folder, stamp, seen or content.files[0])
             work.demand_wanted()
@@ -174,10 +178,15 @@ class LoRACache:
         if self._entries is None:
             return self._in_place(read(None))
         nbytes = eviction.footprint([source.size for source in sources])
-        self._make_room(self._entries, request.name, nbytes, free(), served)
+        with self._changing:
+            # What was served when a thread began to hang says nothing when it wakes.
+            work.demand_wanted()
+            self._make_room(self._entries, request.name, nbytes, free(), served())
         with self._entries.draft() as draft:
             (draft / compatibility.CONFIG).write_bytes(data)
-            return self._admit(self._entries, draft, read(draft), nbytes)
+            found = read(draft)
+            with self._changing:
+                return self._admit(self._entries, draft, found, nbytes)
 
     def _content(self, folder: OpenFolder) -> tuple[Headers, FileStamp, bytes]:
         """Check headers and configuration; returns both, with the latter's stamp and bytes."""
@@ -199,13 +208,14 @@ class LoRACache:
 
     def _in_place(self, copy: LoRACopy) -> LoRACopy:
         source = copy.source
-        if any(one.directory == source and one.digest != copy.digest for one in self._copies):
-            raise invalid(
-                source,
-                "was already loaded with other content; give each version its own directory, or"
-                " enable spec.weights.cache",
-            )
-        self._copies.append(copy)
+        with self._changing:
+            if any(one.directory == source and one.digest != copy.digest for one in self._copies):
+                raise invalid(
+                    source,
+                    "was already loaded with other content; give each version its own directory, or"
+                    " enable spec.weights.cache",
+                )
+            self._copies.append(copy)
         return copy
 
     def _admit(

@@ -16,12 +16,12 @@ from rlfleet_contract.worker.loaded_lora import AdapterReport, EngineAdapters
 from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Running
-from rlfleet_sidecar.cache.prepare_job import PrepareJob
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.errors import EngineError, SidecarError, log_fields
 from rlfleet_sidecar.lora.cache import LoRACache, is_whole
 from rlfleet_sidecar.lora.registry import LoRACopy, Registry, RegistryEntry
 from rlfleet_sidecar.lora.rules import LoRAStep, step_to
+from rlfleet_sidecar.staging.prepare_job import PrepareJob
 from rlfleet_sidecar.timeouts import in_thread, within
 from rlfleet_sidecar.vllm_client import EngineClient
 
@@ -151,7 +151,7 @@ class LoRAServing:
     async def copied(self, request: LoadAdapterRequest) -> LoRACopy:
         """Wait until an adapter is complete, check and copy it."""
         work = PrepareJob(request.version, request.timeout_s)
-        take = partial(self._copies.take, request, work, self._store.free, self._served())
+        take = partial(self._copies.take, request, work, self._store.free, self._served)
         end = time.monotonic() + min(request.wait_s, request.timeout_s)
         while True:
             try:

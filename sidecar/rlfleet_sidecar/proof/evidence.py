@@ -51,10 +51,10 @@ def demand_consumed(tensors: int, nbytes: int, digest: str, ranks: Sequence[Inst
             )
 
 
-def steady(answers: Sequence[ProbeAnswer], tolerance: float) -> bool:
-    """Return whether answers to one prompt agree; raises if they contradict each other.
+def demand_steady(answers: Sequence[ProbeAnswer], tolerance: float) -> None:
+    """Raise if answers to one prompt contradict each other.
 
-    False if two have other tokens, as at a near tie: a third answer must equal one of them.
+    At a near tie one may have other tokens: two of them must have the same.
     """
     first = answers[0]
     apart = max(spread(first.logprobs, other.logprobs) for other in answers)
@@ -63,18 +63,16 @@ def steady(answers: Sequence[ProbeAnswer], tolerance: float) -> bool:
             f"two answers to the same probe differ by {apart:g} in log probability (at most"
             f" {tolerance:g})"
         )
-    voices = {answer.tokens for answer in answers}
-    if len(voices) > 1 and len(voices) == len(answers) > 2:  # noqa: PLR2004 - a third is the last
-        raise BadAnswerError("three greedy answers to the same probe have different tokens")
-    return len(voices) < len(answers)
+    if len({answer.tokens for answer in answers}) == len(answers) > 1:
+        raise BadAnswerError(
+            f"{len(answers)} greedy answers to the same probe have different tokens"
+        )
 
 
 def shown_by(load: LoadedWeights, answer: ProbeAnswer, noise: float) -> tuple[Evidence, ...]:
     """Return the layers that a reload and the answer after it prove; raises if weights stayed."""
     read = [rank.parameters for rank in load.ranks if rank.parameters is not None]
-    kept = next((one.kept for one in read if one.kept), ())
-    if kept:
-        raise _stayed(f"{', '.join(kept)} changed in the checkpoint, but not in memory")
+    _demand_as_loaded(read)
     has_moved = any(one.changed for one in read)
     if _brings_others(load) and not has_moved and _is_silent(load, answer, noise):
         raise _stayed("the checkpoint changed, but neither memory nor answers did")
@@ -82,6 +80,19 @@ def shown_by(load: LoadedWeights, answer: ProbeAnswer, noise: float) -> tuple[Ev
     if all(map(_is_as_it_must, load.ranks)):
         evidence.append(Evidence.PARAMETERS)
     return tuple(evidence)
+
+
+def _demand_as_loaded(read: Sequence[ReadBack]) -> None:
+    kept = next((one.kept for one in read if one.kept), ())
+    if kept:
+        raise _stayed(f"{', '.join(kept)} changed in the checkpoint, but not in memory")
+    wrong = next((one.differing for one in read if one.differing), ())
+    if wrong:
+        raise SidecarError(
+            Code.PROOF_FAILED,
+            f"the engine's memory differs from the checkpoint in {', '.join(wrong)}; look for"
+            " memory errors of its node",
+        )
 
 
 def share_of(read: Sequence[ReadBack | None]) -> float | None:

@@ -61,9 +61,15 @@ def request(prompts: Sequence[Sequence[int]], tokens: int, salt: str) -> dict[st
     }
 
 
-def read(answer: object, prompts: Sequence[Sequence[int]], tokens: int) -> ProbeAnswer:
-    """Return the answer to the first prompt; raises BadAnswerError if it is not complete."""
-    choice = _first_choice(answer, len(prompts))
+def read(
+    answer: object, prompts: Sequence[Sequence[int]], tokens: int, wanted: int = 1
+) -> tuple[ProbeAnswer, ...]:
+    """Return the answers to the first prompts; raises BadAnswerError if one is not complete."""
+    choices = _choices(answer, len(prompts))
+    return tuple(_read(choices[place], prompts[place], tokens) for place in range(wanted))
+
+
+def _read(choice: Mapping[str, object], prompt: Sequence[int], tokens: int) -> ProbeAnswer:
     ids = choice.get("token_ids")
     logprobs = choice.get("logprobs")
     values = logprobs.get("token_logprobs") if isinstance(logprobs, Mapping) else None
@@ -71,7 +77,7 @@ def read(answer: object, prompts: Sequence[Sequence[int]], tokens: int) -> Probe
         raise BadAnswerError("the probe's answer lacks token ids or logprobs")
     if len(ids) != tokens or len(values) != tokens:
         raise BadAnswerError(f"the probe's answer has {len(ids)} tokens (expected {tokens})")
-    of_prompt = _of_prompt(choice.get("prompt_logprobs"), prompts[0])
+    of_prompt = _of_prompt(choice.get("prompt_logprobs"), prompt)
     if not all(_is_sound(value) for value in (*values, *of_prompt)):
         raise BadAnswerError("the probe's answer has a logprob that is not finite")
     rounded = tuple(round(float(str(value)), _DIGITS) for value in of_prompt)
@@ -91,10 +97,13 @@ def _of_prompt(entries: object, prompt: Sequence[int]) -> list[object]:
     return found
 
 
-def _first_choice(answer: object, count: int) -> Mapping[str, object]:
+def _choices(answer: object, count: int) -> Sequence[Mapping[str, object]]:
+    """Return a choice for each prompt, in their order."""
     choices = answer.get("choices") if isinstance(answer, Mapping) else None
-    if isinstance(choices, list) and len(choices) == count and isinstance(choices[0], Mapping):
-        return choices[0]
+    if isinstance(choices, list) and len(choices) == count:
+        placed = {one.get("index"): one for one in choices if isinstance(one, Mapping)}
+        if placed.keys() == set(range(count)):
+            return [placed[place] for place in range(count)]
     raise BadAnswerError(f"the probe's answer does not have {count} completions")
 
 

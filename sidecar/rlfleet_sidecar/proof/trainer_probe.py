@@ -5,7 +5,6 @@ them. A trainer chooses any prompt of token ids, computes the log probability of
 after the first, and sets a tolerance: the engine has other kernels, precision and padding.
 """
 
-from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
@@ -40,7 +39,7 @@ class TrainerProbe(BaseModel):
             )
         return self
 
-    def demand_known(self, manifest: Path, vocabulary: int) -> None:
+    def demand_known(self, manifest: str, vocabulary: int) -> None:
         """Raise if a token of the prompt is not in the model's vocabulary."""
         if max(self.tokens) >= vocabulary:
             raise SidecarError(

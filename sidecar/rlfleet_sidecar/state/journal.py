@@ -26,7 +26,6 @@ from rlfleet_contract.worker.problems import CHECKPOINT_CODES, Code, Problem
 from rlfleet_contract.worker.proof import Proof
 from rlfleet_contract.worker.report import Change, Stage
 from rlfleet_contract.worker.selftest import SelfTest
-from rlfleet_sidecar.atomic_file import write_whole
 from rlfleet_sidecar.errors import SidecarError, log_fields
 from rlfleet_sidecar.proof.calibration import Calibration
 from rlfleet_sidecar.state.fence_rules import SeenCommands, StoredAnswer
@@ -37,6 +36,8 @@ from rlfleet_sidecar.state.journal_file import (
     loading_after,
     read,
 )
+from rlfleet_sidecar.state.journal_log import JournalLog
+from rlfleet_sidecar.state.news import News
 from rlfleet_sidecar.state.required_tensors import RequiredTensors
 from rlfleet_sidecar.state.stage_machine import AHEAD, StageEvent, State, step
 
@@ -50,6 +51,7 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self.session = uuid4().hex[:16]
         self._path = directory / _FILE
+        self._log = JournalLog(self._path)
         record = read(self._path)
         self.record = record.model_copy(update={"state": step(record.state, StageEvent.LOST)})
         """The last record; only methods of this class replace it."""
@@ -58,8 +60,14 @@ class Journal:
         """The change's driver; written with the next change of the stage."""
         self._unwritten: OSError | None = None
         """Why the file is not up to date; None if it is."""
+        self.news = News()
+        """Announces each record."""
         self.window_s = 0.0
         """Length of the last window, in seconds."""
+        self.withheld_s = 0.0
+        """How long the replies to requests that passed on trial waited after that window."""
+        self._admitted_s: float | None = None
+        """Length of the window under way, if it ended by a trial that admits requests."""
 
     @property
     def state(self) -> State:
@@ -208,6 +216,10 @@ class Journal:
         self._write(failure=None, last_change=change)
         _log.info("Change succeeded", extra=change.model_dump())
 
+    def admitted(self) -> None:
+        """Note that requests pass on trial; the disk need not know."""
+        self._admitted_s = self.paused_s
+
     def catch_up(self) -> None:
         """Write the record again after a failure."""
         self._put(self.record, is_ahead=False)
@@ -217,8 +229,12 @@ class Journal:
 
         A change out of Doubt has its own window, because requests did not wait all that time.
         """
+        if event is StageEvent.RELOADING:
+            self._admitted_s = None
         if after in {Stage.OPEN, Stage.CLOSED}:
-            self.window_s = self.paused_s or 0.0
+            paused_s = self.paused_s or 0.0
+            self.window_s = paused_s if self._admitted_s is None else self._admitted_s
+            self.withheld_s, self._admitted_s = paused_s - self.window_s, None
             self._closed_at = self.lead = None
             return {"closed_at": None}
         is_first = event is StageEvent.PAUSING and self._closed_at is None
@@ -243,7 +259,7 @@ class Journal:
         try:
             # An earlier write that failed may have had a new epoch.
             is_lasting = lasting or self.is_behind
-            write_whole(self._path, record.model_dump_json(), lasting=is_lasting)
+            self._log.write(record.model_dump_json(), lasting=is_lasting)
         except OSError as error:
             if not self.is_behind:
                 extra = {"path": self._path, "error": str(error)}
@@ -254,6 +270,7 @@ class Journal:
         else:
             self._unwritten = None
         self.record = record
+        self.news.announce()
 
     def _demand_written(self) -> None:
         error = self._unwritten

@@ -1,4 +1,4 @@
-"""The content of the journal's file."""
+"""A record of the journal."""
 
 import logging
 from pathlib import Path
@@ -11,6 +11,7 @@ from rlfleet_contract.worker.report import Change, Exits, Stage
 from rlfleet_contract.worker.selftest import SelfTest
 from rlfleet_sidecar.proof.calibration import Calibration
 from rlfleet_sidecar.state.fence_rules import SeenCommands
+from rlfleet_sidecar.state.journal_log import last_record
 from rlfleet_sidecar.state.required_tensors import RequiredTensors
 from rlfleet_sidecar.state.stage_machine import StageEvent, State
 
@@ -40,7 +41,7 @@ class Loading(BaseModel):
 
 
 class JournalRecord(BaseModel):
-    """The file's content."""
+    """All that the journal knows."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -74,10 +75,10 @@ class JournalRecord(BaseModel):
 
 
 def read(path: Path) -> JournalRecord:
-    """Return the file's record; an absent or invalid file counts as an empty one."""
+    """Return the file's last record; an absent or invalid file counts as an empty one."""
     nothing = JournalRecord(state=State(stage=Stage.DOWN))
     try:
-        return JournalRecord.model_validate_json(path.read_bytes())
+        return JournalRecord.model_validate_json(last_record(path.read_bytes()) or b"")
     except FileNotFoundError:
         return nothing
     except ValidationError:

@@ -1,7 +1,6 @@
 """The operator's contacts with a real sidecar: lost answers, numbers, and later drivers."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from itertools import count
@@ -24,6 +23,7 @@ from tests.contract.subject import Subject
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.serving import Listener
 from tests.fakes.worker import Worker
+from tests.journals import journal_of
 from tests.patience import Signs, undisturbed
 
 NAME = "qwen-0"
@@ -91,7 +91,7 @@ class Driven:
 
     contacts: WorkerPool
     wire: Wire
-    journal: Path
+    state: Path
     taken: DrivenFleet = EARLIER
 
     def command(self, action: WeightsCommand) -> None:
@@ -103,7 +103,7 @@ class Driven:
 
     @property
     def seen(self) -> Any:
-        return json.loads(self.journal.read_text())["heard"]
+        return journal_of(self.state)["heard"]
 
     async def until(self, is_so: Callable[[Known], bool]) -> None:
         async with asyncio.timeout(30):
@@ -130,7 +130,7 @@ async def driven(fake: Worker, subject: Subject, tmp_path: Path) -> AsyncIterato
         lambda: made.taken,
         lambda: made.taken.epoch,
     )
-    made = Driven(contacts, wire, tmp_path / "pod" / "state" / "worker.json")
+    made = Driven(contacts, wire, tmp_path / "pod" / "state")
     await contacts.follow({NAME: POD}, wire.listener.port)
     yield made
     await contacts.close()
@@ -275,12 +275,12 @@ async def test_nothing_more_is_sent_to_a_worker_that_has_a_later_driver(
 
     driven.command(to("step-2"))
     await driven.until(lambda known: known.calling is None)
-    before = driven.journal.read_text()
+    before = journal_of(driven.state)
     for _time in range(3):
         driven.command(to("step-2"))
         assert driven.known.calling is None
 
-    assert driven.journal.read_text() == before
+    assert journal_of(driven.state) == before
     assert driven.seen["epoch"] == 4
     assert REGISTRY.get_sample_value("rlfleet_stale_epochs_total") == counted + 1
     assert (await subject.report()).proved == subject.versions.first

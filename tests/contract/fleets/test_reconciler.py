@@ -16,9 +16,11 @@ from rlfleet_operator.kube.client import Json, KubeClient, fleet_path, object_pa
 from rlfleet_operator.kube.lease import LeaseTerm
 from rlfleet_operator.kube.pod_cache import PodCache
 from rlfleet_operator.reconcile import reconciler as drivers
+from rlfleet_operator.reconcile import status_writer
 from rlfleet_operator.reconcile.reconciler import Reconciler, SharedClients
 from rlfleet_operator.settings import OperatorSettings
 from tests.fakes.kube import FakeApi, serving
+from tests.patience import given_up
 
 KEY = ("rl", "qwen")
 PODS, EVENTS = object_path("rl", "pods"), object_path("rl", "events")
@@ -32,6 +34,10 @@ class Api(FakeApi):
     def __init__(self, status: Json | None = None) -> None:
         super().__init__()
         self.most = 10**9
+        self.is_refusing = False
+        """Answers every write of the status with an error."""
+        self.takes_status = asyncio.Event()
+        self.takes_status.set()
         self.events: list[Json] = []
         self.takes_events = asyncio.Event()
         self.writes: list[Json] = []
@@ -51,7 +57,9 @@ class Api(FakeApi):
 
     async def handle(self, request: web.Request) -> web.Response:
         if request.method == "PATCH" and request.path == STATUS:
-            return await self._patched(request)
+            # What has arrived is written, also if the client is gone.
+            await request.read()
+            return await asyncio.shield(self._patched(request))
         if request.path == EVENTS:
             await self.takes_events.wait()
             self.events.append(await request.json())
@@ -63,10 +71,16 @@ class Api(FakeApi):
         return answer
 
     async def _patched(self, request: web.Request) -> web.Response:
+        await self.takes_status.wait()
+        if self.is_refusing:
+            return web.json_response({"message": "no"}, status=500)
         if len(await request.read()) > self.most:
             told = {"message": "etcdserver: request is too large"}
             return web.json_response(told, status=500)
         body = await request.json()
+        known, expected = self.fleet["metadata"], body["metadata"]["resourceVersion"]
+        if expected != known["resourceVersion"]:
+            return web.json_response({"message": "the object has been modified"}, status=409)
         self.writes.append(body["status"])
         status = {**self.fleet["status"], **body["status"]}
         self.fleet["status"] = {k: v for k, v in status.items() if v is not None}
@@ -80,6 +94,16 @@ class Api(FakeApi):
             while not what():
                 self.done.clear()
                 await self.done.wait()
+
+    def declare(self, replicas: int) -> Json:
+        """Change the spec; return the object as the watch delivers it."""
+        self.fleet["spec"]["replicas"] = replicas
+        self.fleet["metadata"]["generation"] += 1
+        self.fleet["metadata"]["resourceVersion"] = str(next(self.revisions))
+        return deepcopy(self.fleet)
+
+    def pods(self) -> int:
+        return sum(path.startswith(PODS) for path in self.objects)
 
     def has_pods(self) -> bool:
         return any(path.startswith(PODS) for path in self.objects)
@@ -97,8 +121,7 @@ async def driven(api: Api) -> AsyncIterator[Reconciler]:
         driver = Reconciler(KEY, deepcopy(api.fleet), services(kube))
         running = asyncio.create_task(driver.run())
         yield driver
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await given_up(running)
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +129,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_WRITE_INTERVAL_S", "_ERROR_PAUSE_S"):
         monkeypatch.setattr(drivers, name, 0.01)
     monkeypatch.setattr("rlfleet_operator.reconcile.event_poster._FAREWELL_S", 0.01)
+
+
+async def begin_a_write(api: Api, driver: Reconciler) -> None:
+    """Have a driver at rest act, and begin a write of status that waits."""
+    await api.until(api.has_pods)
+    await asyncio.sleep(0.1)
+    api.takes_status.clear()
+    driver.deliver(api.declare(2))
+    await api.until(lambda: api.pods() == 2)
 
 
 async def test_commands_do_not_wait_for_events() -> None:
@@ -118,6 +150,55 @@ async def test_commands_do_not_wait_for_events() -> None:
         await api.until(lambda: api.events)
 
     assert api.events[0]["reason"] == "RolloutStarted"
+
+
+async def test_what_is_due_does_not_wait_for_a_status_that_is_written() -> None:
+    api = Api()
+    api.takes_events.set()
+
+    async with driven(api) as driver:
+        await begin_a_write(api, driver)
+        written = len(api.writes)
+        api.takes_status.set()
+        await api.until(lambda: len(api.writes) > written)
+
+
+@pytest.mark.parametrize("how", ["refused", "overdue"])
+async def test_a_driver_whose_status_is_not_written_does_nothing_until_it_is(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_writer, "_OVERDUE_S", 0.05)
+    api = Api()
+    api.takes_events.set()
+
+    async with driven(api) as driver:
+        await begin_a_write(api, driver)
+        if how == "refused":
+            api.is_refusing = True
+            api.takes_status.set()
+        await asyncio.sleep(0.2)
+        driver.deliver(api.declare(3))
+        await asyncio.sleep(0.3)
+        assert api.pods() == 2
+        api.is_refusing = False
+        api.takes_status.set()
+        await api.until(lambda: api.pods() == 3)
+
+
+async def test_a_defect_during_a_write_of_status_is_reported_after_it() -> None:
+    api = Api()
+    api.takes_events.set()
+
+    async with driven(api) as driver:
+        await begin_a_write(api, driver)
+        del driver._replacements  # noqa: SLF001 - any defect does
+        driver.wake()
+        await asyncio.sleep(0.2)
+        api.takes_status.set()
+        await api.until(lambda: "Stalled" in {c["type"] for c in api.writes[-1]["conditions"]})
+
+    stalled = api.fleet["status"]["conditions"][-1]
+    assert (stalled["type"], stalled["status"]) == ("Stalled", "True")
 
 
 async def test_a_status_that_is_too_large_is_written_with_less_in_it() -> None:

@@ -22,6 +22,7 @@ from tests.contract.conftest import TOKEN
 from tests.contract.subject import Subject
 from tests.fakes.kube import FakeApi, serving
 from tests.fakes.worker import Worker
+from tests.patience import given_up
 
 EARLIER = 3
 SPEC = {"replicas": 1, "weightVersion": "step-2"}
@@ -109,9 +110,7 @@ async def driven(server: Api, worker: Worker) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            for task in (driving, watching):
-                task.cancel()
-            await asyncio.gather(driving, watching, return_exceptions=True)
+            await given_up(driving, watching)
 
 
 async def test_nothing_is_done_of_what_was_planned_before_the_fleet_was_taken_over(

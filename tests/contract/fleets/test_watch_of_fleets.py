@@ -16,6 +16,7 @@ from rlfleet_operator.reconcile.supervisor import Supervisor
 from rlfleet_operator.settings import OperatorSettings
 from tests.contract.fleets.test_supervisor import fleet
 from tests.fakes.kube import FakeApi, serving
+from tests.patience import given_up
 
 KEY = ("rl", "qwen")
 PAGE = "<html>maintenance</html>"
@@ -111,9 +112,7 @@ async def test_the_watch_of_fleets_begins_again_and_ends_nothing_else(
     await until(lambda: (fleets.known(KEY) or {})["metadata"]["resourceVersion"] == "7")
     assert not driving.done()
     assert not watching.done()
-    for task in (watching, driving):
-        task.cancel()
-    await asyncio.gather(watching, driving, return_exceptions=True)
+    await given_up(watching, driving)
 
 
 async def test_a_change_that_the_watch_missed_is_taken_by_the_sweep(
@@ -128,7 +127,7 @@ async def test_a_change_that_the_watch_missed_is_taken_by_the_sweep(
     api.has(fleet("a", 8))
 
     await until(lambda: (fleets.known(KEY) or {})["metadata"]["resourceVersion"] == "8")
-    sweeping.cancel()
+    await given_up(sweeping)
 
 
 async def test_what_went_while_the_watch_was_interrupted_is_forgotten_at_once(
@@ -143,4 +142,4 @@ async def test_what_went_while_the_watch_was_interrupted_is_forgotten_at_once(
     fleets.miss()
 
     await until(lambda: fleets.known(KEY) is None)
-    sweeping.cancel()
+    await given_up(sweeping)

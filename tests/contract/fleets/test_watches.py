@@ -10,6 +10,7 @@ from kubernetes.aio import client
 from rlfleet_operator.errors import OperatorError, Unreachable
 from rlfleet_operator.kube.client import KubeClient
 from rlfleet_operator.kube.pod_cache import PodCache
+from tests.patience import given_up
 
 _LIST = b'{"metadata":{"resourceVersion":"5"},"items":[]}'
 _OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
@@ -82,9 +83,7 @@ async def test_the_watch_of_pods_continues_after_any_answer(
         await asyncio.wait({running, again}, timeout=5, return_when=asyncio.FIRST_COMPLETED)
         assert not running.done(), running.exception()
         assert listed_again.is_set()
-        for task in (running, again):
-            task.cancel()
-        await asyncio.gather(running, again, return_exceptions=True)
+        await given_up(running, again)
 
 
 @pytest.mark.parametrize("listed", [_whole(_PAGE), _whole(b"7"), _whole(b"")])

@@ -1,14 +1,15 @@
-"""The operator's client against the real sidecar, both in this process.
+"""The operator's client against the real sidecar, over a socket in this process.
 
 What the sidecar says is what the operator understands: reports, every problem that these
 three calls can meet, silence, and unknown answers.
 """
 
 import asyncio
+import gzip
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from rlfleet_contract.worker.commands import PrepareRequest, UpdateRequest
 from rlfleet_contract.worker.lora import LoadAdapterRequest
@@ -29,6 +29,8 @@ from rlfleet_sidecar.settings import SidecarSettings
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.checkpoints import spoil, write_version
 from tests.fakes.engine import FakeEngine
+from tests.fakes.serving import Listener
+from tests.patience import given_up
 
 TOKEN = "the-fleet-token"
 ENGINE_USER = 4711
@@ -89,16 +91,26 @@ async def pair(tmp_path: Path, model: Path, weights: Path) -> AsyncIterator[Pair
     app = create_app(settings, wire)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(app.router.lifespan_context(app))
-        client = client_of(app)
-        stack.push_async_callback(client.close)
+        client = await stack.enter_async_context(client_of(app))
         made = Pair(client, engine, wire, weights)
         await made.until(lambda report: report.stage is Stage.CLOSED)
         yield made
 
 
-def client_of(app: Any, url: str = "http://qwen-0") -> WorkerClient:
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return WorkerClient(url, asyncio.Semaphore(8), transport)
+@asynccontextmanager
+async def client_of(
+    app: Any, limit: asyncio.Semaphore | None = None
+) -> AsyncIterator[WorkerClient]:
+    """Serve an application as a sidecar's, with a client of it."""
+    listener = Listener(app, "127.0.0.1", 0)
+    await listener.start()
+    url = f"http://127.0.0.1:{listener.port}"
+    client = WorkerClient(url, limit or asyncio.Semaphore(8))
+    try:
+        yield client
+    finally:
+        await client.close()
+        await listener.stop()
 
 
 # --- what goes well ---------------------------------------------------------------------------
@@ -111,7 +123,7 @@ async def test_a_worker_is_prepared_changed_and_asked(pair: Pair) -> None:
 
     assert (prepared.stage, prepared.prepared) == (Stage.CLOSED, "step-1")
     assert (changed.stage, changed.proved) == (Stage.OPEN, "step-1")
-    assert asked == changed
+    assert not asked.is_news_after(changed)
 
 
 async def test_what_other_workers_answered_is_demanded(pair: Pair) -> None:
@@ -244,27 +256,26 @@ async def test_a_command_that_the_sidecar_does_not_know(pair: Pair) -> None:
 # --- what any sidecar may answer --------------------------------------------------------------
 
 
-def answering(status: int, body: bytes) -> FastAPI:
+def answering(status: int, body: bytes, *headers: tuple[bytes, bytes]) -> Any:
     """Make an application that answers the same to everything."""
 
     async def answer(_scope: Any, receive: Any, send: Any) -> None:
         await receive()
-        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    return answer  # type: ignore[return-value]
+    return answer
 
 
 @pytest.mark.parametrize("code", Code)
 async def test_every_problem_comes_through_as_it_was_said(code: Code) -> None:
     said = Problem.of(code, "why", version="step-1", operation="rollout-1")
-    client = client_of(answering(code.status, said.model_dump_json().encode()))
 
-    with pytest.raises(WorkerProblem) as caught:
-        await client.state(TOKEN)
+    async with client_of(answering(code.status, said.model_dump_json().encode())) as client:
+        with pytest.raises(WorkerProblem) as caught:
+            await client.state(TOKEN)
 
     assert caught.value.problem == said
-    await client.close()
 
 
 async def test_an_older_sidecar_gets_no_field_that_it_does_not_know() -> None:
@@ -272,17 +283,21 @@ async def test_an_older_sidecar_gets_no_field_that_it_does_not_know() -> None:
     bodies: list[dict[str, Any]] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        bodies.append(json.loads((await receive())["body"]))
-        told = b'{"session": "s", "stage": "Open"}'
-        await answering(200, told)(scope, receive, send)
+        asked = await receive()
+        bodies.append(json.loads(asked["body"]))
 
-    client = client_of(app)
+        async def received() -> Any:
+            return asked
+
+        told = b'{"session": "s", "stage": "Open"}'
+        await answering(200, told)(scope, received, send)
+
     about = {"operation": "a", "version": "v1", "name": "poet", "path": "/weights/poet/v1"}
     digest = "0" * 64
 
-    await client.command(TOKEN, LoadAdapterRequest.model_validate(about))
-    await client.command(TOKEN, LoadAdapterRequest(**about, inherited=digest))
-    await client.close()
+    async with client_of(app) as client:
+        await client.command(TOKEN, LoadAdapterRequest.model_validate(about))
+        await client.command(TOKEN, LoadAdapterRequest(**about, inherited=digest))
 
     assert ["inherited" in body for body in bodies] == [False, True]
     assert all(about.items() <= body.items() for body in bodies)
@@ -290,10 +305,9 @@ async def test_an_older_sidecar_gets_no_field_that_it_does_not_know() -> None:
 
 async def test_a_newer_sidecar_may_say_more() -> None:
     report = {"session": "s", "stage": "Open", "proved": "step-1", "later": {"a": 1}}
-    client = client_of(answering(200, json.dumps(report).encode()))
 
-    assert (await client.state(TOKEN)).proved == "step-1"
-    await client.close()
+    async with client_of(answering(200, json.dumps(report).encode())) as client:
+        assert (await client.state(TOKEN)).proved == "step-1"
 
 
 @pytest.mark.parametrize(
@@ -311,13 +325,11 @@ async def test_a_newer_sidecar_may_say_more() -> None:
 )
 async def test_an_answer_that_is_not_in_our_words_is_no_answer(status: int, body: bytes) -> None:
     """The server that answered is not a sidecar of a known version."""
-    client = client_of(answering(status, body))
-
-    with pytest.raises(Unreachable, match=str(status)) as caught:
-        await client.state(TOKEN)
+    async with client_of(answering(status, body)) as client:
+        with pytest.raises(Unreachable, match=str(status)) as caught:
+            await client.state(TOKEN)
 
     assert TOKEN not in str(caught.value)
-    await client.close()
 
 
 async def test_an_address_without_a_server_is_unreachable() -> None:
@@ -339,15 +351,11 @@ async def test_silent_workers_hold_up_the_questions_of_others_for_a_moment_only(
         ]
         asking = [asyncio.create_task(client.state(TOKEN)) for client in silent]
         await asyncio.sleep(0)
-        other = WorkerClient("http://worker", limit, httpx.ASGITransport(answering(200, report)))
-
-        async with asyncio.timeout(2):
+        async with client_of(answering(200, report), limit) as other, asyncio.timeout(2):
             assert (await other.state(TOKEN)).stage is Stage.DOWN
 
-        for task in asking:
-            task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
-        for client in (other, *silent):
+        await given_up(*asking)
+        for client in silent:
             await client.close()
     # Each place was given back once.
     assert not limit.locked()
@@ -365,3 +373,85 @@ async def test_silence_is_unreachable() -> None:
             await client.state(TOKEN)
 
         await client.close()
+
+
+# --- what the client never does ---------------------------------------------------------------
+
+
+async def test_a_redirect_takes_the_token_nowhere() -> None:
+    asked: list[str] = []
+
+    async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["path"])
+        await answering(200, b'{"session": "s", "stage": "Open"}')(scope, receive, send)
+
+    other = Listener(elsewhere, "127.0.0.1", 0)
+    await other.start()
+    to = f"http://127.0.0.1:{other.port}/v1/rl/state".encode()
+    async with client_of(answering(307, b"", (b"location", to))) as client:
+        with pytest.raises(Unreachable, match="307"):
+            await client.state(TOKEN)
+    await other.stop()
+
+    assert asked == []
+
+
+async def test_a_reply_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = b'{"session": "s", "stage": "Open"}'
+    padded = report + b" " * 4096
+    monkeypatch.setattr("rlfleet_operator.workers.client._MOST_BYTES", len(padded) - 1)
+
+    async with client_of(answering(200, padded)) as client:
+        with pytest.raises(Unreachable, match="ProtocolError: reply too large"):
+            await client.state(TOKEN)
+    async with client_of(answering(200, padded[:-1])) as client:
+        assert (await client.state(TOKEN)).stage is Stage.OPEN
+
+
+async def test_a_reply_is_not_unpacked() -> None:
+    """No sidecar compresses, and a small reply could become a large one."""
+    packed = gzip.compress(b'{"session": "s", "stage": "Open"}')
+
+    async with client_of(answering(200, packed, (b"content-encoding", b"gzip"))) as client:
+        with pytest.raises(Unreachable, match="200"):
+            await client.state(TOKEN)
+
+
+async def test_neither_a_proxy_nor_credentials_of_the_environment_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login someone password else\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    seen: list[dict[bytes, bytes]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(dict(scope["headers"]))
+        await answering(200, b'{"session": "s", "stage": "Open"}')(scope, receive, send)
+
+    async with client_of(app) as client:
+        await client.state(TOKEN)
+
+    assert seen[0][b"authorization"] == f"Bearer {TOKEN}".encode()
+
+
+async def test_requests_one_after_the_other_share_a_connection() -> None:
+    ports: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        ports.append(scope["client"][1])
+        await answering(200, b'{"session": "s", "stage": "Open"}')(scope, receive, send)
+
+    async with client_of(app) as client:
+        for _ in range(3):
+            await client.state(TOKEN)
+
+    assert len(ports) == 3
+    assert len(set(ports)) == 1
+
+
+async def test_a_token_that_no_header_can_carry_is_a_failed_request() -> None:
+    async with client_of(answering(200, b"")) as client:
+        with pytest.raises(Unreachable, match="ProtocolError"):
+            await client.state("two\nlines")

@@ -9,6 +9,7 @@ import pytest
 
 from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.report import Stage
+from rlfleet_contract.worker.retention import Needs, Unneeded
 from rlfleet_operator.core.model.actions import Prepare, Update
 from rlfleet_operator.core.model.worker_phase import Phase, complaint_of, phase_of
 from rlfleet_operator.core.model.world import Worker as Known
@@ -21,12 +22,59 @@ from tests import workers
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject
 from tests.fakes.worker import Worker
+from tests.patience import seconds_until
 
 NAME = "qwen-0"
 DRIVER = DrivenFleet("f-1", 1)
 
 
 ABOUT = {"namespace": "rl", "fleet": "qwen"}
+
+
+async def test_workers_look_for_the_newest_version_while_the_fleet_follows(
+    mine: tuple[WorkerPool, str, int],
+) -> None:
+    """The fake worker's volume has step-1 and step-2 complete, and newer ones that are not."""
+    contacts, host, port = mine
+    pods = {NAME: workers.pod(0, address=host)}
+    await contacts.follow(pods, port)
+    known = await until(contacts, Stage.CLOSED)
+    assert known.report is not None
+    assert known.report.newest is None
+
+    contacts.look(frozenset({NAME}), None)
+
+    async def is_found() -> bool:
+        report = contacts.worker(NAME, 0, pods[NAME]).report
+        return report is not None and report.newest is not None
+
+    await seconds_until(is_found)
+    report = contacts.worker(NAME, 0, pods[NAME]).report
+    assert report is not None
+    assert report.newest is not None
+    assert report.newest.version == "step-2"
+
+
+async def test_one_worker_looks_for_versions_that_are_not_needed(
+    mine: tuple[WorkerPool, str, int],
+) -> None:
+    contacts, host, port = mine
+    pods = {NAME: workers.pod(0, address=host)}
+    await contacts.follow(pods, port)
+    known = await until(contacts, Stage.CLOSED)
+    assert known.report is not None
+    assert known.report.unneeded is None
+
+    contacts.look(frozenset(), Needs(versions=["step-2"]))
+
+    async def is_found() -> bool:
+        report = contacts.worker(NAME, 0, pods[NAME]).report
+        return report is not None and report.unneeded is not None
+
+    await seconds_until(is_found)
+    report = contacts.worker(NAME, 0, pods[NAME]).report
+    assert report is not None
+    assert report.unneeded == Unneeded(versions=["step-1"], count=1)
 
 
 def sign() -> int:
@@ -93,6 +141,27 @@ async def test_a_change_counts_as_under_way_until_the_worker_reports_its_end(
 
     await fake.start_sidecar()
     assert (await until(contacts, Stage.OPEN)).calling is None
+
+
+async def test_commands_begin_a_limited_number_at_once(fake: Worker, subject: Subject) -> None:
+    """Thousands that connect together would miss their own timeouts."""
+    limit = asyncio.Semaphore(2)
+    contacts = WorkerPool(limit, 60.0, lambda: None, token, token, lambda: DRIVER, sign)
+    host, _, port = fake.admin_url.removeprefix("http://").partition(":")
+    await contacts.follow({NAME: workers.pod(0, address=host)}, int(port))
+    await until(contacts, Stage.CLOSED)
+    async with asyncio.timeout(10):
+        await limit.acquire()
+        await limit.acquire()
+
+    contacts.command(Prepare(NAME, subject.versions.first, "rollout-1"), RolloutSpec())
+    await asyncio.sleep(0.2)
+    assert (await fake.report()).prepared is None
+    assert contacts.worker(NAME, 0, None).calling is Verb.PREPARE
+
+    limit.release()
+    await settled(fake, lambda report: report.prepared == subject.versions.first)
+    await contacts.close()
 
 
 async def test_a_sidecar_that_takes_another_token_is_complained_of_and_logged_once(

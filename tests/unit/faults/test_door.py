@@ -9,7 +9,7 @@ from rlfleet_contract import paths
 
 
 class Engine:
-    """Answers nothing; nobody kills it here."""
+    """Answers nothing, and is not killed here."""
 
     reloads = 0
 

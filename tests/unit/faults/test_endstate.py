@@ -12,7 +12,7 @@ def test_equal_ends_do_not_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "reported"),
     [
         (WANTED | {"fleets.qwen.status.proved": '"1/2"'}, '"1/2", wanted "2/2"'),
         (WANTED | {"pods.qwen-7.phase": '"Running"'}, '"Running", wanted absent'),
@@ -20,10 +20,10 @@ def test_equal_ends_do_not_differ() -> None:
     ],
     ids=["another value", "something left over", "something missing"],
 )
-def test_what_differs_is_told(found: dict[str, str], told: str) -> None:
+def test_what_differs_is_reported(found: dict[str, str], reported: str) -> None:
     (line,) = endstate.differences(WANTED, found, set(), "^$")
 
-    assert told in line
+    assert reported in line
 
 
 def test_what_differs_without_faults_is_not_compared() -> None:

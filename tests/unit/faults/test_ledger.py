@@ -65,7 +65,7 @@ def test_nothing_is_counted_or_struck_before_the_ledger_is_open() -> None:
     assert ledger.places == [Place(Side.API, "a", 1)]
 
 
-def test_what_a_sidecar_does_of_itself_is_no_write_of_the_operator() -> None:
+def test_what_a_sidecar_does_by_itself_is_no_write_of_the_operator() -> None:
     ledger = Ledger(None)
     ledger.wrote_at = 0.0
 

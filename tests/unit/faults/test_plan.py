@@ -10,7 +10,7 @@ from faults.run import Reference
 
 PLACES = [
     *(Place(Side.API, f"PATCH pods qwen-{n}", 1) for n in range(8)),
-    *(Place(Side.SIDECAR, f"update_weights qwen-{n}", 1) for n in range(4)),
+    *(Place(Side.SIDECAR, f"update_weights qwen-{n}", 1) for n in range(8)),
     *(Place(Side.ENGINE, f"{step} qwen-0", 1) for step in ("pause", "reload", "probe", "open")),
 ]
 

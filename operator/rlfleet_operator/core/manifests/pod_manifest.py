@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rlfleet_contract import paths
-from rlfleet_operator.core.manifests import quantity
+from rlfleet_operator.core.manifests import quantity, store_access
 from rlfleet_operator.core.manifests.owned_objects import (
     ManifestObject,
     UnusableTemplateError,
@@ -247,6 +247,7 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> ManifestObject:
         "volumeMounts": [
             {"name": "token", "mountPath": _TOKEN_DIR, "readOnly": True},
             {"name": "state", "mountPath": _STATE_DIR},
+            *store_access.mounts(fleet.spec.weights),
             *_cache_mounts(fleet),
             *_data_mounts(fleet),
         ],
@@ -284,12 +285,14 @@ def _sidecar_env(fleet: Fleet) -> dict[str, str]:
     engine = fleet.spec.engine
     if engine.self_test_seconds != EngineSpec().self_test_seconds:
         env["RLFLEET_SELF_TEST_S"] = str(engine.self_test_seconds)
+    if not engine.preload:
+        env["RLFLEET_PRELOAD_S"] = "0"
     if fleet.spec.sidecar.experimental_transfer:
         env["RLFLEET_EXPERIMENTAL_TRANSFER"] = "true"
     if engine.require_tested:
         env["RLFLEET_REQUIRE_TESTED"] = "true"
     if weights is not None:
-        env["RLFLEET_WEIGHTS_PATH"] = weights.path
+        env |= store_access.env(weights)
         env["RLFLEET_MARKERS"] = ",".join(_markers(weights))
         env |= _cache_env(weights.cache)
     return env
@@ -313,6 +316,7 @@ def _volumes(fleet: Fleet) -> list[ManifestObject]:
         {"name": "state", "emptyDir": {"sizeLimit": "64Mi"}},
         {"name": "token", "secret": {"secretName": secret_name(fleet.name)}},
         *({"name": mount["name"], "emptyDir": _cache_volume(fleet)} for mount in caches),
+        *store_access.volumes(fleet.spec.weights),
         *({"name": name, **source} for name, source, _ in _data_volumes(fleet)),
     ]
 
@@ -369,7 +373,7 @@ def _data_volumes(fleet: Fleet) -> list[tuple[str, ManifestObject, str]]:
     found: list[tuple[str, ManifestObject, str]] = []
     if model.volume:
         found.append(("model", model.volume, model.mount_path or model.path))
-    if weights is not None and weights.volume:
+    if weights is not None and weights.volume and weights.path:
         found.append(("weights", weights.volume, weights.mount_path or weights_root(weights.path)))
     return found
 

@@ -13,7 +13,7 @@ from rlfleet_contract.worker.problems import Problem
 from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.worker_phase import complaint_of, phase_of
 from rlfleet_operator.core.model.world import Worker, World
-from rlfleet_operator.core.rollout.cohorts import canary_of, kept, selected
+from rlfleet_operator.core.rollout.cohorts import canary_of, exceptional, kept, selected
 from rlfleet_operator.core.rollout.next_rollout import is_requested
 from rlfleet_operator.core.rollout.rollout import CANARY_HOLD, HELD, Reason, Rollout
 from rlfleet_operator.core.status import waiting_requests
@@ -49,8 +49,7 @@ def verdicts(world: World, rollout: Rollout | None) -> tuple[ConditionVerdict, .
 
 def _is_settled(world: World, rollout: Rollout | None) -> bool:
     """Return whether the rollout has changed every worker that it may change."""
-    to = rollout.to if rollout else None
-    return all(is_synced(w, to) for w in selected(world))
+    return not behind(world, rollout.to if rollout else None, selected=True)
 
 
 def abandoned(why: str) -> ConditionVerdict:
@@ -116,11 +115,21 @@ def is_synced(worker: Worker, version: str | None) -> bool:
     return version is None or worker.proved == version
 
 
+def behind(world: World, version: str | None, *, selected: bool = False) -> list[Worker]:
+    """Return the desired (or only the selected) workers that are not synced with the version."""
+    key = (behind, version)
+    if key not in world.memo:
+        world.memo[key] = [w for w in world.desired if not is_synced(w, version)]
+    found: list[Worker] = world.memo[key]
+    first = kept(world) if selected else 0
+    return [w for w in found if w.ordinal >= first] if first else found
+
+
 def refusal_of(world: World, rollout: Rollout | None) -> tuple[Worker, Problem] | None:
     """Return the first worker that rejects the target's checkpoint, with its problem."""
     if rollout is None:
         return None
-    for worker in world.desired:
+    for worker in world.exceptional:
         if (
             worker.refused(rollout.to, rollout.operation)
             and worker.report
@@ -179,7 +188,7 @@ def summary(world: World, found: Iterable[ConditionVerdict]) -> str:
 
 
 def _first_complaint(world: World) -> str:
-    for worker in world.desired:
+    for worker in world.exceptional:
         complaint = None if worker.pod and worker.pod.ready else complaint_of(worker, world)
         if complaint:
             return f"; {worker.name}: {complaint}"
@@ -190,7 +199,7 @@ def _synced(
     world: World, rollout: Rollout | None, stalled: ConditionVerdict | None
 ) -> ConditionVerdict:
     wanted, target = len(world.desired), world.fleet.target
-    done = sum(is_synced(w, target) for w in world.desired)
+    done = wanted - len(behind(world, target))
     message = f"{done} of {wanted} workers proved {target or 'a version'}"
     if done == wanted:
         return ConditionVerdict(SYNCED, "Proved", message)
@@ -218,7 +227,7 @@ def _stalled(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
     if final is not None:
         return final
     refusal = refusal_of(world, rollout)
-    if refusal is not None and not any(map(_is_moved, world.desired)):
+    if refusal is not None and not any(map(_is_moved, world.exceptional)):
         worker, problem = refusal
         message = f"{problem.version} rejected by {worker.name}: {problem.message}"
         return ConditionVerdict(STALLED, problem.code, message)
@@ -255,7 +264,7 @@ def _ended_badly(rollout: Rollout | None) -> ConditionVerdict | None:
 
 
 def _quarantined(world: World) -> list[Worker]:
-    return [w for w in world.desired if w.stage is Stage.DOUBT]
+    return [w for w in world.exceptional if w.stage is Stage.DOUBT]
 
 
 def _is_given_up(worker: Worker, rollout: Rollout | None) -> bool:
@@ -267,8 +276,8 @@ def _is_given_up(worker: Worker, rollout: Rollout | None) -> bool:
 
 
 def _others_move(world: World, rollout: Rollout | None) -> bool:
-    to = rollout.to if rollout else None
-    return any(w.stage is not Stage.DOUBT and not is_synced(w, to) for w in selected(world))
+    left = behind(world, rollout.to if rollout else None, selected=True)
+    return any(w.stage is not Stage.DOUBT for w in left)
 
 
 def _overdue(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
@@ -280,7 +289,7 @@ def _overdue(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
     spent = recorded.spent_s(world.moment) - recorded.held_s(world.moment)
     if recorded.held_since is not None or spent < deadline:
         return None
-    done = sum(is_synced(w, rollout.to) for w in world.desired)
+    done = len(world.desired) - len(behind(world, rollout.to))
     message = (
         f"rollout {rollout.id} to {rollout.to} has not ended within {deadline} s"
         f" (rollout.progressDeadlineSeconds): {done} of {len(world.desired)} workers"
@@ -291,7 +300,7 @@ def _overdue(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
 
 def _is_moving(world: World) -> bool:
     extra = len(world.workers) != len(world.desired)
-    return extra or world.has_outdated or any(map(_is_moved, world.desired))
+    return extra or world.has_outdated or any(map(_is_moved, world.exceptional))
 
 
 def _is_moved(worker: Worker) -> bool:
@@ -300,15 +309,14 @@ def _is_moved(worker: Worker) -> bool:
 
 
 def _reconciling(world: World, rollout: Rollout | None) -> ConditionVerdict:
-    workers = selected(world)
-    behind = sum(not is_synced(w, rollout.to if rollout else None) for w in workers)
-    left = f"{behind} of {len(workers)} workers"
+    late = behind(world, rollout.to if rollout else None, selected=True)
+    left = f"{len(late)} of {len(selected(world))} workers"
     lacking = lora.missing(world)
     if rollout and rollout.is_active:
         reason, hint = _pace(world, rollout)
         message = f"rollout {rollout.id} from {rollout.before or 'no version'} to {rollout.to}"
         message += f": {left} left{hint}"
-    elif behind:
+    elif late:
         reason, message = "CatchingUp", f"{left} catching up with the fleet's version"
     elif lacking:
         worker, adapter = lacking[0]
@@ -342,7 +350,7 @@ def _pace(world: World, rollout: Rollout) -> tuple[str, str]:
             else "waiting for rollout.canary.holdSeconds"
         )
         return "CanaryHold", f"; canaries serve: {waits_for}"
-    adapting = next((w.name for w in selected(world) if w.is_adapting), None)
+    adapting = next((w.name for w in exceptional(world) if w.is_adapting), None)
     if adapting is not None and world.fleet.spec.rollout.strategy is Strategy.BARRIER:
         return "RollingOut", f"; no worker pauses until {adapting} has loaded its adapter"
     return "RollingOut", ""

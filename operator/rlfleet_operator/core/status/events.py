@@ -119,7 +119,7 @@ def _rejected(before: FleetStatus, after: FleetStatus) -> list[KubeEvent]:
         return []
     text = (
         f"{trainer.worker} rejected {trainer.call} of trainer {trainer.client}: the fleet's target"
-        f" is {after.target}. Remove spec.weightVersion, or set versions there"
+        f" is {after.target}. Remove spec.weightVersion and weights.follow, or set versions there"
     )
     return [KubeEvent("Warning", "TrainerRejected", text)]
 

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from rlfleet_contract.worker.proof import Proof
 from rlfleet_operator.core.model.worker_phase import BADNESS, Phase, complaint_of, phase_of
 from rlfleet_operator.core.model.world import FLEET_LABEL, Fleet, Raw, Worker, World, time_of
-from rlfleet_operator.core.rollout import outage, version_order
+from rlfleet_operator.core.rollout import following, outage, retention, version_order
 from rlfleet_operator.core.rollout.rollout import Rollout
 from rlfleet_operator.core.status import conditions, rollout_history, size_limit
 from rlfleet_operator.core.status.verdict import RECONCILING, STALLED
@@ -39,11 +39,9 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
     now = time_of(world.moment)
     target = world.fleet.target or ""
     proved = sum(_has_proved(w, target) for w in world.desired)
-    limit = world.fleet.spec.status_worker_limit
+    newest = following.latest(world)
     verdicts = conditions.verdicts(world, rollout)
-    listed = sorted(world.workers, key=_worst_first)[:limit]
-    if len(world.workers) <= limit:
-        listed = list(world.workers)
+    listed = _listed(world)
     return FleetStatus(
         observed_generation=world.fleet.generation,
         epoch=world.fleet.status.epoch,
@@ -51,9 +49,12 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
         replicas=sum(w.pod is not None for w in world.workers),
         ready_replicas=sum(w.takes_traffic for w in world.workers),
         proved_replicas=proved,
-        quarantined_replicas=sum(phase_of(w) is Phase.QUARANTINED for w in world.workers),
+        quarantined_replicas=_quarantined(world),
         selector=f"{FLEET_LABEL}={world.fleet.name}",
         target=target,
+        latest=newest,
+        followed=following.followed(world, newest, rollout),
+        retention=retention.retention(world),
         trainer_target=_trainer_target(world),
         trainer_pause=_trainer_pause(world),
         trainer_rejected=_trainer_rejected(world),
@@ -74,6 +75,22 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
             now=now,
         ),
     )
+
+
+def _quarantined(world: World) -> int:
+    exceptional = (*world.exceptional, *world.surplus)
+    return sum(phase_of(w) is Phase.QUARANTINED for w in exceptional)
+
+
+def _listed(world: World) -> list[Worker]:
+    """Return the workers that status lists: all, or the worst."""
+    limit = world.fleet.spec.status_worker_limit
+    if len(world.workers) <= limit:
+        return list(world.workers)
+    # A plain worker serves: only the first of them can be among the worst.
+    plain = [w for w in world.desired if w.is_plain]
+    worst = [*world.exceptional, *world.surplus, *plain[:limit]]
+    return sorted(worst, key=_worst_first)[:limit]
 
 
 def abandoned(fleet: Fleet, why: str, moment: float) -> FleetStatus:
@@ -128,9 +145,8 @@ def unread(raw: Raw, error: ValidationError, moment: float) -> dict[str, Any] | 
 
 
 def _trainer_target(world: World) -> TrainerTarget | None:
-    """Return the trainer's target, which ends once the spec names a version."""
-    fleet = world.fleet
-    return fleet.status.trainer_target if fleet.spec.weight_version is None else None
+    """Return the trainer's target, which ends once the spec names or follows a version."""
+    return world.fleet.status.trainer_target if world.fleet.is_free else None
 
 
 def _trainer_pause(world: World) -> TrainerPause | None:
@@ -138,7 +154,7 @@ def _trainer_pause(world: World) -> TrainerPause | None:
     pause = world.fleet.status.trainer_pause
     if pause is None or world.pause is not None:
         return pause
-    is_left = any(w.is_changing for w in world.desired)
+    is_left = any(w.is_changing for w in world.exceptional)
     return pause.model_copy(update={"ending": True}) if is_left else None
 
 
@@ -147,7 +163,7 @@ def _trainer_rejected(world: World) -> TrainerRejected | None:
     if world.fleet.target is None:
         return None
     known = world.fleet.status.trainer_rejected
-    reports = [(w.name, w.report.rejected_trainer) for w in world.desired if w.report]
+    reports = [(w.name, w.report.rejected_trainer) for w in world.exceptional if w.report]
     found = [
         TrainerRejected(worker=name, client=one.client, call=one.call, at=time_of(one.at))
         for name, one in reports

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from statistics import median
 
-from rlfleet_contract.worker.report import Timings
+from rlfleet_contract.worker.report import Progress, Timings
 from rlfleet_operator.core.model.worker_phase import CHANGING, awaited_by, phase_of
 from rlfleet_operator.core.model.world import World, time_of
-from rlfleet_operator.core.rollout.cohorts import canaries, is_promoted, selected
+from rlfleet_operator.core.rollout.cohorts import canaries, is_promoted
 from rlfleet_operator.core.rollout.rollout import (
     CANARY_HOLD,
     COMPLETED,
@@ -123,6 +123,7 @@ def _canary_since(world: World, rollout: Rollout, recorded: RolloutStatus, now: 
 def _begun(world: World, rollout: Rollout, now: str) -> RolloutStatus:
     # The spec's runId and step belong to weightVersion, not to a trainer's version.
     weights = world.fleet.spec.weights if world.fleet.spec.weight_version else None
+    followed = world.fleet.status.followed if rollout.reason is Reason.FOLLOW else None
     return RolloutStatus(
         id=rollout.id,
         reason=rollout.reason,
@@ -134,7 +135,7 @@ def _begun(world: World, rollout: Rollout, now: str) -> RolloutStatus:
         started_at=now,
         not_before=_settled_at(world, rollout),
         restart_id=world.fleet.spec.rollout.restart_id,
-        run_id=weights.run_id if weights else "",
+        run_id=weights.run_id if weights else followed.run_id if followed else "",
         step=weights.step if weights else None,
     )
 
@@ -157,11 +158,11 @@ def _phase(world: World, rollout: Rollout) -> str:
     if rollout.is_stopped:
         return rollout.phase
     # A fleet without workers is at its version: later workers catch up with it.
-    if all(conditions.is_synced(w, rollout.to) for w in world.desired):
+    if not conditions.behind(world, rollout.to):
         return ROLLED_BACK if rollout.reason is Reason.ROLLBACK else COMPLETED
-    if all(conditions.is_synced(w, rollout.to) for w in selected(world)):
+    if not conditions.behind(world, rollout.to, selected=True):
         return PARTITIONED
-    steps = [p for p in map(phase_of, world.desired) if p in CHANGING]
+    steps = [p for p in map(phase_of, world.exceptional) if p in CHANGING]
     if steps:
         return max(steps, key=CHANGING.index)
     if conditions.refusal_of(world, rollout) is not None:
@@ -197,6 +198,9 @@ def _is_canary_lost(world: World, rollout: Rollout) -> bool:
     )
 
 
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
 def _message(world: World, rollout: Rollout) -> str:
     refusal = conditions.refusal_of(world, rollout)
     if rollout.why:
@@ -204,7 +208,7 @@ def _message(world: World, rollout: Rollout) -> str:
     if refusal is not None:
         worker, problem = refusal
         return f"{worker.name}: {problem.code}: {problem.message}"[: conditions.MESSAGE_LIMIT]
-    for worker in world.desired:
+    for worker in world.exceptional:
         failure = worker.failure_in(rollout.operation)
         if failure is not None:
             return f"{worker.name}: {failure.code}: {failure.message}"[: conditions.MESSAGE_LIMIT]
@@ -212,7 +216,7 @@ def _message(world: World, rollout: Rollout) -> str:
 
 
 def _awaited(world: World, rollout: Rollout) -> str:
-    for worker in world.desired:
+    for worker in world.exceptional:
         awaited = awaited_by(worker, rollout.to)
         if awaited is not None:
             return f"{worker.name} {awaited}"[: conditions.MESSAGE_LIMIT]
@@ -220,14 +224,36 @@ def _awaited(world: World, rollout: Rollout) -> str:
 
 
 def _staged(world: World, rollout: Rollout) -> str:
-    """Return the progress of the copies, in steps of 10% to save writes."""
-    reports = [w.report.progress for w in world.desired if w.report and w.report.progress]
+    """Return the progress of the copies, in steps of 10% to save writes.
+
+    Rate and time left are those at the begin of a step, or the first: they vary in each pass.
+    """
+    reports = [w.report.progress for w in world.exceptional if w.report and w.report.progress]
     mine = [p for p in reports if p.version == rollout.to and p.bytes_total]
     if not mine:
         return ""
     done, total = sum(p.bytes_done for p in mine), sum(p.bytes_total for p in mine)
-    copied = f"{done * 10 // total * 10}% of {total} bytes"
-    return f"{copied} of {rollout.to} copied on {len(mine)} of {len(world.desired)} workers"
+    copied = f"{done * 10 // total * 10}% of {_size(total)}"
+    text = f"{copied} of {rollout.to} copied on {len(mine)} of {len(world.desired)} workers"
+    said = _said(world, rollout)
+    return said if said.startswith(f"{text},") else text + _speed(mine)
+
+
+def _said(world: World, rollout: Rollout) -> str:
+    """Return the recorded message of this rollout."""
+    recorded = world.fleet.status.rollout
+    return recorded.message if recorded is not None and recorded.id == rollout.id else ""
+
+
+def _speed(copies: Sequence[Progress]) -> str:
+    rate = sum(copy.bytes_per_s or 0 for copy in copies)
+    left = max(copy.left_s or 0 for copy in copies)
+    return f", {_size(rate)}/s, {left:.0f} s left" if rate else ""
+
+
+def _size(nbytes: float) -> str:
+    unit = min(max(int(nbytes).bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+    return f"{nbytes / 1024**unit:.{min(unit, 1)}f} {_UNITS[unit]}"
 
 
 def _timings(world: World, rollout: Rollout) -> RolloutTimings | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rlfleet_operator.core.model.world import World
-from rlfleet_operator.core.rollout import version_order
+from rlfleet_operator.core.rollout import following, version_order
 from rlfleet_operator.core.status import waiting_requests
 from rlfleet_operator.core.strategy import lora
 
@@ -31,7 +31,7 @@ def sometimes(world: World) -> tuple[ConditionVerdict, ...]:
     found = (
         _paused(world),
         _untested(world),
-        _held_up(world) or _degraded(world) or _adapters_failed(world),
+        _held_up(world) or _blind(world) or _degraded(world) or _adapters_failed(world),
     )
     return tuple(verdict for verdict in found if verdict is not None)
 
@@ -79,6 +79,19 @@ def _held_up(world: World) -> ConditionVerdict | None:
         " or name a version in spec.weightVersion"
     )
     return ConditionVerdict(DEGRADED, waiting_requests.REASON, message)
+
+
+def _blind(world: World) -> ConditionVerdict | None:
+    """Return Degraded if no worker can look for the trainer's versions."""
+    found = following.blindness(world)
+    if found is None:
+        return None
+    worker, problem = found
+    message = (
+        "no worker can look for new versions, so that the fleet stays at its own;"
+        f" {worker.name}: {problem.code}: {problem.message}"
+    )
+    return ConditionVerdict(DEGRADED, "StoreUnreadable", message)
 
 
 def _degraded(world: World) -> ConditionVerdict | None:

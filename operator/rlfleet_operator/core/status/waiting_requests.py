@@ -16,7 +16,7 @@ _STEPS_S = (30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0)
 
 def held_up(world: World) -> tuple[Worker, ...]:
     """Return the workers whose requests wait for longer than a change takes."""
-    return tuple(w for w in world.desired if _paused_s(w) >= _STEPS_S[0])
+    return tuple(w for w in world.exceptional if _paused_s(w) >= _STEPS_S[0])
 
 
 def message(world: World) -> str:
@@ -31,7 +31,7 @@ def message(world: World) -> str:
 
 def next_steps_s(world: World) -> Iterator[float]:
     """Yield the seconds until the message changes."""
-    for worker in world.desired:
+    for worker in world.exceptional:
         paused_s = _paused_s(worker)
         if paused_s > 0:
             yield from (step - paused_s for step in _STEPS_S if step > paused_s)

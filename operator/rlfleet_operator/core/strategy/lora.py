@@ -15,6 +15,7 @@ from rlfleet_operator.core.model.actions import LoadAdapter, LoRACommand, Unload
 from rlfleet_operator.core.model.wanted_lora import WantedLoRA, declared
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.strategy import barrier
+from rlfleet_operator.crd.fleet_spec import FleetSpec
 from rlfleet_operator.crd.lora import LORA_FLAG, AdapterStatus
 
 _MESSAGE_LIMIT = 512
@@ -29,10 +30,15 @@ def calls(world: World, busy: set[str]) -> list[LoRACommand]:
         return []
     return [
         call
-        for worker in world.desired
+        for worker in _concerned(world)
         if worker.name not in busy and _may_call(worker)
         for call in _next(worker, world)[:1]
     ]
+
+
+def _concerned(world: World) -> Sequence[Worker]:
+    """Return the workers that may lack an adapter, or have one too many."""
+    return world.desired if world.fleet.spec.adapters else world.exceptional
 
 
 def wanted_by(worker: Worker, world: World) -> Sequence[WantedLoRA]:
@@ -69,14 +75,18 @@ def _lacked(worker: Worker, world: World) -> list[tuple[WantedLoRA, Problem | No
     ]
 
 
+def may_inherit(spec: FleetSpec) -> bool:
+    """Return whether new workers get the adapters that trainers loaded on the others."""
+    return not spec.adapters and LORA_FLAG in {a.replace("_", "-") for a in spec.engine.args}
+
+
 def awaits_reports(worker: Worker, world: World) -> bool:
     """Return whether other workers may serve a trainer's adapter that they have not reported yet.
 
     Idle workers are polled only every few seconds. A new worker needs a report of each that is
     newer than its own open gate.
     """
-    spec = world.fleet.spec
-    if spec.adapters or LORA_FLAG not in {arg.replace("_", "-") for arg in spec.engine.args}:
+    if not may_inherit(world.fleet.spec):
         return False
     others = (w for w in world.desired if w.is_live and w.pod and w.pod.weights_ready)
     return any(other.answered_at < worker.open_since for other in others)
@@ -116,7 +126,7 @@ def missing(world: World) -> list[tuple[Worker, WantedLoRA]]:
     """Return the adapters that are neither loaded nor failed, with their workers."""
     return [
         (worker, one)
-        for worker in world.desired
+        for worker in _concerned(world)
         for one, problem in _lacked(worker, world)
         if problem is None
     ]
@@ -126,7 +136,7 @@ def failed(world: World) -> list[tuple[Worker, WantedLoRA, Problem]]:
     """Return the adapters that failed to load, with their workers."""
     return [
         (worker, one, problem)
-        for worker in world.desired
+        for worker in _concerned(world)
         for one, problem in _lacked(worker, world)
         if problem is not None
     ]

@@ -43,9 +43,8 @@ def weights(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
 
 
 def _rolling(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
-    due = [
-        (w, goal) for w in world.desired if (goal := pending_goal(w, world, rollout)) is not None
-    ]
+    left = _left(world, rollout)
+    due = [(w, goal) for w in left if (goal := pending_goal(w, world, rollout)) is not None]
     actions = [call for w, goal in due for call in _unbatched(w, goal, world, rollout)]
     if rollout is None:
         return actions
@@ -55,6 +54,13 @@ def _rolling(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
     if is_first_try or not _is_batch_due(world, rollout, serving):
         return actions
     return actions + _batch(world, rollout, serving)
+
+
+def _left(world: World, rollout: Rollout | None) -> Sequence[Worker]:
+    """Return the workers without those that have their goal already."""
+    if rollout is None or rollout.is_stopped:
+        return world.exceptional
+    return [w for w in world.desired if not w.is_plain or w.proved != rollout.to]
 
 
 def _unbatched(
@@ -112,14 +118,14 @@ def _is_batch_due(world: World, rollout: Rollout, serving: Sequence[tuple[Worker
     if is_suspended(world) or is_blocked(world, rollout) or has_unknown_outcome(world, rollout):
         return False
     # A busy worker in doubt may report that the version failed.
-    return not any(w.stage is Stage.DOUBT and w.is_busy for w in world.desired)
+    return not any(w.stage is Stage.DOUBT and w.is_busy for w in world.exceptional)
 
 
 def _batch(
     world: World, rollout: Rollout, serving: Sequence[tuple[Worker, str]]
 ) -> list[WeightsCommand]:
     """Return the next batch of serving workers, as large as the budget allows."""
-    out = sum(may_be_changing(w) or is_being_replaced(w, world) for w in world.desired)
+    out = sum(may_be_changing(w) or is_being_replaced(w, world) for w in world.exceptional)
     limit = budget.max_unavailable(world.fleet.spec)
     # A worker that failed to pause before comes last, so that it does not delay the others.
     due = sorted(
@@ -162,7 +168,7 @@ def _releases(
     busy = {command.worker for command in others}
     stranded = [
         w
-        for w in world.desired
+        for w in world.exceptional
         if w.name not in busy
         and (w.stage is Stage.PAUSED or (w.stage is Stage.PROVED and _is_left(w, world, rollout)))
     ]

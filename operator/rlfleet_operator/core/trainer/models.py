@@ -29,7 +29,7 @@ class Fault(ErrorCode):
     NOT_FOUND = "NotFound", FINAL, 404
     INVALID_REQUEST = "InvalidRequest", FINAL, 400
     VERSION_OWNED = "VersionOwned", FINAL, 409
-    """spec.weightVersion is set, so that trainers must not change the version."""
+    """spec.weightVersion or weights.follow is set, so trainers must not change the version."""
     DRY_RUN = "DryRun", FINAL, 409
     STALE_TARGET = "StaleTarget", FINAL, 409
     """spec.staleness lets no worker take traffic with the version."""
@@ -190,7 +190,7 @@ def version_asked(asked: UpdateWeights, fleet: Fleet) -> str:
     if re.fullmatch(VERSION_PATTERN, version) is None:
         raise _invalid(f"version {version[:140]!r} is not a directory name ({VERSION_PATTERN})")
     if weights is None and version != BASE_VERSION:
-        raise _invalid(f"version {version} cannot be found: set spec.weights.path")
+        raise _invalid(f"version {version} cannot be found: set spec.weights.path or source")
     return version
 
 
@@ -198,7 +198,7 @@ def _name_of_directory(directory: str, weights: WeightsSpec | None) -> str:
     """Return the version of a directory; raises Refusal if it is not below weights.path."""
     if weights is None:
         raise _invalid("weight_dir cannot be mapped to a version: set spec.weights.path")
-    path = weights.path
+    path = weights.template
     before, after = path.rstrip("/").split("{version}")
     given = directory.rstrip("/")
     name = given.removeprefix(before).removesuffix(after)
@@ -235,6 +235,12 @@ def demand_unowned(fleet: Fleet, raw: Raw, rejected: str) -> None:
             f"{rejected}: spec.weightVersion is {spec.weight_version}{written_by};"
             " change it there, or remove it from the spec",
         )
+    if fleet.follows:
+        raise Refusal(
+            Fault.VERSION_OWNED,
+            f"{rejected}: spec.weights.follow is Latest, so workers take the store's newest"
+            " version; publish it there, or set follow to Never",
+        )
     if spec.replicas == 0:
         message = f"{rejected}: the fleet has no workers, spec.replicas is 0; scale it up"
         raise Refusal(Fault.NO_WORKERS, message)
@@ -260,7 +266,8 @@ def target_of(fleet: Fleet, raw: Raw) -> Target | None:
     if fleet.target is None:
         return None
     if fleet.spec.weight_version is None:
-        return Target(fleet.target, "a trainer at the fleet API")
+        owner = "spec.weights.follow" if fleet.follows else "a trainer at the fleet API"
+        return Target(fleet.target, owner)
     manager = owner_of_version(raw)
     owner = "spec.weightVersion" + (f", written by {manager}" if manager else "")
     shown = "".join(c if c.isascii() and c.isprintable() else "?" for c in owner)

@@ -6,6 +6,7 @@ A reply uses each worker's own report of this moment, never its entry in status.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Literal
 
 from rlfleet_contract import paths
 from rlfleet_contract.worker.commands import Verb
@@ -189,7 +190,7 @@ def _is_worth_asking_again(fleet: Fleet, version: str, fault: Fault) -> bool:
 
 def _why(fleet: Fleet, version: str, fault: Fault) -> str:
     if fault is Fault.SUPERSEDED:
-        source = "spec.weightVersion" if fleet.spec.weight_version else "a later request"
+        source = "spec.weightVersion" if fleet.spec.weight_version else _other_source(fleet)
         return f"superseded: {source} sets {fleet.target or 'no version'}"
     if fault is Fault.NO_WORKERS:
         return "the fleet has no workers: spec.replicas is 0"
@@ -201,11 +202,15 @@ def _why(fleet: Fleet, version: str, fault: Fault) -> str:
     return f"rollout {rollout.id} is {rollout.phase}: {rollout.message}"
 
 
+def _other_source(fleet: Fleet) -> str:
+    return "spec.weights.follow" if fleet.follows else "a later request"
+
+
 def state(
     fleet: Fleet, workers: Sequence[WorkerState], pause: TrainerPause | None = None
 ) -> FleetReply:
     """Return the reply to GET state; ``pause`` is the trainer's active one."""
-    asker = "trainer" if fleet.spec.weight_version is None else "spec"
+    asker: Literal["spec", "trainer"] = "trainer" if fleet.is_free else "spec"
     return FleetReply(
         namespace=fleet.namespace,
         fleet=fleet.name,

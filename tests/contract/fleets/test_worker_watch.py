@@ -1,0 +1,391 @@
+"""A worker's news reach the operator by themselves; where they do not, it polls as before."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from rlfleet_contract import paths
+from rlfleet_contract.worker.fence import Place
+from rlfleet_contract.worker.report import Progress, Stage, WorkerReport
+from rlfleet_operator.errors import Unreachable, WorkerProblem
+from rlfleet_operator.workers import client as clients
+from rlfleet_operator.workers import pool as pools
+from rlfleet_operator.workers.client import WorkerClient
+from rlfleet_operator.workers.connection import WorkerConnection
+from rlfleet_operator.workers.pool import WorkerPool
+from rlfleet_operator.workers.requests import DrivenFleet
+from rlfleet_sidecar.http import watch
+from rlfleet_sidecar.state.news import News
+from tests import workers
+from tests.contract.conftest import TOKEN, settled
+from tests.contract.subject import Subject
+from tests.fakes.serving import Listener
+from tests.fakes.worker import Worker
+
+NAME = "qwen-0"
+DRIVER = DrivenFleet("f-1", 1)
+AGES = 3600.0
+
+
+async def token() -> str:
+    return TOKEN
+
+
+def pool() -> WorkerPool:
+    """Make contacts that poll a worker at rest once an hour."""
+    return WorkerPool(
+        asyncio.Semaphore(4), AGES, lambda: None, token, token, lambda: DRIVER, lambda: DRIVER.epoch
+    )
+
+
+def contact_of(contacts: WorkerPool) -> WorkerConnection:
+    return contacts._by_name[NAME]  # noqa: SLF001 - there is one
+
+
+@pytest.fixture
+async def contacts(fake: Worker) -> AsyncIterator[WorkerPool]:
+    kept = pool()
+    host, _, port = fake.admin_url.removeprefix("http://").partition(":")
+    await kept.follow({NAME: workers.pod(0, address=host)}, int(port))
+    yield kept
+    await kept.close()
+
+
+async def until(is_so: Callable[[], object], limit_s: float = 30.0) -> None:
+    async with asyncio.timeout(limit_s):
+        while not is_so():  # noqa: ASYNC110 - it is remote
+            await asyncio.sleep(0.02)
+
+
+async def watched(contacts: WorkerPool) -> WorkerConnection:
+    await until(lambda: contact_of(contacts).is_watched)
+    return contact_of(contacts)
+
+
+# --- the sidecar's side -----------------------------------------------------------------------
+
+
+async def test_a_line_comes_at_once_with_each_news_and_signs_of_life_between() -> None:
+    now = {"stage": Stage.CLOSED, "in_flight": 0}
+    news = News()
+    lines = watch.lines(lambda: WorkerReport(session="s", **now), news, lambda: True, sign_s=0.02)
+
+    async def line() -> str | None:
+        text = await anext(lines)
+        return WorkerReport.model_validate_json(text).stage if text.strip() else None
+
+    async with asyncio.timeout(10):
+        assert await line() == Stage.CLOSED
+        now["in_flight"] = 7
+        assert await line() is None, "a count is no news"
+        now["stage"] = Stage.OPEN
+        news.announce()
+        assert await line() == Stage.OPEN
+        assert await line() is None
+    await lines.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_rate_is_no_news_and_what_is_copied_and_a_higher_epoch_are() -> None:
+    begun = Progress(version="step-2", bytes_done=1, bytes_total=9, bytes_per_s=2.0, left_s=4.0)
+    known = WorkerReport(session="s", stage=Stage.OPEN, epoch=1, progress=begun)
+
+    def with_progress(**fields: float) -> WorkerReport:
+        return known.model_copy(update={"progress": begun.model_copy(update=fields)})
+
+    hanging = with_progress(bytes_per_s=1.0, left_s=8.0)
+    assert not hanging.is_news_after(known)
+    assert with_progress(bytes_done=2).is_news_after(known)
+    assert known.model_copy(update={"progress": None}).is_news_after(known)
+    assert known.model_copy(update={"epoch": 2}).is_news_after(known)
+
+
+async def test_a_watched_driver_learns_at_once_of_a_later_one(
+    fake: Worker, contacts: WorkerPool
+) -> None:
+    await watched(contacts)
+    client = WorkerClient(fake.admin_url, asyncio.Semaphore(1))
+
+    await client.state(TOKEN, DRIVER.epoch + 6)
+
+    await until(lambda: contacts.highest_epoch == DRIVER.epoch + 6, 10)
+    await client.close()
+
+
+async def test_a_watch_ends_with_the_token_that_it_began_with(fake: Worker) -> None:
+    client = WorkerClient(fake.admin_url, asyncio.Semaphore(1))
+    with pytest.raises(WorkerProblem, match="Unauthorized"):
+        await anext(client.watch("another"))
+    lines = client.watch(TOKEN)
+    assert await anext(lines) is not None
+
+    fake.give_token("a-new-token")
+
+    async with asyncio.timeout(10):
+        assert [line async for line in lines if line is not None] == []
+    await client.close()
+
+
+async def test_more_watches_than_the_limit_are_rejected_and_state_still_answers(
+    fake: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlfleet_sidecar.http.request_limit.READS", 2)
+    client = WorkerClient(fake.admin_url, asyncio.Semaphore(1))
+    open_ = [client.watch(TOKEN) for _ in range(2)]
+    for lines in open_:
+        assert await anext(lines) is not None
+
+    with pytest.raises(WorkerProblem, match="TooManyRequests"):
+        await anext(client.watch(TOKEN))
+    assert (await client.state(TOKEN)).session
+
+    for lines in open_:
+        await lines.aclose()
+    await client.close()
+
+
+# --- the operator's side ----------------------------------------------------------------------
+
+
+async def test_news_arrive_without_a_poll(
+    fake: Worker, subject: Subject, contacts: WorkerPool
+) -> None:
+    contact = await watched(contacts)
+    await settled(fake, lambda report: report.stage is Stage.CLOSED)
+    await asyncio.sleep(0.1)
+    contact.asking.cancel()  # type: ignore[union-attr]
+
+    await subject.serve(subject.versions.first)
+
+    await until(lambda: contact.report is not None and contact.report.stage is Stage.OPEN)
+    assert contact.report is not None
+    assert contact.report.proved == subject.versions.first
+
+
+async def test_a_watch_that_breaks_is_a_poll_at_once(fake: Worker, contacts: WorkerPool) -> None:
+    contact = await watched(contacts)
+    session = contact.report.session if contact.report else ""
+
+    await fake.stop_sidecar()
+    await until(lambda: not contact.reachable, 10)
+    await fake.start_sidecar()
+
+    await until(lambda: contact.reachable and contact.is_watched)
+    assert contact.report is not None
+    assert contact.report.session != session
+
+
+class Sidecar:
+    """Answers state requests at once, and a watch as the test says."""
+
+    def __init__(self) -> None:
+        self.polls = 0
+        self.stage = Stage.OPEN
+        self.pod_uid: str | None = None
+        self.watch: tuple[int, bytes] = (404, b"")
+        self.hangs = self.is_failing = False
+        self.session = "s"
+        self.listener = Listener(self._answer, "127.0.0.1", 0)
+
+    @property
+    def body(self) -> bytes:
+        report = workers.report(self.stage, pod_uid=self.pod_uid, session=self.session)
+        return report.model_dump_json().encode()
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        is_watch = scope["path"] == paths.WATCH_PATH
+        self.polls += not is_watch
+        status, body = self.watch if is_watch else (503 if self.is_failing else 200, self.body)
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": body, "more_body": is_watch})
+        if is_watch and self.hangs:
+            await receive()
+
+
+@pytest.fixture
+async def sidecar(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sidecar]:
+    monkeypatch.setattr(pools, "_RESTLESS_S", 0.05)
+    made = Sidecar()
+    await made.listener.start()
+    yield made
+    await made.listener.stop()
+
+
+@pytest.fixture
+async def of_it(sidecar: Sidecar) -> AsyncIterator[WorkerPool]:
+    kept = pool()
+    yield kept
+    await kept.close()
+
+
+async def follow(contacts: WorkerPool, sidecar: Sidecar, **fields: Any) -> WorkerConnection:
+    # Not ready yet, so that a worker that is not watched is polled twenty times a second.
+    pod = workers.pod(0, address="127.0.0.1", **({"ready": False} | fields))
+    await contacts.follow({NAME: pod}, sidecar.listener.port)
+    return contact_of(contacts)
+
+
+async def test_a_sidecar_of_an_earlier_release_is_polled(
+    sidecar: Sidecar, of_it: WorkerPool
+) -> None:
+    contact = await follow(of_it, sidecar)
+    await asyncio.sleep(2)
+
+    assert sidecar.polls > 10
+    assert contact.reachable
+    assert not contact.is_watched
+
+
+async def test_a_watched_worker_is_polled_for_its_heartbeat_alone(
+    sidecar: Sidecar, of_it: WorkerPool
+) -> None:
+    sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
+    contact = await follow(of_it, sidecar)
+    await watched(of_it)
+    await asyncio.sleep(0.2)
+    polls = sidecar.polls
+
+    await asyncio.sleep(1)
+
+    assert (sidecar.polls, contact.reachable) == (polls, True)
+
+
+async def test_a_watched_worker_that_misses_a_request_is_asked_again_soon(
+    sidecar: Sidecar, of_it: WorkerPool
+) -> None:
+    sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n\n"), True
+    contact = await follow(of_it, sidecar)
+    await watched(of_it)
+    sidecar.is_failing = True
+    contact.hurried.set()
+    await until(lambda: not contact.reachable, 10)
+
+    sidecar.is_failing = False
+
+    await until(lambda: contact.reachable, 10)
+    assert contact.is_watched, "the same watch"
+
+
+async def test_a_watched_worker_that_may_get_a_late_command_is_asked_soon(
+    sidecar: Sidecar, of_it: WorkerPool
+) -> None:
+    sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
+    contact = await follow(of_it, sidecar)
+    await watched(of_it)
+    assert of_it._interval(contact) > 10  # noqa: SLF001 - the next request would end the case
+
+    contact.over = Place(1, 7)
+
+    assert of_it._interval(contact) < 1  # noqa: SLF001
+
+
+async def test_watched_workers_get_a_heartbeat_as_soon_as_heartbeats_begin(
+    sidecar: Sidecar,
+) -> None:
+    epochs: list[int | None] = [None]
+    kept = WorkerPool(
+        asyncio.Semaphore(4), AGES, lambda: None, token, token, lambda: DRIVER, lambda: epochs[-1]
+    )
+    sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
+    await follow(kept, sidecar)
+    await watched(kept)
+    await asyncio.sleep(0.2)
+    polls = sidecar.polls
+
+    epochs.append(DRIVER.epoch)
+    await follow(kept, sidecar)
+
+    await until(lambda: sidecar.polls > polls, 10)
+    await kept.close()
+
+
+async def test_a_defect_in_a_watch_leaves_the_worker_polled(
+    sidecar: Sidecar, of_it: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls_at: list[int] = []
+
+    def confirm(contact: WorkerConnection, now: float) -> None:
+        polls_at.append(sidecar.polls)
+        raise RuntimeError(f"{contact.pod.name} at {now}")
+
+    monkeypatch.setattr(WorkerConnection, "confirm", confirm)
+    sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n\n"), True
+    contact = await follow(of_it, sidecar)
+
+    await until(lambda: polls_at and sidecar.polls > polls_at[0] + 5, 10)
+    assert not contact.is_watched
+
+
+async def test_a_silent_watch_ends_and_the_worker_is_polled(
+    sidecar: Sidecar, of_it: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does a connection whose other end is gone without a word."""
+    monkeypatch.setattr(clients, "_SILENCE_S", 0.3)
+    sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
+    contact = await follow(of_it, sidecar)
+    await watched(of_it)
+    sidecar.stage = Stage.DOUBT
+
+    await until(lambda: contact.report is not None and contact.report.stage is Stage.DOUBT, 10)
+
+
+async def test_a_watch_of_another_pod_at_the_same_address_teaches_nothing(
+    sidecar: Sidecar, of_it: WorkerPool
+) -> None:
+    sidecar.pod_uid = "p-0"
+    contact = await follow(of_it, sidecar)
+    await until(lambda: contact.report is not None)
+    sidecar.pod_uid = "p-9"
+    sidecar.stage = Stage.DOUBT
+    sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
+    await asyncio.sleep(1.5)
+
+    assert contact.report is not None
+    assert (contact.report.pod_uid, contact.report.stage) == ("p-0", Stage.OPEN)
+    assert not contact.is_watched
+
+
+async def test_what_is_no_report_ends_the_watch(sidecar: Sidecar) -> None:
+    sidecar.watch = (200, b"<html>\n")
+    client = WorkerClient(f"http://127.0.0.1:{sidecar.listener.port}", asyncio.Semaphore(1))
+
+    with pytest.raises(Unreachable, match="expected JSON of a sidecar"):
+        await anext(client.watch(TOKEN))
+
+    await client.close()
+
+
+async def test_an_older_report_does_not_replace_a_newer_one() -> None:
+    """A line may arrive after the answer to a command that ended later."""
+    kept = pool()
+    contact = WorkerConnection(
+        WorkerClient("http://127.0.0.1:1", asyncio.Semaphore(1)), workers.pod()
+    )
+
+    def learn(stage: Stage, serial: int | None, session: str = "s") -> Stage:
+        made = workers.report(stage, serial=serial, session=session)
+        kept._learn(contact, made)  # noqa: SLF001 - as a watch, a poll and a command do
+        assert contact.report is not None
+        return contact.report.stage
+
+    assert learn(Stage.OPEN, 7) is Stage.OPEN
+    assert learn(Stage.LOADING, 6) is Stage.OPEN
+    assert learn(Stage.LOADING, 8) is Stage.LOADING
+    assert learn(Stage.DOUBT, 1, "another") is Stage.DOUBT, "a restarted sidecar counts again"
+    assert learn(Stage.OPEN, None, "another") is Stage.OPEN, "an earlier release counts not"
+    await contact.client.close()
+
+
+async def test_a_sign_of_life_confirms_the_report() -> None:
+    contact = WorkerConnection(
+        WorkerClient("http://127.0.0.1:1", asyncio.Semaphore(1)), workers.pod()
+    )
+    contact.confirm(1.0)
+    assert contact.answered_at == 0.0, "without a report there is nothing to confirm"
+    contact.learn(workers.report(), 2.0)
+    contact.confirm(time.monotonic())
+    assert contact.answered_at > 2.0
+    await contact.client.close()
