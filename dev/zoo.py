@@ -1,8 +1,8 @@
 """Examine tiny models of many architectures on real vLLM: python3 -m dev.zoo [NAME ...].
 
 Runs the zoo package in a pod of the worker's image and prints a line for each model. All
-models together are written to bench/results/zoo.json, from which
-docs/reference/models.md is generated; named ones are only printed.
+models together are written to bench/results (zoo.json; zoo-like-gpu.json with --like-gpu), from
+which docs/reference/models.md is generated; named ones are only printed.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Any
 
 from dev import steps
 from dev.demo import stage
-from dev.docs.models_page import RESULTS
+from dev.docs.models_page import LIKE_GPU, RESULTS
 from dev.images import names
 from dev.shell import Shell
 from dev.steps import StepFailed, say
@@ -28,27 +28,30 @@ def main() -> None:
     """Examine the named models, or all."""
     parser = argparse.ArgumentParser(prog="python -m dev.zoo", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
-    chosen = parser.parse_args().names
+    parser.add_argument("--like-gpu", action="store_true", help="reload as on a GPU")
+    options = parser.parse_args()
+    chosen, results = options.names, LIKE_GPU if options.like_gpu else RESULTS
     shell = Shell(stage.cluster_and_images(), NAMESPACE, is_quiet=True)
-    rows = examine(shell, chosen)
+    rows = examine(shell, chosen, like_gpu=options.like_gpu)
     if not chosen:
-        RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
-        say(f"{len(rows)} models written to {RESULTS.name}; `make generate` writes the page")
+        results.write_text(json.dumps(rows, indent=1) + "\n")
+        say(f"{len(rows)} models written to {results.name}; `make generate` writes the page")
     failed = [row["model"] for row in rows if not row["passed"]]
     say(f"{len(rows) - len(failed)} of {len(rows)} models passed")
     if failed and chosen:
         raise StepFailed(f"did not pass: {', '.join(failed)}")
 
 
-def examine(shell: Shell, chosen: list[str]) -> list[dict[str, Any]]:
+def examine(shell: Shell, chosen: list[str], *, like_gpu: bool = False) -> list[dict[str, Any]]:
     """Run the pod and return a row for each model."""
+    words = ["--like-gpu", *chosen] if like_gpu else chosen
     stage.namespace(shell)
     files = [f"--from-file={path}" for path in sorted(ZOO.iterdir()) if path.is_file()]
     made = shell.kubectl("create", "configmap", "zoo", *files, "--dry-run=client", "-o=yaml")
     shell.kubectl("apply", "-f", "-", stdin=made)
     shell.kubectl("delete", "job", "zoo", "--ignore-not-found")
     text = string.Template((ZOO / "pod.yaml").read_text())
-    filled = text.substitute(WORKER_IMAGE=names.recorded()["worker"], NAMES=json.dumps(chosen))
+    filled = text.substitute(WORKER_IMAGE=names.recorded()["worker"], WORDS=json.dumps(words))
     shell.kubectl("apply", "-f", "-", stdin=filled)
     try:
         shell.kubectl("wait", "--for=jsonpath={.status.active}=1", "job/zoo", "--timeout=60s")

@@ -2,7 +2,7 @@
 
 import gc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +15,8 @@ from rlfleet_contract import paths
 from rlfleet_contract.engine.rank_report import Consumed, Installed
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.worker.selftest import EngineDescription
+from rlfleet_engine.vllm.reload import load
+from zoo import memory
 
 PROMPT = [5 + (place * 37) % 900 for place in range(64)]
 _AFTER = 4
@@ -91,7 +93,31 @@ class Engine:
             self._rpc(paths.RELOAD_RPC, str(directory), stamps, changed, strength)
         )
 
-    def _rpc(self, method: str, *arguments: object) -> Any:
+    def reload_spoilt(
+        self, directory: Path, files: Sequence[FileStamp]
+    ) -> tuple[str | None, Installed]:
+        """Install a checkpoint of which memory gets one wrong value; return where, if anywhere."""
+        loads = load.load
+        load.load = spoiling = memory.Spoiling(loads)
+        try:
+            installed = self.reload(directory, files)
+        finally:
+            load.load = loads
+        return spoiling.spoilt, installed
+
+    def reload_by_vllm(self, directory: Path) -> None:
+        """Have vLLM reload a checkpoint by itself."""
+        self._rpc("reload_weights", None, str(directory))
+
+    def addresses(self) -> dict[str, int]:
+        """Return where each parameter is."""
+        return dict(self._rpc(memory.addresses))
+
+    def unlike_on_device(self) -> list[str]:
+        """Return the parameters of which a GPU would compute another digest."""
+        return list(self._rpc(memory.unlike_on_device))
+
+    def _rpc(self, method: str | Callable[..., Any], *arguments: object) -> Any:
         with torch.inference_mode():
             return self._llm.collective_rpc(method, args=arguments)[0]
 

@@ -7,20 +7,21 @@ changed alone moves them, and a defective version is refused.
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.worker.commands import PrepareRequest
-from rlfleet_sidecar.cache.prepare_job import PrepareJob
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof import selftest
 from rlfleet_sidecar.proof.evidence import demand_consumed
 from rlfleet_sidecar.settings import SidecarSettings
+from rlfleet_sidecar.staging.prepare_job import PrepareJob
 from rlfleet_sidecar.state import required_tensors
 from zoo import forms, keeper
 from zoo.engine import Engine, far
@@ -31,13 +32,16 @@ _WAY_OUT = "names of the base model's files"
 _OF_THE_CHECK = "does not match the base model: "
 
 
-def examine(name: str) -> dict[str, Any]:
-    """Examine one model; returns the row of its table."""
+def examine(name: str, *, like_gpu: bool = False) -> dict[str, Any]:
+    """Examine one model; returns the row of its table.
+
+    ``like_gpu``: like_gpu.use was called, so that a reload may move no parameter.
+    """
     begun = time.monotonic()
     row: dict[str, Any] = {"model": name, "kind": keeper.MODELS[name]["kind"]}
     with TemporaryDirectory() as folder:
         try:
-            row |= _Visit(name, Path(folder)).seen()
+            row |= _Visit(name, Path(folder), like_gpu=like_gpu).seen()
         except Exception as error:  # noqa: BLE001 - whatever fails is this model's row
             row["error"] = f"{type(error).__name__}: {error}"[:500]
     row["passed"] = "error" not in row and not row.get("wrong")
@@ -46,7 +50,8 @@ def examine(name: str) -> dict[str, Any]:
 
 
 class _Visit:
-    def __init__(self, name: str, root: Path) -> None:
+    def __init__(self, name: str, root: Path, *, like_gpu: bool) -> None:
+        self._like_gpu = like_gpu
         self._versions = root / "versions"
         self._versions.mkdir()
         self._step = keeper.base(name, 1, root / "step")
@@ -106,9 +111,14 @@ class _Visit:
         moves = {kind: self._move(engine, base, kind, 1.0) for kind in kinds}
         for kind in selftest.unmoved(moves, noise):
             moves[kind] = self._move(engine, base, kind, selftest.FAR)
+        spoilt = self._spoilt(engine, files)
+        # Whatever vLLM's own reload leaves behind, the next of ours must do without.
+        engine.reload_by_vllm(self._base)
+        placed = engine.addresses()
         installed = engine.reload(self._base, files)
         left = far(base, engine.ask())
         stale = selftest.unmoved(moves, noise)
+        self._wrong += _of_memory(engine, placed, stays=self._like_gpu)
         distance = far(booted[0], base)
         for value, what in ((distance, "the base reloaded"), (left, "the base reloaded again")):
             if not selftest.is_faithful(value, noise):
@@ -126,7 +136,16 @@ class _Visit:
             "ignored": len(ignored),
             "unreached": len(told.unreached),
             "read_share": None if read is None else _share(read),
+            "spoilt": spoilt,
         }
+
+    def _spoilt(self, engine: Engine, files: Sequence[FileStamp]) -> str | None:
+        """Spoil a parameter, which a proof must see; return its name if the model has one."""
+        name, installed = engine.reload_spoilt(self._base, files)
+        read = installed.parameters
+        if name is not None and (read is None or read.differing != (name,)):
+            self._wrong.append(f"one wrong value of {name} is not seen")
+        return name
 
     def _move(self, engine: Engine, base: Sequence[float], kind: str, strength: float) -> float:
         engine.reload(
@@ -189,7 +208,7 @@ class _Visit:
     def _prepared(self, engine: Engine | None, version: str) -> Checkpoint:
         store = self._store(engine)
         request = PrepareRequest(operation="zoo", version=version)
-        store.prepare(PrepareJob(version, 60), request, frozenset({BASE_VERSION}))
+        store.prepare(PrepareJob(version, 60), request, lambda: frozenset({BASE_VERSION}))
         return store.demand(version)
 
     def _store(self, engine: Engine | None) -> VersionStore:
@@ -197,6 +216,15 @@ class _Visit:
             names = Checkpoints(self._settings).boot_model().tensors.keys()
             self._needs = required_tensors.reported_by(_BOOT, names, [engine.consumed()])
         return VersionStore(self._settings, Checkpoints(self._settings, lambda: self._needs))
+
+
+def _of_memory(engine: Engine, placed: Mapping[str, int], *, stays: bool) -> Iterator[str]:
+    """Yield what is wrong with a reloaded model's memory."""
+    unlike, moved = engine.unlike_on_device(), placed.items() ^ engine.addresses().items()
+    if unlike:
+        yield f"a GPU computes another digest: {', '.join(unlike)}"
+    if stays and moved:
+        yield f"moved by a reload: {', '.join(sorted({name for name, _ in moved}))}"
 
 
 def _share(read: Any) -> float:

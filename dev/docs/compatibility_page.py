@@ -27,6 +27,11 @@ Passed of run, on CPU, on the one-node cluster (`make images VLLM=0.31.0`).
 The engine reports EngineUntested on a release that is not tested.
 To add a release: [CONTRIBUTING.md](../../CONTRIBUTING.md#support-a-vllm-release).
 
+No GPU has run rlfleet.
+There these releases use vLLM's Model Runner V2 by default, which needs Triton; all tests ran V1.
+The names that rlfleet uses of V2 are in each release's files too.
+`make zoo MODELS=--like-gpu` reloads as on a GPU, on CPU ([models.md](models.md#as-on-a-gpu)).
+
 """
 _USES = """
 ## What rlfleet uses of vLLM

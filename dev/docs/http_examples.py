@@ -52,6 +52,8 @@ def _unserved(path: str, message: str, body: dict[str, Any] | None = None) -> Ex
 _GROUP = {"master_address": "10.0.0.9", "master_port": 29500, "rank_offset": 1, "world_size": 2}
 _PART = {"names": ["lm_head.weight"], "dtype_names": ["bfloat16"], "shapes": [[32, 16]]}
 
+_EDITION = "0123456789abcdef" * 2
+
 
 _ALL = ["Installed", "Parameters", "Probe"]
 _LOADED = {"status": "ok", "weight_version": "step-2", "verified_by": _ALL}
@@ -62,6 +64,7 @@ EXAMPLES: tuple[Example, ...] = (
     _command("prepare", "step-1", {"stage": "Closed", "prepared": "step-1"}),
     _command("update_weights", "step-1", {"stage": "Open", "proved": "step-1"}, mode="Keep"),
     Example("GET /v1/rl/state", {"stage": "Open", "proved": "step-1"}, has_more=True),
+    Example("GET /v1/rl/watch", {"stage": "Open", "proved": "step-1"}, has_more=True),
     _command("prepare", "step-2", {"stage": "Open", "prepared": "step-2"}, "step-by-step"),
     _command("pause", "step-2", {"stage": "Paused"}, "step-by-step", ttl_s=120),
     _command("flush", "step-2", {"stage": "Paused"}, "step-by-step"),
@@ -268,3 +271,18 @@ EXAMPLES: tuple[Example, ...] = (
         weight_version="43",
     ),
 )
+
+PIECES: tuple[Example, ...] = tuple(
+    Example(
+        f"GET /v1/rl/pieces/step-2/{_EDITION}{number}",
+        {
+            "code": "VersionNotFound",
+            "message": f"this worker does not share step-2 (edition {_EDITION}); ask another"
+            " worker",
+        },
+        status=404,
+        has_more=True,
+    )
+    for number in ("", "/0")
+)
+"""Of routes by which workers ask one another; the page leaves them out."""

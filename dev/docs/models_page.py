@@ -8,6 +8,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results" / "zoo.json"
+LIKE_GPU = ROOT / "bench" / "results" / "zoo-like-gpu.json"
 _HEAD = """\
 # Models
 
@@ -29,6 +30,16 @@ A model passes if:
 `kinds`: kinds of tensors (of which text reaches none: nothing is claimed).
 Where vLLM does not reload a model in place, its engine fails the self-test (EngineUnfaithful).
 Each engine tests itself when it boots.
+
+"""
+_AS_ON_A_GPU = """
+## As on a GPU
+
+`make zoo MODELS=--like-gpu` examines the same models on a CPU, with what differs on a GPU:
+kernels read the model's own tensors, and vLLM reloads layer by layer (zoo/like_gpu.py).
+No parameter may move, because CUDA graphs hold addresses.
+Every digest of memory must be the one that a GPU computes.
+A GPU's own kernels, streams and graphs are not tested.
 
 """
 _COLUMNS = ("model", "kind", "architecture", "own names", "kinds")
@@ -56,7 +67,24 @@ def page() -> str:
     failed = _by_reason((row["model"], _why(row)) for row in rows if not row["passed"])
     if failed:
         lines += ["", "## Failed models", "", *failed]
+    lines += _like_gpu(json.loads(LIKE_GPU.read_text()), [row["model"] for row in passed])
     return _HEAD + "\n".join(lines) + "\n"
+
+
+def _like_gpu(rows: list[dict[str, Any]], every: list[str]) -> list[str]:
+    """Return the section about reloads as on a GPU of those ``every`` that pass as on a CPU."""
+    passed = [row for row in rows if row["passed"]]
+    failed = _by_reason((row["model"], _why(row)) for row in rows if not row["passed"])
+    names = {row["model"] for row in rows}
+    left = [name for name in every if name not in names]
+    return [
+        *_AS_ON_A_GPU.rstrip("\n").split("\n"),
+        "",
+        f"{len(passed)} of {len(rows)} models passed: {', '.join(r['model'] for r in passed)}.",
+        *_extremes(passed),
+        *([f"Not examined: {', '.join(left)}."] if left else []),
+        *(["", *failed] if failed else []),
+    ]
 
 
 def _extremes(passed: list[dict[str, Any]]) -> list[str]:

@@ -44,7 +44,7 @@ PATCH = (
     Hop(
         f"{_OPERATOR}/reconcile/reconciler.py",
         "_act",
-        "sends them once status is written",
+        "sends them; those of a recorded rollout beside a write of status, for 3 s at most",
         "_contacts.command",
     ),
     Hop(

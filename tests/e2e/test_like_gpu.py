@@ -1,0 +1,31 @@
+"""A reload as on a GPU: layer by layer, into parameters that stay where they are."""
+
+from typing import Any
+
+import pytest
+
+from dev import target, zoo
+from dev.shell import Shell
+
+THREE = ("llama-tied", "gpt-oss", "qwen3-moe")
+"""A tied head; copies past the loaders; experts."""
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, dict[str, Any]]:
+    shell = Shell(target.kubeconfig(), f"{zoo.NAMESPACE}-like-gpu", is_quiet=True)
+    return {row["model"]: row for row in zoo.examine(shell, list(THREE), like_gpu=True)}
+
+
+@pytest.mark.parametrize("name", THREE)
+def test_a_model_takes_up_a_step_by_the_reload_of_a_gpu(
+    rows: dict[str, dict[str, Any]], name: str
+) -> None:
+    row = rows[name]
+
+    assert row.get("error") is None
+    assert row["wrong"] == []
+    assert row["spoilt"] is not None
+    assert row["read_share"] == 1
