@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from rlfleet_operator.core.manifests import pod_manifest
-from rlfleet_operator.core.model.world import Fleet, Worker, World, fleet_from
+from rlfleet_operator.core.model.fleet import fleet_from
+from rlfleet_operator.core.model.world import Fleet, Worker, World
 from rlfleet_operator.core.simulation import model_fleet, model_worker
 from rlfleet_operator.crd.fleet_status import FleetStatus
 

@@ -129,7 +129,7 @@ class HollowNode:
                 await asyncio.sleep(0.2)
 
     def _listed(self, found: list[Json]) -> None:
-        """Take all pods that there are: one that went while nobody watched is in no list."""
+        """Take all pods that there are: one that was deleted without a watch is in no list."""
         uids = {raw["metadata"]["uid"] for raw in found}
         for pod in [pod for pod in self.pods.values() if pod.uid not in uids]:
             self._leave(pod)
@@ -207,7 +207,7 @@ class HollowNode:
         while self.pods.get(pod.name) is pod:
             await asyncio.sleep(self._probe_s)
             is_ready = await self._is_ready(pod)
-            # One that left meanwhile must not write its address over its successor's.
+            # One that left since must not write its address over its successor's.
             is_here = self.pods.get(pod.name) is pod
             if is_here and (is_ready != pod.is_ready or self._gate_changed(pod)):
                 pod.is_ready = is_ready

@@ -1,14 +1,14 @@
 """Time on a machine that, under load, now and then stands still for seconds.
 
-All of it does then, product and test alike, and its clocks go on. A promise about time is
+All of it does then, product and test alike, and its clocks continue. A promise about time is
 kept or broken in the time that the machine ran.
 """
 
 import asyncio
-import itertools
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 TRIES = 20
 T = TypeVar("T")
@@ -19,7 +19,7 @@ async def seconds_until(
 ) -> float:
     """Wait until it is so; return how long that took.
 
-    Each look counts for ``turn_s`` at most. Whoever is slow is looked at often, and that adds
+    Each look counts for ``turn_s`` at most. A slow one is looked at often, and that adds
     up; a standstill is one look.
     """
     took_s, looked = 0.0, time.monotonic()
@@ -42,7 +42,7 @@ async def undisturbed(attempt: Callable[[], Awaitable[T | None]]) -> T:
 
 
 class Signs:
-    """Requests one after the other, and how long whom they go to may have heard nothing."""
+    """Requests one after the other, and how long their receiver may have received nothing."""
 
     def __init__(self) -> None:
         self.gaps: list[float] = []
@@ -63,6 +63,14 @@ class Signs:
         return answer
 
 
-def standstills(moments: Sequence[float], longer_than_s: float) -> int:
-    """Count the steps of a steady work, by the moments of their ends, that took so long."""
-    return sum(later - one > longer_than_s for one, later in itertools.pairwise(moments))
+def turns_beyond(moments: Sequence[float], planned_s: float, turn_s: float) -> int:
+    """Count the turns that fit into what steady work took beyond its plan, by its moments."""
+    beyond_s = moments[-1] - moments[0] - planned_s
+    return max(0, math.ceil(beyond_s / turn_s))
+
+
+async def given_up(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel requests and wait for their ends: one that only ends later is another test's error."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The shape of the repository: what no linter asks for and nobody should have to remember."""
+"""The shape of the repository: what no linter checks."""
 
 import ast
 import operator
@@ -18,7 +18,7 @@ from rlfleet_operator.core.model.worker_phase import Phase
 from rlfleet_operator.core.status import verdict
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("operator", "sidecar", "dev", "bench", "faults", "zoo")
+SOURCES = ("operator", "sidecar", "client", "dev", "bench", "faults", "zoo")
 FILE_LINES = 400
 FUNCTION_LINES = 40
 LONGER = {
@@ -30,7 +30,7 @@ LEAST_TESTS = 150
 """So many tests hold the guarantees at least."""
 COMPLEXITY = 12
 MORE_COMPLEX = {"dev/images/cuda_absent.py:main": 15}
-"""A change of this one builds the image of vLLM anew on every machine, which takes ten minutes."""
+"""A change of this one builds the image of vLLM again on every machine, which takes ten minutes."""
 FOREIGN = tuple("/" + name + "/" for name in ("work", "root"))
 """Beginnings of paths that exist on one machine only."""
 
@@ -80,7 +80,7 @@ def test_every_command_of_the_makefile_has_its_module() -> None:
     assert [name for name, either in files.items() if not any(map(Path.is_file, either))] == []
 
 
-@pytest.mark.parametrize("folder", ["operator", "sidecar"])
+@pytest.mark.parametrize("folder", ["operator", "sidecar", "client"])
 def test_a_source_root_holds_packages_only(folder: str) -> None:
     assert [path.name for path in (ROOT / folder).glob("*.py")] == []
 
@@ -104,7 +104,7 @@ def named_at_top(path: str) -> Iterator[str]:
 
 def test_no_public_type_of_the_product_has_another_s_name() -> None:
     found: dict[str, list[str]] = {}
-    for path in tracked("operator/**/*.py", "sidecar/**/*.py"):
+    for path in tracked("operator/**/*.py", "sidecar/**/*.py", "client/**/*.py"):
         for name in named_at_top(path):
             if name[0].isupper():
                 found.setdefault(name, []).append(path)
@@ -280,7 +280,7 @@ def is_in(path: str, name: str) -> bool:
 
 def test_a_file_that_the_documents_name_exists() -> None:
     told = "".join((ROOT / path).read_text() for path in tracked("*.md"))
-    roots = "operator|sidecar|tests|dev|docs|charts|crds"
+    roots = "operator|sidecar|client|tests|dev|docs|charts|crds"
     named = set(re.findall(rf"(?<![\w/])(?:{roots})/[\w/.-]+\.(?:py|md|yaml)\b", told))
 
     assert {path for path in named if not (ROOT / path).exists()} == set()
@@ -309,7 +309,7 @@ def reasons() -> set[str]:
     return {word for word in words if re.fullmatch("[A-Z][A-Za-z]+", word)} - NO_REASONS
 
 
-def test_each_reason_and_each_problem_is_told_with_what_to_do() -> None:
+def test_each_reason_and_each_problem_comes_with_what_to_do() -> None:
     page = (ROOT / "docs" / "how-to" / "troubleshoot.md").read_text()
 
     assert len(reasons()) > 25
@@ -321,3 +321,11 @@ def test_each_phase_is_in_the_glossary() -> None:
     page = (ROOT / "docs" / "glossary.md").read_text()
 
     assert {phase for phase in Phase if phase not in page} == set()
+
+
+def test_the_glossary_has_forty_terms_at_most_each_once_in_order() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text()
+    terms = [term.lower() for term in re.findall(r"^- \*\*(.+?)\*\*", page, re.MULTILINE)]
+
+    assert len(terms) <= 40
+    assert terms == sorted(set(terms))

@@ -34,7 +34,7 @@ HEADS = (
 
 
 def tricks_with(path: str) -> list[str]:
-    """List the targets by which somebody may try to reach a path; the first is the path itself."""
+    """List the targets by which a client may try to reach a path; the first is the path itself."""
     return [trick.format(path, path[1:], ord(path[1]), path[2:]) for trick in TRICKS]
 
 

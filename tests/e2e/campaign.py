@@ -1,6 +1,6 @@
 """Kills at random moments of rollouts on the real cluster: python -m tests.e2e.campaign.
 
-Each rollout is a patch of the spec under load; in the middle something dies. Nobody
+Each rollout is a patch of the spec under load; in the middle something dies. No person
 helps: the fleet has to come to its target by itself (verdict.py says what else holds).
 The same seed makes the same rollouts; the moment of a strike is as the machine is.
 """
@@ -177,7 +177,7 @@ class Campaign:
 
 
 def main() -> None:
-    """Run what is asked for; the exit status tells whether all went well."""
+    """Run what is asked for; the exit status is 0 if all passed."""
     options = _options()
     if target.is_existing():
         raise StepFailed("processes are killed from the node: this needs the cluster of `make`")
@@ -192,7 +192,7 @@ def main() -> None:
         _clear(shell)
     found = summary(rows, options.seed, at, time.monotonic() - begun)
     _write(found)
-    say("seed {seed}: {rollouts} rollouts, {failed} failed; {text}".format(**_told(found)))
+    say("seed {seed}: {rollouts} rollouts, {failed} failed; {text}".format(**_summary(found)))
     sys.exit(1 if found["failed"] else 0)
 
 
@@ -290,7 +290,7 @@ def _write(found: dict[str, Any]) -> None:
     RESULTS.write_text(json.dumps(known, indent=1) + "\n")
 
 
-def _told(found: dict[str, Any]) -> dict[str, Any]:
+def _summary(found: dict[str, Any]) -> dict[str, Any]:
     parts = [
         f"{name} {one['rollouts']} (median {one['median_s']} s, {one['lost']} requests lost)"
         for name, one in found["victims"].items()

@@ -69,7 +69,7 @@ def fleet(made_fleet: Fleet) -> Fleet:
 
 @pytest.fixture(scope="session")
 def solo(shell: Shell, trainer: Trainer) -> Fleet:
-    """A fleet of one worker that nobody but a test drives: it names no version."""
+    """A fleet of one worker that only a test drives: it names no version."""
     text = (stage.DEMO / "fleet.yaml").read_text()
     text = text.replace(f"name: {FLEET}\nspec", f"name: {SOLO}\nspec").replace(
         "replicas: 2", "replicas: 1"

@@ -1,4 +1,4 @@
-"""What a failed end-to-end test leaves for whoever has to find out why."""
+"""What a failed end-to-end test leaves behind to find out why."""
 
 import re
 from pathlib import Path

@@ -33,7 +33,7 @@ class Reply:
         return len(self.spans) > 1
 
     @property
-    def is_told_in_full(self) -> bool:
+    def is_reported_in_full(self) -> bool:
         """Whether its spans say of each token which version made it."""
         ends = [0, *(end for _, _, end in self.spans)]
         return ends[:-1] == [start for _, start, _ in self.spans] and ends[-1] == self.tokens

@@ -10,6 +10,7 @@ from pathlib import Path
 from dev.demo import stage
 from dev.node import layout
 from dev.shell import Shell
+from rlfleet_sidecar.state.journal_log import last_record
 
 Strike = Callable[[], None]
 """Kills what was aimed at, at once: whatever takes time to find was found before."""
@@ -82,7 +83,7 @@ class AtStage:
 
     def _is_reached(self) -> bool:
         try:
-            return self._sign in self._journal.read_bytes()
+            return self._sign in (last_record(self._journal.read_bytes()) or b"")
         except OSError:
             return False
 

@@ -1,7 +1,7 @@
 """Closed-loop clients that record each request they send, until standard input ends.
 
 Runs in the demo's client pod; needs nothing but Python and httpx. A request that was
-aborted is sent anew under its id until it has ended by itself. Prints a line once each
+aborted is sent again under its id until it has ended by itself. Prints a line once each
 client has an answer, and the records as JSON on the last line.
 """
 
@@ -31,7 +31,7 @@ def say(line: str) -> None:
 def spans(choice: Record, headers: Mapping[str, str]) -> list[tuple[str, int, int]]:
     """Return which version made which tokens.
 
-    An older release tells the first and the last version alone: where it changed is not known.
+    An older release names the first and the last version alone: where it changed is not known.
     """
     if "weight_versions" in choice:
         told = choice["weight_versions"] or ()
@@ -42,7 +42,7 @@ def spans(choice: Record, headers: Mapping[str, str]) -> list[tuple[str, int, in
 
 
 async def attempt(http: httpx.AsyncClient, name: str, tokens: int) -> Record:
-    """Send a request once and tell what became of it."""
+    """Send a request once and return its record."""
     sampling = {"max_tokens": tokens, "ignore_eos": True, "temperature": 0}
     record: Record = {"id": name, "sent": time.monotonic(), "wanted": tokens}
     try:
@@ -79,7 +79,7 @@ async def client(
         await asyncio.sleep(options.rest)
 
 
-async def tell_begun(options: argparse.Namespace, records: list[Record]) -> None:
+async def report_begun(options: argparse.Namespace, records: list[Record]) -> None:
     """Print a line once as many answers as clients are there."""
     while len(records) < options.clients:  # noqa: ASYNC110 - a script of one page
         await asyncio.sleep(0.05)
@@ -101,7 +101,7 @@ async def main() -> None:
     limits = httpx.Limits(max_keepalive_connections=0)
     async with httpx.AsyncClient(base_url=options.url, timeout=300, limits=limits) as http:
         work = [client(http, options, number, records) for number in range(options.clients)]
-        await asyncio.gather(tell_begun(options, records), *work)
+        await asyncio.gather(report_begun(options, records), *work)
     say(json.dumps(records))
 
 

@@ -150,7 +150,7 @@ class Fleet:
         )
 
     def wait_stalled(self) -> dict[str, Any]:
-        """Wait until the fleet says that it cannot go on; return the condition."""
+        """Wait until the fleet says that it cannot continue; return the condition."""
         self.shell.kubectl("wait", "--for=condition=Stalled", f"rlf/{self.name}", "--timeout=180s")
         return self.condition("Stalled")
 
@@ -217,8 +217,8 @@ class Fleet:
         found = json.loads(self.shell.kubectl("get", "events", field, "-o", "json"))
         return [event["reason"] for event in found["items"]]
 
-    def wait_told(self, *reasons: str) -> None:
-        """Wait until Events told all this: they are written after the status."""
+    def wait_for_events(self, *reasons: str) -> None:
+        """Wait until Events report all this: they are written after the status."""
         until(lambda: set(reasons) <= set(self.reasons()), 60, f"Events: {reasons}")
 
     @contextmanager
@@ -275,7 +275,7 @@ class Fleet:
 
 
 def _await_answer(clients: subprocess.Popen[str]) -> None:
-    """Wait until clients that tell each second how many were answered have told of one."""
+    """Wait until clients, which print each second how many were answered, print one."""
     assert clients.stdout is not None
     for line in clients.stdout:
         if not line.startswith("0 "):
@@ -308,7 +308,7 @@ class Trainer:
     def start(self) -> None:
         """Start the pod that has the volume."""
         text = string.Template(TRAINER.read_text()).substitute(
-            OPERATOR_IMAGE=names.recorded()["operator"]
+            WORKER_IMAGE=names.recorded()["worker"]
         )
         self._shell.kubectl("apply", "-f", "-", stdin=text)
         self._shell.kubectl("wait", "--for=condition=Ready", "pod/trainer", "--timeout=120s")

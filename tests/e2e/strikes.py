@@ -125,7 +125,7 @@ def _delete(shell: Shell, worker: str) -> None:
 
 
 def is_replaced(planned: Planned, fleet: str, before: Seen, now: Seen) -> bool:
-    """Tell whether the victim's successor runs, so that what is seen is not the time before."""
+    """Return whether the victim's successor runs, so that what is seen is not the time before."""
     worker = f"{fleet}-{planned.worker}"
     match planned.victim:
         case "engine-core" | "vllm-server":

@@ -150,7 +150,7 @@ def sampled(fleet: Fleet, tokens: int) -> Iterator[list[tuple[int, ...]]]:
 
 
 @pytest.mark.release
-def test_an_adapter_is_served_beside_the_model_on_every_worker(lora: Fleet) -> None:
+def test_an_adapter_is_served_with_the_model_on_every_worker(lora: Fleet) -> None:
     model, poet = only(answers(lora, MODEL)), only(answers(lora, POET))
 
     assert poet != model
@@ -220,7 +220,7 @@ def test_a_late_joiner_and_a_restarted_engine_have_it_before_they_take_traffic(
         ("large", 16, "AdapterFailed", "max_lora_rank 8"),
     ],
 )
-def test_a_broken_adapter_is_named_and_serving_goes_on(
+def test_a_broken_adapter_is_named_and_serving_continues(
     lora: Fleet, poets: Poets, version: str, rank: int, reason: str, word: str
 ) -> None:
     before = only(answers(lora, POET))
@@ -238,7 +238,7 @@ def test_a_broken_adapter_is_named_and_serving_goes_on(
     status = lora.status()
     assert word in status["adapters"][0]["message"]
     assert lora.condition("Degraded")["reason"] == "AdaptersFailed"
-    lora.wait_told("AdapterFailed")
+    lora.wait_for_events("AdapterFailed")
     assert status["readyReplicas"] == 2
     assert only(answers(lora, POET)) == before
     lora.declare("step-1")
@@ -251,10 +251,10 @@ def unowned(lora: Fleet) -> Iterator[Fleet]:
     lora.patch(weightVersion=None, adapters=[])
     lora.wait(lambda status: not any(w.get("adapters") for w in status["workers"]), 60, "no poet")
     yield lora
-    told(lora, "/v1/unload_lora_adapter", {"lora_name": MODEL})
+    sent_to_all(lora, "/v1/unload_lora_adapter", {"lora_name": MODEL})
 
 
-def told(fleet: Fleet, route: str, body: dict[str, str] | None = None) -> list[int]:
+def sent_to_all(fleet: Fleet, route: str, body: dict[str, str] | None = None) -> list[int]:
     """Send every worker's sidecar what a trainer sends; returns the statuses."""
     bearer = {"authorization": f"Bearer {fleet.token()}"}
     sidecars = [url.replace(":8000", ":8090") for url in addresses(fleet).values()]
@@ -267,22 +267,26 @@ def test_prime_rl_s_adapter_answers_under_the_model_s_own_name(
 ) -> None:
     base = only(answers(unowned, MODEL))
 
-    assert told(unowned, "/load_lora_adapter", at("v1") | {"lora_name": MODEL}) == [200] * 2
+    assert sent_to_all(unowned, "/load_lora_adapter", at("v1") | {"lora_name": MODEL}) == [200] * 2
     first = only(answers(unowned, MODEL))
-    assert told(unowned, "/pause?mode=keep&clear_cache=false") == [200] * 2
-    assert told(unowned, "/update_weights", {"weight_dir": at("v2")["lora_path"]}) == [200] * 2
-    assert told(unowned, "/resume") == [200] * 2
+    assert sent_to_all(unowned, "/pause?mode=keep&clear_cache=false") == [200] * 2
+    assert (
+        sent_to_all(unowned, "/update_weights", {"weight_dir": at("v2")["lora_path"]}) == [200] * 2
+    )
+    assert sent_to_all(unowned, "/resume") == [200] * 2
     second = only(answers(unowned, MODEL))
     poets.write("cut", seed=7)
     poets.truncate("cut")
-    assert told(unowned, "/update_weights", {"weight_dir": at("cut")["lora_path"]}) == [422] * 2
+    assert (
+        sent_to_all(unowned, "/update_weights", {"weight_dir": at("cut")["lora_path"]}) == [422] * 2
+    )
 
     assert len({base, first, second}) == 3
-    assert told(unowned, "/resume") == [409] * 2
+    assert sent_to_all(unowned, "/resume") == [409] * 2
     assert only(answers(unowned, MODEL)) == second
     listed = httpx.get(f"{next(iter(addresses(unowned).values()))}/v1/models", timeout=30).json()
     assert [(card["id"], card["parent"]) for card in listed["data"]] == [(MODEL, None)]
-    assert told(unowned, "/v1/unload_lora_adapter", {"lora_name": MODEL}) == [200] * 2
+    assert sent_to_all(unowned, "/v1/unload_lora_adapter", {"lora_name": MODEL}) == [200] * 2
     assert only(answers(unowned, MODEL)) == base
 
 
@@ -292,7 +296,7 @@ def test_a_replaced_pod_begins_with_the_weights_and_the_adapter_of_a_trainer(
     rollout = unowned.status()["rollout"]["id"]
     for worker in ("lora-0", "lora-1"):
         drive(unowned, worker, "step-2")
-    assert told(unowned, "/load_lora_adapter", at("v1") | {"lora_name": MODEL}) == [200] * 2
+    assert sent_to_all(unowned, "/load_lora_adapter", at("v1") | {"lora_name": MODEL}) == [200] * 2
     before = only(answers(unowned, MODEL))
     uid = unowned.identities()["lora-1"][0]
 
@@ -327,7 +331,7 @@ def at(version: str) -> dict[str, str]:
     return {"lora_path": PATH.format(version=version)}
 
 
-def test_an_adapter_that_goes_is_served_no_more(lora: Fleet) -> None:
+def test_an_adapter_that_is_removed_is_no_longer_served(lora: Fleet) -> None:
     lora.patch(adapters=[])
     lora.wait(
         lambda status: not any(worker.get("adapters") for worker in status["workers"]),

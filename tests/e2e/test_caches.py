@@ -1,7 +1,7 @@
 """Caches that a change keeps, on real vLLM whose start has seen no request without a salt.
 
 Other tests send such to the worker that they share, and from then on each change of that
-start empties the caches, whoever wants them kept.
+start empties the caches, whatever kvCache says.
 """
 
 import pytest
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(autouse=True)
-def started_anew(solo: Fleet, shell: Shell) -> None:
+def restarted(solo: Fleet, shell: Shell) -> None:
     """Have the engine start again."""
     name = f"{solo.name}-0"
     before = restarts(solo.pods()[name])

@@ -1,4 +1,4 @@
-"""Bad checkpoints on real vLLM, all classes in one go under load: named, and nobody paused."""
+"""Bad checkpoints on real vLLM, all classes in one go under load: named, and no worker paused."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def index(change=lambda names: None):
 """
 CLASSES = {
     "no marker": ("(d / 'STABLE').unlink()", "CheckpointIncomplete"),
-    "begun anew": (
+    "begun again": (
         (
             "(d / 'STABLE').rename(d / '.finished'); (d / '.sender_ready').touch();"
             " os.utime(d / '.finished', (1, 1))"
@@ -122,10 +122,10 @@ WORDS = {
     "a link out": "model.safetensors",
     "unreadable": "chmod",
 }
-"""What a person needs to read beside the reason."""
+"""What a person needs to read with the reason."""
 
 
-def test_every_class_is_refused_with_its_reason_and_pauses_nobody(
+def test_every_class_is_refused_with_its_reason_and_pauses_no_worker(
     fleet: Fleet, trainer: Trainer
 ) -> None:
     before, answers, pods = fleet.status(), fleet.answers(), fleet.identities()
@@ -150,7 +150,7 @@ def test_every_class_is_refused_with_its_reason_and_pauses_nobody(
     assert [w["windowMs"] for w in after["workers"]] == [w["windowMs"] for w in before["workers"]]
     assert fleet.identities() == pods
     assert fleet.answers() == answers
-    fleet.wait_told(*{code for _, code in CLASSES.values()})
+    fleet.wait_for_events(*{code for _, code in CLASSES.values()})
 
 
 def _refused(fleet: Fleet, version: str) -> dict[str, Any]:

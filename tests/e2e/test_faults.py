@@ -54,7 +54,7 @@ def test_a_pod_deleted_in_mid_rollout_comes_back_at_the_target(fleet: Fleet, she
     with fleet.under_load() as tallies:
         fleet.declare("step-3")
         shell.kubectl("delete", "pod", "qwen-1", "--wait=false")
-        # Requests come until the Service leads nobody to it, and while it answers what it has.
+        # Requests come until the Service routes none to it, and while it answers what it has.
         time.sleep(10)
     # Without load: an engine that ends needs a core to give its memory back.
     was = before["qwen-1"]
@@ -96,14 +96,14 @@ def test_an_engine_killed_in_mid_rollout_comes_back_at_the_target(
         status = fleet.wait_synced()
 
     assert status["serving"] == "step-3"
-    # The base model, which it came back on, answered nobody.
+    # The base model, which it came back on, answered no client.
     assert histories[0].versions <= {"step-0", "step-3"}
     assert not histories[0].mixed
     assert len({tuple(tokens) for tokens in fleet.answers().values()}) == 1
 
 
 @pytest.mark.release
-def test_an_engine_killed_while_it_loads_a_good_version_needs_nobody(
+def test_an_engine_killed_while_it_loads_a_good_version_needs_no_person(
     fleet: Fleet, shell: Shell
 ) -> None:
     """A process that dies is not a bad version: it is tried there again."""
@@ -147,7 +147,7 @@ def test_a_fleet_that_is_deleted_leaves_nothing(shell: Shell, fleet: Fleet) -> N
     until(lambda: not short.pods(), POD_S, "no pods")
     left = shell.kubectl("get", "service,pdb,secret", "-l", "rlfleet.dev/fleet=short", "-o", "name")
     assert left == ""
-    # A spec that is not changed tells no test that nobody drives yet.
+    # A spec that is not changed shows no test that the fleet has no driver yet.
     fleet.wait(lambda status: status["epoch"] > epoch, POD_S, "another driver")
 
 

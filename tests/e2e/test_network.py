@@ -53,7 +53,7 @@ TRICKED = ("/pause", "/collective_rpc", "/reset_prefix_cache", "/is_paused", pat
 
 @pytest.fixture
 def table(fleet: Fleet, shell: Shell) -> dict[str, set[str]]:
-    """The engine's own routes with their methods, as it tells them within the pod."""
+    """The engine's own routes with their methods, as it reports them within the pod."""
     assert fleet.name
     told = json.loads(within(shell, "/openapi.json"))
     found = {
@@ -151,12 +151,12 @@ async def statuses(host: str, requests: Iterable[tuple[str, str]]) -> dict[tuple
 
 
 def is_unknown(reply: httpx.Response) -> bool:
-    """Tell whether it is what the engine answers for a path that nobody knows."""
+    """Return whether it is what the engine answers for an unknown path."""
     return (reply.status_code, reply.content) == (404, b'{"detail":"Not Found"}')
 
 
 def is_running(shell: Shell) -> bool:
-    """Tell whether the engine is neither paused nor behind a closed gate."""
+    """Return whether the engine is neither paused nor behind a closed gate."""
     paused = json.loads(within(shell, "/is_paused"))["is_paused"]
     return paused is False and json.loads(within(shell, paths.GATE_PATH))["is_open"] is True
 

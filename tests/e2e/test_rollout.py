@@ -3,7 +3,7 @@
 import pytest
 
 from tests.e2e.scenario import LONG, Fleet, Trainer
-from tests.patience import standstills
+from tests.patience import turns_beyond
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
@@ -57,8 +57,8 @@ def test_twenty_patches_in_five_seconds_end_at_the_last_with_two_commits_at_most
 
     assert status["serving"] == "step-3"
     commits = {worker: after[worker] - count for worker, count in before.items()}
-    # What nobody supersedes for so long may be committed.
-    assert max(commits.values()) <= 2 + standstills(moments, longer_than_s=1.5), commits
+    # A slow machine spreads the patches: each 1.5 s, less than a load takes, may bring one more.
+    assert max(commits.values()) <= 2 + turns_beyond(moments, planned_s=5.5, turn_s=1.5), commits
 
 
 OVERFLOWING = """
@@ -88,9 +88,9 @@ def test_a_version_that_fails_its_proof_is_rolled_back(fleet: Fleet, trainer: Tr
     failed = status["history"][0]
     assert (failed["to"], failed["result"]) == ("overflow", "Failed")
     assert (status["rollout"]["from"], status["rollout"]["to"]) == ("overflow", "step-0")
-    # What the engine in doubt had begun to answer was ended with a marker; it was sent anew.
+    # What the engine in doubt had begun to answer was ended with a marker; it was sent again.
     assert not histories[0].lost
     assert not histories[0].unfinished
     assert {r.versions[-1] for r in histories[0].replies if r.finish == "length"} == {"step-0"}
     assert fleet.answers() == answers
-    fleet.wait_told("RollbackStarted", "RolledBack")
+    fleet.wait_for_events("RollbackStarted", "RolledBack")

@@ -1,4 +1,4 @@
-"""What a person sees and decides of a fleet, beside its strategies, on real vLLM."""
+"""What a person sees and decides of a fleet, apart from its strategies, on real vLLM."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ OLD, NEW = "step-0", "step-1"
 PLAN = [sys.executable, "-m", "rlfleet_operator", "plan", "-f", "-"]
 
 
-def test_a_dry_run_tells_what_the_change_then_does(fleet: Fleet) -> None:
+def test_a_dry_run_shows_what_the_change_then_does(fleet: Fleet) -> None:
     reloads = fleet.reloads()
 
     fleet.declare(NEW, rollout={"dryRun": True})
@@ -37,7 +37,7 @@ def test_a_dry_run_tells_what_the_change_then_does(fleet: Fleet) -> None:
     assert fleet.reloads() == {worker: count + 1 for worker, count in reloads.items()}
 
 
-def test_a_rollout_that_fails_is_held_and_nobody_waits_for_its_worker(
+def test_a_rollout_that_fails_is_held_and_no_client_waits_for_its_worker(
     fleet: Fleet, trainer: Trainer
 ) -> None:
     trainer.write("overflow", NEW, OVERFLOWING)
@@ -57,7 +57,7 @@ def test_a_rollout_that_fails_is_held_and_nobody_waits_for_its_worker(
         "qwen-1": "Serving",
     }
     assert fleet.reloads() == reloads | {"qwen-0": reloads["qwen-0"] + 1}
-    # Whoever goes to that pod itself is told to go elsewhere; the Service's clients notice nothing.
+    # A client of that pod itself gets a rejection; the Service's clients notice nothing.
     assert {reply.error[:24] for reply in histories[0].lost} == {"HTTPStatusError: Server "}
     assert all("'503 Service Unavailable'" in reply.error for reply in histories[0].lost)
     assert not others[0].lost
@@ -67,14 +67,14 @@ def test_a_rollout_that_fails_is_held_and_nobody_waits_for_its_worker(
     assert fleet.wait_synced()["serving"] == NEW
 
 
-def test_a_version_that_is_too_old_is_told_and_taken_out_of_traffic(fleet: Fleet) -> None:
+def test_a_version_that_is_too_old_is_reported_and_taken_out_of_traffic(fleet: Fleet) -> None:
     fleet.patch(staleness={"minVersion": NEW})
     until(lambda: "Degraded" in _conditions(fleet), 60, "Degraded")
     assert _conditions(fleet)["Degraded"]["reason"] == "StaleServing"
     assert fleet.status()["readyReplicas"] == 2
 
     fleet.patch(staleness={"onViolation": "Unready"})
-    fleet.wait(lambda status: status["readyReplicas"] == 0, 60, "nobody ready")
+    fleet.wait(lambda status: status["readyReplicas"] == 0, 60, "no worker ready")
     stalled = fleet.wait_stalled()
     assert stalled["reason"] == "StaleTarget"
     assert f"staleness.minVersion {NEW}" in stalled["message"]

@@ -37,7 +37,7 @@ def test_no_request_is_lost_and_each_token_has_its_version(
     assert not history.lost, history.lost[:3]
     assert not history.unfinished
     assert history.versions == {OLD, NEW}
-    assert all(reply.is_told_in_full for reply in history.replies)
+    assert all(reply.is_reported_in_full for reply in history.replies)
     MODES[mode](history)
     if strategy == "Barrier":
         assert not history.late(OLD, NEW)
@@ -90,7 +90,7 @@ def _a_barrier_that_is_late(fleet: Fleet) -> History:
 
     Whether one of them has more than the limit before it is chance: clients without a
     processor send theirs in lumps, which end together. A rollout that met only the ends
-    of such a lump has rightly gone through, and is undone and asked for anew.
+    of such a lump has rightly gone through, and is undone and requested again.
     """
     limit = {"pauseSeconds": 1}
     for _ in range(5):
@@ -106,7 +106,7 @@ def _a_barrier_that_is_late(fleet: Fleet) -> History:
 
 
 def _is_over(status: dict[str, Any]) -> bool:
-    """Tell whether the rollout to the new version has ended, and all workers serve."""
+    """Return whether the rollout to the new version has ended, and all workers serve."""
     rollout = status["rollout"]
     phases = {worker["phase"] for worker in status["workers"]}
     is_ended = rollout["phase"] in {"Failed", "Completed"}
@@ -130,7 +130,7 @@ def test_a_canary_is_held_until_a_patch_promotes_its_version(fleet: Fleet) -> No
     status = fleet.wait_synced()
 
     assert status["rollout"]["id"] == held["rollout"]["id"]
-    fleet.wait_told("CanaryReady")
+    fleet.wait_for_events("CanaryReady")
 
 
 def test_a_partition_keeps_its_workers_until_it_is_moved(fleet: Fleet) -> None:

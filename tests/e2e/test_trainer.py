@@ -32,7 +32,7 @@ def test_a_trainer_is_not_fought(fleet: Fleet) -> None:
 
     drive(fleet, "qwen-0", "step-2")
     fleet.wait(lambda _: fleet.versions() == {"qwen-0": "step-2", "qwen-1": "step-0"}, 120, "seen")
-    # The operator passes over the fleet each few seconds; whoever fights does it at once.
+    # The operator passes over the fleet each few seconds; a fight would show at once.
     drive(fleet, "qwen-1", "step-2")
     status = fleet.wait_serving("step-2")
     assert status["readyReplicas"] == 2

@@ -1,4 +1,4 @@
-"""What a rollout in which something dies must not have done to whoever samples. Pure."""
+"""What a rollout in which something dies must not have done to its clients. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Run:
 
 
 def is_settled(status: Mapping[str, Any], generation: int, target: str, workers: int) -> bool:
-    """Tell whether every worker serves the target, and the rollout to it is over."""
+    """Return whether every worker serves the target, and the rollout to it is over."""
     conditions = {c["type"]: c["status"] for c in status.get("conditions", ())}
     rollout = status.get("rollout", {})
     serving = [w for w in status.get("workers", ()) if _serves(w, target) and w.get("ready", False)]
@@ -81,7 +81,7 @@ def _of_losses(run: Run) -> Iterator[str]:
 
 
 def _is_of_victim(run: Run, lost: Reply) -> bool:
-    """Tell whether a request was at the killed process, or on its way there."""
+    """Return whether a request was at the killed process, or on its way there."""
     if run.victim not in _CUTTING or lost.ended < run.struck:
         return False
     end = run.struck + _WITHDRAWN_S if run.withdrawn is None else run.withdrawn + 1
@@ -90,8 +90,8 @@ def _is_of_victim(run: Run, lost: Reply) -> bool:
 
 def _of_answers(run: Run) -> Iterator[str]:
     answered = [reply for reply in run.history.replies if not reply.error]
-    if untold := [reply for reply in answered if not reply.is_told_in_full]:
-        yield f"{len(untold)} replies say not of each token which version made it: {untold[0]}"
+    if unreported := [reply for reply in answered if not reply.is_reported_in_full]:
+        yield f"{len(unreported)} replies lack the version of a token: {unreported[0]}"
     if run.mode != "Keep" and run.history.mixed:
         yield f"{len(run.history.mixed)} replies of two versions in mode {run.mode}"
     if strange := run.history.versions - {run.source, run.target}:

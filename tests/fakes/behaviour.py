@@ -19,6 +19,10 @@ class Behaviour:
     """Answers 500 although it has paused."""
     flush_fails: bool = False
     """Answers 200 with success: false."""
+    preload_unknown: bool = False
+    """Knows no preload, as an older extension."""
+    preload_hangs: bool = False
+    """Reports a preload that never ends."""
     reload_s: float = 0
     reload_fails: bool = False
     reload_errors: int = 0

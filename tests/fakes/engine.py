@@ -15,13 +15,14 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from rlfleet_contract import paths
-from rlfleet_contract.engine.rank_report import Consumed
+from rlfleet_contract.engine.rank_report import Consumed, Preloaded
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.engine.tensor_names import packed
 from rlfleet_engine.asgi import Scope, Send
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Application, Receive
 from rlfleet_engine.middleware import Extension
+from rlfleet_engine.reload.preload import Preload, begun
 from rlfleet_engine.reload.read_back import RankRecord, report_of
 from tests.fakes import tokenizer
 from tests.fakes.adapters import Batch, LoRARequest, ServingModels, cards
@@ -54,16 +55,24 @@ class FakeEngine:
         self.behaviour = Behaviour()
         self.served: list[str] = []
         """The first characters of the weights' digest, once for each answer."""
+        self.queued = 0
+        """Requests that came while the engine was paused, over all boots."""
         self.reloads = 0
         """Reloads that were begun, over all boots."""
         self._model, self._gate_file = model, gate_file
         self._on_death = on_death
         self._vocabulary = vocabulary
         self._turn = count()
+        self._ahead: Preload | None = None
+        self.preloads = 0
+        """Calls that asked for a preload, over all boots."""
         self.boot()
 
     def boot(self) -> None:
         """Restart on the boot weights, behind a closed gate."""
+        if self._ahead is not None:
+            self._ahead.end()
+        self._ahead = None
         self.weights = consume(str(self._model), stamps_of(self._model)).weights
         self._record = RankRecord(self.weights.memory)
         self._names = frozenset(self.weights.memory)
@@ -145,11 +154,12 @@ class FakeEngine:
         tokens, choices = int(sampling.get("max_tokens", 16)), sampling.get("n", 1)
         adapter = self.models.lora_requests.get(body.get("model") or "")
         known_as = _NAMED[type(route)].format(asker)
+        copies = len(_prompts(body.get("prompt") or ""))
         generations = [
-            Generation(tokens, index, adapter, known_as=known_as) for index in range(choices)
+            Generation(tokens, index, adapter, known_as=known_as, choices=choices)
+            for index in range(choices * copies)
         ]
-        while self.paused is not None:
-            await self._running.wait()
+        await self._unpaused()
         if await self._fails(send):
             return
         asked = self._asked(route, body, adapter)
@@ -160,8 +170,7 @@ class FakeEngine:
                 if body.get("stream"):
                     await self._stream(route, asked, generations, send)
                 else:
-                    for generation in generations:
-                        await self._generate(asked, generation)
+                    await asyncio.gather(*(self._generate(asked, one) for one in generations))
                     said = [one.said(self.behaviour.logprob) for one in generations]
                     await send_json(send, 200, self._with_prompts(asked, route.whole(asked, said)))
         finally:
@@ -169,6 +178,11 @@ class FakeEngine:
             if not self._active:
                 self._idle.set()
         self.served.append(self.weights.exact[:12])
+
+    async def _unpaused(self) -> None:
+        self.queued += self.paused is not None
+        while self.paused is not None:
+            await self._running.wait()
 
     async def _fails(self, send: Send) -> bool:
         if self.behaviour.dies_in_probe:
@@ -193,7 +207,7 @@ class FakeEngine:
         self, asked: Asked, generation: Generation, tokens: int | None = None
     ) -> None:
         wanted = generation.tokens if tokens is None else tokens
-        prompt = _prompts(asked.prompt)[0]
+        prompt = _prompts(asked.prompt)[generation.index // generation.choices]
         while len(generation.made) < wanted and not generation.aborted:
             await asyncio.sleep(self.behaviour.token_s)
             while self.paused == "keep" and not generation.aborted:
@@ -201,7 +215,8 @@ class FakeEngine:
             if not generation.aborted:
                 if not generation.starts or generation.starts[-1][0] != self.label:
                     generation.starts.append((self.label, len(generation.made)))
-                place = len(generation.made) + generation.index * generation.tokens
+                choice = generation.index % generation.choices
+                place = len(generation.made) + choice * generation.tokens
                 generation.made.append(self._token(prompt, place, generation.adapter))
 
     def _token(self, prompt: object, place: int, adapter: LoRARequest | None) -> int:
@@ -228,14 +243,13 @@ class FakeEngine:
     def _with_prompts(self, asked: Asked, reply: dict[str, Any]) -> dict[str, Any]:
         if asked.body.get("prompt_logprobs") is None:
             return reply
-        # All prompts share a batch; only the tokens of the first are read.
-        (choice,) = reply["choices"]
+        # All prompts share a batch.
         prompts = _prompts(asked.prompt)
         is_crowd = len(prompts) + len(self._active) > _CROWD
         noise = self.behaviour.crowd_noise if is_crowd else self.behaviour.noise
         choices = [
-            choice | {"index": index, "prompt_logprobs": self._prompt_logprobs(prompt, noise)}
-            for index, prompt in enumerate(prompts)
+            choice | {"prompt_logprobs": self._prompt_logprobs(prompt, noise)}
+            for choice, prompt in zip(reply["choices"], prompts, strict=True)
         ]
         return reply | {"choices": choices}
 
@@ -312,6 +326,11 @@ class FakeEngine:
         match body.get("method"):
             case paths.RELOAD_RPC:
                 await self._reload(body["kwargs"], send)
+            case paths.PRELOAD_RPC if not self.behaviour.preload_unknown:
+                self._begin_preload(**body["kwargs"])
+                await self._send_preloaded(send)
+            case paths.PRELOADED_RPC:
+                await self._send_preloaded(send)
             case paths.DESCRIBE_RPC:
                 await send_json(send, 200, {"results": [self._described()]})
             case paths.READ_BACK_RPC:
@@ -323,6 +342,18 @@ class FakeEngine:
                 await send_json(send, 200, {"results": [results] * self.behaviour.ranks})
             case _:
                 await send_json(send, 500, _RPC_FAILED)
+
+    def _begin_preload(self, directory: str, files: list[dict[str, Any]]) -> None:
+        self.preloads += 1
+        stamps = [FileStamp.model_validate(one) for one in files]
+        folder = self._gate_file.with_name("preload")
+        self._ahead = begun(self._ahead, directory, stamps, folder, is_doubled=True)
+
+    async def _send_preloaded(self, send: Send) -> None:
+        told = Preloaded() if self._ahead is None else self._ahead.report
+        if self.behaviour.preload_hangs:
+            told = told.model_copy(update={"is_reading": True})
+        await send_json(send, 200, {"results": [told.model_dump()] * self.behaviour.ranks})
 
     def _consumed(self) -> dict[str, Any] | None:
         if self.behaviour.boot_unseen:
@@ -368,7 +399,9 @@ class FakeEngine:
             [FileStamp.model_validate(one) for one in arguments["files"]],
             drops=behaviour.reload_drops_tensor,
             spoils=behaviour.reload_spoils_bytes,
+            ahead=self._ahead,
         )
+        self._ahead = None
         if not behaviour.reload_keeps_old:
             self.weights = self._installed(consumed.weights, arguments.get("changed"))
         installed, self._record = consumed.reported(

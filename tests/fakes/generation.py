@@ -14,6 +14,8 @@ class Generation:
     tokens: int
     index: int = 0
     adapter: LoRARequest | None = None
+    choices: int = 1
+    """How many were asked for of each prompt."""
     known_as: str = ""
     """The id of its request in the engine."""
     aborted: bool = False

@@ -12,6 +12,7 @@ from pathlib import Path
 from rlfleet_contract.engine.rank_report import Installed
 from rlfleet_contract.engine.safetensors import FileStamp, Tensor
 from rlfleet_engine.reload.file_reader import FileReader
+from rlfleet_engine.reload.preload import Preload, ended
 from rlfleet_engine.reload.read_back import RankRecord, ReadTensor, reloaded
 
 _COARSE = bytes(byte & 0xFC for byte in range(256))
@@ -69,14 +70,23 @@ class Consumed:
 
 
 def consume(
-    directory: str, stamps: Sequence[FileStamp], *, drops: bool = False, spoils: bool = False
+    directory: str,
+    stamps: Sequence[FileStamp],
+    *,
+    drops: bool = False,
+    spoils: bool = False,
+    ahead: Preload | None = None,
 ) -> Consumed:
     """Read a checkpoint as the extension does; or only its first tensor, or that one changed."""
     coarse, memory = sha256(), {}
-    with FileReader(directory, stamps) as reader:
+    with (
+        ended(ahead, directory, stamps) as held,
+        FileReader(directory, stamps, held=held) as reader,
+    ):
         for tensor, data in reader:
-            coarse.update(tensor.name.encode() + data.translate(_COARSE))
-            memory[tensor.name] = _entry(tensor, bytes(data))
+            content = bytes(data)
+            coarse.update(tensor.name.encode() + content.translate(_COARSE))
+            memory[tensor.name] = _entry(tensor, content)
             if drops:
                 break
         installed = reader.installed()

@@ -10,6 +10,7 @@ from weakref import WeakSet
 import uvicorn
 from uvicorn.server import ServerState
 
+from rlfleet_sidecar.http.connection_limit import KEEP_ALIVE_S
 from rlfleet_sidecar.http.problems import Protocol
 
 _ROUNDS = 4
@@ -29,6 +30,8 @@ class Listener:
             log_config=None,
             access_log=False,
             server_header=False,
+            # As a real sidecar: uvicorn's own 5 s would end each connection between two polls.
+            timeout_keep_alive=KEEP_ALIVE_S,
         )
         self._state = ServerState()
         self._host = host

@@ -151,7 +151,7 @@ class Operator:
             os.kill(self._process.pid or 0, what)
 
     async def has_ended(self) -> bool:
-        """Tell whether it is over, of itself or not."""
+        """Return whether it has ended, by itself or by a signal."""
         return self._process is None or not self._process.is_alive()
 
     def _end(self, how: signal.Signals) -> None:
@@ -280,7 +280,7 @@ class Fleet:
         return await self.condition("Stalled")
 
     async def is_at_epoch(self, epoch: int) -> bool:
-        """Tell whether a driver of this epoch, or of a later one, has taken it over."""
+        """Return whether a driver of this epoch, or of a later one, has taken it over."""
         return int((await self.status()).get("epoch", 0)) >= epoch
 
     @asynccontextmanager
@@ -323,13 +323,13 @@ class Fleet:
         """Return the reasons of the fleet's Events."""
         return [reason for reason, _ in await self.events()]
 
-    async def told(self, reason: str, times: int = 1) -> None:
-        """Wait until Events told this: they are written after the status."""
+    async def wait_for_event(self, reason: str, times: int = 1) -> None:
+        """Wait until Events report this: they are written after the status."""
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return (await self.reasons()).count(reason) >= times
 
-        await until(is_told, describe=self.describe)
+        await until(is_reported, describe=self.describe)
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ async def test_a_late_joiner_begins_with_what_a_trainer_has_loaded_at_the_others
     await fleet.create(weightVersion="step-1", engine=ARGS)
     await fleet.synced()
     for name in NAMES:
-        await _told_by_trainer(node, name, poets / "v1")
+        await _loaded_by_trainer(node, name, poets / "v1")
     before = await answer(node, "qwen-0")
 
     node.choose = lambda _: {"behaviour": Behaviour(adapter_s=10)}
@@ -118,11 +118,11 @@ async def test_a_late_joiner_begins_with_what_a_trainer_has_loaded_at_the_others
 
     assert await answer(node, "qwen-2") == before != 404
     node.choose = lambda _: {}
-    await _told_by_trainer(node, "qwen-2", poets / "v2")
+    await _loaded_by_trainer(node, "qwen-2", poets / "v2")
     await until(lambda: _serve(fleet, ["poet=v1", "poet=v1", "poet=v2"]))
 
 
-async def _told_by_trainer(node: HollowNode, name: str, directory: Path) -> None:
+async def _loaded_by_trainer(node: HollowNode, name: str, directory: Path) -> None:
     body = {"lora_name": "poet", "lora_path": str(directory)}
     async with node.worker(name).client() as sidecar:
         reply = await sidecar.post("/load_lora_adapter", json=body)
@@ -139,7 +139,7 @@ async def _are(fleet: Fleet, *, proved: int, ready: int) -> bool:
     return (status["provedReplicas"], status["readyReplicas"]) == (proved, ready)
 
 
-async def test_a_broken_adapter_is_named_and_serving_goes_on_until_it_is_mended(
+async def test_a_broken_adapter_is_named_and_serving_continues_until_it_is_mended(
     operator: Operator, node: HollowNode, fleet: Fleet, poets: Path
 ) -> None:
     await fleet.create(weightVersion="step-1", engine=ARGS, adapters=poet(poets, "v1"))
@@ -157,7 +157,7 @@ async def test_a_broken_adapter_is_named_and_serving_goes_on_until_it_is_mended(
     assert status["adapters"][0]["reason"] == "CheckpointInvalid"
     assert "adapter_model.safetensors" in status["adapters"][0]["message"]
     assert status["readyReplicas"] == 2
-    await fleet.told("AdapterFailed")
+    await fleet.wait_for_event("AdapterFailed")
     assert await answer(node, "qwen-0") == before
 
     await fleet.patch(weightVersion="step-2")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 
 @dataclass
 class Pair:
-    """A fleet that something is done to, and one that shall not notice."""
+    """A fleet with a defect, and one that must not notice it."""
 
     bad: Fleet
     good: Fleet
@@ -65,7 +65,7 @@ async def _is_written(kube: KubeClient, namespace: str) -> bool:
     return "bad-admin" in {secret["metadata"]["name"] for secret in found["items"]}
 
 
-async def test_a_token_that_no_header_carries_is_told_and_mended(pair: Pair) -> None:
+async def test_a_token_that_no_header_carries_is_reported_and_mended(pair: Pair) -> None:
     await pair.give_token(b"\xff\xfe")
 
     stalled = await pair.bad.stalled()
@@ -73,7 +73,7 @@ async def test_a_token_that_no_header_carries_is_told_and_mended(pair: Pair) -> 
     assert stalled["reason"] == "ObjectRefused"
     assert "Secret bad-admin: data.token" in stalled["message"]
 
-    # The workers' Secret is mended by whoever wrote it: nobody has to touch the fleet.
+    # The workers' Secret is mended by its author: the fleet stays as it is.
     path = object_path(pair.bad.namespace, "secrets", "bad-admin")
     secret = await pair.bad.kube.get(path)
     await pair.bad.kube.delete(path, secret["metadata"]["uid"])
@@ -97,7 +97,7 @@ async def _token(fleet: Fleet) -> bytes:
     return base64.b64decode((await fleet.kube.get(path))["data"]["token"])
 
 
-async def test_a_driver_that_fails_is_told_and_replaced_until_it_gets_on(
+async def test_a_driver_that_fails_is_reported_and_replaced_until_it_gets_on(
     pair: Pair, tmp_path: Path
 ) -> None:
     at = "2026-01-01T00:00:00Z"

@@ -16,7 +16,7 @@ from tests.integration.trainers import SPEC, Replica, Reply, Trainer
 pytestmark = pytest.mark.integration
 
 GIVES_UP = httpx.Timeout(60, read=1)
-"""Of a client that was heard, and does not wait for the answer."""
+"""For a client that sends its request, and does not wait for the answer."""
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def test_pause_update_resume_at_one_url(
     assert status["trainerPause"]["until"] == again.body["paused_until"]
     state = await trainer.asks(replica, "GET", "state")
     assert (state.body["paused"], state.body["paused_by"]) == (True, "trainer")
-    # Nobody resumes them underneath, and nobody takes them for failed.
+    # The operator neither resumes them nor counts them as failed.
     await asyncio.sleep(3)
     assert gates(node) == [False, False]
     status = await fleet.status()
@@ -120,7 +120,7 @@ async def test_a_flush_empties_the_caches_of_a_paused_fleet(
 
 
 @pytest.mark.parametrize("named", [None, ""])
-async def test_an_update_that_names_no_directory_loads_nothing_and_blames_nobody(
+async def test_an_update_that_names_no_directory_loads_nothing_and_fails_no_worker(
     replica: Replica, node: HollowNode, fleet: Fleet, trainer: Trainer, named: str | None
 ) -> None:
     await pauses(trainer, replica)
@@ -168,7 +168,7 @@ async def test_a_blind_resume_after_a_failed_update_opens_nothing(
     assert gates(node) == [True, True]
 
 
-async def test_a_pause_that_fails_on_one_leaves_nobody_paused(
+async def test_a_pause_that_fails_on_one_leaves_no_worker_paused(
     replica: Replica, node: HollowNode, fleet: Fleet, trainer: Trainer
 ) -> None:
     node.worker("qwen-1").engine.behaviour = Behaviour(pause_fails=True)

@@ -66,7 +66,7 @@ async def test_an_update_is_a_rollout_whichever_replica_is_asked(
     assert (await fleet.get())["spec"] == spec
 
 
-async def test_workers_and_state_tell_what_the_workers_say_now(
+async def test_workers_and_state_return_what_the_workers_report_now(
     replicas: tuple[Replica, Replica], node: HollowNode, fleet: Fleet, trainer: Trainer
 ) -> None:
     _, other = replicas
@@ -96,7 +96,7 @@ async def test_workers_and_state_tell_what_the_workers_say_now(
     assert "error" in found.body["workers"][1]
 
 
-async def test_nobody_gets_in_without_the_fleet_s_token(
+async def test_no_client_is_admitted_without_the_fleet_s_token(
     replicas: tuple[Replica, Replica], kube: KubeClient, fleet: Fleet, trainer: Trainer
 ) -> None:
     leader, _ = replicas
@@ -120,7 +120,7 @@ async def test_nobody_gets_in_without_the_fleet_s_token(
     assert (await trainer.asks(leader, "GET", "state", says=b"bearer " + own)).status == 200
 
 
-async def test_an_empty_token_lets_nobody_in(
+async def test_an_empty_token_admits_no_client(
     replicas: tuple[Replica, Replica], kube: KubeClient, fleet: Fleet, trainer: Trainer
 ) -> None:
     leader, _ = replicas
@@ -221,7 +221,7 @@ async def test_a_target_outlives_the_process_that_took_it_and_the_one_that_leads
     await asyncio.to_thread(how, leader)
     with pytest.raises(httpx.HTTPError):
         await call
-    # While nobody leads, an answer is waited for all the same.
+    # Without a leader the client waits for an answer as well.
     again = await trainer.updates(other, version="step-2")
 
     assert again.status == 200

@@ -38,7 +38,7 @@ async def are(node: HollowNode, stage: Stage, version: str | None, *names: str) 
     ],
     ids=["the pause", "the reset of the cache"],
 )
-async def test_an_error_of_one_leaves_nobody_paused_and_nobody_on_another_version(
+async def test_an_error_of_one_leaves_no_worker_paused_or_on_another_version(
     operator: Operator, node: HollowNode, fleet: Fleet, fault: Behaviour, said: str
 ) -> None:
     await begun(fleet)
@@ -95,7 +95,7 @@ async def test_the_version_is_not_in_memory_only(
 
     assert (after["serving"], after["proved"]) == (NEW, "3/3")
     assert after["rollout"] == before["rollout"]
-    # Nobody was asked to change again to find it out.
+    # No worker changed again to find it out.
     assert [node.worker(name).engine.flushes for name in NAMES] == flushes
 
 
@@ -121,7 +121,7 @@ async def test_a_new_engine_is_not_ready_on_its_health(
         await asyncio.sleep(0.1)
     await fleet.synced()
 
-    # While it held the base model alone it took no traffic, and whoever asked it waited.
+    # While it held the base model alone it took no traffic, and its clients waited.
     assert report.proved == OLD
     assert seen == {503}
     assert await asked == await ask(node.worker("qwen-0").engine_url)

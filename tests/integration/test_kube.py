@@ -1,4 +1,4 @@
-"""The connection to the API server, where only a real TLS server tells."""
+"""The connection to the API server, as only a real TLS server shows it."""
 
 import asyncio
 import gc
@@ -10,7 +10,7 @@ from kubernetes.aio import client, config
 from dev.kubernetes import apiserver
 from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.model.actions import CreatePod
-from rlfleet_operator.core.model.world import fleet_from
+from rlfleet_operator.core.model.fleet import fleet_from
 from rlfleet_operator.errors import NotLeading, Refused
 from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import KubeClient, fleet_path, object_path
@@ -44,7 +44,9 @@ def test_a_watch_that_is_left_has_hung_up_before_the_loop_ends(
     gc.collect()
 
 
-async def test_who_may_not_write_may_still_read(kube: KubeClient, namespace: str) -> None:
+async def test_a_client_without_write_access_may_still_read(
+    kube: KubeClient, namespace: str
+) -> None:
     def refuse() -> None:
         raise NotLeading("over")
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.integration
 LEASE = "rlfleet"
 CLEAN_S, ABRUPT_S = 3.0, 15.0
 STUCK_S = 25.0
-"""Longer than a driver may fail before it gives no sign of life any more."""
+"""Longer than a driver may fail before it gives no sign of life."""
 SLOW = {"behaviour": Behaviour(reload_s=1.0)}
 
 
@@ -97,7 +97,7 @@ async def _leads(replica: Replica) -> bool:
 
 
 async def _looks(standby: Replica) -> None:
-    """Wait until it has seen the Lease: whoever comes to none at all takes it."""
+    """Wait until it has seen the Lease: a replica that finds none takes it."""
     # It looks once a second, and reads nothing else for long.
     gets = 'rlfleet_api_requests_total{method="GET"'
     before = await standby.counted(gets)
@@ -170,7 +170,7 @@ async def test_a_leader_that_was_frozen_past_its_lease_sends_nothing(
     await fleet.patch(weightVersion="step-2")
     await until(lambda: _is_reloading(fleet))
 
-    # The answer to its update comes while it sleeps: it wakes to a rollout to go on with.
+    # The answer to its update comes while it sleeps: it wakes to a rollout to continue.
     epoch = (await fleet.status())["epoch"]
     before = await _sent_at_rest(leader)
     leader.send(signal.SIGSTOP)
@@ -188,7 +188,7 @@ async def test_a_leader_that_was_frozen_past_its_lease_sends_nothing(
     assert after["commands"] - before["commands"] <= 1
     assert not await _leads(leader)
     assert await _leads(other)
-    # Two that told of the same workers would be added up.
+    # Two that report the same workers would be added up.
     assert [await replica.counted("rlfleet_workers{") for replica in replicas] == [0, 2]
 
 
@@ -207,7 +207,7 @@ async def _is_reloading(fleet: Fleet) -> bool:
     return bool((await fleet.status()).get("rollout", {}).get("phase") == "Reloading")
 
 
-async def test_a_fleet_that_is_gone_is_counted_no_more(
+async def test_a_deleted_fleet_is_not_counted(
     replicas: tuple[Replica, Replica], node: HollowNode, fleet: Fleet, kube: KubeClient
 ) -> None:
     await fleet.create(weightVersion="step-1")
@@ -217,10 +217,10 @@ async def test_a_fleet_that_is_gone_is_counted_no_more(
     uid = (await fleet.get())["metadata"]["uid"]
     await kube.delete(fleet_path(fleet.namespace, fleet.name), uid)
 
-    await until(lambda: _tells_of_no_workers(replicas[0]))
+    await until(lambda: _reports_no_workers(replicas[0]))
 
 
-async def _tells_of_no_workers(replica: Replica) -> bool:
+async def _reports_no_workers(replica: Replica) -> bool:
     return await replica.counted("rlfleet_workers{") == 0
 
 
@@ -326,7 +326,7 @@ async def no_status_written(fleet: Fleet) -> AsyncIterator[None]:
             await fleet.kube.delete(f"{path}/{name}", one["metadata"]["uid"])
 
 
-async def test_a_lease_that_somebody_deletes_changes_no_leader(
+async def test_a_deleted_lease_changes_no_leader(
     replicas: tuple[Replica, Replica], kube: KubeClient, namespace: str
 ) -> None:
     path = object_path(namespace, "leases", LEASE)

@@ -120,7 +120,7 @@ async def test_a_worker_that_fails_its_proof_is_out_within_seconds_and_the_other
     assert stalled["reason"] == "RolloutFailed"
     assert status["serving"] == "step-1"
     assert sorted(w["phase"] for w in status["workers"]) == ["Quarantined", "Serving", "Serving"]
-    await fleet.told("WorkerQuarantined")
+    await fleet.wait_for_event("WorkerQuarantined")
 
 
 async def test_another_version_leads_a_failed_fleet_back(
@@ -154,7 +154,7 @@ async def test_a_newer_version_supersedes_the_one_under_way(
     status = await fleet.synced()
 
     assert status["serving"] == "step-3"
-    await fleet.told("RolloutSuperseded")
+    await fleet.wait_for_event("RolloutSuperseded")
 
 
 async def _is_changing(fleet: Fleet) -> bool:
@@ -186,7 +186,7 @@ async def _is_awaited(fleet: Fleet) -> bool:
     ("corruption", "words"),
     [("truncated by half", "model.safetensors"), ("another shape", "shape")],
 )
-async def test_a_spoiled_checkpoint_is_named_and_pauses_nobody(
+async def test_a_spoiled_checkpoint_is_named_and_pauses_no_worker(
     operator: Operator,
     node: HollowNode,
     fleet: Fleet,
@@ -207,7 +207,7 @@ async def test_a_spoiled_checkpoint_is_named_and_pauses_nobody(
     assert words in stalled["message"]
     assert status["readyReplicas"] == 2
     assert [w["windowMs"] for w in status["workers"]] == windows
-    await fleet.told("CheckpointInvalid")
+    await fleet.wait_for_event("CheckpointInvalid")
 
 
 async def test_a_changed_template_replaces_the_pods_one_by_one(

@@ -83,7 +83,7 @@ async def test_a_namespace_that_was_deleted_keeps_no_other_from_being_driven(
     await fleet.create(weightVersion="step-1", replicas=1)
     await fleet.synced()
 
-    # It comes back, and with it the role: nobody has to restart the operator.
+    # It comes back, and with it the role: the operator needs no restart.
     kubectl(plane, "create", "namespace", other)
     kubectl(plane, "apply", "-f", "-", stdin=roles)
     there = Fleet(kube, other)

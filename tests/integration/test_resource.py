@@ -77,6 +77,21 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "weights": LEAST["weights"] | {"cache": {"medium": "Memory", "size": "8Gi"}}
     },
     "no cache": {"weights": LEAST["weights"] | {"cache": {"enabled": False}}},
+    "a bucket": {"weights": {"source": {"url": "s3://bucket/run/{version}"}}},
+    "a bucket of a server like S3": {
+        "weights": {
+            "source": {
+                "url": "s3://b/runs/a-1/step_{version}/weight",
+                "endpoint": "http://minio.storage:9000",
+                "region": "us-east-1",
+                "credentialsSecret": "s3-reader",
+            }
+        }
+    },
+    "a public bucket of Google": {
+        "weights": {"source": {"url": "gs://b/{version}", "anonymous": True}}
+    },
+    "an HTTP server": {"weights": {"source": {"url": "https://host:8443/run/{version}"}}},
     "bounds of staleness": {"staleness": {"maxSkew": 2, "minVersion": "step-3"}},
     "any pod template": {"template": {"spec": {"nodeSelector": {"gpu": "h200"}}}},
     "labels and annotations of a pod": {
@@ -151,6 +166,65 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"weightVersion": "step-1", "weights": None},
         "weightVersion needs weights.path",
     ),
+    "neither path nor source": ({"weights": {"markers": ["DONE"]}}, "either path, on a volume"),
+    "path and source": (
+        {"weights": LEAST["weights"] | {"source": {"url": "s3://b/{version}"}}},
+        "either path, on a volume, or source",
+    ),
+    "a source with a volume": (
+        {"weights": {"source": {"url": "s3://b/{version}"}, "volume": {"emptyDir": {}}}},
+        "belong to weights.path",
+    ),
+    "a source without a cache": (
+        {"weights": {"source": {"url": "s3://b/{version}"}, "cache": {"enabled": False}}},
+        "weights.source needs weights.cache.enabled",
+    ),
+    "a volume whose versions are to be deleted": (
+        {"weights": LEAST["weights"] | {"retention": {"keep": 3}}},
+        "weights.retention.keep needs weights.source",
+    ),
+    "retention of a server that lists nothing": (
+        {"weights": {"source": {"url": "https://h/{version}"}, "retention": {}}},
+        "an HTTP server lists nothing",
+    ),
+    "retention of no version": (
+        {"weights": {"source": {"url": "s3://b/{version}"}, "retention": {"keep": 0}}},
+        "spec.weights.retention.keep",
+    ),
+    "adapters with a source": (
+        lora(adapter()) | {"weights": {"source": {"url": "s3://b/{version}"}}},
+        "adapters need weights.path",
+    ),
+    **{
+        f"the source {url}": ({"weights": {"source": {"url": url}}}, "weights.source.url must be")
+        for url in (
+            "s3://b/run",
+            "s3://{version}",
+            "s3://b/{version}/{version}",
+            "s3://key:secret@b/{version}",
+            "https://host/{version}?token=x",
+            "s3://b//{version}",
+            "s3://b/../{version}",
+            "file:///weights/{version}",
+            "/weights/{version}",
+        )
+    },
+    "an endpoint that is none": (
+        {"weights": {"source": {"url": "s3://b/{version}", "endpoint": "minio:9000"}}},
+        "weights.source.endpoint must be a URL",
+    ),
+    "an endpoint of an HTTP server": (
+        {"weights": {"source": {"url": "https://h/{version}", "endpoint": "https://h"}}},
+        "write the server into url",
+    ),
+    "a region of Google's": (
+        {"weights": {"source": {"url": "gs://b/{version}", "region": "eu"}}},
+        "region is for s3:// alone",
+    ),
+    "an HTTP server without a signature": (
+        {"weights": {"source": {"url": "https://h/{version}", "anonymous": True}}},
+        "anonymous is for s3:// and gs:// alone",
+    ),
     "a path without the version": ({"weights": {"path": "/weights"}}, "hold '{version}' once"),
     "a path with two versions": (
         {"weights": {"path": "/w/{version}/{version}"}},
@@ -159,7 +233,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a version without a root": ({"weights": {"path": "/{version}"}}, "below a root"),
     "a path that climbs": ({"weights": {"path": "/w/../{version}"}}, "without '.', '..'"),
     "a relative path": ({"weights": {"path": "w/{version}"}}, "absolute path"),
-    "a mount beside the path": (
+    "a mount outside the path": (
         {"weights": {"path": "/w/{version}", "mountPath": "/x"}},
         "must lie below weights.mountPath",
     ),
@@ -184,7 +258,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "spec.rollout.timeouts.pauseSeconds",
     ),
     "a canary without its strategy": ({"rollout": {"canary": {}}}, "for strategy Canary"),
-    "a canary of nobody": (
+    "a canary of no worker": (
         {"rollout": {"strategy": "Canary", "canary": {"count": 0}}},
         "at least 1",
     ),
@@ -315,7 +389,7 @@ def test_defaults_are_written_for_people_to_read(
     assert spec["weights"]["markers"] == ["STABLE", ".finished"]
 
 
-def test_explain_tells_what_a_field_is_for(plane: apiserver.ControlPlane) -> None:
+def test_explain_says_what_a_field_is_for(plane: apiserver.ControlPlane) -> None:
     text = kubectl(plane, "explain", "rlf.spec.weightVersion").stdout
 
     assert "every worker must serve" in " ".join(text.split())

@@ -48,7 +48,7 @@ async def test_a_patch_changes_every_worker_and_restarts_none(
     assert {p["metadata"]["labels"]["rlfleet.dev/weight-version"] for p in after.values()} == {
         "step-2"
     }
-    await fleet.told("RolloutCompleted", times=2)
+    await fleet.wait_for_event("RolloutCompleted", times=2)
     reasons = await fleet.reasons()
     assert reasons.count("RolloutStarted") == 2
     assert reasons.count("RolloutCompleted") == 2
@@ -71,7 +71,7 @@ async def test_a_version_of_every_length_that_a_fleet_takes_is_rolled_out(
     assert labels == {label_of(longest)}
 
 
-async def test_a_version_that_does_not_exist_stalls_and_serving_goes_on(
+async def test_a_version_that_does_not_exist_stalls_and_serving_continues(
     operator: Operator, node: HollowNode, fleet: Fleet
 ) -> None:
     await fleet.create(weightVersion="step-1", rollout={"timeouts": {"prepareSeconds": 15}})

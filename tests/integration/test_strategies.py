@@ -13,7 +13,7 @@ from rlfleet_operator.kube.client import fleet_path
 from tests.fakes.behaviour import Behaviour
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
-from tests.patience import standstills
+from tests.patience import turns_beyond
 
 pytestmark = pytest.mark.integration
 
@@ -119,7 +119,7 @@ async def test_a_barrier_that_lost_its_operator_between_pause_and_load_goes_thro
     assert status["rollout"]["id"] == 2
 
 
-async def test_a_barrier_whose_version_leaves_the_spec_leaves_nobody_paused(
+async def test_a_barrier_whose_version_leaves_the_spec_leaves_no_worker_paused(
     operator: Operator, node: HollowNode, fleet: Fleet
 ) -> None:
     await begun(fleet, strategy="Barrier")
@@ -134,7 +134,7 @@ async def test_a_barrier_whose_version_leaves_the_spec_leaves_nobody_paused(
     assert (await proved(node))["qwen-0"] == "step-2"
 
 
-async def test_a_fleet_that_somebody_keeps_from_going_keeps_no_change_alive(
+async def test_a_fleet_with_a_foreign_finalizer_keeps_no_change_alive(
     operator: Operator, node: HollowNode, fleet: Fleet
 ) -> None:
     await begun(fleet, strategy="Barrier")
@@ -206,7 +206,7 @@ async def test_a_manual_canary_waits_for_the_patch_that_names_its_version(
     status = await fleet.synced()
 
     assert status["rollout"]["heldSeconds"] >= 1
-    await fleet.told("CanaryReady")
+    await fleet.wait_for_event("CanaryReady")
 
 
 async def test_a_canary_is_held_for_its_time(
@@ -221,14 +221,14 @@ async def test_a_canary_is_held_for_its_time(
     assert 2 <= status["rollout"]["heldSeconds"] <= 30
 
 
-async def test_a_canary_that_fails_pauses_nobody_else(
+async def test_a_canary_that_fails_pauses_no_other_worker(
     operator: Operator, node: HollowNode, fleet: Fleet
 ) -> None:
     await begun(fleet, strategy="Canary", onFailure="Rollback", maxUnavailable="100%")
     node.worker("qwen-0").engine.behaviour = Behaviour(nan_logprobs=True)
 
     await fleet.patch(weightVersion="step-2")
-    await fleet.told("RollbackStarted")
+    await fleet.wait_for_event("RollbackStarted")
     status = await fleet.status()
 
     assert (await proved(node))["qwen-1"] == (await proved(node))["qwen-2"] == "step-1"
@@ -253,7 +253,7 @@ async def test_a_partition_is_moved_down_step_by_step(
     assert (await fleet.synced())["rollout"]["id"] == 2
 
 
-async def test_a_paused_rollout_holds_between_batches_with_nobody_paused(
+async def test_a_paused_rollout_holds_between_batches_with_no_worker_paused(
     operator: Operator, node: HollowNode, fleet: Fleet
 ) -> None:
     await begun(fleet, maxUnavailable=1)
@@ -287,7 +287,7 @@ async def test_rollback_takes_every_worker_back_while_the_failed_one_is_still_do
     node.worker("qwen-1").engine.behaviour = Behaviour(nan_logprobs=True)
 
     await fleet.patch(weightVersion="step-2")
-    await fleet.told("RollbackStarted")
+    await fleet.wait_for_event("RollbackStarted")
     await node.worker("qwen-1").kill_engine()
     await until(lambda: _are_at(node, {"qwen-0": "step-1", "qwen-2": "step-1"}))
     node.worker("qwen-1").engine.behaviour = Behaviour()
@@ -311,7 +311,7 @@ async def test_an_engine_that_exits_in_a_load_of_a_good_version_fails_no_rollout
     node.worker("qwen-0").engine.behaviour = Behaviour(dies_in_reload=True)
 
     await fleet.patch(weightVersion="step-2")
-    await fleet.told("EngineExited")
+    await fleet.wait_for_event("EngineExited")
     node.worker("qwen-0").engine.behaviour = Behaviour()
     await node.worker("qwen-0").restart_engine()
 
@@ -359,8 +359,8 @@ async def test_twenty_patches_in_five_seconds_end_at_the_last_with_two_commits_a
 
     assert status["serving"] == "step-2"
     commits = [pod.worker.engine.reloads - 1 for pod in node.pods.values()]
-    # What nobody supersedes for so long may be committed.
-    assert max(commits) <= 2 + standstills(moments, longer_than_s=1.5), commits
+    # A slow machine spreads the patches: each 1.5 s, the time of a load, may bring one more.
+    assert max(commits) <= 2 + turns_beyond(moments, planned_s=5.5, turn_s=1.5), commits
 
 
 async def test_going_there_and_back_are_three_rollouts(

@@ -33,7 +33,7 @@ class Replica(Operator):
 
 
 class Reply(NamedTuple):
-    """What a trainer hears."""
+    """The answers that a trainer gets."""
 
     status: int
     body: Json

@@ -1,4 +1,4 @@
-"""Search, and tell: ``python -m tests.model quick|bounded|full``.
+"""Search, and print the result: ``python -m tests.model quick|bounded|full``.
 
 ``full`` writes what it saw into bench/results/faults.json.
 """
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=200_000, help="of one search at most")
     parser.add_argument("--seconds", type=float, default=1200, help="of all searches at most")
     chosen = parser.parse_args()
-    results = run(SETS[chosen.which](), chosen.states, chosen.seconds, _tell)
+    results = run(SETS[chosen.which](), chosen.states, chosen.seconds, _print)
     broken = [what for result in results for what in result.violations]
     states = sum(result.states for result in results)
     seconds = sum(result.seconds for result in results)
@@ -55,7 +55,7 @@ def run(
     return results
 
 
-def _tell(result: Result) -> None:
+def _print(result: Result) -> None:
     whole = "" if result.is_whole else " (not all)"
     figures = f"{result.states:>8} states{whole} {result.depth:>4} deep {result.seconds:>6.1f} s"
     sys.stdout.write(f"{figures}  {result.config.name}\n")

@@ -35,7 +35,7 @@ from tests.model.pair import Change, Fault, changes, created, demand_sound, gone
 PartT = TypeVar("PartT", bound=Hashable)
 _WALK = 2000
 _UNLED = frozenset(set(Fault) - {Fault.FAILURE})
-"""What may part a worker from the others: nobody waits for one that does not answer."""
+"""What may part a worker from the others: the operator waits for none that does not answer."""
 State = tuple[int, ...]
 """Declared, budget, and for each worker the worker and what is known of it, as numbers."""
 
@@ -48,7 +48,7 @@ class Parts(Generic[PartT]):
         self.values: list[PartT] = []
 
     def number(self, value: PartT, key: Hashable | None = None) -> int:
-        """Tell the number of a value."""
+        """Return the number of a value."""
         key = value if key is None else key
         found = self._numbers.get(key)
         if found is None:
@@ -102,7 +102,7 @@ class Budget(NamedTuple):
     at_once: int
 
     def without(self, fault: Fault) -> "Budget | None":
-        """Tell what is left after a fault; None if it may not happen any more."""
+        """Return what is left after a fault; None if it can no longer happen."""
         place = list(Fault).index(fault)
         is_counted = fault is not Fault.PATCH
         if self.left[place] == 0 or (is_counted and self.at_once == 0):
@@ -145,25 +145,25 @@ class Fleet:
     def packed(
         self, declared: Declared, left: Budget, pairs: Iterable[tuple[Local, Known]]
     ) -> State:
-        """Tell the state as numbers."""
+        """Return the state as numbers."""
         numbers = [self._declared.number(declared, declared.key), self._budgets.number(left)]
         for worker, known in pairs:
             numbers += [self._workers.number(worker), self._known.number(known)]
         return tuple(numbers)
 
     def declared(self, state: State) -> Declared:
-        """Tell what the API server holds."""
+        """Return what the API server holds."""
         return self._declared.values[state[0]]
 
     def pairs(self, state: State) -> list[tuple[Local, Known]]:
-        """Tell each worker, and what is known of it."""
+        """Return each worker, and what is known of it."""
         return [
             (self._workers.values[w], self._known.values[k])
             for w, k in zip(state[2::2], state[3::2], strict=True)
         ]
 
     def start(self) -> State:
-        """Tell where the search begins: at rest on a version, the spec asking for another."""
+        """Return where the search begins: at rest on a version, the spec asking for another."""
         config = self.config
         none = Budget((0,) * len(Fault), 0)
         first = config.serving or config.target
@@ -178,18 +178,18 @@ class Fleet:
         return self.packed(nothing, left, self.pairs(state))
 
     def _rested(self, state: State) -> State:
-        """Let happen what happens of itself, until nothing does."""
+        """Let happen what happens without a fault, until nothing does."""
         for _ in range(_WALK):
             edge = next((edge for edge in self.edges(state) if edge.is_free), None)
             if edge is None:
                 return state
             state = edge.state
-        raise ViolationError(f"no rest after {_WALK} events: {self.told(state)}")
+        raise ViolationError(f"no rest after {_WALK} events: {self.described(state)}")
 
     # --- transitions ------------------------------------------------------------------------------
 
     def edges(self, state: State) -> Iterator[Edge]:
-        """Tell all that can happen next."""
+        """Return all that can happen next."""
         yield from self._between(state)
         yield from self._passes(state)
         yield from self._patches(state)
@@ -229,7 +229,7 @@ class Fleet:
         return change.what, change.fault, change.is_free, worker, known
 
     def decision(self, state: State) -> Decision:
-        """Tell what the operator makes of what it sees; the real planner decides."""
+        """Return what the operator makes of what it sees; the real planner decides."""
         seen = tuple(self._seen_by_operator(*state[n : n + 2]) for n in range(2, len(state), 2))
         key = (state[0], seen)
         if key not in self._decisions:
@@ -239,7 +239,7 @@ class Fleet:
         return self._decisions[key]
 
     def _seen_by_operator(self, worker: int, known: int) -> int:
-        """Tell what of a pair the planner may depend on."""
+        """Return what of a pair the planner may depend on."""
         pair = (worker, known)
         if pair not in self._seen_of:
             told = self._known.values[known]._replace(is_delivered=False, answer=None)
@@ -292,9 +292,9 @@ class Fleet:
         if left is None:
             return
         declared = self.declared(state)
-        again = self._recorded(_anew(declared))
+        again = self._recorded(_restarted(declared))
         yield from _edge(state, "the operator dies", (again, left, *self._forgotten(state[2:])))
-        again = self._recorded(_anew(written))
+        again = self._recorded(_restarted(written))
         for count in range(len(actions)):
             some = self._carried_out(state[2:], actions[:count], declared.epoch)
             what = f"the operator dies after {count} actions of a pass"
@@ -308,7 +308,7 @@ class Fleet:
         commands = tuple(a for a in actions if isinstance(a, Sent))
         last = self._carried_out(state[2:], commands, declared.epoch)
         what = "another operator takes over, the first acts once more"
-        after = (self._recorded(_anew(declared)), left, *self._forgotten(last))
+        after = (self._recorded(_restarted(declared)), left, *self._forgotten(last))
         yield from _edge(state, what, after)
 
     def _patches(self, state: State) -> Iterator[Edge]:
@@ -340,7 +340,7 @@ class Fleet:
         return self._done[key]
 
     def _forgotten(self, pairs: tuple[int, ...]) -> tuple[int, ...]:
-        """Let the operator die: what it sent may still arrive, and it knows nothing any more."""
+        """Let the operator die: what it sent may still arrive, and it remembers nothing."""
         after: list[int] = []
         for place in range(0, len(pairs), 2):
             pair = _forgotten(
@@ -370,7 +370,7 @@ class Fleet:
                 )
 
     def is_goal(self, state: State) -> bool:
-        """Tell whether the fleet is as declared, or its rollout ended as it may end."""
+        """Return whether the fleet is as declared, or its rollout ended as it may end."""
         declared, workers = self.declared(state), [worker for worker, _ in self.pairs(state)]
         rollout = declared.status.rollout
         if rollout is None or declared.status.observed_generation != declared.generation:
@@ -395,12 +395,12 @@ class Fleet:
             case "Failed" | "Held":
                 return may_fail or bool(self.config.faults.get(Fault.OVERDUE, 0))
             case _:
-                # Some hold it, some failed: they stay out until somebody acts.
+                # Some hold it, some failed: they stay out until a person acts.
                 told = all(w.failure is not None for w in workers if w not in sound)
                 return may_fail and not is_whole and held <= {rollout.to} and told
 
-    def told(self, state: State) -> list[str]:
-        """Tell a state in words."""
+    def described(self, state: State) -> list[str]:
+        """Return a state in words."""
         declared = self.declared(state)
         rollout = declared.status.rollout
         record = "none" if rollout is None else f"{rollout.id} {rollout.from_version or '-'}"
@@ -417,12 +417,12 @@ def _edge(state: State, what: str, after: State, *, is_free: bool = False) -> It
         yield Edge(what, after, is_free)
 
 
-def _anew(declared: Declared) -> Declared:
+def _restarted(declared: Declared) -> Declared:
     return replace(declared, is_led=False)
 
 
 def _forgotten(worker: Local, known: Known) -> tuple[Local, Known]:
-    """Let the operator die: what it sent may still arrive, and it knows nothing any more."""
+    """Let the operator die: what it sent may still arrive, and it remembers nothing."""
     if known.calling is None or known.is_delivered:
         return worker, Known()
     mail: tuple[Command, ...] = tuple(sorted((*worker.mail, known.calling), key=str))

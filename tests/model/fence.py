@@ -31,13 +31,13 @@ class Verdict(Enum):
 
 
 def judged(worker: Local, command: Command) -> Verdict:
-    """Tell whether the sidecar takes a command."""
+    """Return whether the sidecar takes a command."""
     fence = Fence(fleet=_FLEET, pod=str(command.pod), epoch=command.epoch, sequence=command.place)
     is_last = command.place == LAST and command.epoch == worker.epoch
     is_under_way = is_last and worker.running is not None and not worker.is_answered
     try:
         demand_addressee(fence, _FLEET, str(worker.pod))
-        heard = _heard(worker)
+        heard = _seen(worker)
         if command.is_over:
             heard = heard.ending(fence.place)
         answer = judge_fence(heard, fence, _DIGEST, is_under_way=is_under_way)
@@ -46,7 +46,7 @@ def judged(worker: Local, command: Command) -> Verdict:
     return Verdict.ADMITTED if answer is None else Verdict.REPEATED
 
 
-def _heard(worker: Local) -> SeenCommands:
+def _seen(worker: Local) -> SeenCommands:
     if not worker.epoch:
         return SeenCommands()
     answer = StoredAnswer(status=200, body="") if worker.is_answered else None
@@ -55,7 +55,7 @@ def _heard(worker: Local) -> SeenCommands:
 
 
 def ended(worker: Local, epoch: int) -> Local:
-    """Tell it that this driver's changes are over: what is on its way still comes too late."""
+    """Record that this driver's changes are over: a command on its way comes too late."""
     mail = tuple(
         m._replace(is_over=m.place > 0) if m.epoch == epoch and m.what != Verb.PREPARE else m
         for m in worker.mail

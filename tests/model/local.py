@@ -1,8 +1,8 @@
-"""One worker of the model: an engine, the sidecar beside it, and what is on the way to it.
+"""One worker of the model: an engine, its sidecar, and what is on the way to it.
 
 The sidecar's decisions are the real ones: ``swap`` (step, observe, rescue, steps_to) and
 ``judge``. What carries them out (change/, state/journal.py) does I/O and is
-told again here in small steps, each of which something may die between. ``test_mirror.py``
+repeated here in small steps, each of which something may die between. ``test_mirror.py``
 holds that telling against the real thing.
 """
 
@@ -70,7 +70,7 @@ class Command(NamedTuple):
     place: int = 2
     """Its sequence next to the worker's last: 2 later, 1 that very one, 0 an earlier one."""
     is_over: bool = False
-    """Whether the worker knows that its driver waits for it no more."""
+    """Whether the worker knows that its driver no longer waits for it."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -93,7 +93,7 @@ class Running(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """The truth about one engine, which nobody but it knows."""
+    """The truth about one engine, which only the engine knows."""
 
     boot: int = 1
     is_up: bool = False
@@ -127,7 +127,7 @@ class Local(NamedTuple):
     epoch: int = 0
     """The highest that the sidecar has seen; 0 before any."""
     is_answered: bool = True
-    """Whether the last command that it heard in this epoch has had its answer."""
+    """Whether the last command that it received in this epoch has had its answer."""
     mail: tuple[Command, ...] = ()
     """Commands that arrive a second time, or of a driver that is gone."""
     is_overdue: bool = False

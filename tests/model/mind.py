@@ -1,7 +1,7 @@
 """The operator of the model: what it knows, and what the real planner makes of it.
 
 ``plan`` and ``status_of`` are the real ones. What workers/pool.py and reconcile/reconciler.py
-do around them is told here: what is known of a worker is its last report, which may be old.
+do around them is modelled here: what is known of a worker is its last report, which may be old.
 """
 
 from dataclasses import dataclass, replace
@@ -47,7 +47,7 @@ WRITTEN_ONLY: dict[str, Any] = {
 
 
 class View(NamedTuple):
-    """What a worker says of itself."""
+    """What a worker reports."""
 
     state: State
     refusal: Mark | None
@@ -59,7 +59,7 @@ class View(NamedTuple):
 
 
 def view_of(worker: Local) -> View:
-    """Tell what a worker would say now."""
+    """Return what a worker would say now."""
     running = worker.running
     if running is None or running.command.what == RESCUE:
         return View(
@@ -83,7 +83,7 @@ class Known(NamedTuple):
     """Version and operation of the last command."""
     is_delivered: bool = False
     is_in_vain: bool = False
-    """No answer will come, and nobody could be asked how the worker stands."""
+    """No answer will come, and the state of the worker is unknown."""
     epoch: int = 0
     """The epoch under which the operator drives; 0 before it has taken the fleet over."""
     is_strange: bool = False
@@ -92,7 +92,7 @@ class Known(NamedTuple):
     """The answer on its way: whether it is good, and the report in it."""
 
     def led(self, epoch: int) -> "Known":
-        """Tell what is known once the operator drives under this epoch."""
+        """Return what is known once the operator drives under this epoch."""
         return self._replace(epoch=epoch, is_strange=self.report is not None)
 
     @property
@@ -128,11 +128,11 @@ class Declared:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Tell two of them apart."""
+        """Distinguish two of them."""
         return self.target, self.generation, self.status.model_dump_json(), self.epoch, self.is_led
 
     def asking(self, version: str) -> "Declared":
-        """Tell what is there after somebody asked for a version where the last one was."""
+        """Return what is there after a request for a version where the last one was."""
         trainers = self.status.trainer_target
         if trainers is None:
             return replace(self, target=version, generation=self.generation + 1)
@@ -142,7 +142,7 @@ class Declared:
 
 
 def aged(declared: Declared) -> Declared:
-    """Let so much time pass that nothing on record is recent any more."""
+    """Let so much time pass that nothing on record is recent."""
     rollout = declared.status.rollout
     if rollout is None or rollout.started_at == LONG_AGO:
         return declared
@@ -176,7 +176,7 @@ def name_of(ordinal: int) -> str:
 
 
 def pod_view_of(worker: Local) -> PodView | None:
-    """Tell what the watch shows of a worker's pod."""
+    """Return what the watch shows of a worker's pod."""
     if not worker.exists:
         return None
     return PodView(worker.pod, worker.gate, worker.label, worker.is_ready)
@@ -250,7 +250,7 @@ class Mind:
     def world(
         self, declared: Declared, known: tuple[Known, ...], views: tuple[PodView | None, ...]
     ) -> World:
-        """Tell what the operator observes."""
+        """Return what the operator observes."""
         return World(
             fleet=self._fleet(declared),
             workers=tuple(
@@ -271,7 +271,7 @@ class Mind:
         )
 
     def _fleet(self, declared: Declared) -> Fleet:
-        # Not whether status holds a trainer's target: then nobody would see that it was lost.
+        # Not whether status holds a trainer's target: then its loss would not be seen.
         named = None if self.is_trainers else declared.target
         spec = self.fleet.spec.model_copy(update={"weight_version": named})
         return replace(
@@ -292,7 +292,7 @@ class Mind:
 
 
 def _kept(rollout: RolloutStatus | None) -> RolloutStatus | None:
-    """Leave out why an active rollout does not get on: it is told anew in each pass."""
+    """Leave out why an active rollout does not continue: each pass writes it again."""
     if rollout is None or rollout.phase in ENDED or rollout.reason == Reason.ROLLBACK:
         return rollout
     return rollout.model_copy(update={"message": ""})
@@ -313,7 +313,7 @@ def command_of(action: Sent, epoch: int, pod: int) -> Command:
 
 
 def sent(known: Known, action: Sent, epoch: int, pod: int) -> Known:
-    """Tell what is known once the action is sent; a change overtakes a prepare."""
+    """Return what is known once the action is sent; a change overtakes a prepare."""
     about = (action.version, action.operation)
     if known.verb in {Verb.RELOAD, Verb.RESUME}:
         return known

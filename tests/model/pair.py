@@ -48,11 +48,11 @@ class Change(NamedTuple):
     worker: Local
     known: Known
     is_free: bool = True
-    """Whether it happens of itself once faults have stopped."""
+    """Whether it happens without a fault once faults have stopped."""
 
 
 def changes(worker: Local, known: Known, fates: Fates) -> Iterator[Change]:
-    """Tell all that can happen next between the operator and this worker."""
+    """Return all that can happen next between the operator and this worker."""
     for change in _every(worker, known, fates):
         if (change.worker, change.known) != (worker, known):
             demand_sound(change.worker, fates)
@@ -73,7 +73,7 @@ def _every(worker: Local, known: Known, fates: Fates) -> Iterator[Change]:
 
 
 def _hearing(worker: Local, known: Known) -> Iterator[Change]:
-    # A question tells the worker its driver's epoch, and which commands that has given up.
+    # A question carries the worker's driver's epoch, and which commands that has given up.
     worker = worker._replace(epoch=max(worker.epoch, known.epoch))
     if known.calling is None or known.is_in_vain:
         worker = fence.ended(worker, known.epoch)
@@ -160,12 +160,12 @@ def _working(worker: Local, known: Known, fates: Fates) -> Iterator[Change]:
         rescued = sidecar.expired(worker)
         if rescued is not worker:
             demand_way_out(rescued, fates)
-            yield Change("nobody has spoken to it for its TTL", Fault.EXPIRY, rescued, known)
+            yield Change("no request has reached it for its TTL", Fault.EXPIRY, rescued, known)
         silent = sidecar.silenced(worker)
         yield Change("its engine is silent for a while", Fault.SILENCE, silent, known)
         return
     step = worker.running.verbs[0] + (" (second half)" if worker.running.is_begun else "")
-    yield _worked(worker, known, f"{step} goes on", None, sidecar.advanced(worker, fates))
+    yield _worked(worker, known, f"{step} continues", None, sidecar.advanced(worker, fates))
     is_ahead = worker.running.verbs[0] in {Verb.PAUSE, Verb.RESUME} and not worker.running.is_begun
     if worker.running.command.what == RESCUE or is_ahead:
         return
@@ -242,7 +242,7 @@ def demand_sound(worker: Local, fates: Fates) -> None:
 
 
 def demand_way_out(worker: Local, fates: Fates) -> None:
-    """See that a change which nobody leads ends: nothing stays paused."""
+    """See that a change without a driver ends: nothing stays paused."""
     for _ in range(4):
         if worker.running is None:
             break

@@ -109,19 +109,19 @@ class Search:
     def _violated(self, what: str, number: int) -> None:
         lines = [f"{self.fleet.config.name}: {what}"]
         path = self._path(number)
-        shown = self.fleet.told(self._states[path[0]])
+        shown = self.fleet.described(self._states[path[0]])
         lines += shown
         for before, after in pairwise(path):
             wanted = self._states[after]
             edges = self.fleet.edges(self._states[before])
             label = next(edge.what for edge in edges if edge.state == wanted)
-            seen, shown = shown, self.fleet.told(wanted)
+            seen, shown = shown, self.fleet.described(wanted)
             lines += [f"- {label}", *(line for line in shown if line not in seen)]
         self.result.violations.append("\n".join(lines))
 
 
 def _closure(starts: list[int], before: list[list[int]], count: int) -> bytearray:
-    """Tell what leads to any of the states."""
+    """Return what leads to any of the states."""
     seen = bytearray(count)
     for start in starts:
         seen[start] = 1

@@ -2,7 +2,7 @@
 
 The mirror of change/executor.py, steps.py and watchdog.py.
 
-Each function takes the worker as it is and tells it as it is afterwards.
+Each function takes the worker as it is and returns it as it is afterwards.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from tests.model.local import (
 )
 
 _BAD = {Code.RELOAD_FAILED, Code.PROOF_FAILED}
-"""What tells that a version is bad."""
+"""What shows that a version is bad."""
 Fates = Mapping[str, Fate]
 _FAULT_CODES = {
     Verb.PREPARE: Code.CHECKPOINT_INCOMPLETE,
@@ -48,7 +48,7 @@ _FAULT_CODES = {
 
 @cache
 def shown_of(version: str) -> Proof:
-    """Tell what a sound engine that holds this version shows of itself."""
+    """Return what a sound engine that holds this version shows."""
     return proofs.proof(version)
 
 
@@ -61,7 +61,7 @@ def moved(worker: Local, event: StageEvent, version: str | None = None) -> Local
     except IllegalEventError as error:
         raise ViolationError(f"the sidecar runs into an illegal event: {error}") from error
     if event is StageEvent.BOOTED:
-        # What is told of a failure is void with the engine that it happened to.
+        # What is recorded of a failure is void with the engine that it happened to.
         lost_in = worker.state.lost_in or worker.state.stage
         worker = worker._replace(failure=None, harmed_by="")
         if worker.loading is not None:
@@ -295,7 +295,7 @@ def failed(worker: Local, verb: Verb, code: Code, *, is_stuck: bool = False) -> 
     is_undoable = verb not in {Verb.VERIFY, Verb.RESUME} and not is_stuck
     if is_undoable and worker.state.stage is Stage.PAUSED and worker.engine.is_up:
         worker = _undone(worker)
-    return _heeded(worker)
+    return _applied(worker)
 
 
 def _undone(worker: Local) -> Local:
@@ -310,27 +310,27 @@ def _undone(worker: Local) -> Local:
     return moved(worker._replace(engine=engine), StageEvent.OPENED)
 
 
-def _heeded(worker: Local) -> Local:
+def _applied(worker: Local) -> Local:
     """Look once, as after a failure: a boot that was not seen before is still cold."""
     event = stage_machine.observe(worker.state, worker.state.boot if _is_there(worker) else None)
     return worker if event is None else moved(worker, event)
 
 
-# --- what the sidecar does of itself ------------------------------------------------------------
+# --- what the sidecar does by itself --------------------------------------------------------------
 
 
 def looked(worker: Local) -> Local:
-    """Look at the engine while no command is under way, and tend it."""
+    """Look at the engine while no command is under way, and keep it in order."""
     if worker.running is not None:
         return worker
     if worker.engine.is_up and not _is_there(worker):
         engine = worker.engine._replace(is_open=False, is_paused=False)
         return moved(worker._replace(engine=engine), StageEvent.BOOTED)
-    worker = _heeded(worker)
-    return _tended(worker) if worker.engine.is_up else worker
+    worker = _applied(worker)
+    return _in_order(worker) if worker.engine.is_up else worker
 
 
-def _tended(worker: Local) -> Local:
+def _in_order(worker: Local) -> Local:
     is_open = worker.state.stage is Stage.OPEN
     if worker.engine.is_open != is_open or (is_open and worker.engine.is_paused):
         return _led(worker, Rescue.ALIGN)
@@ -338,7 +338,7 @@ def _tended(worker: Local) -> Local:
 
 
 def expired(worker: Local) -> Local:
-    """Act as a sidecar does that nobody has spoken to for its time to live."""
+    """Act as a sidecar does without a request for its time to live."""
     way = stage_machine.rescue(worker.state.stage)
     if worker.running is not None or way is None:
         return worker

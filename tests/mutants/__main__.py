@@ -3,7 +3,7 @@
 ``python -m tests.mutants [--write] [name ...]``: the named defects, or all. The tests that
 a defect names come first, then the model check in small, then all quick tests; a defect
 that none of them sees has survived. ``--write`` notes each result in
-bench/results/faults.json, beside what is known there of the others.
+bench/results/faults.json, with the earlier results of the others.
 """
 
 import argparse
@@ -81,17 +81,17 @@ def _rounds(mutant: Mutant) -> list[tuple[str, Sequence[str]]]:
 
 
 def _is_caught(tests: Sequence[str], tree: Path) -> bool:
-    """Tell whether a test fails; where a busy machine may be the cause, whether it does twice."""
+    """Return whether a test fails; where a busy machine may be the cause, whether it does twice."""
     needs_time = any(path.startswith("tests/contract") for path in tests)
     return _fail(tests, tree) and (not needs_time or _fail(tests, tree))
 
 
 def _fail(tests: Sequence[str], tree: Path) -> bool:
-    """Tell whether a test fails; raises RuntimeError when they cannot be run."""
+    """Return whether a test fails; raises RuntimeError when they cannot be run."""
     flags = ("-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider")
     words = (sys.executable, "-m", "pytest", *flags, *tests)
     # The tree's own packages.
-    path = {"PYTHONPATH": "operator:sidecar:."}
+    path = {"PYTHONPATH": "operator:sidecar:client:."}
     try:
         done = subprocess.run(
             words,
@@ -105,17 +105,17 @@ def _fail(tests: Sequence[str], tree: Path) -> bool:
     except subprocess.TimeoutExpired:
         return True
     if done.returncode not in {0, 1}:
-        # A defect that cannot be imported is none that anybody would have to catch.
+        # A defect that cannot be imported needs no test.
         raise RuntimeError(f"{tests} could not be run: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.returncode != 0
 
 
 def _environment() -> dict[str, str]:
-    return dict(os.environ)  # noqa: TID251 - handed through to the tests, read by nobody here
+    return dict(os.environ)  # noqa: TID251 - handed through to the tests, not read here
 
 
 def _record(name: str, by: str) -> None:
-    """Note one result beside those of the other defects that there still are."""
+    """Record one result with those of the other defects that still exist."""
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     names = {mutant.name for mutant in mutants()}
     seen = known.get("mutants", {}).get("caught_by", {}) | {name: by}

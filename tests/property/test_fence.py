@@ -13,7 +13,7 @@ from rlfleet_sidecar.state.fence_rules import SeenCommands, StoredAnswer, judge_
 
 @dataclass
 class Sidecar:
-    """Hears, acts and answers as the real one does, with a journal that survives it."""
+    """Receives, acts and answers as the real one does, with a journal that survives it."""
 
     written: str = field(default_factory=lambda: SeenCommands().model_dump_json())
     under_way: list[tuple[int, int]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Whatever a version is called, Kubernetes takes its label, and it tells versions apart."""
+"""Whatever a version is called, Kubernetes takes its label, and it distinguishes versions."""
 
 import re
 import string

@@ -36,14 +36,14 @@ def test_the_planner_reads_nothing_of_status_that_the_model_leaves_out() -> None
     assert search.run().violations == []
 
 
-def test_a_broken_promise_is_told_event_by_event() -> None:
+def test_a_broken_promise_is_shown_event_by_event() -> None:
     config = replace(configs.config(configs.ROLLING, "b", out=2), allowed=1)
 
-    told = searched(config).violations[0]
+    shown = searched(config).violations[0]
 
-    assert "2 workers in service are being changed, maxUnavailable is 1" in told
-    assert told.count("Pause goes on") == 2
-    assert "Update b (rollout-2, epoch 1) arrives" in told
+    assert "2 workers in service are being changed, maxUnavailable is 1" in shown
+    assert shown.count("Pause continues") == 2
+    assert "Update b (rollout-2, epoch 1) arrives" in shown
 
 
 class Mute(Fleet):
@@ -58,7 +58,7 @@ class Mute(Fleet):
 
 
 def test_an_end_that_only_the_time_to_live_leads_to_is_no_end() -> None:
-    """A driver that lives counts it anew for ever: nothing may wait for it."""
+    """A driver that lives starts it again for ever: nothing may wait for it."""
     faults = (Fault.SIDECAR, Fault.EXPIRY)
     search = Search(configs.config(configs.ROLLING, "b", *faults, replicas=1), 100_000, 100)
     search.fleet = Mute(search.fleet.config)
@@ -67,7 +67,7 @@ def test_an_end_that_only_the_time_to_live_leads_to_is_no_end() -> None:
 
 
 class Insatiable(Fleet):
-    """A fleet with which nobody is ever content."""
+    """A fleet that never passes."""
 
     def is_goal(self, state: State) -> bool:
         """Say no."""

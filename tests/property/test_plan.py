@@ -25,14 +25,25 @@ Choose = Callable[[int], int]
 """How many of so many actions are carried out before the operator dies."""
 
 
+def tried_while_serving(seen: World) -> int:
+    """Return how many workers that took traffic have lost their weights to a version."""
+    doubted = [w for w in seen.desired if w.stage is Stage.DOUBT]
+    return sum(1 for w in doubted if w.pod and w.pod.weights_ready)
+
+
+def nothing_tried_beyond_the_limit(before: World, after: World) -> None:
+    """Assert that what happened took at most as many out as allowed.
+
+    A fleet that is made smaller may have more out than its new limit: it must not add to them.
+    """
+    spec = after.fleet.spec
+    limit = budget.resolve(spec.rollout.max_unavailable, spec.replicas)
+
+    assert tried_while_serving(after) <= max(limit, tried_while_serving(before))
+
+
 def promises_hold(seen: World) -> None:
     """Assert what must be true at every moment."""
-    spec = seen.fleet.spec
-    limit = budget.resolve(spec.rollout.max_unavailable, spec.replicas)
-    doubted = [w for w in seen.desired if w.stage is Stage.DOUBT]
-    tried_while_serving = [w for w in doubted if w.pod and w.pod.weights_ready]
-
-    assert len(tried_while_serving) <= limit
     for worker in seen.workers:
         if worker.pod and worker.pod.ready:
             assert worker.is_open
@@ -40,7 +51,7 @@ def promises_hold(seen: World) -> None:
             assert FATES.get(worker.proved, Effect.GOOD) is Effect.GOOD
 
 
-def status_tells_the_truth(seen: World) -> None:
+def status_is_true(seen: World) -> None:
     """Assert what must be true of a status just written."""
     status = fleets.readable(seen.fleet.status)
     serving = {w.proved for w in seen.workers if w.pod and w.pod.ready}
@@ -57,14 +68,15 @@ def converged(seen: World, cut: Choose, *, passes: int = 400) -> World:
         promises_hold(seen)
         step = plan(seen)
         after = recorded(seen, step)
-        status_tells_the_truth(after)
+        status_is_true(after)
         carried = cut(len(step.actions))
         for action in step.actions[:carried]:
             after = settled(carried_out(after, action, FATES))
             promises_hold(after)
+            nothing_tried_beyond_the_limit(seen, after)
         if carried == len(step.actions) and settled(after) == seen:
             return seen
-        # What a worker answered is forgotten with the operator: it is observed anew.
+        # What a worker answered is forgotten with the operator: it is observed again.
         seen = replace(after, moment=after.moment + 60)
     raise AssertionError(f"no end: {seen}")
 
@@ -170,7 +182,8 @@ def some_passes(seen: World, data: st.DataObject) -> World:
         seen = settled(seen)
         promises_hold(seen)
         step = plan(seen)
-        seen = recorded(seen, step)
+        seen = begun = recorded(seen, step)
         for action in step.actions[: data.draw(st.integers(0, len(step.actions)))]:
             seen = settled(carried_out(seen, action, FATES))
+            nothing_tried_beyond_the_limit(begun, seen)
     return replace(seen, moment=seen.moment + 60)

@@ -1,4 +1,4 @@
-"""Any conversation, cut into ids in any way, goes on with the ids that it was made with."""
+"""Any conversation, cut into ids in any way, continues with the ids that it was made with."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Whatever the strategy: cut anywhere, patch anything, and nobody is left paused."""
+"""Whatever the strategy: cut anywhere, patch anything, and no worker is left paused."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,12 +46,12 @@ def start(replicas: int, rules: dict[str, Any]) -> World:
     return replace(seen, moment=seen.moment + 60)
 
 
-def nobody_serves_unproved(seen: World) -> None:
+def no_worker_serves_unproved(seen: World) -> None:
     for worker in seen.workers:
         if worker.is_open:
             assert FATES.get(worker.proved or "", Effect.BREAKS) is Effect.GOOD
         if worker.pod and worker.pod.ready:
-            # Who is routable and not open is in a change: its clients wait at the gate.
+            # A worker that is routable and not open is in a change: its clients wait at the gate.
             assert worker.is_open or worker.is_changing
 
 
@@ -73,7 +73,7 @@ def ended(seen: World, cuts: list[int], look: Look, *, passes: int = 300) -> Wor
     raise AssertionError(f"no end: {seen}")
 
 
-def nobody_is_left_paused(seen: World) -> None:
+def no_worker_is_left_paused(seen: World) -> None:
     for worker in seen.workers:
         assert worker.stage in {Stage.OPEN, Stage.DOUBT, Stage.CLOSED}
 
@@ -83,14 +83,14 @@ CUTS = st.lists(st.integers(0, 4), max_size=12)
 
 @QUICK
 @given(rules=RULES, strategy=STRATEGIES, target=st.sampled_from(sorted(FATES)), cuts=CUTS)
-def test_a_rollout_cut_anywhere_ends_with_nobody_paused(
+def test_a_rollout_cut_anywhere_ends_with_no_worker_paused(
     rules: dict[str, Any], strategy: dict[str, Any], target: str, cuts: list[int]
 ) -> None:
     asked = fleets.asking(start(4, rules | strategy), weight_version=target)
 
-    end = ended(asked, cuts, nobody_serves_unproved)
+    end = ended(asked, cuts, no_worker_serves_unproved)
 
-    nobody_is_left_paused(end)
+    no_worker_is_left_paused(end)
     rollout = end.fleet.status.rollout
     assert rollout is not None
     assert rollout.phase in ENDED | {PARTITIONED, "Refused"}
@@ -109,7 +109,7 @@ def test_a_barrier_cut_anywhere_serves_no_two_versions_at_once(
     rules: dict[str, Any], target: str, cuts: list[int]
 ) -> None:
     def look(seen: World) -> None:
-        nobody_serves_unproved(seen)
+        no_worker_serves_unproved(seen)
         assert len({w.proved for w in seen.workers if w.is_open}) <= 1
 
     asked = fleets.asking(start(3, rules | {"strategy": "Barrier"}), weight_version=target)
@@ -119,7 +119,7 @@ def test_a_barrier_cut_anywhere_serves_no_two_versions_at_once(
 
 @QUICK
 @given(rules=RULES, count=st.integers(1, 3), cuts=CUTS)
-def test_a_canary_that_fails_pauses_nobody_else(
+def test_a_canary_that_fails_pauses_no_other_worker(
     rules: dict[str, Any], count: int, cuts: list[int]
 ) -> None:
     def look(seen: World) -> None:
@@ -149,12 +149,12 @@ def test_the_last_of_many_words_holds(strategy: dict[str, Any], data: st.DataObj
             seen = recorded(seen, step)
             for action in step.actions[: data.draw(st.integers(0, len(step.actions)))]:
                 seen = settled(carried_out(seen, action, FATES))
-                nobody_serves_unproved(seen)
+                no_worker_serves_unproved(seen)
             seen = replace(seen, moment=seen.moment + 60)
     last = RolloutSpec.model_validate({"restartId": "last"})
     seen = fleets.asking(seen, weight_version="good", rollout=last)
 
-    end = ended(seen, [], nobody_serves_unproved)
+    end = ended(seen, [], no_worker_serves_unproved)
 
     assert [w.proved for w in end.desired] == ["good"] * 3
-    nobody_is_left_paused(end)
+    no_worker_is_left_paused(end)

@@ -50,7 +50,7 @@ def walk(state: State, happening: Happening) -> State:
 
 
 def truly_held(held: str | None, happening: Happening) -> str | None:
-    """Tell what the engine holds after an event, proved or not."""
+    """Return what the engine holds after an event, proved or not."""
     if happening.event in {StageEvent.RELOADING, StageEvent.RELOAD_FAILED}:
         return None
     # A boot that is new to the sidecar may have been led to a version before.

@@ -23,7 +23,6 @@ from rlfleet_contract.worker.fence import Fence
 from rlfleet_contract.worker.lora import LoadAdapterRequest
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Running, Stage, WorkerReport
-from rlfleet_sidecar.cache.prepare_job import PrepareJob, SupersededError
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.fencing import Fencing
@@ -32,10 +31,11 @@ from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.ttl import ChangeTTL
 from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.lora.cache import LoRACache
+from rlfleet_sidecar.lora.cache import LoRACache, Served
 from rlfleet_sidecar.lora.registry import LoRACopy, Registry
 from rlfleet_sidecar.lora.serving import LoRAServing
 from rlfleet_sidecar.settings import SidecarSettings
+from rlfleet_sidecar.staging.prepare_job import PrepareJob, SupersededError
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.vllm_client import EngineClient
 from tests.contract.subject import Versions
@@ -94,7 +94,7 @@ class MountedCopies(LoRACache):
         request: LoadAdapterRequest,
         work: PrepareJob,
         free: Callable[[], int],
-        served: frozenset[Path] = frozenset(),
+        served: Served = frozenset,
     ) -> LoRACopy:
         self._mount.looks += 1
         self._mount.alive.wait()

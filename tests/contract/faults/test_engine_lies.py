@@ -14,6 +14,7 @@ from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
+from tests.patience import given_up
 
 HARMLESS = {
     "pause fails after it paused": ({"pause_fails": True}, Code.PAUSE_FAILED),
@@ -288,6 +289,6 @@ async def test_a_caller_that_leaves_does_not_cut_the_change(fake: Worker, subjec
     call = asyncio.create_task(subject.send(paths.UPDATE_WEIGHTS_PATH, subject.versions.second))
     await settled(fake, lambda report: report.stage is Stage.LOADING)
 
-    call.cancel()
+    await given_up(call)
 
     await settled(fake, lambda report: report.proved == subject.versions.second)

@@ -4,7 +4,7 @@ The journal is written under another name first; a directory with that name bloc
 """
 
 import asyncio
-import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from tests.contract.sidecar.test_time_to_live import EPOCH, LATE_S, TTL_S, beate
 from tests.contract.subject import Subject
 from tests.contract.transcripts import PAUSE, RESUME, resume_refused, send, update
 from tests.fakes.worker import Worker
+from tests.journals import journal_of
 
 
 @pytest.fixture
@@ -30,7 +31,15 @@ def state(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def full(state: Path) -> Callable[[], None]:
-    return (state / "worker.new").mkdir
+    """Neither a draft of the journal can be made nor the journal be extended."""
+
+    def fill() -> None:
+        (state / "worker.new").mkdir()
+        journal = state / "worker.json"
+        # A copy in its place is not the file that the sidecar extends.
+        Path(shutil.copy(journal, state / "copy")).replace(journal)
+
+    return fill
 
 
 def freed(state: Path) -> None:
@@ -38,8 +47,7 @@ def freed(state: Path) -> None:
 
 
 def written(state: Path) -> dict[str, Any]:
-    found = json.loads((state / "worker.json").read_text())["state"]
-    assert isinstance(found, dict)
+    found: dict[str, Any] = journal_of(state)["state"]
     return found
 
 

@@ -227,6 +227,37 @@ async def test_the_gate_turns_requests_away_when_what_the_engine_holds_is_not_pr
     assert report.proved is None
 
 
+async def test_the_gate_rejects_a_request_on_trial_when_the_sidecar_stays_dead(
+    mortal: Mortal, subject: Subject
+) -> None:
+    """The reply is there; without a sidecar no proof follows."""
+    await subject.serve(subject.versions.first)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
+    mortal.engine.behaviour = Behaviour(token_s=60)
+    update = subject.send(paths.UPDATE_WEIGHTS_PATH, subject.versions.second, ttl_s=LONG_S)
+    going = asyncio.create_task(update)
+    gate = mortal.engine.gate
+
+    async def is_admitting() -> bool:
+        return gate.is_admitting
+
+    await seconds_until(is_admitting)
+    # The probe has begun to wait for its first token; the request need not.
+    mortal.engine.behaviour = Behaviour()
+    waiting = asyncio.create_task(subject.complete(max_tokens=1))
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+
+    await mortal.kill_sidecar()
+    shorten(mortal, SOON_S)
+
+    assert await held_until(waiting) < SOON_S + LATE_S
+    assert waiting.result().status_code == 503
+    assert not gate.is_open
+    assert not gate.is_admitting
+    await asyncio.gather(going, return_exceptions=True)
+
+
 async def test_a_sidecar_that_restarts_in_time_continues_and_the_gate_does_nothing(
     mortal: Mortal, subject: Subject
 ) -> None:
@@ -310,7 +341,9 @@ async def test_a_sidecar_that_dies_before_any_of_its_requests_leaves_nothing_unp
     alone = waiting.result()
 
     await mortal.start_sidecar()
-    await settled(mortal, lambda report: report.stage is Stage.OPEN or not mortal.has_engine)
+    # Proved waits for a driver: the one of the next line, or the end of its time to live.
+    ready = (Stage.OPEN, Stage.PROVED)
+    await settled(mortal, lambda report: report.stage in ready or not mortal.has_engine)
     if not mortal.has_engine:
         await ended(mortal, Stage.DOWN)
         await mortal.restart_engine()

@@ -1,7 +1,6 @@
 """A sidecar that is restarted or killed at each stage of a change."""
 
 import asyncio
-import json
 import signal
 import sys
 from asyncio.subprocess import Process
@@ -17,6 +16,8 @@ from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject, Versions, client_of
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
+from tests.journals import journal_of
+from tests.patience import given_up
 
 UNTIL = {
     Stage.PAUSED: [paths.PAUSE_PATH],
@@ -165,8 +166,8 @@ async def test_a_sidecar_killed_in_the_reload_comes_back_in_doubt(
                 await asyncio.sleep(0.02)
             process.kill()
             await process.wait()
-            call.cancel()
-        journal = json.loads((tmp_path / "pod" / "state" / "worker.json").read_text())
+            await given_up(call)
+        journal = journal_of(tmp_path / "pod" / "state")
         assert journal["state"]["stage"] == Stage.LOADING
         fake.engine.behaviour = Behaviour()
 

@@ -13,6 +13,7 @@ from tests.contract.subject import Subject
 from tests.contract.transcripts import PAUSE, RESUME, RUNS, Call, play, send, update
 from tests.fakes.checkpoints import MARKER
 from tests.fakes.worker import Worker
+from tests.patience import given_up
 
 TENSORS = "adapter_model.safetensors"
 NAME = "policy-v1"
@@ -139,6 +140,6 @@ class TestWithLittlePatience:
         try:
             reply = await asked(serving)
         finally:
-            writing.cancel()
+            await given_up(writing)
 
         assert reply.json()["code"] == Code.CHECKPOINT_INCOMPLETE

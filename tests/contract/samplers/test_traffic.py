@@ -8,6 +8,7 @@ import httpx
 from rlfleet_contract import paths
 from rlfleet_contract.worker.report import Stage
 from tests.contract.subject import Subject
+from tests.patience import given_up
 from tests.proofs import foreign
 
 LONG: dict[str, Any] = {
@@ -161,7 +162,7 @@ async def test_a_client_that_leaves_while_it_waits_is_forgotten(subject: Subject
     request = await started(subject)
     await until_in_flight(subject, is_any=True)
 
-    request.cancel()
+    await given_up(request)
 
     await until_in_flight(subject, is_any=False)
     await subject.ok(paths.RESUME_PATH, subject.versions.first)

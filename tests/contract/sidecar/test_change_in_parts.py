@@ -128,7 +128,8 @@ async def test_a_window_that_was_undone_counts_for_no_later_one(subject: Subject
 
     assert change is not None
     spent = change.timings
-    assert spent.reload_s + spent.verify_s < spent.window_s < _steps_s(spent) + 0.5
+    assert spent.reload_s + spent.verify_s < spent.window_s + spent.withheld_s
+    assert spent.window_s < _steps_s(spent) + 0.5
 
 
 def _steps_s(spent: Timings) -> float:
@@ -150,7 +151,7 @@ async def test_a_pause_of_many_steps_is_undone_on_the_old_version(
     path = {"resume": paths.RESUME_PATH, "update": paths.UPDATE_WEIGHTS_PATH}[way]
     after = await subject.ok(path, parts.old, operation=parts.operation)
 
-    told = after.model_dump(include={"prepared_bytes", "staged", "in_flight"})
+    told = after.model_dump(include={"prepared_bytes", "staged", "in_flight", "serial"})
     unlike = {"prepared": parts.new, **told}
     assert after == before.model_copy(update=unlike)
     assert await subject.is_ready()

@@ -8,13 +8,14 @@ import pytest
 from fastapi.routing import APIRoute
 
 from dev.docs import engine_examples
-from dev.docs.http_example import agrees
-from dev.docs.http_examples import EXAMPLES, POD_UID
+from dev.docs.http_example import Example, agrees
+from dev.docs.http_examples import EXAMPLES, PIECES, POD_UID
 from rlfleet_contract import paths
 from rlfleet_engine.gate.network_guard import ALWAYS, GATED, Route, route_of
 from rlfleet_engine.rewrite.shapes.chat import TOKENS_PATH
 from rlfleet_sidecar.app import OPEN, ROUTERS
 from rlfleet_sidecar.dialects.routes import dynamo
+from rlfleet_sidecar.http import pieces
 from tests.contract.subject import Subject
 
 
@@ -43,11 +44,20 @@ def addressed(answer: dict[str, Any], subject: Subject) -> Any:
     return json.loads(text)
 
 
+async def replied(subject: Subject, method: str, path: str, body: Any) -> httpx.Response:
+    """Return the reply; of a watch, which has no end, its first line."""
+    if path != paths.WATCH_PATH:
+        return await subject.admin.request(method, path, json=body)
+    async with subject.admin.stream(method, path) as stream:
+        line = json.loads(await anext(stream.aiter_lines()))
+        return httpx.Response(stream.status_code, json=line)
+
+
 async def test_each_example_is_answered_as_it_is_shown(subject: Subject) -> None:
-    for example in EXAMPLES:
+    for example in EXAMPLES + PIECES:
         method, _, path = example.request.partition(" ")
         sent = placed(example.body, subject.weights)
-        reply = await subject.admin.request(method, path, json=sent)
+        reply = await replied(subject, method, path, sent)
         shown = example
         if isinstance(example.answer, dict):
             shown = example._replace(answer=addressed(example.answer, subject))
@@ -98,4 +108,12 @@ def test_each_route_has_an_example_and_each_example_a_route() -> None:
     routes -= {"POST /engine/{name:path}"}
     routes |= {f"POST /engine/{name}" for name in dynamo.ROUTES} | {f"GET {path}" for path in OPEN}
 
-    assert {example.request.partition("?")[0] for example in EXAMPLES} == routes
+    assert {_route_of(example) for example in EXAMPLES + PIECES} == routes
+
+
+def _route_of(example: Example) -> str:
+    """Return an example's route, with the names of what a path has of the request."""
+    method, _, path = example.route.partition(" ")
+    named = (route for route in pieces.router.routes if isinstance(route, APIRoute))
+    found = next((route.path for route in named if route.path_regex.match(path)), path)
+    return f"{method} {found}"

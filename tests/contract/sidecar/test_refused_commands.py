@@ -11,6 +11,7 @@ from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import settled
 from tests.contract.subject import Subject
 from tests.fakes.worker import Worker
+from tests.patience import given_up
 
 LOOK_S = 0.1
 """How long a look at the engine takes: some commands come during each of them."""
@@ -44,8 +45,7 @@ async def test_a_change_without_a_driver_ends_despite_rejected_commands(
 
     refused = asyncio.create_task(_refused(subject))
     report = await settled(fake, lambda report: report.stage is Stage.OPEN)
-    refused.cancel()
-    await asyncio.gather(refused, return_exceptions=True)
+    await given_up(refused)
 
     assert report.proved == subject.versions.first
 

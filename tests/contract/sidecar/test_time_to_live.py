@@ -17,7 +17,7 @@ from tests.contract.faults.test_sidecar_restarts import UNTIL
 from tests.contract.subject import Subject
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
-from tests.patience import Signs, seconds_until, undisturbed
+from tests.patience import Signs, given_up, seconds_until, undisturbed
 
 TTL_S = 0.5
 LATE_S = 2.0
@@ -137,7 +137,7 @@ async def test_every_accepted_command_renews_and_a_refused_one_does_not(
 
     refused = asyncio.create_task(_keep_asking(subject))
     _, took_s = await ended(fake, Stage.OPEN)
-    refused.cancel()
+    await given_up(refused)
 
     assert took_s < TTL_S + LATE_S
 

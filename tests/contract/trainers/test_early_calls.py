@@ -14,6 +14,7 @@ from tests.contract.subject import Subject
 from tests.contract.transcripts import PAUSE, RESUME, RUNS, placed, play, send, serves
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
+from tests.patience import given_up
 
 PAUSES = ("/pause?mode=keep", "/sleep?level=0", "/engine/pause_generation", "/pause?mode=wait")
 SHORT_S = 0.3
@@ -86,8 +87,8 @@ async def test_an_update_and_an_adapter_wait_for_it_too(
 async def test_a_pause_that_is_asked_for_again_while_it_waits_is_one(
     fake: Worker, led: Subject
 ) -> None:
-    given_up = await pausing(led, "/pause?mode=keep&clear_cache=false")
-    given_up.cancel()
+    left = await pausing(led, "/pause?mode=keep&clear_cache=false")
+    await given_up(left)
     asked = await pausing(led, "/pause?mode=keep&clear_cache=false")
 
     await lead_on(led)
@@ -129,8 +130,8 @@ async def test_a_resume_ends_the_pause_that_waits(fake: Worker, led: Subject) ->
 async def test_a_pause_whose_client_has_hung_up_does_not_come(
     fake: Worker, led: Subject, path: str
 ) -> None:
-    given_up = await pausing(led, path)
-    given_up.cancel()
+    left = await pausing(led, path)
+    await given_up(left)
     await asyncio.sleep(SEEN_S)
 
     await lead_on(led)

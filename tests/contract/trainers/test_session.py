@@ -15,6 +15,7 @@ from tests.contract.transcripts import PAUSE, RESUME, Call, resume_refused, send
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.checkpoints import write_version
 from tests.fakes.worker import Worker
+from tests.patience import given_up
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ async def test_a_repeat_after_a_timeout_joins_and_one_after_the_end_loads_nothin
     before = fake.engine.reloads
     lost = updating(paused, "step-2")
     await paused.until(lambda report: report.stage is Stage.LOADING)
-    lost.cancel()
+    await given_up(lost)
 
     joined = await updating(paused, "step-2")
     late = await updating(paused, "step-2")
@@ -200,7 +201,7 @@ async def test_an_update_that_a_killed_sidecar_had_begun_counts_as_failed(
     await paused.until(lambda r: r.progress is not None and r.progress.waiting_for is not None)
     left = journal.read_bytes()
     await fake.stop_sidecar()
-    waiting.cancel()
+    await given_up(waiting)
     journal.write_bytes(left)  # What a SIGKILL would have left.
     await fake.start_sidecar()
     await settled(fake, lambda report: report.stage is Stage.PAUSED)

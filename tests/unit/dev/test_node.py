@@ -8,7 +8,7 @@ from dev.kubernetes import apiserver, control_plane
 from dev.node import cluster, layout
 
 
-def test_a_kubeconfig_that_kubectl_wrote_anew_hides_no_cluster(
+def test_a_kubeconfig_that_kubectl_rewrote_hides_no_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`kubectl config set-context --current --namespace=…`, as the demo advises, writes YAML."""

@@ -30,7 +30,7 @@ def test_images_of_other_releases_are_not_replaced_ones(monkeypatch: pytest.Monk
     assert len(build.forget_steps(images)) == 1
 
 
-def test_a_run_on_an_older_release_records_its_images_beside_the_newest_one_s(
+def test_a_run_on_an_older_release_records_its_images_next_to_the_newest_one_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLFLEET_CACHE", str(tmp_path))

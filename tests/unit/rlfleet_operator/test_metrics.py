@@ -69,7 +69,7 @@ def test_the_counters_of_a_fleet_begin_at_0_and_end_with_it() -> None:
 def test_workers_are_counted_though_status_lists_few() -> None:
     seen = workers.world(*(workers.worker(n) for n in range(5)), statusWorkerLimit=2)
 
-    metrics.count_workers(seen.fleet, seen.workers)
+    metrics.count_workers(seen)
 
     assert series(namespace="rl", fleet="qwen")["rlfleet_workers Serving"] == 5
     metrics.forget("rl", "qwen")

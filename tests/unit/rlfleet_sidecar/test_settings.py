@@ -30,6 +30,11 @@ def test_two_variables_suffice() -> None:
         ("RLFLEET_WEIGHTS_PATH", "/weights/{version}/{version}"),
         ("RLFLEET_WEIGHTS_PATH", "/weights/{step}/{version}"),
         ("RLFLEET_WEIGHTS_PATH", "weights/{version}"),
+        ("RLFLEET_WEIGHTS_SOURCE", "s3://bucket/run"),
+        ("RLFLEET_WEIGHTS_SOURCE", "s3://user:key@bucket/{version}"),
+        ("RLFLEET_WEIGHTS_SOURCE", "https://host/{version}?token=x"),
+        ("RLFLEET_WEIGHTS_SOURCE", "file:///weights/{version}"),
+        ("RLFLEET_CACHE_DIR", "cache"),
         ("RLFLEET_PORT", "many"),
         ("RLFLEET_POLL_S", "0"),
         ("RLFLEET_PROBE_TOKENS", "0"),
@@ -46,6 +51,14 @@ def test_a_wrong_value_is_rejected_with_the_variable(variable: str, value: str) 
 def test_a_missing_variable_is_rejected() -> None:
     with pytest.raises(SettingsError, match="RLFLEET_MODEL_PATH"):
         SidecarSettings.load({"RLFLEET_MODEL_NAME": "qwen"})
+
+
+def test_a_store_needs_a_cache() -> None:
+    store = NEEDED | {"RLFLEET_WEIGHTS_SOURCE": "s3://bucket/{version}"}
+
+    with pytest.raises(SettingsError, match="RLFLEET_CACHE_DIR: must be set with"):
+        SidecarSettings.load(store)
+    assert SidecarSettings.load(store | {"RLFLEET_CACHE_DIR": "/cache"}).weights_source
 
 
 def test_settings_do_not_change() -> None:

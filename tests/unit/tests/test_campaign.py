@@ -33,7 +33,7 @@ def run(*replies: dict[str, Any], **fields: Any) -> Run:
     return Run(**known | fields)
 
 
-def test_a_rollout_that_needs_nobody_breaks_nothing() -> None:
+def test_a_rollout_that_needs_no_person_breaks_nothing() -> None:
     assert violations(run()) == []
 
 
@@ -69,7 +69,7 @@ def test_only_what_was_at_a_killed_engine_may_be_lost(
     [
         (reply(id="0/3", sent=1.0, ended=130.0), "took longer than 120 s"),
         (reply(id="0/3", finish="abort", tokens=3, spans=[("a", 0, 3)]), "never ended"),
-        (reply(spans=[]), "not of each token"),
+        (reply(spans=[]), "lack the version of a token"),
         (reply(spans=[("a", 0, 4), ("b", 4, 8)]), "two versions in mode Wait"),
         (reply(spans=[("base", 0, 8)]), "answers of base"),
         (reply(spans=[("b", 0, 8)]), "begins as a does"),

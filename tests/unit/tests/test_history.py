@@ -28,15 +28,15 @@ def test_an_aborted_request_has_to_be_ended_by_a_later_try() -> None:
 def test_a_reply_of_two_versions_is_mixed_and_a_gap_between_them_is_seen() -> None:
     mixed = reply(spans=[("a", 0, 3), ("b", 3, 8)])
     gap = reply(spans=[("a", 0, 3), ("b", 4, 8)])
-    untold = reply(spans=[])
+    unreported = reply(spans=[])
 
     history = history_of([mixed, reply()])
     assert [r.versions for r in history.mixed] == [["a", "b"]]
-    assert all(r.is_told_in_full for r in history.replies)
-    assert not any(r.is_told_in_full for r in history_of([gap, untold]).replies)
+    assert all(r.is_reported_in_full for r in history.replies)
+    assert not any(r.is_reported_in_full for r in history_of([gap, unreported]).replies)
 
 
-def test_old_tokens_for_who_asked_when_the_new_version_served_are_late() -> None:
+def test_old_tokens_for_a_request_sent_when_the_new_version_served_are_late() -> None:
     new = reply(ended=2.0, spans=[("b", 0, 8)])
     under_way = reply(sent=1.9, ended=3.0)
     late = reply(sent=2.1, ended=3.0)
@@ -45,7 +45,7 @@ def test_old_tokens_for_who_asked_when_the_new_version_served_are_late() -> None
     assert len(history_of([new, late]).late("a", "b")) == 1
 
 
-def test_heads_are_told_by_the_version_that_made_all_of_them() -> None:
+def test_heads_are_recognised_by_the_version_that_made_all_of_them() -> None:
     split = reply(head=[1, 2, 9, 9], spans=[("a", 0, 2), ("b", 2, 8)])
     stale = reply(head=[7, 7, 7, 7])
 

@@ -50,7 +50,7 @@ def test_a_suite_that_runs_again_leaves_what_others_found() -> None:
     assert new == {"uses": {"a": ""}, "suites": {"fleet": {"passed": 2}, "models": {"passed": 6}}}
 
 
-def test_the_page_tells_what_ran_what_failed_and_what_did_not_run(
+def test_the_page_shows_what_ran_what_failed_and_what_did_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = row(2, failed=1, failures=["test_contract::a_reply"])

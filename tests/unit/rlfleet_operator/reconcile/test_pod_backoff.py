@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rlfleet_operator.clock import WallClock
-from rlfleet_operator.core.model.world import Pod, Worker
+from rlfleet_operator.core.model.world import Pod
 from rlfleet_operator.reconcile.pod_backoff import PodBackoff
 from tests import workers
 
@@ -32,8 +32,8 @@ class Story:
     def sees(self, pod: Pod | None, *, names: tuple[str, ...] = NAMES) -> float:
         """Return how long it is waited until this pod is replaced; 0 if it is not waited."""
         self._kept.see({} if pod is None else {pod.name: pod}, names, self.moment)
-        found = self._kept.dated(Worker("qwen-0", 0, pod), self._wall)
-        return max(0.0, found.replace_at - self.moment - self.epoch)
+        found = self._kept.replace_at("qwen-0", pod, self._wall)
+        return max(0.0, found - self.moment - self.epoch)
 
     def later(self, seconds: float) -> None:
         self.moment += seconds

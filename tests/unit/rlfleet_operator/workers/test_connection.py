@@ -7,6 +7,7 @@ import pytest
 
 from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.report import Running, Stage
+from rlfleet_operator.core.model.world import Worker
 from rlfleet_operator.errors import Unreachable
 from rlfleet_operator.workers.client import WorkerClient
 from rlfleet_operator.workers.connection import WorkerConnection
@@ -132,3 +133,34 @@ async def test_it_is_known_since_when_a_worker_is_open(contact: WorkerConnection
         seen.append((contact.open_since, contact.answered_at))
 
     assert seen == [(0, 1), (2, 2), (2, 3), (0, 4), (5, 5)]
+
+
+async def test_a_watched_sidecar_is_not_polled_when_its_pod_changes(
+    contact: WorkerConnection,
+) -> None:
+    contact.is_watched = True
+    contact.see(workers.pod(ready=False))
+    assert not contact.hurried.is_set()
+
+    contact.is_watched = False
+    contact.see(workers.pod(engine_restarts=1))
+    assert contact.hurried.is_set()
+
+
+async def test_a_sign_of_life_makes_another_worker_only_where_its_time_counts(
+    contact: WorkerConnection,
+) -> None:
+    def worker(*, is_dated: bool) -> Worker:
+        return contact.worker(
+            "qwen-0", 0, contact.pod, 0.0, fleet_paused=False, replace_at=0.0, is_dated=is_dated
+        )
+
+    contact.confirm(7.0)
+    assert worker(is_dated=True).answered_at == 7.0
+    contact.confirm(8.0)
+    assert worker(is_dated=True).answered_at == 8.0
+
+    kept = worker(is_dated=False)
+    contact.confirm(9.0)
+    assert kept.answered_at == 0.0
+    assert worker(is_dated=False) is kept

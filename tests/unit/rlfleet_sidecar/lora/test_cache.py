@@ -1,17 +1,19 @@
 """Which copies of an adapter stay: what is served, and what was used last."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rlfleet_contract.worker.lora import LoadAdapterRequest
-from rlfleet_sidecar.cache.prepare_job import PrepareJob
 from rlfleet_sidecar.checkpoints.check import Checkpoints
+from rlfleet_sidecar.checkpoints.headers import Headers
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.lora.cache import LoRACache
 from rlfleet_sidecar.lora.registry import LoRACopy
 from rlfleet_sidecar.settings import SidecarSettings
+from rlfleet_sidecar.staging.prepare_job import PrepareJob
 from tests.fakes.adapters import write_adapter
 from tests.fakes.checkpoints import write_model
 
@@ -30,9 +32,26 @@ def settings(tmp_path: Path) -> SidecarSettings:
     )
 
 
+class Model(Checkpoints):
+    """The base model, with which each adapter is compared before there is room for its copy."""
+
+    def __init__(self, settings: SidecarSettings) -> None:
+        super().__init__(settings)
+        self.look: Callable[[], object] = lambda: None
+
+    def boot_model(self, deadline: float | None = None) -> Headers:
+        self.look()
+        return super().boot_model(deadline)
+
+
 @pytest.fixture
-def copies(settings: SidecarSettings) -> LoRACache:
-    return LoRACache(settings, Checkpoints(settings))
+def model(settings: SidecarSettings) -> Model:
+    return Model(settings)
+
+
+@pytest.fixture
+def copies(settings: SidecarSettings, model: Model) -> LoRACache:
+    return LoRACache(settings, model)
 
 
 def taken(copies: LoRACache, root: Path, step: int, *served: LoRACopy) -> LoRACopy:
@@ -43,7 +62,8 @@ def taken(copies: LoRACache, root: Path, step: int, *served: LoRACopy) -> LoRACo
         path=str(root / "weights" / "adapters" / f"v{step}"),
     )
     directories = frozenset(copy.directory for copy in served)
-    copy = copies.take(request, PrepareJob(request.version, 30), lambda: 1 << 40, directories)
+    work = PrepareJob(request.version, 30)
+    copy = copies.take(request, work, lambda: 1 << 40, lambda: directories)
     # Timestamps of file systems may be coarse.
     moment = copies.nbytes() + step
     os.utime(copy.directory / ".used", (moment, moment))
@@ -114,3 +134,38 @@ def test_a_copy_for_which_there_is_no_room_drops_none(copies: LoRACache, tmp_pat
         copies.take(request, PrepareJob(request.version, 30), lambda: -1_000_000_000)
 
     assert all(copy.directory.exists() for copy in made)
+
+
+@pytest.fixture
+def full(copies: LoRACache, tmp_path: Path) -> list[LoRACopy]:
+    """As many copies of one name as are kept."""
+    return [taken(copies, tmp_path, step) for step in range(1, KEPT + 1)]
+
+
+def the_next(root: Path) -> LoadAdapterRequest:
+    version = f"v{KEPT + 1}"
+    path = str(root / "weights" / "adapters" / version)
+    return LoadAdapterRequest(operation="o", name="a", version=version, path=path)
+
+
+def test_what_is_served_since_the_check_stays(
+    copies: LoRACache, model: Model, full: list[LoRACopy], tmp_path: Path
+) -> None:
+    served: set[Path] = set()
+    model.look = lambda: served.add(full[0].directory)
+
+    copies.take(the_next(tmp_path), PrepareJob("v", 30), lambda: 1 << 40, lambda: frozenset(served))
+
+    assert full[0].directory.exists()
+
+
+def test_a_copy_that_is_superseded_during_its_check_drops_none(
+    copies: LoRACache, model: Model, full: list[LoRACopy], tmp_path: Path
+) -> None:
+    work = PrepareJob("v", 30)
+    model.look = lambda: work.supersede("another one")
+
+    with pytest.raises(SidecarError, match="another one"):
+        copies.take(the_next(tmp_path), work, lambda: 1 << 40)
+
+    assert all(copy.directory.exists() for copy in full)

@@ -13,10 +13,10 @@ from rlfleet_sidecar.proof.evidence import (
     LoadedWeights,
     demand_alike,
     demand_consumed,
+    demand_steady,
     difference,
     share_of,
     shown_by,
-    steady,
 )
 from rlfleet_sidecar.proof.probe import BadAnswerError, ProbeAnswer
 from tests.proofs import proof
@@ -57,6 +57,11 @@ def test_memory_that_was_not_read_is_not_shown() -> None:
 def test_parameters_that_stayed_are_named() -> None:
     stayed = ranks(READ.model_copy(update={"kept": ("model.norm.weight",)}))
     assert "model.norm.weight" in refused(replace(LOAD, ranks=stayed))
+
+
+def test_parameters_with_other_values_than_the_checkpoint_s_are_named() -> None:
+    wrong = ranks(READ.model_copy(update={"differing": ("model.norm.weight",)}))
+    assert "differs from the checkpoint in model.norm.weight" in refused(replace(LOAD, ranks=wrong))
 
 
 @pytest.mark.parametrize("read", [STOOD, None], ids=["memory stood", "memory not read"])
@@ -145,18 +150,18 @@ def test_ranks_must_consume_what_is_promised_and_the_same(consumed: tuple[Instal
 
 def test_log_probabilities_must_agree_within_the_tolerance() -> None:
     near = ProbeAnswer((1, 2), (-1.01, -2.0))
-    assert steady([ANSWER, near], 0.02)
+    demand_steady([ANSWER, near], 0.02)
     with pytest.raises(BadAnswerError, match="two answers"):
-        steady([ANSWER, near], 0.005)
+        demand_steady([ANSWER, near], 0.005)
 
 
 def test_of_tokens_that_part_a_third_answer_must_side_with_one() -> None:
     other, third = replace(ANSWER, tokens=(1, 3)), replace(ANSWER, tokens=(1, 4))
 
-    assert not steady([ANSWER, other], 0.02)
-    assert steady([ANSWER, other, ANSWER], 0.02)
-    with pytest.raises(BadAnswerError, match="three greedy answers"):
-        steady([ANSWER, other, third], 0.02)
+    demand_steady([ANSWER, other, ANSWER], 0.02)
+    for apart in ([ANSWER, other], [ANSWER, other, third]):
+        with pytest.raises(BadAnswerError, match=f"{len(apart)} greedy answers"):
+            demand_steady(apart, 0.02)
 
 
 # --- peers ------------------------------------------------------------------------------------

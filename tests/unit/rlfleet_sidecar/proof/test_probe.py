@@ -15,6 +15,7 @@ def answer(
 ) -> dict[str, Any]:
     told = [{str(t): {"logprob": v}} for t, v in zip(prompt[1:], of_prompt, strict=True)]
     choice = {
+        "index": 0,
         "token_ids": [1, 2],
         "logprobs": {"token_logprobs": list(values)},
         "prompt_logprobs": [None, *told],
@@ -24,11 +25,13 @@ def answer(
 
 GOOD = answer(-0.1, -2.5)
 CHOICE = GOOD["choices"][0]
+BAD_SECOND = answer(-0.1, float("nan"))["choices"][0] | {"index": 1}
 BAD: dict[str, object] = {
     "nothing": {},
     "a list": [],
     "no choice": {"choices": []},
     "two choices": {"choices": GOOD["choices"] * 2},
+    "another prompt's choice": {"choices": [CHOICE | {"index": 1}]},
     "no ids": {"choices": [{key: v for key, v in CHOICE.items() if key != "token_ids"}]},
     "no logprobs": {"choices": [CHOICE | {"logprobs": None}]},
     "too few": {"choices": [CHOICE | {"token_ids": [1], "logprobs": {"token_logprobs": [-0.1]}}]},
@@ -45,15 +48,29 @@ BAD: dict[str, object] = {
 
 
 def test_a_sound_answer_gives_its_tokens_and_what_the_prompt_was_worth() -> None:
-    assert probe.read(GOOD, [PROMPT], 2) == probe.ProbeAnswer((1, 2), (-3.0, -4.5))
+    assert probe.read(GOOD, [PROMPT], 2) == (probe.ProbeAnswer((1, 2), (-3.0, -4.5)),)
 
 
 def test_in_company_the_first_answer_counts_and_none_may_be_missing() -> None:
-    both = {"choices": [CHOICE, CHOICE | {"token_ids": [3, 4]}]}
+    both = {"choices": [CHOICE | {"index": 1, "token_ids": [3, 4]}, CHOICE]}
 
-    assert probe.read(both, [PROMPT, PROMPT], 2).tokens == (1, 2)
+    (first,) = probe.read(both, [PROMPT, PROMPT], 2)
+
+    assert first.tokens == (1, 2)
     with pytest.raises(probe.BadAnswerError):
         probe.read(GOOD, [PROMPT, PROMPT], 2)
+
+
+def test_of_two_prompts_in_one_request_each_has_an_answer_of_its_own() -> None:
+    both = {"choices": [CHOICE, CHOICE | {"index": 1, "token_ids": [3, 4]}]}
+
+    assert [one.tokens for one in probe.read(both, [PROMPT, PROMPT], 2, 2)] == [(1, 2), (3, 4)]
+
+
+@pytest.mark.parametrize("second", [BAD_SECOND, CHOICE], ids=["not finite", "the first again"])
+def test_a_second_answer_that_is_none_proves_nothing(second: dict[str, Any]) -> None:
+    with pytest.raises(probe.BadAnswerError):
+        probe.read({"choices": [CHOICE, second]}, [PROMPT, PROMPT], 2, 2)
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)

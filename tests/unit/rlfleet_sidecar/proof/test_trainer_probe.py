@@ -1,7 +1,5 @@
 """What a trainer says its own model answers, and when the engine's answer is another."""
 
-from pathlib import Path
-
 import pytest
 from pydantic import ValidationError
 
@@ -40,7 +38,7 @@ def test_an_answer_beyond_it_fails_the_proof() -> None:
 
 
 def test_a_token_that_the_model_does_not_know_is_the_checkpoint_s_fault() -> None:
-    PROBE.demand_known(Path("m.json"), 8)
+    PROBE.demand_known("m.json", 8)
     with pytest.raises(SidecarError, match=r"token 7 .*vocabulary: 7") as refused:
-        PROBE.demand_known(Path("m.json"), 7)
+        PROBE.demand_known("m.json", 7)
     assert refused.value.code is Code.CHECKPOINT_INVALID

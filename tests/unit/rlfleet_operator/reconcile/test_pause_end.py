@@ -6,7 +6,7 @@ import pytest
 
 from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.model.world import Fleet, time_of
-from rlfleet_operator.reconcile.reconciler import PauseEnd
+from rlfleet_operator.reconcile.pause_end import PauseEnd
 from tests import fleets
 
 DAY_S, TTL_S = 86_400.0, 1500
