@@ -16,6 +16,8 @@ from typing import Any
 
 from bench import (
     baseline,
+    copying,
+    deltas,
     extension,
     findings,
     machine,
@@ -23,9 +25,11 @@ from bench import (
     prepare,
     rollout,
     scale,
+    stores,
     strategies,
     window,
 )
+from bench.fanout import part as fanout
 from dev import steps
 from dev.steps import say
 
@@ -34,7 +38,12 @@ SIZES = {16: 3, 64: 3, 256: 3, 1000: 1}
 PARTS = (
     *(f"scale-{size}" for size in SIZES),
     "window",
+    "copying",
     "prepare",
+    "deltas",
+    "stores",
+    "fanout",
+    "fanout-calibration",
     "strategies",
     "extension",
     "rollout",
@@ -64,9 +73,15 @@ def main() -> None:
     for name in options.parts or parts:
         say(f"=== {name}")
         begun, at, load = time.monotonic(), datetime.now(UTC), os.getloadavg()[0]
+        refaults = machine.refaults()
         part = parts[name]()
-        about = {"date": at.strftime("%Y-%m-%dT%H:%M:%SZ"), "load_before": round(load, 1)}
-        _record(name, part, {**about, "seconds": round(time.monotonic() - begun, 1)})
+        about = {
+            "date": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "load_before": round(load, 1),
+            "seconds": round(time.monotonic() - begun, 1),
+            "refaults": machine.refaults() - refaults,
+        }
+        _record(name, part, about)
 
 
 def _parts(*, quick: bool, as_it_is: bool) -> dict[str, Callable[[], findings.Part]]:
@@ -79,7 +94,18 @@ def _parts(*, quick: bool, as_it_is: bool) -> dict[str, Callable[[], findings.Pa
         "window": lambda: window.measure(
             tiny=2 if quick else 12, large=0 if quick else 6, as_it_is=as_it_is
         ),
+        "copying": lambda: copying.measure(rounds=2 if quick else 8),
         "prepare": lambda: prepare.measure(repeats=1 if quick else 3, as_it_is=as_it_is),
+        "deltas": lambda: deltas.measure(
+            nbytes=(16 if quick else 128) << 20, repeats=1 if quick else 3, chain=2 if quick else 4
+        ),
+        "stores": lambda: stores.measure(
+            nbytes=(1 << 26) if quick else (1 << 30), repeats=1 if quick else 5
+        ),
+        "fanout": lambda: fanout.measure(
+            sizes=(16, 90) if quick else (16, 96, 1000), nbytes=10**10 if quick else 10**11
+        ),
+        "fanout-calibration": fanout.calibrate,
         "strategies": lambda: strategies.measure(
             changes=1 if quick else 3, loaded=1 if quick else 2, as_it_is=as_it_is
         ),

@@ -15,7 +15,7 @@ from dev.shell import Shell
 from dev.steps import say
 from rlfleet_contract import paths
 from rlfleet_operator.core.manifests import pod_manifest
-from rlfleet_operator.core.model.world import fleet_from
+from rlfleet_operator.core.model.fleet import fleet_from
 
 NAME = "baseline"
 _REPLICAS = 2

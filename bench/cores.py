@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+_NAMES = {"worker": "VLLM::Worker", "engine core": "VLLM::EngineCore"}
 _WORKER = "VLLM::Worker"
 _OTHERS = ("VLLM::EngineCore", "vllm.entrypoints.openai.api_server")
 
@@ -25,10 +26,34 @@ def part() -> set[int]:
         return set()
     for name in _OTHERS:
         for pid in _pids(name):
-            for thread in Path(f"/proc/{pid}/task").iterdir():
-                with contextlib.suppress(ProcessLookupError):
-                    os.sched_setaffinity(int(thread.name), left)
+            _bind(pid, left)
     return left
+
+
+def engines() -> dict[str, list[str]]:
+    """Return on which cores the engines' processes on this machine may run, by what they are."""
+    found = {what: [_cores(pid) for pid in _pids(name)] for what, name in _NAMES.items()}
+    return {what: sorted(cores) for what, cores in found.items()}
+
+
+def spread() -> None:
+    """Bind each engine's worker to a core of its own, as far as there are as many.
+
+    Two workers on one core wait for each other: one that has just answered spins for a second.
+    """
+    own = sorted(os.sched_getaffinity(0))
+    for place, pid in enumerate(sorted(_pids(_WORKER))):
+        _bind(pid, {own[place % len(own)]})
+
+
+def _bind(pid: int, cores: set[int]) -> None:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread.name), cores)
+
+
+def _cores(pid: int) -> str:
+    return ",".join(map(str, sorted(os.sched_getaffinity(pid))))
 
 
 def _pids(name: str) -> Iterator[int]:

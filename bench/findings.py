@@ -14,12 +14,26 @@ Figures = dict[str, Any]
 """Headline figures by name: a number, or numbers by number of workers."""
 
 TITLES = {
-    "pause_overhead_ms": "pause window minus the engine's reload, tiny model (ms)",
-    "pause_window_ratio": "pause window / the engine's reload, model of about 1 GiB",
-    "pause_window_by_strategy_ratio": "a worker's pause window / its bare reload, tiny model",
-    "rollout_throughput_ratio": "tokens per second through a rollout / before it, 2 workers",
+    "window_over_bare_reload": "pause window / vLLM's bare reload, model of about 1 GiB",
+    "replies_over_bare_reload": "the same until replies are sent, which wait for the proof",
+    "window_minus_bare_reload_ms": "pause window minus vLLM's bare reload, tiny model (ms)",
+    "pause_window_by_strategy_ms": "a worker's pause window, tiny model (ms)",
+    "barrier_window_ratio": "the same with Barrier / with Rolling",
+    "rollout_throughput_ratio": "tokens per second through six rollouts in a row / before them",
+    "prepare_over_copy": "prepare / plain copy of the same files, about 1 GiB, free machine",
+    "prepare_over_copy_busy": "the same beside work that keeps every core busy",
+    "prepare_cpu_over_copy": "CPU time of a prepare / of a plain copy",
     "prepare_throughput_ratio": "tokens per second while a worker prepares about 1 GiB / before it",
     "copy_throughput_ratio": "the same while a plain copy of those files is made instead",
+    "delta_apply_gib_s": "a delta of 2 % applied and its checksums compared, one core (GiB/s)",
+    "delta_apply_over_copy": "its CPU time / that of a copy of the same files",
+    "delta_read_ratio": "bytes that a worker reads of that delta / of a full version",
+    "prepare_over_plain_download": "a prepare from an S3 server / a plain download by its client",
+    "store_prepare_peak_mib": "memory of the process that does it, at its peak (MiB)",
+    "fanout_over_one_link": "simulated: a version for 1,000 workers / the time of one link",
+    "fanout_copies": "simulated: copies of it out of the store",
+    "fanout_wrong_pieces": "simulated: pieces with wrong bytes that a worker kept",
+    "fanout_simulation_error": "the simulation's error for 16 real sidecars with slow links",
     "extension_throughput_ratio": "requests per second with the extension / without it",
     "extension_latency_p50_ratio": "median latency of requests with the extension / without it",
     "patch_to_proved_s": "patch to every worker proved, real vLLM (s)",
@@ -93,8 +107,12 @@ def merged(
     """Return latest.json with one part's findings in the place of its older ones.
 
     ``about`` is the run: date, commit, seconds, machine. Ratios across parts are computed again.
-    A part that is not in ``order`` is no longer measured, and is removed.
+    A part that is not in ``order`` is no longer measured, and is removed; so are figures of other
+    parts that have no title any more.
     """
+    unknown = part.figures.keys() - TITLES.keys()
+    if unknown:
+        raise ValueError(f"figures without a title: {sorted(unknown)}")
     parts = dict(before.get("parts") or {})
     parts[name] = {**about, "figures": part.figures, "detail": part.detail, "notes": [*part.notes]}
     parts = {key: parts[key] for key in order if key in parts}
@@ -102,9 +120,6 @@ def merged(
     for one in parts.values():
         found |= {key: _joined(found.get(key), value) for key, value in one["figures"].items()}
     found |= _across(found)
-    unknown = found.keys() - TITLES.keys()
-    if unknown:
-        raise ValueError(f"figures without a title: {sorted(unknown)}")
     return {
         "schema": SCHEMA,
         "figures": {key: found[key] for key in TITLES if key in found},
@@ -156,9 +171,22 @@ def _run_of(part: Mapping[str, Any]) -> str:
     return (
         f"{part['date']}, commit {part['commit']}, {part['seconds']:.0f} s, load before it"
         f" {part['load_before']:g}, on {machine['cores']}"
-        f" cores ({machine['processor']}), {machine['memory_gib']:g} GiB, Linux"
-        f" {machine['kernel']}, Python {machine['python']}."
+        f" cores ({_processor(machine)}), {machine['memory_gib']:g} GiB, Linux"
+        f" {machine['kernel']}, Python {machine['python']}{_page_cache(part)}."
     )
+
+
+def _processor(machine: Mapping[str, Any]) -> str:
+    flags, name = machine.get("flags"), str(machine["processor"])
+    return name if flags is None else f"{name}; {' '.join(flags) or 'no SHA-NI, AVX-512, AMX'}"
+
+
+def _page_cache(part: Mapping[str, Any]) -> str:
+    """Return what threw files out of the page cache, and how many pages were read again."""
+    if "refaults" not in part:
+        return ""
+    damon = ", ".join(part["machine"].get("damon") or ()) or "none"
+    return f"; DAMON {damon}, {part['refaults']} pages of files read again"
 
 
 def _rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -49,6 +49,17 @@ class Fleet:
         self._size = 0
         self._version = model.versions[0]
 
+    @property
+    def version(self) -> str:
+        """The version that it was changed to last."""
+        return self._version
+
+    @property
+    def next(self) -> str:
+        """The version that the next change leads to."""
+        versions = self.model.versions
+        return versions[(versions.index(self._version) + 1) % len(versions)]
+
     def manifest(self) -> dict[str, Any]:
         """Return the demo's fleet with our model."""
         body: dict[str, Any] = yaml.safe_load((stage.DEMO / "fleet.yaml").read_text())
@@ -96,8 +107,7 @@ class Fleet:
         return self._changed(begun)
 
     def _declare_next(self, *, paused: bool) -> float:
-        versions = self.model.versions
-        self._version = versions[(versions.index(self._version) + 1) % len(versions)]
+        self._version = self.next
         time.sleep(_REST_S)
         self._patch(weightVersion=self._version, rollout={"paused": paused})
         return time.time()

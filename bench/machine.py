@@ -13,6 +13,8 @@ from dev import cache
 from dev.kubernetes import binaries
 
 _PACKAGES = ("kopf", "kubernetes", "httpx", "pydantic", "fastapi", "uvicorn")
+_FLAGS = ("sha_ni", "avx512f", "avx512_bf16", "amx_bf16")
+_DAMON = Path("/sys/kernel/mm/damon/admin/kdamonds")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -21,6 +23,8 @@ def description() -> dict[str, Any]:
     return {
         "cores": len(os.sched_getaffinity(0)),
         "processor": _field("/proc/cpuinfo", "model name"),
+        "flags": flags(Path("/proc/cpuinfo")),
+        "damon": damon(_DAMON),
         "memory_gib": round(int(_field("/proc/meminfo", "MemTotal").split()[0]) / 2**20, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
@@ -31,6 +35,37 @@ def description() -> dict[str, Any]:
             "torch": _pin(cache.REPOSITORY / "dev/images/vllm-cpu.lock", r"torch==(\S+)"),
         },
     }
+
+
+def flags(cpuinfo: Path) -> list[str]:
+    """Return which instructions for digests and for bfloat16 the processor has."""
+    known = _field(str(cpuinfo), "flags").split()
+    return [flag for flag in _FLAGS if flag in known]
+
+
+def damon(kdamonds: Path) -> list[str]:
+    """Return what the kernel does by itself with memory that is not accessed, as `pageout on`.
+
+    With pageout, files leave the page cache after a while: a measurement must read them first.
+    """
+    found: list[str] = []
+    for one in sorted(kdamonds.glob("[0-9]*")):
+        actions = {_text(scheme) for scheme in one.glob("contexts/*/schemes/*/action")}
+        found.append(f"{' and '.join(sorted(actions)) or 'monitor'} {_text(one / 'state')}")
+    return found
+
+
+def refaults(vmstat: Path = Path("/proc/vmstat")) -> int:
+    """Return how many pages of files were read again since the boot, after they were dropped."""
+    found = re.search(r"^workingset_refault_file (\d+)$", vmstat.read_text(), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 def _field(path: str, name: str) -> str:
