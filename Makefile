@@ -9,7 +9,7 @@ SHELL := /bin/bash
 
 RLFLEET_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rlfleet
 export RLFLEET_CACHE
-PY := PYTHONPATH=operator:sidecar:. $(RLFLEET_CACHE)/venv/current/bin/python
+PY := PYTHONPATH=operator:sidecar:client:. $(RLFLEET_CACHE)/venv/current/bin/python
 DEV := python3 -m dev.
 
 .PHONY: help
@@ -34,7 +34,7 @@ check: setup ## Lint, types, import layers, generated files, prose, chart
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	PYTHONPATH=operator:sidecar:. $(RLFLEET_CACHE)/venv/current/bin/lint-imports
+	PYTHONPATH=operator:sidecar:client:. $(RLFLEET_CACHE)/venv/current/bin/lint-imports
 	$(PY) -m dev.generated --check
 	$(PY) -m dev.style
 	$(DEV)tool helm lint charts/rlfleet --strict
@@ -83,6 +83,10 @@ demo: setup ## Show a weight change on a fleet, from nothing
 demo-down: setup ## Leave nothing of the demo behind
 	@$(PY) -m dev.demo down
 
+.PHONY: follow-demo
+follow-demo: setup ## Have a fleet follow a trainer's deltas, and compare each reply (STEPS=100 EVERY=20)
+	@$(PY) -m tests.e2e.following $(if $(STEPS),--steps $(STEPS)) $(if $(EVERY),--every $(EVERY))
+
 .PHONY: bench
 bench: setup ## Measure
 	@$(PY) -m bench
@@ -104,7 +108,7 @@ campaign: setup ## Kill something in each of 50 rollouts on the cluster (ARGS="-
 	@$(PY) -m tests.e2e.campaign $(ARGS)
 
 .PHONY: zoo
-zoo: setup ## Change weights of tiny models of many architectures on real vLLM (MODELS="llama …")
+zoo: setup ## Change weights of tiny models of many architectures on real vLLM (MODELS="--like-gpu llama …")
 	@$(PY) -m dev.zoo $(MODELS)
 
 .PHONY: matrix

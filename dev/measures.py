@@ -21,6 +21,7 @@ PACKAGES = {
     "rlfleet_contract": "sidecar",
     "rlfleet_sidecar": "sidecar",
     "rlfleet_engine": "sidecar",
+    "rlfleet": "client",
 }
 
 

@@ -18,6 +18,7 @@ from dev import cache, environment, steps, target
 from dev.kubernetes import binaries
 from dev.node import cluster
 from dev.python import packages, venv
+from dev.s3 import server
 from dev.steps import StepFailed
 
 PARTS = {
@@ -90,6 +91,8 @@ def _make_ready(part: str, are_made: Callable[[], None]) -> None:
     """Wait for what a part needs, or make it."""
     if part in {"integration", "faults"}:
         steps.run(binaries.build_steps(binaries.CONTROL_PLANE, binaries.CLIENTS))
+    if part == "integration":
+        steps.run(server.build_steps())
     if part == "e2e":
         are_made()
 
@@ -112,7 +115,7 @@ def variables(ours: Mapping[str, str], path: str) -> dict[str, str]:
     compiles every test again, which is half of the time that collecting takes.
     """
     kept = {name: value for name, value in ours.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PATH": path, "PYTHONPATH": "operator:sidecar:."}
+    return {**kept, "PATH": path, "PYTHONPATH": "operator:sidecar:client:."}
 
 
 def _module(part: str) -> list[str]:

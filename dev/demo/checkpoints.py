@@ -13,7 +13,7 @@ MARKER = "STABLE"
 _WIDE = 512
 SENTENCES = [
     "the quick brown fox jumps over the lazy dog",
-    "a policy learns from rewards and a value function tells how good a state is",
+    "a policy learns from rewards and a value function estimates how good a state is",
     "gradient descent walks downhill while the learning rate decides the stride",
     "one two three four five six seven eight nine ten eleven twelve",
 ]

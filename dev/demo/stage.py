@@ -77,7 +77,7 @@ def scripts(shell: Shell) -> None:
 
 def client(shell: Shell) -> None:
     """Start the pod from which requests are sent."""
-    text = _filled(DEMO / "client.yaml", OPERATOR_IMAGE=names.recorded()["operator"])
+    text = _filled(DEMO / "client.yaml", WORKER_IMAGE=names.recorded()["worker"])
     shell.kubectl("apply", "-f", "-", stdin=text)
     shell.kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=120s")
 

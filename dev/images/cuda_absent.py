@@ -9,7 +9,7 @@ The image halves, and so does the time to build, write and import it.
 
 Runs inside the image build (needs `nm`, `readelf`, `as`, `ld` of binutils):
     python3 cuda_absent.py <folder of torch/lib>
-The libraries are put beside torch's, where its RUNPATH looks.
+The libraries are put next to torch's, where its RUNPATH looks.
 """
 
 import re
@@ -22,7 +22,7 @@ from pathlib import Path
 # How NVIDIA's libraries are called; what else torch needs comes with the system.
 VENDOR = re.compile(r"lib(cu|nv|nccl)")
 # Symbols without a version do not say which library they are of, only their
-# prefix tells them from Python's. Any library that all the others load holds them.
+# prefix separates them from Python's. Any library that all the others load holds them.
 VENDOR_SYMBOL = re.compile(r"(cu|nv|nccl)[A-Za-z]")
 SHARED_BY_ALL = "libcudart.so.13"
 NO_DEVICE = 100

@@ -82,7 +82,7 @@ def operator() -> Image:
 
 def worker(release: str) -> Image:
     """Return the image of engine and sidecar with a release of vLLM."""
-    return _ours("worker", vllm_cpu(release), "sidecar")
+    return _ours("worker", vllm_cpu(release), "requirements/worker.lock", "sidecar", "client")
 
 
 def _ours(name: str, base: Image, *sources: str) -> Image:

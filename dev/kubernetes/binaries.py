@@ -8,12 +8,10 @@ cores.
 
 import functools
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
-from dev import cache, steps
-from dev.steps import Step, StepFailed
+from dev import cache, golang, steps
+from dev.steps import Step
 
 MODULE = cache.REPOSITORY / "dev" / "cluster"
 
@@ -52,22 +50,11 @@ def build_steps(*wanted: dict[str, str]) -> list[Step]:
 
 @functools.cache
 def _key() -> str:
-    sources = [MODULE / "go.mod", MODULE / "go.sum", *sorted(MODULE.rglob("*.go"))]
-    return cache.digest(*sources, _go("env", "GOVERSION"), *_link_flags())
+    return golang.key(MODULE, *_link_flags())
 
 
 def _build(name: str, package: str) -> None:
-    with cache.lock("go"):
-        target = path(name)
-        # Another process may have built it while this one waited.
-        if target.exists():
-            return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = target.with_suffix(".unfinished")
-        argv = ["go", "build", "-mod=readonly", "-trimpath", "-ldflags", " ".join(_link_flags())]
-        argv += ["-o", str(unfinished), package]
-        cache.call(argv, f"build-{name}", cwd=MODULE, env={"CGO_ENABLED": "0"})
-        unfinished.replace(target)
+    golang.build(package, MODULE, path(name), _link_flags())
 
 
 @functools.cache
@@ -89,13 +76,6 @@ def _link_flags() -> tuple[str, ...]:
         "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor": minor,
     }
     return ("-s", "-w", *(f"-X {name}={value}" for name, value in values.items()))
-
-
-def _go(*argv: str) -> str:
-    if not shutil.which("go"):
-        raise StepFailed("Kubernetes is compiled here: install Go 1.24 or newer, see go.dev/dl")
-    told = subprocess.run(["go", *argv], cwd=MODULE, check=True, capture_output=True, text=True)
-    return told.stdout
 
 
 def main() -> None:
