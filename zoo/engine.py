@@ -84,13 +84,13 @@ class Engine:
         self,
         directory: Path,
         files: Sequence[FileStamp],
-        changed: str | None = None,
+        changed: Sequence[str] = (),
         strength: float = 1.0,
     ) -> Installed:
         """Install a checkpoint in place."""
         stamps = [stamp.model_dump() for stamp in files]
         return Installed.model_validate(
-            self._rpc(paths.RELOAD_RPC, str(directory), stamps, changed, strength)
+            self._rpc(paths.RELOAD_RPC, str(directory), stamps, list(changed), strength)
         )
 
     def reload_spoilt(

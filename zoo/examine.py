@@ -108,9 +108,11 @@ class _Visit:
         ignored = frozenset(self._needs.optional if self._needs else ())
         ignored |= required_tensors.drafters(model.tensors, model.config)
         kinds = selftest.kinds_of(tensors.keys() - ignored, told.unreached)
-        moves = {kind: self._move(engine, base, kind, 1.0) for kind in kinds}
+        moves = {kind: self._move(engine, base, kind) for kind in kinds}
         for kind in selftest.unmoved(moves, noise):
-            moves[kind] = self._move(engine, base, kind, selftest.FAR)
+            moves[kind] = self._move(engine, base, kind, strength=selftest.FAR)
+        if told.unreached:
+            self._move(engine, base, *told.unreached)
         spoilt = self._spoilt(engine, files)
         # Whatever vLLM's own reload leaves behind, the next of ours must do without.
         engine.reload_by_vllm(self._base)
@@ -147,10 +149,11 @@ class _Visit:
             self._wrong.append(f"one wrong value of {name} is not seen")
         return name
 
-    def _move(self, engine: Engine, base: Sequence[float], kind: str, strength: float) -> float:
-        engine.reload(
-            self._base, self._store(engine).checkpoints.boot_model().files, kind, strength
-        )
+    def _move(
+        self, engine: Engine, base: Sequence[float], *kinds: str, strength: float = 1.0
+    ) -> float:
+        files = self._store(engine).checkpoints.boot_model().files
+        engine.reload(self._base, files, kinds, strength)
         try:
             return far(base, engine.ask())
         except ValueError:

@@ -76,12 +76,12 @@ class ReloadExtension:
         self: _Worker,
         directory: str,
         files: Iterable[Mapping[str, Any]],
-        changed: str | None = None,
+        changed: Iterable[str] = (),
         strength: float = 1.0,
     ) -> dict[str, Any]:
         """Load the checked files in place; report what was read and what is in memory now.
 
-        For the self-test, tensors of the kind ``changed`` get other values than the files',
+        For the self-test, tensors of the kinds ``changed`` get other values than the files',
         ``strength`` times each tensor's own spread away.
         """
         stamps = [FileStamp.model_validate(record) for record in files]
@@ -89,7 +89,7 @@ class ReloadExtension:
         feeding = _Feeding(
             model_memory.named(self.get_model()) if before.memory else {},
             self.model_config.dtype,
-            (changed, strength),
+            (frozenset(changed), strength),
         )
         ahead, self._rlfleet_ahead = self._rlfleet_ahead, None
         with (
@@ -160,7 +160,7 @@ class _Feeding:
     """Passes tensors to vLLM and records those with a parameter of the same name and kind."""
 
     def __init__(
-        self, tensors: Mapping[str, Any], dtype: Any, changed: tuple[str | None, float]
+        self, tensors: Mapping[str, Any], dtype: Any, changed: tuple[frozenset[str], float]
     ) -> None:
         self._kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
         self._dtype = dtype
@@ -175,7 +175,7 @@ class _Feeding:
         """Yield the reader's tensors for vLLM."""
         for tensor, data in reader:
             made, known = _tensor(tensor, data), reader.word_sum(tensor.name)
-            if kind_of(tensor.name) == self._changed:
+            if kind_of(tensor.name) in self._changed:
                 made, known = perturb.changed(tensor.name, made, self._strength), None
                 if perturb.is_random(made):
                     self.moved.add(tensor.name)

@@ -215,20 +215,20 @@ class EngineClient:
         files: Sequence[FileStamp],
         timeout_s: float,
         *,
-        changed: str | None = None,
+        changed: Sequence[str] = (),
         strength: float = 1.0,
     ) -> list[Installed]:
         """Load the files in every rank and return what each consumed.
 
-        ``changed``: a kind of tensors (selftest.kind_of) whose values are moved by ``strength``
+        ``changed``: kinds of tensors (selftest.kind_of) whose values are moved by ``strength``
         times their standard deviation.
         """
         arguments: dict[str, object] = {
             "directory": directory,
             "files": [stamp.model_dump() for stamp in files],
         }
-        if changed is not None:
-            arguments |= {"changed": changed, "strength": strength}
+        if changed:
+            arguments |= {"changed": list(changed), "strength": strength}
         body = {"method": paths.RELOAD_RPC, "kwargs": arguments, "timeout": timeout_s}
         answer, tries = await self._retried("/collective_rpc", body, timeout_s)
         found = [_parsed(Installed, result, paths.RELOAD_RPC) for result in _results(answer)]

@@ -6,7 +6,7 @@ Contract tests hold it to what real vLLM does.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -58,6 +58,8 @@ class FakeEngine:
         self.queued = 0
         """Requests that came while the engine was paused, over all boots."""
         self.reloads = 0
+        self.changed: list[tuple[str, ...]] = []
+        """The kinds that each reload was asked to change."""
         """Reloads that were begun, over all boots."""
         self._model, self._gate_file = model, gate_file
         self._on_death = on_death
@@ -362,11 +364,11 @@ class FakeEngine:
         read = [name for name in self._names if not name.startswith(ignores)]
         return Consumed(names=packed(read), ranks=self.behaviour.ranks).model_dump()
 
-    def _installed(self, weights: Weights, changed: str | None) -> Weights:
+    def _installed(self, weights: Weights, changed: Sequence[str]) -> Weights:
         if self.behaviour.reload_is_unfaithful:
             weights = weights.mixed("reloaded")
-        if changed is not None and changed not in self.behaviour.stale_kinds:
-            weights = weights.mixed(changed)
+        for kind in set(changed) - set(self.behaviour.stale_kinds):
+            weights = weights.mixed(kind)
         return weights
 
     def _described(self) -> dict[str, Any]:
@@ -384,6 +386,7 @@ class FakeEngine:
     async def _reload(self, arguments: dict[str, Any], send: Send) -> None:
         behaviour = self.behaviour
         self.reloads += 1
+        self.changed.append(tuple(arguments.get("changed", ())))
         await asyncio.sleep(behaviour.reload_s)
         if behaviour.dies_in_reload:
             self._on_death()
@@ -403,7 +406,7 @@ class FakeEngine:
         )
         self._ahead = None
         if not behaviour.reload_keeps_old:
-            self.weights = self._installed(consumed.weights, arguments.get("changed"))
+            self.weights = self._installed(consumed.weights, self.changed[-1])
         installed, self._record = consumed.reported(
             self._record,
             self.weights,

@@ -156,7 +156,8 @@ class SelfTester:
             reason = selftest.unfaithful(begun.engine, distance, noise)
             return shown | {"passed": False, "reason": reason}
         kinds = selftest.kinds_of(await self._probed(tensors), begun.unreached)
-        if not selftest.affordable(len(kinds), took_s, self._settings.self_test_s):
+        reloads = len(kinds) + bool(begun.unreached)
+        if not selftest.affordable(reloads, took_s, self._settings.self_test_s):
             _log.warning(
                 "Sensitivity not tested, RLFLEET_SELF_TEST_S too short",
                 extra={"kinds": len(kinds), "reload_s": round(took_s, 3)},
@@ -165,7 +166,10 @@ class SelfTester:
         moves = {kind: await self._move(base, kind) for kind in kinds}
         for kind in selftest.unmoved(moves, noise):
             # A router's bias may need a large change before it selects other experts.
-            moves[kind] = await self._move(base, kind, selftest.FAR)
+            moves[kind] = await self._move(base, kind, strength=selftest.FAR)
+        if begun.unreached:
+            # No answer shows these, but memory does: a rank learns which parameters it can compare.
+            await self._move(base, *begun.unreached)
         back = await self._reloaded()
         return shown | self._judged(begun, moves, noise, spread(base.logprobs, back.logprobs))
 
@@ -188,17 +192,17 @@ class SelfTester:
         reason = selftest.stale(begun.engine, stale) if stale else None
         return {"passed": not stale, "reason": reason, "stale": stale, "kinds": len(moves)}
 
-    async def _move(self, base: ProbeAnswer, kind: str, strength: float = 1.0) -> float:
-        """Return the effect of a change of one kind of tensors on the answers."""
+    async def _move(self, base: ProbeAnswer, *kinds: str, strength: float = 1.0) -> float:
+        """Return the effect of a change of these kinds of tensors on the answers."""
         try:
-            answer = await self._reloaded(kind, strength)
+            answer = await self._reloaded(*kinds, strength=strength)
         except BadAnswerError:
             # An answer that is not finite is another answer.
             return math.inf
         return spread(base.logprobs, answer.logprobs)
 
-    async def _reloaded(self, changed: str | None = None, strength: float = 1.0) -> ProbeAnswer:
-        """Reload the base, with one kind of its tensors changed, and probe."""
+    async def _reloaded(self, *changed: str, strength: float = 1.0) -> ProbeAnswer:
+        """Reload the base, with these kinds of its tensors changed, and probe."""
         limit_s, directory = self._settings.warm_s, str(self._settings.model_path)
         # Cheap: the store caches the base's headers.
         files = (await in_thread(self._store.checkpoints.boot_model)).files

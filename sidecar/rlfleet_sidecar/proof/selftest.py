@@ -60,9 +60,9 @@ def unmoved(moves: Mapping[str, float], noise: float) -> tuple[str, ...]:
     return tuple(kind for kind, by in moves.items() if by <= max(_ROUNDING, noise))
 
 
-def affordable(kinds: int, reload_s: float, budget_s: float) -> bool:
-    """Return whether the budget allows a reload per kind, and one back at the end."""
-    return (kinds + 1) * reload_s <= budget_s
+def affordable(reloads: int, reload_s: float, budget_s: float) -> bool:
+    """Return whether the budget allows these reloads, and one back at the end."""
+    return (reloads + 1) * reload_s <= budget_s
 
 
 def unfaithful(engine: str, distance: float, noise: float) -> str:

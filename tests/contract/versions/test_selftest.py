@@ -209,6 +209,17 @@ async def test_what_the_probe_does_not_reach_is_not_claimed(fake: Worker, subjec
     assert (test.passed, test.kinds, test.unreached) == (True, KINDS - 1, (STALE,))
 
 
+async def test_what_the_probe_does_not_reach_is_changed_in_one_reload_for_memory_to_show(
+    fake: Worker, subject: Subject
+) -> None:
+    unreached = ("model.norm.weight", STALE)
+
+    await restart(fake, subject, release="0.32.9", unreached_kinds=unreached)
+
+    assert unreached in fake.engine.changed
+    assert fake.engine.changed[-1] == ()
+
+
 async def test_an_untested_release_serves_once_it_has_passed(
     fake: Worker, subject: Subject
 ) -> None:
