@@ -35,7 +35,8 @@ The bare reload is vLLM's own (reload_weights with a path, by /collective_rpc) o
 staged files in the same engine, after the changes: vLLM maps them, and nothing of rlfleet reads,
 digests or compares. window_over_bare_reload and window_minus_bare_reload_ms compare medians.
 
-The step reload is rlfleet's: the engine reads, digests, installs and reads back every tensor.
+The step reload is rlfleet's: the engine reads, digests and installs every tensor. Memory is read
+back beside the proof's probe, until replies are sent.
 
 prepare, the checkpoint's check, happens before the window, while the worker serves.
 """

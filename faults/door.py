@@ -20,7 +20,7 @@ _STEPS = {
     "/resume": "resume",
 }
 _OF_GATE = frozenset({"open", "close", "try"})
-_RPCS = {paths.RELOAD_RPC: "reload", paths.READ_BACK_RPC: "read"}
+_RPCS = {paths.RELOAD_RPC: "reload", paths.READ_BACK_RPC: "read", paths.RELOADED_RPC: "read"}
 
 
 class Struck(Protocol):

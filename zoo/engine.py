@@ -12,7 +12,7 @@ from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 
 from rlfleet_contract import paths
-from rlfleet_contract.engine.rank_report import Consumed, Installed
+from rlfleet_contract.engine.rank_report import Consumed, Installed, ReadBack
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.worker.selftest import EngineDescription
 from rlfleet_engine.vllm.reload import load
@@ -93,17 +93,20 @@ class Engine:
             self._rpc(paths.RELOAD_RPC, str(directory), stamps, list(changed), strength)
         )
 
-    def reload_spoilt(
-        self, directory: Path, files: Sequence[FileStamp]
-    ) -> tuple[str | None, Installed]:
+    def reloaded(self) -> ReadBack | None:
+        """Return the memory after the last reload."""
+        told = self._rpc(paths.RELOADED_RPC)
+        return None if told is None else ReadBack.model_validate(told)
+
+    def reload_spoilt(self, directory: Path, files: Sequence[FileStamp]) -> str | None:
         """Install a checkpoint of which memory gets one wrong value; return where, if anywhere."""
         loads = load.load
         load.load = spoiling = memory.Spoiling(loads)
         try:
-            installed = self.reload(directory, files)
+            self.reload(directory, files)
         finally:
             load.load = loads
-        return spoiling.spoilt, installed
+        return spoiling.spoilt
 
     def reload_by_vllm(self, directory: Path) -> None:
         """Have vLLM reload a checkpoint by itself."""

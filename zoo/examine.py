@@ -117,7 +117,7 @@ class _Visit:
         # Whatever vLLM's own reload leaves behind, the next of ours must do without.
         engine.reload_by_vllm(self._base)
         placed = engine.addresses()
-        installed = engine.reload(self._base, files)
+        engine.reload(self._base, files)
         left = far(base, engine.ask())
         stale = selftest.unmoved(moves, noise)
         self._wrong += _of_memory(engine, placed, stays=self._like_gpu)
@@ -127,7 +127,7 @@ class _Visit:
                 self._wrong.append(f"{what} is {value} from its boot")
         if stale:
             self._wrong.append(f"stale: {', '.join(stale)}")
-        read = installed.parameters
+        read = engine.reloaded()
         return {
             "architecture": ", ".join(told.architectures),
             "release": told.release,
@@ -143,8 +143,8 @@ class _Visit:
 
     def _spoilt(self, engine: Engine, files: Sequence[FileStamp]) -> str | None:
         """Spoil a parameter, which a proof must see; return its name if the model has one."""
-        name, installed = engine.reload_spoilt(self._base, files)
-        read = installed.parameters
+        name = engine.reload_spoilt(self._base, files)
+        read = engine.reloaded()
         if name is not None and (read is None or read.differing != (name,)):
             self._wrong.append(f"one wrong value of {name} is not seen")
         return name

@@ -7,8 +7,9 @@ If a file is not the checked one, the model must stay untouched.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -18,13 +19,8 @@ from rlfleet_contract.engine.safetensors import FileStamp, Tensor
 from rlfleet_contract.worker.selftest import kind_of
 from rlfleet_engine.reload import model_memory, perturb, preload
 from rlfleet_engine.reload.file_reader import Data, FileReader
-from rlfleet_engine.reload.read_back import (
-    Memory,
-    RankRecord,
-    ReadTensor,
-    reloaded,
-    stored_plainly,
-)
+from rlfleet_engine.reload.model_reading import ModelReading
+from rlfleet_engine.reload.read_back import Memory, RankRecord, ReadTensor, comparable
 from rlfleet_engine.settings import EngineSettings
 from rlfleet_engine.vllm.describe import described
 from rlfleet_engine.vllm.reload import consumed, kept, load
@@ -58,6 +54,7 @@ class _Worker(Protocol):
     parallel_config: Any
     device: Any
     _rlfleet: RankRecord | None
+    _rlfleet_reading: ModelReading | None
     _rlfleet_plain: frozenset[str]
     _rlfleet_ahead: preload.Preload | None
 
@@ -68,6 +65,8 @@ class ReloadExtension:
     """A mixin of vLLM's worker class; its public methods are paths.*_RPC."""
 
     _rlfleet: RankRecord | None = None
+    _rlfleet_reading: ModelReading | None = None
+    """Of the memory after the last reload."""
     _rlfleet_plain: frozenset[str] = frozenset()
     """Survives a failed reload, because it is about the model and not about its weights."""
     _rlfleet_ahead: preload.Preload | None = None
@@ -79,7 +78,7 @@ class ReloadExtension:
         changed: Iterable[str] = (),
         strength: float = 1.0,
     ) -> dict[str, Any]:
-        """Load the checked files in place; report what was read and what is in memory now.
+        """Load the checked files in place, report what was read, and begin to read memory.
 
         For the self-test, tensors of the kinds ``changed`` get other values than the files',
         ``strength`` times each tensor's own spread away.
@@ -97,16 +96,28 @@ class ReloadExtension:
             FileReader(directory, stamps, held=held) as reader,
         ):
             # From here on the engine's weights are unknown; an error leaves them so.
-            self._rlfleet = None
+            self._rlfleet = self._rlfleet_reading = None
             fed = consumed.without_lost_heads(self.get_model(), feeding.of(reader))
             load.load(self, fed)
             installed = reader.installed()
         digest = None if feeding.casts else installed.digest
-        after = _read(self, feeding.fed, digest)
-        self._rlfleet = after
+        loaded = RankRecord(None, feeding.fed, digest, kept.sizes(self.get_model()))
         before = replace(before, plain=self._rlfleet_plain)
-        self._rlfleet_plain |= stored_plainly(after, feeding.moved)
-        return reloaded(before, after, installed).model_dump()
+        # A GPU is read in milliseconds, and its engine's work would delay that.
+        is_beside = self.device.type == "cpu"
+        self._rlfleet_reading = ModelReading(
+            before, loaded, _reader(self), frozenset(feeding.moved), is_beside=is_beside
+        )
+        previous = comparable(before, digest)
+        return installed.model_copy(update={"previous": previous}).model_dump()
+
+    def rlfleet_reloaded(self: _Worker) -> dict[str, Any] | None:
+        """Return the memory after the last reload, compared with the tensors that it loaded."""
+        _settled(self)
+        if self._rlfleet_reading is None:
+            raise RuntimeError("memory was not read after a reload; reload the version")
+        read = self._rlfleet_reading.report()
+        return None if read is None else read.model_dump()
 
     def rlfleet_preload(
         self: _Worker, directory: str, files: Iterable[Mapping[str, Any]]
@@ -131,7 +142,10 @@ class ReloadExtension:
 
     def rlfleet_read_back(self: _Worker) -> dict[str, Any] | None:
         """Return a digest of the weights in memory; later ones are compared with the first."""
-        read = _record(self).read_back()
+        now, known = _read(self), _settled(self)
+        if known is None or known.memory != now.memory:
+            self._rlfleet = now
+        read = now.read_back()
         return None if read is None else read.model_dump()
 
     def rlfleet_consumed(self: _Worker) -> dict[str, Any] | None:
@@ -142,18 +156,41 @@ class ReloadExtension:
 
 
 def _record(worker: _Worker) -> RankRecord:
-    if worker._rlfleet is None:  # noqa: SLF001 - the extension's own
-        worker._rlfleet = _read(worker)  # noqa: SLF001 - the extension's own
+    """Return the state of the last reload, or of the memory now."""
+    known = _settled(worker)
+    if known is None:
+        known = worker._rlfleet = _read(worker)  # noqa: SLF001 - the extension's own
+    return known
+
+
+def _settled(worker: _Worker) -> RankRecord | None:
+    """Wait for the reading of memory; return the last state, None if none is known."""
+    reading = worker._rlfleet_reading  # noqa: SLF001 - the extension's own
+    if worker._rlfleet is None and reading is not None:  # noqa: SLF001 - the extension's own
+        # After an error memory is read again.
+        worker._rlfleet_reading = None  # noqa: SLF001 - the extension's own
+        worker._rlfleet = reading.record()  # noqa: SLF001 - the extension's own
+        worker._rlfleet_plain |= reading.plain()  # noqa: SLF001 - the extension's own
+        worker._rlfleet_reading = reading  # noqa: SLF001 - the extension's own
     return worker._rlfleet  # noqa: SLF001 - the extension's own
 
 
-def _read(worker: _Worker, fed: Memory | None = None, digest: str | None = None) -> RankRecord:
+def _read(worker: _Worker) -> RankRecord:
+    return RankRecord(_reader(worker)(), sizes=kept.sizes(worker.get_model()))
+
+
+def _reader(worker: _Worker) -> Callable[[], Memory | None]:
+    """Return what reads a rank's memory, and returns None if it has bytes that nothing wrote."""
     model = worker.get_model()
-    sizes = kept.sizes(model)
     if worker.model_config.quantization is not None:
-        return RankRecord(None, fed, digest, sizes)
-    tensors = {**model_memory.named(model), **kept.packed(model)}
-    return RankRecord(model_memory.read(tensors), fed, digest, sizes)
+        return lambda: None
+    return partial(_memory_of, {**model_memory.named(model), **kept.packed(model)})
+
+
+def _memory_of(tensors: Mapping[str, Any]) -> Memory:
+    # The mode is each thread's own.
+    with torch.inference_mode():
+        return model_memory.read(tensors)
 
 
 class _Feeding:

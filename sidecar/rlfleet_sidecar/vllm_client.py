@@ -1,8 +1,7 @@
 """The client of the pod's vLLM, over loopback: a fixed list of calls.
 
 No error of httpx leaves this module: an unexpected answer is an EngineError, no answer an
-EngineLostError. Only connecting has a timeout; callers know how long a step may take, and
-cancel.
+EngineLostError. Only connecting has a timeout; callers know how long a step may take.
 """
 
 import asyncio
@@ -30,8 +29,7 @@ from rlfleet_sidecar.errors import (
 )
 
 _CONNECT_S = 30.0
-"""The kernel accepts or rejects a connection at once; a slow one means a slow machine, not an
-engine that is gone."""
+"""The kernel accepts or rejects a connection at once; a slow one means a slow machine."""
 _PATIENCE_S = 1.0
 """A slower reply makes the sidecar check whether the engine still listens."""
 _LOOK_S = 2.0
@@ -220,8 +218,7 @@ class EngineClient:
     ) -> list[Installed]:
         """Load the files in every rank and return what each consumed.
 
-        ``changed``: kinds of tensors (selftest.kind_of) whose values are moved by ``strength``
-        times their standard deviation.
+        ``changed``: kinds of tensors (selftest.kind_of), moved by ``strength`` times their spread.
         """
         arguments: dict[str, object] = {
             "directory": directory,
@@ -279,18 +276,16 @@ class EngineClient:
         await self._call("POST", "/update_weight_version", json={"new_version": version})
 
     async def read_back(self) -> list[ReadBack | None]:
-        """Return the digest of each rank's memory; None for one that cannot be read."""
-        results = await self._rpc(paths.READ_BACK_RPC)
-        return [
-            one if one is None else _parsed(ReadBack, one, paths.READ_BACK_RPC) for one in results
-        ]
+        """Return the digest of each rank's memory now; None for one that cannot be read."""
+        return await self._optional(ReadBack, paths.READ_BACK_RPC)
+
+    async def reloaded(self) -> list[ReadBack | None]:
+        """Return each rank's memory after the last reload, compared with what it loaded."""
+        return await self._optional(ReadBack, paths.RELOADED_RPC)
 
     async def consumed(self) -> list[Consumed | None]:
         """Return the tensors that each rank read at boot; None where that is unknown."""
-        results = await self._rpc(paths.CONSUMED_RPC)
-        return [
-            one if one is None else _parsed(Consumed, one, paths.CONSUMED_RPC) for one in results
-        ]
+        return await self._optional(Consumed, paths.CONSUMED_RPC)
 
     async def complete(self, body: Mapping[str, object]) -> Mapping[str, object]:
         """Complete a prompt behind the closed gate."""
@@ -305,6 +300,11 @@ class EngineClient:
         """Call the worker extension on every rank."""
         body = {"method": method, **arguments}
         return _results(await self._call("POST", "/collective_rpc", json=body))
+
+    async def _optional(self, model: type[_Model], method: str) -> list[_Model | None]:
+        """Call it on every rank, of which some may have no answer."""
+        found = await self._rpc(method)
+        return [None if one is None else _parsed(model, one, method) for one in found]
 
     async def _command(self, action: GateAction, boot: str, **fields: Any) -> GateState:
         # An older extension rejects unknown fields, even with None.

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from rlfleet_contract import paths
-from rlfleet_contract.engine.rank_report import Consumed, Preloaded
+from rlfleet_contract.engine.rank_report import Consumed, Preloaded, ReadBack
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.engine.tensor_names import packed
 from rlfleet_engine.asgi import Scope, Send
@@ -58,9 +58,9 @@ class FakeEngine:
         self.queued = 0
         """Requests that came while the engine was paused, over all boots."""
         self.reloads = 0
-        self.changed: list[tuple[str, ...]] = []
-        """The kinds that each reload was asked to change."""
         """Reloads that were begun, over all boots."""
+        self.changed: list[tuple[str, ...]] = []
+        """The kinds that each of them was asked to change."""
         self._model, self._gate_file = model, gate_file
         self._on_death = on_death
         self._vocabulary = vocabulary
@@ -77,6 +77,7 @@ class FakeEngine:
         self._ahead = None
         self.weights = consume(str(self._model), stamps_of(self._model)).weights
         self._record = RankRecord(self.weights.memory)
+        self._reloaded: ReadBack | None = None
         self._names = frozenset(self.weights.memory)
         self.paused: str | None = None
         self.pauses = 0
@@ -339,6 +340,9 @@ class FakeEngine:
                 read = None if self.behaviour.memory_unread else report_of(self.weights.memory)
                 results = None if read is None else read.model_dump()
                 await send_json(send, 200, {"results": [results] * self.behaviour.ranks})
+            case paths.RELOADED_RPC:
+                results = None if self._reloaded is None else self._reloaded.model_dump()
+                await send_json(send, 200, {"results": [results] * self.behaviour.ranks})
             case paths.CONSUMED_RPC:
                 results = self._consumed()
                 await send_json(send, 200, {"results": [results] * self.behaviour.ranks})
@@ -407,7 +411,7 @@ class FakeEngine:
         self._ahead = None
         if not behaviour.reload_keeps_old:
             self.weights = self._installed(consumed.weights, self.changed[-1])
-        installed, self._record = consumed.reported(
+        installed, self._reloaded, self._record = consumed.reported(
             self._record,
             self.weights,
             is_read=not behaviour.memory_unread,

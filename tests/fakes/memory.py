@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from rlfleet_contract.engine.rank_report import Installed
+from rlfleet_contract.engine.rank_report import Installed, ReadBack
 from rlfleet_contract.engine.safetensors import FileStamp, Tensor
 from rlfleet_engine.reload.file_reader import FileReader
 from rlfleet_engine.reload.preload import Preload, ended
-from rlfleet_engine.reload.read_back import RankRecord, ReadTensor, reloaded
+from rlfleet_engine.reload.read_back import RankRecord, ReadTensor, comparable, reloaded
 
 _COARSE = bytes(byte & 0xFC for byte in range(256))
 _FINE = 0.01
@@ -62,11 +62,12 @@ class Consumed:
 
     def reported(
         self, before: RankRecord, held: Weights, *, is_read: bool, sizes: tuple[int, int] = (0, 0)
-    ) -> tuple[Installed, RankRecord]:
-        """Return the extension's report for an engine with these weights."""
+    ) -> tuple[Installed, ReadBack | None, RankRecord]:
+        """Return the extension's reports and record for an engine with these weights."""
         memory = held.memory if is_read else None
         after = RankRecord(memory, self.weights.memory, self.installed.digest, sizes)
-        return reloaded(before, after, self.installed), after
+        installed = self.installed.model_copy(update={"previous": comparable(before, after.digest)})
+        return installed, reloaded(before, after), after
 
 
 def consume(

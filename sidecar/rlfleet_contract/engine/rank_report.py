@@ -49,7 +49,7 @@ class Consumed(ContractReply):
 
 
 class Installed(ContractReply):
-    """The tensors that one rank consumed in a reload, and its memory afterwards."""
+    """The tensors that one rank consumed in a reload."""
 
     tensors: int
     nbytes: int
@@ -57,8 +57,6 @@ class Installed(ContractReply):
     """Over names, shapes, dtypes and bytes of all tensors, in name order."""
     previous: str | None = None
     """The digest of the reload before in this boot, if memory must differ when digests do."""
-    parameters: ReadBack | None = None
-    """None if the memory cannot be read."""
     preloaded: int = 0
     """How many of the bytes a preload had read and digested before."""
 

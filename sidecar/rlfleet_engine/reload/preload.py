@@ -132,7 +132,7 @@ class Preload:
             left = sum(layout.nbytes for layout in layouts)
             for place, (file, layout) in enumerate(zip(files, layouts, strict=True)):
                 room = partial(self._demand_room, left)
-                data = memoryview(self._copies.mapped(place, layout, file.descriptor, room))
+                data = self._copies.mapped(place, layout, file.descriptor, room)
                 file.demand_same()
                 self._digest(self._files[place].name, file.tensors, layout, data)
                 left -= layout.nbytes

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 
-from rlfleet_contract.engine.rank_report import Installed, ReadBack
+from rlfleet_contract.engine.rank_report import ReadBack
 
 _NAMED = 3
 
@@ -53,15 +53,18 @@ class RankRecord:
         return read.model_copy(update={"whole": whole, "unseen": unseen})
 
 
-def reloaded(before: RankRecord, after: RankRecord, consumed: Installed) -> Installed:
-    """Return the report of a reload: what was read from files, and the memory after it."""
-    read = None
-    if None not in (before.memory, after.memory):
-        read = compared(before.memory or {}, after.memory or {}, after.fed or {}, before.fed)
-        wrong = differing(after.memory or {}, after.fed or {}, before.plain)
-        read = after.sized(read).model_copy(update={"differing": tuple(wrong[:_NAMED])})
-    previous = None if after.digest is None else before.digest
-    return consumed.model_copy(update={"previous": previous, "parameters": read})
+def reloaded(before: RankRecord, after: RankRecord) -> ReadBack | None:
+    """Return the report of the memory after a reload; None if it cannot be read."""
+    if before.memory is None or after.memory is None:
+        return None
+    read = compared(before.memory, after.memory, after.fed or {}, before.fed)
+    wrong = differing(after.memory, after.fed or {}, before.plain)
+    return after.sized(read).model_copy(update={"differing": tuple(wrong[:_NAMED])})
+
+
+def comparable(before: RankRecord, digest: str | None) -> str | None:
+    """Return the digest of the reload before, if memory must differ where the digests do."""
+    return None if digest is None else before.digest
 
 
 def stored_plainly(after: RankRecord, moved: Iterable[str]) -> frozenset[str]:

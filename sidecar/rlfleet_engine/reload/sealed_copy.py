@@ -6,7 +6,6 @@ the memory by itself after the seal: then what it digested is what it installs.
 """
 
 import fcntl
-import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlfleet_contract.engine.safetensors import Tensor
+from rlfleet_engine.reload import mapping
 
 _ALIGNMENT = 64
 """Of each tensor: vector instructions and torch expect it, files need not have it."""
@@ -75,7 +75,7 @@ class SealedCopies:
 
     def mapped(
         self, place: int, layout: CopyLayout, source: int, fits: Callable[[], None]
-    ) -> mmap.mmap:
+    ) -> memoryview:
         """Map the copy of a file, which this rank makes unless another one does.
 
         Args:
@@ -89,7 +89,7 @@ class SealedCopies:
             found = self._opened(place, layout.nbytes)
             if found is not None:
                 try:
-                    return _mapped(found, layout.nbytes)
+                    return mapping.mapped(found, layout.nbytes)
                 finally:
                     os.close(found)
             if self._leads():
@@ -97,7 +97,7 @@ class SealedCopies:
                 made = self._copied(place, layout, source)
                 self._made.append(made)
                 self._publish(place, made)
-                return _mapped(made, layout.nbytes)
+                return mapping.mapped(made, layout.nbytes)
             if self._wait(_AGAIN_S):
                 raise StoppedError
 
@@ -178,9 +178,3 @@ def _copy(made: int, source: int, begin: int, nbytes: int) -> None:
         if count == 0:
             raise ShortFileError(f"the file ended at byte {begin} ({nbytes} more expected)")
         begin, nbytes = begin + count, nbytes - count
-
-
-def _mapped(descriptor: int, nbytes: int) -> mmap.mmap:
-    """Map sealed memory; a write of this process would change only a page of its own."""
-    flags, access = mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE
-    return mmap.mmap(descriptor, nbytes, flags=flags, prot=access)

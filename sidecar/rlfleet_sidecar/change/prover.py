@@ -125,8 +125,9 @@ class Prover:
         load = self._load
         if load is not None and (load.version, load.boot) != (version, boot):
             load = None
+        # Last, because a reload's memory is still being read while the engine answers.
         read = await self._memory(load)
-        layers = () if load is None else evidence.shown_by(load, answer, gauge.noise)
+        layers = () if load is None else evidence.shown_by(load, read, answer, gauge.noise)
         shown = Proof(
             version=version,
             boot=boot,
@@ -153,9 +154,8 @@ class Prover:
 
     async def _memory(self, load: LoadedWeights | None) -> list[ReadBack | None]:
         """Return each rank's memory: as a reload left it, or read now without one."""
-        if load is None:
-            return await self._engine.read_back()
-        return [rank.parameters for rank in load.ranks]
+        engine = self._engine
+        return await (engine.read_back() if load is None else engine.reloaded())
 
     def _gauge(self, boot: str) -> Calibration:
         known = self._journal.record.gauge

@@ -69,15 +69,20 @@ def demand_steady(answers: Sequence[ProbeAnswer], tolerance: float) -> None:
         )
 
 
-def shown_by(load: LoadedWeights, answer: ProbeAnswer, noise: float) -> tuple[Evidence, ...]:
-    """Return the layers that a reload and the answer after it prove; raises if weights stayed."""
-    read = [rank.parameters for rank in load.ranks if rank.parameters is not None]
+def shown_by(
+    load: LoadedWeights, memory: Sequence[ReadBack | None], answer: ProbeAnswer, noise: float
+) -> tuple[Evidence, ...]:
+    """Return the layers that a reload proves, with each rank's memory and the answer after it.
+
+    Raises if weights stayed.
+    """
+    read = [one for one in memory if one is not None]
     _demand_as_loaded(read)
     has_moved = any(one.changed for one in read)
     if _brings_others(load) and not has_moved and _is_silent(load, answer, noise):
         raise _stayed("the checkpoint changed, but neither memory nor answers did")
     evidence = [Evidence.INSTALLED]
-    if all(map(_is_as_it_must, load.ranks)):
+    if len(memory) == len(load.ranks) and all(map(_is_as_it_must, load.ranks, memory)):
         evidence.append(Evidence.PARAMETERS)
     return tuple(evidence)
 
@@ -114,9 +119,8 @@ def _is_silent(load: LoadedWeights, answer: ProbeAnswer, noise: float) -> bool:
     return spread(load.before.logprobs, answer.logprobs) <= noise
 
 
-def _is_as_it_must(rank: Installed) -> bool:
+def _is_as_it_must(rank: Installed, read: ReadBack | None) -> bool:
     """Return whether a rank's memory equals its tensors, or changed exactly if they did."""
-    read = rank.parameters
     if read is None:
         return False
     if 0 < read.fed == read.as_fed:

@@ -319,7 +319,7 @@ async def test_a_sidecar_that_exits_in_each_command_does_not_restart_the_countdo
     assert rests[0] - rests[2] > 0.3
 
 
-POSTS = 12
+POSTS = 13
 """Requests that change something, from the pause of an update to the opened gate."""
 
 

@@ -1,10 +1,10 @@
 """What was read of a rank's memory, against what stood there and what was fed."""
 
-from rlfleet_contract.engine.rank_report import Installed
 from rlfleet_engine.reload.read_back import (
     Memory,
     RankRecord,
     ReadTensor,
+    comparable,
     compared,
     differing,
     kept,
@@ -22,7 +22,6 @@ OLD = memory(norm=1, gate=2, fused=3)
 FED_OLD = memory(norm=1, gate=2)
 NEW = memory(norm=10, gate=20, fused=30)
 FED_NEW = memory(norm=10, gate=20)
-CONSUMED = Installed(tensors=4, nbytes=32, digest="d2")
 
 
 def test_the_digest_minds_names_kinds_and_content() -> None:
@@ -96,37 +95,35 @@ def test_a_reload_that_wrote_one_wrong_value_reports_the_parameter() -> None:
     wrong = RankRecord(memory(norm=11, gate=20, fused=30), FED_NEW, "d2")
 
     for plain, named in ((frozenset({"norm"}), ("norm",)), (frozenset(), ())):
-        read = reloaded(RankRecord(OLD, FED_OLD, "d1", plain=plain), wrong, CONSUMED).parameters
+        read = reloaded(RankRecord(OLD, FED_OLD, "d1", plain=plain), wrong)
         assert read is not None
         assert (read.changed, read.kept, read.differing) == (True, (), named)
 
 
-def test_a_reload_reports_the_one_before_it_and_what_was_read() -> None:
-    one = reloaded(RankRecord(OLD), RankRecord(NEW, FED_NEW, "d2"), CONSUMED)
-    two = reloaded(RankRecord(NEW, FED_NEW, "d2"), RankRecord(NEW, FED_NEW, "d2"), CONSUMED)
+def test_a_reload_reports_the_memory_after_it() -> None:
+    read = reloaded(RankRecord(OLD), RankRecord(NEW, FED_NEW, "d2"))
 
-    assert (one.previous, two.previous) == (None, "d2")
-    assert one.parameters is not None
-    assert one.parameters.digest == report_of(NEW).digest
+    assert read is not None
+    assert (read.digest, read.changed) == (report_of(NEW).digest, True)
 
 
 def test_tensors_that_were_cast_are_not_compared_with_the_reload_before() -> None:
-    for before, after in ((None, "d2"), ("d1", None)):
-        one = reloaded(RankRecord(OLD, FED_OLD, before), RankRecord(OLD, {}, after), CONSUMED)
-        assert one.previous is None
+    assert comparable(RankRecord(OLD, FED_OLD, "d1"), "d2") == "d1"
+    assert comparable(RankRecord(OLD, FED_OLD, None), "d2") is None
+    assert comparable(RankRecord(OLD, FED_OLD, "d1"), None) is None
 
 
 def test_memory_that_cannot_be_read_is_not_reported() -> None:
     for before, after in ((None, None), (None, NEW), (OLD, None)):
-        assert reloaded(RankRecord(before), RankRecord(after), CONSUMED).parameters is None
+        assert reloaded(RankRecord(before), RankRecord(after)) is None
 
 
 def test_a_report_includes_how_much_of_the_model_was_read() -> None:
     sizes = (96, 72)
-    one = reloaded(RankRecord(OLD, sizes=sizes), RankRecord(NEW, FED_NEW, "d2", sizes), CONSUMED)
+    one = reloaded(RankRecord(OLD, sizes=sizes), RankRecord(NEW, FED_NEW, "d2", sizes))
     first = RankRecord(OLD, sizes=sizes).read_back()
 
-    for read in (one.parameters, first):
+    for read in (one, first):
         assert read is not None
         assert (read.whole, read.unseen, read.share) == (96, 72, 0.25)
 

@@ -23,20 +23,29 @@ from tests.proofs import proof
 
 ANSWER = ProbeAnswer((1, 2), (-1.0, -2.0))
 READ = ReadBack(digest="m2", nbytes=100, changed=True, fed=80, as_fed=80)
-RANK = Installed(tensors=3, nbytes=100, digest="d2", previous="d1", parameters=READ)
+RANK = Installed(tensors=3, nbytes=100, digest="d2", previous="d1")
 OTHER_BEFORE = proof("v1", tensors="d1", logprobs=(-1.5, -2.5))
 SAME_BEFORE = proof("v1", tensors="d1", logprobs=(-1.0, -2.0))
 LOAD = LoadedWeights("v2", "b1", "d2", (RANK, RANK), OTHER_BEFORE)
 STOOD = READ.model_copy(update={"changed": False, "fed": 0, "as_fed": 0})
 
 
-def ranks(read: ReadBack | None = READ, **fields: Any) -> tuple[Installed, ...]:
-    return (RANK.model_copy(update={"parameters": read} | fields),) * 2
+def ranks(**fields: Any) -> tuple[Installed, ...]:
+    return (RANK.model_copy(update=fields),) * 2
 
 
-def refused(load: LoadedWeights, answer: ProbeAnswer = ANSWER, noise: float = 0.0) -> str:
+def shown(load: LoadedWeights, *memory: ReadBack | None) -> tuple[Evidence, ...]:
+    return shown_by(load, memory, ANSWER, 0)
+
+
+def refused(
+    load: LoadedWeights,
+    read: ReadBack | None,
+    answer: ProbeAnswer = ANSWER,
+    noise: float = 0.0,
+) -> str:
     with pytest.raises(SidecarError) as caught:
-        shown_by(load, answer, noise)
+        shown_by(load, (read, read), answer, noise)
     assert caught.value.code is Code.PROOF_FAILED
     return caught.value.message
 
@@ -45,63 +54,58 @@ def refused(load: LoadedWeights, answer: ProbeAnswer = ANSWER, noise: float = 0.
 
 
 def test_a_sound_reload_shows_what_was_installed_and_what_stands() -> None:
-    assert shown_by(LOAD, ANSWER, 0) == (Evidence.INSTALLED, Evidence.PARAMETERS)
+    assert shown(LOAD, READ, READ) == (Evidence.INSTALLED, Evidence.PARAMETERS)
 
 
-def test_memory_that_was_not_read_is_not_shown() -> None:
-    assert shown_by(replace(LOAD, ranks=ranks(None)), ANSWER, 0) == (Evidence.INSTALLED,)
-    one_blind = (RANK, RANK.model_copy(update={"parameters": None}))
-    assert shown_by(replace(LOAD, ranks=one_blind), ANSWER, 0) == (Evidence.INSTALLED,)
+@pytest.mark.parametrize("memory", [(None, None), (READ, None), (READ,), ()])
+def test_memory_that_was_not_read_is_not_shown(memory: tuple[ReadBack | None, ...]) -> None:
+    assert shown(LOAD, *memory) == (Evidence.INSTALLED,)
 
 
 def test_parameters_that_stayed_are_named() -> None:
-    stayed = ranks(READ.model_copy(update={"kept": ("model.norm.weight",)}))
-    assert "model.norm.weight" in refused(replace(LOAD, ranks=stayed))
+    stayed = READ.model_copy(update={"kept": ("model.norm.weight",)})
+    assert "model.norm.weight" in refused(LOAD, stayed)
 
 
 def test_parameters_with_other_values_than_the_checkpoint_s_are_named() -> None:
-    wrong = ranks(READ.model_copy(update={"differing": ("model.norm.weight",)}))
-    assert "differs from the checkpoint in model.norm.weight" in refused(replace(LOAD, ranks=wrong))
+    wrong = READ.model_copy(update={"differing": ("model.norm.weight",)})
+    assert "differs from the checkpoint in model.norm.weight" in refused(LOAD, wrong)
 
 
 @pytest.mark.parametrize("read", [STOOD, None], ids=["memory stood", "memory not read"])
 def test_an_engine_in_which_nothing_moved_kept_its_old_weights(read: ReadBack | None) -> None:
-    load = replace(LOAD, ranks=ranks(read), before=SAME_BEFORE)
+    load = replace(LOAD, before=SAME_BEFORE)
 
-    assert "kept old weights" in refused(load)
-    assert "kept old weights" in refused(load, ProbeAnswer((1, 2), (-1.005, -2.0)), noise=0.01)
+    assert "kept old weights" in refused(load, read)
+    near = ProbeAnswer((1, 2), (-1.005, -2.0))
+    assert "kept old weights" in refused(load, read, near, noise=0.01)
 
 
 def test_answers_that_moved_acquit_a_memory_of_which_only_a_part_is_seen() -> None:
     """On CPU vLLM keeps linear layers where they cannot be read."""
-    load = replace(LOAD, ranks=ranks(STOOD))
-    assert shown_by(load, ANSWER, 0) == (Evidence.INSTALLED,)
+    assert shown(LOAD, STOOD, STOOD) == (Evidence.INSTALLED,)
 
 
 def test_a_change_too_small_for_the_probe_is_believed_if_memory_moved() -> None:
     load = replace(LOAD, before=SAME_BEFORE)
-    assert shown_by(load, ANSWER, 0) == (Evidence.INSTALLED, Evidence.PARAMETERS)
+    assert shown(load, READ, READ) == (Evidence.INSTALLED, Evidence.PARAMETERS)
 
 
 def test_the_same_checkpoint_again_may_leave_everything_as_it_was() -> None:
-    again = ranks(STOOD, previous="d2")
-    load = replace(LOAD, ranks=again, before=SAME_BEFORE)
-    assert shown_by(load, ANSWER, 0) == (Evidence.INSTALLED, Evidence.PARAMETERS)
+    load = replace(LOAD, ranks=ranks(previous="d2"), before=SAME_BEFORE)
+    assert shown(load, STOOD, STOOD) == (Evidence.INSTALLED, Evidence.PARAMETERS)
 
 
 def test_an_engine_of_which_nothing_was_proved_before_cannot_have_kept_it() -> None:
-    load = replace(LOAD, ranks=ranks(STOOD), before=None)
-    assert shown_by(load, ANSWER, 0) == (Evidence.INSTALLED,)
+    assert shown(replace(LOAD, before=None), STOOD, STOOD) == (Evidence.INSTALLED,)
 
 
 def test_a_first_reload_shows_parameters_only_by_what_was_fed() -> None:
-    first = replace(LOAD, before=None)
-    by_feeding = replace(first, ranks=ranks(previous=None))
+    first = replace(LOAD, ranks=ranks(previous=None), before=None)
     partly = READ.model_copy(update={"as_fed": 40})
-    by_nothing = replace(first, ranks=ranks(partly, previous=None))
 
-    assert Evidence.PARAMETERS in shown_by(by_feeding, ANSWER, 0)
-    assert Evidence.PARAMETERS not in shown_by(by_nothing, ANSWER, 0)
+    assert Evidence.PARAMETERS in shown(first, READ, READ)
+    assert Evidence.PARAMETERS not in shown(first, partly, partly)
 
 
 @pytest.mark.parametrize(
