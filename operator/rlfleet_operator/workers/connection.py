@@ -80,6 +80,13 @@ class WorkerConnection:
         return self.is_watched and self.reachable and self.is_fenced
 
     @property
+    def rests(self) -> bool:
+        """Whether it serves, nothing is under way, and its watch suffices."""
+        report = self.report
+        is_open = report is not None and report.stage is Stage.OPEN and report.running is None
+        return is_open and self.needs_no_poll and self.command is None
+
+    @property
     def is_acquainted(self) -> bool:
         """Whether the current driver has the sidecar's report, or gets none."""
         return self.answered and (self.is_fenced or not self.reachable)

@@ -27,17 +27,15 @@ from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.workers.client import WorkerClient, demand_of, place, url_of
 from rlfleet_operator.workers.connection import LOST_S, PATIENCE_S, WorkerConnection
-from rlfleet_operator.workers.requests import (
-    HIGHEST_EPOCH,
-    CommandNumbers,
-    DrivenFleet,
-)
+from rlfleet_operator.workers.requests import HIGHEST_EPOCH, CommandNumbers, DrivenFleet
 
 _log = logging.getLogger(__name__)
 
 _RESTLESS_S = 0.5
 _BEAT_S = DEFAULT_TTL_S / 3
 """Interval of heartbeats to a worker that sends its news by itself."""
+_REST_S = 300.0
+"""The same while it serves, when a heartbeat renews nothing."""
 _REWATCH = Backoff(1.0, 60.0, well_s=60.0)
 """Between two attempts to watch: a sidecar of an earlier release cannot be watched."""
 _SILENT_AT_ONCE = 16
@@ -146,10 +144,7 @@ class WorkerPool:
         replace_at: float = 0.0,
         is_dated: bool = True,
     ) -> Worker:
-        """Return a worker with its last report and its command, and when it answered if asked.
-
-        The same object as before while nothing changed: what it has computed stays valid.
-        """
+        """Return a worker with its last report and its command; the same object if unchanged."""
         contact = self._by_name.get(name)
         if contact is None:
             return Worker(name, ordinal, pod, fleet_paused=fleet_paused, replace_at=replace_at)
@@ -178,8 +173,6 @@ class WorkerPool:
         """Return whether every worker has answered this driver, terminating ones left out."""
         return all(c.is_acquainted or c.pod.terminating for c in self._by_name.values())
 
-    # --- state requests -------------------------------------------------------------------------
-
     async def _keep_asking(self, contact: WorkerConnection) -> None:
         """Poll one worker's state until the contact is dropped."""
         while True:
@@ -187,9 +180,18 @@ class WorkerPool:
             if not contact.pod.terminating:
                 await self._ask(contact)
             contact.give_up_lost(time.monotonic())
+            await self._pause(contact, time.monotonic())
+
+    async def _pause(self, contact: WorkerConnection, asked_at: float) -> None:
+        """Wait until the next request is due, which each heartbeat's interval decides again."""
+        while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval(contact)):
                     await contact.hurried.wait()
+                    return
+            is_asked = contact.pod.name in self._lookers or contact.pod.name in self._needs
+            if is_asked or not contact.rests or time.monotonic() - asked_at > _REST_S:
+                return
 
     async def _keep_watching(self, contact: WorkerConnection) -> None:
         """Watch one worker until the contact is dropped; it is polled too, but seldom."""
@@ -329,8 +331,6 @@ class WorkerPool:
         extra = {**self._about, "worker": contact.pod.name, "epoch": taken.epoch, "seen": epoch}
         _log.error("Worker reported a higher epoch", extra=extra)
         self._wake()
-
-    # --- commands -------------------------------------------------------------------------------
 
     def command(self, action: WorkerCommand, rollout: RolloutSpec) -> None:
         """Send a command; its answer wakes the driver. It replaces a different prepare."""

@@ -253,6 +253,53 @@ async def test_a_watched_worker_is_polled_for_its_heartbeat_alone(
     assert (sidecar.polls, contact.reachable) == (polls, True)
 
 
+@pytest.mark.parametrize("stage", [Stage.OPEN, Stage.PAUSED])
+async def test_a_worker_that_serves_gets_few_heartbeats_and_one_in_a_change_gets_all(
+    sidecar: Sidecar, of_it: WorkerPool, monkeypatch: pytest.MonkeyPatch, stage: Stage
+) -> None:
+    monkeypatch.setattr(pools, "_BEAT_S", 0.1)
+    monkeypatch.setattr(of_it, "_poll_s", 0.1)
+    sidecar.stage = stage
+    sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
+    contact = await follow(of_it, sidecar, ready=stage is Stage.OPEN)
+    await watched(of_it)
+    await asyncio.sleep(0.3)
+    polls = sidecar.polls
+
+    await asyncio.sleep(1)
+
+    assert sidecar.polls - polls in ({0} if stage is Stage.OPEN else range(5, 12))
+    assert contact.is_watched
+
+
+async def test_a_worker_that_looks_for_versions_is_asked_to_with_each_heartbeat(
+    sidecar: Sidecar, of_it: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "_BEAT_S", 0.1)
+    monkeypatch.setattr(of_it, "_poll_s", 0.1)
+    sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
+    await follow(of_it, sidecar, ready=True)
+    await watched(of_it)
+    of_it.look(frozenset({NAME}), None)
+    polls = sidecar.polls
+
+    await until(lambda: sidecar.polls > polls + 3, 10)
+
+
+async def test_a_worker_that_rests_is_asked_at_last(
+    sidecar: Sidecar, of_it: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "_BEAT_S", 0.1)
+    monkeypatch.setattr(of_it, "_poll_s", 0.1)
+    monkeypatch.setattr(pools, "_REST_S", 1.0)
+    sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
+    await follow(of_it, sidecar, ready=True)
+    await watched(of_it)
+    polls = sidecar.polls
+
+    await until(lambda: sidecar.polls > polls + 1, 10)
+
+
 async def test_a_watched_worker_that_misses_a_request_is_asked_again_soon(
     sidecar: Sidecar, of_it: WorkerPool
 ) -> None:
