@@ -1,0 +1,119 @@
+"""The client of a fleet, for asyncio."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from rlfleet.fleet import flows
+from rlfleet.fleet.replies import ChangeResult, FleetState
+from rlfleet.fleet.settings import (
+    DEFAULT_S,
+    UPDATE_S,
+    FleetPauseMode,
+    headers_of,
+    request_of,
+    root_of,
+)
+
+
+class AsyncFleetClient:
+    """A FleetClient whose methods are awaited. What was requested survives their cancellation."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        """As FleetClient."""
+        self._client = httpx.AsyncClient(
+            base_url=root_of(url), headers=headers_of(url, token), trust_env=False
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections. What was requested continues."""
+        await self._client.aclose()
+
+    async def update_weights(
+        self,
+        version: str,
+        timeout_s: float = UPDATE_S,
+        progress: flows.OnProgress = lambda _: None,
+    ) -> ChangeResult:
+        """As FleetClient.update_weights."""
+        return await self._run(flows.update(version, timeout_s, time.monotonic, progress))
+
+    async def pause(
+        self,
+        mode: FleetPauseMode = "keep",
+        *,
+        clear_cache: bool = True,
+        ttl_s: float | None = None,
+        timeout_s: float = DEFAULT_S,
+    ) -> ChangeResult:
+        """As FleetClient.pause."""
+        fields = flows.pause_fields(mode, clear_cache=clear_cache, ttl_s=ttl_s)
+        return await self._run(flows.changed("pause", fields, timeout_s, time.monotonic))
+
+    async def resume(self, timeout_s: float = DEFAULT_S) -> ChangeResult:
+        """As FleetClient.resume."""
+        return await self._run(flows.changed("resume", {}, timeout_s, time.monotonic))
+
+    async def flush_cache(self, timeout_s: float = DEFAULT_S) -> ChangeResult:
+        """As FleetClient.flush_cache."""
+        return await self._run(flows.changed("flush_cache", {}, timeout_s, time.monotonic))
+
+    @asynccontextmanager
+    async def paused(
+        self,
+        mode: FleetPauseMode = "keep",
+        *,
+        clear_cache: bool = True,
+        ttl_s: float | None = None,
+        timeout_s: float = DEFAULT_S,
+    ) -> AsyncIterator[ChangeResult]:
+        """As FleetClient.paused."""
+        result = await self.pause(mode, clear_cache=clear_cache, ttl_s=ttl_s, timeout_s=timeout_s)
+        try:
+            yield result
+        finally:
+            await self.resume(timeout_s)
+
+    async def state(self, timeout_s: float = DEFAULT_S) -> FleetState:
+        """As FleetClient.state."""
+        return await self._run(flows.state(timeout_s, time.monotonic))
+
+    async def wait(self, version: str, timeout_s: float = UPDATE_S) -> FleetState:
+        """As FleetClient.wait."""
+        return await self._run(flows.wait(version, timeout_s, time.monotonic))
+
+    async def _run(self, flow: flows.Flow[flows.Found]) -> flows.Found:
+        outcome: flows.CallOutcome = None
+        while True:
+            try:
+                step = flow.send(outcome)
+            except StopIteration as end:
+                found: flows.Found = end.value
+                return found
+            outcome = await self._take(step)
+
+    async def _take(self, step: flows.Call | flows.Delay) -> flows.CallOutcome:
+        if isinstance(step, flows.Delay):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            reply = await self._client.request(**request_of(step))
+        except httpx.TransportError as error:
+            return flows.Lost(f"{type(error).__name__} {error}".strip())
+        return flows.RawReply(reply.status_code, reply.content)

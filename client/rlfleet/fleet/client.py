@@ -1,0 +1,124 @@
+"""The client of a fleet, for code that waits."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from rlfleet.fleet import flows
+from rlfleet.fleet.replies import ChangeResult, FleetState
+from rlfleet.fleet.settings import (
+    DEFAULT_S,
+    UPDATE_S,
+    FleetPauseMode,
+    headers_of,
+    request_of,
+    root_of,
+)
+
+
+class FleetClient:
+    """A fleet, by its URL: ``http://OPERATOR:8082/fleets/NAMESPACE/NAME``.
+
+    Every method raises FleetError. Lost replies are requested again until the time is over.
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        """``token`` is the fleet's admin token; by default the environment's VLLM_API_KEY."""
+        self._client = httpx.Client(
+            base_url=root_of(url), headers=headers_of(url, token), trust_env=False
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. What was requested continues."""
+        self._client.close()
+
+    def update_weights(
+        self,
+        version: str,
+        timeout_s: float = UPDATE_S,
+        progress: flows.OnProgress = lambda _: None,
+    ) -> ChangeResult:
+        """Return when every worker has proved the version.
+
+        ``progress`` gets a result about each half minute while the rollout continues.
+        """
+        return self._run(flows.update(version, timeout_s, time.monotonic, progress))
+
+    def pause(
+        self,
+        mode: FleetPauseMode = "keep",
+        *,
+        clear_cache: bool = True,
+        ttl_s: float | None = None,
+        timeout_s: float = DEFAULT_S,
+    ) -> ChangeResult:
+        """Pause every worker; it resumes by itself ``ttl_s`` after the last request."""
+        fields = flows.pause_fields(mode, clear_cache=clear_cache, ttl_s=ttl_s)
+        return self._run(flows.changed("pause", fields, timeout_s, time.monotonic))
+
+    def resume(self, timeout_s: float = DEFAULT_S) -> ChangeResult:
+        """Resume every worker with the version that it proved."""
+        return self._run(flows.changed("resume", {}, timeout_s, time.monotonic))
+
+    def flush_cache(self, timeout_s: float = DEFAULT_S) -> ChangeResult:
+        """Empty the caches of a paused fleet."""
+        return self._run(flows.changed("flush_cache", {}, timeout_s, time.monotonic))
+
+    @contextmanager
+    def paused(
+        self,
+        mode: FleetPauseMode = "keep",
+        *,
+        clear_cache: bool = True,
+        ttl_s: float | None = None,
+        timeout_s: float = DEFAULT_S,
+    ) -> Iterator[ChangeResult]:
+        """Pause the fleet for this context, and resume it at its end, after an error too."""
+        result = self.pause(mode, clear_cache=clear_cache, ttl_s=ttl_s, timeout_s=timeout_s)
+        try:
+            yield result
+        finally:
+            self.resume(timeout_s)
+
+    def state(self, timeout_s: float = DEFAULT_S) -> FleetState:
+        """Return the fleet now."""
+        return self._run(flows.state(timeout_s, time.monotonic))
+
+    def wait(self, version: str, timeout_s: float = UPDATE_S) -> FleetState:
+        """Return when every worker serves a version that spec or another client sets."""
+        return self._run(flows.wait(version, timeout_s, time.monotonic))
+
+    def _run(self, flow: flows.Flow[flows.Found]) -> flows.Found:
+        outcome: flows.CallOutcome = None
+        while True:
+            try:
+                step = flow.send(outcome)
+            except StopIteration as end:
+                found: flows.Found = end.value
+                return found
+            outcome = self._take(step)
+
+    def _take(self, step: flows.Call | flows.Delay) -> flows.CallOutcome:
+        if isinstance(step, flows.Delay):
+            time.sleep(step.seconds)
+            return None
+        try:
+            reply = self._client.request(**request_of(step))
+        except httpx.TransportError as error:
+            return flows.Lost(f"{type(error).__name__} {error}".strip())
+        return flows.RawReply(reply.status_code, reply.content)

@@ -1,0 +1,48 @@
+"""What both clients take from a URL and the environment."""
+
+import os
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import httpx
+
+from rlfleet.fleet.flows import Call
+
+DEFAULT_S = 120.0
+"""Seconds for a pause, a flush or a resume, lost replies included."""
+UPDATE_S = 1800.0
+TOKEN_VARIABLE = "VLLM_API_KEY"  # noqa: S105 - a variable's name
+"""prime-rl and vLLM's own clients use it too."""
+_CONNECT_S = 10.0
+
+FleetPauseMode = Literal["keep", "wait", "abort"]
+"""Requests freeze, finish, or end."""
+
+
+def root_of(url: str) -> str:
+    """Return the URL below which the routes are; raises ValueError for one without a fleet."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or "/fleets/" not in parts.path:
+        raise ValueError(
+            f"{url!r} is no fleet's URL; it has the form http://OPERATOR:8082/fleets/NAMESPACE/NAME"
+        )
+    return url.rstrip("/") + "/v1/rl/"
+
+
+def headers_of(url: str, token: str | None) -> dict[str, str]:
+    """Return the headers with the token; a URL with a password needs none."""
+    if token is None and urlsplit(url).password:
+        return {}
+    found = token or os.environ.get(TOKEN_VARIABLE)  # noqa: TID251 - the one reader
+    return {"Authorization": f"Bearer {found}"} if found else {}
+
+
+def request_of(call: Call) -> dict[str, Any]:
+    """Return the arguments of httpx for a call."""
+    limits = {"connect": _CONNECT_S, "read": call.limit_s, "write": _CONNECT_S, "pool": _CONNECT_S}
+    return {
+        "method": call.method,
+        "url": call.route,
+        "json": call.body,
+        "timeout": httpx.Timeout(**limits),
+    }
