@@ -34,6 +34,7 @@ CLEAN = (
     "docs/how-to/follow.md",
     "docs/how-to/install.md",
     "docs/how-to/lora.md",
+    "docs/how-to/monitor.md",
     "docs/how-to/operate.md",
     "docs/how-to/publish.md",
     "docs/how-to/sample.md",

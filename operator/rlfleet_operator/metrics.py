@@ -5,21 +5,37 @@ The server has its own thread, so that /healthz can report an event loop that ha
 
 import threading
 import time
-from collections import Counter as Counts
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    REGISTRY,
+    Counter,
+    Gauge,
+    Histogram,
+    Summary,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
-from rlfleet_operator.core.model.worker_phase import Phase, phase_of
+from rlfleet_operator.core.metrics import additions, gauges
+from rlfleet_operator.core.metrics.additions import Additions
+from rlfleet_operator.core.metrics.gauges import Sample
 from rlfleet_operator.core.model.world import Fleet, World
-from rlfleet_operator.core.rollout.rollout import ENDED
+from rlfleet_operator.core.rollout.rollout import COMPLETED, ENDED
 from rlfleet_operator.crd.fleet_status import FleetStatus
 
+# They would be a second series for each counter and histogram, of no use to users.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+_OF_FLEET = ("namespace", "fleet")
 API_REQUESTS = Counter("rlfleet_api_requests", "Requests to the Kubernetes API.", ["method"])
 API_BYTES = Counter("rlfleet_api_sent_bytes", "Request body bytes sent to the Kubernetes API.")
-STATUS_WRITES = Counter(
-    "rlfleet_status_writes", "Writes of a fleet's status.", ["namespace", "fleet"]
-)
+STATUS_WRITES = Counter("rlfleet_status_writes", "Writes of a fleet's status.", _OF_FLEET)
 ADMIN_REQUESTS = Counter("rlfleet_admin_requests", "Requests to sidecars.", ["verb", "code"])
 TRAINER_REQUESTS = Counter(
     "rlfleet_trainer_requests", "Requests to the fleet API.", ["route", "code"]
@@ -27,75 +43,150 @@ TRAINER_REQUESTS = Counter(
 STALE_EPOCHS = Counter(
     "rlfleet_stale_epochs", "Workers that reported a higher epoch than this driver's."
 )
-ROLLOUTS = Counter("rlfleet_rollouts", "Rollouts that ended.", ["namespace", "fleet", "result"])
-WORKERS = Gauge(
-    "rlfleet_workers",
-    "Workers by phase.",
-    ["namespace", "fleet", "phase"],
+ROLLOUTS = Counter("rlfleet_rollouts", "Rollouts that ended.", [*_OF_FLEET, "result"])
+ROLLOUT_TIME = Histogram(
+    "rlfleet_rollout_seconds",
+    "Duration of the rollouts that completed.",
+    _OF_FLEET,
+    buckets=(1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600),
+)
+WINDOW = Histogram(
+    "rlfleet_window_seconds",
+    "Pause windows: from gate closed until requests pass, one worker's change each.",
+    _OF_FLEET,
+    buckets=(0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
+)
+STEP_TIME = Summary(
+    "rlfleet_change_step_seconds",
+    "Duration of the steps of workers' changes.",
+    [*_OF_FLEET, "step"],
+)
+PREPARED_BYTES = Counter(
+    "rlfleet_prepared_bytes", "Bytes of the versions that workers prepared.", _OF_FLEET
+)
+REJECTIONS = Counter(
+    "rlfleet_rejections",
+    "Versions that a worker rejected before a pause.",
+    [*_OF_FLEET, "code"],
 )
 LOAD_FAILURES = Counter(
     "rlfleet_load_failures",
-    "Failed loads: the engine exited, or the reload or proof of the version failed.",
-    ["namespace", "fleet", "kind"],
+    "Failed changes: the engine exited during the load, or a step failed.",
+    [*_OF_FLEET, "kind"],
 )
 DRIVER_FAILURES = Counter(
     "rlfleet_driver_failures",
     "Drivers that an operator defect ended; each restarts after a pause.",
-    ["namespace", "fleet"],
+    _OF_FLEET,
 )
 LEADER = Gauge("rlfleet_leader", "1 while this process leads, else 0.")
 RECONCILE = Histogram("rlfleet_reconcile_seconds", "Duration of one pass over a fleet.")
 
 _STALE_S = 30.0
-_EXITED, _REFUSED = "EngineExited", "Refused"
+_BY_LABEL = (
+    (ROLLOUTS, sorted(ENDED)),
+    (LOAD_FAILURES, additions.FAILURES),
+    (REJECTIONS, additions.REJECTIONS),
+    (STEP_TIME, additions.STEPS),
+)
+"""Series of a fleet with one more label, and each of its values."""
+_ALONE = (STATUS_WRITES, DRIVER_FAILURES, PREPARED_BYTES, WINDOW, ROLLOUT_TIME)
+
+
+class FleetGauges(Collector):
+    """The gauges of each fleet, as its last pass computed them: a scrape computes nothing."""
+
+    def __init__(self) -> None:
+        """Start without a fleet."""
+        self._shown: dict[tuple[str, str], Sequence[Sample]] = {}
+
+    def show(self, namespace: str, fleet: str, samples: Sequence[Sample]) -> None:
+        """Replace a fleet's gauges."""
+        self._shown[namespace, fleet] = samples
+
+    def show_conditions(
+        self, namespace: str, fleet: str, conditions: Iterable[Mapping[str, Any]]
+    ) -> None:
+        """Replace a fleet's conditions by those of a status as JSON, after a pass that failed."""
+        known = self._shown.get((namespace, fleet), ())
+        others = [sample for sample in known if sample.name != gauges.CONDITION]
+        told = ((str(c["type"]), str(c["status"]), str(c["reason"])) for c in conditions)
+        self.show(namespace, fleet, [*gauges.condition_samples(told), *others])
+
+    def forget(self, namespace: str, fleet: str) -> None:
+        """Remove a fleet's gauges."""
+        self._shown.pop((namespace, fleet), None)
+
+    def clear(self) -> None:
+        """Remove all gauges, because the next leader exports them."""
+        self._shown.clear()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Return all gauges; called by the server's thread."""
+        families = {
+            name: GaugeMetricFamily(name, family.help, labels=[*_OF_FLEET, *family.labels])
+            for name, family in gauges.FAMILIES.items()
+        }
+        for key, samples in list(self._shown.items()):
+            for name, value, labels in samples:
+                families[name].add_metric([*key, *labels], value)
+        yield from families.values()
+
+
+FLEETS = FleetGauges()
+REGISTRY.register(FLEETS)
 
 
 def begin(namespace: str, fleet: str) -> None:
     """Set a fleet's counters to 0, so that its first failed rollout shows as an increase."""
-    for result in sorted(ENDED):
-        ROLLOUTS.labels(namespace, fleet, result)
-    for kind in (_EXITED, _REFUSED):
-        LOAD_FAILURES.labels(namespace, fleet, kind)
-    for counter in (STATUS_WRITES, DRIVER_FAILURES):
-        counter.labels(namespace, fleet)
+    for series, values in _BY_LABEL:
+        for value in values:
+            series.labels(namespace, fleet, value)
+    for alone in _ALONE:
+        alone.labels(namespace, fleet)
 
 
-def count_workers(world: World) -> None:
-    """Set the number of workers in each phase."""
-    found = Counts(map(phase_of, (*world.exceptional, *world.surplus)))
-    found[Phase.SERVING] += len(world.desired) - len(world.exceptional)
-    for phase in Phase:
-        WORKERS.labels(world.fleet.namespace, world.fleet.name, phase).set(found[phase])
+def show(world: World, status: FleetStatus) -> None:
+    """Set the gauges of a fleet."""
+    about = world.fleet
+    FLEETS.show(about.namespace, about.name, gauges.gauges(world, status))
+
+
+def count(namespace: str, fleet: str, found: Iterable[Additions]) -> None:
+    """Add what workers' reports add to their fleet's counters."""
+    about = (namespace, fleet)
+    for one in found:
+        if one.change is not None:
+            WINDOW.labels(*about).observe(one.change.window_s)
+            for step in additions.STEPS:
+                STEP_TIME.labels(*about, step).observe(getattr(one.change, f"{step}_s"))
+        if one.rejection is not None:
+            REJECTIONS.labels(*about, one.rejection).inc()
+        if one.failure is not None:
+            LOAD_FAILURES.labels(*about, one.failure).inc()
+        PREPARED_BYTES.labels(*about).inc(one.prepared_bytes)
+        LOAD_FAILURES.labels(*about, additions.EXITED).inc(one.exits)
 
 
 def count_status(fleet: Fleet, status: FleetStatus) -> None:
-    """Count one write of a status, and the ended rollout and failed loads that it adds."""
-    about = {"namespace": fleet.namespace, "fleet": fleet.name}
-    STATUS_WRITES.labels(**about).inc()
+    """Count one write of a status, and the ended rollout that it adds."""
+    about = (fleet.namespace, fleet.name)
+    STATUS_WRITES.labels(*about).inc()
     old, new = fleet.status.rollout, status.rollout
     # By id too: a rollout with nothing to do ends in the write that records it.
-    _count_loads(fleet.status, status, about)
     is_counted = old and new and (old.id, old.phase) == (new.id, new.phase)
     if new and new.phase in ENDED and not is_counted:
-        ROLLOUTS.labels(**about, result=new.phase).inc()
-
-
-def _count_loads(before: FleetStatus, after: FleetStatus, about: dict[str, str]) -> None:
-    old = {worker.name: worker for worker in before.workers}
-    for worker in after.workers:
-        known = old.get(worker.name)
-        exits = (worker.load_exits or 0) - ((known.load_exits or 0) if known else 0)
-        if exits > 0:
-            LOAD_FAILURES.labels(**about, kind=_EXITED).inc(exits)
-        if known and worker.phase == Phase.QUARANTINED and known.phase != worker.phase:
-            LOAD_FAILURES.labels(**about, kind=_REFUSED).inc()
+        ROLLOUTS.labels(*about, new.phase).inc()
+        if new.phase == COMPLETED and new.seconds is not None:
+            ROLLOUT_TIME.labels(*about).observe(new.seconds)
 
 
 def forget(namespace: str, fleet: str) -> None:
     """Remove every series of a deleted fleet."""
     about = {"namespace": namespace, "fleet": fleet}
-    for series in (STATUS_WRITES, ROLLOUTS, WORKERS, DRIVER_FAILURES, LOAD_FAILURES):
+    for series in (*_ALONE, *(one for one, _ in _BY_LABEL)):
         series.remove_by_labels(about)
+    FLEETS.forget(namespace, fleet)
 
 
 class Health:

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from rlfleet_operator import metrics
 from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.manifests import pod_manifest
+from rlfleet_operator.core.metrics.additions import Tally
 from rlfleet_operator.core.model.actions import Action, PodAction, WorkerCommand, first_of_each
 from rlfleet_operator.core.model.fleet import fleet_from, named
 from rlfleet_operator.core.model.world import Fleet, World, worker_name
@@ -106,17 +107,15 @@ class Reconciler:
         self._taken: DrivenFleet | None = None
         """UID and epoch of the fleet since this driver took it over."""
         self._has_target = False  # Whether a target or a trainer's pause leads the workers.
-        self._failing_since: float | None = None
-        """Since when passes fail, by the monotonic clock."""
+        self._failing_since: float | None = None  # Since when passes fail, monotonic.
         self._acquainted_by = time.monotonic() + _ACQUAINT_S
-        self._acting: asyncio.Task[None] | None = None
-        """Writes the pods of an earlier pass."""
+        self._acting: asyncio.Task[None] | None = None  # Writes the pods of an earlier pass.
         self._is_behind = False  # Whether more pods are waiting to be written.
         self._replacements, self._wall = PodBackoff(), WallClock()
         self._pause_end = PauseEnd(self._wall)
         self._announcements = EventPoster(services.kube)
         self._status_size = size_limit.LIMIT
-        self._thought_s = 0.0  # The time that the last pass took to observe and plan.
+        self._tally, self._thought_s = Tally(), 0.0  # The last pass's time to observe and plan.
         self._contacts = WorkerPool(
             services.limit,
             services.settings.poll_seconds,
@@ -203,6 +202,7 @@ class Reconciler:
     async def _report_invalid(self, error: ValidationError) -> None:
         """Report in status, and as an Event, that the object cannot be parsed."""
         patch = unread(self._raw, error, time.time())
+        metrics.FLEETS.show_conditions(*self.key, (patch or self._raw)["status"]["conditions"])
         if patch is None:
             return
         with contextlib.suppress(OperatorError):
@@ -257,13 +257,14 @@ class Reconciler:
         begun = time.monotonic()
         world = self._observe(fleet, pods)
         step = plan(world)
+        metrics.count(*self.key, self._tally.add(world.workers))
         self._thought_s = time.monotonic() - begun
         return world, step
 
     def _status(self, world: World, rollout: Rollout | None, epoch: int) -> FleetStatus:
         begun = time.monotonic()
         status = with_preview(world, status_of(world, rollout, self._status_size))
-        metrics.count_workers(world)
+        metrics.show(world, status)
         self._thought_s += time.monotonic() - begun
         return status.model_copy(update={"epoch": epoch})
 
@@ -394,5 +395,6 @@ class Reconciler:
         with contextlib.suppress(OperatorError, ValidationError):
             fleet = fleet_from(self._raw)
             status = abandoned(fleet, object_errors.message_of(error), time.time())
+            metrics.FLEETS.show_conditions(*self.key, patch_of(status)["conditions"])
             epoch = epoch_for(fleet, self._taken, self._contacts.highest_epoch)
             await self._write(status.model_copy(update={"epoch": epoch}), self._raw)

@@ -268,7 +268,7 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         # The next leader exports them: Prometheus would add up both.
-        metrics.WORKERS.clear()
+        metrics.FLEETS.clear()
 
     def _pods_changed(self, key: FleetKey) -> None:
         if key in self._drivers:

@@ -1,0 +1,1 @@
+"""What a fleet's metrics show: gauges of its state, and what reports add to counters. Pure."""
