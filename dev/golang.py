@@ -15,7 +15,9 @@ def key(module: Path, *flags: str) -> str:
     return cache.digest(*sources, _go(module, "env", "GOVERSION"), *flags)
 
 
-def build(package: str, module: Path, target: Path, flags: Sequence[str]) -> None:
+def build(
+    package: str, module: Path, target: Path, flags: Sequence[str], tags: Sequence[str] = ()
+) -> None:
     """Compile a program, unless it is there; one process at a time."""
     with cache.lock("go"):
         # Another process may have built it while this one waited.
@@ -24,7 +26,7 @@ def build(package: str, module: Path, target: Path, flags: Sequence[str]) -> Non
         target.parent.mkdir(parents=True, exist_ok=True)
         unfinished = target.with_suffix(".unfinished")
         argv = ["go", "build", "-mod=readonly", "-trimpath", "-ldflags", " ".join(flags)]
-        argv += ["-o", str(unfinished), package]
+        argv += [f"-tags={','.join(tags)}", "-o", str(unfinished), package]
         cache.call(argv, f"build-{target.name}", cwd=module, env={"CGO_ENABLED": "0"})
         unfinished.replace(target)
 

@@ -47,6 +47,7 @@ CLEAN = (
     "docs/reference/fleet.md",
     "docs/reference/http.md",
     "docs/reference/models.md",
+    "docs/runbooks",
     "docs/style.md",
     "docs/testing.md",
     "examples",

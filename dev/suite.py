@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dev import cache, environment, steps, target
 from dev.kubernetes import binaries
 from dev.node import cluster
+from dev.prometheus import programs
 from dev.python import packages, venv
 from dev.s3 import server
 from dev.steps import StepFailed
@@ -92,7 +93,7 @@ def _make_ready(part: str, are_made: Callable[[], None]) -> None:
     if part in {"integration", "faults"}:
         steps.run(binaries.build_steps(binaries.CONTROL_PLANE, binaries.CLIENTS))
     if part == "integration":
-        steps.run(server.build_steps())
+        steps.run([*server.build_steps(), *programs.build_steps()])
     if part == "e2e":
         are_made()
 

@@ -1,0 +1,1 @@
+"""Prometheus and promtool, for the tests of alerts and of the dashboard."""

@@ -1,0 +1,79 @@
+"""Every query of the dashboard against a real Prometheus that scraped operator and engines."""
+
+import asyncio
+import json
+import math
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dev import steps
+from dev.kubernetes import apiserver
+from dev.prometheus import programs
+from rlfleet_contract import paths
+from tests.hollow import HollowNode
+from tests.integration.conftest import ROOT, Fleet, Operator, until
+
+pytestmark = pytest.mark.integration
+BOARD = ROOT / "charts" / "rlfleet" / "dashboards" / "rlfleet.json"
+
+
+def queries() -> Iterator[str]:
+    """Yield the dashboard's queries as Grafana would send them for all fleets."""
+    variables = {"$namespace": ".*", "$fleet": ".*", "$__rate_interval": "5m"}
+    for panel in json.loads(BOARD.read_text())["panels"]:
+        for target in panel["targets"]:
+            text: str = target["expr"]
+            for name, value in variables.items():
+                text = text.replace(name, value)
+            yield text
+
+
+def has_data(found: list[dict[str, Any]]) -> bool:
+    """Return whether a result has a number: a quantile without observations is NaN."""
+    return any(not math.isnan(float(series["value"][1])) for series in found)
+
+
+def a_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+async def test_each_query_returns_data_after_two_rollouts(
+    plane: apiserver.ControlPlane, node: HollowNode, fleet: Fleet, tmp_path: Path
+) -> None:
+    steps.run(programs.build_steps())
+    port = a_port()
+    operator = Operator(
+        plane, tmp_path / "operator.log", fleet.namespace, RLFLEET_METRICS_PORT=str(port)
+    )
+    operator.start()
+    try:
+        await fleet.create(weightVersion="step-1")
+        await fleet.synced()
+        pods = (await fleet.pods()).values()
+        engines = [f"{pod['status']['podIP']}:{paths.ENGINE_PORT}" for pod in pods]
+        jobs = {"operator": [f"127.0.0.1:{port}"], "engines": engines}
+        with programs.running(tmp_path / "prometheus", a_port(), jobs) as prometheus:
+
+            async def is_seen(expression: str) -> bool:
+                return has_data(await asyncio.to_thread(prometheus.query, expression))
+
+            # A rate needs a scrape before the change and one after.
+            await until(lambda: is_seen('rlfleet_version_number{use="serving"} == 1'))
+            await fleet.patch(weightVersion="step-2")
+            await fleet.synced()
+            await until(lambda: is_seen('rlfleet_version_number{use="serving"} == 2'))
+            await until(lambda: is_seen("vllm:num_requests_running"))
+
+            empty = [query for query in queries() if not await is_seen(query)]
+            assert empty == []
+            assert not await is_seen('ALERTS{alertstate="firing"}')
+            windows = prometheus.query("sum(rlfleet_window_seconds_count)")
+            assert float(windows[0]["value"][1]) >= 2
+    finally:
+        operator.stop()
