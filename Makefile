@@ -9,7 +9,7 @@ SHELL := /bin/bash
 
 RLFLEET_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rlfleet
 export RLFLEET_CACHE
-PY := PYTHONPATH=operator:sidecar:client:. $(RLFLEET_CACHE)/venv/current/bin/python
+PY := PYTHONPATH=operator:sidecar:client:plugin:. $(RLFLEET_CACHE)/venv/current/bin/python
 DEV := python3 -m dev.
 
 .PHONY: help
@@ -34,7 +34,7 @@ check: setup ## Lint, types, import layers, generated files, prose, chart
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	PYTHONPATH=operator:sidecar:client:. $(RLFLEET_CACHE)/venv/current/bin/lint-imports
+	PYTHONPATH=operator:sidecar:client:plugin:. $(RLFLEET_CACHE)/venv/current/bin/lint-imports
 	$(PY) -m dev.generated --check
 	$(PY) -m dev.style
 	$(DEV)tool helm lint charts/rlfleet --strict
@@ -74,6 +74,10 @@ cluster-status: ## Show what runs in it
 .PHONY: images
 images: ## Build the operator's and the worker's image, bring them into the cluster (VLLM=0.31.0)
 	@$(DEV)images
+
+.PHONY: plugin
+plugin: setup ## Make the kubectl plugin: build/kubectl-rlf, and krew's manifest (PLUGIN_URI=…)
+	@$(PY) -m dev.plugin
 
 .PHONY: demo
 demo: setup ## Show a weight change on a fleet, from nothing

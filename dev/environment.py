@@ -5,6 +5,7 @@ CLUSTER          "existing": use the cluster of the current kubeconfig
 IMAGE_PREFIX     where image names start, for CLUSTER=existing
 VLLM             the release of vLLM in the worker's image (default: the newest locked one)
 KUBECONFIG       as everywhere
+PLUGIN_URI       where a release of the kubectl plugin is published, for krew's manifest
 PIP_*            as pip reads them, handed on to image builds
 """
 

@@ -7,7 +7,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from dev.docs import compatibility_page, crd, diagrams, http_page, models_page, reference, tree
+from dev.docs import (
+    compatibility_page,
+    crd,
+    diagrams,
+    http_page,
+    models_page,
+    reasons,
+    reference,
+    tree,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,6 +44,7 @@ def files() -> dict[Path, str]:
         ROOT / "docs" / "reference" / "http.md": http_page.page(),
         ROOT / "docs" / "reference" / "models.md": models_page.page(),
         ROOT / "docs" / "reference" / "compatibility.md": compatibility_page.page(),
+        ROOT / "plugin" / "rlfleet_kubectl" / "reasons.json": reasons.as_json(),
         architecture: tree.drawn_into(diagrams.drawn_into(architecture.read_text())),
     }
 

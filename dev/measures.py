@@ -22,6 +22,7 @@ PACKAGES = {
     "rlfleet_sidecar": "sidecar",
     "rlfleet_engine": "sidecar",
     "rlfleet": "client",
+    "rlfleet_kubectl": "plugin",
 }
 
 

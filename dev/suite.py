@@ -116,7 +116,7 @@ def variables(ours: Mapping[str, str], path: str) -> dict[str, str]:
     compiles every test again, which is half of the time that collecting takes.
     """
     kept = {name: value for name, value in ours.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PATH": path, "PYTHONPATH": "operator:sidecar:client:."}
+    return {**kept, "PATH": path, "PYTHONPATH": "operator:sidecar:client:plugin:."}
 
 
 def _module(part: str) -> list[str]:

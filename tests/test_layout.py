@@ -18,7 +18,7 @@ from rlfleet_operator.core.model.worker_phase import Phase
 from rlfleet_operator.core.status import verdict
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("operator", "sidecar", "client", "dev", "bench", "faults", "zoo")
+SOURCES = ("operator", "sidecar", "client", "plugin", "dev", "bench", "faults", "zoo")
 FILE_LINES = 400
 FUNCTION_LINES = 40
 LONGER = {
@@ -80,7 +80,7 @@ def test_every_command_of_the_makefile_has_its_module() -> None:
     assert [name for name, either in files.items() if not any(map(Path.is_file, either))] == []
 
 
-@pytest.mark.parametrize("folder", ["operator", "sidecar", "client"])
+@pytest.mark.parametrize("folder", ["operator", "sidecar", "client", "plugin"])
 def test_a_source_root_holds_packages_only(folder: str) -> None:
     assert [path.name for path in (ROOT / folder).glob("*.py")] == []
 
@@ -104,7 +104,9 @@ def named_at_top(path: str) -> Iterator[str]:
 
 def test_no_public_type_of_the_product_has_another_s_name() -> None:
     found: dict[str, list[str]] = {}
-    for path in tracked("operator/**/*.py", "sidecar/**/*.py", "client/**/*.py"):
+    for path in tracked(
+        *(f"{folder}/**/*.py" for folder in ("operator", "sidecar", "client", "plugin"))
+    ):
         for name in named_at_top(path):
             if name[0].isupper():
                 found.setdefault(name, []).append(path)

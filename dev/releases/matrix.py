@@ -103,7 +103,7 @@ def _variables(release: str) -> dict[str, str]:
         **environment.everything(),
         "VLLM": release,
         "PATH": f"{binaries.path('kubectl').parent}:{environment.search_path()}",
-        "PYTHONPATH": "operator:sidecar:client:.",
+        "PYTHONPATH": "operator:sidecar:client:plugin:.",
     }
 
 

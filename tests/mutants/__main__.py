@@ -91,7 +91,7 @@ def _fail(tests: Sequence[str], tree: Path) -> bool:
     flags = ("-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider")
     words = (sys.executable, "-m", "pytest", *flags, *tests)
     # The tree's own packages.
-    path = {"PYTHONPATH": "operator:sidecar:client:."}
+    path = {"PYTHONPATH": "operator:sidecar:client:plugin:."}
     try:
         done = subprocess.run(
             words,

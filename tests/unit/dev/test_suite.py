@@ -9,5 +9,5 @@ def test_bytecode_is_written_whatever_the_shell_says() -> None:
     assert found == {
         "HOME": "/home/a",
         "PATH": "/usr/bin",
-        "PYTHONPATH": "operator:sidecar:client:.",
+        "PYTHONPATH": "operator:sidecar:client:plugin:.",
     }

@@ -1,0 +1,30 @@
+"""The entry point: runs the command and turns its error into a message and an exit status."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from rlfleet_kubectl.cli import rlf
+from rlfleet_kubectl.commands import completing
+from rlfleet_kubectl.errors import Exit, PluginError
+
+
+def main() -> None:
+    """Run it as `kubectl rlf`, as `kubectl-rlf`, or as what kubectl completes with."""
+    if Path(sys.argv[0]).name == completing.KUBECTL_ASKS:
+        click.echo("\n".join(completing.for_kubectl(rlf, sys.argv[1:])))
+        return
+    try:
+        rlf.main(prog_name="kubectl rlf", complete_var=completing.VARIABLE)
+    except PluginError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.status)
+    except BrokenPipeError:
+        # The reader of a pipe has enough.
+        sys.stderr.close()
+        sys.exit(Exit.OK)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The group of all commands."""
+
+from typing import Any
+
+import click
+
+from rlfleet_kubectl.commands import changing, completing, reading
+from rlfleet_kubectl.commands.shell import connection_flags
+
+COMMANDS = (
+    reading.get,
+    reading.status,
+    reading.workers,
+    reading.history,
+    reading.explain,
+    changing.set_version,
+    changing.wait,
+    changing.pause,
+    changing.resume,
+    changing.retry,
+    changing.abort,
+    changing.promote,
+    changing.rollback,
+    completing.completion,
+)
+
+
+class Listed(click.Group):
+    """A group that lists its commands in their order, with the flags of the connection."""
+
+    def __init__(self, *words: Any, **more: Any) -> None:
+        super().__init__(*words, **more)
+        self.params += connection_flags()
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        """Return the names, the commands that only read first."""
+        return list(self.commands)
+
+
+@click.group("rlf", cls=Listed, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name=None, version="0.1.0", prog_name="kubectl-rlf")
+def rlf(**_: Any) -> None:
+    """Show fleets of rlfleet and change their weights.
+
+    Uses kubectl, its kubeconfig and its login.
+    """
+
+
+for one in COMMANDS:
+    rlf.add_command(one)

@@ -1,0 +1,1 @@
+"""The commands: each asks kubectl, lets `core` decide, and prints."""

@@ -1,0 +1,139 @@
+"""Commands that only read: get, status, workers, history, explain."""
+
+import json
+
+import click
+from rich.live import Live
+from rich.tree import Tree
+
+from rlfleet_kubectl.commands.shell import FLEET, OUTPUT, Shell, command, known_reasons, now
+from rlfleet_kubectl.core import reasons, tables
+from rlfleet_kubectl.core.document import document
+from rlfleet_kubectl.core.tree import tree
+from rlfleet_kubectl.core.view import FleetView
+from rlfleet_kubectl.errors import PluginError
+
+
+@command("get", "kubectl rlf get", "kubectl rlf get -A", "kubectl rlf get qwen -n rl -o json")
+@click.argument("names", nargs=-1)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Fleets of all namespaces.")
+@OUTPUT
+def get(shell: Shell, names: tuple[str, ...], output: str | None, *, all_namespaces: bool) -> None:
+    """List fleets, or some by name."""
+    flags = ("--all-namespaces",) if all_namespaces else ()
+    if names and all_namespaces:
+        raise PluginError("names and --all-namespaces exclude each other; use -n NAMESPACE")
+    kubectl = shell.kubectl
+    found = [kubectl.fleet(name) for name in names] if names else kubectl.fleets(*flags)
+    if output:
+        shell.say(json.dumps([one.raw for one in found], indent=2))
+    elif found:
+        shell.show(tables.fleets(found, now(), all_namespaces=all_namespaces))
+    else:
+        shell.say("no fleets found; other namespaces: kubectl rlf get -A")
+
+
+@command(
+    "status",
+    "kubectl rlf status qwen",
+    "kubectl rlf status qwen --watch",
+    "kubectl rlf status qwen -o json | jq .state",
+)
+@FLEET
+@click.option("-w", "--watch", "is_watched", is_flag=True, help="Draw it again at each change.")
+@OUTPUT
+def status(shell: Shell, fleet: str, output: str | None, *, is_watched: bool) -> None:
+    """Show a fleet as a tree: conditions, rollout, workers."""
+    first = shell.kubectl.fleet(fleet)
+    if not is_watched:
+        _show(shell, first, output)
+    elif output or not shell.console.is_terminal:
+        _stream(shell, fleet, output)
+    else:
+        _draw(shell, first)
+
+
+def _show(shell: Shell, fleet: FleetView, output: str | None) -> None:
+    if output:
+        shell.say(json.dumps(document(fleet), indent=2))
+    else:
+        shell.show(tree(fleet, shell.style()))
+
+
+def _stream(shell: Shell, name: str, output: str | None) -> None:
+    """Print each state: as JSON one per line, for a program that reads them."""
+    for fleet in shell.kubectl.watch(name):
+        if fleet is None:
+            continue
+        if output:
+            shell.say(json.dumps(document(fleet)))
+        else:
+            _show(shell, fleet, None)
+
+
+def _draw(shell: Shell, first: FleetView) -> None:
+    """Draw one tree in place; the seconds count on between two changes."""
+
+    def drawn(fleet: FleetView) -> Tree:
+        return tree(fleet, shell.style())
+
+    seen = first
+    with Live(drawn(seen), console=shell.console, auto_refresh=False) as live:
+        for fleet in shell.kubectl.watch(first.name):
+            seen = fleet or seen
+            live.update(drawn(seen), refresh=True)
+
+
+@command(
+    "workers", "kubectl rlf workers qwen", "kubectl rlf workers qwen -o wide", "kubectl rlf workers"
+)
+@click.argument("fleet", required=False)
+@click.option(
+    "-o", "--output", type=click.Choice(["wide", "json"]), help="wide adds node and proof."
+)
+def workers(shell: Shell, fleet: str | None, output: str | None) -> None:
+    """List the workers of a fleet, or of all fleets of the namespace."""
+    kubectl = shell.kubectl
+    found = [kubectl.fleet(fleet)] if fleet else kubectl.fleets()
+    if output == "json":
+        rows = [one for each in found for one in document(each)["workers"]]
+        shell.say(json.dumps(rows, indent=2))
+        return
+    is_wide = output == "wide"
+    pods = [kubectl.pods(one.name) for one in found] if is_wide else []
+    by_name = {name: pod for each in pods for name, pod in each.items()}
+    shell.show(tables.workers((r for one in found for r in one.workers), by_name, is_wide=is_wide))
+    for one in found:
+        if one.left_out:
+            shell.say(f"status of {one.name} leaves out {one.left_out} workers")
+
+
+@command("history", "kubectl rlf history qwen", "kubectl rlf history qwen -o json")
+@FLEET
+@OUTPUT
+def history(shell: Shell, fleet: str, output: str | None) -> None:
+    """List the rollouts of a fleet, the newest first."""
+    found = shell.kubectl.fleet(fleet)
+    if output:
+        newest = found.status.get("rollout")
+        past = found.status.get("history") or []
+        shell.say(json.dumps([*([newest] if newest else []), *past], indent=2))
+    elif found.rollouts:
+        shell.show(tables.history(found.rollouts, now()))
+    else:
+        shell.say(f"{fleet} has had no rollout")
+
+
+@command(
+    "explain",
+    "kubectl rlf explain CheckpointIncomplete",
+    "kubectl rlf explain",
+)
+@click.argument("names", nargs=-1, metavar="[REASON]...")
+def explain(shell: Shell, names: tuple[str, ...]) -> None:
+    """Explain reasons of conditions and problem codes; without a name, list them."""
+    known = known_reasons()
+    for name in names or ():
+        shell.say(*reasons.explained(known, name))
+    if not names:
+        shell.say(*(f"{entry.name} ({entry.of})" for each in known.values() for entry in each))

@@ -1,0 +1,1 @@
+"""Decisions and texts, as pure functions of the objects that kubectl returned."""

@@ -1,0 +1,68 @@
+"""Whether a fleet serves what its spec requests, in one word: what `wait` decides by."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from rlfleet_kubectl.core.view import ConditionRow, FleetView
+
+
+class State(StrEnum):
+    """What a fleet is in."""
+
+    SYNCED = "Synced"
+    """All workers take traffic with the target."""
+    STALLED = "Stalled"
+    """Waiting does not help."""
+    SUPERSEDED = "Superseded"
+    """The spec requests another version than the one waited for."""
+    BEHIND = "Behind"
+    """The operator is at work, or has not read the spec yet."""
+
+
+class Judged(NamedTuple):
+    """A state with its reason."""
+
+    state: State
+    reason: str
+    message: str
+
+
+def judged(fleet: FleetView, version: str | None = None) -> Judged:
+    """Return the state of a fleet for a client that waits for ``version``.
+
+    Only what the operator wrote about the present spec counts: conditions of an earlier spec
+    would end a wait before the operator has seen the change.
+    """
+    declared = fleet.spec.get("weightVersion")
+    if version and declared and declared != version:
+        message = f"spec.weightVersion is {declared}, not {version}"
+        return Judged(State.SUPERSEDED, "AnotherVersion", message)
+    stalled = fleet.condition("Stalled")
+    if stalled is not None and stalled.is_true:
+        return Judged(State.STALLED, stalled.reason, stalled.message)
+    if not fleet.is_observed:
+        message = "the operator has not read this spec yet"
+        return Judged(State.BEHIND, "Unobserved", message)
+    if version and fleet.target != version:
+        message = f"target is {fleet.target or 'not set'}, not {version}"
+        return Judged(State.BEHIND, "AnotherTarget", message)
+    return _of_condition(fleet)
+
+
+def _of_condition(fleet: FleetView) -> Judged:
+    synced = fleet.condition("WeightsSynced")
+    if synced is None:
+        return Judged(State.BEHIND, "Unobserved", "no condition WeightsSynced about this spec yet")
+    if synced.is_true:
+        return Judged(State.SYNCED, synced.reason, synced.message)
+    return _behind(fleet, synced)
+
+
+def _behind(fleet: FleetView, synced: ConditionRow) -> Judged:
+    """Return what the operator is at, with the rollout's own message."""
+    moving = fleet.condition("Reconciling")
+    at = moving if moving is not None and moving.is_true else synced
+    rollout = fleet.rollout
+    said = rollout.message if rollout is not None and rollout.is_under_way else ""
+    message = at.message if not said or said in at.message else f"{at.message}; {said}"
+    return Judged(State.BEHIND, at.reason, message)

@@ -1,0 +1,134 @@
+"""The only I/O towards the cluster: kubectl, with the user's kubeconfig, login and proxy.
+
+A plugin of kubectl has kubectl at hand. It knows every way to log in, and the flags and
+variables that users give it (KUBECONFIG, exec plugins, impersonation).
+"""
+
+import contextlib
+import json
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from rlfleet_kubectl.core.view import FleetView, Json
+from rlfleet_kubectl.errors import PluginError
+
+FLEETS = "rlinferencefleets.rlfleet.dev"
+FLEET_LABEL = "rlfleet.dev/fleet"
+_GONE = ("NotFound", "Forbidden", "Unauthorized", "doesn't have a resource type")
+"""Words of answers after which asking again does not help."""
+_AGAIN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """Runs kubectl with the connection that the user chose."""
+
+    flags: tuple[str, ...] = ()
+
+    def words(self, *words: str) -> list[str]:
+        """Return the command line."""
+        return ["kubectl", *self.flags, *words]
+
+    def text(self, *words: str, stdin: str | None = None) -> str:
+        """Return what a command prints; raises PluginError with kubectl's words if it fails."""
+        try:
+            done = subprocess.run(
+                self.words(*words), input=stdin, capture_output=True, text=True, check=False
+            )
+        except FileNotFoundError:
+            raise PluginError("kubectl is not on PATH; install it, then run this again") from None
+        if done.returncode:
+            raise PluginError(_plain(done.stderr) or f"kubectl {words[0]} failed")
+        return done.stdout
+
+    def json(self, *words: str) -> Json:
+        """Return the object that a command prints."""
+        found: Json = json.loads(self.text(*words, "-o", "json"))
+        return found
+
+    def fleet(self, name: str) -> FleetView:
+        """Return a fleet."""
+        return FleetView(self.json("get", FLEETS, name))
+
+    def fleets(self, *flags: str) -> list[FleetView]:
+        """Return the fleets of the namespace, or with --all-namespaces of all."""
+        return [FleetView(raw) for raw in self.json("get", FLEETS, *flags)["items"]]
+
+    def pods(self, fleet: str) -> dict[str, Json]:
+        """Return the pods of a fleet by name."""
+        found = self.json("get", "pods", "-l", f"{FLEET_LABEL}={fleet}")["items"]
+        return {pod["metadata"]["name"]: pod for pod in found}
+
+    def patch(self, name: str, operations: Sequence[Json], *, is_dry: bool = False) -> FleetView:
+        """Apply a JSON patch to a fleet; return the result."""
+        dry = ("--dry-run=server",) if is_dry else ()
+        words = ("patch", FLEETS, name, "--type=json", f"--patch={json.dumps(list(operations))}")
+        return FleetView(self.json(*words, *dry))
+
+    def watch(self, name: str) -> Iterator[FleetView | None]:
+        """Yield the fleet at each change, and None about each second without one.
+
+        A watch that ends is started again, as the API server ends each after a while. Raises
+        PluginError if the fleet is gone or access to it is denied.
+        """
+        words = self.words("get", FLEETS, name, "-o", "json", "--watch")
+        while True:
+            with subprocess.Popen(
+                words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ) as process:
+                try:
+                    yield from _until_end(process)
+                finally:
+                    process.kill()
+                said = process.stderr.read() if process.stderr else ""
+            if any(word in said for word in _GONE):
+                raise PluginError(_plain(said))
+            yield None
+            time.sleep(_AGAIN_S)
+
+
+def _until_end(process: "subprocess.Popen[str]") -> Iterator[FleetView | None]:
+    arrived: queue.Queue[Json | None] = queue.Queue()
+    stdout = process.stdout
+    if stdout is None:
+        return
+    threading.Thread(target=_read, args=(stdout, arrived), daemon=True).start()
+    while True:
+        try:
+            found = arrived.get(timeout=1.0)
+        except queue.Empty:
+            yield None
+            continue
+        if found is None:
+            return
+        yield FleetView(found)
+
+
+def _read(stdout: IO[str], arrived: "queue.Queue[Json | None]") -> None:
+    """Pass on each object, then None at the end."""
+    with contextlib.suppress(ValueError):  # closed under the reader: the watch is over
+        for one in objects(stdout):
+            arrived.put(one)
+    arrived.put(None)
+
+
+def objects(lines: Iterable[str]) -> Iterator[Json]:
+    """Yield the objects that kubectl prints one after another, each over many lines.
+
+    Only a closing brace at the beginning of a line ends one.
+    """
+    held: list[str] = []
+    for line in lines:
+        held.append(line)
+        if line.rstrip() == "}":
+            yield json.loads("".join(held))
+            held = []
+
+
+def _plain(said: str) -> str:
+    return said.strip().removeprefix("error: ")

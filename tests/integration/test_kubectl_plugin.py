@@ -1,0 +1,193 @@
+"""`make plugin`'s file, as a user runs it: against a real API server, an operator, hollow workers.
+
+It runs without our packages on its path, so that what it lacks shows.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from dev import plugin
+from dev.kubernetes import apiserver
+from rlfleet_kubectl.commands.changing import CHANGED
+from rlfleet_kubectl.core import changes
+from rlfleet_kubectl.errors import Exit, PluginError
+from rlfleet_kubectl.kubectl import Kubectl
+from tests.hollow import HollowNode
+from tests.integration.conftest import Fleet, Operator, kubectl
+
+pytestmark = pytest.mark.integration
+
+Run = Callable[..., Awaitable[subprocess.CompletedProcess[str]]]
+CANARY = {"strategy": "Canary", "canary": {"count": 1, "promote": "Manual"}}
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built file in a folder of its own, and the link that kubectl completes with."""
+    made = plugin.write(tmp_path_factory.mktemp("plugin") / plugin.NAME)
+    made.with_name("kubectl_complete-rlf").symlink_to(made)
+    return made
+
+
+@pytest.fixture
+def rlf(program: Path, plane: apiserver.ControlPlane, namespace: str, tmp_path: Path) -> Run:
+    """Run `kubectl rlf WORDS` in the test's namespace; the status is given if it is not 0."""
+    env = {
+        "PATH": os.pathsep.join([str(program.parent), *os.get_exec_path()]),
+        "HOME": str(tmp_path),
+        "KUBECONFIG": str(plane.kubeconfig),
+    }
+
+    async def run(
+        *words: str, status: int = 0, verb: str = "rlf"
+    ) -> subprocess.CompletedProcess[str]:
+        argv = ["kubectl", verb, *words]
+        argv += [] if verb != "rlf" else [f"--namespace={namespace}"]
+        # In a thread: the hollow workers answer from this loop.
+        done = await asyncio.to_thread(
+            subprocess.run, argv, env=env, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+async def test_a_user_sets_versions_and_sees_what_became_of_them(
+    operator: Operator, node: HollowNode, fleet: Fleet, rlf: Run
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    await rlf("wait", "qwen", "--timeout=60s")
+
+    done = await rlf("set-version", "qwen", "step-2", "--wait", "--timeout=60s")
+    assert "spec.weightVersion: step-1 -> step-2" in done.stdout
+    assert "qwen serves step-2: 2 of 2 workers proved step-2" in done.stdout
+    assert (await fleet.status())["serving"] == "step-2"
+
+    listed = (await rlf("get")).stdout.splitlines()
+    assert listed[0].split() == ["NAME", "READY", "TARGET", "SERVING", "STATE", "STATUS", "AGE"]
+    assert listed[1].split()[:5] == ["qwen", "2/2", "step-2", "step-2", "Synced"]
+    tree = (await rlf("status", "qwen")).stdout
+    assert "step-1" in tree
+    assert "2 of 2 workers\n" in tree
+    assert "\x1b" not in tree
+    assert json.loads((await rlf("status", "qwen", "-o", "json")).stdout)["state"] == "Synced"
+    wide = (await rlf("workers", "qwen", "-o", "wide")).stdout
+    assert "Installed,Parameters,Probe" in wide
+    await rlf("rollback", "qwen", "--wait", "--timeout=60s")
+    past = (await rlf("history", "qwen")).stdout.splitlines()
+    assert [line.split()[1:4] for line in past[1:]] == [
+        ["step-2", "step-1", "Completed"],
+        ["step-1", "step-2", "Completed"],
+        ["-", "step-1", "Completed"],
+    ]
+
+
+async def test_the_exit_status_says_how_a_wait_ended(
+    operator: Operator, node: HollowNode, fleet: Fleet, rlf: Run
+) -> None:
+    await fleet.create(weightVersion="step-1", rollout={"timeouts": {"prepareSeconds": 2}})
+    await rlf("wait", "qwen", "--timeout=60s")
+
+    stalled = await rlf("set-version", "qwen", "step-9", "--wait", status=Exit.STALLED)
+    assert "stalled: VersionNotFound: " in stalled.stderr
+    assert "do: mount or write the directory" in (await rlf("status", "qwen")).stdout
+    await rlf("abort", "qwen", "--wait", "--timeout=60s")
+    await rlf("pause", "qwen")
+    words = ("set-version", "qwen", "step-3", "--wait", "--timeout=3s")
+    late = await rlf(*words, status=Exit.TIMED_OUT)
+    assert "not synced within 3 s: Paused: " in late.stderr
+    other = await rlf("wait", "qwen", "--version=step-7", status=Exit.SUPERSEDED)
+    assert "spec.weightVersion is step-3, not step-7" in other.stderr
+    await rlf("resume", "qwen", "--wait", "--timeout=60s")
+    await rlf("wait", "other", status=Exit.FAILED)
+    await rlf("wait", status=Exit.USAGE)
+    assert (await fleet.status())["serving"] == "step-3"
+
+
+async def test_a_canary_is_promoted_and_a_rollout_retried(
+    operator: Operator, node: HollowNode, fleet: Fleet, rlf: Run
+) -> None:
+    await fleet.create(weightVersion="step-1", rollout=CANARY)
+    await rlf("wait", "qwen", "--timeout=60s")
+    await rlf("set-version", "qwen", "step-2")
+
+    await rlf("promote", "qwen", "--wait", "--timeout=60s")
+    again = await rlf("retry", "qwen", "--id=again", "--wait", "--timeout=60s")
+
+    assert "spec.rollout.restartId: none -> again" in again.stdout
+    status = await fleet.status()
+    assert (status["serving"], status["rollout"]["reason"]) == ("step-2", "Restart")
+
+
+async def test_a_dry_run_and_a_denied_user_change_nothing(fleet: Fleet, rlf: Run) -> None:
+    await fleet.create(weightVersion="step-1")
+
+    dry = await rlf("set-version", "qwen", "step-2", "--dry-run")
+    assert "(dry run)" in dry.stdout
+    denied = await rlf("set-version", "qwen", "step-2", "--as=eve", status=Exit.FAILED)
+    assert 'User "eve" cannot get resource' in denied.stderr
+    invalid = await rlf("set-version", "qwen", "../x", status=Exit.FAILED)
+    assert "must be one directory name" in invalid.stderr
+    assert (await fleet.get())["spec"]["weightVersion"] == "step-1"
+
+
+async def test_a_spec_that_another_client_changed_is_not_patched(
+    plane: apiserver.ControlPlane, fleet: Fleet
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    mine = Kubectl((f"--kubeconfig={plane.kubeconfig}", f"--namespace={fleet.namespace}"))
+    read = await asyncio.to_thread(mine.fleet, "qwen")
+    change = changes.set_version(read, "step-2", changes.Described())
+    await fleet.patch(weightVersion="step-3")
+
+    with pytest.raises(PluginError, match=CHANGED):
+        await asyncio.to_thread(mine.patch, "qwen", changes.operations(read, change))
+    assert (await fleet.get())["spec"]["weightVersion"] == "step-3"
+
+
+async def test_a_write_of_status_makes_no_patch_fail(
+    plane: apiserver.ControlPlane, fleet: Fleet
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    mine = Kubectl((f"--kubeconfig={plane.kubeconfig}", f"--namespace={fleet.namespace}"))
+    read = await asyncio.to_thread(mine.fleet, "qwen")
+    words = ("patch", "rlf", "qwen", "--subresource=status", "--type=merge")
+    status = '{"status":{"summary":"changed"}}'
+    kubectl(plane, f"--namespace={fleet.namespace}", *words, "-p", status)
+
+    change = changes.pause(read, is_paused=True)
+    assert change is not None
+    after = await asyncio.to_thread(mine.patch, "qwen", changes.operations(read, change))
+    assert after.spec_at("rollout.paused") is True
+
+
+async def test_kubectl_completes_commands_and_fleets(
+    plane: apiserver.ControlPlane, fleet: Fleet, rlf: Run
+) -> None:
+    await fleet.create(weightVersion="step-1")
+
+    commands = await rlf("rlf", "set", verb="__complete")
+    space = f"--namespace={fleet.namespace}"
+    fleets = await rlf("rlf", "status", space, "q", verb="__complete")
+
+    assert commands.stdout.splitlines()[0].startswith("set-version\t")
+    assert fleets.stdout.splitlines()[:2] == ["qwen", ":4"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+async def test_each_shell_has_a_script(rlf: Run, shell: str) -> None:
+    assert "_KUBECTL_RLF_COMPLETE" in (await rlf("completion", shell)).stdout
+
+
+def test_the_file_is_made_of_pure_python_and_always_the_same(program: Path) -> None:
+    again = plugin.write(program.with_name("again"))
+
+    assert again.read_bytes() == program.read_bytes()
+    assert {Path(name).suffix for name in plugin.contents()} <= {".py", ".json", ".txt", ".rst", ""}

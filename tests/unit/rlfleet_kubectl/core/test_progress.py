@@ -1,0 +1,39 @@
+"""Bars, and the operator's message that the first is read from."""
+
+import pytest
+
+from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.report import Progress
+from rlfleet_kubectl.core import progress
+from rlfleet_kubectl.core.view import RolloutRow
+from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.status.fleet import status_of
+from tests.workers import recorded, worker, world
+
+GIB = 1024**3
+
+
+def test_the_progress_that_the_operator_writes_is_read() -> None:
+    part = Progress(
+        version="step-2", bytes_done=GIB, bytes_total=4 * GIB, bytes_per_s=GIB / 4, left_s=12.0
+    )
+    running = {"verb": Verb.PREPARE, "operation": "rollout-1", "version": "step-2"}
+    seen = world(
+        worker(0, running=running, progress=part),
+        status=recorded("step-2", "Preparing"),
+        weightVersion="step-2",
+    )
+    written = status_of(seen, plan(seen).rollout).rollout
+    assert written is not None
+    row = RolloutRow.of(written.model_dump(by_alias=True, mode="json"))
+
+    share = progress.prepared(row)
+    assert progress.is_copying(row)
+    assert share == progress.Share(0.2, "20% of 4.0 GiB, 256.0 MiB/s, 12 s left")
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.0, "----"), (0.5, "##--"), (0.999, "###-"), (1.0, "####")]
+)
+def test_a_bar_is_full_only_when_all_is_done(share: float, expected: str) -> None:
+    assert progress.bar(share, 4, is_ascii=True) == expected
