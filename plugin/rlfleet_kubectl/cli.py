@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from rlfleet_kubectl.commands import changing, completing, reading
+from rlfleet_kubectl.commands import changing, completing, log_lines, reading
 from rlfleet_kubectl.commands.shell import connection_flags
 
 COMMANDS = (
@@ -13,6 +13,7 @@ COMMANDS = (
     reading.workers,
     reading.history,
     reading.explain,
+    log_lines.logs,
     changing.set_version,
     changing.wait,
     changing.pause,

@@ -4,14 +4,14 @@ A plugin of kubectl has kubectl at hand. It knows every way to log in, and the f
 variables that users give it (KUBECONFIG, exec plugins, impersonation).
 """
 
-import contextlib
 import json
 import queue
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import IO
 
 from rlfleet_kubectl.core.view import FleetView, Json
@@ -64,27 +64,37 @@ class Kubectl:
         found = self.json("get", "pods", "-l", f"{FLEET_LABEL}={fleet}")["items"]
         return {pod["metadata"]["name"]: pod for pod in found}
 
+    def log(self, begin: datetime, *words: str) -> str:
+        """Return the log of a container since then, a time before each line."""
+        return self.text("logs", "--timestamps", f"--since-time={begin:%Y-%m-%dT%H:%M:%SZ}", *words)
+
     def patch(self, name: str, operations: Sequence[Json], *, is_dry: bool = False) -> FleetView:
         """Apply a JSON patch to a fleet; return the result."""
         dry = ("--dry-run=server",) if is_dry else ()
         words = ("patch", FLEETS, name, "--type=json", f"--patch={json.dumps(list(operations))}")
         return FleetView(self.json(*words, *dry))
 
-    def watch(self, name: str) -> Iterator[FleetView | None]:
+    def watch(self, name: str) -> Generator[FleetView | None, None, None]:
         """Yield the fleet at each change, and None about each second without one.
 
         A watch that ends is started again, as the API server ends each after a while. Raises
-        PluginError if the fleet is gone or access to it is denied.
+        PluginError if the fleet is gone or access to it is denied. The caller must close it:
+        kubectl runs until then.
         """
         words = self.words("get", FLEETS, name, "-o", "json", "--watch")
         while True:
             with subprocess.Popen(
                 words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             ) as process:
+                arrived: queue.Queue[Json | None] = queue.Queue()
+                reader = threading.Thread(target=_read, args=(process.stdout, arrived), daemon=True)
+                reader.start()
                 try:
-                    yield from _until_end(process)
+                    yield from _until_end(arrived)
                 finally:
+                    # In this order: a pipe cannot be closed under the thread that reads it.
                     process.kill()
+                    reader.join()
                 said = process.stderr.read() if process.stderr else ""
             if any(word in said for word in _GONE):
                 raise PluginError(_plain(said))
@@ -92,12 +102,7 @@ class Kubectl:
             time.sleep(_AGAIN_S)
 
 
-def _until_end(process: "subprocess.Popen[str]") -> Iterator[FleetView | None]:
-    arrived: queue.Queue[Json | None] = queue.Queue()
-    stdout = process.stdout
-    if stdout is None:
-        return
-    threading.Thread(target=_read, args=(stdout, arrived), daemon=True).start()
+def _until_end(arrived: "queue.Queue[Json | None]") -> Iterator[FleetView | None]:
     while True:
         try:
             found = arrived.get(timeout=1.0)
@@ -111,9 +116,8 @@ def _until_end(process: "subprocess.Popen[str]") -> Iterator[FleetView | None]:
 
 def _read(stdout: IO[str], arrived: "queue.Queue[Json | None]") -> None:
     """Pass on each object, then None at the end."""
-    with contextlib.suppress(ValueError):  # closed under the reader: the watch is over
-        for one in objects(stdout):
-            arrived.put(one)
+    for one in objects(stdout):
+        arrived.put(one)
     arrived.put(None)
 
 

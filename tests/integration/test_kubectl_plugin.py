@@ -11,10 +11,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from dev import plugin
 from dev.kubernetes import apiserver
-from rlfleet_kubectl.commands.changing import CHANGED
+from rlfleet_kubectl.commands.changing import Flags, apply
+from rlfleet_kubectl.commands.shell import Shell
 from rlfleet_kubectl.core import changes
 from rlfleet_kubectl.errors import Exit, PluginError
 from rlfleet_kubectl.kubectl import Kubectl
@@ -24,6 +26,7 @@ from tests.integration.conftest import Fleet, Operator, kubectl
 pytestmark = pytest.mark.integration
 
 Run = Callable[..., Awaitable[subprocess.CompletedProcess[str]]]
+FLAGS = Flags(dry_run=False, wait=False, timeout=60.0)
 CANARY = {"strategy": "Canary", "canary": {"count": 1, "promote": "Manual"}}
 
 
@@ -147,8 +150,9 @@ async def test_a_spec_that_another_client_changed_is_not_patched(
     change = changes.set_version(read, "step-2", changes.Described())
     await fleet.patch(weightVersion="step-3")
 
-    with pytest.raises(PluginError, match=CHANGED):
-        await asyncio.to_thread(mine.patch, "qwen", changes.operations(read, change))
+    shell = Shell(mine, Console())
+    with pytest.raises(PluginError, match=r"its spec \(generation 1, now 2\)"):
+        await asyncio.to_thread(apply, shell, read, change, FLAGS)
     assert (await fleet.get())["spec"]["weightVersion"] == "step-3"
 
 

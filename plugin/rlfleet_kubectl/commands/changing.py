@@ -1,8 +1,9 @@
 """Commands that change a fleet's spec, and `wait`."""
 
+import contextlib
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -14,10 +15,6 @@ from rlfleet_kubectl.core.view import FleetView
 from rlfleet_kubectl.errors import Exit, PluginError
 
 _STATUS = {State.STALLED: Exit.STALLED, State.SUPERSEDED: Exit.SUPERSEDED}
-CHANGED = "/metadata/generation failed"
-"""In the API server's answer to a patch of a spec that is no longer the one that was read."""
-
-
 _SIZES = {"s": 1.0, "m": 60.0, "h": 3600.0}
 NO_STEP = -1
 
@@ -38,6 +35,14 @@ def step(written: str) -> int:
     if not written.isdigit():
         raise click.BadParameter(f"{written!r} is no step; write a number from 0, or none")
     return int(written)
+
+
+class Flags(NamedTuple):
+    """The flags of every command that changes a fleet."""
+
+    dry_run: bool
+    wait: bool
+    timeout: float
 
 
 TIMEOUT = click.option(
@@ -96,7 +101,7 @@ def set_version(
         raise click.UsageError("name a VERSION or --unset, and not both")
     said, found = _described(flags), shell.kubectl.fleet(fleet)
     change = changes.set_version(found, version, said) if version else changes.unset_version(found)
-    _apply(shell, found, change, **flags)
+    apply(shell, found, change, Flags(**flags))
 
 
 @command("pause", "kubectl rlf pause qwen")
@@ -105,7 +110,7 @@ def set_version(
 def pause(shell: Shell, fleet: str, **flags: Any) -> None:
     """Begin no further batch of a rollout (spec.rollout.paused). A batch under way completes."""
     found = shell.kubectl.fleet(fleet)
-    _apply(shell, found, changes.pause(found, is_paused=True), **flags)
+    apply(shell, found, changes.pause(found, is_paused=True), Flags(**flags))
 
 
 @command("resume", "kubectl rlf resume qwen --wait")
@@ -114,7 +119,7 @@ def pause(shell: Shell, fleet: str, **flags: Any) -> None:
 def resume(shell: Shell, fleet: str, **flags: Any) -> None:
     """Continue a rollout that `pause` stopped."""
     found = shell.kubectl.fleet(fleet)
-    _apply(shell, found, changes.pause(found, is_paused=False), **flags)
+    apply(shell, found, changes.pause(found, is_paused=False), Flags(**flags))
 
 
 @command("retry", "kubectl rlf retry qwen", "kubectl rlf retry qwen --id second-try --wait")
@@ -125,7 +130,7 @@ def retry(shell: Shell, fleet: str, restart_id: str | None, **flags: Any) -> Non
     """Start another rollout of the same version (spec.rollout.restartId)."""
     found = shell.kubectl.fleet(fleet)
     restart_id = restart_id or f"{now():%Y-%m-%dT%H:%M:%SZ}"
-    _apply(shell, found, changes.retry(found, restart_id), **flags)
+    apply(shell, found, changes.retry(found, restart_id), Flags(**flags))
 
 
 @command("abort", "kubectl rlf abort qwen", "kubectl rlf abort qwen --wait")
@@ -135,7 +140,7 @@ def retry(shell: Shell, fleet: str, restart_id: str | None, **flags: Any) -> Non
 def abort(shell: Shell, fleet: str, **flags: Any) -> None:
     """Take the rollout under way back: set the version that was served before it."""
     said, found = _described(flags), shell.kubectl.fleet(fleet)
-    _apply(shell, found, changes.abort(found, said), **flags)
+    apply(shell, found, changes.abort(found, said), Flags(**flags))
 
 
 @command("promote", "kubectl rlf promote qwen --wait")
@@ -144,7 +149,7 @@ def abort(shell: Shell, fleet: str, **flags: Any) -> None:
 def promote(shell: Shell, fleet: str, **flags: Any) -> None:
     """Let all workers load what the canaries serve (spec.rollout.canary.promotedVersion)."""
     found = shell.kubectl.fleet(fleet)
-    _apply(shell, found, changes.promote(found), **flags)
+    apply(shell, found, changes.promote(found), Flags(**flags))
 
 
 @command("rollback", "kubectl rlf rollback qwen --wait", "kubectl rlf rollback qwen --to 7")
@@ -155,38 +160,41 @@ def promote(shell: Shell, fleet: str, **flags: Any) -> None:
 def rollback(shell: Shell, fleet: str, rollout_id: int | None, **flags: Any) -> None:
     """Set the version that was completed before the target, or by another rollout."""
     said, found = _described(flags), shell.kubectl.fleet(fleet)
-    _apply(shell, found, changes.rollback(found, rollout_id, said), **flags)
+    apply(shell, found, changes.rollback(found, rollout_id, said), Flags(**flags))
 
 
-def _apply(
-    shell: Shell,
-    fleet: FleetView,
-    change: Change | None,
-    *,
-    dry_run: bool,
-    wait: bool,
-    timeout: float,
-) -> None:
+def apply(shell: Shell, fleet: FleetView, change: Change | None, flags: Flags) -> None:
     """Patch the spec, print what was patched, and wait if the user wants that."""
     if change is None:
         shell.say(f"{fleet.name} is unchanged: its spec says so already")
         return
     try:
-        after = shell.kubectl.patch(fleet.name, changes.operations(fleet, change), is_dry=dry_run)
+        after = shell.kubectl.patch(
+            fleet.name, changes.operations(fleet, change), is_dry=flags.dry_run
+        )
     except PluginError as error:
-        if CHANGED in str(error):
-            raise PluginError(
-                f"{fleet.name} was not changed: another client changed its spec just now;"
-                " look at it, then run this again"
-            ) from None
-        raise
-    dry = " (dry run)" if dry_run else ""
+        raise (_overtaken(shell, fleet) or error) from None
+    dry = " (dry run)" if flags.dry_run else ""
     shell.say(f"{fleet.name} patched{dry}, generation {after.generation}")
     shell.say(*(f"  {line}" for line in changes.lines(fleet, change)))
     shell.say(*(f"note: {note}" for note in change.notes))
-    if wait and not dry_run:
+    if flags.wait and not flags.dry_run:
         version = change.fields.get("weightVersion")
-        _wait(shell, fleet.name, version, timeout)
+        _wait(shell, fleet.name, version, flags.timeout)
+
+
+def _overtaken(shell: Shell, fleet: FleetView) -> PluginError | None:
+    """Return the error if the spec is no longer the one that was read.
+
+    The API server answers a failed test of a patch like any other patch that it cannot apply.
+    """
+    present = shell.kubectl.fleet(fleet.name)
+    if present.generation == fleet.generation:
+        return None
+    return PluginError(
+        f"{fleet.name} was not changed: another client changed its spec (generation"
+        f" {fleet.generation}, now {present.generation}); look at it, then run this again"
+    )
 
 
 @command(
@@ -211,16 +219,17 @@ def _wait(shell: Shell, name: str, version: str | None, timeout: float) -> None:
     fleet = shell.kubectl.fleet(name)
     found = judged(fleet, version)
     said = ""
-    for seen in shell.kubectl.watch(name):
-        fleet = seen or fleet
-        found = judged(fleet, version)
-        if found.state is not State.BEHIND:
-            break
-        if time.monotonic() >= deadline:
-            raise PluginError(_timed_out(name, timeout, found), Exit.TIMED_OUT)
-        if found.message != said:
-            said = found.message
-            click.echo(f"{found.reason}: {said}", err=True)
+    with contextlib.closing(shell.kubectl.watch(name)) as states:
+        for seen in states:
+            fleet = seen or fleet
+            found = judged(fleet, version)
+            if found.state is not State.BEHIND:
+                break
+            if time.monotonic() >= deadline:
+                raise PluginError(_timed_out(name, timeout, found), Exit.TIMED_OUT)
+            if found.message != said:
+                said = found.message
+                click.echo(f"{found.reason}: {said}", err=True)
     _end(shell, fleet, found)
 
 

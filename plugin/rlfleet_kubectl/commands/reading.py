@@ -1,5 +1,6 @@
 """Commands that only read: get, status, workers, history, explain."""
 
+import contextlib
 import json
 
 import click
@@ -62,13 +63,12 @@ def _show(shell: Shell, fleet: FleetView, output: str | None) -> None:
 
 def _stream(shell: Shell, name: str, output: str | None) -> None:
     """Print each state: as JSON one per line, for a program that reads them."""
-    for fleet in shell.kubectl.watch(name):
-        if fleet is None:
-            continue
-        if output:
-            shell.say(json.dumps(document(fleet)))
-        else:
-            _show(shell, fleet, None)
+    with contextlib.closing(shell.kubectl.watch(name)) as states:
+        for fleet in states:
+            if fleet is not None and output:
+                shell.say(json.dumps(document(fleet)))
+            elif fleet is not None:
+                _show(shell, fleet, None)
 
 
 def _draw(shell: Shell, first: FleetView) -> None:
@@ -78,8 +78,12 @@ def _draw(shell: Shell, first: FleetView) -> None:
         return tree(fleet, shell.style())
 
     seen = first
-    with Live(drawn(seen), console=shell.console, auto_refresh=False) as live:
-        for fleet in shell.kubectl.watch(first.name):
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        contextlib.closing(shell.kubectl.watch(first.name)) as states,
+        Live(drawn(seen), console=shell.console, auto_refresh=False) as live,
+    ):
+        for fleet in states:
             seen = fleet or seen
             live.update(drawn(seen), refresh=True)
 
