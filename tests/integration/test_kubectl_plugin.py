@@ -21,7 +21,7 @@ from rlfleet_kubectl.core import changes
 from rlfleet_kubectl.errors import Exit, PluginError
 from rlfleet_kubectl.kubectl import Kubectl
 from tests.hollow import HollowNode
-from tests.integration.conftest import Fleet, Operator, kubectl
+from tests.integration.conftest import Fleet, Operator, kubectl, until
 
 pytestmark = pytest.mark.integration
 
@@ -54,7 +54,7 @@ def rlf(program: Path, plane: apiserver.ControlPlane, namespace: str, tmp_path: 
         argv += [] if verb != "rlf" else [f"--namespace={namespace}"]
         # In a thread: the hollow workers answer from this loop.
         done = await asyncio.to_thread(
-            subprocess.run, argv, env=env, capture_output=True, text=True, check=False, timeout=120
+            subprocess.run, argv, env=env, capture_output=True, text=True, check=False, timeout=240
         )
         assert done.returncode == status, done.stdout + done.stderr
         return done
@@ -66,9 +66,9 @@ async def test_a_user_sets_versions_and_sees_what_became_of_them(
     operator: Operator, node: HollowNode, fleet: Fleet, rlf: Run
 ) -> None:
     await fleet.create(weightVersion="step-1")
-    await rlf("wait", "qwen", "--timeout=60s")
+    await rlf("wait", "qwen", "--timeout=180s")
 
-    done = await rlf("set-version", "qwen", "step-2", "--wait", "--timeout=60s")
+    done = await rlf("set-version", "qwen", "step-2", "--wait", "--timeout=180s")
     assert "spec.weightVersion: step-1 -> step-2" in done.stdout
     assert "qwen serves step-2: 2 of 2 workers proved step-2" in done.stdout
     assert (await fleet.status())["serving"] == "step-2"
@@ -83,7 +83,7 @@ async def test_a_user_sets_versions_and_sees_what_became_of_them(
     assert json.loads((await rlf("status", "qwen", "-o", "json")).stdout)["state"] == "Synced"
     wide = (await rlf("workers", "qwen", "-o", "wide")).stdout
     assert "Installed,Parameters,Probe" in wide
-    await rlf("rollback", "qwen", "--wait", "--timeout=60s")
+    await rlf("rollback", "qwen", "--wait", "--timeout=180s")
     past = (await rlf("history", "qwen")).stdout.splitlines()
     assert [line.split()[1:4] for line in past[1:]] == [
         ["step-2", "step-1", "Completed"],
@@ -95,34 +95,41 @@ async def test_a_user_sets_versions_and_sees_what_became_of_them(
 async def test_the_exit_status_says_how_a_wait_ended(
     operator: Operator, node: HollowNode, fleet: Fleet, rlf: Run
 ) -> None:
-    await fleet.create(weightVersion="step-1", rollout={"timeouts": {"prepareSeconds": 2}})
-    await rlf("wait", "qwen", "--timeout=60s")
+    await fleet.create(weightVersion="step-1", rollout={"timeouts": {"prepareSeconds": 15}})
+    await rlf("wait", "qwen", "--timeout=180s")
 
     stalled = await rlf("set-version", "qwen", "step-9", "--wait", status=Exit.STALLED)
     assert "stalled: VersionNotFound: " in stalled.stderr
     assert "do: mount or write the directory" in (await rlf("status", "qwen")).stdout
-    await rlf("abort", "qwen", "--wait", "--timeout=60s")
+    await rlf("abort", "qwen", "--wait", "--timeout=180s")
     await rlf("pause", "qwen")
-    words = ("set-version", "qwen", "step-3", "--wait", "--timeout=3s")
-    late = await rlf(*words, status=Exit.TIMED_OUT)
+    await rlf("set-version", "qwen", "step-3")
+    await until(lambda: is_at(fleet, "step-3", "Paused"), describe=fleet.describe)
+    late = await rlf("wait", "qwen", "--timeout=3s", status=Exit.TIMED_OUT)
     assert "not synced within 3 s: Paused: " in late.stderr
     other = await rlf("wait", "qwen", "--version=step-7", status=Exit.SUPERSEDED)
     assert "spec.weightVersion is step-3, not step-7" in other.stderr
-    await rlf("resume", "qwen", "--wait", "--timeout=60s")
+    await rlf("resume", "qwen", "--wait", "--timeout=180s")
     await rlf("wait", "other", status=Exit.FAILED)
     await rlf("wait", status=Exit.USAGE)
     assert (await fleet.status())["serving"] == "step-3"
+
+
+async def is_at(fleet: Fleet, version: str, phase: str) -> bool:
+    rollout = (await fleet.status())["rollout"]
+    return bool((rollout["to"], rollout["phase"]) == (version, phase))
 
 
 async def test_a_canary_is_promoted_and_a_rollout_retried(
     operator: Operator, node: HollowNode, fleet: Fleet, rlf: Run
 ) -> None:
     await fleet.create(weightVersion="step-1", rollout=CANARY)
-    await rlf("wait", "qwen", "--timeout=60s")
+    await rlf("wait", "qwen", "--timeout=180s")
     await rlf("set-version", "qwen", "step-2")
+    await until(lambda: is_at(fleet, "step-2", "CanaryHold"), describe=fleet.describe)
 
-    await rlf("promote", "qwen", "--wait", "--timeout=60s")
-    again = await rlf("retry", "qwen", "--id=again", "--wait", "--timeout=60s")
+    await rlf("promote", "qwen", "--wait", "--timeout=180s")
+    again = await rlf("retry", "qwen", "--id=again", "--wait", "--timeout=180s")
 
     assert "spec.rollout.restartId: none -> again" in again.stdout
     status = await fleet.status()
