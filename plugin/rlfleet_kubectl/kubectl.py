@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import IO
 
-from rlfleet_kubectl.core.view import FleetView, Json
+from rlfleet_kubectl.core.view import ObservedFleet, RawObject
 from rlfleet_kubectl.errors import PluginError
 
 FLEETS = "rlinferencefleets.rlfleet.dev"
@@ -46,20 +46,20 @@ class Kubectl:
             raise PluginError(_plain(done.stderr) or f"kubectl {words[0]} failed")
         return done.stdout
 
-    def json(self, *words: str) -> Json:
+    def json(self, *words: str) -> RawObject:
         """Return the object that a command prints."""
-        found: Json = json.loads(self.text(*words, "-o", "json"))
+        found: RawObject = json.loads(self.text(*words, "-o", "json"))
         return found
 
-    def fleet(self, name: str) -> FleetView:
+    def fleet(self, name: str) -> ObservedFleet:
         """Return a fleet."""
-        return FleetView(self.json("get", FLEETS, name))
+        return ObservedFleet(self.json("get", FLEETS, name))
 
-    def fleets(self, *flags: str) -> list[FleetView]:
+    def fleets(self, *flags: str) -> list[ObservedFleet]:
         """Return the fleets of the namespace, or with --all-namespaces of all."""
-        return [FleetView(raw) for raw in self.json("get", FLEETS, *flags)["items"]]
+        return [ObservedFleet(raw) for raw in self.json("get", FLEETS, *flags)["items"]]
 
-    def pods(self, fleet: str) -> dict[str, Json]:
+    def pods(self, fleet: str) -> dict[str, RawObject]:
         """Return the pods of a fleet by name."""
         found = self.json("get", "pods", "-l", f"{FLEET_LABEL}={fleet}")["items"]
         return {pod["metadata"]["name"]: pod for pod in found}
@@ -68,13 +68,15 @@ class Kubectl:
         """Return the log of a container since then, a time before each line."""
         return self.text("logs", "--timestamps", f"--since-time={begin:%Y-%m-%dT%H:%M:%SZ}", *words)
 
-    def patch(self, name: str, operations: Sequence[Json], *, is_dry: bool = False) -> FleetView:
+    def patch(
+        self, name: str, operations: Sequence[RawObject], *, is_dry: bool = False
+    ) -> ObservedFleet:
         """Apply a JSON patch to a fleet; return the result."""
         dry = ("--dry-run=server",) if is_dry else ()
         words = ("patch", FLEETS, name, "--type=json", f"--patch={json.dumps(list(operations))}")
-        return FleetView(self.json(*words, *dry))
+        return ObservedFleet(self.json(*words, *dry))
 
-    def watch(self, name: str) -> Generator[FleetView | None, None, None]:
+    def watch(self, name: str) -> Generator[ObservedFleet | None, None, None]:
         """Yield the fleet at each change, and None about each second without one.
 
         A watch that ends is started again, as the API server ends each after a while. Raises
@@ -86,7 +88,7 @@ class Kubectl:
             with subprocess.Popen(
                 words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             ) as process:
-                arrived: queue.Queue[Json | None] = queue.Queue()
+                arrived: queue.Queue[RawObject | None] = queue.Queue()
                 reader = threading.Thread(target=_read, args=(process.stdout, arrived), daemon=True)
                 reader.start()
                 try:
@@ -102,7 +104,7 @@ class Kubectl:
             time.sleep(_AGAIN_S)
 
 
-def _until_end(arrived: "queue.Queue[Json | None]") -> Iterator[FleetView | None]:
+def _until_end(arrived: "queue.Queue[RawObject | None]") -> Iterator[ObservedFleet | None]:
     while True:
         try:
             found = arrived.get(timeout=1.0)
@@ -111,17 +113,17 @@ def _until_end(arrived: "queue.Queue[Json | None]") -> Iterator[FleetView | None
             continue
         if found is None:
             return
-        yield FleetView(found)
+        yield ObservedFleet(found)
 
 
-def _read(stdout: IO[str], arrived: "queue.Queue[Json | None]") -> None:
+def _read(stdout: IO[str], arrived: "queue.Queue[RawObject | None]") -> None:
     """Pass on each object, then None at the end."""
     for one in objects(stdout):
         arrived.put(one)
     arrived.put(None)
 
 
-def objects(lines: Iterable[str]) -> Iterator[Json]:
+def objects(lines: Iterable[str]) -> Iterator[RawObject]:
     """Yield the objects that kubectl prints one after another, each over many lines.
 
     Only a closing brace at the beginning of a line ends one.

@@ -9,12 +9,12 @@ import click
 
 from rlfleet_kubectl.commands.shell import FLEET, Shell, command, now, version_names
 from rlfleet_kubectl.core import changes
-from rlfleet_kubectl.core.changes import Change, Described
-from rlfleet_kubectl.core.verdict import Judged, State, judged
-from rlfleet_kubectl.core.view import FleetView
+from rlfleet_kubectl.core.changes import Described, SpecChange
+from rlfleet_kubectl.core.verdict import FleetState, Judged, judged
+from rlfleet_kubectl.core.view import ObservedFleet
 from rlfleet_kubectl.errors import Exit, PluginError
 
-_STATUS = {State.STALLED: Exit.STALLED, State.SUPERSEDED: Exit.SUPERSEDED}
+_STATUS = {FleetState.STALLED: Exit.STALLED, FleetState.SUPERSEDED: Exit.SUPERSEDED}
 _SIZES = {"s": 1.0, "m": 60.0, "h": 3600.0}
 NO_STEP = -1
 
@@ -163,7 +163,7 @@ def rollback(shell: Shell, fleet: str, rollout_id: int | None, **flags: Any) -> 
     apply(shell, found, changes.rollback(found, rollout_id, said), Flags(**flags))
 
 
-def apply(shell: Shell, fleet: FleetView, change: Change | None, flags: Flags) -> None:
+def apply(shell: Shell, fleet: ObservedFleet, change: SpecChange | None, flags: Flags) -> None:
     """Patch the spec, print what was patched, and wait if the user wants that."""
     if change is None:
         shell.say(f"{fleet.name} is unchanged: its spec says so already")
@@ -183,7 +183,7 @@ def apply(shell: Shell, fleet: FleetView, change: Change | None, flags: Flags) -
         _wait(shell, fleet.name, version, flags.timeout)
 
 
-def _overtaken(shell: Shell, fleet: FleetView) -> PluginError | None:
+def _overtaken(shell: Shell, fleet: ObservedFleet) -> PluginError | None:
     """Return the error if the spec is no longer the one that was read.
 
     The API server answers a failed test of a patch like any other patch that it cannot apply.
@@ -223,7 +223,7 @@ def _wait(shell: Shell, name: str, version: str | None, timeout: float) -> None:
         for seen in states:
             fleet = seen or fleet
             found = judged(fleet, version)
-            if found.state is not State.BEHIND:
+            if found.state is not FleetState.BEHIND:
                 break
             if time.monotonic() >= deadline:
                 raise PluginError(_timed_out(name, timeout, found), Exit.TIMED_OUT)
@@ -237,10 +237,10 @@ def _timed_out(name: str, timeout: float, found: Judged) -> str:
     return f"{name} not synced within {timeout:g} s: {found.reason}: {found.message}"
 
 
-def _end(shell: Shell, fleet: FleetView, found: Judged) -> None:
+def _end(shell: Shell, fleet: ObservedFleet, found: Judged) -> None:
     """Report that the fleet is synced; raise PluginError if it will not be."""
-    if found.state is not State.SYNCED:
-        action = f"; see kubectl rlf explain {found.reason}" * (found.state is State.STALLED)
+    if found.state is not FleetState.SYNCED:
+        action = f"; see kubectl rlf explain {found.reason}" * (found.state is FleetState.STALLED)
         message = f"{fleet.name} {found.state.lower()}: {found.reason}: {found.message}{action}"
         raise PluginError(message, _STATUS[found.state])
     shell.say(f"{fleet.name} serves {fleet.serving or fleet.target}: {found.message}")

@@ -9,7 +9,7 @@ from rlfleet_kubectl.commands.changing import seconds
 from rlfleet_kubectl.commands.shell import FLEET, OUTPUT, Shell, command, now
 from rlfleet_kubectl.core import merged_logs
 from rlfleet_kubectl.core.merged_logs import LogLine
-from rlfleet_kubectl.core.view import FleetView
+from rlfleet_kubectl.core.view import ObservedFleet
 from rlfleet_kubectl.errors import PluginError
 
 COMPONENTS = ("operator", "sidecar", "engine")
@@ -58,7 +58,7 @@ def logs(
 
 
 def _span(
-    fleet: FleetView, rollout: int | None, since: float | None
+    fleet: ObservedFleet, rollout: int | None, since: float | None
 ) -> tuple[datetime, datetime | None]:
     if since is not None:
         return now() - timedelta(seconds=since), None
@@ -66,7 +66,7 @@ def _span(
 
 
 def _of_workers(
-    shell: Shell, fleet: FleetView, begin: datetime, wanted: tuple[str, ...], errors: list[str]
+    shell: Shell, fleet: ObservedFleet, begin: datetime, wanted: tuple[str, ...], errors: list[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield pod and container with its log; one that cannot be read becomes an error."""
     for pod in sorted(shell.kubectl.pods(fleet.name)):

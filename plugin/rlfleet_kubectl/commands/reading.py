@@ -11,7 +11,7 @@ from rlfleet_kubectl.commands.shell import FLEET, OUTPUT, Shell, command, known_
 from rlfleet_kubectl.core import reasons, tables
 from rlfleet_kubectl.core.document import document
 from rlfleet_kubectl.core.tree import tree
-from rlfleet_kubectl.core.view import FleetView
+from rlfleet_kubectl.core.view import ObservedFleet
 from rlfleet_kubectl.errors import PluginError
 
 
@@ -54,7 +54,7 @@ def status(shell: Shell, fleet: str, output: str | None, *, is_watched: bool) ->
         _draw(shell, first)
 
 
-def _show(shell: Shell, fleet: FleetView, output: str | None) -> None:
+def _show(shell: Shell, fleet: ObservedFleet, output: str | None) -> None:
     if output:
         shell.say(json.dumps(document(fleet), indent=2))
     else:
@@ -71,10 +71,10 @@ def _stream(shell: Shell, name: str, output: str | None) -> None:
                 _show(shell, fleet, None)
 
 
-def _draw(shell: Shell, first: FleetView) -> None:
+def _draw(shell: Shell, first: ObservedFleet) -> None:
     """Draw one tree in place; the seconds count on between two changes."""
 
-    def drawn(fleet: FleetView) -> Tree:
+    def drawn(fleet: ObservedFleet) -> Tree:
         return tree(fleet, shell.style())
 
     seen = first
@@ -100,13 +100,18 @@ def workers(shell: Shell, fleet: str | None, output: str | None) -> None:
     kubectl = shell.kubectl
     found = [kubectl.fleet(fleet)] if fleet else kubectl.fleets()
     if output == "json":
-        rows = [one for each in found for one in document(each)["workers"]]
-        shell.say(json.dumps(rows, indent=2))
+        listed = [one for each in found for one in document(each)["workers"]]
+        shell.say(json.dumps(listed, indent=2))
         return
-    is_wide = output == "wide"
-    pods = [kubectl.pods(one.name) for one in found] if is_wide else []
-    by_name = {name: pod for each in pods for name, pod in each.items()}
-    shell.show(tables.workers((r for one in found for r in one.workers), by_name, is_wide=is_wide))
+    pods = {}
+    for one in found if output == "wide" else ():
+        pods |= kubectl.pods(one.name)
+    rows = (row for one in found for row in one.workers)
+    shell.show(tables.workers(rows, pods, is_wide=output == "wide"))
+    _say_left_out(shell, found)
+
+
+def _say_left_out(shell: Shell, found: list[ObservedFleet]) -> None:
     for one in found:
         if one.left_out:
             shell.say(f"status of {one.name} leaves out {one.left_out} workers")

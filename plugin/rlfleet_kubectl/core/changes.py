@@ -8,18 +8,18 @@ status changes often and must not make it fail, so that metadata.generation is c
 from dataclasses import dataclass
 from typing import Any
 
-from rlfleet_kubectl.core.view import FleetView, Json, RolloutRow
+from rlfleet_kubectl.core.view import ObservedFleet, RawObject, RolloutRow
 from rlfleet_kubectl.errors import PluginError
 
-Fields = dict[str, Any]
+SpecFields = dict[str, Any]
 """Values by dotted path below spec; None removes the field."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SpecChange:
     """Fields of the spec to write, and what the user should know."""
 
-    fields: Fields
+    fields: SpecFields
     notes: tuple[str, ...] = ()
 
 
@@ -33,7 +33,7 @@ class Described:
     allows_rewind: bool = False
 
 
-def set_version(fleet: FleetView, version: str, said: Described) -> Change:
+def set_version(fleet: ObservedFleet, version: str, said: Described) -> SpecChange:
     """Return the change to a version."""
     notes = []
     if fleet.spec_at("weights.follow") == "Latest" and not fleet.spec.get("weightVersion"):
@@ -43,10 +43,10 @@ def set_version(fleet: FleetView, version: str, said: Described) -> Change:
         )
     elif fleet.status.get("trainerTarget"):
         notes.append("the version that a trainer requested no longer counts")
-    return Change({"weightVersion": version, **_described(fleet, said)}, tuple(notes))
+    return SpecChange({"weightVersion": version, **_described(fleet, said)}, tuple(notes))
 
 
-def _described(fleet: FleetView, said: Described) -> Fields:
+def _described(fleet: ObservedFleet, said: Described) -> SpecFields:
     """Return the fields that describe a version; those of the version before must not stay."""
     for field, given, flag in (("digest", said.digest, "--digest"), ("step", said.step, "--step")):
         held = fleet.spec_at(f"weights.{field}")
@@ -55,7 +55,7 @@ def _described(fleet: FleetView, said: Described) -> Fields:
                 f"spec.weights.{field} is {held}, of another version;"
                 f" add {flag} of the new one, or {flag} none"
             )
-    fields: Fields = {}
+    fields: SpecFields = {}
     if said.step is not None:
         fields["weights.step"] = said.step if said.step >= 0 else None
     if said.digest is not None:
@@ -67,21 +67,21 @@ def _described(fleet: FleetView, said: Described) -> Fields:
     return fields
 
 
-def unset_version(fleet: FleetView) -> Change:
+def unset_version(fleet: ObservedFleet) -> SpecChange:
     """Return the change that leaves the version to the trainer or the store."""
     if not fleet.spec.get("weightVersion"):
         raise PluginError(f"{fleet.name} has no spec.weightVersion; nothing to unset")
     follows = fleet.spec_at("weights.follow") == "Latest"
     after = "follows the newest version of the store" if follows else "is left to a trainer"
     gone = {f"weights.{one}": None for one in ("digest", "step") if _has(fleet, one)}
-    return Change({"weightVersion": None, **gone}, (f"the target {after}",))
+    return SpecChange({"weightVersion": None, **gone}, (f"the target {after}",))
 
 
-def _has(fleet: FleetView, field: str) -> bool:
+def _has(fleet: ObservedFleet, field: str) -> bool:
     return fleet.spec_at(f"weights.{field}") is not None
 
 
-def pause(fleet: FleetView, *, is_paused: bool) -> Change | None:
+def pause(fleet: ObservedFleet, *, is_paused: bool) -> SpecChange | None:
     """Return the change of rollout.paused; None if it is so already."""
     notes: tuple[str, ...] = ()
     if not is_paused and fleet.is_true("Paused"):
@@ -92,19 +92,19 @@ def pause(fleet: FleetView, *, is_paused: bool) -> Change | None:
         if notes:
             raise PluginError(f"spec.rollout.paused is false already; {notes[0]}")
         return None
-    return Change({"rollout.paused": is_paused}, notes)
+    return SpecChange({"rollout.paused": is_paused}, notes)
 
 
-def retry(fleet: FleetView, restart_id: str) -> Change:
+def retry(fleet: ObservedFleet, restart_id: str) -> SpecChange:
     """Return the change that starts another rollout of the same version."""
     if not fleet.target:
         raise PluginError(f"{fleet.name} has no target; set one: kubectl rlf set-version")
     if fleet.spec_at("rollout.restartId") == restart_id:
         raise PluginError(f"spec.rollout.restartId is {restart_id} already; use another --id")
-    return Change({"rollout.restartId": restart_id})
+    return SpecChange({"rollout.restartId": restart_id})
 
 
-def abort(fleet: FleetView, said: Described) -> Change:
+def abort(fleet: ObservedFleet, said: Described) -> SpecChange:
     """Return the change that takes the rollout under way back to the version before it."""
     rollout = fleet.rollout
     if rollout is None or not rollout.is_under_way:
@@ -118,7 +118,7 @@ def abort(fleet: FleetView, said: Described) -> Change:
     return _back(fleet, rollout.before, said)
 
 
-def rollback(fleet: FleetView, rollout_id: int | None, said: Described) -> Change:
+def rollback(fleet: ObservedFleet, rollout_id: int | None, said: Described) -> SpecChange:
     """Return the change to a version that a rollout of the history completed.
 
     Without an id it is the newest one other than the target.
@@ -145,7 +145,7 @@ def _ids(rollouts: list[RolloutRow]) -> str:
     return ", ".join(str(one.id) for one in rollouts) or "none"
 
 
-def _back(fleet: FleetView, version: str, said: Described) -> Change:
+def _back(fleet: ObservedFleet, version: str, said: Described) -> SpecChange:
     """Return the change to an earlier version, with its step as the history has it."""
     recorded = {raw.get("to"): raw.get("step") for raw in _records(fleet)}
     step = said.step
@@ -155,14 +155,14 @@ def _back(fleet: FleetView, version: str, said: Described) -> Change:
     return set_version(fleet, version, same)
 
 
-def _records(fleet: FleetView) -> list[Json]:
+def _records(fleet: ObservedFleet) -> list[RawObject]:
     """Return the raw records, the oldest first, so that the newest of a version counts."""
     newest = fleet.status.get("rollout")
     every = [*([newest] if newest else []), *(fleet.status.get("history") or ())]
     return every[::-1]
 
 
-def promote(fleet: FleetView) -> Change:
+def promote(fleet: ObservedFleet) -> SpecChange:
     """Return the change that lets a rollout continue after its canaries."""
     strategy = fleet.spec_at("rollout.strategy") or "Rolling"
     how = fleet.spec_at("rollout.canary.promote") or "Auto"
@@ -177,12 +177,13 @@ def promote(fleet: FleetView) -> Change:
     if fleet.spec_at("rollout.canary.promotedVersion") == rollout.to:
         raise PluginError(f"{rollout.to} is promoted already; see kubectl rlf status {fleet.name}")
     early = () if rollout.phase == "CanaryHold" else ("the canaries do not serve it yet",)
-    return Change({"rollout.canary.promotedVersion": rollout.to}, early)
+    return SpecChange({"rollout.canary.promotedVersion": rollout.to}, early)
 
 
-def operations(fleet: FleetView, change: Change) -> list[Json]:
+def operations(fleet: ObservedFleet, change: SpecChange) -> list[RawObject]:
     """Return the JSON patch: first that the spec is still the one that was read."""
-    made: list[Json] = [{"op": "test", "path": "/metadata/generation", "value": fleet.generation}]
+    held = {"op": "test", "path": "/metadata/generation", "value": fleet.generation}
+    made: list[RawObject] = [held]
     parents: set[str] = set()
     for path, value in change.fields.items():
         made += _parents(fleet, path, parents)
@@ -194,7 +195,7 @@ def operations(fleet: FleetView, change: Change) -> list[Json]:
     return made
 
 
-def _parents(fleet: FleetView, path: str, made: set[str]) -> list[Json]:
+def _parents(fleet: ObservedFleet, path: str, made: set[str]) -> list[RawObject]:
     """Return the operations that make the objects which the path leads through."""
     parts = path.split(".")[:-1]
     above = [".".join(parts[: n + 1]) for n in range(len(parts))]
@@ -203,7 +204,7 @@ def _parents(fleet: FleetView, path: str, made: set[str]) -> list[Json]:
     return [{"op": "add", "path": f"/spec/{one.replace('.', '/')}", "value": {}} for one in missing]
 
 
-def lines(fleet: FleetView, change: Change) -> list[str]:
+def lines(fleet: ObservedFleet, change: SpecChange) -> list[str]:
     """Return what was patched, a line per field."""
     return [
         f"spec.{path}: {_shown(fleet.spec_at(path))} -> {_shown(value)}"

@@ -4,10 +4,10 @@ from dataclasses import asdict
 
 from rlfleet_kubectl.core import progress
 from rlfleet_kubectl.core.verdict import judged
-from rlfleet_kubectl.core.view import FleetView, Json
+from rlfleet_kubectl.core.view import ObservedFleet, RawObject
 
 
-def document(fleet: FleetView) -> Json:
+def document(fleet: ObservedFleet) -> RawObject:
     """Return the state of a fleet."""
     found, rollout = judged(fleet), fleet.rollout
     copied = progress.prepared(rollout) if rollout else None

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from rich.text import Text
 
-from rlfleet_kubectl.core.view import FleetView, Json, RolloutRow, moment
+from rlfleet_kubectl.core.view import ObservedFleet, RawObject, RolloutRow, moment
 from rlfleet_kubectl.errors import PluginError
 
 _KNOWN = frozenset({"time", "level", "logger", "message", "namespace", "fleet", "worker"})
@@ -31,7 +31,7 @@ class LogLine:
     """Pod and container, or the operator's pod."""
     message: str
     level: str = ""
-    fields: Json = field(default_factory=dict)
+    fields: RawObject = field(default_factory=dict)
 
 
 def parsed(source: str, text: str) -> Iterator[LogLine]:
@@ -58,7 +58,7 @@ def _line(at: datetime, source: str, rest: str) -> LogLine:
     return LogLine(at, source, str(found["message"]), str(found.get("level", "")), fields)
 
 
-def of_fleet(lines: Iterable[LogLine], fleet: FleetView) -> list[LogLine]:
+def of_fleet(lines: Iterable[LogLine], fleet: ObservedFleet) -> list[LogLine]:
     """Return the operator's lines about this fleet by time.
 
     It drives other fleets too, and kubectl writes the log of one of its pods after the other's.
@@ -83,7 +83,7 @@ def span(rollout: RolloutRow) -> tuple[datetime, datetime | None]:
     return began, began + timedelta(seconds=rollout.seconds) + AFTER
 
 
-def chosen(fleet: FleetView, rollout_id: int | None) -> RolloutRow:
+def chosen(fleet: ObservedFleet, rollout_id: int | None) -> RolloutRow:
     """Return a recorded rollout, the newest without an id; raises PluginError without one."""
     for one in fleet.rollouts:
         if rollout_id in {None, one.id}:

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from rlfleet_kubectl.core.view import FleetView, RolloutRow
+from rlfleet_kubectl.core.view import ObservedFleet, RolloutRow
 
 _COPIED = re.compile(r"(?P<percent>\d+)% of (?P<size>[\d.]+ \w+) of \S+ copied on .+ workers")
 """The operator's message while workers copy; a test compares it with the operator's own."""
@@ -11,7 +11,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PartDone:
     """A part of a whole, with its description."""
 
     done: float
@@ -23,22 +23,24 @@ def is_copying(rollout: RolloutRow) -> bool:
     return _COPIED.match(rollout.message) is not None
 
 
-def prepared(rollout: RolloutRow) -> Share | None:
+def prepared(rollout: RolloutRow) -> PartDone | None:
     """Return which part of the version's bytes the workers have; None if it is not known."""
     found = _COPIED.match(rollout.message)
     if found:
         said = rollout.message.partition(f"{found['percent']}% of ")[2]
         rest = said.partition(" workers")[2]
-        return Share(int(found["percent"]) / 100, f"{found['percent']}% of {found['size']}{rest}")
+        return PartDone(
+            int(found["percent"]) / 100, f"{found['percent']}% of {found['size']}{rest}"
+        )
     if rollout.prepared_bytes is not None:
-        return Share(1.0, f"{size(rollout.prepared_bytes)} per worker")
+        return PartDone(1.0, f"{size(rollout.prepared_bytes)} per worker")
     return None
 
 
-def proved(fleet: FleetView) -> Share:
+def proved(fleet: ObservedFleet) -> PartDone:
     """Return how many workers proved the target."""
     count, whole = int(fleet.status.get("provedReplicas") or 0), fleet.replicas
-    return Share(count / whole if whole else 1.0, f"{count} of {whole} workers")
+    return PartDone(count / whole if whole else 1.0, f"{count} of {whole} workers")
 
 
 def bar(share: float, width: int, *, is_ascii: bool) -> str:

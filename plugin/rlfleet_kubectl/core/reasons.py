@@ -11,7 +11,7 @@ from rlfleet_kubectl.errors import PluginError
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ReasonEntry:
     """One row of a table of that page."""
 
     name: str
@@ -24,14 +24,14 @@ class Entry:
     """Pages that the text refers to."""
 
 
-Reasons = dict[str, list[Entry]]
+Reasons = dict[str, list[ReasonEntry]]
 
 
 def parsed(text: str) -> Reasons:
     """Return the entries of reasons.json by name."""
     found: Reasons = {}
     for row in json.loads(text):
-        entry = Entry(**{**row, "see": tuple(row.get("see", ()))})
+        entry = ReasonEntry(**{**row, "see": tuple(row.get("see", ()))})
         found.setdefault(entry.name, []).append(entry)
     return found
 
@@ -52,7 +52,7 @@ def explained(known: Reasons, name: str) -> list[str]:
     return [line for entry in known[found] for line in _lines(entry)]
 
 
-def _lines(entry: Entry) -> list[str]:
+def _lines(entry: ReasonEntry) -> list[str]:
     said = {"do": "do: ", "wait while": "wait while "}.get(entry.column, "")
     return [
         f"{entry.name} ({entry.of})",

@@ -8,13 +8,13 @@ from rich.text import Text
 
 from rlfleet_kubectl.core import progress
 from rlfleet_kubectl.core.tree import style_of
-from rlfleet_kubectl.core.verdict import State, judged
-from rlfleet_kubectl.core.view import FleetView, Json, RolloutRow, WorkerRow, age, moment
+from rlfleet_kubectl.core.verdict import FleetState, judged
+from rlfleet_kubectl.core.view import ObservedFleet, RawObject, RolloutRow, WorkerRow, age, moment
 
-_STATE_STYLES = {State.SYNCED: "green", State.STALLED: "bold red"}
+_STATE_STYLES = {FleetState.SYNCED: "green", FleetState.STALLED: "bold red"}
 
 
-def fleets(found: Sequence[FleetView], now: datetime, *, all_namespaces: bool) -> Table:
+def fleets(found: Sequence[ObservedFleet], now: datetime, *, all_namespaces: bool) -> Table:
     """Return one line per fleet."""
     names = ("NAMESPACE",) if all_namespaces else ()
     drawn = _table(*names, "NAME", "READY", "TARGET", "SERVING", "STATE", "STATUS", "AGE")
@@ -34,7 +34,7 @@ def fleets(found: Sequence[FleetView], now: datetime, *, all_namespaces: bool) -
     return drawn
 
 
-def workers(rows: Iterable[WorkerRow], pods: dict[str, Json], *, is_wide: bool) -> Table:
+def workers(rows: Iterable[WorkerRow], pods: dict[str, RawObject], *, is_wide: bool) -> Table:
     """Return one line per worker; ``is_wide`` adds what the pods and the proofs say."""
     more = ("NODE", "RESTARTS", "PROOF") if is_wide else ()
     drawn = _table("NAME", "READY", "PHASE", "VERSION", "WINDOW", *more, "MESSAGE")
@@ -53,12 +53,12 @@ def workers(rows: Iterable[WorkerRow], pods: dict[str, Json], *, is_wide: bool) 
     return drawn
 
 
-def node_of(pod: Json) -> str:
+def node_of(pod: RawObject) -> str:
     """Return the node that a pod is on."""
     return str((pod.get("spec") or {}).get("nodeName") or "-")
 
 
-def restarts_of(pod: Json) -> int:
+def restarts_of(pod: RawObject) -> int:
     """Return how often its containers were restarted."""
     status = pod.get("status") or {}
     every = (status.get("initContainerStatuses") or []) + (status.get("containerStatuses") or [])

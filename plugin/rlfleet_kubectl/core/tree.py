@@ -9,10 +9,10 @@ from rich.tree import Tree
 
 from rlfleet_kubectl.core import progress, reasons
 from rlfleet_kubectl.core.reasons import Reasons
-from rlfleet_kubectl.core.verdict import State, judged
+from rlfleet_kubectl.core.verdict import FleetState, judged
 from rlfleet_kubectl.core.view import (
     ConditionRow,
-    FleetView,
+    ObservedFleet,
     RolloutRow,
     WorkerRow,
     age,
@@ -20,7 +20,7 @@ from rlfleet_kubectl.core.view import (
 )
 
 BAR = 24
-_STATES = {State.SYNCED: "green", State.STALLED: "bold red", State.BEHIND: "yellow"}
+_STATES = {FleetState.SYNCED: "green", FleetState.STALLED: "bold red", FleetState.BEHIND: "yellow"}
 _BAD = ("Stalled", "Degraded", "EngineUntested", "Paused")
 """Conditions that say what to do about something."""
 _PHASES = {
@@ -50,7 +50,7 @@ def style_of(phase: str) -> str:
     return _PHASES.get(phase, OTHERWISE)
 
 
-def tree(fleet: FleetView, style: Style) -> Tree:
+def tree(fleet: ObservedFleet, style: Style) -> Tree:
     """Return the tree of a fleet."""
     drawn = Tree(_head(fleet), guide_style="dim")
     drawn.add(_versions(fleet))
@@ -64,7 +64,7 @@ def tree(fleet: FleetView, style: Style) -> Tree:
     return drawn
 
 
-def _head(fleet: FleetView) -> Text:
+def _head(fleet: ObservedFleet) -> Text:
     found = judged(fleet)
     head = Text()
     head.append(fleet.name, "bold")
@@ -74,7 +74,7 @@ def _head(fleet: FleetView) -> Text:
     return head.append(f"  {summary}")
 
 
-def _versions(fleet: FleetView) -> Text:
+def _versions(fleet: ObservedFleet) -> Text:
     line = Text("target ")
     line.append(fleet.target or "none", "bold")
     line.append(f" ({_source(fleet)})  ", "dim")
@@ -84,7 +84,7 @@ def _versions(fleet: FleetView) -> Text:
     return line.append(f"  newest in the store {latest}") if latest else line
 
 
-def _source(fleet: FleetView) -> str:
+def _source(fleet: ObservedFleet) -> str:
     if fleet.spec.get("weightVersion"):
         return "spec.weightVersion"
     if fleet.spec_at("weights.follow") == "Latest":
@@ -100,7 +100,7 @@ def _add_condition(drawn: Tree, condition: ConditionRow, style: Style) -> None:
         branch.add(Text(f"do: {action}"))
 
 
-def _add_rollout(drawn: Tree, fleet: FleetView, rollout: RolloutRow, style: Style) -> None:
+def _add_rollout(drawn: Tree, fleet: ObservedFleet, rollout: RolloutRow, style: Style) -> None:
     line = Text(f"rollout {rollout.id}  ")
     line.append(f"{rollout.before or 'none'} {'->' if style.is_ascii else '→'} {rollout.to}  ")
     line.append(rollout.phase, style_of(rollout.phase))
@@ -118,7 +118,7 @@ def _add_rollout(drawn: Tree, fleet: FleetView, rollout: RolloutRow, style: Styl
         branch.add(Text(message))
 
 
-def _messages(fleet: FleetView, rollout: RolloutRow) -> list[str]:
+def _messages(fleet: ObservedFleet, rollout: RolloutRow) -> list[str]:
     """Return what the operator says about a rollout, but for what is drawn elsewhere."""
     moving = fleet.condition("Reconciling")
     found = [f"{moving.reason}: {moving.message}"] if moving and moving.is_true else []
@@ -133,14 +133,14 @@ def _when(rollout: RolloutRow, now: datetime) -> str:
     return f"began {since} ago{took}"
 
 
-def _bar(name: str, share: progress.Share, style: Style) -> Text:
+def _bar(name: str, share: progress.PartDone, style: Style) -> Text:
     line = Text(f"{name:<9} ")
     drawn = progress.bar(share.done, BAR, is_ascii=style.is_ascii)
     line.append(drawn, "green" if share.done >= 1 else OTHERWISE)
     return line.append(f" {share.text}")
 
 
-def _add_workers(drawn: Tree, fleet: FleetView) -> None:
+def _add_workers(drawn: Tree, fleet: ObservedFleet) -> None:
     rows = fleet.workers
     ready = fleet.status.get("readyReplicas") or 0
     branch = drawn.add(Text(f"workers  {ready} of {fleet.replicas} take traffic"))

@@ -3,10 +3,10 @@
 from enum import StrEnum
 from typing import NamedTuple
 
-from rlfleet_kubectl.core.view import ConditionRow, FleetView
+from rlfleet_kubectl.core.view import ConditionRow, ObservedFleet
 
 
-class State(StrEnum):
+class FleetState(StrEnum):
     """What a fleet is in."""
 
     SYNCED = "Synced"
@@ -22,12 +22,12 @@ class State(StrEnum):
 class Judged(NamedTuple):
     """A state with its reason."""
 
-    state: State
+    state: FleetState
     reason: str
     message: str
 
 
-def judged(fleet: FleetView, version: str | None = None) -> Judged:
+def judged(fleet: ObservedFleet, version: str | None = None) -> Judged:
     """Return the state of a fleet for a client that waits for ``version``.
 
     Only what the operator wrote about the present spec counts: conditions of an earlier spec
@@ -36,33 +36,35 @@ def judged(fleet: FleetView, version: str | None = None) -> Judged:
     declared = fleet.spec.get("weightVersion")
     if version and declared and declared != version:
         message = f"spec.weightVersion is {declared}, not {version}"
-        return Judged(State.SUPERSEDED, "AnotherVersion", message)
+        return Judged(FleetState.SUPERSEDED, "AnotherVersion", message)
     stalled = fleet.condition("Stalled")
     if stalled is not None and stalled.is_true:
-        return Judged(State.STALLED, stalled.reason, stalled.message)
+        return Judged(FleetState.STALLED, stalled.reason, stalled.message)
     if not fleet.is_observed:
         message = "the operator has not read this spec yet"
-        return Judged(State.BEHIND, "Unobserved", message)
+        return Judged(FleetState.BEHIND, "Unobserved", message)
     if version and fleet.target != version:
         message = f"target is {fleet.target or 'not set'}, not {version}"
-        return Judged(State.BEHIND, "AnotherTarget", message)
+        return Judged(FleetState.BEHIND, "AnotherTarget", message)
     return _of_condition(fleet)
 
 
-def _of_condition(fleet: FleetView) -> Judged:
+def _of_condition(fleet: ObservedFleet) -> Judged:
     synced = fleet.condition("WeightsSynced")
     if synced is None:
-        return Judged(State.BEHIND, "Unobserved", "no condition WeightsSynced about this spec yet")
+        return Judged(
+            FleetState.BEHIND, "Unobserved", "no condition WeightsSynced about this spec yet"
+        )
     if synced.is_true:
-        return Judged(State.SYNCED, synced.reason, synced.message)
+        return Judged(FleetState.SYNCED, synced.reason, synced.message)
     return _behind(fleet, synced)
 
 
-def _behind(fleet: FleetView, synced: ConditionRow) -> Judged:
+def _behind(fleet: ObservedFleet, synced: ConditionRow) -> Judged:
     """Return what the operator is at, with the rollout's own message."""
     moving = fleet.condition("Reconciling")
     at = moving if moving is not None and moving.is_true else synced
     rollout = fleet.rollout
     said = rollout.message if rollout is not None and rollout.is_under_way else ""
     message = at.message if not said or said in at.message else f"{at.message}; {said}"
-    return Judged(State.BEHIND, at.reason, message)
+    return Judged(FleetState.BEHIND, at.reason, message)

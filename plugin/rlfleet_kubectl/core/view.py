@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
-Json = dict[str, Any]
+RawObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class RolloutRow:
     prepared_bytes: int | None
 
     @classmethod
-    def of(cls, raw: Json) -> Self:
+    def of(cls, raw: RawObject) -> Self:
         """Return it from `status.rollout` or an item of `status.history`."""
         window = ((raw.get("timings") or {}).get("window") or {}).get("maxMs")
         return cls(
@@ -83,7 +83,7 @@ class WorkerRow:
     message: str
 
     @classmethod
-    def of(cls, raw: Json) -> Self:
+    def of(cls, raw: RawObject) -> Self:
         """Return it from an item of `status.workers`."""
         return cls(
             name=raw["name"],
@@ -99,10 +99,10 @@ class WorkerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetView:
+class ObservedFleet:
     """One RLInferenceFleet."""
 
-    raw: Json
+    raw: RawObject
 
     @property
     def name(self) -> str:
@@ -120,12 +120,12 @@ class FleetView:
         return int(self.raw["metadata"].get("generation", 0))
 
     @property
-    def spec(self) -> Json:
+    def spec(self) -> RawObject:
         """Its spec."""
         return dict(self.raw.get("spec") or {})
 
     @property
-    def status(self) -> Json:
+    def status(self) -> RawObject:
         """Its status, empty before the operator has seen it."""
         return dict(self.raw.get("status") or {})
 

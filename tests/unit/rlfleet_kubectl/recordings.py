@@ -6,28 +6,28 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rlfleet_kubectl.core.view import FleetView, moment
+from rlfleet_kubectl.core.view import ObservedFleet, moment
 
 HERE = Path(__file__).parent / "recorded"
 
 
-def fleet(name: str, **spec: Any) -> FleetView:
+def fleet(name: str, **spec: Any) -> ObservedFleet:
     """Return a recorded fleet, with ``spec`` laid over its own."""
     raw = json.loads((HERE / f"{name}.json").read_text())
-    return FleetView(raw | {"spec": raw["spec"] | copy.deepcopy(spec)})
+    return ObservedFleet(raw | {"spec": raw["spec"] | copy.deepcopy(spec)})
 
 
-def with_status(found: FleetView, **status: Any) -> FleetView:
+def with_status(found: ObservedFleet, **status: Any) -> ObservedFleet:
     """Return the fleet with other fields of status."""
-    return FleetView(found.raw | {"status": found.status | status})
+    return ObservedFleet(found.raw | {"status": found.status | status})
 
 
-def with_rollout(found: FleetView, **fields: Any) -> FleetView:
+def with_rollout(found: ObservedFleet, **fields: Any) -> ObservedFleet:
     """Return the fleet with other fields of its rollout."""
     return with_status(found, rollout=found.status["rollout"] | fields)
 
 
-def shortly_after(found: FleetView) -> datetime:
+def shortly_after(found: ObservedFleet) -> datetime:
     """Return the time five seconds after the rollout began."""
     assert found.rollout is not None
     return (moment(found.rollout.started_at) + timedelta(seconds=5)).astimezone(UTC)

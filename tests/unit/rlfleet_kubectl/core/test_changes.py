@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from rlfleet_kubectl.core import changes
-from rlfleet_kubectl.core.changes import Change, Described
+from rlfleet_kubectl.core.changes import Described, SpecChange
 from rlfleet_kubectl.errors import PluginError
 from tests.unit.rlfleet_kubectl.recordings import fleet, with_rollout, with_status
 
@@ -61,8 +61,8 @@ def test_to_unset_the_version_removes_what_describes_it() -> None:
 def test_pause_and_resume_write_one_field_if_it_is_not_so_already() -> None:
     paused = fleet("paused", rollout={"paused": True})
 
-    assert changes.pause(fleet("synced"), is_paused=True) == Change({"rollout.paused": True})
-    assert changes.pause(paused, is_paused=False) == Change({"rollout.paused": False})
+    assert changes.pause(fleet("synced"), is_paused=True) == SpecChange({"rollout.paused": True})
+    assert changes.pause(paused, is_paused=False) == SpecChange({"rollout.paused": False})
     assert changes.pause(paused, is_paused=True) is None
 
 
@@ -116,7 +116,7 @@ def test_promote_names_the_version_of_the_rollout_under_way() -> None:
     held = fleet("canary-hold", rollout=CANARY)
 
     change = changes.promote(held)
-    assert change == Change({"rollout.canary.promotedVersion": "step-3"})
+    assert change == SpecChange({"rollout.canary.promotedVersion": "step-3"})
     early = changes.promote(with_rollout(held, phase="Preparing"))
     assert early.notes == ("the canaries do not serve it yet",)
 
@@ -142,13 +142,13 @@ def test_promote_is_for_held_canaries(recorded: str, rollout: dict[str, Any], wh
 def test_a_patch_holds_only_for_the_spec_that_was_read() -> None:
     found = fleet("synced")
 
-    first, *_ = changes.operations(found, Change({"weightVersion": "step-9"}))
+    first, *_ = changes.operations(found, SpecChange({"weightVersion": "step-9"}))
     assert first == {"op": "test", "path": "/metadata/generation", "value": found.generation}
 
 
 def test_a_patch_makes_missing_objects_and_removes_what_is_there() -> None:
     found = fleet("synced", weightVersion="step-1", weights=None, rollout={"paused": True})
-    change = Change({"weightVersion": None, "weights.step": 1, "weights.runId": "a"})
+    change = SpecChange({"weightVersion": None, "weights.step": 1, "weights.runId": "a"})
 
     assert changes.operations(found, change)[1:] == [
         {"op": "remove", "path": "/spec/weightVersion"},
@@ -156,12 +156,12 @@ def test_a_patch_makes_missing_objects_and_removes_what_is_there() -> None:
         {"op": "add", "path": "/spec/weights/step", "value": 1},
         {"op": "add", "path": "/spec/weights/runId", "value": "a"},
     ]
-    absent = Change({"weights.digest": None})
+    absent = SpecChange({"weights.digest": None})
     assert [one["op"] for one in changes.operations(fleet("synced"), absent)] == ["test"]
 
 
 def test_what_was_patched_is_shown_field_by_field() -> None:
-    change = Change({"weightVersion": "step-9", "rollout.paused": True, "weights.step": None})
+    change = SpecChange({"weightVersion": "step-9", "rollout.paused": True, "weights.step": None})
     found = fleet("synced", weights={"step": 1})
 
     assert changes.lines(found, change) == [

@@ -29,7 +29,7 @@ def test_the_progress_that_the_operator_writes_is_read() -> None:
 
     share = progress.prepared(row)
     assert progress.is_copying(row)
-    assert share == progress.Share(0.2, "20% of 4.0 GiB, 256.0 MiB/s, 12 s left")
+    assert share == progress.PartDone(0.2, "20% of 4.0 GiB, 256.0 MiB/s, 12 s left")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from rlfleet_kubectl.commands.shell import known_reasons
 from rlfleet_kubectl.core import tables
 from rlfleet_kubectl.core.document import document
 from rlfleet_kubectl.core.tree import Style, tree
-from rlfleet_kubectl.core.view import FleetView
+from rlfleet_kubectl.core.view import ObservedFleet
 from tests.unit.rlfleet_kubectl.recordings import fleet, shortly_after, with_rollout, with_status
 
 HELD = (
@@ -19,7 +19,7 @@ HELD = (
 RECORDED = ("synced", "canary-hold", "stalled", "paused", "unobserved", "waiting")
 
 
-def drawn(found: FleetView, *, is_ascii: bool = True, in_colour: bool = False) -> str:
+def drawn(found: ObservedFleet, *, is_ascii: bool = True, in_colour: bool = False) -> str:
     style = Style(shortly_after(found), known_reasons(), is_ascii=is_ascii)
     console = Console(width=200, force_terminal=in_colour, highlight=False, _environ={})
     with console.capture() as held:
@@ -93,7 +93,7 @@ def test_every_recorded_fleet_has_a_document_that_is_json(recorded: str) -> None
 
 def test_a_fleet_that_the_operator_has_not_seen_can_be_shown() -> None:
     metadata = {"name": "new", "namespace": "rl", "creationTimestamp": "2026-01-02T03:04:05Z"}
-    fresh = FleetView({"metadata": metadata, "spec": {"replicas": 2}})
+    fresh = ObservedFleet({"metadata": metadata, "spec": {"replicas": 2}})
     style = Style(shortly_after(fleet("synced")), {})
     console = Console(width=120, _environ={})
 
