@@ -8,12 +8,12 @@ build/kubectl-rlf.tar.gz. The same sources make the same bytes.
 import gzip
 import hashlib
 import importlib.metadata
+import importlib.util
 import io
+import marshal
 import os
-import py_compile
 import re
 import tarfile
-import tempfile
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -86,13 +86,14 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def _compiled(name: str, content: bytes) -> bytes:
-    """Return the bytecode, which another release of Python passes over: it reads the source."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, made = Path(folder, "source.py"), Path(folder, "made.pyc")
-        source.write_bytes(content)
-        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-        py_compile.compile(str(source), str(made), name, doraise=True, invalidation_mode=mode)
-        return made.read_bytes()
+    """Return the bytecode, which another release of Python passes over: it reads the source.
+
+    It is written as PEP 552 has it, unchecked. Marshal's version 2 has no references, whose use
+    depends on what else the interpreter holds: the bytes would differ.
+    """
+    code = compile(content, name, "exec", dont_inherit=True)
+    head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
+    return head + importlib.util.source_hash(content) + marshal.dumps(code, 2)
 
 
 def contents() -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from rlfleet_kubectl.commands.shell import FLEET, OUTPUT, Shell, command, known_
 from rlfleet_kubectl.core import reasons, tables
 from rlfleet_kubectl.core.document import document
 from rlfleet_kubectl.core.tree import tree
-from rlfleet_kubectl.core.view import ObservedFleet
+from rlfleet_kubectl.core.view import ObservedFleet, RawObject
 from rlfleet_kubectl.errors import PluginError
 
 
@@ -103,7 +103,7 @@ def workers(shell: Shell, fleet: str | None, output: str | None) -> None:
         listed = [one for each in found for one in document(each)["workers"]]
         shell.say(json.dumps(listed, indent=2))
         return
-    pods = {}
+    pods: dict[str, RawObject] = {}
     for one in found if output == "wide" else ():
         pods |= kubectl.pods(one.name)
     rows = (row for one in found for row in one.workers)
