@@ -10,11 +10,11 @@ import click
 from rlfleet_kubectl.commands.shell import FLEET, Shell, command, now, version_names
 from rlfleet_kubectl.core import changes
 from rlfleet_kubectl.core.changes import Described, SpecChange
-from rlfleet_kubectl.core.verdict import FleetState, Judged, judged
+from rlfleet_kubectl.core.verdict import Judged, SyncState, judged
 from rlfleet_kubectl.core.view import ObservedFleet
 from rlfleet_kubectl.errors import Exit, PluginError
 
-_STATUS = {FleetState.STALLED: Exit.STALLED, FleetState.SUPERSEDED: Exit.SUPERSEDED}
+_STATUS = {SyncState.STALLED: Exit.STALLED, SyncState.SUPERSEDED: Exit.SUPERSEDED}
 _SIZES = {"s": 1.0, "m": 60.0, "h": 3600.0}
 NO_STEP = -1
 
@@ -223,7 +223,7 @@ def _wait(shell: Shell, name: str, version: str | None, timeout: float) -> None:
         for seen in states:
             fleet = seen or fleet
             found = judged(fleet, version)
-            if found.state is not FleetState.BEHIND:
+            if found.state is not SyncState.BEHIND:
                 break
             if time.monotonic() >= deadline:
                 raise PluginError(_timed_out(name, timeout, found), Exit.TIMED_OUT)
@@ -239,8 +239,8 @@ def _timed_out(name: str, timeout: float, found: Judged) -> str:
 
 def _end(shell: Shell, fleet: ObservedFleet, found: Judged) -> None:
     """Report that the fleet is synced; raise PluginError if it will not be."""
-    if found.state is not FleetState.SYNCED:
-        action = f"; see kubectl rlf explain {found.reason}" * (found.state is FleetState.STALLED)
+    if found.state is not SyncState.SYNCED:
+        action = f"; see kubectl rlf explain {found.reason}" * (found.state is SyncState.STALLED)
         message = f"{fleet.name} {found.state.lower()}: {found.reason}: {found.message}{action}"
         raise PluginError(message, _STATUS[found.state])
     shell.say(f"{fleet.name} serves {fleet.serving or fleet.target}: {found.message}")

@@ -8,10 +8,10 @@ from rich.text import Text
 
 from rlfleet_kubectl.core import progress
 from rlfleet_kubectl.core.tree import style_of
-from rlfleet_kubectl.core.verdict import FleetState, judged
+from rlfleet_kubectl.core.verdict import SyncState, judged
 from rlfleet_kubectl.core.view import ObservedFleet, RawObject, RolloutRow, WorkerRow, age, moment
 
-_STATE_STYLES = {FleetState.SYNCED: "green", FleetState.STALLED: "bold red"}
+_STATE_STYLES = {SyncState.SYNCED: "green", SyncState.STALLED: "bold red"}
 
 
 def fleets(found: Sequence[ObservedFleet], now: datetime, *, all_namespaces: bool) -> Table:

@@ -9,7 +9,7 @@ from rich.tree import Tree
 
 from rlfleet_kubectl.core import progress, reasons
 from rlfleet_kubectl.core.reasons import Reasons
-from rlfleet_kubectl.core.verdict import FleetState, judged
+from rlfleet_kubectl.core.verdict import SyncState, judged
 from rlfleet_kubectl.core.view import (
     ConditionRow,
     ObservedFleet,
@@ -20,7 +20,7 @@ from rlfleet_kubectl.core.view import (
 )
 
 BAR = 24
-_STATES = {FleetState.SYNCED: "green", FleetState.STALLED: "bold red", FleetState.BEHIND: "yellow"}
+_STATES = {SyncState.SYNCED: "green", SyncState.STALLED: "bold red", SyncState.BEHIND: "yellow"}
 _BAD = ("Stalled", "Degraded", "EngineUntested", "Paused")
 """Conditions that say what to do about something."""
 _PHASES = {

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from rlfleet_kubectl.core.view import ConditionRow, ObservedFleet
 
 
-class FleetState(StrEnum):
+class SyncState(StrEnum):
     """What a fleet is in."""
 
     SYNCED = "Synced"
@@ -22,7 +22,7 @@ class FleetState(StrEnum):
 class Judged(NamedTuple):
     """A state with its reason."""
 
-    state: FleetState
+    state: SyncState
     reason: str
     message: str
 
@@ -36,16 +36,16 @@ def judged(fleet: ObservedFleet, version: str | None = None) -> Judged:
     declared = fleet.spec.get("weightVersion")
     if version and declared and declared != version:
         message = f"spec.weightVersion is {declared}, not {version}"
-        return Judged(FleetState.SUPERSEDED, "AnotherVersion", message)
+        return Judged(SyncState.SUPERSEDED, "AnotherVersion", message)
     stalled = fleet.condition("Stalled")
     if stalled is not None and stalled.is_true:
-        return Judged(FleetState.STALLED, stalled.reason, stalled.message)
+        return Judged(SyncState.STALLED, stalled.reason, stalled.message)
     if not fleet.is_observed:
         message = "the operator has not read this spec yet"
-        return Judged(FleetState.BEHIND, "Unobserved", message)
+        return Judged(SyncState.BEHIND, "Unobserved", message)
     if version and fleet.target != version:
         message = f"target is {fleet.target or 'not set'}, not {version}"
-        return Judged(FleetState.BEHIND, "AnotherTarget", message)
+        return Judged(SyncState.BEHIND, "AnotherTarget", message)
     return _of_condition(fleet)
 
 
@@ -53,10 +53,10 @@ def _of_condition(fleet: ObservedFleet) -> Judged:
     synced = fleet.condition("WeightsSynced")
     if synced is None:
         return Judged(
-            FleetState.BEHIND, "Unobserved", "no condition WeightsSynced about this spec yet"
+            SyncState.BEHIND, "Unobserved", "no condition WeightsSynced about this spec yet"
         )
     if synced.is_true:
-        return Judged(FleetState.SYNCED, synced.reason, synced.message)
+        return Judged(SyncState.SYNCED, synced.reason, synced.message)
     return _behind(fleet, synced)
 
 
@@ -67,4 +67,4 @@ def _behind(fleet: ObservedFleet, synced: ConditionRow) -> Judged:
     rollout = fleet.rollout
     said = rollout.message if rollout is not None and rollout.is_under_way else ""
     message = at.message if not said or said in at.message else f"{at.message}; {said}"
-    return Judged(FleetState.BEHIND, at.reason, message)
+    return Judged(SyncState.BEHIND, at.reason, message)

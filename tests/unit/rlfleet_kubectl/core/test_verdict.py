@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfleet_kubectl.core.verdict import FleetState, judged
+from rlfleet_kubectl.core.verdict import SyncState, judged
 from rlfleet_kubectl.core.view import ObservedFleet
 from tests.unit.rlfleet_kubectl.recordings import fleet, with_status
 
@@ -10,16 +10,16 @@ from tests.unit.rlfleet_kubectl.recordings import fleet, with_status
 @pytest.mark.parametrize(
     ("recorded", "state", "reason"),
     [
-        ("synced", FleetState.SYNCED, "Proved"),
-        ("stalled", FleetState.STALLED, "VersionNotFound"),
-        ("canary-hold", FleetState.BEHIND, "CanaryHold"),
-        ("paused", FleetState.BEHIND, "Paused"),
-        ("waiting", FleetState.BEHIND, "RollingOut"),
-        ("unobserved", FleetState.BEHIND, "Unobserved"),
+        ("synced", SyncState.SYNCED, "Proved"),
+        ("stalled", SyncState.STALLED, "VersionNotFound"),
+        ("canary-hold", SyncState.BEHIND, "CanaryHold"),
+        ("paused", SyncState.BEHIND, "Paused"),
+        ("waiting", SyncState.BEHIND, "RollingOut"),
+        ("unobserved", SyncState.BEHIND, "Unobserved"),
     ],
 )
 def test_a_fleet_is_what_the_operator_wrote_about_its_present_spec(
-    recorded: str, state: FleetState, reason: str
+    recorded: str, state: SyncState, reason: str
 ) -> None:
     found = judged(fleet(recorded))
 
@@ -36,32 +36,32 @@ def at_the_next_generation(found: ObservedFleet) -> ObservedFleet:
 def test_a_condition_of_an_earlier_spec_ends_no_wait(recorded: str) -> None:
     found = at_the_next_generation(fleet(recorded))
 
-    assert judged(found).state is FleetState.BEHIND
+    assert judged(found).state is SyncState.BEHIND
 
 
 def test_a_fleet_whose_status_alone_is_of_this_spec_is_not_synced() -> None:
     found = at_the_next_generation(fleet("synced"))
     observed = with_status(found, observedGeneration=found.generation)
 
-    assert judged(observed).state is FleetState.BEHIND
+    assert judged(observed).state is SyncState.BEHIND
 
 
 def test_a_fleet_that_the_operator_has_not_seen_is_behind() -> None:
     found = ObservedFleet({"metadata": {"name": "qwen", "generation": 1}, "spec": {}})
 
-    assert judged(found).state is FleetState.BEHIND
+    assert judged(found).state is SyncState.BEHIND
 
 
 def test_another_declared_version_supersedes_the_one_waited_for() -> None:
-    assert judged(fleet("synced"), "step-7").state is FleetState.SUPERSEDED
-    assert judged(fleet("synced"), "step-1").state is FleetState.SYNCED
+    assert judged(fleet("synced"), "step-7").state is SyncState.SUPERSEDED
+    assert judged(fleet("synced"), "step-1").state is SyncState.SYNCED
 
 
 def test_without_a_declared_version_the_one_waited_for_may_still_come() -> None:
     followed = fleet("synced", weightVersion=None)
 
-    assert judged(followed, "step-7").state is FleetState.BEHIND
-    assert judged(followed, "step-1").state is FleetState.SYNCED
+    assert judged(followed, "step-7").state is SyncState.BEHIND
+    assert judged(followed, "step-1").state is SyncState.SYNCED
 
 
 def test_a_fleet_that_is_behind_says_what_it_waits_for() -> None:
