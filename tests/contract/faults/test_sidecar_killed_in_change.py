@@ -44,15 +44,18 @@ class Line(httpx.AsyncBaseTransport):
             self._cut.set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        is_last = False
         if self.left is not None and request.method == "POST" and not await _is_keeping(request):
             self.left -= 1
+            is_last = self.left == 0
             if self.left < 0:
                 self.cut()
         asking = asyncio.ensure_future(self._inner.handle_async_request(request))
         cut = asyncio.ensure_future(self._cut.wait())
         try:
             await asyncio.wait({asking, cut}, return_when=asyncio.FIRST_COMPLETED)
-            if self.drops_reply and self.left == 0:
+            # Not by a look at the engine that ends while the last change is on its way.
+            if self.drops_reply and is_last:
                 self.cut()
             if self._cut.is_set():
                 raise httpx.ConnectError("the sidecar is dead")
