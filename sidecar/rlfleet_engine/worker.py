@@ -108,8 +108,8 @@ class ReloadExtension:
         self._rlfleet_reading = ModelReading(
             before, loaded, _reader(self), frozenset(feeding.moved), is_beside=is_beside
         )
-        previous = comparable(before, digest)
-        return installed.model_copy(update={"previous": previous}).model_dump()
+        found = {"previous": comparable(before, digest), "reads_memory": True}
+        return installed.model_copy(update=found).model_dump()
 
     def rlfleet_reloaded(self: _Worker) -> dict[str, Any] | None:
         """Return the memory after the last reload, compared with the tensors that it loaded."""

@@ -21,6 +21,8 @@ class Behaviour:
     """Answers 200 with success: false."""
     preload_unknown: bool = False
     """Knows no preload, as an older extension."""
+    reads_at_once: bool = False
+    """Reads memory within the reload, as an older extension."""
     preload_hangs: bool = False
     """Reports a preload that never ends."""
     reload_s: float = 0

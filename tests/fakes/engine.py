@@ -340,7 +340,7 @@ class FakeEngine:
                 read = None if self.behaviour.memory_unread else report_of(self.weights.memory)
                 results = None if read is None else read.model_dump()
                 await send_json(send, 200, {"results": [results] * self.behaviour.ranks})
-            case paths.RELOADED_RPC:
+            case paths.RELOADED_RPC if not self.behaviour.reads_at_once:
                 results = None if self._reloaded is None else self._reloaded.model_dump()
                 await send_json(send, 200, {"results": [results] * self.behaviour.ranks})
             case paths.CONSUMED_RPC:
@@ -417,6 +417,9 @@ class FakeEngine:
             is_read=not behaviour.memory_unread,
             sizes=behaviour.memory_sizes,
         )
+        if behaviour.reads_at_once:
+            older = {"reads_memory": False, "parameters": self._reloaded}
+            installed, self._reloaded = installed.model_copy(update=older), None
         await send_json(send, 200, {"results": [installed.model_dump()] * behaviour.ranks})
 
 

@@ -66,8 +66,8 @@ class Consumed:
         """Return the extension's reports and record for an engine with these weights."""
         memory = held.memory if is_read else None
         after = RankRecord(memory, self.weights.memory, self.installed.digest, sizes)
-        installed = self.installed.model_copy(update={"previous": comparable(before, after.digest)})
-        return installed, reloaded(before, after), after
+        found = {"previous": comparable(before, after.digest), "reads_memory": True}
+        return self.installed.model_copy(update=found), reloaded(before, after), after
 
 
 def consume(

@@ -57,6 +57,10 @@ class Installed(ContractReply):
     """Over names, shapes, dtypes and bytes of all tensors, in name order."""
     previous: str | None = None
     """The digest of the reload before in this boot, if memory must differ when digests do."""
+    reads_memory: bool = False
+    """Whether memory is read now, and paths.RELOADED_RPC returns it."""
+    parameters: ReadBack | None = None
+    """The memory from an older extension, which reads it in the reload; None if it cannot."""
     preloaded: int = 0
     """How many of the bytes a preload had read and digested before."""
 

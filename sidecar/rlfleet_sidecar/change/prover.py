@@ -154,8 +154,11 @@ class Prover:
 
     async def _memory(self, load: LoadedWeights | None) -> list[ReadBack | None]:
         """Return each rank's memory: as a reload left it, or read now without one."""
-        engine = self._engine
-        return await (engine.read_back() if load is None else engine.reloaded())
+        if load is None:
+            return await self._engine.read_back()
+        if any(rank.reads_memory for rank in load.ranks):
+            return await self._engine.reloaded()
+        return [rank.parameters for rank in load.ranks]
 
     def _gauge(self, boot: str) -> Calibration:
         known = self._journal.record.gauge

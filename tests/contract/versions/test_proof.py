@@ -188,6 +188,20 @@ async def test_an_engine_that_consumed_other_bytes_is_caught(
     assert (await subject.report()).stage is Stage.DOUBT
 
 
+@pytest.mark.parametrize("is_readable", [True, False])
+async def test_an_older_extension_reads_memory_within_the_reload(
+    fake: Worker,
+    subject: Subject,
+    is_readable: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    await behave(fake, reads_at_once=True, memory_unread=not is_readable)
+
+    proof = shown(await subject.serve(subject.versions.first))
+
+    assert (Evidence.PARAMETERS in proof.verified_by) is is_readable
+    assert bool(proof.parameters) is is_readable
+
+
 async def test_what_cannot_be_read_is_not_claimed(fake: Worker, subject: Subject) -> None:
     await behave(fake, memory_unread=True)
     await restart(fake, subject)
