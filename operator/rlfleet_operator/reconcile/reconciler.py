@@ -334,12 +334,12 @@ class Reconciler:
     ) -> float:
         """Write a changed status, or begin to; return the seconds until one that came too early.
 
-        Waits for the take-over, and for each write after an error. ``fleet`` is as the API server
-        has it.
+        Waits for the take-over, and for each write after an error. ``fleet`` is the API server's.
         """
-        since = time.monotonic() - self._written_at
-        if since < _WRITE_INTERVAL_S:
-            return _WRITE_INTERVAL_S - since
+        early_s = _WRITE_INTERVAL_S - (time.monotonic() - self._written_at)
+        if early_s > 0 and self._failing_since is None:
+            return early_s
+        await asyncio.sleep(early_s)  # After an error nothing is done before a write.
         if self._writer.is_busy:
             return INTERVAL_S
         status = self._status(world, rollout, epoch)

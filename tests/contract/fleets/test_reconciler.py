@@ -36,6 +36,7 @@ class Api(FakeApi):
         self.most = 10**9
         self.is_refusing = False
         """Answers every write of the status with an error."""
+        self.refused = 0
         self.takes_status = asyncio.Event()
         self.takes_status.set()
         self.events: list[Json] = []
@@ -73,6 +74,8 @@ class Api(FakeApi):
     async def _patched(self, request: web.Request) -> web.Response:
         await self.takes_status.wait()
         if self.is_refusing:
+            self.refused += 1
+            self.done.set()
             return web.json_response({"message": "no"}, status=500)
         if len(await request.read()) > self.most:
             told = {"message": "etcdserver: request is too large"}
@@ -120,8 +123,10 @@ async def driven(api: Api) -> AsyncIterator[Reconciler]:
     async with serving(api) as kube:
         driver = Reconciler(KEY, deepcopy(api.fleet), services(kube))
         running = asyncio.create_task(driver.run())
-        yield driver
-        await given_up(running)
+        try:
+            yield driver
+        finally:
+            await given_up(running)
 
 
 @pytest.fixture(autouse=True)
@@ -176,12 +181,33 @@ async def test_a_driver_whose_status_is_not_written_does_nothing_until_it_is(
         if how == "refused":
             api.is_refusing = True
             api.takes_status.set()
+            await api.until(lambda: api.refused > 1)
         await asyncio.sleep(0.2)
         driver.deliver(api.declare(3))
         await asyncio.sleep(0.3)
         assert api.pods() == 2
         api.is_refusing = False
         api.takes_status.set()
+        await api.until(lambda: api.pods() == 3)
+
+
+async def test_a_change_soon_after_a_refused_write_waits_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drivers, "_WRITE_INTERVAL_S", 0.5)
+    api = Api()
+    api.takes_events.set()
+
+    async with driven(api) as driver:
+        await begin_a_write(api, driver)
+        api.is_refusing = True
+        api.takes_status.set()
+        await api.until(lambda: api.refused)
+        await asyncio.sleep(0.05)
+        driver.deliver(api.declare(3))
+        await asyncio.sleep(0.3)
+        assert api.pods() == 2
+        api.is_refusing = False
         await api.until(lambda: api.pods() == 3)
 
 
