@@ -253,6 +253,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a model without a name": ({"model": {"path": "/m"}}, "spec.model.name"),
     "a model at a relative path": ({"model": {"name": "q", "path": "m"}}, "absolute path"),
+    "a model of the Hub": (
+        {"model": {"name": "q", "path": "Qwen/Qwen3-8B"}},
+        "put the model on a volume, model.volume",
+    ),
+    "more than a day to drain": ({"engine": {"drainSeconds": 86401}}, "spec.engine.drainSeconds"),
     "no time at all": (
         {"rollout": {"timeouts": {"pauseSeconds": 0}}},
         "spec.rollout.timeouts.pauseSeconds",

@@ -139,14 +139,20 @@ DigestField = Annotated[
         "must be 'sha256:' and 64 digits from 0-9a-f",
     ),
 ]
+_ABSOLUTE = "self.startsWith('/') && !self.matches('(^|/)[.]{1,2}(/|$)') && !self.contains('//')"
 AbsolutePath = Annotated[
+    str, _text(512, _ABSOLUTE, "must be an absolute path without '.', '..' or '//'")
+]
+ModelPath = Annotated[
     str,
     _text(
         512,
-        "self.startsWith('/') && !self.matches('(^|/)[.]{1,2}(/|$)') && !self.contains('//')",
-        "must be an absolute path without '.', '..' or '//'",
+        _ABSOLUTE,
+        "must be an absolute path without '.', '..' or '//', such as /models/qwen. A"
+        " name of the Hugging Face Hub is not downloaded: put the model on a volume, model.volume",
     ),
 ]
+"""Where an engine's model lies. Users of vLLM write a name of the Hub there."""
 VolumeSource = Annotated[
     dict[str, Any],
     WithJsonSchema(

@@ -15,6 +15,7 @@ from rlfleet_operator.crd.field_types import (
     AbsolutePath,
     DigestField,
     Model,
+    ModelPath,
     PodOverrides,
     PositiveQuantity,
     Quantity,
@@ -57,7 +58,7 @@ class ModelSpec(Model):
     name: str = Field(
         min_length=1, max_length=256, description="The name that clients send as `model`."
     )
-    path: AbsolutePath = Field(
+    path: ModelPath = Field(
         description="Directory of the config, tokenizer and safetensors that an engine boots with."
     )
     volume: VolumeSource | None = Field(
@@ -280,6 +281,14 @@ class EngineSpec(Model):
         " samplers must send.",
     )
     shared_memory: Quantity = Field(default="2Gi", description="Size of /dev/shm.")
+    drain_seconds: int = Field(
+        default=60,
+        ge=0,
+        le=86400,
+        description="How long a pod that leaves (scaled down, replaced, drained) waits for the"
+        " requests that it has; the rest is cut off. The pod's grace period is 30 s longer, unless"
+        " the template sets it.",
+    )
     self_test_seconds: int = Field(
         default=300,
         ge=0,

@@ -36,8 +36,9 @@ from rlfleet_operator.crd.fleet_spec import CacheSpec, EngineSpec, ResourceList,
 
 USER_ID = 65532
 """The images' user as a number, so that Kubernetes can check that it is not root."""
-GRACE_SECONDS = 90
-_DRAIN = ["python3", "-m", "rlfleet_engine.drain", "--seconds=60"]
+_END_SECONDS = 30
+"""What the processes have for their end, after the engine has drained."""
+_DRAIN = ["python3", "-m", "rlfleet_engine.drain"]
 _TOKEN_DIR = "/var/run/rlfleet/token"  # noqa: S105 - a path
 _STATE_DIR = "/var/lib/rlfleet"
 _CACHE_DIR = "/var/cache/rlfleet"
@@ -81,7 +82,7 @@ def pod(fleet: Fleet, ordinal: int, defaults: Defaults) -> ManifestObject:
             "subdomain": headless_name(fleet.name),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "terminationGracePeriodSeconds": fleet.spec.engine.drain_seconds + _END_SECONDS,
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": USER_ID,
@@ -200,7 +201,7 @@ def _engine(fleet: Fleet, defaults: Defaults) -> ManifestObject:
         "securityContext": _CONTAINER_SECURITY,
         "startupProbe": _probe("/health", "http", period=2, failures=1800),
         "livenessProbe": _probe("/health", "http", period=10, failures=6),
-        "lifecycle": {"preStop": {"exec": {"command": _DRAIN}}},
+        "lifecycle": {"preStop": {"exec": {"command": _drain(engine)}}},
         "volumeMounts": [
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - an emptyDir of the pod
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the same
@@ -208,6 +209,10 @@ def _engine(fleet: Fleet, defaults: Defaults) -> ManifestObject:
             *_data_mounts(fleet),
         ],
     }
+
+
+def _drain(engine: EngineSpec) -> list[str]:
+    return [*_DRAIN, f"--seconds={engine.drain_seconds}"]
 
 
 def _names(fleet: Fleet) -> list[ManifestObject]:

@@ -408,3 +408,24 @@ def test_the_self_test_can_be_set() -> None:
 
     assert (env["RLFLEET_SELF_TEST_S"], env["RLFLEET_REQUIRE_TESTED"]) == ("0", "true")
     assert "RLFLEET_SELF_TEST_S" not in variables(pod()["spec"])
+
+
+@pytest.mark.parametrize(
+    ("engine", "drained_s", "grace_s"),
+    [({}, 60, 90), ({"drainSeconds": 1500}, 1500, 1530), ({"drainSeconds": 0}, 0, 30)],
+    ids=["by default", "for agents", "not at all"],
+)
+def test_a_pod_that_leaves_has_time_for_its_requests_and_for_its_own_end(
+    engine: dict[str, Any], drained_s: int, grace_s: int
+) -> None:
+    made = pod(engine=engine)["spec"]
+    command = made["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+
+    assert command[-1] == f"--seconds={drained_s}"
+    assert made["terminationGracePeriodSeconds"] == grace_s
+
+
+def test_a_template_may_set_another_grace_period() -> None:
+    made = pod(template={"spec": {"terminationGracePeriodSeconds": 7}})
+
+    assert made["spec"]["terminationGracePeriodSeconds"] == 7
