@@ -17,6 +17,7 @@ from dev.docs import (
     reference,
     tree,
 )
+from dev.release import version
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -37,7 +38,7 @@ def _chart_template() -> str:
 def files() -> dict[Path, str]:
     """Return each generated file with what must stand in it."""
     architecture = ROOT / "docs" / "architecture.md"
-    return {
+    return version.stamped() | {
         ROOT / "crds" / "rlinferencefleets.rlfleet.dev.yaml": crd.as_yaml(),
         ROOT / "charts" / "rlfleet" / "templates" / "crd.yaml": _chart_template(),
         ROOT / "docs" / "reference" / "fleet.md": reference.page(),

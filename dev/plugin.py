@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dev import cache, environment, steps
+from dev.release import version
 
 SOURCES = cache.REPOSITORY / "plugin"
 BUILD = cache.REPOSITORY / "build"
@@ -51,18 +52,12 @@ def _make() -> str:
     program = write(BUILD / NAME)
     packed = archive(program.read_bytes())
     (BUILD / f"{NAME}.tar.gz").write_bytes(packed)
-    uri = environment.variable("PLUGIN_URI") or URI.format(version=version())
+    uri = environment.variable("PLUGIN_URI") or URI.format(version=version.current())
     template = (SOURCES / "krew.yaml").read_text()
     digest = hashlib.sha256(packed).hexdigest()
-    filled = template.replace("@VERSION@", version()).replace("@URI@", uri)
+    filled = template.replace("@VERSION@", version.current()).replace("@URI@", uri)
     (BUILD / "rlf.yaml").write_text(filled.replace("@SHA256@", digest))
     return f"build/{NAME}, {program.stat().st_size / 1024:.0f} KiB"
-
-
-def version() -> str:
-    """Return the version of the project."""
-    project = tomllib.loads((cache.REPOSITORY / "pyproject.toml").read_text())["project"]
-    return str(project["version"])
 
 
 def write(target: Path) -> Path:

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 
+from rlfleet_contract import __version__
 from rlfleet_contract.settings import SettingsError
 from rlfleet_operator import cli_plan, json_logs, kopf_app, metrics
 from rlfleet_operator.settings import OperatorSettings
@@ -23,6 +24,7 @@ def main() -> int:
         epilog=OperatorSettings.variables(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"rlfleet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="plan")
     cli_plan.add_arguments(
         commands.add_parser(

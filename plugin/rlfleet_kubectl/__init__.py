@@ -2,3 +2,5 @@
 
 It must stay one small file: `core` decides and renders, `commands` run kubectl.
 """
+
+__version__ = "0.2.0"

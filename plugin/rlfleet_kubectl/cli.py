@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from rlfleet_kubectl import __version__
 from rlfleet_kubectl.commands import changing, completing, log_lines, reading
 from rlfleet_kubectl.commands.shell import connection_flags
 
@@ -39,7 +40,7 @@ class Listed(click.Group):
 
 
 @click.group("rlf", cls=Listed, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name=None, version="0.1.0", prog_name="kubectl-rlf")
+@click.version_option(package_name=None, version=__version__, prog_name="kubectl-rlf")
 def rlf(**_: Any) -> None:
     """Show fleets of rlfleet and change their weights.
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import uvicorn
 
+from rlfleet_contract import __version__
 from rlfleet_contract.settings import SettingsError
 from rlfleet_sidecar import json_logs
 from rlfleet_sidecar.app import create_app
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog=f"variables:\n{SidecarSettings.variables()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"rlfleet {__version__}")
     parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR")
     options = parser.parse_args(arguments)
     try:
