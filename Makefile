@@ -18,7 +18,8 @@ help: ## Show this
 	@echo
 	@echo '  RLFLEET_CACHE=DIR  where slow things are kept; now $(RLFLEET_CACHE)'
 	@echo '  CLUSTER=existing   use the cluster of the current kubeconfig, not one of our own'
-	@echo '  IMAGE_PREFIX=NAME  with CLUSTER=existing: the registry and folder of the images'
+	@echo '  IMAGE_PREFIX=NAME  with CLUSTER=existing: the registry and folder of the images; without it'
+	@echo '                     kind and minikube load them'
 
 .PHONY: setup
 setup: ## Make the Python environment

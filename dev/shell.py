@@ -1,13 +1,11 @@
 """Runs the commands that a person would type, and prints each as it is run."""
 
-import os
 import shlex
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev import environment
-from dev.kubernetes import binaries
+from dev import environment, target
 from dev.steps import StepFailed, say
 
 
@@ -57,6 +55,6 @@ class Shell:
         )
 
     def environment(self) -> dict[str, str]:
-        """Return an environment in which kubectl and helm are ours and mean this cluster."""
-        path = os.pathsep.join([str(binaries.path("kubectl").parent), environment.search_path()])
-        return environment.everything() | {"KUBECONFIG": str(self.kubeconfig), "PATH": path}
+        """Return an environment in which kubectl and helm are found and mean this cluster."""
+        chosen = {"KUBECONFIG": str(self.kubeconfig), "PATH": target.search_path()}
+        return environment.everything() | chosen

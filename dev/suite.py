@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from dev import cache, environment, steps, target
-from dev.kubernetes import binaries
+from dev.kubernetes import binaries, clients
 from dev.node import cluster
 from dev.prometheus import programs
 from dev.python import packages, venv
@@ -101,12 +101,16 @@ def _make_ready(part: str, are_made: Callable[[], None]) -> None:
 def _run(part: str) -> None:
     started = time.monotonic()
     argv = [str(venv.python()), "-m", *_module(part)]
-    path = f"{binaries.path('kubectl').parent}:{environment.search_path()}"
-    env = variables(environment.everything(), path)
+    env = variables(environment.everything(), _path(part))
     done = subprocess.run(argv, cwd=cache.REPOSITORY, env=env, check=False)
     steps.say(f"{part} tests … {time.monotonic() - started:.0f} s")
     if done.returncode:
         raise StepFailed(f"{part} tests failed")
+
+
+def _path(part: str) -> str:
+    """Return the PATH of a part: a user's kubectl and helm only for a user's cluster."""
+    return target.search_path() if part == "e2e" else clients.search_path(are_users=False)
 
 
 def variables(ours: Mapping[str, str], path: str) -> dict[str, str]:

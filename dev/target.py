@@ -1,13 +1,13 @@
 """Which cluster tests, demo and benchmarks use: one of our own, or yours.
 
-`CLUSTER=existing` means the cluster of the current kubeconfig, with images at
-IMAGE_PREFIX that you have pushed. Anything else means the node of dev.node.
+`CLUSTER=existing` means the cluster of the current kubeconfig, with images at IMAGE_PREFIX that you
+have pushed, or without it loaded into kind or minikube. Anything else means the node of dev.node.
 """
 
 from pathlib import Path
 
 from dev import environment, steps
-from dev.kubernetes import binaries
+from dev.kubernetes import binaries, clients
 from dev.node import cluster, layout
 from dev.steps import Step, StepFailed
 
@@ -21,12 +21,12 @@ def is_existing() -> bool:
 
 def image_prefix() -> str:
     """Return where image names start."""
-    prefix = environment.variable("IMAGE_PREFIX")
-    if is_existing() and not prefix:
-        raise StepFailed(
-            "CLUSTER=existing needs IMAGE_PREFIX, the registry and folder the cluster pulls from"
-        )
-    return prefix or OWN_PREFIX
+    return environment.variable("IMAGE_PREFIX") or OWN_PREFIX
+
+
+def has_registry() -> bool:
+    """Return whether the user's cluster pulls from a registry that the user has named."""
+    return bool(environment.variable("IMAGE_PREFIX"))
 
 
 def kubeconfig() -> Path:
@@ -37,12 +37,21 @@ def kubeconfig() -> Path:
     return Path(named) if named else Path.home() / ".kube" / "config"
 
 
+def client_steps(*only: str) -> list[Step]:
+    """Return what is left to build of kubectl and helm, or only of one."""
+    return clients.build_steps(only or binaries.CLIENTS, are_users=is_existing())
+
+
+def search_path() -> str:
+    """Return the PATH on which kubectl and helm for this cluster are found."""
+    return clients.search_path(are_users=is_existing())
+
+
 def ensure(*lanes: list[Step]) -> Path:
     """Make sure of a cluster, kubectl and helm, with other steps at the same time."""
-    clients = binaries.build_steps(binaries.CLIENTS)
     if not is_existing():
-        return cluster.up(clients, *lanes)
+        return cluster.up(client_steps(), *lanes)
     if not kubeconfig().exists():
         raise StepFailed(f"CLUSTER=existing, but there is no {kubeconfig()}; set KUBECONFIG")
-    steps.run(clients, *lanes)
+    steps.run(client_steps(), *lanes)
     return kubeconfig()

@@ -1,6 +1,7 @@
-"""Run one of the programs that are built here: python3 -m dev.tool kubectl get pods."""
+"""Run kubectl or helm for the cluster in use: python3 -m dev.tool kubectl get pods."""
 
 import os
+import shutil
 import sys
 
 from dev import environment, steps, target
@@ -8,11 +9,11 @@ from dev.kubernetes import binaries
 
 
 def main() -> None:
-    """Build the program if it is missing and become it."""
+    """Build what is missing and become the program."""
     match sys.argv[1:]:
         case [name, *words] if name in binaries.CLIENTS:
-            steps.run(binaries.build_steps({name: binaries.CLIENTS[name]}))
-            program = str(binaries.path(name))
+            steps.run(target.client_steps(name))
+            program = str(shutil.which(name, path=target.search_path()))
             variables = {**environment.everything(), "KUBECONFIG": str(target.kubeconfig())}
             os.execve(program, [program, *words], variables)  # noqa: S606 - there is no shell
         case _:

@@ -58,6 +58,7 @@ def down() -> None:
         return
     shell = Shell(target.kubeconfig(), NAMESPACE)
     shell.run("kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found")
+    shell.run("kubectl", "delete", "pv", stage.volume_name(shell), "--ignore-not-found")
     stage.remove_operator(shell)
 
 
@@ -166,8 +167,8 @@ def _explain(shell: Shell) -> None:
 def _next(shell: Shell) -> str:
     version = json.dumps({"spec": {"weightVersion": "step-2"}})
     missing = json.dumps({"spec": {"weightVersion": "step-99"}})
-    folder = binaries.path("kubectl").parent
-    tools = "" if target.is_existing() else f"\n  export PATH={folder}:$PATH"
+    folder = binaries.path("kubectl").parent if not target.is_existing() else None
+    tools = f"\n  export PATH={folder}:$PATH" if folder else ""
     return f"""Next steps:
 
   export KUBECONFIG={shell.kubeconfig}{tools}

@@ -9,15 +9,18 @@ import os
 import string
 from pathlib import Path
 
-from dev import cache, target
+from dev import cache, environment, target
+from dev.demo import storage
 from dev.images import build, names
 from dev.shell import Shell
-from dev.steps import say
+from dev.steps import StepFailed, say
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "dev" / "demo"
 OPERATOR_NAMESPACE = "rlfleet-system"
 RELEASE = "rlfleet"
+FOLDER = "/var/lib/rlfleet-demo"
+"""On a user's node without a storage class; it stays when the demo has gone."""
 _OURS = "demo"
 MARK = f"--set=podAnnotations.installed-by={_OURS}"
 """Marks a release that the demo installed. As a Helm value it also marks a failed installation, and
@@ -44,19 +47,59 @@ metadata:
 
 def volume(shell: Shell) -> None:
     """Make the volume that stands for the trainer's shared file system."""
-    if not target.is_existing():
+    if target.is_existing():
+        claim = _users_claim(shell)
+    else:
         folder = cache.root() / "volumes" / shell.namespace
         folder.mkdir(parents=True, exist_ok=True)
         # The trainer's pod is not root.
         folder.chmod(0o777)
-        text = _filled(
-            DEMO / "folder.yaml",
-            VOLUME=f"checkpoints-{shell.namespace}",
-            NAMESPACE=shell.namespace,
-            FOLDER=str(folder),
-        )
-        shell.run("kubectl", "apply", "-f", "-", stdin=text)
-    shell.kubectl("apply", "-f", _shown(DEMO / "volume.yaml"))
+        _folder(shell, str(folder))
+        claim = _filled(DEMO / "volume.yaml", MODE="ReadWriteMany")
+    shell.kubectl("apply", "-f", "-", stdin=claim)
+
+
+def _users_claim(shell: Shell) -> str:
+    """Return the claim on what a user's cluster has for it; make the folder if that is one."""
+    chosen = _users_storage(shell)
+    say(f"The volume for checkpoints: {chosen.why}.")
+    if chosen.is_folder:
+        _open_folder(shell)
+        _folder(shell, FOLDER)
+    claim = _filled(DEMO / "volume.yaml", MODE=chosen.mode)
+    return claim + (f"  storageClassName: {chosen.class_name}\n" if chosen.class_name else "")
+
+
+def _users_storage(shell: Shell) -> storage.Storage:
+    """Return what the cluster has for a volume that several pods mount."""
+    quiet = Shell(shell.kubeconfig, shell.namespace, is_quiet=True)
+    nodes, classes = (
+        json.loads(quiet.run("kubectl", "get", kind, "--output=json"))["items"]
+        for kind in ("nodes", "storageclasses")
+    )
+    return storage.choose(nodes, classes, environment.variable("STORAGE_CLASS"))
+
+
+def _folder(shell: Shell, folder: str) -> None:
+    names_of = {"VOLUME": volume_name(shell), "NAMESPACE": shell.namespace, "FOLDER": folder}
+    shell.run("kubectl", "apply", "-f", "-", stdin=_filled(DEMO / "folder.yaml", **names_of))
+
+
+def volume_name(shell: Shell) -> str:
+    """Return the name of the volume that is a folder."""
+    return f"checkpoints-{shell.namespace}"
+
+
+def _open_folder(shell: Shell) -> None:
+    """Make the folder on the user's node, by a pod that is root there."""
+    own = Shell(shell.kubeconfig, f"{shell.namespace}-folder")
+    image = names.recorded()["worker"]
+    text = _filled(
+        DEMO / "writable.yaml", NAMESPACE=own.namespace, FOLDER=FOLDER, WORKER_IMAGE=image
+    )
+    own.run("kubectl", "apply", "-f", "-", stdin=text)
+    own.kubectl("wait", "--for=condition=complete", "job/writable", "--timeout=300s")
+    own.run("kubectl", "delete", "namespace", own.namespace)
 
 
 def checkpoints(shell: Shell) -> None:
@@ -64,7 +107,11 @@ def checkpoints(shell: Shell) -> None:
     shell.kubectl("delete", "job", "checkpoints", "--ignore-not-found")
     text = _filled(DEMO / "checkpoints.yaml", WORKER_IMAGE=names.recorded()["worker"])
     shell.kubectl("apply", "-f", "-", stdin=text)
-    shell.kubectl("wait", "--for=condition=complete", "job/checkpoints", "--timeout=300s")
+    try:
+        shell.kubectl("wait", "--for=condition=complete", "job/checkpoints", "--timeout=300s")
+    except StepFailed as failure:
+        events = shell.kubectl("get", "events", "--field-selector=type=Warning", check=False)
+        raise StepFailed(f"{failure}; the namespace's warnings:\n{events.strip()}") from failure
 
 
 def scripts(shell: Shell) -> None:

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from dev import cache, steps, target
-from dev.images import names, pip_settings
+from dev.images import archive, loading, names, pip_settings
 from dev.images.names import Image
 from dev.node import cluster, store
 from dev.python import packages
@@ -26,10 +26,13 @@ def make() -> None:
     cache.folder()
     # Computed once, so that an edit of the sources during the build changes no tag.
     images = names.ours(names.chosen())
-    if target.is_existing():
+    if target.is_existing() and target.has_registry():
         for image in images:
-            steps.say(f"docker build --file {image.file.name} --tag {image.name} .")
+            steps.say(" ".join(loading.engine_command("docker", image)))
             steps.say(f"docker push {image.name}")
+    elif target.is_existing():
+        target.ensure()
+        steps.run(loading.load_steps(images, archived))
     else:
         steps.run(packages.steps(packages.IMAGES))
         target.ensure(build_steps(images))
@@ -133,6 +136,17 @@ def _load(image: Image) -> None:
         _buildah("push", "push", "--disable-compression", image.name, f"oci:{scratch}")
         (top,) = json.loads(Path(scratch, "index.json").read_text())["manifests"]
         store.load(image.name, blobs / top["digest"].partition(":")[2], blobs)
+
+
+def archived(image: Image, path: Path) -> None:
+    """Write an image as an archive, built if it is missing."""
+    steps.run(packages.steps(packages.IMAGES))
+    for one in _lineage(image):
+        if one.name not in _built():
+            _build(one)
+    with tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
+        _buildah("push", "push", "--disable-compression", image.name, f"oci:{scratch}")
+        archive.pack(Path(scratch), image.name, path)
 
 
 def _layers(image: Image) -> list[str]:
