@@ -1,10 +1,19 @@
-"""Which token a request carries in its Authorization header. Pure; it grants no access.
+"""Which token a request carries in its Authorization header, and where a fleet's tokens are.
+
+Pure; it grants no access.
 
 A bearer's token, or the password of ``Basic``: clients that can set no header take that in
 the URL (``http://rl:TOKEN@host``). It must stay true that an unreadable header gives no token.
 """
 
 from base64 import b64decode
+
+TOKEN_KEY = "token"  # noqa: S105 - a key of the fleet's Secret
+"""The token to send."""
+ALSO_ACCEPTED = ("next", "previous")
+"""Keys of the other tokens that are accepted, each only during a part of a rotation."""
+REVISION_KEY = "revision"
+"""Changes with each step of a rotation, so that workers can report which step they know."""
 
 
 def token_of(authorization: str | None) -> str:

@@ -86,16 +86,17 @@ def create_app(
 ) -> FastAPI:
     """Return the application, which watches the engine between start-up and shutdown."""
     settings.state_dir.mkdir(parents=True, exist_ok=True)
-    journal = Journal(settings.state_dir)
-    engine = EngineClient(settings.engine_url, transport)
+    journal, engine = Journal(settings.state_dir), EngineClient(settings.engine_url, transport)
     checkpoints = Checkpoints(settings, lambda: journal.record.needs)
     copies = LoRACache(settings, checkpoints)
     store = VersionStore(settings, checkpoints, copies.nbytes)
     adapters = LoRAServing(settings.model_name, engine, store, copies, Registry(settings.state_dir))
     steps = Steps(settings, engine, store, journal, adapters)
-    leadership = ChangeTTL(journal)
+    leadership, credentials = ChangeTTL(journal), FleetToken(settings.token_file)
     looks = Looks(NewestWatch.of(settings), Keeper.of(settings))
-    executor = Executor(steps, store, journal, leadership, settings.pod_uid, looks.found)
+    executor = Executor(
+        steps, store, journal, leadership, settings.pod_uid, looks.found, credentials.revision
+    )
     lora = LoRACommands(settings.model_name, executor, adapters, journal)
     fencing = Fencing(settings.fleet_uid, settings.pod_uid, journal, executor, lora, leadership)
     transfer = Transfer(settings, engine, steps, journal, executor, leadership)
@@ -115,12 +116,11 @@ def create_app(
         dependencies=[Depends(_authorize)],
         openapi_url=None,
         redirect_slashes=False,
+        exception_handlers=HANDLERS,
     )
-    app.state.credentials, app.state.limit = FleetToken(settings.token_file), RequestLimit()
+    app.state.credentials, app.state.limit = credentials, RequestLimit()
     app.state.executor, app.state.fencing, app.state.looks = executor, fencing, looks
     app.state.trainer, app.state.library, app.state.shelf = trainer, library, store.shelf
-    for kind, handler in HANDLERS.items():
-        app.add_exception_handler(kind, handler)
     return app
 
 
@@ -194,7 +194,8 @@ def _table() -> APIRouter:
 
 
 _TABLE = _table()
-HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
+_Handler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
+HANDLERS: dict[int | type[Exception], _Handler] = {
     SidecarError: _problem,
     RequestValidationError: _invalid,
     Exception: _internal,

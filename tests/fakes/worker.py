@@ -8,6 +8,7 @@ Any 127.x.y.z is this machine, so hundreds of workers each have the real ports 8
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.settings import SidecarSettings
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.engine import FakeEngine
+from tests.fakes.mount import mount
 from tests.fakes.serving import Listener
 
 
@@ -54,14 +56,18 @@ class Worker:
         self._sidecar = AsyncExitStack()
         self._deaths: set[asyncio.Task[None]] = set()
         scratch.mkdir(parents=True, exist_ok=True)
-        (scratch / "token").write_text(token)
+        mount(scratch, {"token": token})
         self.engine = FakeEngine(model, scratch / "gate", self._die)
         self.engine.behaviour = behaviour or Behaviour()
 
     def give_token(self, token: str) -> None:
         """Write the admin token, as a mounted Secret would bring it."""
-        self._token = token
-        (self._scratch / "token").write_text(token)
+        self.give_secret({"token": token})
+
+    def give_secret(self, data: Mapping[str, str]) -> None:
+        """Replace the mounted Secret, by one rename as a kubelet does."""
+        self._token = data["token"]
+        mount(self._scratch, data)
 
     async def __aenter__(self) -> Self:
         await self._listen()

@@ -338,6 +338,11 @@ class FleetStatus(Model):
         default=None,
         description="Result of the self-test of engines of the current pod template.",
     )
+    token_revision: str | None = Field(
+        default=None,
+        description="Revision of the Secret with the fleet's token that the operator and every"
+        " worker know; the one before while they differ. Only once the token was rotated.",
+    )
     serving: str = Field(
         default="",
         description="Version that every worker with traffic has proved; empty while they differ.",

@@ -14,7 +14,7 @@ from typing import Any, assert_never
 
 from rlfleet_operator.core.manifests import owned_objects as around
 from rlfleet_operator.core.manifests import ownership, pod_manifest
-from rlfleet_operator.core.manifests.owned_objects import UnusableTemplateError
+from rlfleet_operator.core.manifests.owned_objects import AdminToken, UnusableTemplateError
 from rlfleet_operator.core.model.actions import (
     CreatePod,
     DeletePod,
@@ -207,7 +207,7 @@ def _covers(found: Any, wanted: Any) -> bool:
     return bool(found == wanted)
 
 
-async def admin_token(kube: KubeClient, fleet: Fleet) -> str:
+async def admin_token(kube: KubeClient, fleet: Fleet) -> AdminToken:
     """Return the fleet's admin token; create it if it does not exist."""
     try:
         return await known_token(kube, fleet)
@@ -216,10 +216,10 @@ async def admin_token(kube: KubeClient, fleet: Fleet) -> str:
         await kube.create(
             paths.object_path(fleet.namespace, "secrets"), around.secret(fleet, token)
         )
-        return token
+        return AdminToken(token)
 
 
-async def known_token(kube: KubeClient, fleet: Identity) -> str:
+async def known_token(kube: KubeClient, fleet: Identity) -> AdminToken:
     """Return the fleet's admin token; raises Missing without one, Refused if it is unusable.
 
     Raises Retryable while the garbage collector has not deleted an earlier fleet's Secret.

@@ -1,13 +1,15 @@
 """Reconciles a fleet's Services, Secret and PodDisruptionBudget, and reads its admin token."""
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+from rlfleet_operator.core.manifests.owned_objects import AdminToken
 from rlfleet_operator.core.model.world import Fleet
-from rlfleet_operator.errors import Conflict, NotLeading, OperatorError
+from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError
 from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import KubeClient
 from rlfleet_operator.kube.lease import LeaseTerm
@@ -30,7 +32,7 @@ class OwnedObjects:
     def __init__(self, kube: KubeClient, term: LeaseTerm, fleet: Callable[[], Fleet]) -> None:
         """Start with nothing reconciled; ``fleet`` returns the newest state of the fleet."""
         self._kube, self._term, self._fleet = kube, term, fleet
-        self._token = ""
+        self._token: AdminToken | None = None
         self._renewing = asyncio.Lock()
         self._renewed_at = -math.inf
         self._unread: OperatorError | None = None
@@ -40,10 +42,19 @@ class OwnedObjects:
         self._again_at = 0.0
         self.trouble: ObjectFailure | None = None
         """Why the last reconciliation failed; None after a success."""
+        self._is_token_old = False
+        """Whether workers have mounted another revision of the token than the one read."""
+
+    @property
+    def token_revision(self) -> str | None:
+        """The revision of the token that requests are sent with."""
+        return None if self._token is None else self._token.revision
 
     def again_in_s(self) -> float:
         """Return the seconds until the next reconciliation is due."""
-        return INTERVAL_S if self.trouble is None else max(0.0, self._again_at - time.monotonic())
+        if self.trouble is not None:
+            return max(0.0, self._again_at - time.monotonic())
+        return _RENEW_S if self._is_token_old else INTERVAL_S
 
     async def look(self, fleet: Fleet) -> None:
         """Reconcile the objects if it is due; raises Conflict and NotLeading only."""
@@ -68,12 +79,20 @@ class OwnedObjects:
         """Return the admin token for a request; raises NotLeading if this process must not send."""
         token = self._token or await self.renew()
         self._term.demand()
-        return token
+        return token.token
 
-    async def renew(self) -> str:
+    async def keep_up(self, mounted: Collection[str | None]) -> None:
+        """Read the token again if a worker has mounted another revision of it."""
+        self._is_token_old = bool(set(mounted) - {None, self.token_revision})
+        if self._is_token_old:
+            with contextlib.suppress(OperatorError):
+                self._is_token_old = bool(set(mounted) - {None, (await self.renew()).revision})
+
+    async def renew(self) -> AdminToken:
         """Read the token again, at most once per 5 s.
 
-        After a rotation each worker rejects the token until its kubelet has mounted the new one.
+        If it was replaced without an overlap, each worker rejects the new one until its kubelet
+        has mounted it.
         """
         async with self._renewing:
             if time.monotonic() >= self._renewed_at + _RENEW_S:
@@ -84,6 +103,6 @@ class OwnedObjects:
                     self._unread = error
                 else:
                     self._unread = None
-        if self._unread is not None:
-            raise self._unread
+        if self._unread is not None or self._token is None:
+            raise self._unread or Missing("the token has not been read yet")
         return self._token

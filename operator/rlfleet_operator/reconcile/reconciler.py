@@ -167,8 +167,7 @@ class Reconciler:
         except NotLeading as error:
             extra = {**self._about, "error": str(error)}
             _log.warning("Stopped driving the fleet: not leading", extra=extra)
-            # A higher epoch proves another leader, whatever the local clock says.
-            self._services.term.end()
+            self._services.term.end()  # A higher epoch proves another leader, whatever the clock.
         except Exception as error:
             await self._abandon(error)
             raise
@@ -237,6 +236,7 @@ class Reconciler:
         self._has_target = fleet.target is not None or fleet.pause_at(time.time()) is not None
         port, target = self._services.settings.admin_port, target_of(fleet, raw)
         await self._contacts.follow(pods, port, target)
+        await self._upkeep.keep_up(self._contacts.token_revisions())
         if not self._is_acquainted():
             return self._acquainted_by - time.monotonic()
         (world, step), taken = self._decide(fleet, pods), self._taken
@@ -294,6 +294,7 @@ class Reconciler:
             template_hash=pod_manifest.template_hash(fleet),
             moment=moment,
             trouble=self._trouble_for_status(),
+            token_revision=self._upkeep.token_revision,
         )
 
     def _trouble_for_status(self) -> str | None:
@@ -345,8 +346,7 @@ class Reconciler:
         status = self._status(world, rollout, epoch)
         if status == fleet.status:
             if self._failing_since is not None:
-                # The next pass sends the heartbeats that may have stopped.
-                self._failing_since = None
+                self._failing_since = None  # The next pass sends the heartbeats that stopped.
                 self.wake()
             return INTERVAL_S
         write, is_taken = self._put(fleet, status, raw), self._taken == (fleet.uid, status.epoch)

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from rlfleet_contract.reason_phrases import error_of, phrase_of
 from rlfleet_operator import metrics
+from rlfleet_operator.core.manifests.owned_objects import AdminToken
 from rlfleet_operator.core.model.fleet import named
 from rlfleet_operator.core.trainer import replies
 from rlfleet_operator.core.trainer.models import Fault, Refusal, Rejection, update_from
@@ -140,7 +141,7 @@ class FleetRoutes:
         said = await self._classics.answer(name, _key(request), request[_TOKEN], request)
         return _answer(*said, request.path)
 
-    async def _token(self, raw: Json) -> str:
+    async def _token(self, raw: Json) -> AdminToken:
         return await apply.known_token(self._fleets.kube, named(raw))
 
 

@@ -53,7 +53,7 @@ class WorkerPool:
         poll_s: float,
         wake: Callable[[], None],
         token: Callable[[], Awaitable[str]],
-        renew: Callable[[], Awaitable[str]],
+        renew: Callable[[], Awaitable[object]],
         taken: Callable[[], DrivenFleet | None],
         heartbeat_epoch: Callable[[], int | None],
         patience_s: float = PATIENCE_S,
@@ -153,6 +153,10 @@ class WorkerPool:
             name, ordinal, pod, retry_at, fleet_paused, replace_at, is_dated=is_dated
         )
 
+    def token_revisions(self) -> set[str | None]:
+        """Return the revisions of the token that the workers have mounted, as last reported."""
+        return {c.report.token_revision for c in self._by_name.values() if c.report}
+
     @property
     def highest_epoch(self) -> int:
         """The highest epoch above this driver's that a worker reported; 0 without one."""
@@ -240,8 +244,7 @@ class WorkerPool:
         try:
             token = await self._token()
         except OperatorError:
-            # Without a token there was no request.
-            self._lose(contact)
+            self._lose(contact)  # Without a token there was no request.
         else:
             await self._ask_with(contact, token)
         finally:

@@ -188,6 +188,8 @@ class WorkerReport(ContractReply):
     """Published versions that are not needed; None while the operator does not ask."""
     self_test: SelfTest | None = None
     """The result of the engine's self-test; None before the first, or without one."""
+    token_revision: str | None = None
+    """The revision of the Secret with the fleet's token, as mounted; None if it has none."""
 
     @property
     def is_plain(self) -> bool:

@@ -98,8 +98,9 @@ class Executor:
         leadership: ChangeTTL,
         pod_uid: str = "",
         in_store: Callable[[], StoreView] = StoreView,
+        token_revision: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._in_store = in_store
+        self._in_store, self._token_revision = in_store, token_revision
         self._steps = steps
         self._act: Mapping[type[Command], Callable[[Any], Awaitable[None]]] = {
             PauseRequest: steps.pause,
@@ -169,6 +170,7 @@ class Executor:
             last_change=journal.record.last_change,
             adapters=self._steps.adapters.reports(state.boot if is_up else None),
             self_test=journal.record.self_test,
+            token_revision=self._token_revision(),
             **self._in_store()._asdict(),
         )
 

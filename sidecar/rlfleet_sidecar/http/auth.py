@@ -1,28 +1,48 @@
 """Checks the fleet's token in constant time.
 
-The token is a file of a mounted Secret and is read again when it changes. It must stay true
-that a missing, unreadable or empty file admits no caller.
+The token is a file of a mounted Secret. During a rotation the Secret has a second token, which is
+accepted too. The files are read again when one changes. It must stay true that a missing,
+unreadable or empty file admits no caller, and that no caller is rejected while files are replaced.
 """
 
 import hmac
+import os
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
-from rlfleet_contract.auth import token_of
+from rlfleet_contract.auth import ALSO_ACCEPTED, REVISION_KEY, TOKEN_KEY, token_of
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 
+_KEYS = (TOKEN_KEY, *ALSO_ACCEPTED, REVISION_KEY)
+_READS = 10
+"""How often files are read that are replaced meanwhile."""
+_NO_TOKEN = b"\0" * sha256().digest_size
+
+_Look = tuple[tuple[int, int, int] | None, ...]
+"""Of each file what changes with it; None for one that does not exist."""
+
+
+class _Mounted(NamedTuple):
+    """What the mounted Secret holds."""
+
+    digests: tuple[bytes, ...] = ()
+    """Of the tokens that are accepted; none without the token to send."""
+    revision: str | None = None
+
 
 class FleetToken:
-    """The token's digest, current with its file."""
+    """The accepted tokens' digests, current with their files."""
 
     def __init__(self, path: Path) -> None:
+        """Read the token at ``path`` and its neighbours in the same folder."""
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
-        self._digest: bytes | None = None
+        self._seen: _Look | None = None
+        self._mounted = _Mounted()
 
     def demand(self, authorization: str | None) -> None:
-        """Raise Unauthorized unless the header contains the token."""
+        """Raise Unauthorized unless the header contains an accepted token."""
         if not self.admits(authorization):
             raise SidecarError(
                 Code.UNAUTHORIZED,
@@ -30,21 +50,58 @@ class FleetToken:
             )
 
     def admits(self, authorization: str | None) -> bool:
-        """Return whether the header contains the token."""
+        """Return whether the header contains an accepted token."""
         given = sha256(token_of(authorization).encode()).digest()
-        expected = self._expected()
-        # Compared even without a token, so that the time reveals nothing.
-        matches = hmac.compare_digest(given, expected or b"\0" * len(given))
-        return expected is not None and matches
+        accepted = self._current().digests
+        # Compared with each, and even without a token, so that the time reveals nothing.
+        matches = [hmac.compare_digest(given, one) for one in accepted or (_NO_TOKEN,)]
+        return bool(accepted) and any(matches)
 
-    def _expected(self) -> bytes | None:
-        try:
-            status = self._path.stat()
-            seen = (status.st_mtime_ns, status.st_ino, status.st_size)
-            if seen != self._seen:
-                token = self._path.read_bytes().strip()
-                self._digest = sha256(token).digest() if token else None
-                self._seen = seen
-        except OSError:
-            self._seen = self._digest = None
-        return self._digest
+    def revision(self) -> str | None:
+        """Return the revision of the mounted Secret; None if it has none."""
+        return self._current().revision
+
+    def _current(self) -> _Mounted:
+        for _ in range(_READS):
+            try:
+                paths = _files(self._path)
+                seen = tuple(map(_look_at, paths))
+                if seen == self._seen:
+                    break
+                self._mounted, self._seen = _read(paths), seen
+            except OSError:
+                self._mounted, self._seen = _Mounted(), None
+        return self._mounted
+
+
+def _files(token: Path) -> list[Path]:
+    """Return the files of one state of the Secret.
+
+    A kubelet replaces the folder that the token's link leads to by one rename, and makes links for
+    new keys only afterwards.
+    """
+    folder = Path(os.path.realpath(token)).parent
+    return [token, *(folder / key for key in _KEYS[1:])]
+
+
+def _look_at(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def _read(paths: list[Path]) -> _Mounted:
+    token, *others, revision = map(_content, paths)
+    if not token:
+        return _Mounted()
+    digests = tuple(sha256(one).digest() for one in (token, *others) if one)
+    return _Mounted(digests, revision.decode("ascii", "replace") or None)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes().strip()
+    except FileNotFoundError:
+        return b""

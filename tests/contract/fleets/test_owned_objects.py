@@ -1,6 +1,7 @@
 """What stands around a fleet, when the API server does not do what is asked."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -64,13 +65,13 @@ async def test_all_is_made_and_the_token_known(
         object_path("rl", "poddisruptionbudgets", "qwen"),
         SECRET,
     }
-    assert await kept.token() == await apply.known_token(kube, FLEET)
+    assert await kept.token() == (await apply.known_token(kube, FLEET)).token
 
 
 async def test_workers_that_refuse_the_token_have_it_read_once(
     kube: KubeClient, api: FakeApi
 ) -> None:
-    """After a rotation each answer is Unauthorized until the kubelet has mounted the new one."""
+    """After a replacement without an overlap each answer is Unauthorized, for up to a minute."""
     kept = OwnedObjects(kube, LeaseTerm(), lambda: FLEET)
     await kept.look(FLEET)
     api.asked.clear()
@@ -78,7 +79,42 @@ async def test_workers_that_refuse_the_token_have_it_read_once(
     tokens = await asyncio.gather(*(kept.renew() for _ in range(50)))
 
     assert api.asked == [f"GET {SECRET}"]
-    assert set(tokens) == {await kept.token()}
+    assert {one.token for one in tokens} == {await kept.token()}
+
+
+async def test_a_revision_that_a_worker_has_mounted_has_the_token_read_once(
+    kube: KubeClient, api: FakeApi
+) -> None:
+    kept = OwnedObjects(kube, LeaseTerm(), lambda: FLEET)
+    await kept.look(FLEET)
+    data = api.objects[SECRET].setdefault("data", {})
+    data |= {"token": _encoded("new"), "previous": _encoded("old"), "revision": _encoded("2")}
+    api.asked.clear()
+
+    await kept.keep_up({None})
+    assert api.asked == []
+    for _ in range(3):
+        await kept.keep_up({None, "2"})
+
+    assert api.asked == [f"GET {SECRET}"]
+    assert (await kept.token(), kept.token_revision) == ("new", "2")
+    assert kept.again_in_s() == owned_objects.INTERVAL_S
+
+
+async def test_a_revision_that_was_read_too_early_is_read_again_soon(
+    kube: KubeClient, api: FakeApi
+) -> None:
+    kept = OwnedObjects(kube, LeaseTerm(), lambda: FLEET)
+    await kept.look(FLEET)
+
+    await kept.keep_up({"2"})
+
+    assert kept.token_revision is None
+    assert kept.again_in_s() < owned_objects.INTERVAL_S
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 async def test_a_token_counts_on_while_it_cannot_be_read_again(

@@ -12,7 +12,7 @@ import requests
 from starlette.routing import Route
 
 from rlfleet_contract import paths
-from rlfleet_contract.worker.report import Stage
+from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.settings import SidecarSettings
 from tests.contract.conftest import TOKEN
@@ -109,6 +109,52 @@ async def test_an_unknown_route_is_not_found(subject: Subject, path: str) -> Non
     reply = await subject.admin.get(path)
 
     assert (reply.status_code, reply.json()["code"]) == (404, "InvalidRequest")
+
+
+STEPS = {
+    "at rest": ({"token": "old"}, {"old"}),
+    "staged": ({"token": "old", "next": "new", "revision": "1"}, {"old", "new"}),
+    "switched": ({"token": "new", "previous": "old", "revision": "2"}, {"old", "new"}),
+    "finished": ({"token": "new", "revision": "3"}, {"new"}),
+}
+"""Of a rotation: what the Secret holds, and which tokens are accepted."""
+
+
+async def test_a_rotation_rejects_no_accepted_token_and_the_old_one_after_its_end(
+    fake: Worker, tmp_path: Path
+) -> None:
+    async with fake.client() as client:
+        for step, (secret, accepted) in STEPS.items():
+            fake.give_secret(secret)
+            for token in ("old", "new", "older"):
+                headers = {"authorization": f"Bearer {token}"}
+                reply = await client.get(paths.STATE_PATH, headers=headers)
+                expected = 200 if token in accepted else 401
+                assert reply.status_code == expected, (step, token)
+                if expected == 200:
+                    assert reply.json()["token_revision"] == secret.get("revision"), step
+
+
+async def test_a_watch_reports_each_step_of_a_rotation_by_itself(fake: Worker) -> None:
+    def line(step: str) -> str | None:
+        fake.give_secret(STEPS[step][0])
+        return STEPS[step][0].get("revision")
+
+    expected = line("staged")
+    headers = {"authorization": "Bearer old"}
+    async with (
+        asyncio.timeout(30),
+        fake.client() as client,
+        client.stream("GET", paths.WATCH_PATH, headers=headers) as reply,
+    ):
+        seen = []
+        async for text in reply.aiter_lines():
+            seen.append(text and WorkerReport.model_validate_json(text).token_revision)
+            if seen[-1] == expected:
+                expected = line("switched" if expected == "1" else "finished")
+
+    # It ended by itself: its token is not accepted any more.
+    assert seen == ["1", "2"]
 
 
 async def test_a_rotated_token_counts_at_once(fake: Worker, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import base64
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rlfleet_contract import paths
+from rlfleet_contract.auth import ALSO_ACCEPTED, REVISION_KEY, TOKEN_KEY
 from rlfleet_operator.core.model.world import FLEET_LABEL, Fleet
 from rlfleet_operator.core.rollout import budget
 from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, KIND
@@ -15,6 +17,22 @@ _PRINTABLE = range(0x21, 0x7F)
 
 class UnusableTemplateError(ValueError):
     """A user's object that is unusable; the message names the field and what to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminToken:
+    """A fleet's tokens, as its Secret holds them."""
+
+    token: str
+    """The one to send."""
+    also_accepted: tuple[str, ...] = ()
+    """The second one, during a rotation."""
+    revision: str | None = None
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """Every token that a caller may send."""
+        return self.token, *self.also_accepted
 
 
 def headless_name(fleet: str) -> str:
@@ -94,20 +112,28 @@ def disruption_budget(fleet: Fleet) -> ManifestObject:
 
 def secret(fleet: Fleet, token: str) -> ManifestObject:
     """Return the Secret with the fleet's admin token."""
-    data = {"token": token}
+    data = {TOKEN_KEY: token}
     return _object(fleet, "Secret", secret_name(fleet.name), type="Opaque", stringData=data)
 
 
-def token_in(found: Mapping[str, Any]) -> str:
-    """Return the token of a Secret as the sidecars read it; raises UnusableTemplateError.
+def token_in(found: Mapping[str, Any]) -> AdminToken:
+    """Return the tokens of a Secret as the sidecars read them; raises UnusableTemplateError.
 
-    White space around it is ignored. A token must be usable in an HTTP header, and not empty.
+    White space around one is ignored. A token must be usable in an HTTP header, and that to send
+    must not be empty.
     """
-    token = base64.b64decode((found.get("data") or {}).get("token") or "").strip()
+    data = {key: base64.b64decode(value or "") for key, value in (found.get("data") or {}).items()}
+    others = [_text(found, data, key) for key in ALSO_ACCEPTED if data.get(key, b"").strip()]
+    revision = data.get(REVISION_KEY, b"").strip().decode("ascii", "replace")
+    return AdminToken(_text(found, data, TOKEN_KEY), tuple(others), revision or None)
+
+
+def _text(found: Mapping[str, Any], data: Mapping[str, bytes], key: str) -> str:
+    token = data.get(key, b"").strip()
     if not token or any(byte not in _PRINTABLE for byte in token):
         what = "holds bytes that are invalid in HTTP headers" if token else "is empty"
         raise UnusableTemplateError(
-            f"Secret {found['metadata']['name']}: data.token {what}, expected printable ASCII"
+            f"Secret {found['metadata']['name']}: data.{key} {what}, expected printable ASCII"
             " without spaces; replace it, or delete the Secret to get a new token"
         )
     return token.decode("ascii")

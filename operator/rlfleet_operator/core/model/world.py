@@ -330,8 +330,8 @@ class World:
     """The hash that a pod created now would get."""
     moment: float
     """Seconds since the epoch."""
-    trouble: str | None = None
-    """Why the API server rejected an object of the fleet, in its words."""
+    trouble: str | None = None  # The API server's words about an object that it rejected.
+    token_revision: str | None = None  # Of the token that the operator sends.
 
     @cached_property
     def memo(self) -> dict[Hashable, Any]:

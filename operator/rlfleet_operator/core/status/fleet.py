@@ -43,14 +43,14 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
     verdicts = conditions.verdicts(world, rollout)
     listed = _listed(world)
     return FleetStatus(
-        observed_generation=world.fleet.generation,
-        epoch=world.fleet.status.epoch,
+        observed_generation=(fleet := world.fleet).generation,
+        epoch=fleet.status.epoch,
         replacing=outage.replacing(world),
         replicas=sum(w.pod is not None for w in world.workers),
         ready_replicas=sum(w.takes_traffic for w in world.workers),
         proved_replicas=proved,
         quarantined_replicas=_quarantined(world),
-        selector=f"{FLEET_LABEL}={world.fleet.name}",
+        selector=f"{FLEET_LABEL}={fleet.name}",
         target=target,
         latest=newest,
         followed=following.followed(world, newest, rollout),
@@ -59,6 +59,7 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
         trainer_pause=_trainer_pause(world),
         trainer_rejected=_trainer_rejected(world),
         self_test=self_test_of(world),
+        token_revision=_token_revision(world),
         serving=_serving(world),
         proved=f"{proved}/{len(world.desired)}",
         skew=version_order.skew(world),
@@ -69,10 +70,7 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
         workers_truncated=len(world.workers) - len(listed),
         summary=conditions.summary(world, verdicts),
         conditions=conditions.dated(
-            verdicts,
-            world.fleet.status.conditions,
-            generation=world.fleet.generation,
-            now=now,
+            verdicts, fleet.status.conditions, generation=fleet.generation, now=now
         ),
     )
 
@@ -193,6 +191,14 @@ def self_test_of(world: World) -> SelfTestStatus | None:
         return SelfTestStatus.of(worst, world.template_hash)
     known = world.fleet.status.self_test
     return known if known is not None and known.template == world.template_hash else None
+
+
+def _token_revision(world: World) -> str | None:
+    """Return the revision of the token that operator and workers know; that before, meanwhile."""
+    asked = [w for w in world.workers if w.pod and w.pod.answers_at and not w.pod.terminating]
+    known = [w.report.token_revision if w.is_live and w.report else None for w in asked]
+    is_known = all(revision == world.token_revision for revision in known)
+    return world.token_revision if is_known else world.fleet.status.token_revision
 
 
 def _has_proved(worker: Worker, target: str) -> bool:

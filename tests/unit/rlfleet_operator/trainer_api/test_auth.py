@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rlfleet_operator.core.manifests.owned_objects import AdminToken
 from rlfleet_operator.core.trainer.models import Fault, Refusal
 from rlfleet_operator.errors import Missing, Refused, Unreachable
 from rlfleet_operator.trainer_api.auth import TokenCache
@@ -17,16 +18,16 @@ ANOTHER: dict[str, Any] = {"metadata": {"uid": "f-2"}}
 class Secrets:
     """Returns tokens by the fleet's UID, and counts its calls."""
 
-    def __init__(self, **tokens: str | Exception) -> None:
+    def __init__(self, **tokens: str | AdminToken | Exception) -> None:
         self.tokens = {name.replace("_", "-"): token for name, token in tokens.items()}
         self.asked = 0
 
-    async def read(self, fleet: dict[str, Any]) -> str:
+    async def read(self, fleet: dict[str, Any]) -> AdminToken:
         self.asked += 1
         found = self.tokens[fleet["metadata"]["uid"]]
         if isinstance(found, Exception):
             raise found
-        return found
+        return AdminToken(found) if isinstance(found, str) else found
 
 
 def basic(credentials: str) -> str:
@@ -116,13 +117,28 @@ async def test_a_token_that_is_replaced_counts_after_a_while() -> None:
         await access.demand(FLEET, "Bearer old")
 
 
+@pytest.mark.parametrize("says", ["Bearer old", "Bearer new", basic("rl:new")])
+async def test_both_tokens_of_a_rotation_are_admitted_and_one_is_sent(says: str) -> None:
+    access = TokenCache(Secrets(f_1=AdminToken("new", ("old",), "2")).read)
+
+    assert await access.demand(FLEET, says) == "new"
+
+
+@pytest.mark.parametrize("says", ["Bearer ", "Bearer older", "Bearer newold", "Bearer 2"])
+async def test_a_rotation_admits_no_third_caller(says: str) -> None:
+    access = TokenCache(Secrets(f_1=AdminToken("new", ("old", ""), "2")).read)
+
+    with pytest.raises(Refusal):
+        await access.demand(FLEET, says)
+
+
 async def test_a_slow_secret_keeps_no_other_fleet_waiting() -> None:
     answered = asyncio.Event()
 
-    async def read(fleet: dict[str, Any]) -> str:
+    async def read(fleet: dict[str, Any]) -> AdminToken:
         if fleet is ANOTHER:
             await answered.wait()
-        return "right"
+        return AdminToken("right")
 
     access = TokenCache(read)
     slow = [asyncio.create_task(access.demand(ANOTHER, "Bearer right")) for _ in range(3)]
@@ -139,7 +155,7 @@ async def test_a_slow_secret_keeps_no_other_fleet_waiting() -> None:
 async def test_a_client_that_disconnects_ends_no_other_client_s_read() -> None:
     answered, secrets = asyncio.Event(), Secrets(f_1="right")
 
-    async def read(fleet: dict[str, Any]) -> str:
+    async def read(fleet: dict[str, Any]) -> AdminToken:
         await answered.wait()
         return await secrets.read(fleet)
 

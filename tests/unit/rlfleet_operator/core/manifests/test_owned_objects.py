@@ -8,7 +8,7 @@ import pytest
 
 from rlfleet_contract import paths
 from rlfleet_operator.core.manifests import owned_objects
-from rlfleet_operator.core.manifests.owned_objects import UnusableTemplateError
+from rlfleet_operator.core.manifests.owned_objects import AdminToken, UnusableTemplateError
 from rlfleet_operator.core.model.world import FLEET_LABEL
 from rlfleet_sidecar.http.auth import FleetToken
 from tests import fleets
@@ -75,9 +75,35 @@ def test_a_secret_s_token_is_read_as_a_sidecar_reads_it(around: str, tmp_path: P
     sidecar = FleetToken(tmp_path / "token")
 
     assert SECRET["stringData"] == {"token": "the-token"}
-    token = owned_objects.token_in(holding(written))
-    assert token == "the-token"
-    sidecar.demand(f"Bearer {token}")
+    found = owned_objects.token_in(holding(written))
+    assert (found.accepted, found.revision) == (("the-token",), None)
+    sidecar.demand(f"Bearer {found.token}")
+
+
+@pytest.mark.parametrize("other", ["next", "previous"])
+def test_during_a_rotation_operator_and_sidecar_accept_the_same_two_tokens(
+    other: str, tmp_path: Path
+) -> None:
+    data = {"token": "the-token", other: "another\n", "revision": "4\n", "note": "no token"}
+    for key, value in data.items():
+        (tmp_path / key).write_text(value)
+    sidecar = FleetToken(tmp_path / "token")
+    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+
+    found = owned_objects.token_in(secret_with(data=encoded))
+
+    assert found == AdminToken("the-token", ("another",), "4")
+    assert all(sidecar.admits(f"Bearer {one}") for one in found.accepted)
+    assert not sidecar.admits("Bearer no token")
+    assert sidecar.revision() == found.revision
+
+
+def test_a_bad_second_token_is_refused_by_its_key() -> None:
+    data = {"token": b"the-token", "next": b"two words"}
+    encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
+
+    with pytest.raises(UnusableTemplateError, match=r"Secret qwen-admin: data\.next holds bytes"):
+        owned_objects.token_in(secret_with(data=encoded))
 
 
 @pytest.mark.parametrize(

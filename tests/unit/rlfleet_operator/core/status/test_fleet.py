@@ -406,6 +406,32 @@ def test_status_keeps_what_engines_showed_of_their_reload_and_a_failure_first() 
     assert of(world(running)).self_test is None
 
 
+@pytest.mark.parametrize(
+    ("reported", "revision"),
+    [
+        (("2", "2"), "2"),
+        (("2", "1"), "1"),
+        ((None, "2"), "1"),
+        (("2", "3"), "1"),
+    ],
+    ids=["all", "one behind", "an earlier image", "one ahead"],
+)
+def test_a_token_s_revision_counts_once_every_worker_has_mounted_it(
+    reported: tuple[str | None, ...], revision: str
+) -> None:
+    workers = [worker(n, token_revision=found) for n, found in enumerate(reported)]
+    seen = replace(world(*workers, status={"tokenRevision": "1"}), token_revision="2")
+
+    assert of(seen).token_revision == revision
+
+
+def test_a_worker_that_does_not_answer_may_have_an_older_token() -> None:
+    silent = replace(worker(1, token_revision="2"), reachable=False)
+    seen = replace(world(worker(0, token_revision="2"), silent), token_revision="2")
+
+    assert of(seen).token_revision is None
+
+
 def test_status_remembers_it_for_the_present_template_only() -> None:
     found = shown(worker(0, self_test=known(kinds=13)))
     silent = worker(0)
