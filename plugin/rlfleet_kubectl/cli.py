@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from rlfleet_kubectl import __version__
-from rlfleet_kubectl.commands import changing, completing, log_lines, reading
+from rlfleet_kubectl.commands import changing, completing, log_lines, reading, rotating
 from rlfleet_kubectl.commands.shell import connection_flags
 
 COMMANDS = (
@@ -23,6 +23,7 @@ COMMANDS = (
     changing.abort,
     changing.promote,
     changing.rollback,
+    rotating.rotate_token,
     completing.completion,
 )
 
