@@ -8,12 +8,14 @@ import pytest
 from kubernetes.aio import client, config
 
 from dev.kubernetes import apiserver
+from rlfleet_operator.core.manifests import owned_objects as around
 from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.model.actions import CreatePod
 from rlfleet_operator.core.model.fleet import fleet_from
 from rlfleet_operator.errors import NotLeading, Refused
 from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import KubeClient, fleet_path, object_path
+from tests import fleets
 
 pytestmark = pytest.mark.integration
 
@@ -62,6 +64,29 @@ async def test_a_client_without_write_access_may_still_read(
     ):
         with pytest.raises(NotLeading):
             await write
+
+
+OWNED = {
+    "services": around.services(fleets.fleet())[1],
+    "secrets": around.secret(fleets.fleet(), "the-token"),
+    "poddisruptionbudgets": around.disruption_budget(fleets.fleet()),
+    "events": {"metadata": {"generateName": "qwen."}, "involvedObject": {"name": "qwen"}},
+}
+
+
+@pytest.mark.parametrize("kind", OWNED)
+async def test_no_unknown_field_of_a_created_object_is_dropped(
+    kube: KubeClient, namespace: str, kind: str
+) -> None:
+    """Without Strict the API server would create it, with a warning that is read by nobody."""
+    metadata = OWNED[kind]["metadata"] | {"namespace": namespace, "ownerReferences": []}
+    event = {"involvedObject": {"name": "qwen", "namespace": namespace}} if kind == "events" else {}
+    body = OWNED[kind] | {"metadata": metadata} | event
+
+    with pytest.raises(Refused, match='unknown field "misspelled"'):
+        await kube.create(object_path(namespace, kind), body | {"misspelled": True})
+
+    await kube.create(object_path(namespace, kind), body)
 
 
 @pytest.mark.parametrize(

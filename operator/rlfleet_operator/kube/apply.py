@@ -102,9 +102,7 @@ async def _pod(
     match action:
         case CreatePod(ordinal):
             manifest = _manifest(fleet, ordinal, defaults)
-            # Strict: Kubernetes rejects unknown fields of a template instead of dropping them.
-            path = paths.object_path(fleet.namespace, "pods")
-            await kube.create(path, manifest, fieldValidation="Strict")
+            await kube.create(paths.object_path(fleet.namespace, "pods"), manifest)
             _log.info("Created pod", extra=_about(fleet, manifest["metadata"]["name"]))
         case DeletePod(name, uid, why):
             await kube.delete(paths.object_path(fleet.namespace, "pods", name), uid)

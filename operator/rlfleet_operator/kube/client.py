@@ -125,9 +125,10 @@ class KubeClient:
                 return
             query["continue"] = page["metadata"]["continue"]
 
-    async def create(self, path: str, body: Json, **query: str) -> Json:
-        """POST an object; raises Conflict if its name is taken."""
-        return await self._call("POST", path, query=query, body=body)
+    async def create(self, path: str, body: Json) -> Json:
+        """POST an object; raises Conflict if its name is taken, Refused for an unknown field."""
+        # Strict: the API server rejects unknown fields instead of dropping them.
+        return await self._call("POST", path, query={"fieldValidation": "Strict"}, body=body)
 
     async def patch(self, path: str, body: Json, content_type: str = MERGE_PATCH) -> Json:
         """PATCH an object; raises Conflict if the body's resourceVersion or uid is not its own."""

@@ -4,26 +4,43 @@ Follows kubectl's strategic merge where it matters: lists of named items are mer
 lists and scalars are replaced, null removes a field.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rlfleet_operator.core.manifests.owned_objects import ManifestObject, UnusableTemplateError
 from rlfleet_operator.core.model.world import READINESS_GATE
 
 _ADDED = ("labels", "annotations")
+_UNUSED = (
+    *("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation"),
+    *("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
+    *("ownerReferences", "finalizers", "managedFields"),
+)
+"""Other fields that Kubernetes knows in a template's metadata; a worker gets none of them."""
 _OUR_GATE = {"conditionType": READINESS_GATE}
 
 
 def allowed(template: Mapping[str, Any]) -> ManifestObject:
     """Return the parts of a template that are used: labels, annotations and spec.
 
-    Raises UnusableTemplateError if one of them is no map.
+    Raises UnusableTemplateError if one of them is no map, or for a field that is none of a
+    template's.
     """
     metadata = _map_in(template, "metadata", "template")
+    _demand_known(template, {"metadata", "spec"}, "template")
+    _demand_known(metadata, {*_ADDED, *_UNUSED}, "template.metadata")
     return {
         "metadata": {key: _map_in(metadata, key, "template.metadata") for key in _ADDED},
         "spec": _map_in(template, "spec", "template"),
     }
+
+
+def _demand_known(holder: Mapping[str, Any], known: Collection[str], path: str) -> None:
+    unknown = sorted(key for key, value in holder.items() if value is not None and key not in known)
+    if unknown:
+        raise UnusableTemplateError(
+            f"spec.{path}.{unknown[0]:.60}: unknown field; correct its name, or remove it"
+        )
 
 
 def _map_in(holder: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:

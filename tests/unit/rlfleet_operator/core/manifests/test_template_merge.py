@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from rlfleet_operator.core.manifests.template_merge import merged
+from rlfleet_operator.core.manifests.owned_objects import UnusableTemplateError
+from rlfleet_operator.core.manifests.template_merge import allowed, merged
 
 ENGINE = {"name": "engine", "image": "a", "env": [{"name": "HOME", "value": "/tmp"}]}  # noqa: S108
 
@@ -54,3 +55,26 @@ def test_an_override_is_laid_over(base: Any, override: Any, expected: Any) -> No
 
     assert merged(base, override) == expected
     assert (base, override) == before
+
+
+@pytest.mark.parametrize(
+    ("template", "field"),
+    [
+        ({"sepc": {"nodeSelector": {}}}, "spec.template.sepc"),
+        ({"metadata": {"anotations": {"a": "b"}}}, "spec.template.metadata.anotations"),
+        ({"labels": {"a": "b"}, "spec": {}}, "spec.template.labels"),
+    ],
+)
+def test_a_misspelled_part_of_a_template_is_refused_by_name(
+    template: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(UnusableTemplateError, match=rf"{field}: unknown field; correct its name"):
+        allowed(template)
+
+
+def test_what_tools_write_into_every_template_is_no_error() -> None:
+    metadata = {"creationTimestamp": None, "name": "any", "labels": {"a": "b"}}
+
+    found = allowed({"metadata": metadata, "spec": None, "sepc": None})
+
+    assert found == {"metadata": {"labels": {"a": "b"}, "annotations": {}}, "spec": {}}
