@@ -12,7 +12,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev.kubernetes import binaries
+from dev.kubernetes import audit, binaries
 
 # user -> (token file column "user", groups)
 USERS = {
@@ -121,12 +121,14 @@ def apiserver(at: Endpoints, bind: str, services: str) -> list[str]:
         f"--service-cluster-ip-range={services}",
         f"--token-auth-file={at.state / 'tokens.csv'}",
         "--authorization-mode=Node,RBAC",
-        "--enable-admission-plugins=NodeRestriction",
+        # As some distributions have it: whoever sets owner references may need more rights.
+        "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
         "--allow-privileged",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         f"--service-account-key-file={pki / 'service-accounts.key'}",
         f"--service-account-signing-key-file={pki / 'service-accounts.key'}",
         "--kubelet-preferred-address-types=InternalIP",
+        *audit.flags(at.state),
     ]
 
 

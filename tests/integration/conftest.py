@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from kubernetes.aio import client, config
 
 from dev import steps
-from dev.kubernetes import apiserver
+from dev.kubernetes import apiserver, audit, control_plane
 from faults import processes
 from rlfleet_operator.kube.client import Json, KubeClient, fleet_path
 from tests.fakes import checkpoints
@@ -35,6 +36,9 @@ WAIT_S = 180.0
 
 
 PLANE = "plane"
+SYSTEM = "rlfleet-system"
+OPERATOR = f"system:serviceaccount:{SYSTEM}:rlfleet"
+"""The user that operators are."""
 _SHARED = pytest.StashKey[dict[str, str]]()
 
 
@@ -80,7 +84,35 @@ def _defined() -> Iterator[apiserver.ControlPlane]:
     with apiserver.running(controllers=CONTROLLERS) as running:
         kubectl(running, "apply", "-f", str(ROOT / "crds"))
         _await_definition(running)
+        _grant(running)
         yield running
+
+
+def _grant(plane: apiserver.ControlPlane) -> None:
+    """Make the operator's ServiceAccount with the chart's rules, and its kubeconfig.
+
+    Each test's operator has its Lease in the test's namespace, so that rule holds everywhere.
+    """
+    words = ("rlfleet", str(ROOT / "charts" / "rlfleet"), "--namespace", SYSTEM)
+    argv = ["helm", "template", *words, "--show-only", "templates/rbac.yaml"]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60)
+    made = [one for one in yaml.safe_load_all(done.stdout) if one]
+    for one in made:
+        if one["kind"] in {"Role", "RoleBinding"}:
+            one["kind"] = f"Cluster{one['kind']}"
+            del one["metadata"]["namespace"]
+        if "roleRef" in one:
+            one["roleRef"]["kind"] = "ClusterRole"
+    kubectl(plane, "create", "namespace", SYSTEM)
+    kubectl(plane, "apply", "-f", "-", stdin=yaml.safe_dump_all(made))
+    token = kubectl(plane, "-n", SYSTEM, "create", "token", "rlfleet", "--duration=24h").stdout
+    text = control_plane.kubeconfig(plane.url, token.strip(), plane.ca)
+    control_plane.write_private(operator_kubeconfig(plane), text)
+
+
+def operator_kubeconfig(plane: apiserver.ControlPlane) -> Path:
+    """Return the kubeconfig of the operator's ServiceAccount."""
+    return plane.kubeconfig.with_name("operator.kubeconfig")
 
 
 def _await_definition(plane: apiserver.ControlPlane) -> None:
@@ -126,7 +158,7 @@ class Operator:
     def start(self) -> None:
         """Start it."""
         variables = {
-            "KUBECONFIG": str(self._plane.kubeconfig),
+            "KUBECONFIG": str(operator_kubeconfig(self._plane)),
             "RLFLEET_WORKER_IMAGE": "worker:test",
             "RLFLEET_METRICS_PORT": "0",
             "RLFLEET_NAMESPACES": self._namespace,
@@ -190,11 +222,15 @@ async def kube(plane: apiserver.ControlPlane) -> AsyncIterator[KubeClient]:
 
 
 @pytest.fixture
-def namespace(plane: apiserver.ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = f"t-{uuid.uuid4().hex[:8]}"
+def namespace(plane: apiserver.ControlPlane) -> Iterator[str]:
+    """A namespace of the test's own, in which no request of an operator may lack a rule."""
+    name, log = f"t-{uuid.uuid4().hex[:8]}", audit.log_in(plane.logs)
+    begun = audit.position(log)
     kubectl(plane, "create", "namespace", name)
     yield name
+    asked = [one for one in audit.asked(log, OPERATOR, begun) if one.namespace in {name, ""}]
     kubectl(plane, "delete", "namespace", name, "--wait=false")
+    assert audit.denied(asked) == set()
 
 
 @pytest.fixture

@@ -26,11 +26,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 - apiGroups: [rlfleet.dev]
   resources: [rlinferencefleets/status]
   verbs: [patch]
-# An owner reference with controller set needs this where
-# OwnerReferencesPermissionEnforcement is on.
-- apiGroups: [rlfleet.dev]
-  resources: [rlinferencefleets/finalizers]
-  verbs: [update]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, patch, delete]

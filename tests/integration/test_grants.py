@@ -1,0 +1,95 @@
+"""What the chart grants the operator, beside what it asks for: no more, and no less.
+
+That it asks for no more is checked after each integration test, for all that its operator asked.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dev.kubernetes import apiserver, audit
+from dev.kubernetes.audit import AskedRequest, Grant
+from rlfleet_operator.kube.client import KubeClient, object_path
+from tests.hollow import HollowNode
+from tests.integration.conftest import OPERATOR, Fleet, kubectl, operator_kubeconfig, until
+from tests.integration.test_chart import rendered
+from tests.integration.trainers import Replica, Trainer
+
+pytestmark = pytest.mark.integration
+
+
+def rules() -> list[dict[str, Any]]:
+    """Return every rule of the operator's roles."""
+    made = yaml.safe_load_all(rendered("-s", "templates/rbac.yaml"))
+    return [rule for one in made if one for rule in one.get("rules") or ()]
+
+
+@pytest.fixture
+def replica(plane: apiserver.ControlPlane, tmp_path: Path, namespace: str) -> Iterator[Replica]:
+    own = Replica(plane, tmp_path / "operator.log", namespace)
+    own.start()
+    yield own
+    own.stop()
+
+
+class Log:
+    """What the operators of one namespace have asked since this was made."""
+
+    def __init__(self, plane: apiserver.ControlPlane, namespace: str) -> None:
+        self._path, self._namespace = audit.log_in(plane.logs), namespace
+        self._begun = audit.position(self._path)
+
+    def asked(self) -> set[AskedRequest]:
+        found = audit.asked(self._path, OPERATOR, self._begun)
+        return {one for one in found if one.namespace == self._namespace}
+
+    def unused(self) -> list[Grant]:
+        return audit.unused(audit.granted(rules()), self.asked())
+
+
+async def test_the_operator_is_granted_nothing_that_it_does_not_use(
+    plane: apiserver.ControlPlane,
+    replica: Replica,
+    node: HollowNode,
+    kube: KubeClient,
+    fleet: Fleet,
+) -> None:
+    log, where = Log(plane, fleet.namespace), ("-n", fleet.namespace)
+    await fleet.create(weightVersion="step-1")
+    await fleet.synced()
+    # Objects that others have changed are restored at the next change of the spec.
+    port = '{"spec": {"ports": [{"name": "http", "port": 8000, "targetPort": 8001}]}}'
+    kubectl(plane, *where, "patch", "service", "qwen", f"--patch={port}")
+    kubectl(plane, *where, "run", "qwen-2", "--image=other")
+    await fleet.patch(replicas=3, rollout={"maxUnavailable": 2})
+    assert (await fleet.stalled())["reason"] == "ObjectRefused"
+    kubectl(plane, *where, "delete", "pod", "qwen-2", "--now")
+    await fleet.patch(replicas=1, weightVersion=None)
+    await until(replica.is_listening)
+    paused = await Trainer(fleet).asks(replica, "POST", "pause", json={"mode": "keep"})
+    assert paused.status == 200
+
+    async def is_all_used() -> bool:
+        return not log.unused()
+
+    async def what_is_not() -> str:
+        return str(log.unused())
+
+    await until(is_all_used, describe=what_is_not)
+    service = await kube.get(object_path(fleet.namespace, "services", "qwen"))
+    assert service["spec"]["ports"][0]["targetPort"] == "http"
+
+
+def test_a_grant_that_is_missing_is_seen_as_denied(plane: apiserver.ControlPlane) -> None:
+    """The checks above must be able to fail."""
+    log, config = Log(plane, "default"), f"--kubeconfig={operator_kubeconfig(plane)}"
+
+    denied = kubectl(plane, "-n", "default", "get", "configmaps", config, check=False)
+
+    assert "Forbidden" in denied.stderr
+    (found,) = audit.denied(log.asked())
+    assert (found.resource, found.verb) == ("configmaps", "list")
+    assert Grant("", "configmaps", "list") not in audit.granted(rules())
