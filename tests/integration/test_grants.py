@@ -1,6 +1,6 @@
-"""What the chart grants the operator, beside what it asks for: no more, and no less.
+"""The chart grants the operator exactly what it uses.
 
-That it asks for no more is checked after each integration test, for all that its operator asked.
+After each integration test its namespace's fixture checks that no request was denied.
 """
 
 from collections.abc import Iterator

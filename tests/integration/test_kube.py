@@ -78,7 +78,7 @@ OWNED = {
 async def test_no_unknown_field_of_a_created_object_is_dropped(
     kube: KubeClient, namespace: str, kind: str
 ) -> None:
-    """Without Strict the API server would create it, with a warning that is read by nobody."""
+    """Without Strict the API server would create it, with a warning that no user sees."""
     metadata = OWNED[kind]["metadata"] | {"namespace": namespace, "ownerReferences": []}
     event = {"involvedObject": {"name": "qwen", "namespace": namespace}} if kind == "events" else {}
     body = OWNED[kind] | {"metadata": metadata} | event

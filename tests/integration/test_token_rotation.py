@@ -1,4 +1,4 @@
-"""A fleet's token is replaced while a trainer, the operator and two slow kubelets go on."""
+"""Rotations of a fleet's token, with a trainer, an operator and two slow kubelets."""
 
 import asyncio
 import base64

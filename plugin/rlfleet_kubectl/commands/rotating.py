@@ -1,4 +1,4 @@
-"""`rotate-token`: replaces a fleet's token while everybody who holds it goes on.
+"""`rotate-token`: replaces a fleet's token without an outage.
 
 No token is printed, and none is in a command line, which other users of the machine can read.
 """

@@ -153,7 +153,7 @@ async def test_a_watch_reports_each_step_of_a_rotation_by_itself(fake: Worker) -
             if seen[-1] == expected:
                 expected = line("switched" if expected == "1" else "finished")
 
-    # It ended by itself: its token is not accepted any more.
+    # It ended by itself: its token is no longer accepted.
     assert seen == ["1", "2"]
 
 

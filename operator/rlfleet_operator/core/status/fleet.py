@@ -194,7 +194,7 @@ def self_test_of(world: World) -> SelfTestStatus | None:
 
 
 def _token_revision(world: World) -> str | None:
-    """Return the revision of the token that operator and workers know; that before, meanwhile."""
+    """Return the revision of the token that all know; the one before while they differ."""
     asked = [w for w in world.workers if w.pod and w.pod.answers_at and not w.pod.terminating]
     known = [w.report.token_revision if w.is_live and w.report else None for w in asked]
     is_known = all(revision == world.token_revision for revision in known)
