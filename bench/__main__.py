@@ -33,8 +33,10 @@ from bench.fanout import part as fanout
 from dev import steps
 from dev.steps import say
 
-SIZES = {16: 3, 64: 3, 256: 3, 1000: 1}
+SIZES = {16: 3, 64: 3, 256: 3, 1000: 1, 10000: 1}
 """Rollouts at each budget, by workers: each size is a part of its own."""
+SIMULATED_FROM = 10_000
+"""From so many workers on the sidecars are simulated."""
 PARTS = (
     *(f"scale-{size}" for size in SIZES),
     "window",
@@ -88,7 +90,9 @@ def _parts(*, quick: bool, as_it_is: bool) -> dict[str, Callable[[], findings.Pa
     """Return what can be measured, in the order in which it is."""
     return {
         **{
-            f"scale-{size}": partial(scale.measure, size, 1 if quick else repeats)
+            f"scale-{size}": partial(
+                scale.measure, size, 1 if quick else repeats, lean=size >= SIMULATED_FROM
+            )
             for size, repeats in SIZES.items()
         },
         "window": lambda: window.measure(

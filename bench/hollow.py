@@ -2,8 +2,9 @@
 
 Real sidecars over fake engines, hundreds in one process. They look at their engines
 seldom, because they share the cores with what is measured, and reach them without a
-socket: in a loop full of work a connection over loopback would time out. For every line on
-standard input it prints one line of JSON: what each worker proved last, and when.
+socket: in a loop full of work a connection over loopback would time out. With --lean the sidecars
+are simulated too (lean.py). For every line on standard input it prints one line of JSON: what
+each worker proved last, and when.
 """
 
 import argparse
@@ -16,6 +17,8 @@ from typing import Any
 import httpx
 from kubernetes.aio import client, config
 
+from bench.lean import LeanNode, LeanWorker
+from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_operator.kube.client import KubeClient
 from tests.fakes import checkpoints
 from tests.fakes.worker import Worker
@@ -47,6 +50,7 @@ async def main() -> None:
     parser.add_argument("namespace")
     parser.add_argument("scratch", type=Path)
     parser.add_argument("share", help="INDEX/COUNT: the index of this process among COUNT")
+    parser.add_argument("--lean", action="store_true", help="simulate the sidecars too")
     options = parser.parse_args()
     settings = client.Configuration()
     await config.load_kube_config(options.kubeconfig, client_configuration=settings)
@@ -56,27 +60,33 @@ async def main() -> None:
         checkpoints.write_version(weights, version, seed)
     model = checkpoints.write_model(options.scratch / "model")
     place, count = map(int, options.share.split("/"))
-    node = HollowNode(
+    lean: dict[str, Any] = {"make": LeanWorker}
+    real: dict[str, Any] = {
+        "make": Joined,
+        "probe_s": PROBE_S,
+        "choose": lambda _: {"poll_s": POLL_S},
+    }
+    node = (LeanNode if options.lean else HollowNode)(
         kube,
         options.namespace,
         model,
         weights,
         options.scratch / "pods",
-        probe_s=PROBE_S,
-        choose=lambda _: {"poll_s": POLL_S},
-        make=Joined,
-        addresses=(f"127.{100 + place}.{b}.{c}" for b in range(250) for c in range(1, 250)),
         is_mine=lambda name: int(name.rpartition("-")[2]) % count == place,
+        **(lean if options.lean else real),
     )
     async with node:
         while await asyncio.to_thread(sys.stdin.readline):
-            reports = [await _report(pod.worker) for pod in node.pods.values()]
+            workers: list[Worker | LeanWorker] = [pod.worker for pod in node.pods.values()]
+            reports = [
+                _told(one.report if isinstance(one, LeanWorker) else await one.report())
+                for one in workers
+            ]
             print(json.dumps(reports), flush=True)
     await kube.close()
 
 
-async def _report(worker: Worker) -> dict[str, object]:
-    report = await worker.report()
+def _told(report: WorkerReport) -> dict[str, object]:
     change = report.last_change
     return {
         "proved": report.proved,

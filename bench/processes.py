@@ -72,13 +72,20 @@ async def _reports(process: Process) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def workers(plane: ControlPlane, namespace: str, scratch: Path) -> AsyncIterator[Workers]:
-    """Run hollow workers for one namespace, in as many processes as there are cores."""
+async def workers(
+    plane: ControlPlane, namespace: str, scratch: Path, *, lean: bool = False
+) -> AsyncIterator[Workers]:
+    """Run hollow workers for one namespace, in as many processes as there are cores.
+
+    With ``lean`` their sidecars are simulated.
+    """
     count = os.cpu_count() or 1
     async with AsyncExitStack() as stack:
         yield Workers(
             [
-                await stack.enter_async_context(_share(plane, namespace, scratch, place, count))
+                await stack.enter_async_context(
+                    _share(plane, namespace, scratch, place, count, lean=lean)
+                )
                 for place in range(count)
             ]
         )
@@ -86,7 +93,7 @@ async def workers(plane: ControlPlane, namespace: str, scratch: Path) -> AsyncIt
 
 @asynccontextmanager
 async def _share(
-    plane: ControlPlane, namespace: str, scratch: Path, place: int, count: int
+    plane: ControlPlane, namespace: str, scratch: Path, place: int, count: int, *, lean: bool
 ) -> AsyncIterator[Process]:
     folder = scratch / str(place)
     folder.mkdir()
@@ -95,6 +102,7 @@ async def _share(
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bench.hollow"),
             *(str(plane.kubeconfig), namespace, str(folder), f"{place}/{count}"),
+            *(["--lean"] if lean else []),
             env=variables(),
             stdin=PIPE,
             stdout=PIPE,

@@ -1,9 +1,9 @@
-"""The time that rlfleet itself takes for a rollout of 16 to 1,000 workers with fake engines.
+"""The time that rlfleet itself takes for a rollout of 16 to 10,000 workers with fake engines.
 
 A real etcd and API server, the operator as a process with its default settings, and
-real sidecars over fake engines in another process. It times one rollout: from the answer to the
-patch of spec.weightVersion until the last worker has proved the version (by its own report), and
-until the fleet's status reports that.
+real sidecars over fake engines in other processes; for 10,000 workers simulated ones (lean.py).
+It times one rollout: from the answer to the patch of spec.weightVersion until the last worker has
+proved the version (by its own report), and until the fleet's status reports that.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from kubernetes.aio import client, config
 from bench import machine, processes
 from bench.findings import Part, most_within, paragraphs, rounded, summary
 from bench.hollow import POLL_S, PROBE_S, VERSIONS
+from bench.lean import CHANGE_S, PREPARE_S
 from bench.witness import Witness
 from dev import cache, steps
 from dev.kubernetes import apiserver
@@ -32,7 +33,7 @@ BUDGETS = ("25%", "100%")
 FLEET = "qwen"
 REST_S = 30.0
 _SETTLE_S = 6.0
-_BOOT_S = 600.0
+_BOOT_S = 1800.0
 _ROLLOUT_S = 300.0
 _STEPS = ("prepare", "pause", "flush", "reload", "verify", "resume")
 _STEP_S = 600
@@ -52,6 +53,10 @@ readiness every {PROBE_S:g} s.
 
 Operator CPU is taken from /proc, from before the patch until status reported the end; API
 writes are all its requests to Kubernetes other than GET, Events included.
+
+Simulated sidecars, of the fleet of 10,000: their sockets, HTTP, token, messages, watches and
+fences are real; a prepare waits {PREPARE_S:g} s and a change {CHANGE_S:g} s, without engine, disk
+or journal. Their node writes on each pod what a kubelet would. Their CPU is the simulation's.
 
 At rest: {REST_S:g} s, beginning {_SETTLE_S:g} s after the last rollout.
 """
@@ -160,13 +165,13 @@ async def _status_writes() -> int:
     return round(sum((await asyncio.to_thread(machine.counters, port, name)).values()))
 
 
-def measure(size: int, repeats: int) -> Part:
-    """Measure so many rollouts of one fleet at each budget."""
+def measure(size: int, repeats: int, *, lean: bool = False) -> Part:
+    """Measure so many rollouts of one fleet at each budget; ``lean``: with simulated sidecars."""
     steps.run(apiserver.ready_steps())
     with apiserver.running(apiserver.GARBAGE_COLLECTION + apiserver.SERVICE_ACCOUNTS) as plane:
         _kubectl(plane, "apply", "-f", str(cache.REPOSITORY / "crds"))
         _kubectl(plane, "wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
-        return _part(asyncio.run(_fleet(plane, size, repeats)))
+        return _part(asyncio.run(_fleet(plane, size, repeats, lean=lean)))
 
 
 def _kubectl(plane: apiserver.ControlPlane, *words: str) -> None:
@@ -174,7 +179,9 @@ def _kubectl(plane: apiserver.ControlPlane, *words: str) -> None:
     subprocess.run(argv, check=True, capture_output=True, timeout=60)
 
 
-async def _fleet(plane: apiserver.ControlPlane, size: int, repeats: int) -> dict[str, Any]:
+async def _fleet(
+    plane: apiserver.ControlPlane, size: int, repeats: int, *, lean: bool
+) -> dict[str, Any]:
     """Measure one fleet in a namespace of its own."""
     namespace = f"bench-{size}"
     _kubectl(plane, "create", "namespace", namespace)
@@ -187,7 +194,9 @@ async def _fleet(plane: apiserver.ControlPlane, size: int, repeats: int) -> dict
         witness = await stack.enter_async_context(Witness(kube, namespace, FLEET).watching())
         log = scratch / "operator.log"
         run = await stack.enter_async_context(processes.operator(plane, namespace, log))
-        workers = await stack.enter_async_context(processes.workers(plane, namespace, scratch))
+        workers = await stack.enter_async_context(
+            processes.workers(plane, namespace, scratch, lean=lean)
+        )
         return await _measured(Bench(kube, namespace, witness, workers, run.pid), size, repeats)
 
 
