@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import gc
 import os
+import resource
 import sys
 
 from rlfleet_contract import __version__
@@ -13,6 +14,15 @@ from rlfleet_operator.settings import OperatorSettings
 
 _COLLECTED_AFTER = (20_000, 10, 10)
 """Python's own (700, 10, 10) take a tenth of the CPU with 10,000 workers."""
+
+
+def open_all_files() -> None:
+    """Raise the limit of open files to the hard one: each worker takes up to three connections.
+
+    The soft limit is 1,024 in many container runtimes.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def main() -> int:
@@ -46,6 +56,7 @@ def main() -> int:
     health = metrics.Health()
     if chosen.metrics_port:
         metrics.serve(chosen.metrics_port, health)
+    open_all_files()
     # Workers live long, and a pass over thousands makes as many values that live shortly.
     gc.freeze()
     gc.set_threshold(*_COLLECTED_AFTER)
