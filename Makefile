@@ -80,6 +80,14 @@ images: ## Build the operator's and the worker's image, bring them into the clus
 plugin: setup ## Make the kubectl plugin: build/kubectl-rlf, and krew's manifest (PLUGIN_URI=…)
 	@$(PY) -m dev.plugin
 
+.PHONY: release
+release: setup ## Make a release in build/release: wheel, plugin, chart, images, signed (ARGS=--no-images)
+	@$(PY) -m dev.release $(ARGS)
+
+.PHONY: release-check
+release-check: setup ## Make it twice and compare every byte (an hour with images)
+	@$(PY) -m dev.release --check $(ARGS)
+
 .PHONY: demo
 demo: setup ## Show a weight change on a fleet, from nothing
 	@$(PY) -m dev.demo up
@@ -111,6 +119,10 @@ replay: setup ## Run one plan again: make replay PLAN=faults/failed/NAME.yaml
 .PHONY: campaign
 campaign: setup ## Kill something in each of 50 rollouts on the cluster (ARGS="--seed 1 --rollouts 50")
 	@$(PY) -m tests.e2e.campaign $(ARGS)
+
+.PHONY: skew
+skew: setup ## Have operator and workers of two releases work together (OLD=v0.1.0, a tag or commit)
+	@$(PY) -m tests.e2e.skew $(OLD) $(ARGS)
 
 .PHONY: zoo
 zoo: setup ## Change weights of tiny models of many architectures on real vLLM (MODELS="--like-gpu llama …")

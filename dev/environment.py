@@ -8,6 +8,8 @@ STORAGE_CLASS    for CLUSTER=existing: the class of the demo's volume (default: 
 VLLM             the release of vLLM in the worker's image (default: the newest locked one)
 KUBECONFIG       as everywhere
 PLUGIN_URI       where a release of the kubectl plugin is published, for krew's manifest
+RELEASE_KEY      the private key that signs a release (PEM, ECDSA P-256); without it, none
+SOURCE_DATE_EPOCH  the time of every file of a release (default: the commit's)
 PIP_*            as pip reads them, handed on to image builds
 """
 

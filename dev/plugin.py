@@ -5,6 +5,7 @@ has them (the environment was installed by its hashes). build/rlf.yaml is krew's
 build/kubectl-rlf.tar.gz. The same sources make the same bytes.
 """
 
+import functools
 import gzip
 import hashlib
 import importlib.metadata
@@ -44,20 +45,21 @@ main()
 
 def main() -> None:
     """Write the file, its archive and krew's manifest."""
-    steps.run([steps.Step("making the kubectl plugin", _make)])
-
-
-def _make() -> str:
     BUILD.mkdir(exist_ok=True)
-    program = write(BUILD / NAME)
+    steps.run([steps.Step("making the kubectl plugin", functools.partial(make, BUILD))])
+
+
+def make(folder: Path) -> str:
+    """Write all three into a folder; return what was made."""
+    program = write(folder / NAME)
     packed = archive(program.read_bytes())
-    (BUILD / f"{NAME}.tar.gz").write_bytes(packed)
+    (folder / f"{NAME}.tar.gz").write_bytes(packed)
     uri = environment.variable("PLUGIN_URI") or URI.format(version=version.current())
     template = (SOURCES / "krew.yaml").read_text()
     digest = hashlib.sha256(packed).hexdigest()
     filled = template.replace("@VERSION@", version.current()).replace("@URI@", uri)
-    (BUILD / "rlf.yaml").write_text(filled.replace("@SHA256@", digest))
-    return f"build/{NAME}, {program.stat().st_size / 1024:.0f} KiB"
+    (folder / "rlf.yaml").write_text(filled.replace("@SHA256@", digest))
+    return f"{program.name}, {program.stat().st_size / 1024:.0f} KiB"
 
 
 def write(target: Path) -> Path:

@@ -38,7 +38,9 @@ def up() -> None:
     _title("A cluster, and images of operator and worker")
     shell = Shell(stage.cluster_and_images(), NAMESPACE)
     _title("Checkpoints on a volume, the operator, a pod to ask from")
-    stage.everything(shell)
+    # On a cluster of others, it drives no fleet but the demo's.
+    only_here = [f"--set=namespaces={{{NAMESPACE}}}"] if target.is_existing() else []
+    stage.everything(shell, *only_here)
     _title("A fleet of two workers")
     shell.kubectl("apply", "-f", os.path.relpath(stage.DEMO / "fleet.yaml"))
     # A demo that ran before left the fleet at another version: begin where it begins.

@@ -98,7 +98,7 @@ def _open_folder(shell: Shell) -> None:
         DEMO / "writable.yaml", NAMESPACE=own.namespace, FOLDER=FOLDER, WORKER_IMAGE=image
     )
     own.run("kubectl", "apply", "-f", "-", stdin=text)
-    own.kubectl("wait", "--for=condition=complete", "job/writable", "--timeout=300s")
+    _complete(own, "writable")
     own.run("kubectl", "delete", "namespace", own.namespace)
 
 
@@ -107,8 +107,13 @@ def checkpoints(shell: Shell) -> None:
     shell.kubectl("delete", "job", "checkpoints", "--ignore-not-found")
     text = _filled(DEMO / "checkpoints.yaml", WORKER_IMAGE=names.recorded()["worker"])
     shell.kubectl("apply", "-f", "-", stdin=text)
+    _complete(shell, "checkpoints")
+
+
+def _complete(shell: Shell, job: str) -> None:
+    """Wait for a Job; a failure names what the cluster warned of, such as an image or a claim."""
     try:
-        shell.kubectl("wait", "--for=condition=complete", "job/checkpoints", "--timeout=300s")
+        shell.kubectl("wait", "--for=condition=complete", f"job/{job}", "--timeout=300s")
     except StepFailed as failure:
         events = shell.kubectl("get", "events", "--field-selector=type=Warning", check=False)
         raise StepFailed(f"{failure}; the namespace's warnings:\n{events.strip()}") from failure
@@ -168,13 +173,13 @@ def _installer(shell: Shell) -> str | None:
     return str((values.get("podAnnotations") or {}).get("installed-by", ""))
 
 
-def everything(shell: Shell) -> None:
-    """Bring a namespace to where a fleet can be applied."""
+def everything(shell: Shell, *values: str) -> None:
+    """Bring a namespace to where a fleet can be applied; `values` are the operator's."""
     namespace(shell)
     volume(shell)
     scripts(shell)
     checkpoints(shell)
-    operator(shell)
+    operator(shell, *values)
     client(shell)
     say("")
 

@@ -99,11 +99,11 @@ def _lineage(image: Image) -> list[Image]:
     return [*(_lineage(image.base) if image.base else []), image]
 
 
-def _build(image: Image) -> None:
+def _build(image: Image, *more: str, epoch: int | None = None) -> None:
     with cache.lock("buildah"), tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
         # What an interrupted build has left.
         _buildah("rm", "rm", "--all")
-        flags = ["--isolation=chroot", "--network=host", "--pull-never", "--format=oci"]
+        flags = ["--isolation=chroot", "--network=host", "--pull-never", "--format=oci", *more]
         # Layers are kept for the next build, so a change of our code reinstalls nothing.
         flags += ["--layers", f"--tag={image.name}", f"--file={image.file}"]
         context = str(image.context)
@@ -112,14 +112,15 @@ def _build(image: Image) -> None:
             flags += [*(f"--build-arg={one}" for one in arguments), *pip_settings.mounts()]
         else:
             context = scratch
-            _make_debian(Path(scratch, "debian.tar"))
+            _make_debian(Path(scratch, "debian.tar"), epoch)
         _buildah(image.file.name.rpartition(".")[2], "bud", *flags, context)
 
 
-def _make_debian(archive: Path) -> None:
+def _make_debian(root: Path, epoch: int | None) -> None:
     include = f"--include={','.join(names.DEBIAN_PACKAGES)}"
-    argv = ["mmdebstrap", "--variant=minbase", include, names.DEBIAN_RELEASE, str(archive)]
-    cache.call(argv, "image-mmdebstrap")
+    argv = ["mmdebstrap", "--variant=minbase", include, names.DEBIAN_RELEASE, str(root)]
+    env = {"SOURCE_DATE_EPOCH": str(epoch)} if epoch is not None else {}
+    cache.call(argv, "image-mmdebstrap", env=env)
 
 
 def _load(image: Image) -> None:
@@ -144,9 +145,26 @@ def archived(image: Image, path: Path) -> None:
     for one in _lineage(image):
         if one.name not in _built():
             _build(one)
+    _pack(image, path)
+
+
+def _pack(image: Image, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
         _buildah("push", "push", "--disable-compression", image.name, f"oci:{scratch}")
         archive.pack(Path(scratch), image.name, path)
+
+
+def anew(image: Image, path: Path, epoch: int, built: set[str]) -> None:
+    """Write an image as an archive, it and its bases built from nothing, each file of one time.
+
+    `built` has the names of those that this run has built, and gets them.
+    """
+    steps.run(packages.steps(packages.IMAGES))
+    for one in _lineage(image):
+        if one.name not in built:
+            _build(one, "--no-cache", f"--timestamp={epoch}", epoch=epoch)
+            built.add(one.name)
+    _pack(image, path)
 
 
 def _layers(image: Image) -> list[str]:
