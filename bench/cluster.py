@@ -69,7 +69,7 @@ def _clear(shell: Shell) -> None:
 
 
 def _scripts(shell: Shell) -> None:
-    files = [*_PODS.glob("*.py"), stage.DEMO / "checkpoints.py"]
+    files = [*_PODS.glob("*.py"), stage.TINY_MODEL]
     flags = [f"--from-file={path}" for path in files]
     made = shell.kubectl("create", "configmap", "demo", *flags, "--dry-run=client", "-o=yaml")
     shell.kubectl("apply", "-f", "-", stdin=made)

@@ -17,6 +17,7 @@ from dev.steps import StepFailed, say
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "dev" / "demo"
+TINY_MODEL = ROOT / "examples" / "quick-start" / "checkpoints.py"
 OPERATOR_NAMESPACE = "rlfleet-system"
 RELEASE = "rlfleet"
 FOLDER = "/var/lib/rlfleet-demo"
@@ -121,8 +122,8 @@ def _complete(shell: Shell, job: str) -> None:
 
 def scripts(shell: Shell) -> None:
     """Bring the scripts that run in pods."""
-    scripts = ("ask.py", "traffic.py", "checkpoints.py")
-    files = [f"--from-file={_shown(DEMO / name)}" for name in scripts]
+    scripts = (DEMO / "ask.py", DEMO / "traffic.py", TINY_MODEL)
+    files = [f"--from-file={_shown(script)}" for script in scripts]
     made = shell.kubectl("create", "configmap", "demo", *files, "--dry-run=client", "-o=yaml")
     shell.kubectl("apply", "-f", "-", stdin=made)
 
