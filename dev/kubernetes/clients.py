@@ -34,9 +34,12 @@ HELM = Client("helm", (3, 8), "the first with charts in registries", ("version",
 def build_steps(wanted: Iterable[str], *, are_users: bool) -> list[Step]:
     """Return what is left to build. `are_users`: those on PATH are taken if there are any."""
     taken = found() if are_users else {}
-    return binaries.build_steps(
-        {name: binaries.CLIENTS[name] for name in wanted if name not in taken}
-    )
+    missing = [name for name in wanted if name not in taken]
+    if are_users and missing and not shutil.which("go"):
+        raise StepFailed(
+            f"{' and '.join(missing)} not found on PATH; install them, or Go to have them built"
+        )
+    return binaries.build_steps({name: binaries.CLIENTS[name] for name in missing})
 
 
 def search_path(*, are_users: bool) -> str:
@@ -69,7 +72,7 @@ def refuse_older(client: Client, path: str, said: str) -> None:
     if release < client.oldest:
         named = ".".join(map(str, release))
         raise StepFailed(
-            f"{path} is {named}; {client.name} {oldest} is needed, {client.why}; {way_out}"
+            f"{path} is {named}; {client.name} {oldest} or newer is needed, {client.why}; {way_out}"
         )
 
 

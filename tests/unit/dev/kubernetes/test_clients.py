@@ -41,10 +41,17 @@ def test_one_that_is_too_old_is_named_with_the_way_out(put: Put) -> None:
     put("kubectl", KUBECTL)
     helm = put("helm", "v3.7.2+g663a896")
 
-    with pytest.raises(StepFailed, match=r"helm is 3\.7; helm 3\.8 is needed.*put a newer") as told:
+    with pytest.raises(StepFailed, match=r"helm is 3\.7; helm 3\.8 or newer.*put a newer") as told:
         clients.build_steps(("kubectl", "helm"), are_users=True)
 
     assert str(helm) in str(told.value)
+
+
+def test_what_is_missing_is_named_where_nothing_can_build_it(put: Put) -> None:
+    put("helm", "v3.14.0+g3fc9f4b")
+
+    with pytest.raises(StepFailed, match="^kubectl not found on PATH; install"):
+        clients.build_steps(("kubectl", "helm"), are_users=True)
 
 
 @pytest.mark.parametrize(
