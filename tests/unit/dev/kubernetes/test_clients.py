@@ -50,7 +50,7 @@ def test_one_that_is_too_old_is_named_with_the_way_out(put: Put) -> None:
 def test_what_is_missing_is_named_where_nothing_can_build_it(put: Put) -> None:
     put("helm", "v3.14.0+g3fc9f4b")
 
-    with pytest.raises(StepFailed, match="^kubectl not found on PATH; install"):
+    with pytest.raises(StepFailed, match=r"^kubectl not found on PATH; install"):
         clients.build_steps(("kubectl", "helm"), are_users=True)
 
 
