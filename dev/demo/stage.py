@@ -98,9 +98,11 @@ def _open_folder(shell: Shell) -> None:
     text = _filled(
         DEMO / "writable.yaml", NAMESPACE=own.namespace, FOLDER=FOLDER, WORKER_IMAGE=image
     )
-    own.run("kubectl", "apply", "-f", "-", stdin=text)
-    _complete(own, "writable")
-    own.run("kubectl", "delete", "namespace", own.namespace)
+    try:
+        own.run("kubectl", "apply", "-f", "-", stdin=text)
+        _complete(own, "writable")
+    finally:
+        own.run("kubectl", "delete", "namespace", own.namespace, "--wait=false")
 
 
 def checkpoints(shell: Shell) -> None:
