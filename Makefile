@@ -38,7 +38,7 @@ check: setup ## Lint, types, import layers, generated files, prose, chart
 	PYTHONPATH=operator:sidecar:client:plugin:. $(RLFLEET_CACHE)/venv/current/bin/lint-imports
 	$(PY) -m dev.generated --check
 	$(PY) -m dev.style
-	$(DEV)tool helm lint charts/rlfleet --strict
+	$(DEV)tool helm lint charts/rlfleet --strict --set image.repository=operator --set worker.image=worker
 
 .PHONY: generate
 generate: setup ## Write the generated files: CRD, reference, diagrams
@@ -99,6 +99,10 @@ demo-down: setup ## Leave nothing of the demo behind
 .PHONY: follow-demo
 follow-demo: setup ## Have a fleet follow a trainer's deltas, and compare each reply (STEPS=100 EVERY=20)
 	@$(PY) -m tests.e2e.following $(if $(STEPS),--steps $(STEPS)) $(if $(EVERY),--every $(EVERY))
+
+.PHONY: network-policies
+network-policies: setup ## Show on the cluster which pod reaches what, with the chart's NetworkPolicies
+	@$(PY) -m tests.e2e.network_policies
 
 .PHONY: bench
 bench: setup ## Measure

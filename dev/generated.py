@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from dev.docs import (
+    chart,
     compatibility_page,
     crd,
     diagrams,
@@ -41,6 +42,8 @@ def files() -> dict[Path, str]:
     return version.stamped() | {
         ROOT / "crds" / "rlinferencefleets.rlfleet.dev.yaml": crd.as_yaml(),
         ROOT / "charts" / "rlfleet" / "templates" / "crd.yaml": _chart_template(),
+        chart.CHART / "values.schema.json": chart.schema(),
+        chart.CHART / "README.md": chart.readme(),
         ROOT / "docs" / "reference" / "fleet.md": reference.page(),
         ROOT / "docs" / "reference" / "http.md": http_page.page(),
         ROOT / "docs" / "reference" / "models.md": models_page.page(),

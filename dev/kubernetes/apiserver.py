@@ -32,6 +32,7 @@ START_S = 120.0
 FIRST_PATHS = ("/readyz", "/api/v1/namespaces/default")
 GARBAGE_COLLECTION = ("garbage-collector-controller", "namespace-controller")
 SERVICE_ACCOUNTS = ("serviceaccount-controller", "root-ca-certificate-publisher-controller")
+AGGREGATION = ("clusterrole-aggregation-controller",)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pytest
 from dev.kubernetes import apiserver
 from rlfleet_operator.kube.client import KubeClient
 from tests.hollow import HollowNode
+from tests.integration.chart.rendering import rendered
 from tests.integration.conftest import Fleet, Operator, kubectl
-from tests.integration.test_chart import rendered
 
 pytestmark = pytest.mark.integration
 

@@ -10,6 +10,7 @@ import yaml
 from dev.demo import stage
 from dev.kubernetes import apiserver
 from dev.shell import Shell
+from tests.integration.chart.rendering import IMAGES
 from tests.integration.conftest import ROOT
 
 pytestmark = pytest.mark.integration
@@ -31,7 +32,7 @@ def shell(plane: apiserver.ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Ite
 def install(shell: Shell, *values: str) -> None:
     chart = str(ROOT / "charts" / "rlfleet")
     words = ("helm", "upgrade", "--install", stage.RELEASE, chart, WHERE, "--create-namespace")
-    shell.run(*words, "--set=crds.enabled=false", *values)
+    shell.run(*words, "--set=crds.enabled=false", *IMAGES, *values)
 
 
 def releases(shell: Shell) -> list[dict[str, Any]]:

@@ -1,21 +1,98 @@
+{{/* The name of every object. The release's name alone was it before there were overrides. */}}
 {{- define "rlfleet.name" -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- $name := .Values.fullnameOverride -}}
+{{- if not $name -}}
+{{- $name = .Release.Name -}}
+{{- if and .Values.nameOverride (not (contains .Values.nameOverride $name)) -}}
+{{- $name = printf "%s-%s" $name .Values.nameOverride -}}
+{{- end -}}
+{{- end -}}
+{{- $name | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "rlfleet.serviceAccount" -}}
-{{- .Values.serviceAccount.name | default (include "rlfleet.name" .) -}}
+{{- $made := ternary (include "rlfleet.name" .) "default" .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default $made -}}
 {{- end -}}
 
 {{- define "rlfleet.selector" -}}
-app.kubernetes.io/name: rlfleet-operator
+app.kubernetes.io/name: {{ .Values.nameOverride | default "rlfleet-operator" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* Ours win: a label of the user's cannot part a pod from its Deployment. */}}
 {{- define "rlfleet.labels" -}}
-{{ include "rlfleet.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- $ours := include "rlfleet.selector" . | fromYaml -}}
+{{- $_ := set $ours "app.kubernetes.io/component" "operator" -}}
+{{- $_ := set $ours "app.kubernetes.io/part-of" "rlfleet" -}}
+{{- $_ := set $ours "app.kubernetes.io/version" .Chart.AppVersion -}}
+{{- $_ := set $ours "app.kubernetes.io/managed-by" .Release.Service -}}
+{{- $_ := set $ours "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version) -}}
+{{- toYaml (merge $ours .Values.commonLabels) -}}
+{{- end -}}
+
+{{/* The same with the labels of one kind of object. */}}
+{{- define "rlfleet.labelsAnd" -}}
+{{- toYaml (merge (include "rlfleet.labels" .root | fromYaml) .labels) -}}
+{{- end -}}
+
+{{/* An image's name, in the registry of all charts if there is one. */}}
+{{- define "rlfleet.image" -}}
+{{- $registry := .root.Values.global.imageRegistry | trimSuffix "/" -}}
+{{- if $registry -}}
+{{- $parts := splitList "/" .name -}}
+{{- $first := first $parts -}}
+{{- if and (rest $parts) (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) -}}
+{{- $parts = rest $parts -}}
+{{- end -}}
+{{- printf "%s/%s" $registry (join "/" $parts) -}}
+{{- else -}}
+{{- .name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "rlfleet.operatorImage" -}}
+{{- $name := include "rlfleet.image" (dict "root" . "name" .Values.image.repository) -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" $name .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $name (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Pull secrets as Kubernetes wants them: users of `global` write names. */}}
+{{- define "rlfleet.pullSecrets" -}}
+{{- $found := list -}}
+{{- range concat .Values.global.imagePullSecrets .Values.imagePullSecrets -}}
+{{- $found = append $found (ternary (dict "name" .) . (kindIs "string" .)) -}}
+{{- end -}}
+{{- if $found -}}
+{{- toYaml (uniq $found) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Refuse values that no object can be made of; what a schema can say stands in the schema. */}}
+{{- define "rlfleet.check" -}}
+{{- if not (hasKey .Values "rbac") -}}
+{{- fail "these are the values of an older chart: the value rbac is missing. Use --reset-then-reuse-values instead of --reuse-values, so that new values get their defaults" -}}
+{{- end -}}
+{{- $missing := list -}}
+{{- if not .Values.image.repository -}}{{- $missing = append $missing "image.repository" -}}{{- end -}}
+{{- if not .Values.worker.image -}}{{- $missing = append $missing "worker.image" -}}{{- end -}}
+{{- if $missing -}}
+{{- $v := .Chart.AppVersion -}}
+{{- $lines := list
+  (printf "%s not set: the images of rlfleet are in no public registry. Build both, then push them or load them into the nodes (kind load docker-image, minikube image load):" (join " and " $missing))
+  (printf "  docker build -f Dockerfile.operator -t REGISTRY/operator:%s ." $v)
+  (printf "  docker build -f Dockerfile.worker -t REGISTRY/worker:%s ." $v)
+  "and name both:"
+  (printf "  --set image.repository=REGISTRY/operator --set worker.image=REGISTRY/worker:%s" $v)
+-}}
+{{- fail (join "\n" $lines) -}}
+{{- end -}}
+{{- if eq (int .Values.operator.metricsPort) (int .Values.operator.fleetsPort) -}}
+{{- fail (printf "operator.metricsPort and operator.fleetsPort are both %d, and one pod cannot listen twice; change one of them" (int .Values.operator.metricsPort)) -}}
+{{- end -}}
 {{- end -}}
 
 {{/* What the operator may do where fleets are. No wildcard, no list of Secrets. */}}
@@ -44,4 +121,52 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, create, patch]
+{{- end -}}
+
+{{/* The operator's variables: the settings, then further ones, which must not be settings. */}}
+{{- define "rlfleet.env" -}}
+{{- $settings := dict
+  "RLFLEET_WORKER_IMAGE" (include "rlfleet.image" (dict "root" . "name" .Values.worker.image))
+  "RLFLEET_NAMESPACES" (join "," .Values.namespaces)
+  "RLFLEET_LOG_LEVEL" .Values.operator.logLevel
+  "RLFLEET_POLL_SECONDS" .Values.operator.pollSeconds
+  "RLFLEET_SIDECAR_CONCURRENCY" .Values.operator.sidecarConcurrency
+  "RLFLEET_WATCH_SILENCE_SECONDS" .Values.operator.watchSilenceSeconds
+  "RLFLEET_ADMIN_PORT" .Values.operator.adminPort
+  "RLFLEET_METRICS_PORT" .Values.operator.metricsPort
+  "RLFLEET_FLEETS_PORT" .Values.operator.fleetsPort
+  "RLFLEET_LEASE_NAME" (include "rlfleet.name" .)
+  "RLFLEET_LEASE_NAMESPACE" .Release.Namespace
+-}}
+{{- range $index, $one := .Values.extraEnv -}}
+{{- if hasKey $settings $one.name -}}
+{{- fail (printf "extraEnv[%d].name: %s is a value of the chart; set that instead (helm show values)" $index $one.name) -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $value := $settings }}
+- {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels of a role for users, which Kubernetes adds to its own roles. */}}
+{{- define "rlfleet.roleLabels" -}}
+{{- $labels := include "rlfleet.labels" .root | fromYaml -}}
+{{- if .root.Values.rbac.aggregate -}}
+{{- range .to -}}
+{{- $_ := set $labels (printf "rbac.authorization.k8s.io/aggregate-to-%s" .) "true" -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $labels -}}
+{{- end -}}
+
+{{/* One rule of a NetworkPolicy; without peers there is none, because Kubernetes would let in all. */}}
+{{- define "rlfleet.from" -}}
+{{- if .peers -}}
+- from: {{- toYaml .peers | nindent 4 }}
+  ports:
+    - {port: {{ .port }}, protocol: TCP}
+{{- end -}}
 {{- end -}}

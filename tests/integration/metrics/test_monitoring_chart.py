@@ -1,6 +1,5 @@
 """What the chart adds for Prometheus and Grafana, each by a value that is off by default."""
 
-import subprocess
 from typing import Any
 
 import pytest
@@ -9,9 +8,9 @@ import yaml
 from rlfleet_contract import paths
 from rlfleet_operator.core.manifests import pod_manifest
 from tests import fleets
-from tests.integration.conftest import ROOT
+from tests.integration.chart import rendering
+from tests.integration.chart.rendering import CHART
 
-CHART = ROOT / "charts" / "rlfleet"
 EACH = {
     "service": "metrics.service=true",
     "monitors": "metrics.podMonitors.enabled=true",
@@ -23,9 +22,7 @@ EACH = {
 def rendered(*values: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the objects by kind and name."""
     sets = [word for value in values for word in ("--set", value)]
-    words = ["helm", "template", "rlfleet", str(CHART), "--set", "crds.enabled=false", *sets]
-    done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60)
-    found = [one for one in yaml.safe_load_all(done.stdout) if one]
+    found = [one for one in yaml.safe_load_all(rendering.rendered(*sets)) if one]
     return {(one["kind"], one["metadata"]["name"]): one for one in found}
 
 
