@@ -58,8 +58,8 @@ def main() -> None:
     parser.add_argument("--as-it-is", action="store_true", help="take the images as they are")
     options = parser.parse_args()
     kubeconfig = target.kubeconfig() if options.as_it_is else stage.cluster_and_images()
-    ours = names.recorded()
-    newer = Release("this tree", cache.REPOSITORY, ours["operator"], ours["worker"])
+    operator, worker = (image.name for image in names.ours(names.chosen()))
+    newer = Release("this tree", cache.REPOSITORY, operator, worker)
     older = earlier(options.commit)
     shell = Shell(kubeconfig, NAMESPACE, is_quiet=True)
     for title, leading, other in (("newer", newer, older), ("older", older, newer)):
@@ -152,7 +152,7 @@ def _exercise(shell: Shell) -> str:
 
 
 def _upgrade(shell: Shell, leading: Release) -> str:
-    """Give the workers the operator's release, one by one, and change the version meanwhile."""
+    """Give the workers the operator's release, one by one, and change the version before the last."""
     fleet = Fleet(shell)
     with _nothing_lost(fleet):
         fleet.patch(engine={"image": leading.worker})

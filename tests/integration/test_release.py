@@ -31,7 +31,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two releases of one commit, signed with a key that nobody keeps."""
+    """Two releases of one commit, signed with a throwaway key."""
     plan = contents.Plan(
         1_700_000_000, COMMIT, Key(ec.generate_private_key(ec.SECP256R1())), with_images=False
     )
