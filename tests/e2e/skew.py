@@ -152,7 +152,7 @@ def _exercise(shell: Shell) -> str:
 
 
 def _upgrade(shell: Shell, leading: Release) -> str:
-    """Give the workers the operator's release, one by one, and change the version before the last."""
+    """Give the workers the operator's release, one by one; change the version before the last."""
     fleet = Fleet(shell)
     with _nothing_lost(fleet):
         fleet.patch(engine={"image": leading.worker})
