@@ -1,0 +1,1 @@
+"""Enforces NetworkPolicies on the development node."""
