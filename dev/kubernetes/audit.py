@@ -1,12 +1,12 @@
-"""What a ServiceAccount asked of the API server, by its audit log, beside what RBAC grants it.
+"""What a ServiceAccount asked of the API server, by its audit log, and what RBAC grants it.
 
     granted = audit.granted(role["rules"])
     asked = audit.asked(log, user)
     audit.unused(granted, asked)  # must be empty
     audit.denied(asked)  # must be empty
 
-Only requests for resources count: discovery needs no rule of ours. The log is of files, and the
-oldest is deleted, so nobody has to clean up.
+Only requests for resources count: discovery needs no rule of ours. kube-apiserver begins a new
+file when one is full, and deletes the oldest.
 """
 
 import json

@@ -40,11 +40,9 @@ def rotate_token(shell: Shell, fleet: str, *, finish: bool, timeout: float) -> N
     """
     secret = _read(shell, fleet)
     step = rotation.step_of(secret)
-    if finish and step is not RotationStep.SWITCHED:
-        raise PluginError(
-            f"{fleet}: no rotation to finish, it is {step};"
-            f" run first: kubectl rlf rotate-token {fleet}"
-        )
+    if finish:
+        _finish(shell, fleet, secret, timeout)
+        return
     if step is RotationStep.AT_REST:
         secret = _write(shell, rotation.staged(secret, secrets.token_urlsafe(32)))
     if step is not RotationStep.SWITCHED:
@@ -53,17 +51,27 @@ def rotate_token(shell: Shell, fleet: str, *, finish: bool, timeout: float) -> N
         secret = _write(shell, rotation.switched(secret))
         shell.say(f"{fleet}: waiting until operator and workers have the new token")
     _wait(shell, fleet, secret, timeout)
-    if finish:
-        secret = _write(shell, rotation.finished(secret))
-        shell.say(f"{fleet}: waiting until operator and workers reject the old token")
-        _wait(shell, fleet, secret, timeout)
-        shell.say(f"{fleet}: the old token is rejected")
-        return
     shell.say(
         f"{fleet}: both tokens are accepted; the new one is data.token of Secret"
         f" {rotation.secret_name(fleet)}",
         f"when every trainer has it: kubectl rlf rotate-token {fleet} --finish",
     )
+
+
+def _finish(shell: Shell, fleet: str, secret: RawObject, timeout: float) -> None:
+    step = rotation.step_of(secret)
+    if step is RotationStep.SWITCHED:
+        # Before it, everybody must have the new token.
+        _wait(shell, fleet, secret, timeout)
+        secret = _write(shell, rotation.finished(secret))
+    elif step is RotationStep.STAGED or not rotation.revision_of(secret):
+        raise PluginError(
+            f"{fleet}: no rotation to finish, it is {step};"
+            f" run first: kubectl rlf rotate-token {fleet}"
+        )
+    shell.say(f"{fleet}: waiting until operator and workers reject the old token")
+    _wait(shell, fleet, secret, timeout)
+    shell.say(f"{fleet}: the old token is rejected")
 
 
 def _read(shell: Shell, fleet: str) -> RawObject:
