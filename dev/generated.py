@@ -48,7 +48,7 @@ def files() -> dict[Path, str]:
         ROOT / "docs" / "reference" / "http.md": http_page.page(),
         ROOT / "docs" / "reference" / "models.md": models_page.page(),
         ROOT / "docs" / "reference" / "compatibility.md": compatibility_page.page(),
-        ROOT / "plugin" / "rlfleet_kubectl" / "reasons.json": reasons.as_json(),
+        ROOT / "plugin" / "rlfleet_view" / "reasons.json": reasons.as_json(),
         architecture: tree.drawn_into(diagrams.drawn_into(architecture.read_text())),
     }
 

@@ -23,6 +23,7 @@ PACKAGES = {
     "rlfleet_engine": "sidecar",
     "rlfleet": "client",
     "rlfleet_kubectl": "plugin",
+    "rlfleet_view": "plugin",
 }
 
 

@@ -1,6 +1,6 @@
 """Make the kubectl plugin one file: python3 -m dev.plugin, which `make plugin` runs.
 
-build/kubectl-rlf is a zip that Python runs: our package, click and rich as requirements/dev.lock
+build/kubectl-rlf is a zip that Python runs: our packages, click and rich as requirements/dev.lock
 has them (the environment was installed by its hashes). build/rlf.yaml is krew's manifest of
 build/kubectl-rlf.tar.gz. The same sources make the same bytes.
 """
@@ -26,6 +26,8 @@ from dev.release import version
 SOURCES = cache.REPOSITORY / "plugin"
 BUILD = cache.REPOSITORY / "build"
 NAME = "kubectl-rlf"
+PACKAGES = ("rlfleet_kubectl", "rlfleet_view")
+SUFFIXES = {".py", ".json", ".html", ".css", ".js", ".svg"}
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of every file: a zip has no earlier one."""
 LICENCES = re.compile(r"\.dist-info/.*(licen[cs]e|copying|notice)", re.IGNORECASE)
@@ -95,11 +97,11 @@ def _compiled(name: str, content: bytes) -> bytes:
 
 def contents() -> dict[str, bytes]:
     """Return the files of the program by their names in it."""
-    ours = SOURCES / "rlfleet_kubectl"
     found = {
         path.relative_to(SOURCES).as_posix(): path.read_bytes()
-        for path in ours.rglob("*")
-        if path.suffix in {".py", ".json"}
+        for package in PACKAGES
+        for path in (SOURCES / package).rglob("*")
+        if path.suffix in SUFFIXES
     }
     for name in needs():
         found |= dict(_vendored(importlib.metadata.distribution(name)))

@@ -72,6 +72,7 @@ CLEAN = (
     "tests/unit/rlfleet_contract",
     "tests/unit/rlfleet_engine",
     "tests/unit/rlfleet_kubectl",
+    "tests/unit/rlfleet_view",
     "tests/unit/rlfleet_operator",
     "tests/unit/rlfleet_sidecar",
     "tests/unit/tests",

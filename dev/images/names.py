@@ -76,7 +76,12 @@ def _older(release: str) -> Image:
 
 def operator() -> Image:
     """Return the operator's image."""
-    sources = ("requirements/operator.lock", "operator", "sidecar/rlfleet_contract")
+    sources = (
+        "requirements/operator.lock",
+        "operator",
+        "sidecar/rlfleet_contract",
+        "plugin/rlfleet_view",
+    )
     return _ours("operator", debian(), *sources)
 
 

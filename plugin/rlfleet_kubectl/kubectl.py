@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import IO
 
-from rlfleet_kubectl.core.view import ObservedFleet, RawObject
 from rlfleet_kubectl.errors import PluginError
+from rlfleet_view.fleet import ObservedFleet, RawObject
 
 FLEETS = "rlinferencefleets.rlfleet.dev"
 FLEET_LABEL = "rlfleet.dev/fleet"

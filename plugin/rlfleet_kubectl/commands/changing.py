@@ -10,9 +10,9 @@ import click
 from rlfleet_kubectl.commands.shell import FLEET, Shell, command, now, version_names
 from rlfleet_kubectl.core import changes
 from rlfleet_kubectl.core.changes import Described, SpecChange
-from rlfleet_kubectl.core.verdict import Judged, SyncState, judged
-from rlfleet_kubectl.core.view import ObservedFleet
 from rlfleet_kubectl.errors import Exit, PluginError
+from rlfleet_view.fleet import ObservedFleet
+from rlfleet_view.verdict import Judged, SyncState, judged
 
 _STATUS = {SyncState.STALLED: Exit.STALLED, SyncState.SUPERSEDED: Exit.SUPERSEDED}
 _SIZES = {"s": 1.0, "m": 60.0, "h": 3600.0}

@@ -9,8 +9,8 @@ from rlfleet_kubectl.commands.changing import seconds
 from rlfleet_kubectl.commands.shell import FLEET, OUTPUT, Shell, command, now
 from rlfleet_kubectl.core import merged_logs
 from rlfleet_kubectl.core.merged_logs import LogLine
-from rlfleet_kubectl.core.view import ObservedFleet
 from rlfleet_kubectl.errors import PluginError
+from rlfleet_view.fleet import ObservedFleet
 
 COMPONENTS = ("operator", "sidecar", "engine")
 _OPERATOR_PODS = "app.kubernetes.io/name=rlfleet-operator"

@@ -7,12 +7,13 @@ import click
 from rich.live import Live
 from rich.tree import Tree
 
-from rlfleet_kubectl.commands.shell import FLEET, OUTPUT, Shell, command, known_reasons, now
+from rlfleet_kubectl.commands.shell import FLEET, OUTPUT, Shell, command, now
 from rlfleet_kubectl.core import reasons, tables
 from rlfleet_kubectl.core.document import document
 from rlfleet_kubectl.core.tree import tree
-from rlfleet_kubectl.core.view import ObservedFleet, RawObject
 from rlfleet_kubectl.errors import PluginError
+from rlfleet_view.fleet import ObservedFleet, RawObject
+from rlfleet_view.web import known_reasons
 
 
 @command("get", "kubectl rlf get", "kubectl rlf get -A", "kubectl rlf get qwen -n rl -o json")

@@ -3,18 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import resources
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 from rich.console import Console, RenderableType
 
-from rlfleet_kubectl.core import reasons
-from rlfleet_kubectl.core.reasons import Reasons
 from rlfleet_kubectl.core.tree import Style
 from rlfleet_kubectl.errors import PluginError
 from rlfleet_kubectl.kubectl import Kubectl
+from rlfleet_view import web
 
 UNBOUNDED = 4096
 """Columns of a table that goes to a file or a pipe: nothing is cut there."""
@@ -30,7 +28,7 @@ class Shell:
     def style(self) -> Style:
         """Return what trees are drawn with now."""
         is_ascii = self.console.options.ascii_only
-        return Style(now(), known_reasons(), is_ascii=is_ascii)
+        return Style(now(), web.known_reasons(), is_ascii=is_ascii)
 
     def show(self, what: RenderableType) -> None:
         """Print a table or a tree; colours are left out unless this is a terminal."""
@@ -50,11 +48,6 @@ class Shell:
 def now() -> datetime:
     """Return the time of the user's clock."""
     return datetime.now(UTC)
-
-
-def known_reasons() -> Reasons:
-    """Return the table that `make generate` wrote."""
-    return reasons.parsed(resources.files("rlfleet_kubectl").joinpath("reasons.json").read_text())
 
 
 _FLAGS = (

@@ -8,8 +8,8 @@ status changes often and must not make it fail, so that metadata.generation is c
 from dataclasses import dataclass
 from typing import Any
 
-from rlfleet_kubectl.core.view import ObservedFleet, RawObject, RolloutRow
 from rlfleet_kubectl.errors import PluginError
+from rlfleet_view.fleet import ObservedFleet, RawObject, RolloutRow
 
 SpecFields = dict[str, Any]
 """Values by dotted path below spec; None removes the field."""

@@ -2,9 +2,9 @@
 
 from dataclasses import asdict
 
-from rlfleet_kubectl.core import progress
-from rlfleet_kubectl.core.verdict import judged
-from rlfleet_kubectl.core.view import ObservedFleet, RawObject
+from rlfleet_view import progress
+from rlfleet_view.fleet import ObservedFleet, RawObject
+from rlfleet_view.verdict import judged
 
 
 def document(fleet: ObservedFleet) -> RawObject:

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 
 from rich.text import Text
 
-from rlfleet_kubectl.core.view import ObservedFleet, RawObject, RolloutRow, moment
 from rlfleet_kubectl.errors import PluginError
+from rlfleet_view.fleet import ObservedFleet, RawObject, RolloutRow, moment
 
 _KNOWN = frozenset({"time", "level", "logger", "message", "namespace", "fleet", "worker"})
 """Fields that a line shows elsewhere, or that are the same for all lines."""

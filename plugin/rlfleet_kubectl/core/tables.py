@@ -6,10 +6,10 @@ from datetime import datetime
 from rich.table import Table
 from rich.text import Text
 
-from rlfleet_kubectl.core import progress
 from rlfleet_kubectl.core.tree import style_of
-from rlfleet_kubectl.core.verdict import SyncState, judged
-from rlfleet_kubectl.core.view import ObservedFleet, RawObject, RolloutRow, WorkerRow, age, moment
+from rlfleet_view import progress
+from rlfleet_view.fleet import ObservedFleet, RawObject, RolloutRow, WorkerRow, age, moment
+from rlfleet_view.verdict import SyncState, judged
 
 _STATE_STYLES = {SyncState.SYNCED: "green", SyncState.STALLED: "bold red"}
 

@@ -7,10 +7,8 @@ from datetime import datetime
 from rich.text import Text
 from rich.tree import Tree
 
-from rlfleet_kubectl.core import progress, reasons
-from rlfleet_kubectl.core.reasons import Reasons
-from rlfleet_kubectl.core.verdict import SyncState, judged
-from rlfleet_kubectl.core.view import (
+from rlfleet_view import progress, reasons
+from rlfleet_view.fleet import (
     ConditionRow,
     ObservedFleet,
     RolloutRow,
@@ -18,21 +16,14 @@ from rlfleet_kubectl.core.view import (
     age,
     moment,
 )
+from rlfleet_view.page import ALERTS
+from rlfleet_view.reasons import Reasons
+from rlfleet_view.tone import Tone, tone_of
+from rlfleet_view.verdict import SyncState, judged
 
 BAR = 24
 _STATES = {SyncState.SYNCED: "green", SyncState.STALLED: "bold red", SyncState.BEHIND: "yellow"}
-_BAD = ("Stalled", "Degraded", "EngineUntested", "Paused")
-"""Conditions that say what to do about something."""
-_PHASES = {
-    "Serving": "green",
-    "Quarantined": "bold red",
-    "Unreachable": "red",
-    "Completed": "green",
-    "Failed": "bold red",
-    "Held": "bold red",
-    "RolledBack": "red",
-    "Refused": "red",
-}
+_TONES = {Tone.GOOD: "green", Tone.BUSY: "yellow", Tone.BAD: "bold red"}
 OTHERWISE = "yellow"
 
 
@@ -47,7 +38,7 @@ class Style:
 
 def style_of(phase: str) -> str:
     """Return the colour of a phase of a worker or rollout."""
-    return _PHASES.get(phase, OTHERWISE)
+    return _TONES[tone_of(phase)]
 
 
 def tree(fleet: ObservedFleet, style: Style) -> Tree:
@@ -55,7 +46,7 @@ def tree(fleet: ObservedFleet, style: Style) -> Tree:
     drawn = Tree(_head(fleet), guide_style="dim")
     drawn.add(_versions(fleet))
     for condition in fleet.conditions:
-        if condition.type in _BAD and condition.is_true:
+        if condition.type in ALERTS and condition.is_true:
             _add_condition(drawn, condition, style)
     rollout = fleet.rollout
     if rollout is not None:
@@ -77,19 +68,11 @@ def _head(fleet: ObservedFleet) -> Text:
 def _versions(fleet: ObservedFleet) -> Text:
     line = Text("target ")
     line.append(fleet.target or "none", "bold")
-    line.append(f" ({_source(fleet)})  ", "dim")
+    line.append(f" ({fleet.source})  ", "dim")
     line.append("serving ")
     line.append(fleet.serving or "several or none", "bold" if fleet.serving else OTHERWISE)
     latest = (fleet.status.get("latest") or {}).get("version")
     return line.append(f"  newest in the store {latest}") if latest else line
-
-
-def _source(fleet: ObservedFleet) -> str:
-    if fleet.spec.get("weightVersion"):
-        return "spec.weightVersion"
-    if fleet.spec_at("weights.follow") == "Latest":
-        return "follows the store"
-    return "set by a trainer" if fleet.status.get("trainerTarget") else "not set"
 
 
 def _add_condition(drawn: Tree, condition: ConditionRow, style: Style) -> None:

@@ -9,7 +9,7 @@ import yaml
 from rlfleet_kubectl.core import changes
 from rlfleet_kubectl.core.changes import Described, SpecChange
 from rlfleet_kubectl.errors import PluginError
-from tests.unit.rlfleet_kubectl.recordings import fleet, with_rollout, with_status
+from tests.unit.rlfleet_view.recordings import fleet, with_rollout, with_status
 
 ROOT = Path(__file__).resolve().parents[4]
 NOTHING = Described()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rlfleet_kubectl.core import merged_logs
-from rlfleet_kubectl.core.view import moment
 from rlfleet_kubectl.errors import PluginError
-from tests.unit.rlfleet_kubectl.recordings import fleet, with_rollout, with_status
+from rlfleet_view.fleet import moment
+from tests.unit.rlfleet_view.recordings import fleet, with_rollout, with_status
 
 AT = "2026-01-02T03:04:"
 

@@ -3,9 +3,9 @@
 import pytest
 
 from rlfleet_contract.worker.problems import Code
-from rlfleet_kubectl.commands.shell import known_reasons
 from rlfleet_kubectl.core import reasons
 from rlfleet_kubectl.errors import PluginError
+from rlfleet_view.web import known_reasons
 from tests import test_layout
 
 

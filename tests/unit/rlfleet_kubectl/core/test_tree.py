@@ -5,12 +5,12 @@ import json
 import pytest
 from rich.console import Console
 
-from rlfleet_kubectl.commands.shell import known_reasons
 from rlfleet_kubectl.core import tables
 from rlfleet_kubectl.core.document import document
 from rlfleet_kubectl.core.tree import Style, tree
-from rlfleet_kubectl.core.view import ObservedFleet
-from tests.unit.rlfleet_kubectl.recordings import fleet, shortly_after, with_rollout, with_status
+from rlfleet_view.fleet import ObservedFleet
+from rlfleet_view.web import known_reasons
+from tests.unit.rlfleet_view.recordings import fleet, shortly_after, with_rollout, with_status
 
 HELD = (
     "rollout 8 from step-2 to step-3: 1 of 2 workers left; canaries serve:"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rlfleet_kubectl.core.verdict import SyncState, judged
-from rlfleet_kubectl.core.view import ObservedFleet
-from tests.unit.rlfleet_kubectl.recordings import fleet, with_status
+from rlfleet_view.fleet import ObservedFleet
+from rlfleet_view.verdict import SyncState, judged
+from tests.unit.rlfleet_view.recordings import fleet, with_status
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rlfleet_kubectl.core.view import ObservedFleet, moment
+from rlfleet_view.fleet import ObservedFleet, moment
 
 HERE = Path(__file__).parent / "recorded"
 

@@ -147,6 +147,15 @@ class ObservedFleet:
         return str(self.status.get("target") or "")
 
     @property
+    def source(self) -> str:
+        """Where the target comes from."""
+        if self.spec.get("weightVersion"):
+            return "spec.weightVersion"
+        if self.spec_at("weights.follow") == "Latest":
+            return "follows the store"
+        return "set by a trainer" if self.status.get("trainerTarget") else "not set"
+
+    @property
     def serving(self) -> str:
         """The version that all workers with traffic proved."""
         return str(self.status.get("serving") or "")

@@ -4,10 +4,10 @@ import pytest
 
 from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.report import Progress
-from rlfleet_kubectl.core import progress
-from rlfleet_kubectl.core.view import RolloutRow
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.status.fleet import status_of
+from rlfleet_view import progress
+from rlfleet_view.fleet import RolloutRow
 from tests.workers import recorded, worker, world
 
 GIB = 1024**3

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import NamedTuple
 
-from rlfleet_kubectl.core.view import ConditionRow, ObservedFleet
+from rlfleet_view.fleet import ConditionRow, ObservedFleet
 
 
 class SyncState(StrEnum):

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from rlfleet_kubectl.core.view import ObservedFleet, RolloutRow
+from rlfleet_view.fleet import ObservedFleet, RolloutRow
 
 _COPIED = re.compile(r"(?P<percent>\d+)% of (?P<size>[\d.]+ \w+) of \S+ copied on .+ workers")
 """The operator's message while workers copy; a test compares it with the operator's own."""
