@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from rlfleet_kubectl import __version__
-from rlfleet_kubectl.commands import changing, completing, log_lines, reading, rotating
+from rlfleet_kubectl.commands import changing, completing, dashboard, log_lines, reading, rotating
 from rlfleet_kubectl.commands.shell import connection_flags
 
 COMMANDS = (
@@ -15,6 +15,7 @@ COMMANDS = (
     reading.history,
     reading.explain,
     log_lines.logs,
+    dashboard.dashboard,
     changing.set_version,
     changing.wait,
     changing.pause,

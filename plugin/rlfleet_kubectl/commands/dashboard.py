@@ -1,0 +1,64 @@
+"""`dashboard`: the page in a browser, until the command is stopped."""
+
+import contextlib
+import signal
+import socket
+import sys
+import webbrowser
+
+import click
+
+from rlfleet_kubectl.commands.shell import Shell, command
+from rlfleet_kubectl.dashboard.board import Board
+from rlfleet_kubectl.dashboard.server import ADDRESS, Dashboard
+from rlfleet_kubectl.dashboard.watch import FleetWatch
+from rlfleet_kubectl.errors import PluginError
+from rlfleet_kubectl.kubectl import Kubectl
+
+
+@command(
+    "dashboard",
+    "kubectl rlf dashboard",
+    "kubectl rlf dashboard -A --no-browser --port 8765",
+    "kubectl rlf dashboard -n rl",
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Fleets of all namespaces.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Default: a free one.")
+@click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
+def dashboard(shell: Shell, *, all_namespaces: bool, port: int, no_browser: bool) -> None:
+    """Show fleets, and buttons to change them, on a page of this machine.
+
+    It listens on 127.0.0.1, and does what kubectl may do as you. Stop it by Ctrl-C.
+    """
+    board = Board()
+    flags = ("--all-namespaces",) if all_namespaces else ()
+    try:
+        server = Dashboard(port, shell.kubectl, board, _where(shell.kubectl, is_all=all_namespaces))
+    except OSError as error:
+        said = f"cannot listen on {ADDRESS}:{port} ({error.strerror}); use another --port"
+        raise PluginError(said) from None
+    watch = FleetWatch(shell.kubectl, flags, board)
+    # By SIGTERM it ends as by Ctrl-C: no kubectl of its own outlives it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.closing(watch), server, contextlib.suppress(KeyboardInterrupt):
+        # A first list, so that what is denied shows here and not only on the page.
+        board.replace(shell.kubectl.fleets(*flags))
+        watch.start()
+        shell.say(server.url)
+        sys.stdout.flush()
+        if not no_browser:
+            webbrowser.open(server.url_once())
+        server.serve_forever()
+
+
+def _where(kubectl: Kubectl, *, is_all: bool) -> str:
+    """Return context and namespace, for the page's head."""
+    try:
+        view = kubectl.json("config", "view", "--minify")
+    except PluginError:
+        return socket.gethostname()
+    context = (view.get("contexts") or [{}])[0]
+    chosen = [flag.partition("=")[2] for flag in kubectl.flags if flag.startswith("--namespace=")]
+    own = (context.get("context") or {}).get("namespace") or "default"
+    namespace = "all namespaces" if is_all else (chosen or [own])[-1]
+    return f"{context.get('name', '')} · {namespace}"
