@@ -68,6 +68,8 @@ class FakeEngine:
         self._ahead: Preload | None = None
         self.preloads = 0
         """Calls that asked for a preload, over all boots."""
+        self.tokens = 0
+        """How many it has generated."""
         self.boot()
 
     def boot(self) -> None:
@@ -221,6 +223,7 @@ class FakeEngine:
                 choice = generation.index % generation.choices
                 place = len(generation.made) + choice * generation.tokens
                 generation.made.append(self._token(prompt, place, generation.adapter))
+                self.tokens += 1
 
     def _token(self, prompt: object, place: int, adapter: LoRARequest | None) -> int:
         turn: object = next(self._turn) if self.behaviour.wobbles else ""
@@ -269,7 +272,12 @@ class FakeEngine:
 
     async def _metrics(self, send: Send) -> None:
         headers = [(b"content-type", b"text/plain; version=1.0.0; charset=utf-8")]
-        text = f'vllm:num_requests_running{{engine="0",model_name="fake"}} {len(self._active)}\n'
+        labels = '{engine="0",model_name="fake"}'
+        text = (
+            f"vllm:num_requests_running{labels} {len(self._active)}\n"
+            f"vllm:num_requests_waiting{labels} 0\n"
+            f"vllm:generation_tokens_total{labels} {self.tokens}\n"
+        )
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": text.encode()})
 

@@ -29,6 +29,7 @@ from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.reconcile.supervisor import Supervisor
 from rlfleet_operator.settings import OperatorSettings
 from rlfleet_operator.trainer_api.auth import TokenCache
+from rlfleet_operator.trainer_api.page import PREFIX, FleetPage
 from rlfleet_operator.trainer_api.pause import FleetPauses, PauseAnswer
 from rlfleet_operator.trainer_api.prime_rl import PrimeRLRoutes
 from rlfleet_operator.trainer_api.records import FleetView
@@ -38,6 +39,7 @@ _log = logging.getLogger(__name__)
 
 _BODY_LIMIT = 64 * 1024
 _ERROR = 400
+_BASIC = 'Basic realm="rlfleet: any user, password is the token", charset="UTF-8"'
 _SHUTDOWN_S = 0.5
 """How long the process waits for requests under way when it exits."""
 
@@ -56,6 +58,7 @@ class FleetRoutes:
         self._view = FleetView(fleets, settings.admin_port)
         self._pauses, self._updates = FleetPauses(self._view), FleetUpdates(self._view)
         self._classics = PrimeRLRoutes(self._view, self._pauses, self._updates)
+        self._page = FleetPage(fleets, self._demand)
         self._runner: web.AppRunner | None = None
 
     async def open(self) -> None:
@@ -76,6 +79,7 @@ class FleetRoutes:
         """Stop; a waiting client sees a broken connection and may send its request again."""
         if self._runner is not None:
             await self._runner.cleanup()
+        await self._page.close()
 
     def _app(self) -> web.Application:
         app = web.Application(middlewares=[self._guarded], client_max_size=_BODY_LIMIT)
@@ -94,6 +98,7 @@ class FleetRoutes:
         for name, offer in CLASSIC.items():
             handler = partial(self._classic, name)
             app.router.add_route(offer.method, f"{base}/{name}", handler, name=label_of(name))
+        self._page.add_routes(app.router, base)
         app.router.add_route("*", base + "/{rest:.*}", _nowhere, name="none")
         return app
 
@@ -103,10 +108,12 @@ class FleetRoutes:
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Check the token, and turn every exception into a JSON error."""
         try:
-            known = self._fleets.known(_key(request))
+            _demand_no_browser(request)
             authorization = request.headers.get("Authorization")
-            request[_TOKEN] = await self._access.demand(known, authorization)
+            request[_TOKEN] = await self._demand(_key(request), authorization)
             response = await handler(request)
+        except web.HTTPRedirection as redirect:
+            response = redirect
         except Exception as error:  # noqa: BLE001 - the boundary: each becomes an answer
             response = _refused(error, request)
         name = request.match_info.route.name or "none"
@@ -141,6 +148,9 @@ class FleetRoutes:
         said = await self._classics.answer(name, _key(request), request[_TOKEN], request)
         return _answer(*said, request.path)
 
+    async def _demand(self, key: FleetKey, authorization: str | None) -> str:
+        return await self._access.demand(self._fleets.known(key), authorization)
+
     async def _token(self, raw: Json) -> AdminToken:
         return await apply.known_token(self._fleets.kube, named(raw))
 
@@ -148,6 +158,16 @@ class FleetRoutes:
 def _key(request: web.Request) -> FleetKey:
     found = request.match_info
     return found.get("namespace", ""), found.get("name", "")
+
+
+def _demand_no_browser(request: web.Request) -> None:
+    """Raise Refusal for a change that a browser sends.
+
+    A browser keeps the token that it was given for the page, and would send it with a request
+    that any other site makes it send. The page itself changes nothing.
+    """
+    if request.method != "GET" and {"Origin", "Sec-Fetch-Site"} & set(request.headers):
+        raise Refusal(Fault.FROM_BROWSER, "browsers may only read; use kubectl rlf or curl")
 
 
 async def _nowhere(request: web.Request) -> web.StreamResponse:
@@ -183,7 +203,9 @@ def _refused(error: Exception, request: web.Request) -> web.Response:
     status = fault.status if "/v1/rl/" in path else fault.trainer_status
     response = _answer(status, said.model_dump(mode="json"), path)
     if fault is Fault.UNAUTHORIZED:
-        response.headers["WWW-Authenticate"] = "Bearer"
+        is_page = (request.match_info.route.name or "").startswith(PREFIX)
+        # A browser asks its user for the password: the token.
+        response.headers["WWW-Authenticate"] = _BASIC if is_page else "Bearer"
     return response
 
 

@@ -26,6 +26,8 @@ class Fault(ErrorCode):
     """Why a trainer's request was not granted; stands in the reply's `code`."""
 
     UNAUTHORIZED = "Unauthorized", FINAL, 401
+    FROM_BROWSER = "FromBrowser", FINAL, 403
+    """A browser sent a request that changes something; its page only reads."""
     NOT_FOUND = "NotFound", FINAL, 404
     INVALID_REQUEST = "InvalidRequest", FINAL, 400
     VERSION_OWNED = "VersionOwned", FINAL, 409
