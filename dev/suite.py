@@ -61,6 +61,8 @@ def _debian(parts: list[str]) -> list[dict[str, str]]:
     found = []
     if {"integration", "faults"} & set(parts):
         found += [packages.CONTROL_PLANE]
+    if "integration" in parts:
+        found += [packages.BROWSER]
     if "e2e" in parts and not target.is_existing():
         found += [packages.NODE, packages.IMAGES]
     return found

@@ -23,6 +23,7 @@ NODE = {
     "openssl": "openssl",
 }
 CONTROL_PLANE = {"etcd": "etcd-server", "openssl": "openssl"}
+BROWSER = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 IMAGES = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
 
 

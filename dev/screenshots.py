@@ -1,0 +1,95 @@
+"""Photograph the dashboard for docs/assets: python3 -m dev.screenshots [NAMESPACE] [FLEET].
+
+Needs a fleet that serves step-0 and a pod `client` beside it, as `make demo` leaves them, and
+Chromium. A rollout runs under load while the page is open; the pictures show what it showed.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from dev import cache, steps, target
+from dev.python import packages
+from dev.shell import Shell
+from tests.integration.page import browser
+from tests.integration.page.browser import Browser
+
+ASSETS = cache.REPOSITORY / "docs" / "assets"
+_LOOKS_S = 40.0
+"""How long engines are looked at before and after the change."""
+
+
+def main() -> None:
+    """Take the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("namespace", nargs="?", default="rlfleet-demo")
+    parser.add_argument("fleet", nargs="?", default="qwen")
+    options = parser.parse_args()
+    steps.run(packages.steps(packages.BROWSER))
+    shell = Shell(target.kubeconfig(), options.namespace)
+    ASSETS.mkdir(exist_ok=True)
+    with (
+        _dashboard(shell) as url,
+        tempfile.TemporaryDirectory() as profile,
+        browser.running(Path(profile)) as window,
+    ):
+        asyncio.run(_photograph(window, url, shell, options.fleet))
+
+
+@contextlib.contextmanager
+def _dashboard(shell: Shell) -> Iterator[str]:
+    """Run the dashboard; yield its address."""
+    words = [sys.executable, "-m", "rlfleet_kubectl", "dashboard", "--no-browser"]
+    argv = [*words, f"--namespace={shell.namespace}"]
+    env = shell.environment() | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process.stdout.readline().strip() if process.stdout else ""
+        finally:
+            process.terminate()
+
+
+async def _photograph(window: Browser, url: str, shell: Shell, fleet: str) -> None:
+    load = ("exec", "-i", "client", "--", "python3", "/demo/traffic.py", f"http://{fleet}:8000")
+    traffic = shell.start(*load)
+    try:
+        await window.looks(height=1000)
+        await window.open(url)
+        await window.sees("Set version", "#part-actions")
+        await asyncio.sleep(_LOOKS_S)
+        await _set_version(window, "step-1")
+        await window.sees("step-1", "#part-rollout")
+        await window.save(ASSETS / "dashboard-rollout.png")
+        await window.sees("Completed", "#part-rollout")
+        await asyncio.sleep(_LOOKS_S)
+        await window.save(ASSETS / "dashboard.png")
+        await window.looks(height=1000, scheme="dark")
+        await window.save(ASSETS / "dashboard-dark.png")
+        await _set_version(window, "step-99")
+        await window.sees("Stalled", "#part-alerts")
+        await window.looks(width=390, height=844)
+        await window.run("scrollTo(0, 0)")
+        await window.save(ASSETS / "dashboard-phone.png")
+        await window.looks()
+        await _set_version(window, "step-1")
+    finally:
+        traffic.communicate(input="", timeout=120)
+
+
+async def _set_version(window: Browser, version: str) -> None:
+    """Set a version as a user does."""
+    await window.click("[data-action=set-version]")
+    await window.type("dialog input[name=version]", version)
+    await window.click("dialog button.primary")
+    await window.sees("spec.weightVersion", "dialog pre")
+    await window.click("dialog button.primary")
+
+
+if __name__ == "__main__":
+    steps.main(main)

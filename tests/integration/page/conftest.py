@@ -1,0 +1,90 @@
+"""A browser for each process of tests, and `kubectl rlf dashboard` as users run it."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dev import plugin
+from dev.kubernetes import apiserver
+from tests.integration.conftest import kubectl
+from tests.integration.page import browser
+from tests.integration.page.browser import Browser
+
+Dashboards = Callable[..., "RunningDashboard"]
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser.running(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+@pytest.fixture
+async def page(chromium: Browser) -> AsyncIterator[Browser]:
+    """The window, at a desktop's size; it holds no stream and no password afterwards."""
+    await chromium.looks()
+    await chromium.errors()
+    yield chromium
+    await chromium.open("about:blank")
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built file in a folder of its own."""
+    return plugin.write(tmp_path_factory.mktemp("plugin") / plugin.NAME)
+
+
+class RunningDashboard:
+    """The command, until it is ended."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.url = process.stdout.readline().strip() if process.stdout else ""
+        """The address that it printed."""
+
+    def end(self) -> None:
+        """End it as a service does; what it has started must end too."""
+        self.process.terminate()
+        self.process.communicate(timeout=60)
+
+
+@pytest.fixture
+def dashboard(
+    program: Path, plane: apiserver.ControlPlane, namespace: str, tmp_path: Path
+) -> Iterator[Callable[..., "asyncio.Future[RunningDashboard]"]]:
+    """Run `kubectl rlf dashboard WORDS` in the test's namespace."""
+    running: list[RunningDashboard] = []
+    env = {
+        "PATH": os.pathsep.join([str(program.parent), *os.get_exec_path()]),
+        "HOME": str(tmp_path),
+        "KUBECONFIG": str(plane.kubeconfig),
+    }
+
+    def start(*words: str) -> RunningDashboard:
+        flags = ["--no-browser", f"--namespace={namespace}", *words]
+        argv = ["kubectl", "rlf", "dashboard", *flags]
+        quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        running.append(RunningDashboard(subprocess.Popen(argv, env=env, text=True, **quiet)))  # type: ignore[call-overload]
+        assert running[-1].url.startswith("http://127.0.0.1:"), running[-1].url
+        return running[-1]
+
+    async def started(*words: str) -> RunningDashboard:
+        return await asyncio.to_thread(start, *words)
+
+    yield started  # type: ignore[misc]
+    for one in running:
+        one.end()
+
+
+@pytest.fixture
+def viewer(plane: apiserver.ControlPlane, namespace: str) -> str:
+    """A user with read access to fleets."""
+    verbs, resource = "--verb=get,list,watch", "--resource=rlinferencefleets.rlfleet.dev"
+    about = f"--namespace={namespace}"
+    kubectl(plane, "create", "role", "viewer", verbs, resource, about)
+    kubectl(plane, "create", "rolebinding", "viewer", "--role=viewer", "--user=sam", about)
+    return "sam"
