@@ -16,6 +16,7 @@ from dev.docs import (
     models_page,
     reasons,
     reference,
+    sizes_page,
     tree,
 )
 from dev.release import version
@@ -49,6 +50,7 @@ def files() -> dict[Path, str]:
         ROOT / "docs" / "reference" / "models.md": models_page.page(),
         ROOT / "docs" / "reference" / "compatibility.md": compatibility_page.page(),
         ROOT / "plugin" / "rlfleet_view" / "reasons.json": reasons.as_json(),
+        ROOT / "docs" / "reference" / "sizes.md": sizes_page.page(),
         architecture: tree.drawn_into(diagrams.drawn_into(architecture.read_text())),
     }
 
