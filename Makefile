@@ -76,6 +76,10 @@ cluster-status: ## Show what runs in it
 images: ## Build the operator's and the worker's image, bring them into the cluster (VLLM=0.31.0)
 	@$(DEV)images
 
+.PHONY: docs
+docs: setup ## Make the pages into a site with search: build/docs/index.html
+	@$(PY) -m dev.docs.site
+
 .PHONY: plugin
 plugin: setup ## Make the kubectl plugin: build/kubectl-rlf, and krew's manifest (PLUGIN_URI=…)
 	@$(PY) -m dev.plugin
