@@ -62,6 +62,7 @@ class Offering:
         self._first_unknown = 0
         self._has = bytearray(len(pieces))
         self._arrivals: deque[float] = deque(maxlen=100_000)
+        self._arrived_at = 0.0
         self._sent_at: float | None = None
         self._lock = threading.Lock()
         self._waiting: set[_Waiter] = set()
@@ -117,7 +118,8 @@ class Offering:
         with self._lock:
             self._has[number] = 1
             self.held += 1
-            self._arrivals.append(self._clock())
+            self._arrived_at = self._clock()
+            self._arrivals.append(self._arrived_at)
             waiting, self._waiting = self._waiting, set()
         for loop, event in waiting:
             loop.call_soon_threadsafe(event.set)
@@ -154,10 +156,13 @@ class Offering:
 
     @property
     def forwards(self) -> bool:
-        """Whether another worker received a piece lately, or hardly could yet."""
+        """Whether another worker receives what this one does, or hardly could yet.
+
+        While nothing arrives it is as before: a stalled line would else have no one that forwards.
+        """
         if self._sent_at is None:
             return self.held < _FEW
-        return self._clock() - self._sent_at < WINDOW_S
+        return self._arrived_at - self._sent_at < WINDOW_S
 
     def holding(self, first: int) -> Holding:
         """Return what this worker has, with the hashes from this piece on."""
