@@ -1,6 +1,11 @@
 """What is made of raw objects, and what follows from a worker's report."""
 
+import sys
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -18,8 +23,11 @@ from rlfleet_operator.core.model.world import (
     TEMPLATE_ANNOTATION,
     VERSION_LABEL,
     Worker,
+    World,
 )
-from tests.workers import pod, problem, worker, world
+from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.status.fleet import status_of
+from tests.workers import pod, problem, recorded, report, worker, world
 
 LABELS = {FLEET_LABEL: "qwen", ORDINAL_LABEL: "3"}
 
@@ -320,3 +328,40 @@ def test_workers_beyond_the_replicas_are_not_wanted() -> None:
     seen = world(worker(0), worker(1), worker(2), replicas=2)
 
     assert [w.ordinal for w in seen.desired] == [0, 1]
+
+
+def derived_in(work: Callable[[], object]) -> Counter[str]:
+    """Count which of a worker's facts are computed, by their names."""
+    facts = {
+        name: one.func if isinstance(one, cached_property) else one.fget
+        for name, one in vars(Worker).items()
+        if isinstance(one, cached_property | property)
+    }
+    codes = {work.__code__: name for name, work in facts.items() if work is not None}
+    counts: Counter[str] = Counter()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code in codes:
+            counts[codes[frame.f_code]] += 1
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return counts
+
+
+def test_a_pass_derives_nothing_again_of_workers_that_did_not_change() -> None:
+    found = [worker(n) for n in range(40)]
+    first = world(*found, weightVersion="step-2", status=recorded("step-2", "Progressing"))
+
+    def pass_over(seen: World) -> None:
+        status_of(seen, plan(seen).rollout)
+
+    assert derived_in(lambda: pass_over(first))["stage"] == len(found)
+    assert not derived_in(lambda: pass_over(replace(first, moment=first.moment + 1)))
+
+    changed = replace(found[7], report=report(prepared="step-2"))
+    after = replace(first, workers=(*found[:7], changed, *found[8:]))
+    assert set(derived_in(lambda: pass_over(after)).values()) == {1}
