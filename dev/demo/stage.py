@@ -20,6 +20,7 @@ DEMO = ROOT / "dev" / "demo"
 TINY_MODEL = ROOT / "examples" / "quick-start" / "checkpoints.py"
 OPERATOR_NAMESPACE = "rlfleet-system"
 RELEASE = "rlfleet"
+DEFINITION = "rlinferencefleets.rlfleet.dev"
 FOLDER = "/var/lib/rlfleet-demo"
 """On a user's node without a storage class; it stays when the demo has gone."""
 _OURS = "demo"
@@ -155,10 +156,23 @@ def operator(shell: Shell, *more: str) -> None:
         f"--set=image.tag={tag}",
         f"--set=worker.image={names.recorded()['worker']}",
         MARK,
+        *(definition_values(shell) if target.is_existing() else ()),
         *more,
         "--wait",
         "--timeout=180s",
     )
+
+
+def definition_values(shell: Shell) -> list[str]:
+    """Return the value that leaves the definition alone, if another than this release made it."""
+    words = ("get", "crd", DEFINITION, "--ignore-not-found", "--output=json")
+    found = Shell(shell.kubeconfig, shell.namespace, is_quiet=True).kubectl(*words)
+    notes = json.loads(found)["metadata"].get("annotations") or {} if found.strip() else {}
+    owner = tuple(notes.get(f"meta.helm.sh/release-{part}") for part in ("namespace", "name"))
+    if not found.strip() or owner == (OPERATOR_NAMESPACE, RELEASE):
+        return []
+    say(f"{DEFINITION} is installed here already, and is used as it is.")
+    return ["--set=crds.enabled=false"]
 
 
 def remove_operator(shell: Shell) -> None:

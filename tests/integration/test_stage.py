@@ -65,3 +65,19 @@ def test_an_operator_that_the_demo_installed_is_uninstalled(shell: Shell) -> Non
     stage.remove_operator(shell)
 
     assert releases(shell) == []
+
+
+def test_a_definition_of_the_users_is_left_as_it_is(shell: Shell) -> None:
+    """The control plane's was applied by kubectl: helm would refuse to adopt it."""
+    assert stage.definition_values(shell) == ["--set=crds.enabled=false"]
+
+
+def test_a_definition_that_the_release_made_is_upgraded_with_it(shell: Shell) -> None:
+    owner = {"namespace": stage.OPERATOR_NAMESPACE, "name": stage.RELEASE}
+    notes = [f"meta.helm.sh/release-{part}={value}" for part, value in owner.items()]
+    shell.kubectl("annotate", "crd", stage.DEFINITION, *notes)
+    try:
+        assert stage.definition_values(shell) == []
+    finally:
+        gone = [note.partition("=")[0] + "-" for note in notes]
+        shell.kubectl("annotate", "crd", stage.DEFINITION, *gone)
