@@ -20,20 +20,21 @@ app.kubernetes.io/name: {{ .Values.nameOverride | default "rlfleet-operator" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* Ours win: a label of the user's cannot part a pod from its Deployment. */}}
-{{- define "rlfleet.labels" -}}
-{{- $ours := include "rlfleet.selector" . | fromYaml -}}
+{{/* Labels of an object, with those of its kind. Ours win: no label of the user's parts a pod from its
+Deployment. */}}
+{{- define "rlfleet.labelsAnd" -}}
+{{- $version := .root.Chart.Version | replace "+" "_" -}}
+{{- $ours := include "rlfleet.selector" .root | fromYaml -}}
 {{- $_ := set $ours "app.kubernetes.io/component" "operator" -}}
 {{- $_ := set $ours "app.kubernetes.io/part-of" "rlfleet" -}}
-{{- $_ := set $ours "app.kubernetes.io/version" .Chart.AppVersion -}}
-{{- $_ := set $ours "app.kubernetes.io/managed-by" .Release.Service -}}
-{{- $_ := set $ours "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version) -}}
-{{- toYaml (merge $ours .Values.commonLabels) -}}
+{{- $_ := set $ours "app.kubernetes.io/version" (.root.Chart.AppVersion | replace "+" "_") -}}
+{{- $_ := set $ours "app.kubernetes.io/managed-by" .root.Release.Service -}}
+{{- $_ := set $ours "helm.sh/chart" (printf "%s-%s" .root.Chart.Name $version) -}}
+{{- toYaml (merge $ours .labels .root.Values.commonLabels) -}}
 {{- end -}}
 
-{{/* The same with the labels of one kind of object. */}}
-{{- define "rlfleet.labelsAnd" -}}
-{{- toYaml (merge (include "rlfleet.labels" .root | fromYaml) .labels) -}}
+{{- define "rlfleet.labels" -}}
+{{- include "rlfleet.labelsAnd" (dict "root" . "labels" dict) -}}
 {{- end -}}
 
 {{/* An image's name, in the registry of all charts if there is one. */}}

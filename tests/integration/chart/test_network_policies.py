@@ -1,4 +1,4 @@
-"""Whom the chart's NetworkPolicies let in, and where they let pods go.
+"""Which peers the chart's NetworkPolicies let in, and where they let pods go.
 
 `make network-policies` shows the same with a plugin that enforces them; here the rules are read as
 Kubernetes defines them.

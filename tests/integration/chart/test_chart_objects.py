@@ -1,0 +1,198 @@
+"""Names, labels, accounts and images of the chart's objects, and the values that Helm refuses."""
+
+import pytest
+
+from tests.integration.chart.rendering import IMAGES, VERSION, objects, pod, refusal
+
+DIGEST = "sha256:" + 64 * "a"
+RECOMMENDED = {
+    f"app.kubernetes.io/{name}"
+    for name in ("name", "instance", "version", "component", "part-of", "managed-by")
+}
+"""https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/"""
+
+
+def test_no_service_of_the_namespace_is_taken_for_a_setting() -> None:
+    """A Service rlfleet-admin would set RLFLEET_ADMIN_PORT to an address."""
+    assert pod()["spec"]["enableServiceLinks"] is False
+
+
+def test_the_fleets_address_leads_to_each_replica_s_port() -> None:
+    found = objects("--set=operator.fleetsPort=9000")
+    template = found["Deployment/rlfleet"]["spec"]["template"]
+    service = found["Service/rlfleet"]["spec"]
+    (container,) = template["spec"]["containers"]
+    ports = {p["name"]: p["containerPort"] for p in container["ports"]}
+    (port,) = service["ports"]
+
+    assert (port["port"], ports[port["targetPort"]]) == (9000, 9000)
+    assert service["selector"].items() <= template["metadata"]["labels"].items()
+
+
+def test_every_object_has_the_labels_that_kubernetes_recommends() -> None:
+    found = objects("--set=networkPolicy.enabled=true", "--set=metrics.service=true")
+
+    lacking = {name: RECOMMENDED - one["metadata"]["labels"].keys() for name, one in found.items()}
+    assert len(found) > 12
+    assert {name for name, labels in lacking.items() if labels} == set()
+
+
+def test_labels_of_all_objects_reach_all_and_part_no_pod_from_its_deployment() -> None:
+    values = """
+    commonLabels: {team: rl, pool: all, app.kubernetes.io/name: mine}
+    podLabels: {pool: cpu}
+    """
+    found = objects("--set=networkPolicy.enabled=true", values=values)
+    deployment = found["Deployment/rlfleet"]["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+
+    assert {one["metadata"]["labels"].get("team") for one in found.values()} == {"rl"}
+    assert (labels["team"], labels["pool"]) == ("rl", "cpu")
+    assert deployment["selector"]["matchLabels"].items() <= labels.items()
+
+
+@pytest.mark.parametrize(
+    ("release", "values", "name"),
+    [
+        ("rlfleet", "", "rlfleet"),
+        ("rl", "nameOverride: operator", "rl-operator"),
+        ("my-operator", "nameOverride: operator", "my-operator"),
+        ("rl", "fullnameOverride: weights", "weights"),
+        ("r" * 53, "", "r" * 50),
+    ],
+)
+def test_objects_have_the_release_s_name_or_the_wanted_one(
+    release: str, values: str, name: str
+) -> None:
+    found = objects(values=values, name=release)
+
+    assert f"Deployment/{name}" in found
+    assert {one.partition("/")[2].startswith(name) for one in found} == {True}
+    (container,) = found[f"Deployment/{name}"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "RLFLEET_LEASE_NAME", "value": name} in container["env"]
+    assert found[f"Role/{name}-leader"]["rules"][1]["resourceNames"] == [name]
+
+
+@pytest.mark.parametrize(
+    ("values", "account"),
+    [
+        ("serviceAccount: {name: other}", "other"),
+        ("serviceAccount: {name: other, create: false}", "other"),
+        ("serviceAccount: {create: false}", "default"),
+    ],
+)
+def test_roles_are_bound_to_the_account_of_the_pods(values: str, account: str) -> None:
+    found = objects(values=values)
+    bindings = [one for name, one in found.items() if "RoleBinding/" in name]
+
+    assert found["Deployment/rlfleet"]["spec"]["template"]["spec"]["serviceAccountName"] == account
+    assert [one["subjects"][0]["name"] for one in bindings] == [account, account]
+    assert (f"ServiceAccount/{account}" in found) == ("create" not in values)
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("operator", "mirror.example/operator"),
+        ("rl/operator", "mirror.example/rl/operator"),
+        ("ghcr.io/rl/operator", "mirror.example/rl/operator"),
+        ("localhost/operator", "mirror.example/operator"),
+        ("registry:5000/rl/operator", "mirror.example/rl/operator"),
+    ],
+)
+def test_the_registry_of_all_charts_replaces_an_image_s_own(image: str, expected: str) -> None:
+    words = ("--set=global.imageRegistry=mirror.example/", f"--set=image.repository={image}")
+    (container,) = pod(*words, f"--set=worker.image={image}@{DIGEST}")["spec"]["containers"]
+    worker = next(one for one in container["env"] if one["name"] == "RLFLEET_WORKER_IMAGE")
+
+    assert container["image"] == f"{expected}:{VERSION}"
+    assert worker["value"] == f"{expected}@{DIGEST}"
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ((), "image.repository and worker.image not set"),
+        (IMAGES[:1], "): worker.image not set"),
+        (IMAGES[1:], "): image.repository not set"),
+    ],
+)
+def test_without_images_helm_says_how_to_make_and_name_them(
+    given: tuple[str, ...], missing: str
+) -> None:
+    told = refusal(*given)
+
+    assert missing in told
+    assert f"docker build -f Dockerfile.worker -t REGISTRY/worker:{VERSION} ." in told
+    assert "--set image.repository=REGISTRY/operator --set worker.image=" in told
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            "operator: {metricsPort: 9000, fleetsPort: 9000}",
+            "operator.metricsPort and operator.fleetsPort are both 9000",
+        ),
+        (
+            "extraEnv: [{name: RLFLEET_POLL_SECONDS, value: '1'}]",
+            "extraEnv[0].name: RLFLEET_POLL_SECONDS is a value of the chart",
+        ),
+        ("rbac: null", "Use --reset-then-reuse-values instead of --reuse-values"),
+        ("image: {digest: 'sha256:1'}", "'sha256:1' does not match pattern"),
+        ("image: {tag: 1}", "got number, want string"),
+        ("replica: 3", "additional properties 'replica' not allowed"),
+        ("networkPolicy: {samplers: [{}]}", "minProperties: got 0, want 1"),
+        ("networkPolicy: {samplers: [{podselector: {}}]}", "'podselector' not allowed"),
+        ("operator: {adminPort: 80}", "minimum: got 80, want 1,024"),
+        ("hostNetwork: true", "additional properties 'hostNetwork' not allowed"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(values: str, message: str) -> None:
+    assert message in refusal(*IMAGES, values=values)
+
+
+def test_the_values_of_0_1_0_still_mean_what_they_meant() -> None:
+    """Each value of the first chart, as its values.yaml and docs/how-to/install.md had them."""
+    values = """
+    image: {repository: registry/operator, tag: 0.1.0, pullPolicy: IfNotPresent}
+    replicas: 2
+    worker: {image: 'registry/worker:0.1.0'}
+    imagePullSecrets: [{name: pull}]
+    namespaces: [rl]
+    crds: {enabled: true}
+    operator: {logLevel: INFO, pollSeconds: 10, sidecarConcurrency: 128, metricsPort: 8081,
+      fleetsPort: 8082}
+    metrics: {service: true, rules: {labels: {release: monitoring}}}
+    resources: {requests: {cpu: 100m, memory: 128Mi}, limits: {memory: 512Mi}}
+    serviceAccount: {name: '', annotations: {}}
+    podAnnotations: {installed-by: demo}
+    nodeSelector: {pool: cpu}
+    tolerations: [{operator: Exists}]
+    affinity: {}
+    """
+    found = objects("--set=image.repository=registry/operator", values=values)
+    deployment = found["Deployment/rlfleet"]["spec"]
+    spec = deployment["template"]["spec"]
+
+    # A selector cannot change, and whatever finds the pods by these labels must find them still.
+    assert deployment["selector"]["matchLabels"] == {
+        "app.kubernetes.io/name": "rlfleet-operator",
+        "app.kubernetes.io/instance": "rlfleet",
+    }
+    assert spec["containers"][0]["image"] == "registry/operator:0.1.0"
+    assert spec["serviceAccountName"] == "rlfleet"
+    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert {"Service/rlfleet", "Service/rlfleet-metrics", "Role/rlfleet"} <= found.keys()
+
+
+def test_monitors_have_the_interval_and_labels_of_the_values() -> None:
+    values = """
+    commonLabels: {release: all}
+    metrics: {podMonitors: {enabled: true, interval: 5s, labels: {release: prometheus}}}
+    """
+    found = objects(values=values)
+
+    for name in ("PodMonitor/rlfleet-operator", "PodMonitor/rlfleet-engines"):
+        assert found[name]["metadata"]["labels"]["release"] == "prometheus"
+        assert [one["interval"] for one in found[name]["spec"]["podMetricsEndpoints"]] == ["5s"]
