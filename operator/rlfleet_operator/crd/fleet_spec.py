@@ -277,8 +277,8 @@ class EngineSpec(Model):
     """vLLM's --tensor-parallel-size."""
     extra_env: Annotated[list[EnvVar], Field(max_length=64)] = Field(
         default_factory=list,
-        description="Additional environment variables of the engine. VLLM_API_KEY is the key that"
-        " samplers must send.",
+        description="Additional environment variables of the engine, plain values: one from a"
+        " Secret goes into template.spec.containers. VLLM_API_KEY is the key of samplers.",
     )
     shared_memory: Quantity = Field(default="2Gi", description="Size of /dev/shm.")
     drain_seconds: int = Field(
