@@ -82,10 +82,25 @@ def _after_its_readme(page: str) -> tuple[str, bool, str]:
     return folder, name != "README.md", name
 
 
+def below(page: str, pages: Iterable[str]) -> list[str]:
+    """Return the pages that a folder's README stands for, of the folders of docs/."""
+    folder, _, name = page.rpartition("/")
+    if name != "README.md" or not folder.startswith("docs/"):
+        return []
+    return sorted(one for one in pages if one.startswith(f"{folder}/") and one != page)
+
+
 def index(pages: Iterable[str], introduction: str) -> str:
     """Return the first page: the introduction, and each group as a list of its pages' titles."""
+    known = list(pages)
+    inner = {one for page in known for one in below(page, known)}
     parts = [introduction.rstrip()]
-    for group, some in grouped(pages).items():
-        listed = "\n".join(f"/{page.removesuffix('.md')}" for page in some)
-        parts.append(f"```{{toctree}}\n:maxdepth: 1\n:caption: {group}\n\n{listed}\n```")
+    for group, some in grouped(page for page in known if page not in inner).items():
+        parts.append(tree(some, f":maxdepth: 1\n:caption: {group}"))
     return "\n\n".join(parts) + "\n"
+
+
+def tree(pages: Iterable[str], options: str) -> str:
+    """Return Sphinx' list of pages, which puts them into the navigation."""
+    listed = "\n".join(f"/{page.removesuffix('.md')}" for page in pages)
+    return f"```{{toctree}}\n{options}\n\n{listed}\n```"

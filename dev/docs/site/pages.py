@@ -21,6 +21,8 @@ def stage(target: Path) -> None:
     for page in known:
         text = (ROOT / page).read_text()
         made = staging.staged(page, text, _is_folder, known.__contains__)
+        inner = navigation.below(page, known)
+        made += f"\n{navigation.tree(inner, ':hidden:')}\n" if inner else ""
         (target / page).parent.mkdir(parents=True, exist_ok=True)
         (target / page).write_text(made)
         for path in staging.targets(page, made):

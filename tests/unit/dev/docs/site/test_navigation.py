@@ -31,3 +31,10 @@ def test_the_first_page_has_the_introduction_and_each_group() -> None:
     assert made == (
         "# rlfleet\n\nA sentence.\n\n```{toctree}\n:maxdepth: 1\n:caption: Start\n\n/README\n```\n"
     )
+
+
+def test_a_folder_s_readme_stands_for_its_pages() -> None:
+    pages = ["docs/runbooks/A.md", "docs/runbooks/README.md", "examples/a/README.md"]
+
+    assert navigation.below("docs/runbooks/README.md", pages) == ["docs/runbooks/A.md"]
+    assert "/docs/runbooks/A\n" not in navigation.index(pages, "# rlfleet")
