@@ -62,5 +62,19 @@ def test_trainer_and_fleet_mean_the_same_store() -> None:
     assert job["args"][1] == spec.model.path
 
 
-def test_the_trainer_has_few_lines() -> None:
-    assert len((EXAMPLE / "trainer.py").read_text().splitlines()) <= LINES
+@pytest.mark.parametrize("folder", ["trainer", "minimal-trainer"])
+def test_a_trainer_has_few_lines(folder: str) -> None:
+    assert len((EXAMPLE.parent / folder / "trainer.py").read_text().splitlines()) <= LINES
+
+
+def test_the_minimal_trainer_and_its_fleet_mean_the_same_directories() -> None:
+    folder = EXAMPLE.parent / "minimal-trainer"
+    spec = yaml.safe_load((folder / "fleet.yaml").read_text())["spec"]
+    job = yaml.safe_load((folder / "trainer.yaml").read_text())
+    (trainer,) = job["spec"]["template"]["spec"]["containers"]
+    fleet, engines, model, versions = trainer["args"]
+
+    assert fleet.endswith("/fleets/$(NAMESPACE)/pupil")
+    assert engines == "http://pupil:8000"
+    assert model == spec["model"]["path"]
+    assert spec["weights"]["path"] == f"{versions}/{{version}}"
