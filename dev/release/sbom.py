@@ -158,6 +158,8 @@ def _package(number: int, part: Part) -> Package:
 def _licence(said: str) -> LicenseExpression | SpdxNoAssertion:
     """Return a licence by SPDX's names; whole texts and other names are no assertion."""
     try:
-        return get_spdx_licensing().parse(said, validate=True) or SpdxNoAssertion()
+        found = get_spdx_licensing().parse(said, validate=True)
     except ExpressionError:
         return SpdxNoAssertion()
+    # An expression has no truth.
+    return SpdxNoAssertion() if found is None else found
