@@ -287,9 +287,10 @@ def _overdue(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
         return None
     deadline = world.fleet.spec.rollout.progress_deadline_seconds
     spent = recorded.spent_s(world.moment) - recorded.held_s(world.moment)
-    if recorded.held_since is not None or spent < deadline:
+    late = len(behind(world, rollout.to))
+    if recorded.held_since is not None or spent < deadline or not late:
         return None
-    done = len(world.desired) - len(behind(world, rollout.to))
+    done = len(world.desired) - late
     message = (
         f"rollout {rollout.id} to {rollout.to} has not ended within {deadline} s"
         f" (rollout.progressDeadlineSeconds): {done} of {len(world.desired)} workers"

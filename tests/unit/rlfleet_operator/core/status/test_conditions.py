@@ -195,6 +195,12 @@ def test_a_rollout_that_does_not_end_is_stalled_by_its_deadline(
         assert found["Stalled"].reason == "ProgressDeadlineExceeded"
 
 
+def test_a_late_rollout_that_has_reached_every_worker_is_not_stalled() -> None:
+    reached = world(worker(0, proved="step-2"), rollout={"progressDeadlineSeconds": 60}, **TO_2)
+
+    assert "Stalled" not in conditions_of(replace(reached, moment=MOMENT + 6000))
+
+
 def test_the_message_names_the_first_worker_with_a_problem() -> None:
     seen = world(
         worker(0), broken(1, failure=problem(Code.RELOAD_FAILED)), starting(2), status=DONE
