@@ -6,7 +6,7 @@ unknown fields, because an older operator may read objects of a newer CRD.
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -43,12 +43,17 @@ class ResourceList(Model):
     """Amounts that the container may use at most, by resource name."""
 
 
+def _without_default(schema: dict[str, Any]) -> None:
+    """Leave the default out: within a list, a written one differs from what Git has."""
+    schema.pop("default", None)
+
+
 class EnvVar(Model):
     """One environment variable."""
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
     """The variable's name."""
-    value: str = Field(default="", max_length=4096)
+    value: str = Field(default="", max_length=4096, json_schema_extra=_without_default)
     """The variable's value."""
 
 
@@ -277,6 +282,11 @@ class EngineSpec(Model):
     """vLLM's --tensor-parallel-size."""
     extra_env: Annotated[list[EnvVar], Field(max_length=64)] = Field(
         default_factory=list,
+        # Under server-side apply each manager owns its own variables.
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
         description="Additional environment variables of the engine, plain values: one from a"
         " Secret goes into template.spec.containers. VLLM_API_KEY is the key of samplers.",
     )
