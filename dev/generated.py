@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 from dev.docs import (
+    argocd,
     chart,
     compatibility_page,
     crd,
     diagrams,
     http_page,
+    kustomize,
     models_page,
     reasons,
     reference,
@@ -51,8 +53,14 @@ def files() -> dict[Path, str]:
         ROOT / "docs" / "reference" / "compatibility.md": compatibility_page.page(),
         ROOT / "plugin" / "rlfleet_view" / "reasons.json": reasons.as_json(),
         ROOT / "docs" / "reference" / "sizes.md": sizes_page.page(),
+        ROOT / "deploy" / "argocd" / "argocd-cm.yaml": argocd.as_yaml(),
         architecture: tree.drawn_into(diagrams.drawn_into(architecture.read_text())),
     }
+
+
+def rendered() -> dict[Path, str]:
+    """Return the files that Helm renders, which takes a build of Helm once."""
+    return {ROOT / "deploy" / "kustomize" / "base" / "rlfleet.yaml": kustomize.base()}
 
 
 def main() -> int:
@@ -62,11 +70,12 @@ def main() -> int:
         "--check", action="store_true", help="write nothing, exit 1 on a difference"
     )
     check = parser.parse_args().check
-    stale = [p for p, text in files().items() if not p.exists() or p.read_text() != text]
+    texts = files() | rendered()
+    stale = [p for p, text in texts.items() if not p.exists() or p.read_text() != text]
     for path in stale:
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(files()[path])
+            path.write_text(texts[path])
         print(f"{'out of date' if check else 'wrote'}: {path.relative_to(ROOT)}")
     if check and stale:
         print("run `make generate` and commit the result")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from dev import cache, environment, steps, target
+from dev.gitops import judge
 from dev.kubernetes import binaries, clients
 from dev.node import cluster
 from dev.prometheus import programs
@@ -95,7 +96,7 @@ def _make_ready(part: str, are_made: Callable[[], None]) -> None:
     if part in {"integration", "faults"}:
         steps.run(binaries.build_steps(binaries.CONTROL_PLANE, binaries.CLIENTS))
     if part == "integration":
-        steps.run([*server.build_steps(), *programs.build_steps()])
+        steps.run([*server.build_steps(), *programs.build_steps(), *judge.build_steps()])
     if part == "e2e":
         are_made()
 
