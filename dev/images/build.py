@@ -127,16 +127,15 @@ def _load(image: Image) -> None:
     """Load an image; buildah writes no layer that the node has already.
 
     Uncompressed: a layer's digest is then that of its content, by which buildah knows it too.
+    Into a plain folder: into an OCI layout buildah compresses whatever it is told.
     """
     with tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
-        blobs = Path(scratch, "blobs", "sha256")
-        blobs.mkdir(parents=True)
         for digest in _layers(image):
             if store.blob(digest).exists():
-                (blobs / digest.partition(":")[2]).symlink_to(store.blob(digest))
-        _buildah("push", "push", "--disable-compression", image.name, f"oci:{scratch}")
-        (top,) = json.loads(Path(scratch, "index.json").read_text())["manifests"]
-        store.load(image.name, blobs / top["digest"].partition(":")[2], blobs)
+                Path(scratch, digest.partition(":")[2]).symlink_to(store.blob(digest))
+        flags = ("--disable-compression", "--format=oci")
+        _buildah("push", "push", *flags, image.name, f"dir:{scratch}")
+        store.load(image.name, Path(scratch, "manifest.json"), Path(scratch))
 
 
 def archived(image: Image, path: Path) -> None:
@@ -150,7 +149,7 @@ def archived(image: Image, path: Path) -> None:
 
 def _pack(image: Image, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
-        _buildah("push", "push", "--disable-compression", image.name, f"oci:{scratch}")
+        _buildah("push", "push", image.name, f"oci:{scratch}")
         archive.pack(Path(scratch), image.name, path)
 
 

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from dev import cache, steps, target
 from dev.demo import stage
-from dev.images import names
+from dev.images import build, names
+from dev.images.names import Image
 from dev.shell import Shell
 from dev.steps import Step, StepFailed, say
 from tests.e2e.scenario import Fleet, Trainer, is_ready, until
@@ -34,10 +35,9 @@ from dev import steps
 from dev.images import build, names
 images = names.ours(names.chosen())
 steps.run(build.build_steps(images))
-steps.run(build.load_steps(images))
 print(json.dumps({image.file.name.removeprefix("Dockerfile."): image.name for image in images}))
 """
-"""Makes the images of a tree, without recording them as the ones in use."""
+"""Builds the images of a tree, without recording them as the ones in use."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ def earlier(commit: str) -> Release:
         [sys.executable, "-c", _MADE], cwd=tree, check=True, stdout=subprocess.PIPE, text=True
     )
     images = json.loads(made.stdout.splitlines()[-1])
+    steps.run(build.load_steps([Image(name, tree, tree) for name in images.values()]))
     return Release(commit, tree, images["operator"], images["worker"])
 
 
