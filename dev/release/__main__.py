@@ -28,7 +28,7 @@ def main() -> None:
     if options.check:
         again = FOLDER.with_name("release-again")
         _make(again, plan)
-        _compare(FOLDER, again)
+        compare(FOLDER, again)
         shutil.rmtree(again)
     if plan.key is None:
         steps.say("Not signed: RELEASE_KEY names no key (see CONTRIBUTING.md, Release).")
@@ -59,7 +59,7 @@ def _make(folder: Path, plan: Plan) -> None:
         steps.say(f"{path.stat().st_size / 1024:>12,.0f} KiB  {path.relative_to(cache.REPOSITORY)}")
 
 
-def _compare(one: Path, other: Path) -> None:
+def compare(one: Path, other: Path) -> None:
     """Raise unless both folders have the same files with the same bytes."""
     first, second = digests(one), digests(other)
     differ = sorted(name for name in first | second if first.get(name) != second.get(name))
