@@ -4,8 +4,11 @@ One list, so that a file cannot be generated in one place and forgotten in the o
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
+
+import yaml
 
 from dev.docs import (
     argocd,
@@ -22,6 +25,7 @@ from dev.docs import (
     tree,
 )
 from dev.release import version
+from rlfleet_kubectl.core.doctor import installation
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -39,6 +43,12 @@ def _chart_template() -> str:
     return "{{- if .Values.crds.enabled }}\n" + annotated + "{{- end }}\n"
 
 
+def _fields() -> str:
+    """Return the fields of the CRD, by which the plugin sees whether a cluster has this one."""
+    found = installation.fields_of(yaml.safe_load(crd.as_yaml()))
+    return json.dumps(sorted(found), indent=1) + "\n"
+
+
 def files() -> dict[Path, str]:
     """Return each generated file with what must stand in it."""
     architecture = ROOT / "docs" / "architecture.md"
@@ -54,6 +64,7 @@ def files() -> dict[Path, str]:
         ROOT / "plugin" / "rlfleet_view" / "reasons.json": reasons.as_json(),
         ROOT / "docs" / "reference" / "sizes.md": sizes_page.page(),
         ROOT / "deploy" / "argocd" / "argocd-cm.yaml": argocd.as_yaml(),
+        ROOT / "plugin" / "rlfleet_kubectl" / "definition.json": _fields(),
         architecture: tree.drawn_into(diagrams.drawn_into(architecture.read_text())),
     }
 

@@ -3,11 +3,15 @@
 import sys
 from pathlib import Path
 
-import click
+try:
+    import click
 
-from rlfleet_kubectl.cli import rlf
-from rlfleet_kubectl.commands import completing
-from rlfleet_kubectl.errors import Exit, PluginError
+    from rlfleet_kubectl.cli import rlf
+    from rlfleet_kubectl.commands import completing
+    from rlfleet_kubectl.errors import Exit, PluginError
+except ModuleNotFoundError as error:
+    # The wheel's script is there without the extra too.
+    sys.exit(f"error: {error.name} is not installed; pip install 'rlfleet[plugin]'")
 
 
 def main() -> None:

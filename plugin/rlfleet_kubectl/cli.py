@@ -5,7 +5,18 @@ from typing import Any
 import click
 
 from rlfleet_kubectl import __version__
-from rlfleet_kubectl.commands import changing, completing, dashboard, log_lines, reading, rotating
+from rlfleet_kubectl.commands import (
+    changing,
+    completing,
+    dashboard,
+    diagnosing,
+    log_lines,
+    previewing,
+    reading,
+    reporting,
+    rotating,
+    watching_load,
+)
 from rlfleet_kubectl.commands.shell import connection_flags
 
 COMMANDS = (
@@ -16,6 +27,10 @@ COMMANDS = (
     reading.explain,
     log_lines.logs,
     dashboard.dashboard,
+    watching_load.top,
+    diagnosing.doctor,
+    reporting.report,
+    previewing.plan,
     changing.set_version,
     changing.wait,
     changing.pause,

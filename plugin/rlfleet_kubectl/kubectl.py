@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import IO
 
+from rlfleet_kubectl.core.names import FLEET_LABEL, FLEETS
 from rlfleet_kubectl.errors import PluginError
 from rlfleet_view.fleet import ObservedFleet, RawObject
 
-FLEETS = "rlinferencefleets.rlfleet.dev"
-FLEET_LABEL = "rlfleet.dev/fleet"
 _GONE = ("NotFound", "Forbidden", "Unauthorized", "doesn't have a resource type")
 """Words of answers after which asking again does not help."""
 _AGAIN_S = 2.0

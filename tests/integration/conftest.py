@@ -22,7 +22,7 @@ import pytest
 import yaml
 from kubernetes.aio import client, config
 
-from dev import steps
+from dev import plugin, steps
 from dev.kubernetes import apiserver, audit, control_plane
 from faults import processes
 from rlfleet_operator.kube.client import Json, KubeClient, fleet_path
@@ -385,3 +385,39 @@ async def until(
             seen = await describe() if describe else ""
             raise AssertionError(f"not within {timeout_s} s; seen: {seen}")
         await asyncio.sleep(0.1)
+
+
+Run = Callable[..., Awaitable[subprocess.CompletedProcess[str]]]
+"""Runs `kubectl rlf WORDS`."""
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built file in a folder of its own, and the link that kubectl completes with."""
+    made = plugin.write(tmp_path_factory.mktemp("plugin") / plugin.NAME)
+    made.with_name("kubectl_complete-rlf").symlink_to(made)
+    return made
+
+
+@pytest.fixture
+def rlf(program: Path, plane: apiserver.ControlPlane, namespace: str, tmp_path: Path) -> Run:
+    """Run `kubectl rlf WORDS` in the test's namespace; the status is given if it is not 0."""
+    env = {
+        "PATH": os.pathsep.join([str(program.parent), *os.get_exec_path()]),
+        "HOME": str(tmp_path),
+        "KUBECONFIG": str(plane.kubeconfig),
+    }
+
+    async def run(
+        *words: str, status: int = 0, verb: str = "rlf"
+    ) -> subprocess.CompletedProcess[str]:
+        argv = ["kubectl", verb, *words]
+        argv += [] if verb != "rlf" else [f"--namespace={namespace}"]
+        # In a thread: the hollow workers answer from this loop.
+        done = await asyncio.to_thread(
+            subprocess.run, argv, env=env, capture_output=True, text=True, check=False, timeout=240
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    return run

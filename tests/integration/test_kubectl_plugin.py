@@ -5,9 +5,6 @@ It runs without our packages on its path, so that what it lacks shows.
 
 import asyncio
 import json
-import os
-import subprocess
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -21,45 +18,12 @@ from rlfleet_kubectl.core import changes
 from rlfleet_kubectl.errors import Exit, PluginError
 from rlfleet_kubectl.kubectl import Kubectl
 from tests.hollow import HollowNode
-from tests.integration.conftest import Fleet, Operator, kubectl, until
+from tests.integration.conftest import Fleet, Operator, Run, kubectl, until
 
 pytestmark = pytest.mark.integration
 
-Run = Callable[..., Awaitable[subprocess.CompletedProcess[str]]]
 FLAGS = Flags(dry_run=False, wait=False, timeout=60.0)
 CANARY = {"strategy": "Canary", "canary": {"count": 1, "promote": "Manual"}}
-
-
-@pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built file in a folder of its own, and the link that kubectl completes with."""
-    made = plugin.write(tmp_path_factory.mktemp("plugin") / plugin.NAME)
-    made.with_name("kubectl_complete-rlf").symlink_to(made)
-    return made
-
-
-@pytest.fixture
-def rlf(program: Path, plane: apiserver.ControlPlane, namespace: str, tmp_path: Path) -> Run:
-    """Run `kubectl rlf WORDS` in the test's namespace; the status is given if it is not 0."""
-    env = {
-        "PATH": os.pathsep.join([str(program.parent), *os.get_exec_path()]),
-        "HOME": str(tmp_path),
-        "KUBECONFIG": str(plane.kubeconfig),
-    }
-
-    async def run(
-        *words: str, status: int = 0, verb: str = "rlf"
-    ) -> subprocess.CompletedProcess[str]:
-        argv = ["kubectl", verb, *words]
-        argv += [] if verb != "rlf" else [f"--namespace={namespace}"]
-        # In a thread: the hollow workers answer from this loop.
-        done = await asyncio.to_thread(
-            subprocess.run, argv, env=env, capture_output=True, text=True, check=False, timeout=240
-        )
-        assert done.returncode == status, done.stdout + done.stderr
-        return done
-
-    return run
 
 
 async def test_a_user_sets_versions_and_sees_what_became_of_them(

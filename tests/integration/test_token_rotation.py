@@ -19,10 +19,8 @@ from rlfleet_kubectl.errors import Exit
 from rlfleet_operator.kube.client import KubeClient, object_path
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, until
-from tests.integration.test_kubectl_plugin import program, rlf
 from tests.integration.trainers import Replica
 
-__all__ = ["program", "rlf"]
 pytestmark = pytest.mark.integration
 
 Run = Callable[..., Coroutine[None, None, subprocess.CompletedProcess[str]]]

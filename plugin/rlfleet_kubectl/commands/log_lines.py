@@ -1,19 +1,20 @@
 """`logs`: what operator, sidecars and engines wrote during a rollout."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import click
 
+from rlfleet_kubectl.commands import gathering
 from rlfleet_kubectl.commands.changing import seconds
+from rlfleet_kubectl.commands.gathering import OPERATOR_NAMESPACE
 from rlfleet_kubectl.commands.shell import FLEET, OUTPUT, Shell, command, now
-from rlfleet_kubectl.core import merged_logs
+from rlfleet_kubectl.core import merged_logs, tables
 from rlfleet_kubectl.core.merged_logs import LogLine
+from rlfleet_kubectl.core.names import OPERATOR_PODS
 from rlfleet_kubectl.errors import PluginError
-from rlfleet_view.fleet import ObservedFleet
+from rlfleet_view.fleet import ObservedFleet, RawObject
 
 COMPONENTS = ("operator", "sidecar", "engine")
-_OPERATOR_PODS = "app.kubernetes.io/name=rlfleet-operator"
 
 
 @command(
@@ -28,7 +29,7 @@ _OPERATOR_PODS = "app.kubernetes.io/name=rlfleet-operator"
 @click.option(
     "--only", multiple=True, type=click.Choice(COMPONENTS), help="Only this component; repeatable."
 )
-@click.option("--operator-namespace", default="rlfleet-system", show_default=True)
+@OPERATOR_NAMESPACE
 @OUTPUT
 def logs(
     shell: Shell,
@@ -37,7 +38,7 @@ def logs(
     rollout: int | None,
     since: float | None,
     only: tuple[str, ...],
-    operator_namespace: str,
+    operator_namespace: str | None,
     output: str | None,
 ) -> None:
     """Show what operator, sidecars and engines wrote during a rollout, merged by time."""
@@ -49,7 +50,8 @@ def logs(
         for source, text in _of_workers(shell, found, begin, wanted, errors)
     ]
     if "operator" in wanted:
-        text = _of_operator(shell, operator_namespace, begin, errors)
+        space = gathering.operator_namespace(shell.kubectl, operator_namespace)
+        text = _of_operator(shell, space, begin, errors)
         sources.append(merged_logs.of_fleet(merged_logs.parsed("operator", text), found))
     lines = list(merged_logs.merged(sources, end))
     _print(shell, lines, output)
@@ -67,20 +69,42 @@ def _span(
 
 def _of_workers(
     shell: Shell, fleet: ObservedFleet, begin: datetime, wanted: tuple[str, ...], errors: list[str]
-) -> Iterator[tuple[str, str]]:
-    """Yield pod and container with its log; one that cannot be read becomes an error."""
-    for pod in sorted(shell.kubectl.pods(fleet.name)):
-        for container in ("sidecar", "engine"):
-            if container not in wanted:
-                continue
-            try:
-                yield f"{pod}/{container}", shell.kubectl.log(begin, pod, "-c", container)
-            except PluginError as error:
-                errors.append(f"{pod}/{container}: {error}")
+) -> list[tuple[str, str]]:
+    """Return pod and container with its log; one that cannot be read becomes an error.
+
+    Of a container that was restarted, the log before the restart too: it says why it ended.
+    """
+    found: dict[str, str] = {}
+
+    def read(source: str) -> None:
+        pod, container, *previous = source.split("/")
+        words = (pod, "-c", container, *(f"--{one}" for one in previous))
+        try:
+            found[source] = shell.kubectl.log(begin, *words)
+        except PluginError as error:
+            # Kubelets delete the log of an earlier container, and often have none to begin with.
+            if not previous:
+                errors.append(f"{source}: {error}")
+
+    sources = _sources(shell.kubectl.pods(fleet.name), wanted)
+    gathering.at_once(read, sources)
+    return [(source, found[source]) for source in sources if source in found]
+
+
+def _sources(pods: dict[str, RawObject], wanted: tuple[str, ...]) -> list[str]:
+    """Return POD/CONTAINER of each, an earlier one as POD/CONTAINER/previous before it."""
+    listed: list[str] = []
+    for pod in sorted(pods):
+        restarts = tables.restarts_by_container(pods[pod])
+        for container in (one for one in ("sidecar", "engine") if one in wanted):
+            if restarts.get(container):
+                listed.append(f"{pod}/{container}/previous")
+            listed.append(f"{pod}/{container}")
+    return listed
 
 
 def _of_operator(shell: Shell, namespace: str, begin: datetime, errors: list[str]) -> str:
-    words = (f"--namespace={namespace}", "-l", _OPERATOR_PODS, "--tail=-1")
+    words = (f"--namespace={namespace}", "-l", OPERATOR_PODS, "--tail=-1")
     try:
         text = shell.kubectl.log(begin, *words)
     except PluginError as error:

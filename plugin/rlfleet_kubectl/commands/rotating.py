@@ -14,8 +14,8 @@ from rlfleet_kubectl.commands.changing import seconds
 from rlfleet_kubectl.commands.shell import FLEET, Shell, command
 from rlfleet_kubectl.core import token_rotation as rotation
 from rlfleet_kubectl.core.token_rotation import RotationStep
-from rlfleet_kubectl.core.view import RawObject
 from rlfleet_kubectl.errors import Exit, PluginError
+from rlfleet_view.fleet import RawObject
 
 _LEAST_S = 10.0
 """Each replica of the operator reads the Secret again after 5 s at the latest."""

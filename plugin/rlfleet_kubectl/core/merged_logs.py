@@ -6,6 +6,7 @@ message and fields; vLLM's are text.
 
 import heapq
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,6 +19,11 @@ from rlfleet_view.fleet import ObservedFleet, RawObject, RolloutRow, moment
 _KNOWN = frozenset({"time", "level", "logger", "message", "namespace", "fleet", "worker"})
 """Fields that a line shows elsewhere, or that are the same for all lines."""
 _COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
+_OF_VLLM = re.compile(
+    r"(?P<process>\(\w+ pid=\d+\) )?(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
+    r" \d\d-\d\d (?:\d\d:\d\d:\d\d )?(?P<message>.*)"
+)
+"""How vLLM begins a line: its time is left out, because kubectl writes a better one."""
 AFTER = timedelta(seconds=5)
 """Lines so long after the end of a rollout still belong to it: the last is written after it."""
 
@@ -53,9 +59,17 @@ def _line(at: datetime, source: str, rest: str) -> LogLine:
     except ValueError:
         found = None
     if not isinstance(found, dict) or "message" not in found:
-        return LogLine(at, source, rest)
+        return _text_line(at, source, rest)
     fields = {name: value for name, value in found.items() if name not in {"time", "logger"}}
     return LogLine(at, source, str(found["message"]), str(found.get("level", "")), fields)
+
+
+def _text_line(at: datetime, source: str, rest: str) -> LogLine:
+    found = _OF_VLLM.fullmatch(rest)
+    if found is None:
+        return LogLine(at, source, rest)
+    message = f"{found['process'] or ''}{found['message']}"
+    return LogLine(at, source, message, found["level"], {"level": found["level"]})
 
 
 def of_fleet(lines: Iterable[LogLine], fleet: ObservedFleet) -> list[LogLine]:

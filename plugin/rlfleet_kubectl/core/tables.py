@@ -17,7 +17,7 @@ _STATE_STYLES = {SyncState.SYNCED: "green", SyncState.STALLED: "bold red"}
 def fleets(found: Sequence[ObservedFleet], now: datetime, *, all_namespaces: bool) -> Table:
     """Return one line per fleet."""
     names = ("NAMESPACE",) if all_namespaces else ()
-    drawn = _table(*names, "NAME", "READY", "TARGET", "SERVING", "STATE", "STATUS", "AGE")
+    drawn = plain_table(*names, "NAME", "READY", "TARGET", "SERVING", "STATE", "STATUS", "AGE")
     for fleet in found:
         created = moment(fleet.raw["metadata"]["creationTimestamp"])
         state = judged(fleet).state
@@ -37,7 +37,7 @@ def fleets(found: Sequence[ObservedFleet], now: datetime, *, all_namespaces: boo
 def workers(rows: Iterable[WorkerRow], pods: dict[str, RawObject], *, is_wide: bool) -> Table:
     """Return one line per worker; ``is_wide`` adds what the pods and the proofs say."""
     more = ("NODE", "RESTARTS", "PROOF") if is_wide else ()
-    drawn = _table("NAME", "READY", "PHASE", "VERSION", "WINDOW", *more, "MESSAGE")
+    drawn = plain_table("NAME", "READY", "PHASE", "VERSION", "WINDOW", *more, "MESSAGE")
     for row in rows:
         pod = pods.get(row.name, {})
         wide = (node_of(pod), str(restarts_of(pod)), ",".join(row.layers) or "-")
@@ -60,14 +60,19 @@ def node_of(pod: RawObject) -> str:
 
 def restarts_of(pod: RawObject) -> int:
     """Return how often its containers were restarted."""
+    return sum(restarts_by_container(pod).values())
+
+
+def restarts_by_container(pod: RawObject) -> dict[str, int]:
+    """Return how often each container was restarted."""
     status = pod.get("status") or {}
     every = (status.get("initContainerStatuses") or []) + (status.get("containerStatuses") or [])
-    return sum(one.get("restartCount", 0) for one in every)
+    return {one["name"]: one.get("restartCount", 0) for one in every}
 
 
 def history(rows: Iterable[RolloutRow], now: datetime) -> Table:
     """Return one line per rollout, the newest first."""
-    drawn = _table(
+    drawn = plain_table(
         "ID", "FROM", "TO", "RESULT", "REASON", "BEGAN", "TOOK", "WINDOW", "BYTES", "MESSAGE"
     )
     for row in rows:
@@ -86,7 +91,7 @@ def history(rows: Iterable[RolloutRow], now: datetime) -> Table:
     return drawn
 
 
-def _table(*names: str) -> Table:
+def plain_table(*names: str) -> Table:
     """Return a table as kubectl draws one: no lines, three spaces between columns."""
     drawn = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="")
     for name in names:

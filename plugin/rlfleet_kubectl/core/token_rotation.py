@@ -9,8 +9,8 @@ import base64
 from copy import deepcopy
 from enum import StrEnum
 
-from rlfleet_kubectl.core.view import RawObject
 from rlfleet_kubectl.errors import PluginError
+from rlfleet_view.fleet import RawObject
 
 TOKEN, NEXT, PREVIOUS, REVISION = "token", "next", "previous", "revision"
 FLEET_LABEL = "rlfleet.dev/fleet"

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from rlfleet_kubectl.core import changes, page_actions
+from rlfleet_kubectl.core.names import FLEETS
 from rlfleet_kubectl.errors import PluginError
-from rlfleet_kubectl.kubectl import FLEETS, Kubectl
+from rlfleet_kubectl.kubectl import Kubectl
 from rlfleet_view.fleet import ObservedFleet, RawObject
 
 

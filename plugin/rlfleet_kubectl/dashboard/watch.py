@@ -4,9 +4,10 @@ import json
 import subprocess
 import threading
 
+from rlfleet_kubectl.core.names import FLEETS
 from rlfleet_kubectl.dashboard.board import Board, key_of
 from rlfleet_kubectl.errors import PluginError
-from rlfleet_kubectl.kubectl import FLEETS, Kubectl
+from rlfleet_kubectl.kubectl import Kubectl
 from rlfleet_view.fleet import ObservedFleet
 
 _AGAIN_S = 2.0

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from dev import plugin
 from dev.kubernetes import apiserver
 from tests.integration.conftest import kubectl
 from tests.integration.page import browser
@@ -30,12 +29,6 @@ async def page(chromium: Browser) -> AsyncIterator[Browser]:
     await chromium.errors()
     yield chromium
     await chromium.open("about:blank")
-
-
-@pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built file in a folder of its own."""
-    return plugin.write(tmp_path_factory.mktemp("plugin") / plugin.NAME)
 
 
 class RunningDashboard:

@@ -45,7 +45,7 @@ def test_a_rate_needs_two_looks() -> None:
 
 
 def test_an_engine_that_began_again_is_left_out_of_the_rate() -> None:
-    first = {"a": engine(100), "b": engine(900)}
+    first: dict[str, EngineLoad | str] = {"a": engine(100), "b": engine(900)}
 
     assert rates(first, {"a": engine(150), "b": engine(10)}) == [None, 25.0]
 

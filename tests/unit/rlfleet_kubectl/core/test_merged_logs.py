@@ -47,7 +47,7 @@ def story(until: datetime | None = None) -> list[str]:
 
 def test_lines_are_merged_by_time_and_say_where_they_come_from() -> None:
     assert story() == [
-        "03:04:04.500  qwen-0/engine   INFO 01-02 [api_server.py] Started",
+        "03:04:04.500  qwen-0/engine   INFO     [api_server.py] Started",
         "03:04:05.000  operator        INFO     Rollout started  rollout=3",
         "03:04:05.006  qwen-0/sidecar  INFO     Command succeeded  verb=Reload",
         '03:04:06.250  qwen-0/engine   {"not": "ours"}',

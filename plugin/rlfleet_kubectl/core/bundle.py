@@ -1,0 +1,66 @@
+"""The files of a support bundle, and the manifest that says what is in it and what is not."""
+
+import io
+import json
+import tarfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rlfleet_kubectl.core import redaction
+from rlfleet_view.fleet import RawObject
+
+MANIFEST = "manifest.json"
+_READ_ME = """\
+A support bundle of rlfleet. manifest.json lists the files and what could not be read.
+Secrets were never fetched; their names, keys and lengths are in secrets/. Values that look like
+credentials were removed from all files: {removed}. Read them before you send them to anybody.
+"""
+
+
+@dataclass
+class Bundle:
+    """Files by name; each is redacted when the bundle is packed."""
+
+    documents: dict[str, RawObject | list[RawObject]] = field(default_factory=dict)
+    """Objects that kubectl returned."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """Logs, metrics, tables."""
+    unread: dict[str, str] = field(default_factory=dict)
+    """What could not be read, with kubectl's words."""
+
+    def files(self, head: Mapping[str, object]) -> dict[str, str]:
+        """Return all files without secrets, and the manifest; ``head`` is put into it."""
+        known = redaction.learned(_each(self.documents.values()))
+        found = {
+            name: json.dumps(_without(raw, known), indent=2) + "\n"
+            for name, raw in self.documents.items()
+        }
+        found |= {name: redaction.text(one, known) for name, one in self.texts.items()}
+        unread = {name: redaction.text(why, known) for name, why in self.unread.items()}
+        listed = {name: len(found[name].encode()) for name in sorted(found)}
+        manifest = {**head, "files": listed, "unread": dict(sorted(unread.items()))}
+        found[MANIFEST] = json.dumps(manifest, indent=2) + "\n"
+        found["README.txt"] = _READ_ME.format(removed=redaction.REMOVED)
+        return found
+
+
+def _each(documents: Iterable[RawObject | list[RawObject]]) -> list[RawObject]:
+    return [one for each in documents for one in (each if isinstance(each, list) else [each])]
+
+
+def _without(raw: RawObject | list[RawObject], known: frozenset[str]) -> object:
+    if isinstance(raw, list):
+        return [redaction.document(one, known) for one in raw]
+    return redaction.document(raw, known)
+
+
+def packed(files: Mapping[str, str], folder: str, at: int) -> bytes:
+    """Return the files as a .tar.gz, below one folder; ``at`` is their time in epoch seconds."""
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w:gz") as made:
+        for name in sorted(files):
+            content = files[name].encode()
+            entry = tarfile.TarInfo(f"{folder}/{name}")
+            entry.size, entry.mtime, entry.mode = len(content), at, 0o600
+            made.addfile(entry, io.BytesIO(content))
+    return held.getvalue()

@@ -1,0 +1,170 @@
+"""What a fleet itself says: conditions, workers, its token, pods that are missing."""
+
+from collections.abc import Iterator
+
+from rlfleet_kubectl.core.doctor.finding import Finding, error, unknown, warning
+from rlfleet_kubectl.core.doctor.scene import FleetScene, kubectl_in, seconds_since
+from rlfleet_kubectl.core.names import OPERATOR_PODS
+from rlfleet_view import reasons
+from rlfleet_view.fleet import ConditionRow, RolloutRow, WorkerRow, age
+from rlfleet_view.reasons import Reasons
+
+_SERIOUS = frozenset({"RequestsWaiting"})
+"""Reasons of Degraded that clients notice."""
+_UNSEEN_S = 60.0
+"""How old a fleet is before an unread spec or a missing pod is a finding."""
+_AWAITS = "waiting: "
+"""How the operator's message about a prepare begins that waits for the store."""
+_PREPARE_S = 900
+"""Default of spec.rollout.timeouts.prepareSeconds."""
+_TOKEN = "token"  # noqa: S105 - the name of a key
+
+
+def of_fleet(scene: FleetScene, known: Reasons) -> Iterator[Finding]:
+    """Yield what is wrong with a fleet."""
+    yield from _of_spec(scene)
+    for one in scene.fleet.conditions:
+        if one.is_true:
+            yield from _of_condition(one, scene, known)
+    yield from _of_rollout(scene, known)
+    for row in scene.fleet.workers:
+        yield from _of_worker(row, scene, known)
+    yield from _of_token(scene)
+    yield from _of_pods(scene)
+
+
+def _age_s(scene: FleetScene) -> float:
+    created = scene.fleet.raw["metadata"].get("creationTimestamp")
+    return seconds_since(created, scene.now) or 0.0
+
+
+def _of_spec(scene: FleetScene) -> Iterator[Finding]:
+    fleet = scene.fleet
+    if fleet.is_observed or _age_s(scene) < _UNSEEN_S:
+        return
+    seen = int(fleet.status.get("observedGeneration", -1))
+    said = f"got status about generation {seen}, expected {fleet.generation}: no operator read it"
+    mend = f"{kubectl_in(scene.operator.namespace)} get deploy,lease,pods"
+    yield error("NotObserved", scene.about, said, mend)
+
+
+def _of_condition(one: ConditionRow, scene: FleetScene, known: Reasons) -> Iterator[Finding]:
+    said = f"{one.type}: {one.reason}: {one.message}"
+    mend = _mend(known, one.reason, scene)
+    if one.type == "Stalled" or one.reason in _SERIOUS:
+        yield error(one.type, scene.about, said, mend)
+    elif one.type in {"Degraded", "Paused", "EngineUntested"}:
+        yield warning(one.type, scene.about, said, mend)
+
+
+def _of_rollout(scene: FleetScene, known: Reasons) -> Iterator[Finding]:
+    """Yield why a version is refused before the condition Stalled says so, or a hold."""
+    fleet, rollout = scene.fleet, scene.fleet.rollout
+    if rollout is None or fleet.is_true("Stalled"):
+        return
+    yield from _awaited(rollout, scene)
+    named, where = f"rollout {rollout.id} to {rollout.to}", f"{fleet.name} -n {fleet.namespace}"
+    if rollout.phase == "Refused":
+        code = next((word for word in rollout.message.split(": ") if word in known), "")
+        said = f"{named} is refused: {rollout.message}"
+        yield error("VersionRefused", scene.about, said, _mend(known, code, scene))
+    elif rollout.phase == "Paused":
+        said = f"{named} waits: spec.rollout.paused is true"
+        yield warning("RolloutPaused", scene.about, said, f"kubectl rlf resume {where}")
+    elif rollout.phase == "CanaryHold":
+        said = f"{named} waits: {rollout.message}"
+        yield warning("CanaryHold", scene.about, said, f"kubectl rlf promote {where}")
+
+
+def _awaited(rollout: RolloutRow, scene: FleetScene) -> Iterator[Finding]:
+    """Yield what a prepare waits for: it lasts for minutes before the version is rejected."""
+    if rollout.is_under_way and _AWAITS in rollout.message:
+        fleet = scene.fleet
+        took = age(seconds_since(rollout.started_at, scene.now) or 0)
+        said = f"rollout {rollout.id} to {rollout.to} for {took}: {rollout.message}"
+        limit = fleet.spec_at("rollout.timeouts.prepareSeconds") or _PREPARE_S
+        mend = f"have the trainer complete {rollout.to} (it is rejected after {limit} s), or"
+        abort = f"kubectl rlf abort {fleet.name} -n {fleet.namespace}"
+        yield warning("VersionAwaited", scene.about, said, f"{mend} {abort}")
+
+
+def _mend(known: Reasons, reason: str, scene: FleetScene) -> str:
+    todo = reasons.actions(known, reason)
+    fleet = f"{scene.fleet.name} -n {scene.fleet.namespace}"
+    return (
+        "; ".join(todo) or f"kubectl rlf status {fleet}, and kubectl rlf explain {reason}".strip()
+    )
+
+
+def _of_worker(row: WorkerRow, scene: FleetScene, known: Reasons) -> Iterator[Finding]:
+    if row.phase not in {"Unreachable", "Quarantined"}:
+        return
+    fleet = scene.fleet
+    about = f"worker {fleet.namespace}/{row.name}"
+    command = kubectl_in(fleet.namespace)
+    if row.phase == "Quarantined":
+        said = f"Quarantined, out of traffic: {row.message}"
+        yield error("WorkerQuarantined", about, said, f"{command} delete pod {row.name}")
+        return
+    cause = next((name for name in known if name in row.message), "")
+    why = "; ".join(entry.text for entry in known.get(cause, ()) if entry.column == "do")
+    mend = why or f"{command} logs {row.name} -c sidecar"
+    yield error("WorkerUnreachable", about, f"the operator gets no answer: {row.message}", mend)
+
+
+def _of_token(scene: FleetScene) -> Iterator[Finding]:
+    fleet, name = scene.fleet, f"{scene.fleet.name}-admin"
+    about, command = f"secret {fleet.namespace}/{name}", kubectl_in(fleet.namespace)
+    if scene.secrets is None:
+        said = "cannot read Secrets: their names and keys were not checked"
+        test = f"kubectl auth can-i get secrets -n {fleet.namespace}"
+        yield unknown("TokenUnknown", about, said, f"let a user look who may: {test}")
+        return
+    if name not in scene.secrets:
+        if _age_s(scene) >= _UNSEEN_S:
+            said = "got no Secret, expected the fleet's token, which the operator makes"
+            mend = f"{kubectl_in(scene.operator.namespace)} logs -l {OPERATOR_PODS}"
+            yield error("TokenMissing", about, said, mend)
+    elif not scene.secrets[name].get(_TOKEN):
+        said = f"got no value for key {_TOKEN}, expected a token: sidecars admit no caller"
+        yield error("TokenEmpty", about, said, f"{command} delete secret {name}")
+    yield from _of_other_secrets(scene)
+
+
+def _of_other_secrets(scene: FleetScene) -> Iterator[Finding]:
+    named = scene.fleet.spec_at("weights.source.credentialsSecret")
+    if named and named not in (scene.secrets or {}):
+        said = "got no Secret, expected the store's credentials (weights.source.credentialsSecret)"
+        about = f"secret {scene.fleet.namespace}/{named}"
+        create = f"create secret generic {named} --from-env-file=FILE"
+        mend = f"{kubectl_in(scene.fleet.namespace)} {create}"
+        yield error("CredentialsMissing", about, said, mend)
+
+
+def _of_pods(scene: FleetScene) -> Iterator[Finding]:
+    fleet = scene.fleet
+    if not scene.space.knows("pods") or _age_s(scene) < _UNSEEN_S:
+        return
+    count = sum(1 for _ in scene.pods())
+    if count >= fleet.replicas:
+        return
+    full = [_fullness(quota) for quota in scene.space.of("resourcequotas")]
+    quotas = "; ".join(one for one in full if one)
+    said = f"got {count} pods, expected {fleet.replicas} (spec.replicas)"
+    if quotas:
+        mend = "raise the quota, or lower spec.replicas or spec.engine.resources"
+        yield error("QuotaExceeded", scene.about, f"{said}; quota used up: {quotas}", mend)
+    else:
+        mend = f"kubectl rlf logs {fleet.name} -n {fleet.namespace} --only operator --since 10m"
+        yield error("PodsMissing", scene.about, f"{said}, {age(_age_s(scene))} old", mend)
+
+
+def _fullness(quota: dict[str, object]) -> str:
+    status = quota.get("status")
+    hard = (status.get("hard") or {}) if isinstance(status, dict) else {}
+    used = (status.get("used") or {}) if isinstance(status, dict) else {}
+    full = [
+        f"{name} {used[name]} of {most}" for name, most in hard.items() if used.get(name) == most
+    ]
+    name = quota["metadata"]["name"] if isinstance(quota["metadata"], dict) else ""
+    return f"{name} ({', '.join(full)})" if full else ""

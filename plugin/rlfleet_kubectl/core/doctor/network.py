@@ -1,0 +1,209 @@
+"""NetworkPolicies that keep the operator from the sidecars, and names that another object has.
+
+Only policies of networking.k8s.io are judged; those of a network plugin of its own are not read.
+"""
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rlfleet_kubectl.core.doctor.finding import Finding, error, warning
+from rlfleet_kubectl.core.doctor.scene import FleetScene, Scene, kubectl_in, labels_of, named
+from rlfleet_kubectl.core.names import FLEET_LABEL
+from rlfleet_view.fleet import RawObject
+
+_ADMIN, _HTTP = 8090, 8000
+_NAMES = {_ADMIN: "admin", _HTTP: "http"}
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One end of a connection; without labels it may be anybody."""
+
+    labels: Mapping[str, str]
+    namespace: Mapping[str, str]
+    addresses: tuple[str, ...]
+    in_namespace: str
+
+
+def selects(selector: RawObject | None, labels: Mapping[str, str]) -> bool:
+    """Return whether a label selector selects these labels; an empty one selects all."""
+    selector = selector or {}
+    wanted = selector.get("matchLabels") or {}
+    rules = selector.get("matchExpressions") or ()
+    return all(labels.get(key) == value for key, value in wanted.items()) and all(
+        _holds(rule, labels) for rule in rules
+    )
+
+
+def _holds(rule: RawObject, labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(rule["key"]), rule.get("values") or ()
+    match rule["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case _:
+            return value is None
+
+
+def _admits_port(rule: RawObject, port: int) -> bool:
+    ports = rule.get("ports")
+    return not ports or any(_is_port(one, port) for one in ports)
+
+
+def _is_port(one: RawObject, port: int) -> bool:
+    if one.get("protocol", "TCP") != "TCP":
+        return False
+    named_port = one.get("port")
+    if named_port is None or named_port in {port, _NAMES[port]}:
+        return True
+    last = one.get("endPort")
+    return isinstance(named_port, int) and isinstance(last, int) and named_port <= port <= last
+
+
+def _admits_peer(rule: RawObject, side: str, peer: Peer, policy_namespace: str) -> bool:
+    ends = rule.get(side)
+    return not ends or any(_is_peer(one, peer, policy_namespace) for one in ends)
+
+
+def _is_peer(one: RawObject, peer: Peer, policy_namespace: str) -> bool:
+    if "ipBlock" in one:
+        return _is_in(one["ipBlock"], peer.addresses)
+    space = one.get("namespaceSelector")
+    if space is None:
+        is_in_space = peer.in_namespace == policy_namespace
+    else:
+        is_in_space = selects(space, peer.namespace)
+    return is_in_space and selects(one.get("podSelector"), peer.labels)
+
+
+def _is_in(block: RawObject, addresses: Iterable[str]) -> bool:
+    inside = ipaddress.ip_network(block["cidr"], strict=False)
+    holes = [ipaddress.ip_network(one, strict=False) for one in block.get("except") or ()]
+    return any(
+        address in inside and not any(address in hole for hole in holes)
+        for address in map(ipaddress.ip_address, addresses)
+    )
+
+
+def _policies(scene: Scene, kind: str, labels: Mapping[str, str]) -> list[RawObject]:
+    """Return the policies of a namespace that select a pod, for Ingress or Egress."""
+    return [
+        one
+        for one in scene.of("networkpolicies")
+        if kind in _types(one["spec"]) and selects(one["spec"].get("podSelector"), labels)
+    ]
+
+
+def _types(spec: RawObject) -> list[str]:
+    # As the API server fills it in: Egress only if the policy has such rules.
+    return list(
+        spec.get("policyTypes") or (["Ingress", "Egress"] if "egress" in spec else ["Ingress"])
+    )
+
+
+def of_fleet(scene: FleetScene) -> Iterator[Finding]:
+    """Yield which policies let nobody through to the workers."""
+    worker = next(scene.pods(), None)
+    if worker is None:
+        return
+    policies = _policies(scene.space, "Ingress", labels_of(worker))
+    operators = [_peer(pod, scene.operator) for pod in scene.operator.of("pods")]
+    if policies and operators:
+        yield from _admin_ingress(scene, policies, operators)
+        yield from _http_ingress(scene, policies)
+    for pod in scene.operator.of("pods")[:1]:
+        yield from _egress(scene, pod, worker)
+
+
+def _peer(pod: RawObject, scene: Scene) -> Peer:
+    addresses = tuple(one["ip"] for one in (pod.get("status") or {}).get("podIPs") or ())
+    return Peer(labels_of(pod), scene.labels(), addresses, scene.namespace)
+
+
+def _rules(policies: Iterable[RawObject], kind: str) -> Iterator[tuple[RawObject, str]]:
+    for policy in policies:
+        for rule in policy["spec"].get(kind) or ():
+            yield rule or {}, policy["metadata"]["namespace"]
+
+
+def _admin_ingress(
+    scene: FleetScene, policies: list[RawObject], operators: list[Peer]
+) -> Iterator[Finding]:
+    is_open = any(
+        _admits_port(rule, _ADMIN) and any(_admits_peer(rule, "from", p, space) for p in operators)
+        for rule, space in _rules(policies, "ingress")
+    )
+    if not is_open:
+        said = f"no rule lets the operator's pods reach port {_ADMIN}: {_list(policies)}"
+        mend = (
+            f"add an ingress rule: port {_ADMIN} from namespaceSelector"
+            f" kubernetes.io/metadata.name={scene.operator.namespace}"
+        )
+        yield error("PolicyBlocksOperator", scene.about, said, mend)
+
+
+def _http_ingress(scene: FleetScene, policies: list[RawObject]) -> Iterator[Finding]:
+    if not any(_admits_port(rule, _HTTP) for rule, _ in _rules(policies, "ingress")):
+        said = f"no rule lets anybody reach port {_HTTP}: {_list(policies)}"
+        mend = f"add an ingress rule: port {_HTTP} from your samplers"
+        yield error("PolicyBlocksSamplers", scene.about, said, mend)
+
+
+def _egress(scene: FleetScene, operator: RawObject, worker: RawObject) -> Iterator[Finding]:
+    policies = _policies(scene.operator, "Egress", labels_of(operator))
+    peer = _peer(worker, scene.space)
+    is_open = any(
+        _admits_port(rule, _ADMIN) and _admits_peer(rule, "to", peer, space)
+        for rule, space in _rules(policies, "egress")
+    )
+    if policies and not is_open:
+        said = f"no rule lets the operator send to port {_ADMIN} of the workers: {_list(policies)}"
+        mend = f"add an egress rule: port {_ADMIN} to pods with {FLEET_LABEL}={scene.fleet.name}"
+        yield error("PolicyBlocksOperator", f"namespace {scene.operator.namespace}", said, mend)
+
+
+def _list(policies: Iterable[RawObject]) -> str:
+    return ", ".join(named("networkpolicy", one) for one in policies)
+
+
+_OWNED = (("services", "service", ("", "-workers")), ("poddisruptionbudgets", "pdb", ("",)))
+
+
+def of_names(scene: FleetScene) -> Iterator[Finding]:
+    """Yield objects that have a name which the fleet needs, and do not belong to it."""
+    fleet = scene.fleet
+    for plural, kind, suffixes in _OWNED:
+        names = {f"{fleet.name}{suffix}" for suffix in suffixes}
+        for one in scene.space.of(plural):
+            if one["metadata"]["name"] in names and not _is_owned(one, fleet.raw):
+                yield _taken(one, kind, scene)
+    for pod in scene.space.of("pods"):
+        if _is_named_as_worker(pod, scene) and not _is_owned(pod, fleet.raw):
+            yield _taken(pod, "pod", scene)
+
+
+def _is_named_as_worker(pod: RawObject, scene: FleetScene) -> bool:
+    stem, _, number = pod["metadata"]["name"].rpartition("-")
+    is_wanted = number.isdigit() and int(number) < scene.fleet.replicas
+    return bool(stem == scene.fleet.name and is_wanted)
+
+
+def _is_owned(raw: RawObject, fleet: RawObject) -> bool:
+    owners = raw["metadata"].get("ownerReferences") or ()
+    return any(one.get("uid") == fleet["metadata"].get("uid") for one in owners)
+
+
+def _taken(raw: RawObject, kind: str, scene: FleetScene) -> Finding:
+    owners = raw["metadata"].get("ownerReferences") or ()
+    whose = next((f"{one['kind']} {one['name']}" for one in owners), "nobody")
+    said = f"exists and belongs to {whose}, expected {scene.about}, which needs this name"
+    name = raw["metadata"]["name"]
+    mend = (
+        f"{kubectl_in(scene.fleet.namespace)} delete {kind} {name}, or give the fleet another name"
+    )
+    make = warning if raw["metadata"].get("deletionTimestamp") else error
+    return make("NameTaken", named(kind, raw), said, mend)

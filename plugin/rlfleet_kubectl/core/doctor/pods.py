@@ -1,0 +1,206 @@
+"""Pods that are not scheduled, images that are not pulled, containers that crash."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+
+from rlfleet_kubectl.core.doctor.finding import Finding, error, warning
+from rlfleet_kubectl.core.doctor.scene import Scene, kubectl_in, named, seconds_since
+from rlfleet_kubectl.core.names import FLEET_LABEL
+from rlfleet_view.fleet import RawObject, age
+
+_PULLS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+_CRASHES = {"CrashLoopBackOff", "RunContainerError", "StartError"}
+_CREATIONS = {"CreateContainerConfigError", "CreateContainerError"}
+_MOUNTS = {"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"}
+_OOM = "OOMKilled"
+_UNSCHEDULABLE = "Unschedulable"
+_LATE_S = 120.0
+"""How long after its grace period a pod that is deleted counts as stuck."""
+_RECENT_S = 3600.0
+"""For so long a container's restart is worth a warning."""
+_HEAD, _TAIL = 160, 120
+"""So much of a long message is shown: its end often has the cause."""
+_OURS = ("engine", "sidecar")
+_HELM = "helm upgrade RELEASE charts/rlfleet -n {} --reset-then-reuse-values --set {}"
+_WAYS_TO_A_NODE = (
+    ("persistentvolumeclaim", "mend the claim, or the volume in spec.model and spec.weights"),
+    ("Insufficient", "lower spec.engine.resources.requests, or add a node"),
+    ("untolerated taint", "set spec.template.spec.tolerations, or add a node"),
+    ("node affinity/selector", "change spec.template.spec.nodeSelector or affinity"),
+)
+
+
+def of_pod(pod: RawObject, space: Scene, now: datetime) -> Iterator[Finding]:
+    """Yield what is wrong with a pod."""
+    about, status = named("pod", pod), pod.get("status") or {}
+    command = kubectl_in(space.namespace)
+    if pod["metadata"].get("deletionTimestamp"):
+        yield from _of_deleted(pod, about, command, now)
+        return
+    if status.get("phase") == "Failed":
+        said = f"{status.get('reason') or 'Failed'}: {_short(status.get('message'))}"
+        yield error("PodFailed", about, said, f"{command} delete pod {pod['metadata']['name']}")
+        return
+    yield from _unscheduled(status, about)
+    yield from _not_mounted(pod, space, about)
+    for container in _containers(status):
+        yield from _of_container(container, pod, command, now)
+
+
+def _of_deleted(pod: RawObject, about: str, command: str, now: datetime) -> Iterator[Finding]:
+    # Kubernetes writes the time at which the grace period ends.
+    late = seconds_since(pod["metadata"]["deletionTimestamp"], now)
+    if late is not None and late > _LATE_S:
+        name = pod["metadata"]["name"]
+        node = (pod.get("spec") or {}).get("nodeName", "its node")
+        yield warning(
+            "PodTerminating",
+            about,
+            f"still terminating {age(late)} after its grace period; node {node} may be lost",
+            f"once {node} is off: {command} delete pod {name} --force",
+        )
+
+
+def _unscheduled(status: RawObject, about: str) -> Iterator[Finding]:
+    for one in status.get("conditions") or ():
+        if (one["type"], one["status"], one.get("reason")) == (
+            "PodScheduled",
+            "False",
+            _UNSCHEDULABLE,
+        ):
+            said = _short(one.get("message"))
+            fits = (mend for word, mend in _WAYS_TO_A_NODE if word in said)
+            mend = next(fits, "free or add a node that fits spec.engine and spec.template")
+            yield error(_UNSCHEDULABLE, about, f"no node takes it: {said}", mend)
+
+
+def waits_for_claim(one: Finding) -> bool:
+    """Return whether a claim keeps a pod from its node: the claim's own finding says more."""
+    return one.check == _UNSCHEDULABLE and "persistentvolumeclaim" in one.found.lower()
+
+
+def _not_mounted(pod: RawObject, space: Scene, about: str) -> Iterator[Finding]:
+    """Yield the kubelet's latest complaint while no container has started."""
+    status = pod.get("status") or {}
+    if status.get("phase") != "Pending" or not (pod.get("spec") or {}).get("nodeName"):
+        return
+    if any("running" in (one.get("state") or {}) for one in _containers(status)):
+        return
+    for event in space.events("Pod", pod["metadata"]["name"]):
+        if event.get("reason") in _MOUNTS:
+            said = f"{event['reason']}: {_short(event.get('message'))}"
+            mend = "mend what the message names: a Secret, a claim, or the node's network"
+            yield error("VolumeNotMounted", about, said, mend)
+            return
+
+
+def _of_container(
+    container: RawObject, pod: RawObject, command: str, now: datetime
+) -> Iterator[Finding]:
+    name, waiting = container["name"], (container.get("state") or {}).get("waiting") or {}
+    about = f"{named('pod', pod)} container {name}"
+    reason, said = waiting.get("reason", ""), _short(waiting.get("message"))
+    if reason in _PULLS:
+        found = f"{reason}: got image {container.get('image', '')}, which cannot be pulled"
+        yield error("ImageNotPulled", about, _with(found, said), _pull_mend(name, pod, said))
+    elif reason in _CREATIONS:
+        mend = "mend what the message names: a Secret, a ConfigMap or a field of the template"
+        yield error("ContainerNotCreated", about, f"{reason}: {said}", mend)
+    elif reason in _CRASHES:
+        found = f"{reason}, {container.get('restartCount', 0)} restarts: {_end(container)}"
+        yield error("ContainerCrashes", about, found, _crash_mend(container, pod, command))
+    else:
+        yield from _restarted(container, pod, about, command, now)
+
+
+def _restarted(
+    container: RawObject, pod: RawObject, about: str, command: str, now: datetime
+) -> Iterator[Finding]:
+    last = _last(container)
+    ago = seconds_since(last.get("finishedAt"), now)
+    if not last or ago is None or ago > _RECENT_S or last.get("exitCode") == 0:
+        return
+    is_up = "running" in (container.get("state") or {})
+    make = warning if is_up else error
+    found = f"restarted {container.get('restartCount', 0)} times: {_end(container)}"
+    yield make("ContainerRestarted", about, found, _crash_mend(container, pod, command))
+
+
+def _crash_mend(container: RawObject, pod: RawObject, command: str) -> str:
+    name = container["name"]
+    if _last(container).get("reason") == _OOM:
+        return f"raise the limit (now {_memory(pod, name)}): {_memory_mend(name, pod)}"
+    return f"read {command} logs {pod['metadata']['name']} -c {name} --previous"
+
+
+def _memory(pod: RawObject, name: str) -> str:
+    spec = pod.get("spec") or {}
+    for one in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        if one["name"] == name:
+            limits = (one.get("resources") or {}).get("limits") or {}
+            return str(limits.get("memory") or "none: that of the node")
+    return "unknown"
+
+
+def _memory_mend(name: str, pod: RawObject) -> str:
+    if name in _OURS:
+        return patch(pod, {name: {"resources": {"limits": {"memory": "SIZE"}}}})
+    return _HELM.format(pod["metadata"]["namespace"], "resources.limits.memory=SIZE")
+
+
+def _pull_mend(name: str, pod: RawObject, said: str) -> str:
+    is_denied = any(word in said for word in ("authorization", "unauthorized", "403", "401"))
+    space = pod["metadata"]["namespace"]
+    if name not in _OURS:
+        fields = "image.repository=NAME,image.tag=TAG"
+        return _HELM.format(space, "imagePullSecrets[0].name=SECRET" if is_denied else fields)
+    if is_denied:
+        secrets = {"imagePullSecrets": [{"name": "SECRET"}]}
+        return patch(pod, {"template": {"spec": secrets}})
+    return patch(pod, {_image_field(name, pod): {"image": "IMAGE"}})
+
+
+def _image_field(name: str, pod: RawObject) -> str:
+    """Return what sets the image: a sidecar has the engine's, unless it has its own."""
+    spec = pod.get("spec") or {}
+    every = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    images = {one["name"]: one.get("image") for one in every}
+    return "engine" if images.get("engine") == images.get(name) else name
+
+
+def patch(pod: RawObject, spec: RawObject) -> str:
+    """Return the command that changes the spec of a pod's fleet."""
+    metadata = pod["metadata"]
+    fleet = (metadata.get("labels") or {}).get(FLEET_LABEL, "FLEET")
+    body = json.dumps({"spec": spec}, separators=(",", ":"))
+    return f"{kubectl_in(metadata['namespace'])} patch rlf {fleet} --type=merge -p '{body}'"
+
+
+def _last(container: RawObject) -> RawObject:
+    """Return how the container ended last."""
+    now = (container.get("state") or {}).get("terminated")
+    before = (container.get("lastState") or {}).get("terminated")
+    return dict(now or before or {})
+
+
+def _end(container: RawObject) -> str:
+    last = _last(container)
+    reason, code = last.get("reason", "unknown reason"), last.get("exitCode")
+    return _with(f"{reason}, exit code {code}", _short(last.get("message")))
+
+
+def _containers(status: RawObject) -> list[RawObject]:
+    return [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]
+
+
+def _with(found: str, more: str) -> str:
+    return f"{found}: {more}" if more else found
+
+
+def _short(message: str | None) -> str:
+    text = " ".join((message or "").split())
+    return text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]} ... {text[-_TAIL:]}"

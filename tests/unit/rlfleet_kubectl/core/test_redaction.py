@@ -1,0 +1,192 @@
+"""No secret stays in a support bundle, wherever it stands; what helps stays."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from rlfleet_kubectl.core import bundle, redaction
+from rlfleet_kubectl.core.bundle import Bundle
+from rlfleet_kubectl.core.redaction import REMOVED
+
+PLANTED = "pl4nted-S3cret_Value"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"Authorization: Bearer {PLANTED}",
+        f"authorization: basic {PLANTED}",
+        f"'Authorization': 'Token {PLANTED}'",
+        f'{{"message": "sent", "headers": {{"Authorization": "Bearer {PLANTED}"}}}}',
+        f'{{"token": "{PLANTED}"}}',
+        f'"{{\\"token\\": \\"{PLANTED}\\"}}"',
+        f"GET /v1/rl/state?token={PLANTED}&x=1",
+        f"https://bucket.s3/x?X-Amz-Signature={PLANTED}&X-Amz-Expires=60",
+        f"https://bucket.blob/x?sv=2&sig={PLANTED}",
+        f"https://user:{PLANTED}@host/path",
+        f"s3://{PLANTED}@bucket/x",
+        f"--api-key={PLANTED}",
+        f"password={PLANTED}",
+        f"VLLM_API_KEY={PLANTED}",
+        f"AWS_SECRET_ACCESS_KEY: {PLANTED}",
+        f"PGPASSWORD={PLANTED}",
+        f"dbPassword: '{PLANTED}'",
+        f"x-api-key: {PLANTED}",
+        f"Set-Cookie: {PLANTED}",
+        f"client_secret%3D{PLANTED}",
+        f"-----BEGIN RSA PRIVATE KEY-----\n{PLANTED}\nMII\n-----END RSA PRIVATE KEY-----",
+        f"-----BEGIN PRIVATE KEY-----\n{PLANTED}",
+    ],
+)
+def test_a_secret_in_a_line_is_removed(line: str) -> None:
+    cleaned = redaction.text(f"before {line}\nafter")
+
+    assert PLANTED not in cleaned
+    assert cleaned.startswith("before ")
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "hf_AbCdEfGhIjKlMnOpQrSt",
+        "sk-abcdefghijklmnopqrst",
+        "ghp_abcdefghijklmnopqrst",
+        "AKIAABCDEFGHIJKLMNOP",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl",
+    ],
+)
+def test_a_token_of_a_known_form_is_removed_without_a_name(token: str) -> None:
+    assert token not in redaction.text(f"got {token} from somewhere")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'vllm:generation_tokens_total{engine="0",model_name="qwen"} 116.0',
+        "max_tokens=1024, prompt tokens: 880",
+        "--tokenizer=/data/models/qwen --max-model-len=1024",
+        "rlfleet_leader 1.0",
+        'Secret "qwen-admin" not found',
+        '{"message": "Worker lost", "fleet": "qwen", "worker": 3}',
+        "serviceAccountName: rlfleet, secretName: qwen-admin",
+        "RLFLEET_TOKEN_FILE=/var/run/rlfleet/token/token",
+        'MountVolume.SetUp failed for volume "token" : failed to sync secret cache',
+        "HF_HUB_OFFLINE is 1",
+        "back-off 2m40s restarting failed container=engine pod=oom-0",
+        "the monkey=4 designed=x authority=z keyboard=y",
+        "topologyKey: kubernetes.io/hostname",
+    ],
+)
+def test_what_helps_stays(line: str) -> None:
+    assert redaction.text(line) == line
+
+
+def pod(**engine: Any) -> dict[str, Any]:
+    return {
+        "kind": "Pod",
+        "metadata": {"name": "qwen-0", "annotations": {}, "managedFields": [{"manager": "x"}]},
+        "spec": {"containers": [{"name": "engine", **engine}]},
+    }
+
+
+def places() -> list[tuple[str, dict[str, Any]]]:
+    """Return objects with the secret, one for each place."""
+    applied = json.dumps(pod(env=[{"name": "HF_TOKEN", "value": PLANTED}]))
+    annotated = pod()
+    annotated["metadata"]["annotations"] = {redaction.LAST_APPLIED: applied}
+    other = pod()
+    other["metadata"]["annotations"] = {"example.com/api-token": PLANTED, "note": "kept"}
+    labelled = pod()
+    labelled["metadata"]["labels"] = {"auth": PLANTED}
+    event = {"kind": "Event", "message": f"failed: GET https://u:{PLANTED}@host/x"}
+    fleet = {"kind": "RLInferenceFleet", "spec": {"engine": {"extraEnv": []}}, "status": {}}
+    fleet["spec"] = {"engine": {"extraEnv": [{"name": "VLLM_API_KEY", "value": PLANTED}]}}
+    message = {"kind": "RLInferenceFleet", "status": {"rollout": {"message": f"token={PLANTED}"}}}
+    probe = {"httpGet": {"httpHeaders": [{"name": "Authorization", "value": f"Bearer {PLANTED}"}]}}
+    return [
+        ("a variable", pod(env=[{"name": "VLLM_API_KEY", "value": PLANTED}])),
+        ("a flag", pod(args=[f"--api-key={PLANTED}"])),
+        ("an argument after its flag", pod(args=["--api-key", PLANTED, "--port", "80"])),
+        ("a shell's command", pod(command=["sh", "-c", f"export TOKEN={PLANTED}; run"])),
+        ("a URL in a flag", pod(args=[f"--source=https://user:{PLANTED}@host/x"])),
+        ("JSON in a flag", pod(args=[f'--config={{"password": "{PLANTED}"}}'])),
+        ("what was applied last", annotated),
+        ("another annotation", other),
+        ("a label", labelled),
+        ("an event", event),
+        ("a fleet's variable", fleet),
+        ("a fleet's message", message),
+        ("a probe's header", pod(livenessProbe=probe)),
+        ("a field of its name", {"kind": "X", "data": {"clientSecret": PLANTED}}),
+    ]
+
+
+@pytest.mark.parametrize("raw", [one[1] for one in places()], ids=[one[0] for one in places()])
+def test_a_secret_in_an_object_is_removed(raw: dict[str, Any]) -> None:
+    assert PLANTED in json.dumps(raw)
+    assert PLANTED not in json.dumps(redaction.document(raw, redaction.learned([raw])))
+
+
+def test_what_was_learned_from_an_object_is_removed_from_logs_too() -> None:
+    made = Bundle()
+    made.documents["objects/pods.json"] = [pod(env=[{"name": "API_KEY", "value": PLANTED}])]
+    made.texts["logs/engine.log"] = f"args: Namespace(unnamed=[{PLANTED!r}])\n"
+    made.unread["metrics"] = f"cannot reach {PLANTED}"
+
+    files = made.files({"made": "now"})
+    assert [name for name, text in files.items() if PLANTED in text] == []
+    assert REMOVED in files["logs/engine.log"]
+
+
+def test_what_was_removed_once_is_left_as_it_is() -> None:
+    once = redaction.text(f"--api-key={PLANTED} Authorization: Bearer {PLANTED}", [PLANTED])
+
+    assert once.startswith(f"--api-key={REMOVED} Authorization: ")
+    assert redaction.text(once) == once
+
+
+def test_nothing_is_learned_from_prose_or_words() -> None:
+    event = {"kind": "Event", "message": 'volume "token": failed', "note": "auth: whatever"}
+    mode = pod(env=[{"name": "RLFLEET_AUTH", "value": "disabled"}])
+
+    assert redaction.learned([event, mode]) == frozenset()
+
+
+def test_an_object_keeps_what_is_no_secret() -> None:
+    raw = pod(
+        image="worker:1",
+        args=["--model=/data", "--api-key", PLANTED, "--port", "80"],
+        env=[
+            {"name": "HOME", "value": "/home/x"},
+            {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}},
+        ],
+    )
+    cleaned = redaction.document(raw)
+
+    (engine,) = cleaned["spec"]["containers"]
+    assert engine["args"] == ["--model=/data", "--api-key", REMOVED, "--port", "80"]
+    assert engine["env"] == raw["spec"]["containers"][0]["env"]
+    assert "managedFields" not in cleaned["metadata"]
+
+
+def test_the_manifest_lists_each_file_and_what_could_not_be_read() -> None:
+    made = Bundle()
+    made.texts["logs/a.log"] = "one\n"
+    made.unread["logs/b"] = "Forbidden"
+
+    manifest = json.loads(made.files({"plugin": "0.1.0"})[bundle.MANIFEST])
+    assert manifest == {
+        "plugin": "0.1.0",
+        "files": {"logs/a.log": 4},
+        "unread": {"logs/b": "Forbidden"},
+    }
+
+
+def test_a_large_log_takes_no_longer_than_a_user_waits() -> None:
+    line = '{"time": "2026", "message": "Worker asked", "fleet": "qwen", "worker": 3, "key": 7}\n'
+    began = time.perf_counter()
+    redaction.text(line * 5_000, known=[PLANTED])
+
+    assert time.perf_counter() - began < 20
