@@ -13,7 +13,13 @@ from dev import cache
 PACKAGES = ("sidecar/rlfleet_contract", "client/rlfleet", "plugin/rlfleet_kubectl")
 """Their `__version__`: of operator and sidecar, of a trainer's client, of the plugin."""
 CHART = "charts/rlfleet/Chart.yaml"
-PAGES = ("README.md", "docs/how-to/*.md", "examples/**/*.md", "examples/**/*.yaml")
+PAGES = (
+    "README.md",
+    "docs/how-to/*.md",
+    "examples/**/*.md",
+    "examples/**/*.yaml",
+    "deploy/kustomize/overlays/**/*.yaml",
+)
 _IN_PACKAGE = re.compile(r'(?m)^(__version__ = ")[^"]+')
 _IN_CHART = re.compile(r"(?m)^((?:v|appV)ersion: )\S+")
 _IN_PAGE = re.compile(

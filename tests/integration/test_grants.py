@@ -14,8 +14,8 @@ from dev.kubernetes import apiserver, audit
 from dev.kubernetes.audit import AskedRequest, Grant
 from rlfleet_operator.kube.client import KubeClient, object_path
 from tests.hollow import HollowNode
+from tests.integration.chart.rendering import rendered
 from tests.integration.conftest import OPERATOR, Fleet, kubectl, operator_kubeconfig, until
-from tests.integration.test_chart import rendered
 from tests.integration.trainers import Replica, Trainer
 
 pytestmark = pytest.mark.integration

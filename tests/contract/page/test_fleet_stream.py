@@ -10,6 +10,7 @@ from typing import NamedTuple
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from rlfleet_operator import metrics
 from rlfleet_operator.core.trainer.models import Fault, Refusal
@@ -129,7 +130,7 @@ async def test_a_client_that_reads_nothing_is_dropped(
 ) -> None:
     monkeypatch.setattr(page, "_TAKES_S", 0.5)
     monkeypatch.setattr(page, "_AT_MOST_EVERY_S", 0.01)
-    url = aiohttp.client.URL(served.url)
+    url = URL(served.url)
     streams = served.page._streams  # noqa: SLF001 - nothing else shows what is held
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

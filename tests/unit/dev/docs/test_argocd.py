@@ -9,8 +9,8 @@ from lupa.lua51 import LuaError
 from dev.docs import argocd
 from rlfleet_kubectl.core import changes
 from rlfleet_kubectl.core.changes import Described, SpecChange
-from rlfleet_kubectl.core.view import ObservedFleet
 from rlfleet_kubectl.errors import PluginError
+from rlfleet_view.fleet import ObservedFleet
 from tests import lua51, recordings
 from tests.recordings import VERDICTS
 
