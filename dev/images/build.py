@@ -1,13 +1,10 @@
 """Build our two images without a container engine or a registry, and load them.
 
 buildah runs the real Dockerfiles on bases that are made here: a Debian root file
-system and, on it, vLLM for CPU. A layer that the node already has is only a link
-in what is handed to it, so a change of our own code costs the copying of our own
-code.
+system and, on it, vLLM for CPU. A layer that the node already has does not cross.
 """
 
 import functools
-import json
 import shutil
 import subprocess
 import tempfile
@@ -124,15 +121,12 @@ def _make_debian(root: Path, epoch: int | None) -> None:
 
 
 def _load(image: Image) -> None:
-    """Load an image; buildah writes no layer that the node has already.
+    """Load an image; what the node has already does not cross.
 
     Uncompressed: a layer's digest is then that of its content, by which buildah knows it too.
     Into a plain folder: into an OCI layout buildah compresses whatever it is told.
     """
     with tempfile.TemporaryDirectory(dir=cache.folder("images")) as scratch:
-        for digest in _layers(image):
-            if store.blob(digest).exists():
-                Path(scratch, digest.partition(":")[2]).symlink_to(store.blob(digest))
         flags = ("--disable-compression", "--format=oci")
         _buildah("push", "push", *flags, image.name, f"dir:{scratch}")
         store.load(image.name, Path(scratch, "manifest.json"), Path(scratch))
@@ -164,12 +158,6 @@ def anew(image: Image, path: Path, epoch: int, built: set[str]) -> None:
             _build(one, "--no-cache", f"--timestamp={epoch}", epoch=epoch)
             built.add(one.name)
     _pack(image, path)
-
-
-def _layers(image: Image) -> list[str]:
-    found = json.loads(_output("inspect", "--type=image", image.name))
-    layers: list[str] = found["OCIv1"]["rootfs"]["diff_ids"]
-    return layers
 
 
 def _built() -> set[str]:
