@@ -30,6 +30,8 @@ _BLAME_S = 5.0
 """How long a sender may hold up this worker: longer than it waits for one that is gone."""
 _TRIAL_S = 15.0
 """From when readers read to the first trial of the store; what a slow reader must cost at least."""
+_TURN_S = 3.0
+"""Between the first trials of two that succeed a reader: the second sees what the first reads."""
 _LEAST_S = 1e-6
 _NEVER = float("-inf")
 _TRIALS_GROW = 4.0
@@ -101,7 +103,7 @@ class Feed:
         self._succeeds = supply.succeeds
         self._offering, self._route, self._clock = offering, route, clock
         self._known: deque[tuple[float, int]] = deque()
-        self._trials = _Trials()
+        self._trials = _Trials(pause_s=_TRIAL_S + _TURN_S * max(0, len(supply.readers) - 1))
         self._look_at = clock() + _LOOK_S
         self._blames_from = clock() + _BLAME_S
 
@@ -121,7 +123,7 @@ class Feed:
         if isinstance(found, Holding) and found.pieces == len(self._offering.pieces):
             self._answered(reader, found, now)
         else:
-            self._failed(reader, now)
+            self._failed(reader, now, is_gone=found is not Fetched.ABSENT)
 
     def _is_to_be_asked(self, reader: _Reader, now: float) -> bool:
         if now < max(reader.next_at, reader.at.again_at):
@@ -129,8 +131,8 @@ class Feed:
         # One that is gone takes seconds in which no hash comes.
         return not (reader.has_failed and any(one.is_reading for one in self._readers))
 
-    def _failed(self, reader: _Reader, now: float) -> None:
-        reader.has_failed, reader.is_reading = True, False
+    def _failed(self, reader: _Reader, now: float, *, is_gone: bool) -> None:
+        reader.has_failed, reader.is_reading = is_gone, False
         if now < self._started_at:
             reader.next_at = now + _LONG_ROUND_S
         else:
@@ -224,11 +226,12 @@ class Feed:
             return False
         if trials.begun_at is None:
             trials.begun_at, trials.next_at = now, now + trials.pause_s
-        if offering.held < offering.known or now < trials.next_at:
+        if now < trials.next_at:
             return False
         trials.pause_s *= _TRIALS_GROW
         trials.next_at = now + trials.pause_s
-        hashed_per_s = offering.known / (now - trials.begun_at)
+        # Another may have begun to read lately, in the place of a slow one.
+        hashed_per_s = max(offering.known / (now - trials.begun_at), self._route.hashed_per_s)
         begun = self._clock()
         yield Trial(offering.first_unknown())
         read_per_s = 1 / max(self._clock() - begun, _LEAST_S)

@@ -61,6 +61,13 @@ def test_a_dead_reader_costs_the_time_until_it_is_missed() -> None:
     assert outcome.ratio * PLAIN.ideal_s <= MOST * PLAIN.ideal_s + 20.0
 
 
+def test_a_slow_reader_costs_the_time_until_one_other_worker_reads_too() -> None:
+    outcome = run(replace(PLAIN, faults=Faults(slow=frozenset({0}))))
+
+    assert outcome.ratio <= MOST_WITH_FAULTS
+    assert outcome.copies <= MOST_COPIES + 1
+
+
 def test_a_simulation_is_the_same_each_time() -> None:
     scenario = replace(PLAIN, workers=12, faults=Faults({5: 3.0}, frozenset({7}), frozenset({9})))
 
