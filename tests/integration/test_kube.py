@@ -14,7 +14,7 @@ from rlfleet_operator.core.model.actions import CreatePod
 from rlfleet_operator.core.model.fleet import fleet_from
 from rlfleet_operator.errors import NotLeading, Refused
 from rlfleet_operator.kube import apply
-from rlfleet_operator.kube.client import KubeClient, fleet_path, object_path
+from rlfleet_operator.kube.client import METADATA_OF_ONE, KubeClient, fleet_path, object_path
 from tests import fleets
 
 pytestmark = pytest.mark.integration
@@ -87,6 +87,18 @@ async def test_no_unknown_field_of_a_created_object_is_dropped(
         await kube.create(object_path(namespace, kind), body | {"misspelled": True})
 
     await kube.create(object_path(namespace, kind), body)
+
+
+async def test_a_write_takes_effect_though_its_answer_has_only_metadata(
+    kube: KubeClient, namespace: str
+) -> None:
+    path, body = object_path(namespace, "configmaps"), {"metadata": {"name": "made"}}
+
+    made = await kube.create(path, body, accept=METADATA_OF_ONE)
+    patched = await kube.patch(f"{path}/made", {"data": {"a": "b"}}, accept=METADATA_OF_ONE)
+
+    assert made["kind"] == patched["kind"] == "PartialObjectMetadata"
+    assert (await kube.get(f"{path}/made"))["data"] == {"a": "b"}
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from rlfleet_operator.core.status.events import KubeEvent
 from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, KIND
 from rlfleet_operator.errors import Conflict, Missing, OperatorError, Refused, Retryable
 from rlfleet_operator.kube import client as paths
-from rlfleet_operator.kube.client import STRATEGIC_PATCH, Json, KubeClient
+from rlfleet_operator.kube.client import METADATA_OF_ONE, STRATEGIC_PATCH, Json, KubeClient
 
 _log = logging.getLogger(__name__)
 _PARALLEL = 16
@@ -102,7 +102,8 @@ async def _pod(
     match action:
         case CreatePod(ordinal):
             manifest = _manifest(fleet, ordinal, defaults)
-            await kube.create(paths.object_path(fleet.namespace, "pods"), manifest)
+            path = paths.object_path(fleet.namespace, "pods")
+            await kube.create(path, manifest, accept=METADATA_OF_ONE)
             _log.info("Created pod", extra=_about(fleet, manifest["metadata"]["name"]))
         case DeletePod(name, uid, why):
             await kube.delete(paths.object_path(fleet.namespace, "pods", name), uid)
@@ -134,9 +135,9 @@ async def _mark(kube: KubeClient, fleet: Fleet, mark: MarkPod) -> None:
     gate = {"metadata": identity, "status": {"conditions": [condition]}}
     # The label first: a ready pod must never have the label of its former version.
     if mark.relabels:
-        await kube.patch(path, label)
+        await kube.patch(path, label, accept=METADATA_OF_ONE)
     if mark.regates:
-        await kube.patch(path + "/status", gate, STRATEGIC_PATCH)
+        await kube.patch(path + "/status", gate, STRATEGIC_PATCH, accept=METADATA_OF_ONE)
     extra = {**_about(fleet, mark.name), "ready": mark.ready, "version": mark.version}
     _log.info("Updated pod's readiness gate or version label", extra=extra)
 
