@@ -28,8 +28,9 @@ _PLACE_S = 0.1
 """How long a request counts as one that starts; most state requests are answered in a tenth."""
 _MARGIN_S = 15.0
 """Added to a command's own timeout."""
-_KEPT_S = 60.0
-"""How long an idle connection is kept: sidecars keep it for 75 s, so they never close it first."""
+_KEPT_S = 5.0
+"""How long an idle connection is kept: from a question to the command after it. Sidecars keep it
+for 75 s, so they never close it first."""
 _SILENCE_S = 15.0
 """A watch without a sign of life for so long has ended; one comes every paths.SIGN_S."""
 _CONNECTIONS = 5
