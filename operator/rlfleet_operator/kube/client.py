@@ -37,7 +37,7 @@ _JSON = "application/json"
 METADATA_ONLY = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """Requests a list of objects with their metadata only."""
 METADATA_OF_ONE = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-"""The same of one object: for a write whose answer nobody reads, of a pod of 8 KiB."""
+"""The same of one object, for a write whose answer is not used: a pod takes 8 KiB."""
 _CALL_TIMEOUT_S = 20.0
 _WATCH_TIMEOUT_S = 300
 

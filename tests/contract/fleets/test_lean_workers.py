@@ -56,7 +56,7 @@ async def test_a_change_without_a_prepare_changes_nothing(client: WorkerClient) 
     assert (report.stage, report.proved) == (Stage.CLOSED, None)
 
 
-async def test_a_watch_tells_what_a_command_does(client: WorkerClient) -> None:
+async def test_a_watch_reports_what_a_command_does(client: WorkerClient) -> None:
     found: list[WorkerReport] = []
     async with asyncio.timeout(60):
         command: asyncio.Task[WorkerReport] | None = None

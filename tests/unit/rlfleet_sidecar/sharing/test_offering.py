@@ -32,7 +32,7 @@ def worker() -> Worker:
     return Worker()
 
 
-def test_a_worker_that_nobody_asked_forwards_only_at_first(worker: Worker) -> None:
+def test_a_worker_that_sent_nothing_forwards_only_at_first(worker: Worker) -> None:
     assert worker.offering.forwards
 
     worker.receive(20, sends=False)
@@ -40,7 +40,7 @@ def test_a_worker_that_nobody_asked_forwards_only_at_first(worker: Worker) -> No
     assert not worker.offering.forwards
 
 
-def test_a_worker_from_which_nobody_takes_any_longer_forwards_nothing(worker: Worker) -> None:
+def test_a_worker_that_sends_nothing_for_two_seconds_no_longer_forwards(worker: Worker) -> None:
     worker.receive(10, sends=True)
 
     worker.receive(11, sends=False)
