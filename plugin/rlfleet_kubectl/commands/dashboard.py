@@ -11,7 +11,7 @@ import click
 from rlfleet_kubectl.commands.shell import Shell, command
 from rlfleet_kubectl.dashboard.board import Board
 from rlfleet_kubectl.dashboard.server import ADDRESS, Dashboard
-from rlfleet_kubectl.dashboard.watch import FleetWatch
+from rlfleet_kubectl.dashboard.watch import BoardWatch
 from rlfleet_kubectl.errors import PluginError
 from rlfleet_kubectl.kubectl import Kubectl
 
@@ -37,7 +37,7 @@ def dashboard(shell: Shell, *, all_namespaces: bool, port: int, no_browser: bool
     except OSError as error:
         said = f"cannot listen on {ADDRESS}:{port} ({error.strerror}); use another --port"
         raise PluginError(said) from None
-    watch = FleetWatch(shell.kubectl, flags, board)
+    watch = BoardWatch(shell.kubectl, flags, board)
     # By SIGTERM it ends as by Ctrl-C: no kubectl of its own outlives it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.closing(watch), server, contextlib.suppress(KeyboardInterrupt):

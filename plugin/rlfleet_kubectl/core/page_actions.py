@@ -12,11 +12,11 @@ from rlfleet_kubectl.errors import PluginError
 from rlfleet_view.fleet import ObservedFleet, RawObject
 
 _NO_STEP = -1
-Fields = Mapping[str, str]
+TypedFields = Mapping[str, str]
 """What the user typed, by the field's name."""
-_Make = Callable[[ObservedFleet, Fields, str], SpecChange | None]
+_Make = Callable[[ObservedFleet, TypedFields, str], SpecChange | None]
 _ANY = {"version": "any", "step": "none", "digest": "none"}
-"""Fields that any version may have: whether a button fits does not depend on them."""
+"""TypedFields that any version may have: whether a button fits does not depend on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def _fits(fleet: ObservedFleet, action: PageAction, now: str) -> bool:
         return False
 
 
-def change(fleet: ObservedFleet, name: str, fields: Fields, now: str) -> SpecChange | None:
+def change(fleet: ObservedFleet, name: str, fields: TypedFields, now: str) -> SpecChange | None:
     """Return the change of a button; None if the spec is so already.
 
     Raises PluginError if it does not fit the fleet, or a field is wrong.
@@ -80,14 +80,14 @@ def change(fleet: ObservedFleet, name: str, fields: Fields, now: str) -> SpecCha
     return make(fleet, fields, now)
 
 
-def _set_version(fleet: ObservedFleet, fields: Fields, _: str) -> SpecChange:
+def _set_version(fleet: ObservedFleet, fields: TypedFields, _: str) -> SpecChange:
     version = fields.get("version", "")
     if not version:
         raise PluginError("no version named; type one, such as step-120")
     return changes.set_version(fleet, version, _described(fields))
 
 
-def _described(fields: Fields) -> Described:
+def _described(fields: TypedFields) -> Described:
     return Described(
         step=_step(fields.get("step", "")),
         run_id=_said(fields.get("runId", "")),

@@ -14,7 +14,7 @@ _AGAIN_S = 2.0
 _AGAIN_AFTER_ERROR_S = 5.0
 
 
-class FleetWatch:
+class BoardWatch:
     """Watches the fleets of a namespace, or with --all-namespaces of all."""
 
     def __init__(self, kubectl: Kubectl, flags: tuple[str, ...], board: Board) -> None:

@@ -1,5 +1,7 @@
 """Tokens per second and waiting requests, from looks at engines' counters."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from rlfleet_view.load import EngineLoad, LoadHistory, parsed
@@ -19,7 +21,7 @@ def engine(tokens: float, running: float = 1, waiting: float = 0) -> EngineLoad:
     return EngineLoad(tokens, running, waiting)
 
 
-def rates(*looks: dict[str, EngineLoad | str]) -> list[float | None]:
+def rates(*looks: Mapping[str, EngineLoad | str]) -> list[float | None]:
     """Return the rate of each look, 2 s apart."""
     history = LoadHistory()
     for number, found in enumerate(looks):
