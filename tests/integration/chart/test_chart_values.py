@@ -18,7 +18,7 @@ ENV = f"{CONTAINER}.env"
 ACCOUNT = "ServiceAccount/rlfleet"
 AGGREGATE = "rbac.authorization.k8s.io/aggregate-to"
 
-ONE_FIELD = [
+ONE_FIELD: list[tuple[str, str, Any]] = [
     (f"image: {{digest: '{DIGEST}'}}", f"{CONTAINER}.image", f"registry.example/operator@{DIGEST}"),
     ("image: {tag: v2}", f"{CONTAINER}.image", "registry.example/operator:v2"),
     ("image: {pullPolicy: Always}", f"{CONTAINER}.imagePullPolicy", "Always"),
@@ -101,7 +101,7 @@ def test_a_value_changes_its_field_only(values: str, field: str, now: Any) -> No
     assert changes(values) == {field: now}
 
 
-MORE = [
+MORE: list[tuple[str, dict[str, Any]]] = [
     (
         "extraEnv: [{name: HTTPS_PROXY, value: 'http://proxy:3128'}]",
         {
@@ -233,8 +233,8 @@ def test_a_value_changes_its_fields_only(values: str, wanted: dict[str, Any]) ->
 
 def test_every_value_is_tried() -> None:
     """By the tables above, or by a test of its own."""
-    texts = [one[0] for one in (*ONE_FIELD, *MORE)]
-    tried = {path for text in texts for path in _paths(yaml.safe_load(str(text)))}
+    texts = [text for text, *_ in ONE_FIELD] + [text for text, _ in MORE]
+    tried = {path for text in texts for path in _paths(yaml.safe_load(text))}
     values = {row.path for row in chart.values() if "properties" not in row.schema}
 
     assert {path for path in values if not any(f"{t}.".startswith(f"{path}.") for t in tried)} == (
