@@ -172,8 +172,6 @@ async def test_a_rolling_change(
     await film.keep("reloading", phase("Reloading"))
     await film.keep("two-versions", lambda raw: raw["status"]["serving"] == "")
     await film.keep("completed", phase("Completed", WeightsSynced="Proved"))
-    await fleet.patch(template={"metadata": {"labels": {"team": "rl"}}})
-    await film.keep("replacing-pods", lambda raw: bool(raw["status"].get("replacing")))
 
 
 async def test_a_rollout_that_is_paused(
