@@ -61,8 +61,8 @@ def says(kind: str, begin: str, raw: Json) -> bool:
 
 def unobserved(raw: Json) -> bool:
     """Choose a state whose spec the operator has not read yet."""
-    seen: int = (raw.get("status") or {}).get("observedGeneration", -1)
-    return 0 < seen < int(raw["metadata"]["generation"])
+    read = int((raw.get("status") or {}).get("observedGeneration", -1))
+    return 0 < read < int(raw["metadata"]["generation"])
 
 
 class Film:

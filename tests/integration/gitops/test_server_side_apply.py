@@ -112,10 +112,10 @@ def documents(path: Path) -> list[dict[str, Any]]:
 )
 @pytest.mark.parametrize("how", [("--server-side",), ()], ids=["server-side", "client-side"])
 def test_an_applied_example_has_no_diff(user: Kubectl, path: Path, how: tuple[str, ...]) -> None:
-    items = documents(path)
-    for one in items:
+    fleets = documents(path)
+    for one in fleets:
         one["metadata"].pop("namespace", None)
-    made = {"apiVersion": "v1", "kind": "List", "items": items}
+    made = {"apiVersion": "v1", "kind": "List", "items": fleets}
     user.run("apply", *how, "-f", "-", stdin=made)
 
     done = user.run("diff", *how, "-f", "-", stdin=made)
