@@ -88,7 +88,7 @@ async def test_doctor_finds_what_was_broken_and_nothing_before(
     found = checks(await rlf("doctor", "qwen", near, "-o", "json", status=Exit.FAILED))
     lacking = found["OperatorAccess"]
     assert f"system:serviceaccount:{healthy.namespace}:rlfleet may not" in lacking["found"]
-    assert "create pods" in lacking["found"]
+    assert "get, list, watch, create, patch, delete pods;" in lacking["found"]
     assert found["TokenEmpty"]["mend"].endswith("delete secret qwen-admin")
     assert found["ClaimMissing"]["objects"] == [f"claim {healthy.namespace}/nowhere"]
     said = (await rlf("doctor", "qwen", near, status=Exit.FAILED)).stdout

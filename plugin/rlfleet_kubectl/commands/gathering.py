@@ -1,4 +1,4 @@
-"""What several commands fetch: lists of objects, where the operator is, who may do what.
+"""What several commands fetch: lists of objects, where the operator is, access.
 
 What cannot be read is recorded and stops nothing: an installation that is broken, or a user with
 few rights, is when these commands are needed. Secrets are only asked for names and keys.
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import click
 
-from rlfleet_kubectl.core.doctor import access
+from rlfleet_kubectl.core.doctor import access, installation
 from rlfleet_kubectl.core.doctor.access import Answer, Right
 from rlfleet_kubectl.core.doctor.scene import Scene, SecretKeys
 from rlfleet_kubectl.core.names import FLEETS, OPERATOR_PODS
@@ -44,22 +44,22 @@ _NO_TYPE = "doesn't have a resource type"
 
 OPERATOR_NAMESPACE = click.option(
     "--operator-namespace",
-    help=f"Namespace of the operator. Default: {DEFAULT_OPERATOR_NAMESPACE}, or where it is.",
+    help="Namespace of the operator. Default: of the one that drives the fleet's namespace.",
 )
 
 
 def operator_namespace(kubectl: Kubectl, asked: str | None) -> str:
-    """Return the operator's namespace: as asked, the chart's usual one, or where one is found."""
+    """Return the operator's namespace: as asked, or of the one that drives the namespace."""
     if asked:
         return asked
     here = f"--namespace={DEFAULT_OPERATOR_NAMESPACE}"
-    for where in (here, "--all-namespaces"):
+    for where in ("--all-namespaces", here):
         try:
             found = kubectl.json("get", "deployments", where, "-l", OPERATOR_PODS)["items"]
         except PluginError:
             continue
         if found:
-            return str(found[0]["metadata"]["namespace"])
+            return installation.driving(found, current_namespace(kubectl))
     return DEFAULT_OPERATOR_NAMESPACE
 
 
@@ -98,7 +98,9 @@ def _listed(
     if kind == "namespaces":
         return [kubectl.json("get", "namespace", namespace)]
     ours = kinds is OPERATOR_KINDS and kind in _OF_OPERATOR
-    words = ("-l", OPERATOR_PODS) if ours else ()
+    words = ["-l", OPERATOR_PODS] if ours else []
+    # They say when the spec was changed.
+    words += ["--show-managed-fields"] if kind == FLEETS else []
     found: list[RawObject] = kubectl.json("get", kind, f"--namespace={namespace}", *words)["items"]
     return found
 

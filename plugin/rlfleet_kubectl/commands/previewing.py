@@ -87,7 +87,7 @@ def _type() -> RawObject:
 
 
 def _operator_pod(kubectl: Kubectl, space: str) -> str:
-    """Return a pod of the operator that runs: each can plan, whoever leads."""
+    """Return a pod of the operator that runs: the standby can plan too."""
     listed = kubectl.json("get", "pods", f"--namespace={space}", "-l", OPERATOR_PODS)["items"]
     running = [one for one in listed if (one.get("status") or {}).get("phase") == "Running"]
     if not running:

@@ -76,14 +76,14 @@ def report(
     shell.say(f"wrote {target}: {len(files)} files, {target.stat().st_size / 1024:.0f} KiB")
     if made.unread:
         shell.say(f"not read: {len(made.unread)}, listed in its {bundle.MANIFEST}")
-    shell.say("secrets were removed as far as they can be told; read it before you send it")
+    shell.say("secrets were removed as far as they are known; read it before you send it")
 
 
 class ShownSteps:
     """Says on a terminal what is fetched; a pipe gets nothing."""
 
     def __init__(self) -> None:
-        """Find out whether somebody looks."""
+        """Show steps only on a terminal."""
         self._is_shown = sys.stderr.isatty()
 
     def step(self, name: str) -> "ShownSteps":

@@ -13,7 +13,7 @@ MANIFEST = "manifest.json"
 _READ_ME = """\
 A support bundle of rlfleet. manifest.json lists the files and what could not be read.
 Secrets were never fetched; their names, keys and lengths are in secrets/. Values that look like
-credentials were removed from all files: {removed}. Read them before you send them to anybody.
+credentials were removed from all files: {removed}. Read them before you send them.
 """
 
 

@@ -29,7 +29,7 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Whether the API server lets somebody do it."""
+    """Whether the API server allows it."""
 
     right: Right
     namespace: str
@@ -140,11 +140,17 @@ def of_user(found: Sequence[Answer]) -> Iterator[Finding]:
 def of_operator(found: Sequence[Answer], account: str) -> Iterator[Finding]:
     """Yield which rights the operator lacks, those of one namespace together."""
     for namespace in dict.fromkeys(one.namespace for one in found):
-        lacking = [
-            one.right.text for one in found if one.namespace == namespace and not one.is_allowed
-        ]
+        lacking = [one.right for one in found if one.namespace == namespace and not one.is_allowed]
         if lacking:
-            said = f"{account} may not {', '.join(lacking)}, expected the rights of the chart"
+            said = f"{account} may not {_by_resource(lacking)}; expected the rights of the chart"
             space = account.split(":")[2]
             mend = f"helm upgrade RELEASE charts/rlfleet -n {space} --reset-then-reuse-values"
             yield error("OperatorAccess", f"namespace {namespace}", said, mend)
+
+
+def _by_resource(rights: Sequence[Right]) -> str:
+    """Return rights as `get, list pods; patch pods/status`."""
+    verbs: dict[str, list[str]] = {}
+    for one in rights:
+        verbs.setdefault(one.text.removeprefix(f"{one.verb} "), []).append(one.verb)
+    return "; ".join(f"{', '.join(each)} {resource}" for resource, each in verbs.items())

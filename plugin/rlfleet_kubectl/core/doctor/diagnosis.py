@@ -54,12 +54,22 @@ def _all(seen: Examined, known: Knowledge) -> Iterator[Finding]:
             seen.definition, known.fields, seen.operator.namespace
         )
     yield from installation.of_operator(seen.operator, known.release, seen.now)
-    yield from access.of_operator(seen.of_operator, seen.account)
+    yield from access.of_operator(_due(seen), seen.account)
     for space in seen.spaces:
         yield from _of_space(space, seen, known)
     yield from access.of_user(seen.of_user)
     for scene in (seen.operator, *seen.spaces):
         yield from installation.unread(scene)
+
+
+def _due(seen: Examined) -> list[Answer]:
+    """Return the operator's rights but those where it drives nothing: that is another finding."""
+    near = seen.operator
+    return [
+        one
+        for one in seen.of_operator
+        if one.namespace == near.namespace or installation.is_driven(one.namespace, near)
+    ]
 
 
 def _of_space(space: Scene, seen: Examined, known: Knowledge) -> Iterator[Finding]:

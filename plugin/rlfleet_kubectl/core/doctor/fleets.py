@@ -12,7 +12,7 @@ from rlfleet_view.reasons import Reasons
 _SERIOUS = frozenset({"RequestsWaiting"})
 """Reasons of Degraded that clients notice."""
 _UNSEEN_S = 60.0
-"""How old a fleet is before an unread spec or a missing pod is a finding."""
+"""How old a spec is before it is a finding that it is unread, or that a pod is missing."""
 _AWAITS = "waiting: "
 """How the operator's message about a prepare begins that waits for the store."""
 _PREPARE_S = 900
@@ -33,14 +33,20 @@ def of_fleet(scene: FleetScene, known: Reasons) -> Iterator[Finding]:
     yield from _of_pods(scene)
 
 
-def _age_s(scene: FleetScene) -> float:
-    created = scene.fleet.raw["metadata"].get("creationTimestamp")
-    return seconds_since(created, scene.now) or 0.0
+def _unchanged_s(scene: FleetScene) -> float:
+    """Return for how long the spec has been as it is."""
+    metadata = scene.fleet.raw["metadata"]
+    changes = [
+        str(one.get("time", ""))
+        for one in metadata.get("managedFields") or ()
+        if not one.get("subresource")
+    ]
+    return seconds_since(max(changes, default=metadata.get("creationTimestamp")), scene.now) or 0.0
 
 
 def _of_spec(scene: FleetScene) -> Iterator[Finding]:
     fleet = scene.fleet
-    if fleet.is_observed or _age_s(scene) < _UNSEEN_S:
+    if fleet.is_observed or _unchanged_s(scene) < _UNSEEN_S:
         return
     seen = int(fleet.status.get("observedGeneration", -1))
     said = f"got status about generation {seen}, expected {fleet.generation}: no operator read it"
@@ -118,10 +124,10 @@ def _of_token(scene: FleetScene) -> Iterator[Finding]:
     if scene.secrets is None:
         said = "cannot read Secrets: their names and keys were not checked"
         test = f"kubectl auth can-i get secrets -n {fleet.namespace}"
-        yield unknown("TokenUnknown", about, said, f"let a user look who may: {test}")
+        yield unknown("TokenUnknown", about, said, f"ask a user with this right: {test}")
         return
     if name not in scene.secrets:
-        if _age_s(scene) >= _UNSEEN_S:
+        if _unchanged_s(scene) >= _UNSEEN_S:
             said = "got no Secret, expected the fleet's token, which the operator makes"
             mend = f"{kubectl_in(scene.operator.namespace)} logs -l {OPERATOR_PODS}"
             yield error("TokenMissing", about, said, mend)
@@ -143,7 +149,7 @@ def _of_other_secrets(scene: FleetScene) -> Iterator[Finding]:
 
 def _of_pods(scene: FleetScene) -> Iterator[Finding]:
     fleet = scene.fleet
-    if not scene.space.knows("pods") or _age_s(scene) < _UNSEEN_S:
+    if not scene.space.knows("pods") or _unchanged_s(scene) < _UNSEEN_S:
         return
     count = sum(1 for _ in scene.pods())
     if count >= fleet.replicas:
@@ -156,7 +162,12 @@ def _of_pods(scene: FleetScene) -> Iterator[Finding]:
         yield error("QuotaExceeded", scene.about, f"{said}; quota used up: {quotas}", mend)
     else:
         mend = f"kubectl rlf logs {fleet.name} -n {fleet.namespace} --only operator --since 10m"
-        yield error("PodsMissing", scene.about, f"{said}, {age(_age_s(scene))} old", mend)
+        yield error(
+            "PodsMissing",
+            scene.about,
+            f"{said}, {age(_unchanged_s(scene))} after the last change",
+            mend,
+        )
 
 
 def _fullness(quota: dict[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""The definition, the operator's Deployment and pods, and who leads."""
+"""The definition, the operator's Deployment and pods, and its leader."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -40,11 +40,11 @@ def of_definition(
     fields = fields_of(found)
     lacking, more = sorted(known - fields), sorted(fields - known)
     if lacking:
-        said = f"lacks {len(lacking)} fields that this plugin knows: {_some(lacking)}"
+        said = f"lacks fields that this plugin knows ({len(lacking)}): {_some(lacking)}"
         mend = _UPGRADE.format(operator_namespace)
         yield warning("DefinitionOlder", _ABOUT, said, mend)
     if more:
-        said = f"has {len(more)} fields that this plugin does not know: {_some(more)}"
+        said = f"has fields that this plugin does not know ({len(more)}): {_some(more)}"
         yield warning("DefinitionNewer", _ABOUT, said, "install the plugin of the same release")
 
 
@@ -146,11 +146,32 @@ def _of_lease(deployment: RawObject, scene: Scene, now: datetime) -> Iterator[Fi
         yield error("NoLeader", about, said, mend)
 
 
+def _namespaces_of(deployment: RawObject) -> list[str]:
+    """Return the namespaces that an operator drives; empty for all."""
+    only = settings_of(deployment).get("RLFLEET_NAMESPACES", "")
+    return [one.strip() for one in only.split(",") if one.strip()]
+
+
+def driving(deployments: Sequence[RawObject], namespace: str) -> str:
+    """Return where the operator is that drives a namespace; of any, if none does."""
+
+    def rank(deployment: RawObject) -> int:
+        names = _namespaces_of(deployment)
+        return 2 if namespace in names else 0 if names else 1
+
+    return str(max(deployments, key=rank)["metadata"]["namespace"])
+
+
+def is_driven(namespace: str, scene: Scene) -> bool:
+    """Return whether an operator of the scene drives a namespace."""
+    names = [_namespaces_of(one) for one in scene.of("deployments")]
+    return not names or any(not one or namespace in one for one in names)
+
+
 def of_namespace(namespace: str, scene: Scene) -> Iterator[Finding]:
     """Yield why no operator drives the fleets of a namespace."""
     for deployment in scene.of("deployments"):
-        only = settings_of(deployment).get("RLFLEET_NAMESPACES", "")
-        names = [one.strip() for one in only.split(",") if one.strip()]
+        names = _namespaces_of(deployment)
         if names and namespace not in names:
             said = f"the operator drives {', '.join(names)}, and not this namespace"
             mend = f"add {namespace} to the chart's namespaces, and helm upgrade"
@@ -163,5 +184,5 @@ def unread(scene: Scene) -> Iterator[Finding]:
         return
     first, why = next(iter(sorted(scene.unread.items())))
     said = f"cannot read {', '.join(sorted(scene.unread))}: {why.splitlines()[0]}"
-    mend = f"let a user look who may: kubectl auth can-i list {first} -n {scene.namespace}"
+    mend = f"ask a user with this right: kubectl auth can-i list {first} -n {scene.namespace}"
     yield unknown("NotReadable", f"namespace {scene.namespace}", said, mend)

@@ -18,7 +18,7 @@ _NAMES = {_ADMIN: "admin", _HTTP: "http"}
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One end of a connection; without labels it may be anybody."""
+    """One end of a connection; an operator or a worker."""
 
     labels: Mapping[str, str]
     namespace: Mapping[str, str]
@@ -106,7 +106,7 @@ def _types(spec: RawObject) -> list[str]:
 
 
 def of_fleet(scene: FleetScene) -> Iterator[Finding]:
-    """Yield which policies let nobody through to the workers."""
+    """Yield which policies block all traffic to the workers."""
     worker = next(scene.pods(), None)
     if worker is None:
         return
@@ -148,7 +148,7 @@ def _admin_ingress(
 
 def _http_ingress(scene: FleetScene, policies: list[RawObject]) -> Iterator[Finding]:
     if not any(_admits_port(rule, _HTTP) for rule, _ in _rules(policies, "ingress")):
-        said = f"no rule lets anybody reach port {_HTTP}: {_list(policies)}"
+        said = f"no rule allows port {_HTTP}: {_list(policies)}"
         mend = f"add an ingress rule: port {_HTTP} from your samplers"
         yield error("PolicyBlocksSamplers", scene.about, said, mend)
 

@@ -131,7 +131,7 @@ def _crash_mend(container: RawObject, pod: RawObject, command: str) -> str:
     name = container["name"]
     if _last(container).get("reason") == _OOM:
         return f"raise the limit (now {_memory(pod, name)}): {_memory_mend(name, pod)}"
-    return f"read {command} logs {pod['metadata']['name']} -c {name} --previous"
+    return f"{command} logs {pod['metadata']['name']} -c {name} --previous"
 
 
 def _memory(pod: RawObject, name: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from rlfleet_contract.worker.report import Progress
+from rlfleet_kubectl.core.doctor import installation
 from rlfleet_kubectl.core.doctor.finding import Severity
 from rlfleet_operator.core.model.worker_phase import awaited_by
 from tests.unit.rlfleet_kubectl.clusters import Change, Cluster, condition, event, policy
@@ -327,7 +328,7 @@ SHOWN: list[tuple[str, Change, Severity, str, str, str]] = [
         lambda c: c.operator_denied.update({"get secrets", "create pods"}),
         E,
         "OperatorAccess",
-        "may not create pods, get secrets",
+        "may not create pods; get secrets; expected",
         "helm upgrade RELEASE",
     ),
     (
@@ -427,7 +428,7 @@ SHOWN: list[tuple[str, Change, Severity, str, str, str]] = [
         "--force",
     ),
     (
-        "a spec that nobody read",
+        "a spec that is not read",
         in_fleet("metadata.generation", 8),
         E,
         "NotObserved",
@@ -640,7 +641,7 @@ SHOWN: list[tuple[str, Change, Severity, str, str, str]] = [
         "delete service qwen-workers",
     ),
     (
-        "a pod of nobody's",
+        "a pod without an owner",
         taken("pods", "qwen-0"),
         E,
         "NameTaken",
@@ -707,6 +708,20 @@ HARMLESS: list[tuple[str, Change]] = [
         "a condition that does not hold",
         lambda c: c.fleet["status"]["conditions"].append(
             condition("Stalled", "RolloutFailed") | {"status": "False"}
+        ),
+    ),
+    (
+        "a spec that was changed a moment ago",
+        both(
+            in_fleet("metadata.generation", 8),
+            in_fleet(
+                "metadata.managedFields",
+                [
+                    {"time": "2026-11-25T02:40:00Z"},
+                    {"time": "2026-11-25T02:52:10Z"},
+                    {"time": "2026-11-25T02:30:00Z", "subresource": "status"},
+                ],
+            ),
         ),
     ),
     ("a rollout under way", rolling("Reloading")),
@@ -797,7 +812,7 @@ def test_errors_come_first_and_one_defect_of_many_pods_is_one_finding() -> None:
     assert found[0].others == ("pod plugin/qwen-1 container engine",)
 
 
-def test_a_pod_that_waits_for_a_claim_is_not_shown_beside_the_claim() -> None:
+def test_a_pod_that_waits_for_a_claim_is_not_shown_next_to_the_claim() -> None:
     cluster = Cluster()
     cluster.space["persistentvolumeclaims"].clear()
     unscheduled('0/1 nodes are available: persistentvolumeclaim "checkpoints" not found.')(cluster)
@@ -821,3 +836,33 @@ def test_what_doctor_takes_for_waiting_is_what_the_operator_writes() -> None:
     cluster = Cluster()
     awaiting(f"qwen-0 {message}")(cluster)
     assert [one.check for one in cluster.diagnosed()] == ["VersionAwaited"]
+
+
+def test_rights_are_not_asked_for_where_the_operator_drives_nothing() -> None:
+    cluster = Cluster()
+    setting("RLFLEET_NAMESPACES", "rl")(cluster)
+    cluster.operator_denied.add("create pods")
+
+    assert [one.check for one in cluster.diagnosed()] == ["NamespaceNotDriven"]
+
+
+@pytest.mark.parametrize(
+    ("driven", "expected"),
+    [
+        ({"a": "rl", "b": "plugin"}, "b"),
+        ({"a": "rl", "b": ""}, "b"),
+        ({"a": "", "b": "plugin"}, "b"),
+        ({"a": "rl", "b": "other"}, "a"),
+    ],
+)
+def test_of_several_operators_that_of_the_namespace_is_looked_at(
+    driven: dict[str, str], expected: str
+) -> None:
+    found = []
+    for place, names in driven.items():
+        cluster = Cluster()
+        setting("RLFLEET_NAMESPACES", names)(cluster)
+        cluster.deployment["metadata"]["namespace"] = place
+        found.append(cluster.deployment)
+
+    assert installation.driving(found, "plugin") == expected
