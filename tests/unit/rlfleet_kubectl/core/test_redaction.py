@@ -74,6 +74,7 @@ def test_a_token_of_a_known_form_is_removed_without_a_name(token: str) -> None:
         "RLFLEET_TOKEN_FILE=/var/run/rlfleet/token/token",
         'MountVolume.SetUp failed for volume "token" : failed to sync secret cache',
         "HF_HUB_OFFLINE is 1",
+        "# HELP vllm:inter_token_latency_seconds Histogram of inter-token latency in seconds.",
         "back-off 2m40s restarting failed container=engine pod=oom-0",
         "the monkey=4 designed=x authority=z keyboard=y",
         "topologyKey: kubernetes.io/hostname",
