@@ -31,6 +31,7 @@ START_S = 120.0
 # The API answers a moment before its first namespace is there.
 FIRST_PATHS = ("/readyz", "/api/v1/namespaces/default")
 GARBAGE_COLLECTION = ("garbage-collector-controller", "namespace-controller")
+AUTOSCALING = ("horizontal-pod-autoscaler-controller",)
 SERVICE_ACCOUNTS = ("serviceaccount-controller", "root-ca-certificate-publisher-controller")
 AGGREGATION = ("clusterrole-aggregation-controller",)
 

@@ -145,6 +145,8 @@ def controller_manager(
         "--use-service-account-credentials",
         # A claim made a moment before its volume waits for the next round.
         "--pvclaimbinder-sync-period=1s",
+        # An autoscaler looks every 15 s otherwise.
+        "--horizontal-pod-autoscaler-sync-period=1s",
         "--leader-elect=false",
         # Its start is hundreds of requests; the default allows twenty a second.
         "--kube-api-qps=300",

@@ -30,7 +30,7 @@ from tests.fakes import checkpoints
 from tests.hollow import HollowNode
 
 ROOT = Path(__file__).resolve().parents[2]
-CONTROLLERS = apiserver.GARBAGE_COLLECTION + apiserver.SERVICE_ACCOUNTS
+CONTROLLERS = apiserver.GARBAGE_COLLECTION + apiserver.SERVICE_ACCOUNTS + apiserver.AUTOSCALING
 WAIT_S = 180.0
 """For what is only waited for: far more than it takes on a machine that others use too."""
 
