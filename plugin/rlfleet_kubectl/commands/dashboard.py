@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import socket
 import sys
 import webbrowser
 
@@ -31,18 +30,18 @@ def dashboard(shell: Shell, *, all_namespaces: bool, port: int, no_browser: bool
     It listens on 127.0.0.1, and does what kubectl may do as you. Stop it by Ctrl-C.
     """
     board = Board()
-    flags = ("--all-namespaces",) if all_namespaces else ()
+    context, chosen = _context(shell.kubectl)
+    namespace = None if all_namespaces else chosen
     try:
-        server = Dashboard(port, shell.kubectl, board, _where(shell.kubectl, is_all=all_namespaces))
+        where = f"{context} · {namespace or 'all namespaces'}"
+        server = Dashboard(port, shell.kubectl, board, where)
     except OSError as error:
         said = f"cannot listen on {ADDRESS}:{port} ({error.strerror}); use another --port"
         raise PluginError(said) from None
-    watch = BoardWatch(shell.kubectl, flags, board)
+    watch = BoardWatch(shell.kubectl, namespace, board)
     # By SIGTERM it ends as by Ctrl-C: no kubectl of its own outlives it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.closing(watch), server, contextlib.suppress(KeyboardInterrupt):
-        # A first list, so that what is denied shows here and not only on the page.
-        board.replace(shell.kubectl.fleets(*flags))
         watch.start()
         shell.say(server.url)
         sys.stdout.flush()
@@ -51,14 +50,9 @@ def dashboard(shell: Shell, *, all_namespaces: bool, port: int, no_browser: bool
         server.serve_forever()
 
 
-def _where(kubectl: Kubectl, *, is_all: bool) -> str:
-    """Return context and namespace, for the page's head."""
-    try:
-        view = kubectl.json("config", "view", "--minify")
-    except PluginError:
-        return socket.gethostname()
-    context = (view.get("contexts") or [{}])[0]
-    chosen = [flag.partition("=")[2] for flag in kubectl.flags if flag.startswith("--namespace=")]
-    own = (context.get("context") or {}).get("namespace") or "default"
-    namespace = "all namespaces" if is_all else (chosen or [own])[-1]
-    return f"{context.get('name', '')} · {namespace}"
+def _context(kubectl: Kubectl) -> tuple[str, str]:
+    """Return the context's name and the namespace: that of the flag, else the context's."""
+    flags = [flag.partition("=")[2] for flag in kubectl.flags if flag.startswith("--namespace=")]
+    contexts = kubectl.json("config", "view", "--minify").get("contexts") or [{}]
+    own = (contexts[0].get("context") or {}).get("namespace") or "default"
+    return str(contexts[0].get("name", "")), (flags or [own])[-1]
