@@ -165,4 +165,5 @@ def test_the_file_is_made_of_pure_python_and_always_the_same(program: Path) -> N
     again = plugin.write(program.with_name("again"))
 
     assert again.read_bytes() == program.read_bytes()
-    assert {Path(name).suffix for name in plugin.contents()} <= {".py", ".json", ".txt", ".rst", ""}
+    page, others = {".html", ".css", ".js", ".svg"}, {".json", ".txt", ".rst", ""}
+    assert {Path(name).suffix for name in plugin.contents()} <= {".py"} | page | others

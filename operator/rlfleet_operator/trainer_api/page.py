@@ -136,6 +136,7 @@ def _key(request: web.Request) -> FleetKey:
     return request.match_info["namespace"], request.match_info["name"]
 
 
-async def _with_slash(request: web.Request) -> web.StreamResponse:
+async def _with_slash(request: web.Request) -> web.Response:
     # Only the name: a proxy in front may have another path.
-    raise web.HTTPPermanentRedirect(f"{request.match_info['name']}/")
+    location = f"{request.match_info['name']}/"
+    return web.Response(status=308, headers={**page.HEADERS, "Location": location})

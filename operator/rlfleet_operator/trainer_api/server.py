@@ -112,8 +112,6 @@ class FleetRoutes:
             authorization = request.headers.get("Authorization")
             request[_TOKEN] = await self._demand(_key(request), authorization)
             response = await handler(request)
-        except web.HTTPRedirection as redirect:
-            response = redirect
         except Exception as error:  # noqa: BLE001 - the boundary: each becomes an answer
             response = _refused(error, request)
         name = request.match_info.route.name or "none"

@@ -10,10 +10,11 @@ import json
 import secrets
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from rlfleet_kubectl.core import page_actions
@@ -193,6 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
         fleets = [self.server.shown(one) for one in news.fleets]
         hello = {"now": time.time(), "where": self.server.where, "fleets": fleets}
         self.wfile.write(web.event("hello", hello))
+        news = replace(news, fleets=(), gone=())
         while True:
             said = [web.event("fleet", self.server.shown(one)) for one in news.fleets]
             said += [web.event("gone", {"key": key}) for key in news.gone]
@@ -202,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(_AT_MOST_EVERY_S)
             news = board.since(news.count, web.HEARTBEAT_S)
 
-    def _about(self, query: dict[str, str], answer: Any) -> None:
+    def _about(self, query: dict[str, str], answer: Callable[[ObservedFleet], RawObject]) -> None:
         fleet = self.server.board.get(f"{query.get('namespace')}/{query.get('name')}")
         if fleet is None:
             self._refuse(HTTPStatus.NOT_FOUND, "no such fleet")
