@@ -9,7 +9,6 @@ import subprocess
 import threading
 from urllib.parse import urlencode
 
-from rlfleet_kubectl.core.names import FLEETS
 from rlfleet_kubectl.dashboard.board import Board, key_of
 from rlfleet_kubectl.errors import PluginError
 from rlfleet_kubectl.kubectl import Kubectl

@@ -46,7 +46,7 @@ status:
 def plan(text: str, *words: str, kubeconfig: str = "/nowhere") -> subprocess.CompletedProcess[str]:
     variables = environment.everything() | {
         "KUBECONFIG": kubeconfig,
-        "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'sidecar'}",
+        "PYTHONPATH": ":".join(str(ROOT / part) for part in ("operator", "sidecar", "plugin")),
     }
     return subprocess.run(
         [sys.executable, "-m", "rlfleet_operator", "plan", "-f", "-", *words],

@@ -32,7 +32,8 @@ from rlfleet_operator.core.model.world import (
     worker_name,
 )
 from rlfleet_operator.crd.field_types import MARKER_PATTERN
-from rlfleet_operator.crd.fleet_spec import CacheSpec, EngineSpec, ResourceList, WeightsSpec
+from rlfleet_operator.crd.fleet_spec import CacheSpec, WeightsSpec
+from rlfleet_operator.crd.worker_spec import EngineSpec, ResourceList
 
 USER_ID = 65532
 """The images' user as a number, so that Kubernetes can check that it is not root."""

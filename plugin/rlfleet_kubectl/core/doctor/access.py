@@ -57,7 +57,6 @@ OF_OPERATOR = tuple(
     for group, resource, verbs in (
         (_GROUP, "rlinferencefleets", ("get", "list", "watch")),
         (_GROUP, "rlinferencefleets/status", ("patch",)),
-        (_GROUP, "rlinferencefleets/finalizers", ("update",)),
         ("", "pods", ("get", "list", "watch", "create", "patch", "delete")),
         ("", "pods/status", ("patch",)),
         ("", "services", ("get", "create", "patch")),
