@@ -30,6 +30,8 @@ from tests.fakes import checkpoints
 from tests.hollow import HollowNode
 
 ROOT = Path(__file__).resolve().parents[2]
+IMAGES = ("--set=image.repository=registry.example/operator", "--set=worker.image=w/worker:1")
+"""Values that every installation of the chart needs."""
 CONTROLLERS = apiserver.GARBAGE_COLLECTION + apiserver.SERVICE_ACCOUNTS + apiserver.AUTOSCALING
 WAIT_S = 180.0
 """For what is only waited for: far more than it takes on a machine that others use too."""
@@ -93,7 +95,7 @@ def _grant(plane: apiserver.ControlPlane) -> None:
 
     Each test's operator has its Lease in the test's namespace, so that rule holds everywhere.
     """
-    words = ("rlfleet", str(ROOT / "charts" / "rlfleet"), "--namespace", SYSTEM)
+    words = ("rlfleet", str(ROOT / "charts" / "rlfleet"), "--namespace", SYSTEM, *IMAGES)
     argv = ["helm", "template", *words, "--show-only", "templates/rbac.yaml"]
     done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60)
     made = [one for one in yaml.safe_load_all(done.stdout) if one]

@@ -20,14 +20,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from dev.kubernetes import apiserver
 from rlfleet_kubectl.errors import Exit
 from tests.hollow import HollowNode
-from tests.integration.conftest import ROOT, Fleet, Operator, Run, kubectl, until
+from tests.integration.conftest import IMAGES, ROOT, Fleet, Operator, Run, kubectl, until
 from tests.unit.rlfleet_view.recordings import HERE
 
 pytestmark = pytest.mark.integration
 
 PLANTED = "pl4nted-S3cret_Value"
 LEASE = "rlfleet"
-IMAGES = ("--set=image.repository=here/operator", "--set=worker.image=here/worker:1")
 
 
 def installed(plane: apiserver.ControlPlane, namespace: str) -> None:

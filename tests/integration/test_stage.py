@@ -10,8 +10,7 @@ import yaml
 from dev.demo import stage
 from dev.kubernetes import apiserver
 from dev.shell import Shell
-from tests.integration.chart.rendering import IMAGES
-from tests.integration.conftest import ROOT
+from tests.integration.conftest import IMAGES, ROOT
 
 pytestmark = pytest.mark.integration
 WHERE = f"--namespace={stage.OPERATOR_NAMESPACE}"

@@ -7,12 +7,10 @@ from typing import Any
 
 import yaml
 
-from tests.integration.conftest import ROOT
+from tests.integration.conftest import IMAGES, ROOT
 
 CHART = ROOT / "charts" / "rlfleet"
 VERSION: str = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
-IMAGES = ("--set=image.repository=registry.example/operator", "--set=worker.image=w/worker:1")
-"""Values that every installation needs."""
 Object = dict[str, Any]
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.integration.chart.rendering import IMAGES, VERSION, objects, pod, refusal
+from tests.integration.chart.rendering import VERSION, objects, pod, refusal
+from tests.integration.conftest import IMAGES
 
 DIGEST = "sha256:" + 64 * "a"
 RECOMMENDED = {

@@ -17,7 +17,10 @@ from rlfleet_kubectl.core.names import FLEETS, OPERATOR_PODS
 from rlfleet_view.fleet import RawObject, age
 
 _ABOUT = f"crd {FLEETS}"
-_INSTALL = "helm upgrade --install rlfleet charts/rlfleet -n {} --create-namespace"
+_INSTALL = (
+    "helm upgrade --install rlfleet charts/rlfleet -n {} --create-namespace"
+    " --set image.repository=REGISTRY/operator --set worker.image=REGISTRY/worker:TAG"
+)
 _UPGRADE = "helm upgrade RELEASE charts/rlfleet -n {} --reset-then-reuse-values"
 _SLACK_S = 30.0
 """The user's clock may differ so much from the leader's."""
