@@ -40,7 +40,7 @@ def test_the_overlay_names_both_images() -> None:
     (found,) = (one for one in yaml.safe_load_all(made) if one["kind"] == "Deployment")
     (container,) = found["spec"]["template"]["spec"]["containers"]
 
-    assert container["image"] == "registry.example.com/rlfleet/operator:0.1.0"
-    worker = {"name": "RLFLEET_WORKER_IMAGE", "value": "registry.example.com/rlfleet/worker:0.1.0"}
+    assert container["image"] == "registry.example.com/rlfleet/operator:0.2.0"
+    worker = {"name": "RLFLEET_WORKER_IMAGE", "value": "registry.example.com/rlfleet/worker:0.2.0"}
     assert worker in container["env"]
     assert "rlfleet/worker:" not in json.dumps(container).replace("example.com/rlfleet", "")
