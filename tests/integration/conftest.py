@@ -86,11 +86,11 @@ def _defined() -> Iterator[apiserver.ControlPlane]:
     with apiserver.running(controllers=CONTROLLERS) as running:
         kubectl(running, "apply", "-f", str(ROOT / "crds"))
         _await_definition(running)
-        _grant(running)
+        grant(running)
         yield running
 
 
-def _grant(plane: apiserver.ControlPlane) -> None:
+def grant(plane: apiserver.ControlPlane) -> None:
     """Make the operator's ServiceAccount with the chart's rules, and its kubeconfig.
 
     Each test's operator has its Lease in the test's namespace, so that rule holds everywhere.

@@ -9,7 +9,7 @@ from kubernetes.aio import client, config
 from dev import steps
 from dev.kubernetes import apiserver
 from rlfleet_operator.kube.client import KubeClient
-from tests.integration.conftest import CONTROLLERS, ROOT, Fleet, Operator, kubectl
+from tests.integration.conftest import CONTROLLERS, ROOT, Fleet, Operator, grant, kubectl
 
 pytestmark = pytest.mark.integration
 SETTLED_S = 8.0
@@ -21,6 +21,7 @@ async def test_fleets_are_driven_once_they_are_defined_without_the_fleets_addres
 ) -> None:
     steps.run(apiserver.ready_steps())
     with apiserver.running(controllers=CONTROLLERS) as plane:
+        grant(plane)
         operator = Operator(plane, tmp_path / "operator.log", "default", RLFLEET_FLEETS_PORT="0")
         operator.start()
         try:

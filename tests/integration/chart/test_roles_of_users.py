@@ -101,7 +101,8 @@ def test_a_trainer_changes_the_version(granted: apiserver.ControlPlane) -> None:
         ('{"metadata": {"finalizers": ["a.b/c"]}}', "neither metadata.ownerReferences nor"),
         (
             OWNED_BY_NOTHING,
-            "a trainer may change neither metadata.ownerReferences nor",
+            # The admission plugin OwnerReferencesPermissionEnforcement answers first.
+            "cannot set an ownerRef",
         ),
     ],
 )
