@@ -8,7 +8,7 @@ import yaml
 
 from dev.docs import kustomize
 from dev.kubernetes import apiserver
-from tests.integration.conftest import ROOT, kubectl
+from tests.integration.conftest import CONTROLLERS, ROOT, kubectl
 
 pytestmark = pytest.mark.integration
 FOLDER = ROOT / "deploy" / "kustomize"
@@ -21,17 +21,16 @@ def test_the_base_is_the_chart_s() -> None:
     assert made == kustomize.base(), "run python -m dev.generated"
 
 
-def test_the_api_server_takes_the_overlay_twice_with_no_diff(plane: apiserver.ControlPlane) -> None:
-    kubectl(plane, "create", "namespace", "rlfleet-system", check=False)
-    # The definition is the other tests' too: it was applied by another manager.
-    words = ("--server-side", "--force-conflicts", "-k", str(OVERLAY))
-    applied = kubectl(plane, "apply", *words, "--validate=strict")
-    diff = kubectl(plane, "diff", *words, check=False)
-    try:
-        assert "deployment.apps/rlfleet serverside-applied" in applied.stdout
-        assert (diff.returncode, diff.stdout) == (0, "")
-    finally:
-        kubectl(plane, "-n", "rlfleet-system", "delete", "deploy,svc,pdb,sa", "--all")
+def test_the_api_server_takes_the_overlay_twice_with_no_diff() -> None:
+    # On a server of its own: the overlay's ServiceAccount and roles are those of other tests.
+    with apiserver.running(controllers=CONTROLLERS) as plane:
+        kubectl(plane, "create", "namespace", "rlfleet-system")
+        words = ("--server-side", "--force-conflicts", "-k", str(OVERLAY))
+        applied = kubectl(plane, "apply", *words, "--validate=strict")
+        diff = kubectl(plane, "diff", *words, check=False)
+
+    assert "deployment.apps/rlfleet serverside-applied" in applied.stdout
+    assert (diff.returncode, diff.stdout) == (0, "")
 
 
 def test_the_overlay_names_both_images() -> None:
