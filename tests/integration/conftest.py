@@ -38,7 +38,8 @@ WAIT_S = 180.0
 
 
 PLANE = "plane"
-SYSTEM = "rlfleet-system"
+SYSTEM = "rlfleet-of-tests"
+"""Apart from where users, and the tests of the demo, install the chart."""
 OPERATOR = f"system:serviceaccount:{SYSTEM}:rlfleet"
 """The user that operators are."""
 _SHARED = pytest.StashKey[dict[str, str]]()
@@ -104,7 +105,9 @@ def grant(plane: apiserver.ControlPlane) -> None:
             one["kind"] = f"Cluster{one['kind']}"
             del one["metadata"]["namespace"]
         if "roleRef" in one:
-            one["roleRef"]["kind"] = "ClusterRole"
+            one["roleRef"] |= {"kind": "ClusterRole", "name": f"{one['roleRef']['name']}-of-tests"}
+        if one["kind"] != "ServiceAccount":
+            one["metadata"]["name"] += "-of-tests"
     kubectl(plane, "create", "namespace", SYSTEM)
     kubectl(plane, "apply", "-f", "-", stdin=yaml.safe_dump_all(made))
     token = kubectl(plane, "-n", SYSTEM, "create", "token", "rlfleet", "--duration=24h").stdout
