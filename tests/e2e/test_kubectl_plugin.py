@@ -16,7 +16,7 @@ from dev.shell import Shell
 from rlfleet_kubectl.errors import Exit
 from tests.e2e.scenario import Fleet
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 Run = Callable[..., str]
 
