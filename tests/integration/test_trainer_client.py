@@ -90,7 +90,11 @@ async def test_an_update_outlives_a_restart_of_the_operator(
 async def test_errors_have_types_codes_and_workers(
     node: HollowNode, fleet: Fleet, url: str, token: str
 ) -> None:
+    async def both_run() -> bool:
+        return {"qwen-0", "qwen-1"} <= node.pods.keys()
+
     async with AsyncFleetClient(url, token) as client:
+        await until(both_run)
         for name in ("qwen-0", "qwen-1"):
             node.worker(name).engine.behaviour = Behaviour(reload_fails=True)
         with pytest.raises(NotProvedError) as failed:
