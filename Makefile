@@ -100,6 +100,10 @@ demo: setup ## Show a weight change on a fleet, from nothing
 demo-down: setup ## Leave nothing of the demo behind
 	@$(PY) -m dev.demo down
 
+.PHONY: tour
+tour: setup ## Take the tour of docs/tour.md on the cluster, and write down what is seen
+	@$(PY) -m dev.tour
+
 .PHONY: follow-demo
 follow-demo: setup ## Have a fleet follow a trainer's deltas, and compare each reply (STEPS=100 EVERY=20)
 	@$(PY) -m tests.e2e.following $(if $(STEPS),--steps $(STEPS)) $(if $(EVERY),--every $(EVERY))
