@@ -33,8 +33,11 @@ _CONNECT_S = 30.0
 _PATIENCE_S = 1.0
 """A slower reply makes the sidecar check whether the engine still listens."""
 _LOOK_S = 2.0
-_LIMITS = httpx.Limits(max_connections=8, keepalive_expiry=2.0)
-"""Below vLLM's 5 s, because a connection that it is about to close must not be used."""
+_LIMITS = httpx.Limits(max_connections=8, max_keepalive_connections=1, keepalive_expiry=2.0)
+"""Below vLLM's 5 s, because a connection that it is about to close must not be used.
+
+One is kept: of several that expired together, httpcore closes the first alone if the request that
+closes them is cancelled."""
 _TRIES = 3
 """How often a reload or a probe is sent while the engine answers 5xx."""
 _RETRY_S = 0.2
@@ -62,14 +65,18 @@ class RelayedReply(NamedTuple):
     body: bytes
 
 
+def engine_transport() -> httpx.AsyncHTTPTransport:
+    """Return the connections to one engine."""
+    return httpx.AsyncHTTPTransport(verify=False, trust_env=False, limits=_LIMITS)
+
+
 class EngineClient:
     """Calls vLLM and its extension."""
 
     def __init__(self, url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._client = httpx.AsyncClient(
             base_url=url,
-            transport=transport
-            or httpx.AsyncHTTPTransport(verify=False, trust_env=False, limits=_LIMITS),
+            transport=transport or engine_transport(),
             timeout=httpx.Timeout(None, connect=_CONNECT_S),
             trust_env=False,
         )

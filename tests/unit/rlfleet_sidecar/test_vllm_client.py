@@ -1,7 +1,9 @@
 """The client of vLLM, where the fake engine cannot go."""
 
 import asyncio
+import gc
 import socket
+import sys
 import time
 from contextlib import ExitStack
 
@@ -11,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from rlfleet_contract.engine.rank_report import Installed
 from rlfleet_contract.worker.commands import KVCache, PauseMode
+from rlfleet_sidecar import vllm_client
 from rlfleet_sidecar.errors import EngineError, EngineLostError
 from rlfleet_sidecar.vllm_client import EngineClient
 
@@ -156,3 +159,51 @@ def engine_that_fails(count: int, takes_s: float = 0) -> tuple[EngineClient, lis
         await send({"type": "http.response.body", "body": body})
 
     return EngineClient("http://engine", httpx.ASGITransport(app)), calls
+
+
+async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer each request about the gate, after a moment."""
+    head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(GATE)}\r\n\r\n".encode()
+    try:
+        while await reader.readuntil(b"\r\n\r\n"):
+            await asyncio.sleep(0.02)
+            writer.write(head + GATE)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 4])
+async def test_a_request_that_is_cancelled_leaves_no_connection_open(
+    monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """Even while it closes connections that have expired, as on a machine that stood still."""
+    monkeypatch.setattr(
+        vllm_client,
+        "_LIMITS",
+        replace_expiry(vllm_client._LIMITS, 0.1),  # noqa: SLF001
+    )
+    left: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: left.append(str(found.exc_value)))
+    server = await asyncio.start_server(answered, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, EngineClient(url) as engine:
+        await asyncio.gather(*(engine.gate() for _ in range(3)))
+        await asyncio.sleep(0.2)
+        asking = asyncio.create_task(engine.gate())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    gc.collect()
+
+    assert left == []
+
+
+def replace_expiry(limits: httpx.Limits, seconds: float) -> httpx.Limits:
+    return httpx.Limits(
+        max_connections=limits.max_connections,
+        max_keepalive_connections=limits.max_keepalive_connections,
+        keepalive_expiry=seconds,
+    )
