@@ -76,9 +76,18 @@ class Subject:
         return (await self.admin.get(paths.READY_PATH)).status_code == 200
 
     async def serve(self, version: str) -> WorkerReport:
-        """Bring the worker to a version, wherever it stands."""
+        """Bring the worker to a version, wherever it stands.
+
+        A sidecar that acts on its own is Busy for a moment; a driver sends its command again.
+        """
         await self.ok(paths.PREPARE_PATH, version)
-        return await self.ok(paths.UPDATE_WEIGHTS_PATH, version)
+        async with asyncio.timeout(30):
+            while True:
+                reply = await self.send(paths.UPDATE_WEIGHTS_PATH, version)
+                if reply.status_code == 200:
+                    return WorkerReport.model_validate_json(reply.content)
+                assert Problem.model_validate_json(reply.content).code is Code.BUSY, reply.text
+                await asyncio.sleep(0.05)
 
     async def complete(
         self, headers: Mapping[str, str] | None = None, **fields: Any
