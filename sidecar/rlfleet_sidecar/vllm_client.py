@@ -21,6 +21,7 @@ from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.worker.commands import KVCache, PauseMode
 from rlfleet_contract.worker.loaded_lora import EngineAdapterCommand, EngineAdapters
 from rlfleet_contract.worker.selftest import EngineDescription
+from rlfleet_sidecar.engine_transport import engine_transport
 from rlfleet_sidecar.errors import (
     EngineError,
     EngineFailedError,
@@ -33,11 +34,6 @@ _CONNECT_S = 30.0
 _PATIENCE_S = 1.0
 """A slower reply makes the sidecar check whether the engine still listens."""
 _LOOK_S = 2.0
-_LIMITS = httpx.Limits(max_connections=8, max_keepalive_connections=1, keepalive_expiry=2.0)
-"""Below vLLM's 5 s, because a connection that it is about to close must not be used.
-
-One is kept: of several that expired together, httpcore closes the first alone if the request that
-closes them is cancelled."""
 _TRIES = 3
 """How often a reload or a probe is sent while the engine answers 5xx."""
 _RETRY_S = 0.2
@@ -63,11 +59,6 @@ class RelayedReply(NamedTuple):
     status: int
     content_type: str | None
     body: bytes
-
-
-def engine_transport() -> httpx.AsyncHTTPTransport:
-    """Return the connections to one engine."""
-    return httpx.AsyncHTTPTransport(verify=False, trust_env=False, limits=_LIMITS)
 
 
 class EngineClient:

@@ -13,7 +13,7 @@ import pytest
 
 from rlfleet_contract import paths
 from rlfleet_contract.worker.report import Stage
-from rlfleet_sidecar.vllm_client import engine_transport
+from rlfleet_sidecar.engine_transport import engine_transport
 from tests.contract.conftest import ended, settled
 from tests.contract.sidecar.test_time_to_live import LATE_S, lead
 from tests.contract.subject import Subject

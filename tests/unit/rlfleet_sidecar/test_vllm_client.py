@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from rlfleet_contract.engine.rank_report import Installed
 from rlfleet_contract.worker.commands import KVCache, PauseMode
-from rlfleet_sidecar import vllm_client
+from rlfleet_sidecar import engine_transport
 from rlfleet_sidecar.errors import EngineError, EngineLostError
 from rlfleet_sidecar.vllm_client import EngineClient
 
@@ -180,9 +180,9 @@ async def test_a_request_that_is_cancelled_leaves_no_connection_open(
 ) -> None:
     """Even while it closes connections that have expired, as on a machine that stood still."""
     monkeypatch.setattr(
-        vllm_client,
+        engine_transport,
         "_LIMITS",
-        replace_expiry(vllm_client._LIMITS, 0.1),  # noqa: SLF001
+        replace_expiry(engine_transport._LIMITS, 0.1),  # noqa: SLF001
     )
     left: list[str] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda found: left.append(str(found.exc_value)))
