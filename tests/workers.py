@@ -5,7 +5,8 @@ from typing import Any
 from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.manifests import pod_manifest
-from rlfleet_operator.core.model.world import Pod, Worker, World
+from rlfleet_operator.core.model.worker_pod import Pod
+from rlfleet_operator.core.model.world import Worker, World
 from tests import fleets
 
 MOMENT = 1_700_000_000.0

@@ -149,7 +149,10 @@ async def _prepared(
 def _calls(
     client: httpx.AsyncClient, fleet: Nodes, version: str
 ) -> Iterator[Coroutine[None, None, httpx.Response]]:
-    members = [Member(f"w-{n}", address_of(fleet.address(n)), ordinal=n) for n in range(WORKERS)]
+    members = [
+        Member(f"w-{n}", address_of(fleet.address(n), paths.ADMIN_PORT), ordinal=n)
+        for n in range(WORKERS)
+    ]
     plan = supplies(members)
     for n, member in enumerate(members):
         request = PrepareRequest(

@@ -28,6 +28,9 @@ class OperatorSettings(Settings):
     """Port of /metrics, /healthz and /readyz; 0: not served."""
     fleets_port: int = Field(default=0, ge=0)
     """Port of the fleet API for trainers; 0: not served."""
+    fleets_tls_dir: Path | None = None
+    """Directory with tls.crt and tls.key: the fleet API speaks HTTPS. A replaced file is used from
+    then on. None: plain HTTP."""
     poll_seconds: float = Field(default=10.0, ge=0.1)
     """Interval of state requests to an idle worker that sends no news (an earlier release)."""
     sidecar_concurrency: int = Field(default=128, ge=1)

@@ -2,13 +2,16 @@
 
 import argparse
 import os
+import ssl
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import uvicorn
 
 from rlfleet_contract import __version__
 from rlfleet_contract.settings import SettingsError
+from rlfleet_contract.tls import serving_context
 from rlfleet_sidecar import json_logs
 from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.http.connection_limit import KEEP_ALIVE_S, protocol
@@ -46,8 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
         http=protocol(),
         timeout_graceful_shutdown=_GRACE_S,
+        ssl_context_factory=_context_factory(settings.tls_dir),
     )
     return 0
+
+
+def _context_factory(folder: Path | None) -> Callable[..., ssl.SSLContext] | None:
+    """Return what makes uvicorn's TLS context; None for plain HTTP."""
+    return None if folder is None else lambda *_: serving_context(folder)
 
 
 if __name__ == "__main__":

@@ -91,6 +91,11 @@ class SidecarSettings(WorkerIdentity):
     token_file: AbsoluteFolder = Path("/var/run/rlfleet/token/token")
     """File with the fleet's token, read again when it changes; if missing or empty, every command
     is rejected."""
+    tls_dir: AbsoluteFolder | None = None
+    """Directory with tls.crt, tls.key and ca.crt: the sidecar speaks HTTPS, and other sidecars must
+    too. A replaced file is used from then on. None: plain HTTP."""
+    tls_name: str = ""
+    """The name in the certificates of the fleet's sidecars."""
     fleet_uid: str = ""
     """The fleet's metadata.uid; if empty, commands for any fleet are accepted."""
     pod_uid: str = ""

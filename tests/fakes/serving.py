@@ -5,11 +5,13 @@ process that is most of the work. So its protocol is used without it.
 """
 
 import asyncio
+from pathlib import Path
 from weakref import WeakSet
 
 import uvicorn
 from uvicorn.server import ServerState
 
+from rlfleet_contract.tls import serving_context
 from rlfleet_sidecar.http.connection_limit import KEEP_ALIVE_S
 from rlfleet_sidecar.http.problems import Protocol
 
@@ -20,7 +22,8 @@ _ROUNDS = 4
 class Listener:
     """One application on one address."""
 
-    def __init__(self, application: object, host: str, port: int) -> None:
+    def __init__(self, application: object, host: str, port: int, tls: Path | None = None) -> None:
+        """``tls`` is a folder with a certificate and its key; without it it is plain HTTP."""
         self._config = uvicorn.Config(
             application,  # type: ignore[arg-type]
             http="h11",
@@ -34,7 +37,7 @@ class Listener:
             timeout_keep_alive=KEEP_ALIVE_S,
         )
         self._state = ServerState()
-        self._host = host
+        self._host, self._tls = host, tls
         self.port = port
         self._server: asyncio.Server | None = None
         self._protocols: WeakSet[Protocol] = WeakSet()
@@ -43,7 +46,10 @@ class Listener:
         """Accept connections; port 0 becomes the one that was given."""
         self._config.load()
         self._server = await asyncio.get_running_loop().create_server(
-            self._protocol, self._host, self.port
+            self._protocol,
+            self._host,
+            self.port,
+            ssl=None if self._tls is None else serving_context(self._tls),
         )
         self.port = self._server.sockets[0].getsockname()[1]
 

@@ -18,6 +18,7 @@ import httpx
 from fastapi import FastAPI
 
 from rlfleet_contract import paths
+from rlfleet_contract.tls import CA_KEY, verifying_context
 from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_sidecar.app import create_app
 from rlfleet_sidecar.settings import SidecarSettings
@@ -49,6 +50,7 @@ class Worker:
         self._scratch = scratch
         self._engine_port = engine_port
         self._admin_port = admin_port
+        self._tls: Path | None = settings.get("tls_dir")
         self._settings = {"weights_path": f"{weights}/{{version}}"} | settings
         self._engine_listener: Listener | None = None
         self._admin_listener: Listener | None = None
@@ -95,13 +97,16 @@ class Worker:
     @property
     def admin_url(self) -> str:
         """Where the operator speaks to the sidecar."""
-        return f"http://{self._address}:{self._admin_port}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{self._address}:{self._admin_port}"
 
     def client(self) -> httpx.AsyncClient:
         """Make a client of the sidecar that has the token."""
         headers = {"authorization": f"Bearer {self._token}"}
         # A transport of its own: the default one loads certificates for 20 ms.
-        transport = httpx.AsyncHTTPTransport(verify=False, trust_env=False)
+        known = None if self._tls is None else (self._tls / CA_KEY).read_text()
+        verify = False if known is None else verifying_context(known)
+        transport = httpx.AsyncHTTPTransport(verify=verify, trust_env=False)
         return httpx.AsyncClient(
             base_url=self.admin_url, headers=headers, timeout=30, transport=transport
         )
@@ -128,7 +133,7 @@ class Worker:
     async def start_sidecar(self) -> None:
         """Start a sidecar over what the last one left on disk."""
         app = create_app(self._sidecar_settings(), self._way())
-        self._admin_listener = Listener(app, self._address, self._admin_port)
+        self._admin_listener = Listener(app, self._address, self._admin_port, self._tls)
         await self._sidecar.enter_async_context(_living(app))
         await self._admin_listener.start()
         self._admin_port = self._admin_listener.port

@@ -2,12 +2,14 @@
 
 import base64
 import socket
+import ssl
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 
 from dev.kubernetes import apiserver
+from rlfleet_contract.tls import CA_KEY
 from rlfleet_operator.kube.client import Json
 from tests.integration.conftest import Fleet, Operator
 
@@ -17,15 +19,20 @@ SPEC: Json = {"replicas": 2, "rollout": {"maxUnavailable": 1}}
 class Replica(Operator):
     """One of two operators, and the fleet API that it serves."""
 
-    def __init__(self, plane: apiserver.ControlPlane, log: Path, namespace: str) -> None:
+    def __init__(
+        self, plane: apiserver.ControlPlane, log: Path, namespace: str, tls: Path | None = None
+    ) -> None:
+        """``tls`` is a folder with a certificate for 127.0.0.1, its key and its CA."""
         with socket.create_server(("127.0.0.1", 0)) as held:
             port = held.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"http://127.0.0.1:{port}" if tls is None else f"https://127.0.0.1:{port}"
+        self._verify = False if tls is None else ssl.create_default_context(cafile=tls / CA_KEY)
+        secure = {} if tls is None else {"RLFLEET_FLEETS_TLS_DIR": str(tls)}
         names = {"RLFLEET_LEASE_NAME": "rlfleet", "RLFLEET_LEASE_NAMESPACE": namespace}
-        super().__init__(plane, log, namespace, RLFLEET_FLEETS_PORT=str(port), **names)
+        super().__init__(plane, log, namespace, RLFLEET_FLEETS_PORT=str(port), **names, **secure)
 
     async def is_listening(self) -> bool:
-        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+        async with httpx.AsyncClient(trust_env=False, verify=self._verify, timeout=60) as client:
             try:
                 return (await client.get(self.url)).status_code == 401
             except httpx.HTTPError:

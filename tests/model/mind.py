@@ -13,7 +13,8 @@ from rlfleet_contract.worker.problems import Problem
 from rlfleet_contract.worker.report import Exits, Running, Stage, WorkerReport
 from rlfleet_operator.core.model.actions import Action, Prepare, Resume, Update
 from rlfleet_operator.core.model.actions import WeightsCommand as Sent
-from rlfleet_operator.core.model.world import Fleet, Pod, Worker, World, worker_name
+from rlfleet_operator.core.model.worker_pod import Pod
+from rlfleet_operator.core.model.world import Fleet, Worker, World, worker_name
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout.rollout import ENDED, Reason
 from rlfleet_operator.core.status.fleet import status_of

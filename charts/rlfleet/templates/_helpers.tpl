@@ -91,6 +91,10 @@ Deployment. */}}
 -}}
 {{- fail (join "\n" $lines) -}}
 {{- end -}}
+{{- $issuer := .Values.operator.fleetsTLS.issuer -}}
+{{- if and $issuer (not $issuer.name) -}}
+{{- fail "operator.fleetsTLS.issuer has no name; write {name: ISSUER} or {name: ISSUER, kind: ClusterIssuer}" -}}
+{{- end -}}
 {{- if eq (int .Values.operator.metricsPort) (int .Values.operator.fleetsPort) -}}
 {{- fail (printf "operator.metricsPort and operator.fleetsPort are both %d, and one pod cannot listen twice; change one of them" (int .Values.operator.metricsPort)) -}}
 {{- end -}}
@@ -136,6 +140,7 @@ Deployment. */}}
   "RLFLEET_ADMIN_PORT" .Values.operator.adminPort
   "RLFLEET_METRICS_PORT" .Values.operator.metricsPort
   "RLFLEET_FLEETS_PORT" .Values.operator.fleetsPort
+  "RLFLEET_FLEETS_TLS_DIR" (ternary "/var/run/rlfleet/tls" "" (not (empty (include "rlfleet.tlsSecret" .))))
   "RLFLEET_LEASE_NAME" (include "rlfleet.name" .)
   "RLFLEET_LEASE_NAMESPACE" .Release.Namespace
 -}}
@@ -150,6 +155,12 @@ Deployment. */}}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* The Secret with the certificate of the fleet API; empty for plain HTTP. */}}
+{{- define "rlfleet.tlsSecret" -}}
+{{- $tls := .Values.operator.fleetsTLS -}}
+{{- $tls.secretName | default (ternary (printf "%s-tls" (include "rlfleet.name" .)) "" (not (empty $tls.issuer))) -}}
 {{- end -}}
 
 {{/* Labels of a role for users, which Kubernetes adds to its own roles. */}}

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -18,16 +19,20 @@ from rlfleet.fleet.settings import (
     headers_of,
     request_of,
     root_of,
+    verification_of,
 )
 
 
 class AsyncFleetClient:
     """A FleetClient whose methods are awaited. What was requested survives their cancellation."""
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(self, url: str, token: str | None = None, ca: Path | str | None = None) -> None:
         """As FleetClient."""
         self._client = httpx.AsyncClient(
-            base_url=root_of(url), headers=headers_of(url, token), trust_env=False
+            base_url=root_of(url),
+            headers=headers_of(url, token),
+            verify=verification_of(ca),
+            trust_env=False,
         )
 
     async def __aenter__(self) -> Self:

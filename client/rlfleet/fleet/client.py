@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +18,7 @@ from rlfleet.fleet.settings import (
     headers_of,
     request_of,
     root_of,
+    verification_of,
 )
 
 
@@ -26,10 +28,19 @@ class FleetClient:
     Every method raises FleetError. Lost replies are requested again until the time is over.
     """
 
-    def __init__(self, url: str, token: str | None = None) -> None:
-        """``token`` is the fleet's admin token; by default the environment's VLLM_API_KEY."""
+    def __init__(self, url: str, token: str | None = None, ca: Path | str | None = None) -> None:
+        """Connect with the first request.
+
+        ``token`` is the fleet's admin token, by default the environment's VLLM_API_KEY.
+
+        ``ca`` is a PEM file with the CA of a server that speaks HTTPS, such as the ca.crt of a
+        mounted Secret; by default the CAs that httpx knows.
+        """
         self._client = httpx.Client(
-            base_url=root_of(url), headers=headers_of(url, token), trust_env=False
+            base_url=root_of(url),
+            headers=headers_of(url, token),
+            verify=verification_of(ca),
+            trust_env=False,
         )
 
     def __enter__(self) -> Self:

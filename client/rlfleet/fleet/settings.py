@@ -1,6 +1,8 @@
 """What both clients take from a URL and the environment."""
 
 import os
+import ssl
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -35,6 +37,11 @@ def headers_of(url: str, token: str | None) -> dict[str, str]:
         return {}
     found = token or os.environ.get(TOKEN_VARIABLE)  # noqa: TID251 - the one reader
     return {"Authorization": f"Bearer {found}"} if found else {}
+
+
+def verification_of(ca: Path | str | None) -> ssl.SSLContext | bool:
+    """Return how a server's certificate is checked: by the CAs of a file, or the usual ones."""
+    return True if ca is None else ssl.create_default_context(cafile=ca)
 
 
 def request_of(call: Call) -> dict[str, Any]:

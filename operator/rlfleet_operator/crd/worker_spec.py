@@ -125,6 +125,19 @@ class SidecarSpec(Model):
         " request or limit names that resource: a busy engine must leave the sidecar time for"
         " probes and prepares.",
     )
+    tls_secret: Annotated[str, Field(max_length=253)] | None = Field(
+        default=None,
+        json_schema_extra=rules(
+            (
+                "self.matches('^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$')",
+                "sidecar.tlsSecret must be the name of a Secret",
+            )
+        ),
+        description="Secret of this namespace with tls.crt, tls.key and ca.crt, as cert-manager"
+        " writes it. With it the sidecars speak HTTPS only, to the operator, to one another and to"
+        " trainers. The certificate must be valid for FLEET-workers.NAMESPACE.svc; a renewed one"
+        " is used without a restart.",
+    )
     experimental_transfer: bool = Field(
         default=False,
         description="Whether a trainer may send weights into vLLM's transfer engine (NCCL) instead"

@@ -6,12 +6,14 @@ here.
 """
 
 import asyncio
+import base64
 import logging
 import secrets
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
+from rlfleet_contract.tls import CA_KEY
 from rlfleet_operator.core.manifests import owned_objects as around
 from rlfleet_operator.core.manifests import ownership, pod_manifest
 from rlfleet_operator.core.manifests.owned_objects import AdminToken, UnusableTemplateError
@@ -230,6 +232,15 @@ async def known_token(kube: KubeClient, fleet: Identity) -> AdminToken:
         return around.token_in(found)
     except UnusableTemplateError as error:
         raise Refused(str(error)) from error
+
+
+async def ca_of(kube: KubeClient, namespace: str, name: str) -> str:
+    """Return the CA (PEM) of a Secret; raises Missing without one, Refused if it has none."""
+    found = await kube.get(paths.object_path(namespace, "secrets", name))
+    encoded = (found.get("data") or {}).get(CA_KEY)
+    if not encoded:
+        raise Refused(f"Secret {name}: data.{CA_KEY} missing; add the CA of its certificate")
+    return base64.b64decode(encoded).decode(errors="replace")
 
 
 async def post_event(kube: KubeClient, about: Identity, event: KubeEvent) -> None:

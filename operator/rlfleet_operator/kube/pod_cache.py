@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.pod import pod_from
-from rlfleet_operator.core.model.world import FLEET_LABEL, Pod
+from rlfleet_operator.core.model.worker_pod import Pod
+from rlfleet_operator.core.model.world import FLEET_LABEL
 from rlfleet_operator.errors import Forbidden, Missing, OperatorError
 from rlfleet_operator.kube.client import Json, KubeClient, WatchEnded, object_path
 

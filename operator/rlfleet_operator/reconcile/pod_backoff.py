@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.backoff import Backoff
-from rlfleet_operator.core.model.world import REPLACE_S, RUNNING, Pod
+from rlfleet_operator.core.model.worker_pod import Pod
+from rlfleet_operator.core.model.world import REPLACE_S, RUNNING
 
 _BACKOFF = Backoff(1.0, REPLACE_S, well_s=300.0)
 

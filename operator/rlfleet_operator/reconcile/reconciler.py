@@ -16,7 +16,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -42,17 +42,16 @@ from rlfleet_operator.core.trainer.models import target_of
 from rlfleet_operator.crd.fleet_status import FleetStatus
 from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError, TooLarge
 from rlfleet_operator.kube import apply
-from rlfleet_operator.kube.client import KubeClient, fleet_path, is_newer
-from rlfleet_operator.kube.lease import LeaseTerm
-from rlfleet_operator.kube.pod_cache import FleetKey, PodCache
+from rlfleet_operator.kube.client import fleet_path, is_newer
+from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.reconcile import object_errors
 from rlfleet_operator.reconcile.event_poster import EventPoster
 from rlfleet_operator.reconcile.object_errors import ObjectFailure
 from rlfleet_operator.reconcile.owned_objects import INTERVAL_S, OwnedObjects
 from rlfleet_operator.reconcile.pause_end import PauseEnd
 from rlfleet_operator.reconcile.pod_backoff import PodBackoff
+from rlfleet_operator.reconcile.shared_clients import SharedClients
 from rlfleet_operator.reconcile.status_writer import StatusWriter
-from rlfleet_operator.settings import OperatorSettings
 from rlfleet_operator.workers.pool import WorkerPool
 from rlfleet_operator.workers.requests import DrivenFleet, epoch_for
 
@@ -71,18 +70,6 @@ _POD_BATCH = 128
 """The number of pods created, deleted or marked before the next observation."""
 _ACQUAINT_S = 3.0
 """How long a new driver waits for the workers' reports, before it takes over and after."""
-
-
-@dataclass(frozen=True, slots=True)
-class SharedClients:
-    """Clients, caches and settings of every driver."""
-
-    kube: KubeClient
-    pods: PodCache
-    settings: OperatorSettings
-    limit: asyncio.Semaphore
-    term: LeaseTerm
-    """The current term as leader; ``kube`` writes only while it lasts."""
 
 
 class Reconciler:
@@ -125,6 +112,7 @@ class Reconciler:
             lambda: self._taken,
             self._heartbeat_epoch,
             about=self._about,
+            certificate=partial(services.certificates.of, key),
         )
 
     @property

@@ -11,12 +11,14 @@ import contextlib
 import logging
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rlfleet_operator import metrics
 from rlfleet_operator.core.backoff import Backoff
-from rlfleet_operator.core.model.world import Pod
+from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.errors import Forbidden, Missing, OperatorError
+from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import (
     METADATA_ONLY,
     Json,
@@ -29,8 +31,10 @@ from rlfleet_operator.kube.client import (
 )
 from rlfleet_operator.kube.lease import Election, LeaseElection, LeaseTerm, Unopposed
 from rlfleet_operator.kube.pod_cache import REFUSALS, FleetKey, PodCache
-from rlfleet_operator.reconcile.reconciler import Reconciler, SharedClients
+from rlfleet_operator.reconcile.reconciler import Reconciler
+from rlfleet_operator.reconcile.shared_clients import SharedClients
 from rlfleet_operator.settings import OperatorSettings
+from rlfleet_operator.workers.certificate import SidecarCertificates
 
 _log = logging.getLogger(__name__)
 _BEAT_S = 1.0
@@ -60,6 +64,7 @@ class Supervisor:
         """The services of drivers in the current term; None on a standby."""
         self.kube: KubeClient
         """For writes that any client may make; drivers write only under a term."""
+        self.certificates: SidecarCertificates
         self._pods: PodCache
         self._election: Election
         self._tasks: list[asyncio.Task[Any]] = []
@@ -69,6 +74,7 @@ class Supervisor:
     async def open(self) -> None:
         """Connect, list pods and fleets, and start the watch and the election."""
         self.kube = kube = await KubeClient.connect()
+        self.certificates = SidecarCertificates(partial(apply.ca_of, kube))
         self._pods = pods = PodCache(
             kube,
             self._settings.namespaces,
@@ -84,7 +90,7 @@ class Supervisor:
         await self._list()
         self._health.is_ready = True
         limit = asyncio.Semaphore(self._settings.sidecar_concurrency)
-        services = SharedClients(kube, pods, self._settings, limit, LeaseTerm())
+        services = SharedClients(kube, pods, self._settings, limit, LeaseTerm(), self.certificates)
         self._tasks.append(asyncio.create_task(self._lead(services)))
         self._tasks.append(asyncio.create_task(self._keep_sweeping()))
 

@@ -8,7 +8,7 @@ import aiohttp
 
 from rlfleet_contract import paths
 from rlfleet_contract.single_flight import SingleFlight
-from rlfleet_operator.core.model.world import Pod
+from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.kube.client import Json
 from rlfleet_operator.workers.client import url_of
 from rlfleet_view import load

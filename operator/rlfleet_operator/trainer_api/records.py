@@ -7,12 +7,14 @@ This module sends no command to a worker.
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from pydantic import ValidationError
 
 from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_operator.core.model.fleet import fleet_from
-from rlfleet_operator.core.model.world import Fleet, Pod
+from rlfleet_operator.core.model.worker_pod import Pod
+from rlfleet_operator.core.model.world import Fleet
 from rlfleet_operator.core.status import conditions
 from rlfleet_operator.core.trainer import replies
 from rlfleet_operator.core.trainer.models import Fault, Refusal
@@ -21,22 +23,26 @@ from rlfleet_operator.errors import Conflict, OperatorError, Retryable
 from rlfleet_operator.kube.client import Json, fleet_path
 from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.reconcile.supervisor import Supervisor
-from rlfleet_operator.workers.client import WorkerClient, demand_of, url_of
+from rlfleet_operator.workers.client import WorkerClient, client_of, demand_of
 
 _AT_ONCE = 64
 """Concurrent state requests for one request of a trainer."""
 
 
-async def reports(pods: Mapping[str, Pod], token: str, port: int) -> dict[str, WorkerReport | str]:
+ClientOf = Callable[[Pod, asyncio.Semaphore], WorkerClient]
+
+
+async def reports(
+    pods: Mapping[str, Pod], token: str, make_client: ClientOf
+) -> dict[str, WorkerReport | str]:
     """Return each worker's report, or the error; workers without an address are left out."""
     limit = asyncio.Semaphore(_AT_ONCE)
     asked = {name: pod for name, pod in pods.items() if pod.answers_at is not None}
-    found = await asyncio.gather(*(_report(pod, limit, token, port) for pod in asked.values()))
-    return dict(zip(asked, found, strict=True))
+    asking = (_report(pod, make_client(pod, limit), token) for pod in asked.values())
+    return dict(zip(asked, await asyncio.gather(*asking), strict=True))
 
 
-async def _report(pod: Pod, limit: asyncio.Semaphore, token: str, port: int) -> WorkerReport | str:
-    client = WorkerClient(url_of(pod.answers_at or "", port), limit)
+async def _report(pod: Pod, client: WorkerClient, token: str) -> WorkerReport | str:
     try:
         return demand_of(pod, await client.state(token))
     except OperatorError as error:
@@ -69,10 +75,14 @@ class FleetView:
     async def observed(self, key: FleetKey, token: str) -> tuple[Fleet, list[WorkerState]]:
         """Return the fleet and its workers' current reports."""
         pods = {n: p for n, p in self._fleets.pods_of(key).items() if not p.terminating}
-        said = await reports(pods, token, self._admin_port)
+        said = await reports(pods, token, partial(self._client, key))
         fleet = self.fleet(key)
         is_paused = fleet.pause_at(time.time()) is not None
         return fleet, replies.states_of(fleet, pods, said, fleet_paused=is_paused)
+
+    def _client(self, key: FleetKey, pod: Pod, limit: asyncio.Semaphore) -> WorkerClient:
+        certificate = self._fleets.certificates.of(key, pod)
+        return client_of(pod, self._admin_port, limit, certificate)
 
     async def news(self, key: FleetKey, within_s: float) -> None:
         """Return when a fleet has a newer state, or after ``within_s`` seconds."""

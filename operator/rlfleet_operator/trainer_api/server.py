@@ -15,6 +15,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from rlfleet_contract.reason_phrases import error_of, phrase_of
+from rlfleet_contract.tls import serving_context
 from rlfleet_operator import metrics
 from rlfleet_operator.core.manifests.owned_objects import AdminToken
 from rlfleet_operator.core.model.fleet import named
@@ -73,7 +74,10 @@ class FleetRoutes:
             shutdown_timeout=_SHUTDOWN_S,
         )
         await self._runner.setup()
-        await web.TCPSite(self._runner, port=self._settings.fleets_port).start()
+        folder = self._settings.fleets_tls_dir
+        context = None if folder is None else serving_context(folder)
+        port = self._settings.fleets_port
+        await web.TCPSite(self._runner, port=port, ssl_context=context).start()
 
     async def close(self) -> None:
         """Stop; a waiting client sees a broken connection and may send its request again."""

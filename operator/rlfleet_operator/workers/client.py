@@ -19,8 +19,9 @@ from rlfleet_contract.worker.problems import Problem
 from rlfleet_contract.worker.report import Target, WorkerReport
 from rlfleet_contract.worker.retention import Needs
 from rlfleet_operator import metrics
-from rlfleet_operator.core.model.world import Pod
+from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.errors import Unreachable, WorkerProblem
+from rlfleet_operator.workers.certificate import SidecarCertificate
 
 _CONNECT_S = 3.0
 _STATE_S = 5.0
@@ -66,20 +67,33 @@ async def place(limit: asyncio.Semaphore) -> AsyncIterator[None]:
         give_back()
 
 
-def url_of(address: str, port: int) -> str:
-    """Return the base URL of a pod's sidecar."""
+def url_of(address: str, port: int, scheme: str = "http") -> str:
+    """Return the base URL of a server in a pod."""
     host = f"[{address}]" if ":" in address else address
-    return f"http://{host}:{port}"
+    return f"{scheme}://{host}:{port}"
+
+
+def client_of(
+    pod: Pod, port: int, limit: asyncio.Semaphore, certificate: SidecarCertificate | None
+) -> "WorkerClient":
+    """Return the client of a pod that has an address."""
+    scheme = "http" if certificate is None else "https"
+    return WorkerClient(url_of(pod.answers_at or "", port, scheme), limit, certificate)
 
 
 class WorkerClient:
     """The HTTP client of one sidecar."""
 
-    def __init__(self, base_url: str, limit: asyncio.Semaphore) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        limit: asyncio.Semaphore,
+        certificate: SidecarCertificate | None = None,
+    ) -> None:
         """Send to ``base_url``; state requests share ``limit`` with all other workers."""
-        self.at = base_url.removeprefix("http://")
+        self.at = base_url.rpartition("//")[2]
         """Address and port, for messages."""
-        self._base, self._limit = base_url, limit
+        self._base, self._limit, self._certificate = base_url, limit, certificate
         # Neither proxies nor ~/.netrc: a pod's address is reached directly.
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_KEPT_S),
@@ -136,7 +150,7 @@ class WorkerClient:
         timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_S, sock_read=_SILENCE_S)
         async with (
             self._translated("watch"),
-            self._request("GET", paths.WATCH_PATH, token, timeout) as response,
+            await self._request("GET", paths.WATCH_PATH, token, timeout) as response,
         ):
             metrics.ADMIN_REQUESTS.labels(verb="watch", code=str(response.status)).inc()
             if response.status != _OK:
@@ -168,13 +182,13 @@ class WorkerClient:
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
         async with (
             self._translated(verb),
-            self._request(method, path, token, timeout, headers, content) as response,
+            await self._request(method, path, token, timeout, headers, content) as response,
         ):
             status, body = response.status, await _body_of(response)
         metrics.ADMIN_REQUESTS.labels(verb=verb, code=str(status)).inc()
         return _report(verb, status, body)
 
-    def _request(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -183,6 +197,7 @@ class WorkerClient:
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        certificate = self._certificate
         return self._http.request(
             method,
             URL(self._base + path, encoded=True),
@@ -190,6 +205,8 @@ class WorkerClient:
             data=content,
             timeout=timeout,
             allow_redirects=False,
+            ssl=True if certificate is None else await certificate.context(),
+            server_hostname=None if certificate is None else certificate.name,
         )
 
     @asynccontextmanager
@@ -230,6 +247,8 @@ async def _body_of(response: aiohttp.ClientResponse) -> bytes:
 def _kind_of(error: Exception) -> str:
     """Return the error's name in status, metrics and troubleshoot.md."""
     match error:
+        case aiohttp.ClientSSLError():
+            return "TLSError"
         case aiohttp.ConnectionTimeoutError():
             return "ConnectTimeout"
         case aiohttp.ClientConnectorError():
@@ -244,6 +263,8 @@ def _kind_of(error: Exception) -> str:
 
 def _detail_of(error: Exception) -> str:
     """Return the system's own words, without address and port, which the message has already."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return str(error.certificate_error)
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     return (cause.strerror if isinstance(cause, OSError) else None) or str(cause)
 

@@ -1,14 +1,17 @@
 """The state of the connection to one pod's sidecar: its last report, its command. Does no I/O."""
 
 import asyncio
+import random
 from dataclasses import dataclass, field, replace
 
+from rlfleet_contract.paths import DEFAULT_TTL_S
 from rlfleet_contract.worker.commands import BESIDE, Command, PrepareRequest, Verb
 from rlfleet_contract.worker.fence import Place
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.backoff import Backoff
-from rlfleet_operator.core.model.world import RETRY_S, RUNNING, Pod, Worker
+from rlfleet_operator.core.model.worker_pod import Pod
+from rlfleet_operator.core.model.world import RETRY_S, RUNNING, Worker
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.workers.client import WorkerClient
 
@@ -18,6 +21,12 @@ LOST_S = 5.0
 """A command whose worker is idle for so long has lost its answer."""
 PATIENCE_S = 30.0
 """A sidecar in a running pod that does not answer for so long appears in status."""
+_RESTLESS_S = 0.5
+_BEAT_S = DEFAULT_TTL_S / 3
+"""Interval of heartbeats to a worker that sends its news by itself."""
+_ASKED_PER_S = 100
+"""The rate of state requests to a fleet's busy workers. Each takes a millisecond on both sides,
+and the answer to a command needs none."""
 _NONE = Place(0, 0)
 
 
@@ -111,6 +120,18 @@ class WorkerConnection:
             and report.stage in {Stage.OPEN, Stage.DOUBT}
             and self.pod.ready == (report.stage is Stage.OPEN)
         )
+
+    def interval_s(self, poll_s: float, restless: int) -> float:
+        """Return the seconds until the next state request; at random, which spreads load.
+
+        ``poll_s`` is the interval for a worker at rest, ``restless`` how many of the fleet are not.
+        """
+        if self.needs_no_poll and self.command is None:
+            return _BEAT_S * random.uniform(0.8, 1.0)  # noqa: S311 - no secret
+        if self.is_at_rest:
+            return poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
+        least_s = LOST_S if self.needs_no_poll else _RESTLESS_S
+        return max(least_s, restless / _ASKED_PER_S)
 
     def worker(
         self,

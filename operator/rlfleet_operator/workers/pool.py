@@ -7,12 +7,10 @@ the same name never counts for the new one.
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
-from rlfleet_contract.paths import DEFAULT_TTL_S
 from rlfleet_contract.worker.commands import Command, Verb
 from rlfleet_contract.worker.fence import Place
 from rlfleet_contract.worker.problems import Code
@@ -22,26 +20,22 @@ from rlfleet_operator import metrics
 from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.actions import Prepare, WorkerCommand
-from rlfleet_operator.core.model.world import Pod, Worker
+from rlfleet_operator.core.model.worker_pod import Pod
+from rlfleet_operator.core.model.world import Worker
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from rlfleet_operator.errors import OperatorError, WorkerProblem
-from rlfleet_operator.workers.client import WorkerClient, demand_of, place, url_of
-from rlfleet_operator.workers.connection import LOST_S, PATIENCE_S, WorkerConnection
+from rlfleet_operator.workers.certificate import SidecarCertificate
+from rlfleet_operator.workers.client import client_of, demand_of, place
+from rlfleet_operator.workers.connection import PATIENCE_S, WorkerConnection
 from rlfleet_operator.workers.requests import HIGHEST_EPOCH, CommandNumbers, DrivenFleet
 
 _log = logging.getLogger(__name__)
 
-_RESTLESS_S = 0.5
-_BEAT_S = DEFAULT_TTL_S / 3
-"""Interval of heartbeats to a worker that sends its news by itself."""
 _REST_S = 300.0
-"""The same while it serves, when a heartbeat renews nothing."""
+"""Interval of heartbeats to a watched worker that serves, because they renew nothing."""
 _REWATCH = Backoff(1.0, 60.0, well_s=60.0)
 """Between two attempts to watch: a sidecar of an earlier release cannot be watched."""
 _SILENT_AT_ONCE = 16
-_ASKED_PER_S = 100
-"""The rate of state requests to a fleet's busy workers. Each takes a millisecond on both sides,
-and the answer to a command needs none."""
 
 
 class WorkerPool:
@@ -58,17 +52,20 @@ class WorkerPool:
         heartbeat_epoch: Callable[[], int | None],
         patience_s: float = PATIENCE_S,
         about: Mapping[str, str] = MappingProxyType({}),
+        certificate: Callable[[Pod], SidecarCertificate | None] = lambda _: None,
     ) -> None:
         """Share ``limit`` with other fleets; ``renew`` reads the admin token again.
 
         ``taken`` returns the fleet and its epoch while this process drives it. With
         ``heartbeat_epoch`` state requests renew the TTL of changes. ``about`` is in every log line.
+        ``certificate`` returns what a pod's sidecar is checked by, None for plain HTTP.
         """
         self._patience_s, self._about = patience_s, about
         self._silent = asyncio.Semaphore(_SILENT_AT_ONCE)
         """Limits state requests to silent workers, apart from those to all others."""
         self._limit, self._poll_s, self._wake = limit, poll_s, wake
         self._token, self._renew, self._taken = token, renew, taken
+        self._certificate = certificate
         self._heartbeat_epoch = heartbeat_epoch
         self._numbers, self._wall = CommandNumbers(), WallClock()
         self._by_name: dict[str, WorkerConnection] = {}
@@ -96,7 +93,7 @@ class WorkerPool:
                     contact.asking.result()
         for name, pod in pods.items():
             if name not in self._by_name and pod.answers_at is not None:
-                client = WorkerClient(url_of(pod.answers_at, port), self._limit)
+                client = client_of(pod, port, self._limit, self._certificate(pod))
                 contact = WorkerConnection(
                     client, pod, patience_s=self._patience_s, over=self._place()
                 )
@@ -281,12 +278,7 @@ class WorkerPool:
     def _interval(self, contact: WorkerConnection) -> float:
         """Return the seconds until the next state request."""
         self._count(contact)
-        if contact.needs_no_poll and contact.command is None:
-            return _BEAT_S * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load
-        if contact.is_at_rest:
-            return self._poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
-        least_s = LOST_S if contact.needs_no_poll else _RESTLESS_S
-        return max(least_s, len(self._restless) / _ASKED_PER_S)
+        return contact.interval_s(self._poll_s, len(self._restless))
 
     def _count(self, contact: WorkerConnection) -> None:
         note = self._restless.discard if contact.is_at_rest else self._restless.add

@@ -104,8 +104,8 @@ def _namespaces(kubectl: Kubectl, *, all_namespaces: bool) -> list[str]:
 def _secrets(kubectl: Kubectl, space: Scene, only: str | None) -> SecretKeys | None:
     names = set[str]()
     for fleet in fleets_of(space, only):
-        named = fleet.spec_at("weights.source.credentialsSecret")
-        names |= {f"{fleet.name}-admin", *([named] if named else [])}
+        fields = ("weights.source.credentialsSecret", "sidecar.tlsSecret")
+        names |= {f"{fleet.name}-admin", *filter(None, map(fleet.spec_at, fields))}
     return gathering.secret_keys(kubectl, space.namespace, sorted(names))
 
 

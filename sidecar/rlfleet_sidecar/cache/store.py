@@ -25,6 +25,7 @@ from rlfleet_sidecar.deltas.publications import Build, Copy, Publications
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.sharing.offering import Offering
+from rlfleet_sidecar.sharing.piece_client import PeerTLS
 from rlfleet_sidecar.sharing.pieces import edition_of, pieces_of
 from rlfleet_sidecar.sharing.shared_source import SharedSource
 from rlfleet_sidecar.sharing.shelf import PieceShelf
@@ -73,6 +74,8 @@ class VersionStore:
         """What other workers may have."""
         self._shared: tuple[CacheRecord, Offering] | None = None
         self._token_file = settings.token_file
+        folder = settings.tls_dir
+        self._tls = None if folder is None else PeerTLS(folder, settings.tls_name)
         self._glance = glance or Glance()
 
     def free(self) -> int:
@@ -313,7 +316,7 @@ class VersionStore:
         offering = Offering(work.version, edition_of(files), pieces_of(files), draft, reads=reads)
         demand = partial(work.advance, 0)
         with self.shelf.offered(offering):
-            yield SharedSource(folder, files, supply, offering, self._token, demand)
+            yield SharedSource(folder, files, supply, offering, self._token, demand, self._tls)
 
     def _token(self) -> str:
         return self._token_file.read_text(encoding="latin-1").strip()

@@ -112,13 +112,14 @@ class EngineQueries:
         except SidecarError as error:
             ranks, why = None, error.message
         settings = self._settings
+        own = f"{'http' if settings.tls_dir is None else 'https'}://{host}"
         found = Discovered(
             namespace=_NAMESPACE,
             component=_COMPONENT,
             instance_id=instance_of(settings.pod_uid),
             request_plane_url=f"http://{_name_in(host)}:{_port_of(settings.engine_url)}",
-            system_url=f"http://{host}",
-            admin_base_url=f"http://{host}",
+            system_url=own,
+            admin_base_url=own,
             model=settings.model_name,
             world_size=ranks,
             error=why,

@@ -8,10 +8,13 @@ import http.client
 import time
 from collections.abc import Callable
 from enum import Enum, auto
+from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from rlfleet_contract.paths import PIECES_PATH
+from rlfleet_contract.tls import CA_KEY, verifying_context
 from rlfleet_contract.worker.supply import Holding
 
 STALL_S = 3.0
@@ -35,11 +38,36 @@ class Fetched(Enum):
     """It does not answer, is too slow, rejects the token, or sent something else."""
 
 
+class PeerTLS(NamedTuple):
+    """How the certificate of another sidecar is checked."""
+
+    folder: Path
+    """The mounted Secret with the CA."""
+    name: str
+    """The DNS name that the certificate must have; connections are to IP addresses."""
+
+
+class _SecureConnection(http.client.HTTPConnection):
+    """Speaks TLS with a sidecar; a certificate that does not fit is an OSError."""
+
+    def __init__(self, address: str, tls: PeerTLS) -> None:
+        super().__init__(address, timeout=STALL_S)
+        self._tls = tls
+
+    def connect(self) -> None:
+        super().connect()
+        context = verifying_context((self._tls.folder / CA_KEY).read_text())
+        self.sock = context.wrap_socket(self.sock, server_hostname=self._tls.name)
+
+
 class PieceClient:
     """The connections of one thread to the workers before it."""
 
-    def __init__(self, version: str, edition: str, token: Callable[[], str]) -> None:
+    def __init__(
+        self, version: str, edition: str, token: Callable[[], str], tls: PeerTLS | None = None
+    ) -> None:
         self._path = f"{PIECES_PATH}/{version}/{edition}"
+        self._tls = tls
         self._token = token
         """Returns the fleet's token, which may be replaced at any time."""
         self._open: dict[str, http.client.HTTPConnection] = {}
@@ -112,8 +140,13 @@ class PieceClient:
             except ConnectionError:
                 # A sidecar closes connections that were idle for long, or are too many.
                 self._drop(address)
-        self._open[address] = http.client.HTTPConnection(address, timeout=STALL_S)
-        return self._asked(self._open[address], path)
+        self._open[address] = made = self._connection(address)
+        return self._asked(made, path)
+
+    def _connection(self, address: str) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(address, timeout=STALL_S)
+        return _SecureConnection(address, self._tls)
 
     def _asked(self, connection: http.client.HTTPConnection, path: str) -> http.client.HTTPResponse:
         connection.request("GET", path, headers={"Authorization": f"Bearer {self._token()}"})

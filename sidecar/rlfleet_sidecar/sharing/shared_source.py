@@ -32,7 +32,7 @@ from rlfleet_sidecar.sharing.feed import (
     Trial,
 )
 from rlfleet_sidecar.sharing.offering import Offering
-from rlfleet_sidecar.sharing.piece_client import Fetched, PieceClient
+from rlfleet_sidecar.sharing.piece_client import Fetched, PeerTLS, PieceClient
 from rlfleet_sidecar.sharing.pieces import Piece
 from rlfleet_sidecar.sharing.route import PieceRoute, Sender, Way
 from rlfleet_sidecar.staging.crew import Crew
@@ -58,13 +58,14 @@ class SharedSource:
         offering: Offering,
         token: Callable[[], str],
         demand: Callable[[], None],
+        tls: PeerTLS | None = None,
     ) -> None:
         """``demand`` raises once the version is no longer wanted."""
         self._folder = folder
         self._files = {stamp.name: stamp for stamp in files}
         self._supply = supply
         self._offering = offering
-        self._client = partial(PieceClient, offering.version, offering.edition, token)
+        self._client = partial(PieceClient, offering.version, offering.edition, token, tls)
         self._demand = demand
         self._route = PieceRoute(supply, offering)
         self._lock = threading.Lock()

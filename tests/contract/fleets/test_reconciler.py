@@ -6,19 +6,23 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from functools import partial
 
 import pytest
 from aiohttp import web
 
 from rlfleet_operator.core.model.world import time_of
 from rlfleet_operator.crd.field_types import epoch_of
+from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import Json, KubeClient, fleet_path, object_path
 from rlfleet_operator.kube.lease import LeaseTerm
 from rlfleet_operator.kube.pod_cache import PodCache
 from rlfleet_operator.reconcile import reconciler as drivers
 from rlfleet_operator.reconcile import status_writer
-from rlfleet_operator.reconcile.reconciler import Reconciler, SharedClients
+from rlfleet_operator.reconcile.reconciler import Reconciler
+from rlfleet_operator.reconcile.shared_clients import SharedClients
 from rlfleet_operator.settings import OperatorSettings
+from rlfleet_operator.workers.certificate import SidecarCertificates
 from tests.fakes.kube import FakeApi, serving
 from tests.patience import given_up
 
@@ -115,7 +119,14 @@ class Api(FakeApi):
 def services(kube: KubeClient) -> SharedClients:
     pods = PodCache(kube, (), lambda _key: None, 5)
     settings = OperatorSettings(worker_image="worker:1")
-    return SharedClients(kube, pods, settings, asyncio.Semaphore(8), LeaseTerm())
+    return SharedClients(
+        kube,
+        pods,
+        settings,
+        asyncio.Semaphore(8),
+        LeaseTerm(),
+        SidecarCertificates(partial(apply.ca_of, kube)),
+    )
 
 
 @asynccontextmanager

@@ -2,18 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from rlfleet_operator import metrics
 from rlfleet_operator.errors import Missing
+from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import Json, KubeClient, fleet_path
 from rlfleet_operator.kube.lease import LeaseTerm
 from rlfleet_operator.kube.pod_cache import PodCache
-from rlfleet_operator.reconcile.reconciler import Reconciler, SharedClients
+from rlfleet_operator.reconcile.reconciler import Reconciler
+from rlfleet_operator.reconcile.shared_clients import SharedClients
 from rlfleet_operator.reconcile.supervisor import Supervisor
 from rlfleet_operator.settings import OperatorSettings
+from rlfleet_operator.workers.certificate import SidecarCertificates
 from tests.fakes.kube import FakeApi, serving
 
 KEY = ("rl", "qwen")
@@ -48,7 +52,14 @@ def fleets(kube: KubeClient) -> Supervisor:
 
 def services(kube: KubeClient) -> SharedClients:
     pods = PodCache(kube, (), lambda _key: None, 5)
-    return SharedClients(kube, pods, SETTINGS, asyncio.Semaphore(8), LeaseTerm())
+    return SharedClients(
+        kube,
+        pods,
+        SETTINGS,
+        asyncio.Semaphore(8),
+        LeaseTerm(),
+        SidecarCertificates(partial(apply.ca_of, kube)),
+    )
 
 
 def uid_of(fleets: Supervisor) -> str | None:

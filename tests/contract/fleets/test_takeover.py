@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,12 +12,15 @@ from aiohttp import web
 from rlfleet_contract import paths
 from rlfleet_operator.core.manifests import owned_objects, pod_manifest
 from rlfleet_operator.core.model.world import VERSION_LABEL
+from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import Json, fleet_path, object_path
 from rlfleet_operator.kube.lease import LeaseTerm
 from rlfleet_operator.kube.pod_cache import PodCache
 from rlfleet_operator.reconcile import reconciler
-from rlfleet_operator.reconcile.reconciler import Reconciler, SharedClients
+from rlfleet_operator.reconcile.reconciler import Reconciler
+from rlfleet_operator.reconcile.shared_clients import SharedClients
 from rlfleet_operator.settings import OperatorSettings
+from rlfleet_operator.workers.certificate import SidecarCertificates
 from tests import fleets, workers
 from tests.contract.conftest import TOKEN
 from tests.contract.subject import Subject
@@ -103,7 +107,14 @@ async def driven(server: Api, worker: Worker) -> AsyncIterator[None]:
         pods = PodCache(kube, settings.namespaces, lambda _: None, 60.0)
         watching = asyncio.create_task(pods.run())
         await pods.synced.wait()
-        services = SharedClients(kube, pods, settings, asyncio.Semaphore(4), LeaseTerm())
+        services = SharedClients(
+            kube,
+            pods,
+            settings,
+            asyncio.Semaphore(4),
+            LeaseTerm(),
+            SidecarCertificates(partial(apply.ca_of, kube)),
+        )
         driving = asyncio.create_task(
             Reconciler(("rl", "qwen"), server.objects[PATH], services).run()
         )

@@ -12,6 +12,7 @@ from rlfleet_contract.worker.fence import Place
 from rlfleet_contract.worker.report import Progress, Stage, WorkerReport
 from rlfleet_operator.errors import Unreachable, WorkerProblem
 from rlfleet_operator.workers import client as clients
+from rlfleet_operator.workers import connection as connections
 from rlfleet_operator.workers import pool as pools
 from rlfleet_operator.workers.client import WorkerClient
 from rlfleet_operator.workers.connection import WorkerConnection
@@ -207,7 +208,7 @@ class Sidecar:
 
 @pytest.fixture
 async def sidecar(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sidecar]:
-    monkeypatch.setattr(pools, "_RESTLESS_S", 0.05)
+    monkeypatch.setattr(connections, "_RESTLESS_S", 0.05)
     made = Sidecar()
     await made.listener.start()
     yield made
@@ -257,7 +258,7 @@ async def test_a_watched_worker_is_polled_for_its_heartbeat_alone(
 async def test_a_worker_that_serves_gets_few_heartbeats_and_one_in_a_change_gets_all(
     sidecar: Sidecar, of_it: WorkerPool, monkeypatch: pytest.MonkeyPatch, stage: Stage
 ) -> None:
-    monkeypatch.setattr(pools, "_BEAT_S", 0.1)
+    monkeypatch.setattr(connections, "_BEAT_S", 0.1)
     monkeypatch.setattr(of_it, "_poll_s", 0.1)
     sidecar.stage = stage
     sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
@@ -275,7 +276,7 @@ async def test_a_worker_that_serves_gets_few_heartbeats_and_one_in_a_change_gets
 async def test_a_worker_that_looks_for_versions_is_asked_to_with_each_heartbeat(
     sidecar: Sidecar, of_it: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "_BEAT_S", 0.1)
+    monkeypatch.setattr(connections, "_BEAT_S", 0.1)
     monkeypatch.setattr(of_it, "_poll_s", 0.1)
     sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
     await follow(of_it, sidecar, ready=True)
@@ -289,7 +290,7 @@ async def test_a_worker_that_looks_for_versions_is_asked_to_with_each_heartbeat(
 async def test_a_worker_that_rests_is_asked_at_last(
     sidecar: Sidecar, of_it: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "_BEAT_S", 0.1)
+    monkeypatch.setattr(connections, "_BEAT_S", 0.1)
     monkeypatch.setattr(of_it, "_poll_s", 0.1)
     monkeypatch.setattr(pools, "_REST_S", 1.0)
     sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True

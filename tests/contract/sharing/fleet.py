@@ -33,7 +33,7 @@ class Fleet:
         self.weights = weights
 
     def address(self, ordinal: int) -> str:
-        return self.workers[ordinal].admin_url.removeprefix("http://")
+        return self.workers[ordinal].admin_url.rpartition("//")[2]
 
     def planned(self) -> list[Supply]:
         """Return the supplies that the operator plans."""
@@ -87,12 +87,16 @@ class Fleet:
 
 
 @asynccontextmanager
-async def running(count: int, scratch: Path, model: Path, weights: Path) -> AsyncIterator[Fleet]:
+async def running(
+    count: int, scratch: Path, model: Path, weights: Path, **settings: Any
+) -> AsyncIterator[Fleet]:
     ports: dict[str, Any] = {"engine_port": 0, "admin_port": 0, "poll_s": 0.5, "probe_tokens": 2}
     async with AsyncExitStack() as stack:
         workers = []
         for n in range(count):
-            worker = Worker("127.0.0.1", model, weights, TOKEN, scratch / f"pod-{n}", **ports)
+            worker = Worker(
+                "127.0.0.1", model, weights, TOKEN, scratch / f"pod-{n}", **ports, **settings
+            )
             workers.append(await stack.enter_async_context(worker))
         yield Fleet(workers, weights)
 

@@ -101,6 +101,8 @@ def test_a_value_changes_its_field_only(values: str, field: str, now: Any) -> No
     assert changes(values) == {field: now}
 
 
+TLS_DIR = "/var/run/rlfleet/tls"
+
 MORE: list[tuple[str, dict[str, Any]]] = [
     (
         "extraEnv: [{name: HTTPS_PROXY, value: 'http://proxy:3128'}]",
@@ -133,6 +135,29 @@ MORE: list[tuple[str, dict[str, Any]]] = [
                 for key in ("name", "containerPort", "protocol")
             },
             "Service/rlfleet": None,
+        },
+    ),
+    (
+        "operator: {fleetsTLS: {secretName: mine}}",
+        {
+            f"{ENV}[RLFLEET_FLEETS_TLS_DIR].value": TLS_DIR,
+            f"{CONTAINER}.volumeMounts[tls].name": "tls",
+            f"{CONTAINER}.volumeMounts[tls].mountPath": TLS_DIR,
+            f"{CONTAINER}.volumeMounts[tls].readOnly": True,
+            f"{POD}.volumes[tls].name": "tls",
+            f"{POD}.volumes[tls].secret.secretName": "mine",
+        },
+    ),
+    (
+        "operator: {fleetsTLS: {issuer: {name: internal}}}",
+        {
+            f"{ENV}[RLFLEET_FLEETS_TLS_DIR].value": TLS_DIR,
+            f"{CONTAINER}.volumeMounts[tls].name": "tls",
+            f"{CONTAINER}.volumeMounts[tls].mountPath": TLS_DIR,
+            f"{CONTAINER}.volumeMounts[tls].readOnly": True,
+            f"{POD}.volumes[tls].name": "tls",
+            f"{POD}.volumes[tls].secret.secretName": "rlfleet-tls",
+            "Certificate/rlfleet-tls": "made",
         },
     ),
     ("replicas: 1", {f"{SPEC}.replicas": 1, "PodDisruptionBudget/rlfleet": None}),

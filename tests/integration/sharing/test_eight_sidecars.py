@@ -111,7 +111,9 @@ async def until_alive(client: httpx.AsyncClient, host: str) -> None:
 
 async def prepared(client: httpx.AsyncClient, *, shares: bool) -> list[WorkerReport]:
     """Let all prepare the version at once, as the operator does."""
-    members = [Member(host, address_of(host), ordinal=n) for n, host in enumerate(HOSTS)]
+    members = [
+        Member(host, address_of(host, paths.ADMIN_PORT), ordinal=n) for n, host in enumerate(HOSTS)
+    ]
     plan = supplies(members)
 
     async def prepare(host: str) -> WorkerReport:

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rlfleet_contract import paths
-from rlfleet_operator.core.manifests import quantity, store_access
+from rlfleet_operator.core.manifests import quantity, sidecar_tls, store_access
 from rlfleet_operator.core.manifests.owned_objects import (
     ManifestObject,
     UnusableTemplateError,
@@ -232,6 +232,7 @@ def _of_pod(variable: str, path: str) -> ManifestObject:
 
 def _sidecar(fleet: Fleet, defaults: Defaults) -> ManifestObject:
     """Return the admin sidecar, a native one: it starts before the engine and ends after it."""
+    scheme = sidecar_tls.scheme(fleet)
     return {
         "name": SIDECAR_CONTAINER,
         "image": fleet.spec.sidecar.image or image_of(fleet, defaults),
@@ -247,12 +248,13 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> ManifestObject:
         "ports": [{"name": "admin", "containerPort": paths.ADMIN_PORT, "protocol": "TCP"}],
         "resources": _sidecar_resources(fleet.spec.sidecar.resources),
         "securityContext": _CONTAINER_SECURITY,
-        "startupProbe": _probe(paths.LIVE_PATH, "admin", period=1, failures=120),
-        "livenessProbe": _probe(paths.LIVE_PATH, "admin", period=10, failures=3),
-        "readinessProbe": _probe(paths.READY_PATH, "admin", period=2, failures=1),
+        "startupProbe": _probe(paths.LIVE_PATH, "admin", period=1, failures=120, **scheme),
+        "livenessProbe": _probe(paths.LIVE_PATH, "admin", period=10, failures=3, **scheme),
+        "readinessProbe": _probe(paths.READY_PATH, "admin", period=2, failures=1, **scheme),
         "volumeMounts": [
             {"name": "token", "mountPath": _TOKEN_DIR, "readOnly": True},
             {"name": "state", "mountPath": _STATE_DIR},
+            *sidecar_tls.mounts(fleet),
             *store_access.mounts(fleet.spec.weights),
             *_cache_mounts(fleet),
             *_data_mounts(fleet),
@@ -287,6 +289,7 @@ def _sidecar_env(fleet: Fleet) -> dict[str, str]:
         "RLFLEET_MODEL_PATH": fleet.spec.model.path,
         "RLFLEET_TOKEN_FILE": f"{_TOKEN_DIR}/token",
         "RLFLEET_STATE_DIR": _STATE_DIR,
+        **sidecar_tls.env(fleet),
     }
     engine = fleet.spec.engine
     if engine.self_test_seconds != EngineSpec().self_test_seconds:
@@ -304,9 +307,9 @@ def _sidecar_env(fleet: Fleet) -> dict[str, str]:
     return env
 
 
-def _probe(path: str, port: str, *, period: int, failures: int) -> ManifestObject:
+def _probe(path: str, port: str, *, period: int, failures: int, **scheme: str) -> ManifestObject:
     return {
-        "httpGet": {"path": path, "port": port},
+        "httpGet": {"path": path, "port": port, **scheme},
         "periodSeconds": period,
         "timeoutSeconds": 5,
         "failureThreshold": failures,
@@ -322,6 +325,7 @@ def _volumes(fleet: Fleet) -> list[ManifestObject]:
         {"name": "state", "emptyDir": {"sizeLimit": "64Mi"}},
         {"name": "token", "secret": {"secretName": secret_name(fleet.name)}},
         *({"name": mount["name"], "emptyDir": _cache_volume(fleet)} for mount in caches),
+        *sidecar_tls.volumes(fleet),
         *store_access.volumes(fleet.spec.weights),
         *({"name": name, **source} for name, source, _ in _data_volumes(fleet)),
     ]

@@ -3,15 +3,19 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+from rlfleet_contract import paths
+from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.core.model.world import (
+    ADMIN_PORT_NAME,
     ENGINE_CONTAINER,
     FLEET_LABEL,
     ORDINAL_LABEL,
     READINESS_GATE,
+    SIDECAR_CONTAINER,
     TEMPLATE_ANNOTATION,
+    TLS_VOLUME,
     VERSION_LABEL,
     Fleet,
-    Pod,
     Raw,
     worker_name,
 )
@@ -65,11 +69,29 @@ def pod_from(raw: Raw) -> Pod | None:
         engine_exit=_engine_exit(status),
         trouble=_trouble(status, conditions),
         topology=_topology(raw, labels),
+        admin_port=_admin_port(raw),
+        tls_secret=_tls_secret(raw),
     )
 
 
 def _topology(raw: Raw, labels: Mapping[str, str]) -> tuple[str, str]:
     return labels.get(ZONE_LABEL, ""), (raw.get("spec") or {}).get("nodeName") or ""
+
+
+def _admin_port(raw: Raw) -> int:
+    """Return the port of the sidecar, which a template may have changed."""
+    spec = raw.get("spec") or {}
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    sidecars = (c for c in containers if c.get("name") == SIDECAR_CONTAINER)
+    ports = (port for c in sidecars for port in c.get("ports") or ())
+    named = (int(p["containerPort"]) for p in ports if p.get("name") == ADMIN_PORT_NAME)
+    return next(named, paths.ADMIN_PORT)
+
+
+def _tls_secret(raw: Raw) -> str | None:
+    volumes = (raw.get("spec") or {}).get("volumes") or ()
+    secrets = (v.get("secret") or {} for v in volumes if v.get("name") == TLS_VOLUME)
+    return next((s.get("secretName") for s in secrets), None)
 
 
 def _created_at(metadata: Raw) -> float | None:

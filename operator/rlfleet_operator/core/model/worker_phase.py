@@ -9,7 +9,8 @@ from enum import StrEnum
 from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.problems import Problem
 from rlfleet_contract.worker.report import Stage, WorkerReport
-from rlfleet_operator.core.model.world import RUNNING, Fleet, Pod, Worker, World, time_of
+from rlfleet_operator.core.model.worker_pod import Pod
+from rlfleet_operator.core.model.world import RUNNING, Fleet, Worker, World, time_of
 
 
 class Phase(StrEnum):

@@ -15,6 +15,7 @@ from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.proof import Proof
 from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.model import peer_proofs, wanted_lora
+from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.crd.fleet_spec import GROUP, FleetSpec, Follow
 from rlfleet_operator.crd.fleet_status import FleetStatus, TrainerPause
 
@@ -26,6 +27,9 @@ SELF_TEST_ANNOTATION = f"{GROUP}/self-test"
 READINESS_GATE = f"{GROUP}/WeightsReady"
 ENGINE_CONTAINER = "engine"
 SIDECAR_CONTAINER = "sidecar"
+ADMIN_PORT_NAME = "admin"
+TLS_VOLUME = "tls"
+"""The sidecar's port and the volume with its certificate, in a worker's pod."""
 
 RETRY_S, REPLACE_S = 15.0, 300.0
 """Longest back-off of a command and of a pod's replacement. A moment further ahead comes from a
@@ -88,58 +92,6 @@ class Fleet(Identity):
         if pause is None or pause.ending or self.deleting or not self.is_free:
             return None
         return pause if moment < pause.until_epoch else None
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """The fields of a worker's pod that decisions need."""
-
-    name: str
-    uid: str
-    ordinal: int
-    owner_uid: str
-    template_hash: str
-    address: str | None
-    """The pod's IP once it has one."""
-    phase: str
-    ready: bool
-    """Kubernetes' condition Ready: containers ready and every readiness gate true."""
-    weights_ready: bool | None
-    """The readiness gate WeightsReady; None until the operator has written it."""
-    version_label: str | None
-    """The value of the label for the version (version_label.py)."""
-    terminating: bool
-    ends_by: float | None
-    """The end of the grace period of a terminating pod; None for any other."""
-    engine_restarts: int
-    trouble: str | None
-    """Why a container or the scheduler is stuck, in Kubernetes' words."""
-    created_at: float | None = None
-    """When the API server created it; None if unknown."""
-    engine_exit: str | None = None
-    """The last exit code of the engine's container, with its reason if that adds something."""
-    topology: tuple[str, str] = ("", "")  # Zone and node that it runs on; empty if unknown.
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its phase is Failed or Succeeded, so that no container starts again."""
-        return self.phase in {"Failed", "Succeeded"}
-
-    @property
-    def is_active(self) -> bool:
-        """Whether it has neither ended nor is terminating, as in Kubernetes' controllers."""
-        return not self.has_ended and not self.terminating
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it takes traffic, and never had trouble."""
-        is_up = self.is_active and self.ready and bool(self.weights_ready)
-        return is_up and self.trouble is None and self.ends_by is None and not self.engine_restarts
-
-    @property
-    def answers_at(self) -> str | None:
-        """The address of its sidecar; None after its end, because another pod may get its IP."""
-        return None if self.has_ended else self.address
 
 
 @dataclass(frozen=True)

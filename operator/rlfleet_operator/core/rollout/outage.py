@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import DeletePod
-from rlfleet_operator.core.model.world import Pod, Worker, World
+from rlfleet_operator.core.model.worker_pod import Pod
+from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout import budget
 
 _START_S = 600.0

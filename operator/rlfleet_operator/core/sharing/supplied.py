@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rlfleet_contract.paths import ADMIN_PORT, BASE_VERSION
+from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_operator.core.model.actions import Prepare, WeightsCommand
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.sharing.lines import Member, supplies
@@ -43,7 +43,7 @@ def _members(world: World, version: str, asked: frozenset[str]) -> list[Member]:
             found.append(
                 Member(
                     name=worker.name,
-                    address=address_of(address),
+                    address=address_of(address, worker.pod.admin_port),
                     zone=worker.pod.topology[0],
                     node=worker.pod.topology[1],
                     ordinal=worker.ordinal,
@@ -54,9 +54,9 @@ def _members(world: World, version: str, asked: frozenset[str]) -> list[Member]:
     return found
 
 
-def address_of(host: str) -> str:
+def address_of(host: str, port: int) -> str:
     """Return the address of the sidecar of a pod with this IP address."""
-    return f"[{host}]:{ADMIN_PORT}" if ":" in host else f"{host}:{ADMIN_PORT}"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _holds(worker: Worker, version: str) -> bool:

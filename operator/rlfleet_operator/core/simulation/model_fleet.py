@@ -24,7 +24,8 @@ from rlfleet_operator.core.model.actions import (
 )
 from rlfleet_operator.core.model.version_label import label_of
 from rlfleet_operator.core.model.worker_phase import Phase
-from rlfleet_operator.core.model.world import Fleet, Pod, Worker, World, worker_name
+from rlfleet_operator.core.model.worker_pod import Pod
+from rlfleet_operator.core.model.world import Fleet, Worker, World, worker_name
 from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.simulation.model_worker import Effect, after_lora, after_weights
 from rlfleet_operator.core.status.fleet import status_of

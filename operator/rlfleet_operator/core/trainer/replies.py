@@ -14,7 +14,8 @@ from rlfleet_contract.worker.dynamo import Discovered, Discovery, instance_of
 from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.manifests.owned_objects import headless_name
 from rlfleet_operator.core.model.worker_phase import problem_in
-from rlfleet_operator.core.model.world import Fleet, Pod, worker_name
+from rlfleet_operator.core.model.worker_pod import Pod
+from rlfleet_operator.core.model.world import Fleet, worker_name
 from rlfleet_operator.core.rollout.rollout import COMPLETED, ENDED, PARTITIONED, REFUSED
 from rlfleet_operator.core.trainer.models import (
     Fault,
@@ -275,7 +276,8 @@ def discovery(fleet: Fleet, workers: Sequence[WorkerState], admin_port: int) -> 
 
 def _discovered(fleet: Fleet, worker: WorkerState, pod: Pod, admin_port: int) -> Discovered:
     host = f"{worker.name}.{headless_name(fleet.name)}.{fleet.namespace}.svc"
-    sidecar = f"http://{host}:{admin_port}"
+    scheme = "http" if pod.tls_secret is None else "https"
+    sidecar = f"{scheme}://{host}:{admin_port}"
     return Discovered(
         namespace=fleet.namespace,
         component=fleet.name,

@@ -18,6 +18,7 @@ _AWAITS = "waiting: "
 _PREPARE_S = 900
 """Default of spec.rollout.timeouts.prepareSeconds."""
 _TOKEN = "token"  # noqa: S105 - the name of a key
+_TLS_KEYS = ("tls.crt", "tls.key", "ca.crt")
 
 
 def of_fleet(scene: FleetScene, known: Reasons) -> Iterator[Finding]:
@@ -145,6 +146,24 @@ def _of_other_secrets(scene: FleetScene) -> Iterator[Finding]:
         create = f"create secret generic {named} --from-env-file=FILE"
         mend = f"{kubectl_in(scene.fleet.namespace)} {create}"
         yield error("CredentialsMissing", about, said, mend)
+    yield from _of_certificate(scene)
+
+
+def _of_certificate(scene: FleetScene) -> Iterator[Finding]:
+    name = scene.fleet.spec_at("sidecar.tlsSecret")
+    if not name:
+        return
+    known = scene.secrets or {}
+    lacking = [key for key in _TLS_KEYS if not known.get(name, {}).get(key)]
+    if lacking:
+        what = f"no {lacking[0]}" if name in known else "no Secret"
+        said = f"got {what}, expected {', '.join(_TLS_KEYS)} (sidecar.tlsSecret)"
+        about = f"secret {scene.fleet.namespace}/{name}"
+        files = " ".join(f"--from-file={key}" for key in _TLS_KEYS)
+        mend = f"create secret generic {name} {files}, or see cert-manager's Certificate"
+        yield error(
+            "CertificateMissing", about, said, f"{kubectl_in(scene.fleet.namespace)} {mend}"
+        )
 
 
 def _of_pods(scene: FleetScene) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rlfleet_operator.clock import WallClock
-from rlfleet_operator.core.model.world import Pod
+from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.reconcile.pod_backoff import PodBackoff
 from tests import workers
 

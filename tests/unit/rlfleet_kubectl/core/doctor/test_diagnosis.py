@@ -550,6 +550,25 @@ SHOWN: list[tuple[str, Change, Severity, str, str, str]] = [
         "create secret generic bucket",
     ),
     (
+        "no certificate",
+        in_fleet("spec.sidecar", {"tlsSecret": "qwen-tls"}),
+        E,
+        "CertificateMissing",
+        "got no Secret, expected tls.crt, tls.key, ca.crt (sidecar.tlsSecret)",
+        "create secret generic qwen-tls",
+    ),
+    (
+        "a certificate without its CA",
+        both(
+            in_fleet("spec.sidecar", {"tlsSecret": "qwen-tls"}),
+            put("secrets", {"qwen-admin": {"token": 64}, "qwen-tls": {"tls.crt": 9, "tls.key": 9}}),
+        ),
+        E,
+        "CertificateMissing",
+        "got no ca.crt",
+        "from-file=ca.crt",
+    ),
+    (
         "no pods",
         lambda c: c.space["pods"].clear(),
         E,

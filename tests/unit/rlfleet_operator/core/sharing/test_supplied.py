@@ -103,7 +103,7 @@ def test_a_plan_names_the_supply() -> None:
     ("host", "expected"), [("10.1.2.3", "10.1.2.3:8090"), ("fd00::7", "[fd00::7]:8090")]
 )
 def test_addresses_are_accepted_by_the_contract(host: str, expected: str) -> None:
-    assert address_of(host) == expected
+    assert address_of(host, ADMIN_PORT) == expected
     assert Supply(readers=(expected,)).readers == (expected,)
 
 

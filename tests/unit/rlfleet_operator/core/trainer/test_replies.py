@@ -8,7 +8,8 @@ import pytest
 from rlfleet_contract.worker.dynamo import ENGINE_ROUTES
 from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import Stage, WorkerReport
-from rlfleet_operator.core.model.world import Fleet, Pod, Worker
+from rlfleet_operator.core.model.worker_pod import Pod
+from rlfleet_operator.core.model.world import Fleet, Worker
 from rlfleet_operator.core.simulation.model_fleet import new_pod
 from rlfleet_operator.core.trainer import replies
 from rlfleet_operator.core.trainer.models import Fault

@@ -1,0 +1,62 @@
+"""A worker's pod as observed, parsed (pod.py) to the fields that decisions need."""
+
+from dataclasses import dataclass
+
+from rlfleet_contract.paths import ADMIN_PORT
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """The fields of a worker's pod that decisions need."""
+
+    name: str
+    uid: str
+    ordinal: int
+    owner_uid: str
+    template_hash: str
+    address: str | None
+    """The pod's IP once it has one."""
+    phase: str
+    ready: bool
+    """Kubernetes' condition Ready: containers ready and every readiness gate true."""
+    weights_ready: bool | None
+    """The readiness gate WeightsReady; None until the operator has written it."""
+    version_label: str | None
+    """The value of the label for the version (version_label.py)."""
+    terminating: bool
+    ends_by: float | None
+    """The end of the grace period of a terminating pod; None for any other."""
+    engine_restarts: int
+    trouble: str | None
+    """Why a container or the scheduler is stuck, in Kubernetes' words."""
+    created_at: float | None = None
+    """When the API server created it; None if unknown."""
+    engine_exit: str | None = None
+    """The last exit code of the engine's container, with its reason if that adds something."""
+    topology: tuple[str, str] = ("", "")
+    """Zone and node that it runs on; empty if unknown."""
+    admin_port: int = ADMIN_PORT
+    """The port "admin" of its sidecar."""
+    tls_secret: str | None = None
+    """The Secret with its sidecar's certificate; None for one that speaks plain HTTP."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its phase is Failed or Succeeded, so that no container starts again."""
+        return self.phase in {"Failed", "Succeeded"}
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has neither ended nor is terminating, as in Kubernetes' controllers."""
+        return not self.has_ended and not self.terminating
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it takes traffic, and never had trouble."""
+        is_up = self.is_active and self.ready and bool(self.weights_ready)
+        return is_up and self.trouble is None and self.ends_by is None and not self.engine_restarts
+
+    @property
+    def answers_at(self) -> str | None:
+        """The address of its sidecar; None after its end, because another pod may get its IP."""
+        return None if self.has_ended else self.address
