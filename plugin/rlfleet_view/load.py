@@ -4,12 +4,12 @@ Engines have counters since their start: a rate needs two looks. What one look l
 that is silent, restarted, or not asked) is left out of the rate and counted, never guessed.
 """
 
-import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rlfleet_view import samples
 from rlfleet_view.fleet import RawObject
 
 PERIOD_S = 2.0
@@ -21,7 +21,6 @@ _KEPT = 450
 _GENERATED = "vllm:generation_tokens_total"
 _RUNNING = "vllm:num_requests_running"
 _WAITING = "vllm:num_requests_waiting"
-_SAMPLE = re.compile(r"^(vllm:\w+)(?:\{.*\})? (\S+)", re.MULTILINE)
 
 
 class EngineLoad(NamedTuple):
@@ -47,18 +46,12 @@ class LoadPoint(NamedTuple):
 def parsed(text: str) -> EngineLoad | None:
     """Return the load in vLLM's metrics; None if a series is missing."""
     found: dict[str, float] = {}
-    for name, value in _samples(text):
-        found[name] = found.get(name, 0.0) + value
+    for sample in samples.parsed(text):
+        found[sample.name] = found.get(sample.name, 0.0) + sample.value
     try:
         return EngineLoad(found[_GENERATED], found[_RUNNING], found[_WAITING])
     except KeyError:
         return None
-
-
-def _samples(text: str) -> Iterator[tuple[str, float]]:
-    for name, value in _SAMPLE.findall(text):
-        if name in {_GENERATED, _RUNNING, _WAITING}:
-            yield name, float(value)
 
 
 @dataclass

@@ -20,11 +20,12 @@ from rlfleet_kubectl.commands import gathering
 from rlfleet_kubectl.commands.changing import seconds
 from rlfleet_kubectl.commands.gathering import OPERATOR_NAMESPACE
 from rlfleet_kubectl.commands.shell import OUTPUT, Shell, command, fleet_names
-from rlfleet_kubectl.core import load, samples
+from rlfleet_kubectl.core import load
 from rlfleet_kubectl.core.load import EngineReading, FleetLoad
 from rlfleet_kubectl.core.names import OPERATOR_PODS
 from rlfleet_kubectl.errors import PluginError
 from rlfleet_kubectl.kubectl import Kubectl
+from rlfleet_view import samples
 from rlfleet_view.fleet import ObservedFleet
 
 _ENGINE_PORT = 8000

@@ -110,6 +110,12 @@ def abort(fleet: ObservedFleet, said: Described) -> SpecChange:
     if rollout is None or not rollout.is_under_way:
         phase = f"rollout {rollout.id} is {rollout.phase}" if rollout else "there was no rollout"
         raise PluginError(f"no rollout to abort: {phase}; to go back: kubectl rlf rollback")
+    if rollout.reason == "Rollback":
+        raise PluginError(
+            f"rollout {rollout.id} goes back to {rollout.to} already, because"
+            f" {fleet.spec.get('weightVersion') or rollout.before} failed; follow it:"
+            f" kubectl rlf status {fleet.name} --watch"
+        )
     if not rollout.before:
         raise PluginError(
             f"rollout {rollout.id} has no version before it;"

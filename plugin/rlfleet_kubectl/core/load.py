@@ -8,10 +8,10 @@ from typing import TypeVar
 from rich.table import Table
 from rich.text import Text
 
-from rlfleet_kubectl.core.samples import MetricSample
 from rlfleet_kubectl.core.tables import plain_table
 from rlfleet_kubectl.core.tree import style_of
 from rlfleet_view.fleet import ObservedFleet, WorkerRow, age
+from rlfleet_view.samples import MetricSample
 
 _GENERATED, _PROMPTS = "vllm:generation_tokens_total", "vllm:prompt_tokens_total"
 _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"

@@ -91,6 +91,12 @@ def test_abort_returns_to_the_version_before_the_rollout_under_way() -> None:
         changes.abort(with_rollout(fleet("stalled"), **{"from": ""}), NOTHING)
 
 
+def test_abort_does_not_write_the_version_that_a_rollback_leaves() -> None:
+    back = {"reason": "Rollback", "from": "step-9", "to": "step-3"}
+    with pytest.raises(PluginError, match=r"goes back to step-3 already, because step-9 failed"):
+        changes.abort(with_rollout(fleet("stalled"), **back), NOTHING)
+
+
 def test_rollback_returns_to_the_last_completed_rollout_of_another_version() -> None:
     assert changes.rollback(fleet("synced"), None, NOTHING).fields == {"weightVersion": "step-3"}
     assert changes.rollback(fleet("synced"), 7, NOTHING).fields == {"weightVersion": "step-2"}

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from rlfleet_kubectl.core import load
 from rlfleet_kubectl.core.load import EngineReading
-from rlfleet_kubectl.core.samples import parsed
+from rlfleet_view.samples import parsed
 from tests.unit.rlfleet_view.recordings import fleet, with_status
 
 NAME = "qwen-0"

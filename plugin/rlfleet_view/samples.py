@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them: the lines with values, which is all that `top` needs.
+"""Metrics as Prometheus reads them: the lines with values, all that `top` and the page need.
 
 Their library is as large as the plugin and takes long to import; a test compares the two.
 """

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rlfleet_kubectl.core.samples import parsed
+from rlfleet_view.samples import parsed
 
 
 def page() -> str:
