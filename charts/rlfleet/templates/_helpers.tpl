@@ -91,7 +91,7 @@ Deployment. */}}
 -}}
 {{- fail (join "\n" $lines) -}}
 {{- end -}}
-{{- $issuer := .Values.operator.fleetsTLS.issuer -}}
+{{- $issuer := (.Values.operator.fleetsTLS | default dict).issuer -}}
 {{- if and $issuer (not $issuer.name) -}}
 {{- fail "operator.fleetsTLS.issuer has no name; write {name: ISSUER} or {name: ISSUER, kind: ClusterIssuer}" -}}
 {{- end -}}
@@ -159,7 +159,7 @@ Deployment. */}}
 
 {{/* The Secret with the certificate of the fleet API; empty for plain HTTP. */}}
 {{- define "rlfleet.tlsSecret" -}}
-{{- $tls := .Values.operator.fleetsTLS -}}
+{{- $tls := .Values.operator.fleetsTLS | default dict -}}
 {{- $tls.secretName | default (ternary (printf "%s-tls" (include "rlfleet.name" .)) "" (not (empty $tls.issuer))) -}}
 {{- end -}}
 

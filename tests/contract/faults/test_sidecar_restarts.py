@@ -5,6 +5,7 @@ import signal
 import sys
 from asyncio.subprocess import Process
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from rlfleet_contract import paths
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
+from tests.certificates import Authority, mounted
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject, Versions, client_of
 from tests.fakes.behaviour import Behaviour
@@ -115,7 +117,9 @@ async def test_without_a_journal_what_an_engine_holds_is_not_taken_for_the_base_
     assert (fake.engine.weights != held, fake.engine.reloads) == (True, reloads + 1)
 
 
-async def spawn(worker: Worker, scratch: Path, model: Path, weights: Path) -> Process:
+async def spawn(
+    worker: Worker, scratch: Path, model: Path, weights: Path, **variables: str
+) -> Process:
     """Start the sidecar as its container does."""
     environment = {
         "PYTHONPATH": "sidecar",
@@ -128,6 +132,7 @@ async def spawn(worker: Worker, scratch: Path, model: Path, weights: Path) -> Pr
         "RLFLEET_HOST": "127.0.0.1",
         "RLFLEET_PORT": worker.admin_url.rpartition(":")[2],
         "RLFLEET_POLL_S": "0.05",
+        **variables,
     }
     command = (sys.executable, "-m", "rlfleet_sidecar", "--log-level", "ERROR")
     return await asyncio.create_subprocess_exec(*command, env=environment)
@@ -177,16 +182,23 @@ async def test_a_sidecar_killed_in_the_reload_comes_back_in_doubt(
         assert (report.proved, fake.engine.gate.is_open) == (None, False)
 
 
+@pytest.mark.parametrize("is_secure", [False, True], ids=["HTTP", "HTTPS"])
 async def test_sigterm_lets_the_command_end_first(
-    tmp_path: Path, model: Path, weights: Path
+    tmp_path: Path,
+    model: Path,
+    weights: Path,
+    is_secure: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    worker = Worker(
-        "127.0.0.1", model, weights, TOKEN, tmp_path / "pod", engine_port=0, admin_port=0
-    )
+    ports: dict[str, Any] = {"engine_port": 0, "admin_port": 0}
+    variables = {}
+    if is_secure:
+        ports["tls_dir"] = mounted(tmp_path / "tls", Authority().secret("127.0.0.1"))
+        variables["RLFLEET_TLS_DIR"] = str(ports["tls_dir"])
+    worker = Worker("127.0.0.1", model, weights, TOKEN, tmp_path / "pod", **ports)
     async with worker:
         await worker.stop_sidecar()
-        process = await spawn(worker, tmp_path, model, weights)
-        async with client_of(worker.admin_url, authorization=f"Bearer {TOKEN}") as admin:
+        process = await spawn(worker, tmp_path, model, weights, **variables)
+        async with worker.client() as admin:
             subject = Subject(admin, admin, "fake", Versions())
             await reachable(subject)
             await bring(subject, Stage.OPEN)
