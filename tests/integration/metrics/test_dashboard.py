@@ -1,12 +1,7 @@
 """Every query of the dashboard against a real Prometheus that scraped operator and engines."""
 
 import asyncio
-import json
-import math
-import socket
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,33 +9,11 @@ from dev import steps
 from dev.kubernetes import apiserver
 from dev.prometheus import programs
 from rlfleet_contract import paths
+from tests.dashboard import a_port, has_data, queries
 from tests.hollow import HollowNode
-from tests.integration.conftest import ROOT, Fleet, Operator, until
+from tests.integration.conftest import Fleet, Operator, until
 
 pytestmark = pytest.mark.integration
-BOARD = ROOT / "charts" / "rlfleet" / "dashboards" / "rlfleet.json"
-
-
-def queries() -> Iterator[str]:
-    """Yield the dashboard's queries as Grafana would send them for all fleets."""
-    variables = {"$namespace": ".*", "$fleet": ".*", "$__rate_interval": "5m"}
-    for panel in json.loads(BOARD.read_text())["panels"]:
-        for target in panel["targets"]:
-            text: str = target["expr"]
-            for name, value in variables.items():
-                text = text.replace(name, value)
-            yield text
-
-
-def has_data(found: list[dict[str, Any]]) -> bool:
-    """Return whether a result has a number: a quantile without observations is NaN."""
-    return any(not math.isnan(float(series["value"][1])) for series in found)
-
-
-def a_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def test_each_query_returns_data_after_two_rollouts(
