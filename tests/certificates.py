@@ -19,19 +19,22 @@ _DAY = dt.timedelta(days=1)
 class Authority:
     """A CA with a key of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: "Authority | None" = None) -> None:
+        """An intermediate one if there is a root."""
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _named("authority")
-        made = self._builder(self._name, self._key.public_key(), _DAY)
-        made = made.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        self.pem = made.sign(self._key, hashes.SHA256()).public_bytes(_PEM).decode()
+        self._name = _named("authority" if root is None else "intermediate")
+        signed = (root or self).signed(
+            self._name,
+            self._key.public_key(),
+            x509.BasicConstraints(ca=True, path_length=None),
+        )
+        self.pem = signed.public_bytes(_PEM).decode()
 
     def secret(self, *names: str, valid_for: dt.timedelta = _DAY) -> dict[str, str]:
         """Return the Secret's data for a new certificate with these names and addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
-        made = self._builder(_named(names[0]), key.public_key(), valid_for)
         known = x509.SubjectAlternativeName(list(map(_general, names)))
-        signed = made.add_extension(known, critical=False).sign(self._key, hashes.SHA256())
+        signed = self.signed(_named(names[0]), key.public_key(), known, valid_for)
         private = key.private_bytes(
             _PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -41,19 +44,20 @@ class Authority:
             CA_KEY: self.pem,
         }
 
-    def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, valid_for: dt.timedelta
-    ) -> x509.CertificateBuilder:
+    def signed(
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        extension: x509.ExtensionType,
+        valid_for: dt.timedelta = _DAY,
+    ) -> x509.Certificate:
+        """Return a certificate of this CA."""
         now = dt.datetime.now(dt.UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _DAY)
-            .not_valid_after(now + valid_for)
-        )
+        made = x509.CertificateBuilder().subject_name(subject).issuer_name(self._name)
+        made = made.public_key(key).serial_number(x509.random_serial_number())
+        made = made.not_valid_before(now - _DAY).not_valid_after(now + valid_for)
+        made = made.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+        return made.sign(self._key, hashes.SHA256())
 
 
 def mounted(folder: Path, data: dict[str, str], keys: Sequence[str] | None = None) -> Path:

@@ -172,5 +172,4 @@ async def _opened(routes: FleetRoutes) -> None:
     try:
         await routes.open()
     except OSError as error:
-        why = f"failed to serve the fleet API: {error}; set RLFLEET_FLEETS_PORT to a free port"
-        raise OSError(why) from error
+        raise OSError(f"failed to serve the fleet API: {error}") from error

@@ -12,7 +12,7 @@ CA_KEY, CERTIFICATE_KEY, PRIVATE_KEY = "ca.crt", "tls.crt", "tls.key"
 """The keys of the Secret (kubernetes.io/tls, and ca.crt as cert-manager adds it)."""
 _log = logging.getLogger(__name__)
 
-_Look = tuple[tuple[int, int, int], ...]
+_Look = tuple[tuple[int, int, int] | None, ...]
 
 
 def serving_context(folder: Path) -> ssl.SSLContext:
@@ -21,14 +21,17 @@ def serving_context(folder: Path) -> ssl.SSLContext:
     At each handshake it looks whether the pair was replaced. One that cannot be loaded, as in
     the middle of its replacement, leaves the former in use.
     """
-    current, seen = _loaded(folder), _look(folder)
+    # The look first: files that are replaced in between are then loaded at the next handshake.
+    seen, current = _look(folder), _loaded(folder)
 
     def renew(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         nonlocal current, seen
         try:
             if (now := _look(folder)) != seen:
-                current, seen = _loaded(folder), now
+                seen = now
+                current = _loaded(folder)
         except OSError as error:
+            # Once for each state of the files, as the kubelet's probes alone are many.
             _log.warning("Failed to load a new certificate", extra={"error": str(error)})
         connection.context = current
 
@@ -40,16 +43,33 @@ def serving_context(folder: Path) -> ssl.SSLContext:
 def verifying_context(ca: str) -> ssl.SSLContext:
     """Return the context of a client that trusts these CAs (PEM) alone; raises OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(cadata=ca)
+    # A Secret of cert-manager may hold an intermediate CA without its root.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        # PEM is ASCII; the comments in a bundle need not be.
+        context.load_verify_locations(cadata=ca.encode("ascii", "ignore").decode())
+    except ValueError as error:
+        raise ssl.SSLError(str(error)) from error
     return context
 
 
 def _loaded(folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / CERTIFICATE_KEY, folder / PRIVATE_KEY)
+    try:
+        context.load_cert_chain(folder / CERTIFICATE_KEY, folder / PRIVATE_KEY)
+    except OSError as error:
+        what = f"{folder}: {CERTIFICATE_KEY} and {PRIVATE_KEY} are no usable pair: {error}"
+        raise OSError(f"{what}; replace the Secret") from error
     return context
 
 
 def _look(folder: Path) -> _Look:
-    states = [(folder / name).stat() for name in (CERTIFICATE_KEY, PRIVATE_KEY)]
-    return tuple((state.st_mtime_ns, state.st_ino, state.st_size) for state in states)
+    return tuple(map(_state, (folder / CERTIFICATE_KEY, folder / PRIVATE_KEY)))
+
+
+def _state(file: Path) -> tuple[int, int, int] | None:
+    try:
+        state = file.stat()
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_ino, state.st_size

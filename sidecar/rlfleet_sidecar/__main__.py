@@ -2,10 +2,8 @@
 
 import argparse
 import os
-import ssl
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import uvicorn
 
@@ -35,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         settings = SidecarSettings.load(os.environ)  # noqa: TID251 - the one reader
-    except SettingsError as error:
+        folder = settings.tls_dir
+        context = None if folder is None else serving_context(folder)
+    except (SettingsError, OSError) as error:
         parser.exit(2, f"rlfleet_sidecar: {error}\n")
     json_logs.configure(options.log_level, **settings.identity())
     uvicorn.run(
@@ -49,14 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
         http=protocol(),
         timeout_graceful_shutdown=_GRACE_S,
-        ssl_context_factory=_context_factory(settings.tls_dir),
+        ssl_context_factory=None if context is None else lambda *_: context,
     )
     return 0
-
-
-def _context_factory(folder: Path | None) -> Callable[..., ssl.SSLContext] | None:
-    """Return what makes uvicorn's TLS context; None for plain HTTP."""
-    return None if folder is None else lambda *_: serving_context(folder)
 
 
 if __name__ == "__main__":

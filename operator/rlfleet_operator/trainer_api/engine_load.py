@@ -10,13 +10,12 @@ from rlfleet_contract import paths
 from rlfleet_contract.single_flight import SingleFlight
 from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.kube.client import Json
-from rlfleet_operator.workers.client import url_of
+from rlfleet_operator.workers.client import body_of, url_of
 from rlfleet_view import load
 from rlfleet_view.load import EngineLoad, LoadHistory
 
 _REPLY_S = 3.0
 _AT_ONCE = 8
-_MOST_BYTES = 4 * 1024 * 1024
 _FORGOTTEN_S = 900.0
 _OK = 200
 
@@ -63,7 +62,7 @@ class EngineLoads:
             async with limit, asyncio.timeout(_REPLY_S):
                 url = f"{url_of(address, paths.ENGINE_PORT)}/metrics"
                 async with self._http.get(url, allow_redirects=False) as reply:
-                    text = (await reply.content.read(_MOST_BYTES)).decode(errors="replace")
+                    text = (await body_of(reply)).decode(errors="replace")
         except TimeoutError:
             return f"no answer within {_REPLY_S:g} s; see NetworkPolicies"
         except aiohttp.ClientError as error:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from rlfleet_operator.core.trainer.models import Fault, Refusal
+from rlfleet_operator.errors import OperatorError
 from rlfleet_operator.kube.client import Json
 from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.reconcile.supervisor import Supervisor
@@ -85,10 +86,11 @@ class FleetPage:
     async def _stream(self, request: web.Request, key: FleetKey) -> web.StreamResponse:
         headers = {**page.HEADERS, "Content-Type": "text/event-stream"}
         response = web.StreamResponse(headers=headers)
+        # Whatever raises afterwards would write a second reply into the first.
+        shown = self._known(key)
         await response.prepare(request)
         ends = time.monotonic() + _LASTS_S
         authorization = request.headers.get("Authorization")
-        shown = self._known(key)
         said = self._hello(key, shown)
         while time.monotonic() < ends:
             try:
@@ -107,8 +109,8 @@ class FleetPage:
                 break
             try:
                 await self._check(key, authorization)
-            except Refusal:
-                break
+            except (Refusal, OperatorError):
+                break  # The browser comes again.
             said = page.HEARTBEAT if raw is shown else page.event("fleet", self._shown(raw))
             shown = raw
         return response

@@ -74,10 +74,12 @@ class FleetRoutes:
             shutdown_timeout=_SHUTDOWN_S,
         )
         await self._runner.setup()
-        folder = self._settings.fleets_tls_dir
+        folder, port = self._settings.fleets_tls_dir, self._settings.fleets_port
         context = None if folder is None else serving_context(folder)
-        port = self._settings.fleets_port
-        await web.TCPSite(self._runner, port=port, ssl_context=context).start()
+        try:
+            await web.TCPSite(self._runner, port=port, ssl_context=context).start()
+        except OSError as error:
+            raise OSError(f"{error}; set RLFLEET_FLEETS_PORT to a free port") from error
 
     async def close(self) -> None:
         """Stop; a waiting client sees a broken connection and may send its request again."""

@@ -4,6 +4,8 @@ The Secret is read again every 30 s while requests are sent, so that a new CA ne
 last CA stays in use while the API server does not answer.
 """
 
+import asyncio
+import logging
 import ssl
 import time
 from collections.abc import Awaitable, Callable
@@ -16,6 +18,7 @@ from rlfleet_operator.core.manifests import sidecar_tls
 from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.errors import OperatorError, Refused
 
+_log = logging.getLogger(__name__)
 _KEPT_S = 30.0
 _ABSENT_S = 1.0
 
@@ -70,9 +73,12 @@ class SidecarCertificates:
     async def _context(self, namespace: str, secret: str) -> ssl.SSLContext:
         found = self._known.get((namespace, secret))
         if found is None or time.monotonic() >= found.until:
-            found = await self._reading.join(
+            reading = self._reading.begin(
                 (namespace, secret), lambda: self._read_once(namespace, secret)
             )
+            # With a CA at hand no request waits for the API server.
+            if found is None or isinstance(found.context, OperatorError):
+                found = await asyncio.shield(reading)
         if isinstance(found.context, OperatorError):
             raise found.context
         return found.context
@@ -87,7 +93,12 @@ class SidecarCertificates:
         except OperatorError as error:
             # Not at each request: all workers of a fleet without its Secret would ask for it.
             until = time.monotonic() + min(_ABSENT_S, self._kept_s)
-            found = before._replace(until=until) if before.ca else _Known("", error, until)
+            found = _Known("", error, until)
+            if before.ca:
+                if isinstance(error, Refused):
+                    extra = {"namespace": namespace, "secret": secret, "error": str(error)}
+                    _log.warning("New CA is unusable, the former stays in use", extra=extra)
+                found = before._replace(until=time.monotonic() + self._kept_s)
         self._known[namespace, secret] = found
         return found
 

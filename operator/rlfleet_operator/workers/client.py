@@ -154,7 +154,7 @@ class WorkerClient:
         ):
             metrics.ADMIN_REQUESTS.labels(verb="watch", code=str(response.status)).inc()
             if response.status != _OK:
-                _report("watch", response.status, await _body_of(response))
+                _report("watch", response.status, await body_of(response))
                 raise Unreachable(f"watch: expected {_OK}, got {response.status}")
             async for line in _lines(response):
                 yield _report("watch", _OK, line) if line else None
@@ -184,7 +184,7 @@ class WorkerClient:
             self._translated(verb),
             await self._request(method, path, token, timeout, headers, content) as response,
         ):
-            status, body = response.status, await _body_of(response)
+            status, body = response.status, await body_of(response)
         metrics.ADMIN_REQUESTS.labels(verb=verb, code=str(status)).inc()
         return _report(verb, status, body)
 
@@ -232,8 +232,8 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             raise aiohttp.ClientPayloadError(f"line too long (at most {_MOST_BYTES} bytes)")
 
 
-async def _body_of(response: aiohttp.ClientResponse) -> bytes:
-    """Read a body; raises ClientPayloadError for one that no sidecar sends."""
+async def body_of(response: aiohttp.ClientResponse) -> bytes:
+    """Read a body to its end; raises ClientPayloadError for one that is too large."""
     pieces: list[bytes] = []
     size = 0
     async for piece in response.content.iter_any():

@@ -56,7 +56,7 @@ class _SecureConnection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         super().connect()
-        context = verifying_context((self._tls.folder / CA_KEY).read_text())
+        context = verifying_context((self._tls.folder / CA_KEY).read_text(errors="replace"))
         self.sock = context.wrap_socket(self.sock, server_hostname=self._tls.name)
 
 

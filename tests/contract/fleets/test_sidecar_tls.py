@@ -128,7 +128,17 @@ async def test_a_new_ca_is_used_while_connections_are_made(
     after = Authority()
     mounted(mount, after.secret(NAME, "127.0.0.1"))
     secrets.ca = after.pem
-    await client.state(TOKEN)
+
+    async def is_trusted() -> bool:
+        try:
+            await client.state(TOKEN)
+        except Unreachable:
+            return False
+        return True
+
+    # The connection that is kept says nothing about the new certificate.
+    await asyncio.sleep(0)
+    await seconds_until(is_trusted)
     await client.close()
 
 
@@ -146,12 +156,35 @@ async def test_a_ca_is_read_once_a_while_and_kept_while_it_cannot_be_read(
     assert (secrets.reads, len(found)) == (1, 1)
 
     known = await often.context()
-    secrets.error = Retryable("the API server does not answer")
-    assert await often.context() is known
-    secrets.error = None
-    assert await often.context() is known, "connections are used again while the CA is the same"
+    for error in (Retryable("the API server does not answer"), Missing("deleted"), None):
+        secrets.error = error
+        await often.context()
+        await asyncio.sleep(0.01)
+        # Without an error too: connections are used again while the CA is the same.
+        assert await often.context() is known
     secrets.ca = Authority().pem
+    await often.context()
+    await asyncio.sleep(0.01)
     assert await often.context() is not known
+
+
+async def test_no_request_waits_for_an_api_server_that_hangs(authority: Authority) -> None:
+    secrets = Secrets(authority.pem)
+    hanging = asyncio.Event()
+
+    async def read(namespace: str, name: str) -> str:
+        if secrets.reads:
+            await hanging.wait()
+        return await secrets.read(namespace, name)
+
+    certificate = SidecarCertificates(read, 0.0).of(KEY, workers.pod(0, tls_secret=SECRET))
+    assert certificate is not None
+    known = await certificate.context()
+
+    async with asyncio.timeout(5):
+        assert await certificate.context() is known
+    hanging.set()
+    await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -159,8 +192,9 @@ async def test_a_ca_is_read_once_a_while_and_kept_while_it_cannot_be_read(
     [
         ("", Missing("Secret qwen-tls does not exist"), "Secret qwen-tls does not exist"),
         ("none", None, "Secret qwen-tls: data.ca.crt holds no certificate .* expected PEM"),
+        ("\ufffd0\x82", None, "Secret qwen-tls: data.ca.crt holds no certificate"),
     ],
-    ids=["no Secret", "no certificate"],
+    ids=["no Secret", "no certificate", "DER"],
 )
 async def test_without_a_ca_nothing_is_sent(
     secure: Worker, ca: str, error: OperatorError | None, expected: str

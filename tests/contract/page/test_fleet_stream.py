@@ -14,6 +14,7 @@ from yarl import URL
 
 from rlfleet_operator import metrics
 from rlfleet_operator.core.trainer.models import Fault, Refusal
+from rlfleet_operator.errors import Retryable
 from rlfleet_operator.kube.client import Json
 from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.reconcile.supervisor import Supervisor
@@ -34,6 +35,8 @@ class Served(NamedTuple):
     fleets: Supervisor
     page: FleetPage
     refused: set[str | None]
+    unread: set[str | None]
+    """Callers whose token cannot be read now."""
 
     def deliver(self, revision: int, name: str = "synced", **status: str) -> None:
         """Let the operator learn of a state of the fleet."""
@@ -50,11 +53,14 @@ def revised(revision: int, name: str = "synced", **status: str) -> Json:
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
     settings = OperatorSettings(worker_image="worker:test")
-    fleets, refused = Supervisor(settings, metrics.Health()), set[str | None]()
+    fleets = Supervisor(settings, metrics.Health())
+    refused, unread = set[str | None](), set[str | None]()
 
     async def check(_: FleetKey, authorization: str | None) -> None:
         if authorization in refused:
             raise Refusal(Fault.UNAUTHORIZED, "no")
+        if authorization in unread:
+            raise Retryable("the API server does not answer")
 
     shown = FleetPage(fleets, check)
     app = web.Application()
@@ -64,7 +70,7 @@ async def served() -> AsyncIterator[Served]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    made = Served(f"http://127.0.0.1:{port}/fleets/rl/qwen", fleets, shown, refused)
+    made = Served(f"http://127.0.0.1:{port}/fleets/rl/qwen", fleets, shown, refused, unread)
     made.deliver(1)
     yield made
     await runner.cleanup()
@@ -120,6 +126,19 @@ async def test_a_stream_ends_once_its_token_is_another(served: Served) -> None:
     ):
         await events(reply)
         served.refused.add("Bearer old")
+        served.deliver(2, "stalled")
+
+        assert await reply.content.read() == b""
+
+
+async def test_a_stream_ends_in_order_while_no_token_can_be_read(served: Served) -> None:
+    headers = {"Authorization": "Bearer unread"}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"{served.url}/events", headers=headers) as reply,
+    ):
+        await events(reply)
+        served.unread.add("Bearer unread")
         served.deliver(2, "stalled")
 
         assert await reply.content.read() == b""

@@ -66,11 +66,12 @@ async def test_a_pair_that_is_half_replaced_leaves_the_former_in_use(
     async with serving(mounted(tmp_path, first)) as port:
         mounted(tmp_path, second, [CERTIFICATE_KEY])
         half = await presented(port, authority.pem)
+        await presented(port, authority.pem)
         mounted(tmp_path, second, [PRIVATE_KEY])
         whole = await presented(port, authority.pem)
 
     assert (half, whole) == (as_der(first), as_der(second))
-    assert "Failed to load a new certificate" in caplog.text
+    assert caplog.text.count("Failed to load a new certificate") == 1
 
 
 @pytest.mark.parametrize(
@@ -99,13 +100,28 @@ def test_a_server_does_not_start_without_its_pair(tmp_path: Path, missing: str) 
     secret = Authority().secret(NAME)
     mounted(tmp_path, secret, [key for key in secret if key != missing])
 
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(OSError, match=r"tls.crt and tls.key are no usable pair: .*; replace the"):
         serving_context(tmp_path)
 
 
-def test_a_ca_that_is_none_is_an_error() -> None:
-    with pytest.raises(OSError, match=r"not enough data|no start line|PEM"):
-        verifying_context("no certificate")
+@pytest.mark.parametrize("ca", ["no certificate", "", "\ufffd\ufffd0\x82"])
+def test_a_ca_that_is_none_is_an_error(ca: str) -> None:
+    with pytest.raises(OSError, match=r"not enough data|no start line|PEM|Empty"):
+        verifying_context(ca)
+
+
+async def test_a_bundle_may_have_comments_in_any_language(tmp_path: Path) -> None:
+    authority = Authority()
+    secret = authority.secret(NAME)
+    async with serving(mounted(tmp_path, secret)) as port:
+        assert await presented(port, f"# Zertifizierungsstelle für Büros\n{authority.pem}")
+
+
+async def test_an_intermediate_ca_without_its_root_is_enough(tmp_path: Path) -> None:
+    intermediate = Authority(Authority())
+    secret = intermediate.secret(NAME)
+    async with serving(mounted(tmp_path, secret)) as port:
+        assert await presented(port, intermediate.pem) == as_der(secret)
 
 
 def test_a_server_needs_no_ca(tmp_path: Path) -> None:

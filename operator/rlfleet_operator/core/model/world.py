@@ -28,7 +28,7 @@ READINESS_GATE = f"{GROUP}/WeightsReady"
 ENGINE_CONTAINER = "engine"
 SIDECAR_CONTAINER = "sidecar"
 ADMIN_PORT_NAME = "admin"
-TLS_VOLUME = "tls"
+TLS_VOLUME = "sidecar-tls"
 """The sidecar's port and the volume with its certificate, in a worker's pod."""
 
 RETRY_S, REPLACE_S = 15.0, 300.0

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rlfleet_contract.paths import BASE_VERSION
+from rlfleet_contract.worker.supply import Supply
 from rlfleet_operator.core.model.actions import Prepare, WeightsCommand
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.sharing.lines import Member, supplies
@@ -15,10 +16,7 @@ def supplied(commands: Sequence[WeightsCommand], world: World) -> list[WeightsCo
     if weights is None or not weights.sharing:
         return [*commands]
     asked = {c.version for c in commands if isinstance(c, Prepare)} - {BASE_VERSION}
-    by_version = {
-        version: supplies([*_members(world, version, _receivers(commands, version))])
-        for version in asked
-    }
+    by_version = {v: _supplies(world, v, _receivers(commands, v)) for v in asked}
     return [
         replace(c, supply=by_version[c.version].get(c.worker))
         if isinstance(c, Prepare) and c.version in by_version
@@ -27,17 +25,27 @@ def supplied(commands: Sequence[WeightsCommand], world: World) -> list[WeightsCo
     ]
 
 
+def _supplies(world: World, version: str, asked: frozenset[str]) -> dict[str, Supply]:
+    """Return from whom each receives, apart for sidecars that speak HTTPS and those that do not."""
+    found: dict[str, Supply] = {}
+    for is_secure in (False, True):
+        found |= supplies([*_members(world, version, asked, is_secure=is_secure)])
+    return found
+
+
 def _receivers(commands: Sequence[WeightsCommand], version: str) -> frozenset[str]:
     return frozenset(c.worker for c in commands if isinstance(c, Prepare) and c.version == version)
 
 
-def _members(world: World, version: str, asked: frozenset[str]) -> list[Member]:
+def _members(world: World, version: str, asked: frozenset[str], *, is_secure: bool) -> list[Member]:
     """Return the workers that hold the version, prepare it, or are to do so now."""
     found = []
     for worker in world.workers:
         holds, receives = _holds(worker, version), _receives(worker, version)
         address = worker.pod.answers_at if worker.pod is not None else None
         if not worker.is_live or worker.pod is None or address is None:
+            continue
+        if (worker.pod.tls_secret is not None) is not is_secure:
             continue
         if holds or receives or worker.name in asked:
             found.append(

@@ -28,9 +28,11 @@ def test_the_sidecar_alone_mounts_the_certificate_and_is_probed_over_https() -> 
     spec = made(sidecar={"tlsSecret": "qwen-tls"})["spec"]
 
     [sidecar], [engine] = spec["initContainers"], spec["containers"]
-    assert {"name": "tls", "secret": {"secretName": "qwen-tls"}} in spec["volumes"]
-    assert {"name": "tls", "mountPath": MOUNTED, "readOnly": True} in sidecar["volumeMounts"]
-    assert "tls" not in {mount["name"] for mount in engine["volumeMounts"]}
+    assert {"name": "sidecar-tls", "secret": {"secretName": "qwen-tls"}} in spec["volumes"]
+    assert {"name": "sidecar-tls", "mountPath": MOUNTED, "readOnly": True} in sidecar[
+        "volumeMounts"
+    ]
+    assert "sidecar-tls" not in {mount["name"] for mount in engine["volumeMounts"]}
     env = {one["name"]: one.get("value") for one in sidecar["env"]}
     assert env["RLFLEET_TLS_DIR"] == MOUNTED
     assert env["RLFLEET_TLS_NAME"] == "qwen-workers.rl.svc"
@@ -57,6 +59,12 @@ def test_a_pod_says_whether_its_sidecar_speaks_https(secret: str | None) -> None
     manifest = made(sidecar={"tlsSecret": secret} if secret else {})
 
     assert (observed(manifest).tls_secret, observed(manifest).admin_port) == (secret, 8090)
+
+
+def test_a_volume_of_the_template_that_is_called_tls_is_another_matter() -> None:
+    volume = {"name": "tls", "secret": {"secretName": "of-a-proxy"}}
+
+    assert observed(made(template={"spec": {"volumes": [volume]}})).tls_secret is None
 
 
 def test_a_pod_says_at_which_port_its_sidecar_listens() -> None:

@@ -107,6 +107,22 @@ def test_addresses_are_accepted_by_the_contract(host: str, expected: str) -> Non
     assert Supply(readers=(expected,)).readers == (expected,)
 
 
+def test_sidecars_with_and_without_tls_do_not_receive_from_one_another() -> None:
+    """As in a fleet that changes to TLS: a handshake would fail, and a token go out in clear."""
+    old, new, other = worker(0), worker(1), worker(2)
+    found = prepares(*(secured(w) for w in (new, other)), old)
+
+    assert found["qwen-0"].supply == Supply(succeeds=True)
+    assert found["qwen-1"].supply == Supply(succeeds=True)
+    assert found["qwen-2"].supply is not None
+    assert found["qwen-2"].supply.senders == (at(1),)
+
+
+def secured(known: Worker) -> Worker:
+    assert known.pod is not None
+    return replace(known, pod=replace(known.pod, tls_secret="qwen-tls"))
+
+
 def test_a_pod_says_where_it_runs() -> None:
     raw = {
         "metadata": {
