@@ -11,7 +11,7 @@ try:
     from rlfleet_kubectl.errors import Exit, PluginError
 except ModuleNotFoundError as error:
     # The wheel's script is there without the extra too.
-    sys.exit(f"error: {error.name} is not installed; pip install 'rlfleet[plugin]'")
+    sys.exit(f"error: {error.name} is not installed; pip install '.[plugin]' in a clone")
 
 
 def main() -> None:

@@ -12,15 +12,23 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import IO
+from typing import IO, TypedDict
 
 from rlfleet_kubectl.core.names import FLEET_LABEL, FLEETS
 from rlfleet_kubectl.errors import PluginError
 from rlfleet_view.fleet import ObservedFleet, RawObject
 
+
+class _TextMode(TypedDict):
+    encoding: str
+    errors: str
+
+
 _GONE = ("NotFound", "Forbidden", "Unauthorized", "doesn't have a resource type")
 """Words of answers after which asking again does not help."""
 _AGAIN_S = 2.0
+_TEXT: _TextMode = {"encoding": "utf-8", "errors": "replace"}
+"""Logs hold what engines wrote, which may be no UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +44,7 @@ class Kubectl:
     def text(self, *words: str, stdin: str | None = None) -> str:
         """Return what a command prints; raises PluginError with kubectl's words if it fails."""
         try:
-            done = subprocess.run(
-                self.words(*words), input=stdin, capture_output=True, text=True, check=False
-            )
+            done = ran(self.words(*words), stdin)
         except FileNotFoundError:
             raise PluginError("kubectl is not on PATH; install it, then run this again") from None
         if done.returncode:
@@ -85,7 +91,7 @@ class Kubectl:
         words = self.words("get", FLEETS, name, "-o", "json", "--watch")
         while True:
             with subprocess.Popen(
-                words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **_TEXT
             ) as process:
                 arrived: queue.Queue[RawObject | None] = queue.Queue()
                 reader = threading.Thread(target=_read, args=(process.stdout, arrived), daemon=True)
@@ -101,6 +107,11 @@ class Kubectl:
                 raise PluginError(_plain(said))
             yield None
             time.sleep(_AGAIN_S)
+
+
+def ran(words: Sequence[str], stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; bytes of its output that are no UTF-8 are replaced."""
+    return subprocess.run(words, input=stdin, capture_output=True, check=False, **_TEXT)
 
 
 def _until_end(arrived: "queue.Queue[RawObject | None]") -> Iterator[ObservedFleet | None]:

@@ -39,12 +39,15 @@ class RolloutRow:
     started_at: str
     seconds: float | None
     window_ms: int | None
+    """The median of the workers."""
+    window_max_ms: int | None
+    """The longest; the history does not have it."""
     prepared_bytes: int | None
 
     @classmethod
     def of(cls, raw: RawObject) -> Self:
         """Return it from `status.rollout` or an item of `status.history`."""
-        window = ((raw.get("timings") or {}).get("window") or {}).get("maxMs")
+        window = (raw.get("timings") or {}).get("window") or {}
         return cls(
             id=raw["id"],
             reason=raw.get("reason", "Spec"),
@@ -54,7 +57,8 @@ class RolloutRow:
             message=raw.get("message", ""),
             started_at=raw["startedAt"],
             seconds=raw.get("seconds"),
-            window_ms=raw.get("windowMs", window),
+            window_ms=raw.get("windowMs", window.get("medianMs")),
+            window_max_ms=window.get("maxMs"),
             prepared_bytes=raw.get("preparedBytes"),
         )
 

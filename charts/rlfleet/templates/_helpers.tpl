@@ -157,10 +157,12 @@ Deployment. */}}
 {{- end }}
 {{- end -}}
 
-{{/* The Secret with the certificate of the fleet API; empty for plain HTTP. */}}
+{{/* The Secret with the certificate of the fleet API; empty for plain HTTP, and without the API. */}}
 {{- define "rlfleet.tlsSecret" -}}
+{{- if .Values.operator.fleetsPort -}}
 {{- $tls := .Values.operator.fleetsTLS | default dict -}}
 {{- $tls.secretName | default (ternary (printf "%s-tls" (include "rlfleet.name" .)) "" (not (empty $tls.issuer))) -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Labels of a role for users, which Kubernetes adds to its own roles. */}}

@@ -7,12 +7,16 @@ import webbrowser
 
 import click
 
+from rlfleet_kubectl.commands import gathering
 from rlfleet_kubectl.commands.shell import Shell, command
 from rlfleet_kubectl.dashboard.board import Board
 from rlfleet_kubectl.dashboard.server import ADDRESS, Dashboard
 from rlfleet_kubectl.dashboard.watch import BoardWatch
 from rlfleet_kubectl.errors import PluginError
 from rlfleet_kubectl.kubectl import Kubectl
+
+_NO_CONTEXT = "current-context must exist"
+"""kubectl's words without a kubeconfig, as in a pod."""
 
 
 @command(
@@ -51,8 +55,11 @@ def dashboard(shell: Shell, *, all_namespaces: bool, port: int, no_browser: bool
 
 
 def _context(kubectl: Kubectl) -> tuple[str, str]:
-    """Return the context's name and the namespace: that of the flag, else the context's."""
-    flags = [flag.partition("=")[2] for flag in kubectl.flags if flag.startswith("--namespace=")]
-    contexts = kubectl.json("config", "view", "--minify").get("contexts") or [{}]
-    own = (contexts[0].get("context") or {}).get("namespace") or "default"
-    return str(contexts[0].get("name", "")), (flags or [own])[-1]
+    """Return the context's name, and the namespace of the commands."""
+    try:
+        contexts = kubectl.json("config", "view", "--minify").get("contexts") or [{}]
+    except PluginError as error:
+        if _NO_CONTEXT not in str(error):
+            raise
+        contexts = [{"name": "this pod's cluster"}]
+    return str(contexts[0].get("name", "")), gathering.current_namespace(kubectl)

@@ -9,7 +9,7 @@ from rlfleet_kubectl import __version__
 from rlfleet_kubectl.commands import gathering
 from rlfleet_kubectl.commands.gathering import OPERATOR_NAMESPACE
 from rlfleet_kubectl.commands.shell import OUTPUT, Shell, command, fleet_names, now
-from rlfleet_kubectl.core.doctor import access, finding, installation
+from rlfleet_kubectl.core.doctor import access, finding, installation, scene
 from rlfleet_kubectl.core.doctor.access import Answer
 from rlfleet_kubectl.core.doctor.diagnosis import Examined, Knowledge, diagnosed, fleets_of
 from rlfleet_kubectl.core.doctor.finding import Finding
@@ -72,15 +72,16 @@ def gathered(
     kubectl: Kubectl, operator: str | None, *, fleet: str | None, all_namespaces: bool
 ) -> Examined:
     """Return all evidence; raises PluginError if the one fleet that was asked for is not there."""
-    near = gathering.scene(
-        kubectl, gathering.operator_namespace(kubectl, operator), gathering.OPERATOR_KINDS
-    )
+    elsewhere = gathering.operators(kubectl)
+    home = operator or gathering.driving_namespace(kubectl, elsewhere)
+    near = gathering.scene(kubectl, home, gathering.OPERATOR_KINDS)
     if fleet:
         kubectl.fleet(fleet)
     names = _namespaces(kubectl, all_namespaces=all_namespaces)
     spaces = [gathering.scene(kubectl, name, gathering.SPACE_KINDS) for name in names]
+    if why := scene.unreachable((near, *spaces)):
+        raise PluginError(why)
     definition, is_known = gathering.definition(kubectl)
-    account, of_operator = _of_operator(kubectl, near, names)
     return Examined(
         operator=near,
         spaces=spaces,
@@ -88,17 +89,23 @@ def gathered(
         definition=definition,
         is_definition_known=is_known,
         of_user=_of_user(kubectl, near, names),
-        of_operator=of_operator,
-        account=account,
+        of_operators=_of_operators(kubectl, near, names),
         now=now(),
         only=fleet,
+        elsewhere=elsewhere,
     )
 
 
 def _namespaces(kubectl: Kubectl, *, all_namespaces: bool) -> list[str]:
     if not all_namespaces:
         return [gathering.current_namespace(kubectl)]
-    return sorted({one.namespace for one in kubectl.fleets("--all-namespaces")})
+    try:
+        return sorted({one.namespace for one in kubectl.fleets("--all-namespaces")})
+    except PluginError as error:
+        # Without the definition there are no fleets, which is a finding.
+        if gathering.NO_TYPE in str(error):
+            return []
+        raise
 
 
 def _secrets(kubectl: Kubectl, space: Scene, only: str | None) -> SecretKeys | None:
@@ -116,14 +123,10 @@ def _of_user(kubectl: Kubectl, near: Scene, names: list[str]) -> list[Answer]:
     return found
 
 
-def _of_operator(kubectl: Kubectl, near: Scene, names: list[str]) -> tuple[str, list[Answer]]:
-    found: list[Answer] = []
-    account = ""
-    for deployment in near.of("deployments")[:1]:
-        account = access.account_of(deployment)
-        lease = installation.settings_of(deployment).get("RLFLEET_LEASE_NAME", "")
-        rights = access.of_lease(lease)
-        found += gathering.allowed(kubectl, rights, near.namespace, account)
-        for name in names:
-            found += gathering.allowed(kubectl, access.OF_OPERATOR, name, account)
-    return account, found
+def _of_operators(kubectl: Kubectl, near: Scene, names: list[str]) -> dict[str, list[Answer]]:
+    found: dict[str, list[Answer]] = {}
+    for deployment in near.of("deployments"):
+        answers = found.setdefault(access.account_of(deployment), [])
+        for name, rights in installation.needed_by(deployment, names):
+            answers += gathering.allowed(kubectl, rights, name, access.account_of(deployment))
+    return found

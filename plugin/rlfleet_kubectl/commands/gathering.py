@@ -5,8 +5,10 @@ few rights, is when these commands are needed. Secrets are only asked for names 
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import click
 
@@ -40,7 +42,11 @@ _KEYS = (
     '{{template "s" .}}{{end}}'
 )
 """Prints names, keys and lengths: no value of a Secret leaves kubectl."""
-_NO_TYPE = "doesn't have a resource type"
+NO_TYPE = "doesn't have a resource type"
+"""kubectl's words where the definition of a kind is missing."""
+_OF_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_OF_SERVICE = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+"""With both and a token, kubectl takes itself to be in a pod."""
 
 OPERATOR_NAMESPACE = click.option(
     "--operator-namespace",
@@ -50,8 +56,11 @@ OPERATOR_NAMESPACE = click.option(
 
 def operator_namespace(kubectl: Kubectl, asked: str | None) -> str:
     """Return the operator's namespace: as asked, or of the one that drives the namespace."""
-    if asked:
-        return asked
+    return asked or driving_namespace(kubectl, operators(kubectl))
+
+
+def operators(kubectl: Kubectl) -> list[RawObject]:
+    """Return the Deployments of operators in all namespaces, as far as they can be read."""
     here = f"--namespace={DEFAULT_OPERATOR_NAMESPACE}"
     for where in ("--all-namespaces", here):
         try:
@@ -59,8 +68,15 @@ def operator_namespace(kubectl: Kubectl, asked: str | None) -> str:
         except PluginError:
             continue
         if found:
-            return installation.driving(found, current_namespace(kubectl))
-    return DEFAULT_OPERATOR_NAMESPACE
+            return list(found)
+    return []
+
+
+def driving_namespace(kubectl: Kubectl, found: Sequence[RawObject]) -> str:
+    """Return where the operator of these is that drives the namespace of the commands."""
+    if not found:
+        return DEFAULT_OPERATOR_NAMESPACE
+    return installation.driving(found, current_namespace(kubectl))
 
 
 def current_namespace(kubectl: Kubectl) -> str:
@@ -70,9 +86,23 @@ def current_namespace(kubectl: Kubectl) -> str:
             return flag.partition("=")[2]
     path = "-o=jsonpath={.contexts[0].context.namespace}"
     try:
-        return kubectl.text("config", "view", "--minify", path).strip() or "default"
+        named = kubectl.text("config", "view", "--minify", path).strip()
     except PluginError:
         # In a pod there is no kubeconfig.
+        named = ""
+    return named or own_namespace(os.environ)  # noqa: TID251 - the one reader
+
+
+def own_namespace(environment: Mapping[str, str], folder: Path = _OF_POD) -> str:
+    """Return what kubectl takes where no kubeconfig names a namespace: in a pod, the pod's."""
+    is_in_pod = all(map(environment.get, _OF_SERVICE)) and (folder / "token").is_file()
+    if not is_in_pod:
+        return "default"
+    if found := environment.get("POD_NAMESPACE"):
+        return found
+    try:
+        return (folder / "namespace").read_text().strip() or "default"
+    except OSError:
         return "default"
 
 
@@ -85,7 +115,7 @@ def scene(kubectl: Kubectl, namespace: str, kinds: Sequence[str]) -> Scene:
         try:
             lists[kind] = _listed(kubectl, namespace, kind, kinds)
         except PluginError as error:
-            if _NO_TYPE not in str(error):
+            if NO_TYPE not in str(error):
                 unread[kind] = str(error)
 
     at_once(fetch, kinds)

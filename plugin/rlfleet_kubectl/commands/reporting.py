@@ -20,7 +20,6 @@ from rlfleet_kubectl.errors import PluginError
 from rlfleet_kubectl.kubectl import Kubectl
 from rlfleet_view.fleet import RawObject
 
-_LOG_WORDS = ("--timestamps", "--limit-bytes=10000000")
 _ENGINE_PORT = 8000
 _METRICS_PORT = "8081"
 
@@ -161,10 +160,11 @@ def _add_versions(made: Bundle, kubectl: Kubectl) -> None:
 def _add_logs(made: Bundle, kubectl: Kubectl, seen: Examined, tail: int) -> None:
     def fetch(target: str) -> None:
         space, pod, container, is_previous = target.split("/")
-        words = (pod, f"--namespace={space}", "-c", container, f"--tail={tail}", *_LOG_WORDS)
+        words = (pod, f"--namespace={space}", "-c", container, f"--tail={tail}", "--timestamps")
         more = ("--previous",) if is_previous else ()
         name = f"logs/{space}/{pod}/{container}{'.previous' if is_previous else ''}.log"
-        _put(made, name, lambda: kubectl.text("logs", *words, *more))
+        # kubectl's --limit-bytes would keep the oldest lines.
+        _put(made, name, lambda: bundle.newest(kubectl.text("logs", *words, *more)))
 
     gathering.at_once(fetch, _containers(seen))
 

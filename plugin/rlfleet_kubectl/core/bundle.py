@@ -10,6 +10,8 @@ from rlfleet_kubectl.core import redaction
 from rlfleet_view.fleet import RawObject
 
 MANIFEST = "manifest.json"
+LOG_CHARACTERS = 10_000_000
+"""Most of one log in a bundle."""
 _READ_ME = """\
 A support bundle of rlfleet. manifest.json lists the files and what could not be read.
 Secrets were never fetched; their names, keys and lengths are in secrets/. Values that look like
@@ -52,6 +54,13 @@ def _without(raw: RawObject | list[RawObject], known: frozenset[str]) -> object:
     if isinstance(raw, list):
         return [redaction.document(one, known) for one in raw]
     return redaction.document(raw, known)
+
+
+def newest(log: str, most: int = LOG_CHARACTERS) -> str:
+    """Return the last whole lines of a log, in at most so many characters."""
+    if len(log) <= most:
+        return log
+    return log[-most:].partition("\n")[2]
 
 
 def packed(files: Mapping[str, str], folder: str, at: int) -> bytes:

@@ -3,5 +3,5 @@
 FLEETS = "rlinferencefleets.rlfleet.dev"
 """The resource, also the name of its definition."""
 FLEET_LABEL = "rlfleet.dev/fleet"
-OPERATOR_PODS = "app.kubernetes.io/name=rlfleet-operator"
-"""The label of the operator's Deployments and pods."""
+OPERATOR_PODS = "app.kubernetes.io/part-of=rlfleet,app.kubernetes.io/component=operator"
+"""Labels of the operator's Deployments and pods; the chart's nameOverride leaves them alone."""

@@ -24,15 +24,21 @@ _STRONG = (
     r"token|secret|passw(?:or)?d|passphrase|credential|api[-_.]?key|access[-_.]?key"
     r"|private[-_.]?key"
 )
-_WEAK = r"authorization|auth|pwd|signature|cookie|sig|bearer|dsn|key"
+_WEAK = r"authorization|auth|pass|pwd|signature|cookie|sig|bearer|dsn|key"
 """Count only as words of their own: `key`, and not `monkey`."""
 _END = r"s?(?:$|[-_./0-9]|(?-i:(?=[A-Z])))"
 _NAME = re.compile(
     rf"(?:{_STRONG}|(?:^|[-_./]|(?-i:(?<=[a-z])(?=[A-Z])))(?:{_WEAK})){_END}", re.IGNORECASE
 )
+_OF_ACCESS = "".join(rf"(?<!{word})(?<!{word}[-_.])" for word in ("api", "auth", "access"))
+_COUNTS = (
+    r"(?<![A-Za-z])(?:(?:max|num)[-_]\w*|(?-i:(?:max|num)[A-Z]\w*)|expiration\w*)"
+    r"(?<!key)(?<!token)(?<!secret)(?<!password)"
+)
+"""max_tokens and numKeyValueHeads, but no MINIMAX_API_KEY, MAXMIND_LICENSE_KEY, MAX_API_KEY."""
 _HARMLESS = re.compile(
-    r"(?:name|names|ref|path|file|dir|mount|seconds|ttl|expiration\w*|optional|type|limit|tokens"
-    r"|policy|class|count|max\w*|num\w*|length)$",
+    rf"(?:name|names|ref|path|file|dir|mount|seconds|ttl|optional|type|limit|{_OF_ACCESS}tokens"
+    rf"|policy|class|count|{_COUNTS}|length)$",
     re.IGNORECASE,
 )
 """How names end whose value only says where a secret is, or counts tokens of a model."""
@@ -57,6 +63,13 @@ _ASSIGNED = re.compile(
     r"""(?P<value>\\?"(?:[^"\\]|\\[^"])*\\?"|'[^']*'|[^\s&,;"'}\])\\]+)""",
     re.IGNORECASE,
 )
+_FLAGGED = re.compile(
+    r"""(?P<flag>(?<![\w-])--?[a-z0-9_-]{0,40}?"""
+    r"""(?:token|secret|passw(?:or)?d|credential|api[-_]?key|access[-_]?key)[ ]+\\?["']?)"""
+    r"""(?P<value>(?!-|\[removed)(?:(?<=")[^"\n]*[^"\n\\]|(?<=')[^'\n]+|[^\s"']{5,}[^\s"'\\]))""",
+    re.IGNORECASE,
+)
+"""A flag and its value within one string, as of a shell."""
 _BEFORE = re.compile(r"[A-Za-z0-9_.-]{0,40}$")
 """What of a name stands before the word that marks it: found backwards, so that logs are quick."""
 
@@ -72,12 +85,17 @@ def text(written: str, known: Iterable[str] = ()) -> str:
     for value in sorted(known, key=len, reverse=True):
         written = written.replace(value, REMOVED)
     written = _WORDS_OF_TEXT.sub(_of_words, written)
+    written = _FLAGGED.sub(_of_flag, written)
     return _ASSIGNED.sub(_of_assigned, written)
 
 
 def _of_words(found: re.Match[str]) -> str:
     kept = found["scheme"] or found["user"] or found["begin"] or ""
     return f"{kept}{REMOVED}{'@' if found['user'] else ''}"
+
+
+def _of_flag(found: re.Match[str]) -> str:
+    return f"{found['flag']}{REMOVED}"
 
 
 def _of_assigned(found: re.Match[str]) -> str:
@@ -146,6 +164,7 @@ def _in_text(raw: str) -> Iterator[str]:
         value = found["value"].strip("\\\"'")
         if is_secret_name(_name_of(found)) and not _is_plain(value):
             yield value
+    yield from (one["value"] for one in _FLAGGED.finditer(raw))
     for found in re.finditer(r"://([^/\s\"'@]+)@", raw):
         yield from (part for part in found[1].split(":", 1) if part)
 

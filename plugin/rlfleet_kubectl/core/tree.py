@@ -95,8 +95,8 @@ def _add_rollout(drawn: Tree, fleet: ObservedFleet, rollout: RolloutRow, style: 
     # The count is of the target, which may have moved on.
     if fleet.target == rollout.to:
         branch.add(_bar("proved", progress.proved(fleet), style))
-    if rollout.window_ms is not None:
-        branch.add(Text(f"window    {rollout.window_ms} ms at most"))
+    if rollout.window_max_ms is not None:
+        branch.add(Text(f"window    {rollout.window_max_ms} ms at most"))
     for message in _messages(fleet, rollout):
         branch.add(Text(message))
 

@@ -8,6 +8,7 @@ and, if it changes something, come from this page.
 import hmac
 import json
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -46,9 +47,10 @@ class Dashboard(ThreadingHTTPServer):
 
     def __init__(self, port: int, kubectl: Kubectl, board: Board, where: str) -> None:
         """Listen on ``port``, or with 0 on one that is free."""
+        # First: where the port is taken, the base class closes the server at once.
+        self.metrics = EngineMetrics(kubectl)
         super().__init__((ADDRESS, port), _Handler)
         self.kubectl, self.board, self.where = kubectl, board, where
-        self.metrics = EngineMetrics(kubectl)
         self.reasons = web.known_reasons()
         self.streams = threading.BoundedSemaphore(_STREAMS)
         self._token, self._cookie = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
@@ -87,6 +89,11 @@ class Dashboard(ThreadingHTTPServer):
         """Return a fleet with its buttons."""
         buttons = page_actions.actions(fleet, spec_changes.now())
         return {**page_of(fleet, self.reasons), "actions": buttons}
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing about a client that is gone; a defect of ours is printed."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
     def server_close(self) -> None:
         """Stop, with the processes that it has started."""

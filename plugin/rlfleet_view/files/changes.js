@@ -10,18 +10,19 @@ export function begin(fleet, action) {
   const fields = action.fields.map((field) => input(field));
   const shown = el("div", { class: "shown" });
   const ok = el("button", { type: "submit", class: "primary" }, fields.length ? "Check" : "Checking…");
-  const state = { checked: null };
+  // What was checked and is shown, and nothing else, is applied. An edit makes an answer a late one.
+  const state = { checked: null, edits: 0 };
   form.append(
     el("h2", { id: "dialog-title", class: "break" }, `${action.label}: ${fleet.name}`),
     el("p", { class: "quiet" }, action.about), ...fields.map(({ label }) => label), shown,
     el("div", { class: "actions end" }, el("button", { type: "button", click: () => dialog.close() }, "Cancel"), ok));
   const body = () => ({ key: fleet.key, action: action.name, fields: Object.fromEntries(fields.map(({ name, node }) => [name, node.value.trim()])) });
-  const reset = () => { state.checked = null; ok.textContent = "Check"; shown.replaceChildren(); };
+  const reset = () => { state.checked = null; state.edits += 1; ok.textContent = "Check"; shown.replaceChildren(); };
   fields.forEach(({ node }) => node.addEventListener("input", reset));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (state.checked === null) check(body(), state, shown, ok);
-    else apply({ ...body(), generation: state.checked }, state, shown, ok);
+    else apply(state.checked, state, shown, ok);
   });
   dialog.replaceChildren(form);
   dialog.showModal();
@@ -35,14 +36,16 @@ function input({ name, label, value }) {
 
 async function check(body, state, shown, ok) {
   ok.disabled = true;
+  const edits = state.edits;
   const answer = await post({ ...body, dryRun: true });
   ok.disabled = false;
+  if (edits !== state.edits) return;
   if (answer.error) {
     ok.textContent = "Check";
     shown.replaceChildren(el("p", { class: "refused break" }, answer.error));
     return;
   }
-  state.checked = answer.generation;
+  state.checked = { ...body, generation: answer.generation };
   ok.textContent = "Apply";
   shown.replaceChildren(
     el("pre", { class: "break" }, answer.lines.join("\n")),

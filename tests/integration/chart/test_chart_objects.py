@@ -2,6 +2,7 @@
 
 import pytest
 
+from rlfleet_kubectl.core.names import OPERATOR_PODS
 from tests.integration.chart.rendering import VERSION, objects, pod, refusal
 from tests.integration.conftest import IMAGES
 
@@ -50,6 +51,15 @@ def test_labels_of_all_objects_reach_all_and_part_no_pod_from_its_deployment() -
     assert {one["metadata"]["labels"].get("team") for one in found.values()} == {"rl"}
     assert (labels["team"], labels["pool"]) == ("rl", "cpu")
     assert deployment["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_plugin_finds_the_operator_under_any_name() -> None:
+    wanted = dict(one.split("=") for one in OPERATOR_PODS.split(","))
+    found = objects("--set=nameOverride=other", name="rl")
+    deployment = found["Deployment/rl-other"]
+
+    for one in (deployment, deployment["spec"]["template"]):
+        assert wanted.items() <= one["metadata"]["labels"].items()
 
 
 @pytest.mark.parametrize(

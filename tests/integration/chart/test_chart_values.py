@@ -138,6 +138,17 @@ MORE: list[tuple[str, dict[str, Any]]] = [
         },
     ),
     (
+        "operator: {fleetsPort: 0, fleetsTLS: {issuer: {name: internal}}}",
+        {
+            f"{ENV}[RLFLEET_FLEETS_PORT].value": "0",
+            **{
+                f"{CONTAINER}.ports[fleets].{key}": None
+                for key in ("name", "containerPort", "protocol")
+            },
+            "Service/rlfleet": None,
+        },
+    ),
+    (
         "operator: {fleetsTLS: {secretName: mine}}",
         {
             f"{ENV}[RLFLEET_FLEETS_TLS_DIR].value": TLS_DIR,
@@ -245,6 +256,16 @@ MORE: list[tuple[str, dict[str, Any]]] = [
                 ("topologyKey", "zone"),
                 ("labelSelector.matchLabels.app.kubernetes.io/name", "rlfleet-operator"),
                 ("labelSelector.matchLabels.app.kubernetes.io/instance", "rlfleet"),
+            )
+        },
+    ),
+    (
+        "topologySpreadConstraints: [{topologyKey: zone, labelSelector: {matchLabels: {a: b}}}]",
+        {
+            f"{POD}.topologySpreadConstraints[0].{path}": value
+            for path, value in (
+                ("topologyKey", "zone"),
+                ("labelSelector.matchLabels.a", "b"),
             )
         },
     ),

@@ -106,6 +106,40 @@ async def test_a_click_changes_the_spec_once_it_is_confirmed(
     assert not (await fleet.get())["spec"]["rollout"]["paused"]
 
 
+async def test_only_what_was_shown_is_applied(
+    page: Browser, dashboard: Start, fleet: Fleet
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    await page.open((await dashboard()).url)
+    await page.sees("Set version", "#part-actions")
+    await page.click("[data-action=set-version]")
+    # The check's answer comes when the field was edited.
+    await page.run("""const sent = window.fetch;
+        window.fetch = (...words) => new Promise((go) => {
+          window.answer = () => { window.fetch = sent; go(sent(...words)); };
+        });""")
+    await page.run("document.querySelector('dialog input').select()")
+    await page.type("dialog input[name=version]", "step-2")
+    await page.click("dialog button.primary")
+    await page.type("dialog input[name=version]", "0")
+    await page.run("window.answer()")
+
+    async def is_answered() -> bool:
+        return await page.count("dialog button.primary:enabled") == 1
+
+    await until(is_answered)
+    assert await page.text("dialog .shown") == ""
+    assert await page.text("dialog button.primary") == "Check"
+    await page.click("dialog button.primary")
+    await page.sees("spec.weightVersion: step-1 -> step-20", "dialog")
+    await page.click("dialog button.primary")
+
+    async def is_changed() -> bool:
+        return bool((await fleet.get())["spec"]["weightVersion"] == "step-20")
+
+    await until(is_changed)
+
+
 async def test_a_user_without_the_right_gets_no_buttons_and_no_change(
     page: Browser, dashboard: Start, fleet: Fleet, viewer: str
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from rlfleet_kubectl.core.doctor import access
+from rlfleet_kubectl.core.doctor import access, installation
 from rlfleet_kubectl.core.doctor.access import Answer
 from rlfleet_kubectl.core.doctor.diagnosis import Examined, Knowledge, diagnosed
 from rlfleet_kubectl.core.doctor.finding import Finding
@@ -25,7 +25,6 @@ DEFINITION = yaml.safe_load((ROOT / "crds" / f"{FLEETS}.yaml").read_text())
 REASONS = known_reasons()
 KNOWN = Knowledge("0.1.0", fields_of(DEFINITION), REASONS)
 NAMESPACE, OPERATOR_NAMESPACE = "plugin", "plugin-system"
-ACCOUNT = f"system:serviceaccount:{OPERATOR_NAMESPACE}:plugin"
 
 
 @dataclass
@@ -45,6 +44,8 @@ class Cluster:
     denied: set[str] = field(default_factory=set)
     """Rights that the user lacks, as `kubectl auth can-i` takes them."""
     operator_denied: set[str] = field(default_factory=set)
+    elsewhere: list[Any] = field(default_factory=list)
+    """Deployments of operators in other namespaces."""
     now: datetime = field(default_factory=lambda: datetime.fromisoformat(RECORDED["now"]))
 
     @property
@@ -82,10 +83,11 @@ class Cluster:
         of_user = [
             Answer(right, NAMESPACE, right.text not in self.denied) for right in access.OF_USER
         ]
-        of_operator = [
-            Answer(right, NAMESPACE, right.text not in self.operator_denied)
-            for right in access.OF_OPERATOR
-        ]
+        of_operators: dict[str, list[Answer]] = {}
+        for deployment in self.operator["deployments"]:
+            answers = of_operators.setdefault(access.account_of(deployment), [])
+            for space, rights in installation.needed_by(deployment, [NAMESPACE]):
+                answers += [Answer(r, space, r.text not in self.operator_denied) for r in rights]
         return Examined(
             operator=Scene(OPERATOR_NAMESPACE, self.operator),
             spaces=[Scene(NAMESPACE, self.space, self.unread)],
@@ -93,10 +95,10 @@ class Cluster:
             definition=self.definition,
             is_definition_known=self.is_definition_known,
             of_user=of_user,
-            of_operator=of_operator,
-            account=ACCOUNT,
+            of_operators=of_operators,
             now=self.now,
             only=only,
+            elsewhere=self.elsewhere,
         )
 
 

@@ -83,6 +83,14 @@ def test_the_windows_are_those_of_rollouts_that_had_one() -> None:
     ]
 
 
+def test_the_newest_window_is_the_median_as_the_earlier_ones_are() -> None:
+    found = fleet("synced")
+    timings = found.status["rollout"]["timings"]["window"]
+
+    assert timings["medianMs"] < timings["maxMs"]
+    assert shown(found)["windows"][0]["windowMs"] == timings["medianMs"]
+
+
 @pytest.mark.parametrize(
     ("ready", "phase", "tone"),
     [

@@ -35,12 +35,13 @@ class Examined:
     definition: RawObject | None
     is_definition_known: bool
     of_user: Sequence[Answer]
-    of_operator: Sequence[Answer]
-    account: str
-    """Of the operator."""
+    of_operators: Mapping[str, Sequence[Answer]]
+    """By the accounts of the operator's Deployments."""
     now: datetime
     only: str | None = None
     """The one fleet that was asked for."""
+    elsewhere: Sequence[RawObject] = ()
+    """Deployments of operators in all namespaces, as far as they could be read."""
 
 
 def diagnosed(evidence: Examined, known: Knowledge) -> list[Finding]:
@@ -54,7 +55,8 @@ def _all(seen: Examined, known: Knowledge) -> Iterator[Finding]:
             seen.definition, known.fields, seen.operator.namespace
         )
     yield from installation.of_operator(seen.operator, known.release, seen.now)
-    yield from access.of_operator(_due(seen), seen.account)
+    for account, answers in seen.of_operators.items():
+        yield from access.of_operator(answers, account)
     for space in seen.spaces:
         yield from _of_space(space, seen, known)
     yield from access.of_user(seen.of_user)
@@ -62,20 +64,10 @@ def _all(seen: Examined, known: Knowledge) -> Iterator[Finding]:
         yield from installation.unread(scene)
 
 
-def _due(seen: Examined) -> list[Answer]:
-    """Return the operator's rights but those where it drives nothing: that is another finding."""
-    near = seen.operator
-    return [
-        one
-        for one in seen.of_operator
-        if one.namespace == near.namespace or installation.is_driven(one.namespace, near)
-    ]
-
-
 def _of_space(space: Scene, seen: Examined, known: Knowledge) -> Iterator[Finding]:
     found = fleets_of(space, seen.only)
     if found:
-        yield from installation.of_namespace(space.namespace, seen.operator)
+        yield from installation.of_namespace(space.namespace, seen.operator, seen.elsewhere)
     for fleet in found:
         scene = FleetScene(fleet, space, seen.operator, seen.secrets.get(space.namespace), seen.now)
         claims = list(storage.of_fleet(scene))

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from rlfleet_kubectl.core.doctor import pods
+from rlfleet_kubectl.core.doctor import access, pods
+from rlfleet_kubectl.core.doctor.access import Right
 from rlfleet_kubectl.core.doctor.finding import Finding, error, unknown, warning
 from rlfleet_kubectl.core.doctor.scene import (
     Scene,
@@ -25,6 +26,8 @@ _UPGRADE = "helm upgrade RELEASE charts/rlfleet -n {} --reset-then-reuse-values"
 _SLACK_S = 30.0
 """The user's clock may differ so much from the leader's."""
 _SHOWN = 3
+_ADMIN_PORT = 8090
+"""The chart's default."""
 
 
 def of_definition(
@@ -165,20 +168,47 @@ def driving(deployments: Sequence[RawObject], namespace: str) -> str:
     return str(max(deployments, key=rank)["metadata"]["namespace"])
 
 
-def is_driven(namespace: str, scene: Scene) -> bool:
-    """Return whether an operator of the scene drives a namespace."""
-    names = [_namespaces_of(one) for one in scene.of("deployments")]
-    return not names or any(not one or namespace in one for one in names)
+def drives(deployment: RawObject, namespace: str) -> bool:
+    """Return whether an operator drives a namespace."""
+    names = _namespaces_of(deployment)
+    return not names or namespace in names
 
 
-def of_namespace(namespace: str, scene: Scene) -> Iterator[Finding]:
-    """Yield why no operator drives the fleets of a namespace."""
-    for deployment in scene.of("deployments"):
-        names = _namespaces_of(deployment)
-        if names and namespace not in names:
-            said = f"the operator drives {', '.join(names)}, and not this namespace"
-            mend = f"add {namespace} to the chart's namespaces, and helm upgrade"
-            yield error("NamespaceNotDriven", f"namespace {namespace}", said, mend)
+def needed_by(
+    deployment: RawObject, namespaces: Sequence[str]
+) -> Iterator[tuple[str, Sequence[Right]]]:
+    """Yield the rights that an operator needs, each with its namespace: of these, where it drives.
+
+    Its Lease is in its own namespace.
+    """
+    lease = settings_of(deployment).get("RLFLEET_LEASE_NAME", "")
+    yield deployment["metadata"]["namespace"], access.of_lease(lease)
+    for namespace in namespaces:
+        if drives(deployment, namespace):
+            yield namespace, access.OF_OPERATOR
+
+
+def admin_port(scene: Scene, namespace: str) -> int | None:
+    """Return the sidecars' port of the operator that drives a namespace; None if none here does."""
+    every = scene.of("deployments")
+    mine = [settings_of(one) for one in every if drives(one, namespace)]
+    if every and not mine:
+        return None
+    ports = (one.get("RLFLEET_ADMIN_PORT", "") for one in mine)
+    return next((int(one) for one in ports if one.isdecimal()), _ADMIN_PORT)
+
+
+def of_namespace(
+    namespace: str, scene: Scene, elsewhere: Sequence[RawObject] = ()
+) -> Iterator[Finding]:
+    """Yield why no operator drives the fleets of a namespace; ``elsewhere`` are Deployments too."""
+    near = scene.of("deployments")
+    if any(drives(one, namespace) for one in (*near, *elsewhere)):
+        return
+    for deployment in near:
+        said = f"the operator drives {', '.join(_namespaces_of(deployment))}, not this namespace"
+        mend = f"add {namespace} to the chart's namespaces, and helm upgrade"
+        yield error("NamespaceNotDriven", f"namespace {namespace}", said, mend)
 
 
 def unread(scene: Scene) -> Iterator[Finding]:

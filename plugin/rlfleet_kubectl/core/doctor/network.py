@@ -7,13 +7,22 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from rlfleet_kubectl.core.doctor import installation
 from rlfleet_kubectl.core.doctor.finding import Finding, error, warning
 from rlfleet_kubectl.core.doctor.scene import FleetScene, Scene, kubectl_in, labels_of, named
 from rlfleet_kubectl.core.names import FLEET_LABEL
 from rlfleet_view.fleet import RawObject
 
-_ADMIN, _HTTP = 8090, 8000
-_NAMES = {_ADMIN: "admin", _HTTP: "http"}
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port of the worker's pod."""
+
+    number: int
+    name: str
+
+
+_HTTP = Port(8000, "http")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +58,21 @@ def _holds(rule: RawObject, labels: Mapping[str, str]) -> bool:
             return value is None
 
 
-def _admits_port(rule: RawObject, port: int) -> bool:
+def _admits_port(rule: RawObject, port: Port) -> bool:
     ports = rule.get("ports")
     return not ports or any(_is_port(one, port) for one in ports)
 
 
-def _is_port(one: RawObject, port: int) -> bool:
+def _is_port(one: RawObject, port: Port) -> bool:
     if one.get("protocol", "TCP") != "TCP":
         return False
     named_port = one.get("port")
-    if named_port is None or named_port in {port, _NAMES[port]}:
+    if named_port is None or named_port in {port.number, port.name}:
         return True
     last = one.get("endPort")
-    return isinstance(named_port, int) and isinstance(last, int) and named_port <= port <= last
+    if not isinstance(named_port, int) or not isinstance(last, int):
+        return False
+    return named_port <= port.number <= last
 
 
 def _admits_peer(rule: RawObject, side: str, peer: Peer, policy_namespace: str) -> bool:
@@ -113,10 +124,15 @@ def of_fleet(scene: FleetScene) -> Iterator[Finding]:
     policies = _policies(scene.space, "Ingress", labels_of(worker))
     operators = [_peer(pod, scene.operator) for pod in scene.operator.of("pods")]
     if policies and operators:
-        yield from _admin_ingress(scene, policies, operators)
         yield from _http_ingress(scene, policies)
+    number = installation.admin_port(scene.operator, scene.fleet.namespace)
+    if number is None:
+        return
+    admin = Port(number, "admin")
+    if policies and operators:
+        yield from _admin_ingress(scene, admin, policies, operators)
     for pod in scene.operator.of("pods")[:1]:
-        yield from _egress(scene, pod, worker)
+        yield from _egress(scene, admin, pod, worker)
 
 
 def _peer(pod: RawObject, scene: Scene) -> Peer:
@@ -131,16 +147,16 @@ def _rules(policies: Iterable[RawObject], kind: str) -> Iterator[tuple[RawObject
 
 
 def _admin_ingress(
-    scene: FleetScene, policies: list[RawObject], operators: list[Peer]
+    scene: FleetScene, admin: Port, policies: list[RawObject], operators: list[Peer]
 ) -> Iterator[Finding]:
     is_open = any(
-        _admits_port(rule, _ADMIN) and any(_admits_peer(rule, "from", p, space) for p in operators)
+        _admits_port(rule, admin) and any(_admits_peer(rule, "from", p, space) for p in operators)
         for rule, space in _rules(policies, "ingress")
     )
     if not is_open:
-        said = f"no rule lets the operator's pods reach port {_ADMIN}: {_list(policies)}"
+        said = f"no rule lets the operator's pods reach port {admin.number}: {_list(policies)}"
         mend = (
-            f"add an ingress rule: port {_ADMIN} from namespaceSelector"
+            f"add an ingress rule: port {admin.number} from namespaceSelector"
             f" kubernetes.io/metadata.name={scene.operator.namespace}"
         )
         yield error("PolicyBlocksOperator", scene.about, said, mend)
@@ -148,21 +164,24 @@ def _admin_ingress(
 
 def _http_ingress(scene: FleetScene, policies: list[RawObject]) -> Iterator[Finding]:
     if not any(_admits_port(rule, _HTTP) for rule, _ in _rules(policies, "ingress")):
-        said = f"no rule allows port {_HTTP}: {_list(policies)}"
-        mend = f"add an ingress rule: port {_HTTP} from your samplers"
+        said = f"no rule allows port {_HTTP.number}: {_list(policies)}"
+        mend = f"add an ingress rule: port {_HTTP.number} from your samplers"
         yield error("PolicyBlocksSamplers", scene.about, said, mend)
 
 
-def _egress(scene: FleetScene, operator: RawObject, worker: RawObject) -> Iterator[Finding]:
+def _egress(
+    scene: FleetScene, admin: Port, operator: RawObject, worker: RawObject
+) -> Iterator[Finding]:
     policies = _policies(scene.operator, "Egress", labels_of(operator))
     peer = _peer(worker, scene.space)
     is_open = any(
-        _admits_port(rule, _ADMIN) and _admits_peer(rule, "to", peer, space)
+        _admits_port(rule, admin) and _admits_peer(rule, "to", peer, space)
         for rule, space in _rules(policies, "egress")
     )
     if policies and not is_open:
-        said = f"no rule lets the operator send to port {_ADMIN} of the workers: {_list(policies)}"
-        mend = f"add an egress rule: port {_ADMIN} to pods with {FLEET_LABEL}={scene.fleet.name}"
+        number = admin.number
+        said = f"no rule lets the operator send to port {number} of the workers: {_list(policies)}"
+        mend = f"add an egress rule: port {number} to pods with {FLEET_LABEL}={scene.fleet.name}"
         yield error("PolicyBlocksOperator", f"namespace {scene.operator.namespace}", said, mend)
 
 

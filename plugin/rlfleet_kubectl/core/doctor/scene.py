@@ -63,6 +63,14 @@ class FleetScene:
                 yield pod
 
 
+def unreachable(scenes: Sequence[Scene]) -> str:
+    """Return why nothing could be read; empty if something was, or if rights are missing."""
+    whys = [why for one in scenes for why in one.unread.values()]
+    if any(one.lists for one in scenes) or any("orbidden" in why for why in whys):
+        return ""
+    return whys[0].splitlines()[-1] if whys else ""
+
+
 def labels_of(raw: RawObject) -> Mapping[str, str]:
     """Return the labels of an object."""
     return (raw.get("metadata") or {}).get("labels") or {}

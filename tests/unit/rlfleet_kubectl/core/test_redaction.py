@@ -11,6 +11,10 @@ from rlfleet_kubectl.core.bundle import Bundle
 from rlfleet_kubectl.core.redaction import REMOVED
 
 PLANTED = "pl4nted-S3cret_Value"
+NAMES = (
+    *("MINIMAX_API_KEY", "MAXMIND_LICENSE_KEY", "MAX_API_KEY", "ENUM_SECRET", "API_TOKENS"),
+    *("auth-tokens", "accessTokens", "DB_PASS", "REDIS_PASS", "dbPass"),
+)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +36,10 @@ PLANTED = "pl4nted-S3cret_Value"
         f"VLLM_API_KEY={PLANTED}",
         f"AWS_SECRET_ACCESS_KEY: {PLANTED}",
         f"PGPASSWORD={PLANTED}",
+        *(f"{name}={PLANTED}" for name in NAMES),
+        f"python train.py --wandb-api-key {PLANTED} --lr 1",
+        f"mysql --password '{PLANTED} and more'",
+        f'"bash -c \\"login --token {PLANTED}\\""',
         f"dbPassword: '{PLANTED}'",
         f"x-api-key: {PLANTED}",
         f"Set-Cookie: {PLANTED}",
@@ -78,6 +86,10 @@ def test_a_token_of_a_known_form_is_removed_without_a_name(token: str) -> None:
         "back-off 2m40s restarting failed container=engine pod=oom-0",
         "the monkey=4 designed=x authority=z keyboard=y",
         "topologyKey: kubernetes.io/hostname",
+        "max_tokens=many num_tokens=many MAX_NUM_SEQS=many num_key_value_heads=many maxTokens=many",
+        "passed: nothing, bypass=nothing",
+        "vllm serve --tokenizer /data/models/qwen --max-tokens 1024000 --port 8000",
+        f"--api-key {REMOVED}, --port 80",
     ],
 )
 def test_what_helps_stays(line: str) -> None:
@@ -110,6 +122,8 @@ def places() -> list[tuple[str, dict[str, Any]]]:
         ("a variable", pod(env=[{"name": "VLLM_API_KEY", "value": PLANTED}])),
         ("a flag", pod(args=[f"--api-key={PLANTED}"])),
         ("an argument after its flag", pod(args=["--api-key", PLANTED, "--port", "80"])),
+        *((f"a variable {one}", pod(env=[{"name": one, "value": PLANTED}])) for one in NAMES),
+        ("a flag in a shell's command", pod(command=["sh", "-c", f"run --hf-token {PLANTED}"])),
         ("a shell's command", pod(command=["sh", "-c", f"export TOKEN={PLANTED}; run"])),
         ("a URL in a flag", pod(args=[f"--source=https://user:{PLANTED}@host/x"])),
         ("JSON in a flag", pod(args=[f'--config={{"password": "{PLANTED}"}}'])),
@@ -134,11 +148,14 @@ def test_what_was_learned_from_an_object_is_removed_from_logs_too() -> None:
     made = Bundle()
     made.documents["objects/pods.json"] = [pod(env=[{"name": "API_KEY", "value": PLANTED}])]
     made.texts["logs/engine.log"] = f"args: Namespace(unnamed=[{PLANTED!r}])\n"
+    made.documents["objects/more.json"] = [pod(command=["run --api-key 0123abcd"])]
+    made.texts["logs/more.log"] = "got 0123abcd\n"
     made.unread["metrics"] = f"cannot reach {PLANTED}"
 
     files = made.files({"made": "now"})
     assert [name for name, text in files.items() if PLANTED in text] == []
     assert REMOVED in files["logs/engine.log"]
+    assert files["logs/more.log"] == f"got {REMOVED}\n"
 
 
 def test_what_was_removed_once_is_left_as_it_is() -> None:
@@ -183,6 +200,18 @@ def test_the_manifest_lists_each_file_and_what_could_not_be_read() -> None:
         "files": {"logs/a.log": 4},
         "unread": {"logs/b": "Forbidden"},
     }
+
+
+def test_of_a_log_that_is_too_long_the_newest_lines_stay() -> None:
+    assert bundle.newest("one\ntwo\nthree\n", most=9) == "three\n"
+    assert bundle.newest("one\ntwo\n", most=8) == "one\ntwo\n"
+
+
+def test_a_line_of_json_stays_json_without_a_quoted_secret() -> None:
+    line = json.dumps({"message": f'ran login --token "{PLANTED}" --port 1', "worker": 3})
+
+    message = json.loads(redaction.text(line))["message"]
+    assert message == f'ran login --token "{REMOVED}" --port 1'
 
 
 def test_a_large_log_takes_no_longer_than_a_user_waits() -> None:

@@ -44,6 +44,10 @@ def test_a_canary_on_hold_is_drawn_with_its_bars_and_workers() -> None:
     ]
 
 
+def test_the_window_at_most_is_that_of_the_slowest_worker() -> None:
+    assert "window    65 ms at most" in drawn(fleet("synced"))
+
+
 def test_a_stalled_fleet_is_drawn_with_what_to_do() -> None:
     text = drawn(fleet("stalled"))
 

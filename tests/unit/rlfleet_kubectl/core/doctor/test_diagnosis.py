@@ -7,6 +7,7 @@ import pytest
 from rlfleet_contract.worker.report import Progress
 from rlfleet_kubectl.core.doctor import installation
 from rlfleet_kubectl.core.doctor.finding import Severity
+from rlfleet_kubectl.core.doctor.scene import Scene, unreachable
 from rlfleet_operator.core.model.worker_phase import awaited_by
 from tests.unit.rlfleet_kubectl.clusters import Change, Cluster, condition, event, policy
 from tests.workers import worker as worker_of
@@ -516,7 +517,7 @@ SHOWN: list[tuple[str, Change, Severity, str, str, str]] = [
         "ProofFailed",
         "delete pod qwen-0",
     ),
-    ("no token", put("secrets", {}), E, "TokenMissing", "no Secret", "rlfleet-operator"),
+    ("no token", put("secrets", {}), E, "TokenMissing", "no Secret", "component=operator"),
     (
         "an empty token",
         put("secrets", {"qwen-admin": {"token": 0}}),
@@ -634,6 +635,17 @@ SHOWN: list[tuple[str, Change, Severity, str, str, str]] = [
         "PolicyBlocksOperator",
         "port 8090",
         "add an ingress rule",
+    ),
+    (
+        "a policy for the default port, which is another",
+        both(
+            setting("RLFLEET_ADMIN_PORT", "9090"),
+            policed("space", ingress=[HTTP, {"ports": [{"port": 8090}]}]),
+        ),
+        E,
+        "PolicyBlocksOperator",
+        "port 9090",
+        "port 9090 from",
     ),
     (
         "a policy that keeps samplers out",
@@ -756,6 +768,13 @@ HARMLESS: list[tuple[str, Change]] = [
     ),
     ("one worker on a claim for one node", with_modes(["ReadWriteOnce"], 1)),
     ("two workers on a shared claim", with_modes(["ReadWriteOnce", "ReadOnlyMany"], 2)),
+    (
+        "a policy for another port of the sidecars",
+        both(
+            setting("RLFLEET_ADMIN_PORT", "9090"),
+            policed("space", ingress=[HTTP, {"ports": [{"port": 9090}]}]),
+        ),
+    ),
     ("a policy that lets both through", policed("space", ingress=[ADMIN_FROM_OPERATOR, HTTP])),
     (
         "a policy about other pods",
@@ -863,6 +882,49 @@ def test_rights_are_not_asked_for_where_the_operator_drives_nothing() -> None:
     cluster.operator_denied.add("create pods")
 
     assert [one.check for one in cluster.diagnosed()] == ["NamespaceNotDriven"]
+
+
+def second(cluster: Cluster, names: str, namespace: str = "plugin-system") -> Any:
+    """Return another operator's Deployment, of an account of its own."""
+    other = Cluster()
+    setting("RLFLEET_NAMESPACES", names)(other)
+    other.deployment["metadata"] |= {"name": "second", "namespace": namespace}
+    other.deployment["spec"]["template"]["spec"]["serviceAccountName"] = "second"
+    setting("RLFLEET_LEASE_NAME", cluster.operator["leases"][0]["metadata"]["name"])(other)
+    return other.deployment
+
+
+def test_a_namespace_is_driven_by_one_of_two_operators_in_one_namespace() -> None:
+    cluster = Cluster()
+    setting("RLFLEET_NAMESPACES", "rl")(cluster)
+    cluster.operator["deployments"].append(second(cluster, "plugin"))
+    assert cluster.diagnosed() == []
+
+    cluster.operator_denied.add("create pods")
+    (one,) = cluster.diagnosed()
+    assert one.check == "OperatorAccess"
+    assert one.found.startswith("system:serviceaccount:plugin-system:second may not create pods")
+
+
+def test_a_namespace_is_driven_by_an_operator_in_another_namespace() -> None:
+    cluster = Cluster()
+    setting("RLFLEET_NAMESPACES", "rl")(cluster)
+    assert [one.check for one in cluster.diagnosed()] == ["NamespaceNotDriven"]
+
+    cluster.elsewhere.append(second(cluster, "plugin", "elsewhere"))
+    # Which pods its policies must let through is not known.
+    policed("space", ingress=[HTTP])(cluster)
+    assert cluster.diagnosed() == []
+
+
+def test_nothing_read_is_no_diagnosis_unless_rights_are_missing() -> None:
+    refused = "E1125 x\nThe connection to the server 127.0.0.1:1 was refused"
+    gone = Scene("rl", unread={"pods": refused})
+
+    assert unreachable([gone]) == "The connection to the server 127.0.0.1:1 was refused"
+    assert not unreachable([gone, Scene("rl", {"pods": []})])
+    assert not unreachable([Scene("rl", unread={"pods": "Error (Forbidden): pods is forbidden"})])
+    assert not unreachable([Scene("rl")])
 
 
 @pytest.mark.parametrize(
