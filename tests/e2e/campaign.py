@@ -251,7 +251,7 @@ def _keep(shell: Shell, campaign: Campaign, row: dict[str, Any]) -> None:
                 words = ("logs", pod, "-c", container, "--tail=200", *flags)
                 told += [f"--- {pod} {container} {flags}", shell.kubectl(*words, check=False)]
     words = ("kubectl", "-n", stage.OPERATOR_NAMESPACE, "logs", "--prefix", "--tail=300")
-    told.append(shell.run(*words, "-l", "app.kubernetes.io/name=rlfleet-operator", check=False))
+    told.append(shell.run(*words, "-l", "app.kubernetes.io/component=operator", check=False))
     path.write_text("\n".join(told))
     say(f"      see {path.relative_to(ROOT)}")
 

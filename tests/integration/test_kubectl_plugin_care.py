@@ -18,6 +18,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from dev.kubernetes import apiserver
+from rlfleet_kubectl.core.names import OPERATOR_PODS
 from rlfleet_kubectl.errors import Exit
 from tests.hollow import HollowNode
 from tests.integration.conftest import IMAGES, ROOT, Fleet, Operator, Run, kubectl, until
@@ -282,7 +283,7 @@ async def test_plan_says_why_it_cannot_run(
     assert f"no operator runs in namespace {fleet.namespace} (pods found: 0)" in none.stderr
 
     here = f"--namespace={fleet.namespace}"
-    label = "--labels=app.kubernetes.io/name=rlfleet-operator"
+    label = f"--labels={OPERATOR_PODS}"
     kubectl(plane, here, "run", "operator-0", "--image=x", label)
     written(plane, fleet.namespace, "pod", "operator-0", {"phase": "Running"})
     manifest = tmp_path / "fleet.yaml"

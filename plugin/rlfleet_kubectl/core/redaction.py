@@ -49,7 +49,7 @@ _PLAIN_KEYS = frozenset(
 _WORDS_OF_TEXT = re.compile(
     r"""
     (?P<scheme>\b(?:bearer|basic|negotiate|token(?=\s+\S*\d))\s+)[A-Za-z0-9._~+/=:-]{6,}
-    |(?P<user>[a-z][a-z0-9+.-]*://)[^/\s"'@]+@
+    |(?P<user>[a-z][a-z0-9+.-]{0,30}://)[^/\s"'@]+@
     |(?P<begin>-----BEGIN[ A-Z]*PRIVATE[ ]KEY-----).*?(?:-----END[ A-Z]*PRIVATE[ ]KEY-----|\Z)
     |(?-i:\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)
     |(?-i:\b(?:hf_|gh[pousr]_|AKIA|ASIA|AIza)[A-Za-z0-9]{16,})

@@ -69,6 +69,7 @@ def pod_from(raw: Raw) -> Pod | None:
         engine_exit=_engine_exit(status),
         trouble=_trouble(status, conditions),
         topology=_topology(raw, labels),
+        ready_changed_at=_moment(conditions.get("Ready", {}).get("lastTransitionTime")),
         admin_port=_admin_port(raw),
         tls_secret=_tls_secret(raw),
     )
@@ -95,14 +96,16 @@ def _tls_secret(raw: Raw) -> str | None:
 
 
 def _created_at(metadata: Raw) -> float | None:
-    created = metadata.get("creationTimestamp")
-    return None if created is None else datetime.fromisoformat(created).timestamp()
+    return _moment(metadata.get("creationTimestamp"))
 
 
 def _ends_by(metadata: Raw) -> float | None:
     """Return the end of the grace period, which deletionTimestamp includes."""
-    deletion = metadata.get("deletionTimestamp")
-    return None if deletion is None else datetime.fromisoformat(deletion).timestamp()
+    return _moment(metadata.get("deletionTimestamp"))
+
+
+def _moment(written: str | None) -> float | None:
+    return None if written is None else datetime.fromisoformat(written).timestamp()
 
 
 def _container_statuses(status: Raw) -> list[Raw]:

@@ -35,6 +35,8 @@ class Pod:
     """The last exit code of the engine's container, with its reason if that adds something."""
     topology: tuple[str, str] = ("", "")
     """Zone and node that it runs on; empty if unknown."""
+    ready_changed_at: float | None = None
+    """When Ready changed last; None if unknown."""
     admin_port: int = ADMIN_PORT
     """The port "admin" of its sidecar."""
     tls_secret: str | None = None

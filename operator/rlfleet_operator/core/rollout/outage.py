@@ -13,6 +13,8 @@ from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout import budget
 
+_RETURN_S = 60.0
+"""A worker that serves may be not ready for so long before it counts as broken."""
 _START_S = 600.0
 """After this time a pod that is not ready no longer counts as starting."""
 
@@ -109,8 +111,20 @@ def _outdated(world: World) -> list[Worker]:
     """Return the workers whose pods are replaced now because of their template."""
     left = [w for w in world.desired if not _has_ended(w, world) and not _is_ending(w, world)]
     outdated = [w for w in left if world.is_outdated(w)]
-    broken = [w for w in outdated if not w.takes_traffic]
+    broken = [w for w in outdated if not w.takes_traffic and world.moment >= may_return_until(w)]
     return [*broken, *_within_budget(world, outdated)]
+
+
+def may_return_until(worker: Worker) -> float:
+    """Return until when a worker that serves is expected back though its pod is not ready.
+
+    On a busy node the kubelet's probe comes too late now and then. To replace the pod at once
+    would make seconds without traffic minutes. 0 for a worker that does not serve, or is ready.
+    """
+    pod = worker.pod
+    if pod is None or pod.ready or pod.ready_changed_at is None or not worker.is_open:
+        return 0.0
+    return pod.ready_changed_at + _RETURN_S
 
 
 def _has_ended(worker: Worker, world: World) -> bool:

@@ -26,7 +26,7 @@ def supplied(commands: Sequence[WeightsCommand], world: World) -> list[WeightsCo
 
 
 def _supplies(world: World, version: str, asked: frozenset[str]) -> dict[str, Supply]:
-    """Return from whom each receives, apart for sidecars that speak HTTPS and those that do not."""
+    """Return each worker's supply; sidecars with and without TLS are kept apart."""
     found: dict[str, Supply] = {}
     for is_secure in (False, True):
         found |= supplies([*_members(world, version, asked, is_secure=is_secure)])

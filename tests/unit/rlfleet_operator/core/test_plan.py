@@ -13,6 +13,7 @@ from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.simulation.model_fleet import recorded, settled
 from rlfleet_operator.core.simulation.model_worker import Effect
+from rlfleet_operator.core.timers import due_in_s
 from tests import fleets, workers
 from tests.proofs import proof
 
@@ -347,6 +348,29 @@ def test_an_outdated_pod_without_traffic_costs_nothing_to_replace() -> None:
     names = [a.name for a in of(DeletePod, replace(seen, template_hash="other"))]  # type: ignore[attr-defined]
 
     assert names == ["qwen-3"]
+
+
+@pytest.mark.parametrize(("seconds", "is_replaced"), [(1, False), (59, False), (60, True)])
+def test_an_outdated_pod_that_is_not_ready_for_a_moment_is_not_replaced_at_once(
+    seconds: float,
+    is_replaced: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """Another worker starts: no worker would serve, because the kubelet was late for a probe."""
+    seen = rolling(2, 1)
+    first, second = (worker.pod for worker in seen.workers)
+    assert first is not None
+    assert second is not None
+    starts = replace(first, ready=False, weights_ready=None, template_hash="other")
+    since = seen.moment - seconds
+    late = replace(second, ready=False, ready_changed_at=since)
+    booting = replace(workers.worker(0, Stage.DOWN), pod=starts)
+    serving = replace(seen.workers[1], pod=late)
+    world = replace(seen, workers=(booting, serving), template_hash="other")
+
+    names = [a.name for a in of(DeletePod, world)]  # type: ignore[attr-defined]
+
+    assert names == (["qwen-1"] if is_replaced else [])
+    assert due_in_s(world) == (None if is_replaced else 60 - seconds)
 
 
 def test_a_worker_whose_engine_restarted_is_marked_not_ready_before_anything_else() -> None:
