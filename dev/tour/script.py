@@ -85,5 +85,5 @@ def page(lines: Iterable[str]) -> str:
     made: list[str] = []
     for is_shown, some in itertools.groupby(lines, lambda line: line.startswith(_INDENT)):
         block = [line.removeprefix(_INDENT) for line in some]
-        made += ["```console", *block, "```"] if is_shown else block
+        made += ["```text", *block, "```"] if is_shown else block
     return re.sub(r"\n{3,}", "\n\n", "\n".join(made)).strip("\n") + "\n"

@@ -27,6 +27,7 @@ class _TextMode(TypedDict):
 _GONE = ("NotFound", "Forbidden", "Unauthorized", "doesn't have a resource type")
 """Words of answers after which asking again does not help."""
 _AGAIN_S = 2.0
+_SILENCE_S = 30.0
 _TEXT: _TextMode = {"encoding": "utf-8", "errors": "replace"}
 """Logs hold what engines wrote, which may be no UTF-8."""
 
@@ -84,7 +85,8 @@ class Kubectl:
     def watch(self, name: str) -> Generator[ObservedFleet | None, None, None]:
         """Yield the fleet at each change, and None about each second without one.
 
-        A watch that ends is started again, as the API server ends each after a while. Raises
+        A watch that ends is started again, as the API server ends each after a while; so is one
+        that says nothing for 30 s, because it may be of a definition that was replaced. Raises
         PluginError if the fleet is gone or access to it is denied. The caller must close it:
         kubectl runs until then.
         """
@@ -115,7 +117,8 @@ def ran(words: Sequence[str], stdin: str | None = None) -> subprocess.CompletedP
 
 
 def _until_end(arrived: "queue.Queue[RawObject | None]") -> Iterator[ObservedFleet | None]:
-    while True:
+    heard_at = time.monotonic()
+    while time.monotonic() - heard_at < _SILENCE_S:
         try:
             found = arrived.get(timeout=1.0)
         except queue.Empty:
@@ -123,6 +126,7 @@ def _until_end(arrived: "queue.Queue[RawObject | None]") -> Iterator[ObservedFle
             continue
         if found is None:
             return
+        heard_at = time.monotonic()
         yield ObservedFleet(found)
 
 

@@ -35,6 +35,8 @@ def installed(plane: apiserver.ControlPlane, namespace: str) -> None:
     chart = str(ROOT / "charts" / "rlfleet")
     words = ["helm", "template", LEASE, chart, f"--namespace={namespace}", *IMAGES]
     words += ["--set=crds.enabled=false", f"--set=namespaces={{{namespace}}}"]
+    # Those are of the whole cluster, where another test's helm would find them.
+    words += ["--set=rbac.userRoles=false"]
     text = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
     kubectl(plane, f"--namespace={namespace}", "apply", "-f", "-", stdin=text)
     written(plane, namespace, "deployment", LEASE, {"replicas": 2, "readyReplicas": 2})

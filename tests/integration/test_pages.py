@@ -26,7 +26,7 @@ pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = {field.alias or name for name, field in FleetSpec.model_fields.items()}
-FOREIGN = {"monitoring.coreos.com/v1"}
+FOREIGN = {"monitoring.coreos.com/v1", "cert-manager.io/v1"}
 """API groups of other projects, whose definitions the tests' API server lacks."""
 COMMAND = re.compile(r"(?:^|[(|&;] ?|\$ )(?:[A-Z_]+=\S* )*(kubectl|helm|make) ([^|;&()<>#]*)")
 

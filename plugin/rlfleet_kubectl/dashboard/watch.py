@@ -15,6 +15,7 @@ from rlfleet_kubectl.kubectl import Kubectl
 from rlfleet_view.fleet import ObservedFleet
 
 _AGAIN_S = 2.0
+_WATCH_S = 60
 _AGAIN_AFTER_ERROR_S = 5.0
 
 
@@ -67,7 +68,9 @@ class BoardWatch:
 
     def _follow(self, revision: str) -> None:
         """Take each change until the watch ends, as the API server ends each after a while."""
-        asked = urlencode({"watch": 1, "resourceVersion": revision, "allowWatchBookmarks": 1})
+        # One of a definition that was replaced would be silent for as long as it lasts.
+        until = {"resourceVersion": revision, "timeoutSeconds": _WATCH_S}
+        asked = urlencode({"watch": 1, "allowWatchBookmarks": 1, **until})
         with subprocess.Popen(
             self._kubectl.words("get", "--raw", f"{self._path}?{asked}"),
             stdout=subprocess.PIPE,

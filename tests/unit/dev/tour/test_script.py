@@ -47,7 +47,7 @@ def test_progress_bars_are_left_out() -> None:
 def test_commands_stand_in_fences() -> None:
     lines = ["One.", "", "    $ ls", "      a: 1", "", "", "Two."]
 
-    assert script.page(lines) == "One.\n\n```console\n$ ls\n  a: 1\n```\n\nTwo.\n"
+    assert script.page(lines) == "One.\n\n```text\n$ ls\n  a: 1\n```\n\nTwo.\n"
 
 
 def test_each_marker_of_the_script_is_understood() -> None:
