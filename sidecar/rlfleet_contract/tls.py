@@ -8,11 +8,11 @@ import logging
 import ssl
 from pathlib import Path
 
+from rlfleet_contract.mounted_files import states_of
+
 CA_KEY, CERTIFICATE_KEY, PRIVATE_KEY = "ca.crt", "tls.crt", "tls.key"
 """The keys of the Secret (kubernetes.io/tls, and ca.crt as cert-manager adds it)."""
 _log = logging.getLogger(__name__)
-
-_Look = tuple[tuple[int, int, int] | None, ...]
 
 
 def serving_context(folder: Path) -> ssl.SSLContext:
@@ -21,21 +21,22 @@ def serving_context(folder: Path) -> ssl.SSLContext:
     At each handshake it looks whether the pair was replaced. One that cannot be loaded, as in
     the middle of its replacement, leaves the former in use.
     """
-    # The look first: files that are replaced in between are then loaded at the next handshake.
-    seen, current = _look(folder), _loaded(folder)
+    pair = (folder / CERTIFICATE_KEY, folder / PRIVATE_KEY)
+    # The states first: files that are replaced in between are then loaded at the next handshake.
+    seen = states_of(pair)
+    served = current = _loaded(*pair)
 
     def renew(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         nonlocal current, seen
         try:
-            if (now := _look(folder)) != seen:
+            if (now := states_of(pair)) != seen:
                 seen = now
-                current = _loaded(folder)
+                current = _loaded(*pair)
         except OSError as error:
             # Once for each state of the files, as the kubelet's probes alone are many.
             _log.warning("Failed to load a new certificate", extra={"error": str(error)})
         connection.context = current
 
-    served = _loaded(folder)
     served.sni_callback = renew
     return served
 
@@ -53,23 +54,11 @@ def verifying_context(ca: str) -> ssl.SSLContext:
     return context
 
 
-def _loaded(folder: Path) -> ssl.SSLContext:
+def _loaded(certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(folder / CERTIFICATE_KEY, folder / PRIVATE_KEY)
+        context.load_cert_chain(certificate, key)
     except OSError as error:
-        what = f"{folder}: {CERTIFICATE_KEY} and {PRIVATE_KEY} are no usable pair: {error}"
-        raise OSError(f"{what}; replace the Secret") from error
+        names = f"{certificate.parent}: {certificate.name} and {key.name}"
+        raise OSError(f"{names} are no usable pair: {error}; replace the Secret") from error
     return context
-
-
-def _look(folder: Path) -> _Look:
-    return tuple(map(_state, (folder / CERTIFICATE_KEY, folder / PRIVATE_KEY)))
-
-
-def _state(file: Path) -> tuple[int, int, int] | None:
-    try:
-        state = file.stat()
-    except OSError:
-        return None
-    return state.st_mtime_ns, state.st_ino, state.st_size

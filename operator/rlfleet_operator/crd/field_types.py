@@ -14,6 +14,12 @@ def rules(*rules: tuple[str, str]) -> dict[str, Any]:
     return {"x-kubernetes-validations": [{"rule": r, "message": m} for r, m in rules]}
 
 
+def of_secret(field: str) -> dict[str, Any]:
+    """Return the CEL rule of a field below spec that names a Secret."""
+    name = "self.matches('^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$')"
+    return rules((name, f"{field} must be the name of a Secret"))
+
+
 class Model(BaseModel):
     """A frozen model with camel-cased names in YAML."""
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from rlfleet_operator.crd.field_types import Model, rules
+from rlfleet_operator.crd.field_types import Model, of_secret, rules
 
 _SEGMENT = "[A-Za-z0-9._=+:~-]"
 _HOST = "[A-Za-z0-9][A-Za-z0-9.:_-]*"
@@ -74,12 +74,7 @@ class SourceSpec(Model):
     )
     credentials_secret: Annotated[str, Field(max_length=253)] | None = Field(
         default=None,
-        json_schema_extra=rules(
-            (
-                "self.matches('^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$')",
-                "weights.source.credentialsSecret must be the name of a Secret",
-            )
-        ),
+        json_schema_extra=of_secret("weights.source.credentialsSecret"),
         description="Secret of this namespace, mounted in the sidecars alone and read again for"
         " each version. Keys, as far as present: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,"
         " AWS_SESSION_TOKEN; GOOGLE_SERVICE_ACCOUNT_KEY (JSON); HTTP_BEARER_TOKEN; ca.crt (PEM,"

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlfleet_operator.crd.field_types import Model, Quantity, rules
+from rlfleet_operator.crd.field_types import Model, Quantity, of_secret, rules
 
 
 class ResourceList(Model):
@@ -127,12 +127,7 @@ class SidecarSpec(Model):
     )
     tls_secret: Annotated[str, Field(max_length=253)] | None = Field(
         default=None,
-        json_schema_extra=rules(
-            (
-                "self.matches('^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$')",
-                "sidecar.tlsSecret must be the name of a Secret",
-            )
-        ),
+        json_schema_extra=of_secret("sidecar.tlsSecret"),
         description="Secret of this namespace with tls.crt, tls.key and ca.crt, as cert-manager"
         " writes it. With it the sidecars speak HTTPS only, to the operator, to one another and to"
         " trainers. The certificate must be valid for FLEET-workers.NAMESPACE.svc; a renewed one"

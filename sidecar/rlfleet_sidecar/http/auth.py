@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlfleet_contract.auth import ALSO_ACCEPTED, REVISION_KEY, TOKEN_KEY, token_of
+from rlfleet_contract.mounted_files import FileStates, states_of
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 
@@ -19,9 +20,6 @@ _KEYS = (TOKEN_KEY, *ALSO_ACCEPTED, REVISION_KEY)
 _READS = 10
 """How often files are read that are replaced during the read."""
 _NO_TOKEN = b"\0" * sha256().digest_size
-
-_Look = tuple[tuple[int, int, int] | None, ...]
-"""Of each file what changes with it; None for one that does not exist."""
 
 
 class _Mounted(NamedTuple):
@@ -38,7 +36,7 @@ class FleetToken:
     def __init__(self, path: Path) -> None:
         """Read the token at ``path`` and its neighbours in the same folder."""
         self._path = path
-        self._seen: _Look | None = None
+        self._seen: FileStates | None = None
         self._mounted = _Mounted()
 
     def demand(self, authorization: str | None) -> None:
@@ -65,7 +63,7 @@ class FleetToken:
         for _ in range(_READS):
             try:
                 paths = _files(self._path)
-                seen = tuple(map(_look_at, paths))
+                seen = states_of(paths)
                 if seen == self._seen:
                     break
                 self._mounted, self._seen = _read(paths), seen
@@ -82,14 +80,6 @@ def _files(token: Path) -> list[Path]:
     """
     folder = Path(os.path.realpath(token)).parent
     return [token, *(folder / key for key in _KEYS[1:])]
-
-
-def _look_at(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _read(paths: list[Path]) -> _Mounted:

@@ -118,27 +118,17 @@ async def test_a_stream_without_news_is_kept_alive(
         assert await events(reply) == [": heartbeat", "", ""]
 
 
-async def test_a_stream_ends_once_its_token_is_another(served: Served) -> None:
+@pytest.mark.parametrize("callers", ["refused", "unread"])
+async def test_a_stream_ends_in_order_once_its_token_is_another_or_cannot_be_read(
+    served: Served, callers: str
+) -> None:
     headers = {"Authorization": "Bearer old"}
     async with (
         aiohttp.ClientSession() as http,
         http.get(f"{served.url}/events", headers=headers) as reply,
     ):
         await events(reply)
-        served.refused.add("Bearer old")
-        served.deliver(2, "stalled")
-
-        assert await reply.content.read() == b""
-
-
-async def test_a_stream_ends_in_order_while_no_token_can_be_read(served: Served) -> None:
-    headers = {"Authorization": "Bearer unread"}
-    async with (
-        aiohttp.ClientSession() as http,
-        http.get(f"{served.url}/events", headers=headers) as reply,
-    ):
-        await events(reply)
-        served.unread.add("Bearer unread")
+        getattr(served, callers).add("Bearer old")
         served.deliver(2, "stalled")
 
         assert await reply.content.read() == b""

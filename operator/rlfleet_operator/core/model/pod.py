@@ -1,7 +1,6 @@
 """Parses a worker's pod from the API server's JSON."""
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from rlfleet_contract import paths
 from rlfleet_operator.core.model.worker_pod import Pod
@@ -19,6 +18,7 @@ from rlfleet_operator.core.model.world import (
     Raw,
     worker_name,
 )
+from rlfleet_operator.crd.field_types import epoch_of
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 """Kubernetes from 1.35 on copies it from the node to its pods."""
@@ -63,13 +63,14 @@ def pod_from(raw: Raw) -> Pod | None:
         weights_ready=None if gate is None else gate["status"] == "True",
         version_label=labels.get(VERSION_LABEL),
         terminating="deletionTimestamp" in metadata,
-        ends_by=_ends_by(metadata),
+        # The time includes the grace period.
+        ends_by=_epoch(metadata.get("deletionTimestamp")),
         engine_restarts=int(_engine(status).get("restartCount", 0)),
-        created_at=_created_at(metadata),
+        created_at=_epoch(metadata.get("creationTimestamp")),
         engine_exit=_engine_exit(status),
         trouble=_trouble(status, conditions),
         topology=_topology(raw, labels),
-        ready_changed_at=_moment(conditions.get("Ready", {}).get("lastTransitionTime")),
+        ready_changed_at=_epoch(conditions.get("Ready", {}).get("lastTransitionTime")),
         admin_port=_admin_port(raw),
         tls_secret=_tls_secret(raw),
     )
@@ -95,17 +96,8 @@ def _tls_secret(raw: Raw) -> str | None:
     return next((s.get("secretName") for s in secrets), None)
 
 
-def _created_at(metadata: Raw) -> float | None:
-    return _moment(metadata.get("creationTimestamp"))
-
-
-def _ends_by(metadata: Raw) -> float | None:
-    """Return the end of the grace period, which deletionTimestamp includes."""
-    return _moment(metadata.get("deletionTimestamp"))
-
-
-def _moment(written: str | None) -> float | None:
-    return None if written is None else datetime.fromisoformat(written).timestamp()
+def _epoch(time: str | None) -> float | None:
+    return None if time is None else epoch_of(time)
 
 
 def _container_statuses(status: Raw) -> list[Raw]:
