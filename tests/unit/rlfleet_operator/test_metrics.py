@@ -11,6 +11,12 @@ from rlfleet_operator.core.metrics.additions import Additions
 from tests import fleets, workers
 
 
+@pytest.fixture(autouse=True)
+def uncounted() -> None:
+    """Forget what other tests of this process have counted of their fleet, which has this name."""
+    metrics.forget("rl", "qwen")
+
+
 def series(**labels: str) -> dict[str, float]:
     """Return all metrics of a fleet by name and labels."""
     told = {}
