@@ -35,6 +35,9 @@ The bare reload is vLLM's own (reload_weights with a path, by /collective_rpc) o
 staged files in the same engine, after the changes: vLLM maps them, and nothing of rlfleet reads,
 digests or compares. window_over_bare_reload and window_minus_bare_reload_ms compare medians.
 
+A processor with avx512_bf16 packs linear layers, in both reloads; others keep them as they are.
+The probe of the proof is computed by the engine, so that a slow processor sends replies late.
+
 The step reload is rlfleet's: the engine reads, digests and installs every tensor. Memory is read
 back beside the proof's probe, until replies are sent.
 

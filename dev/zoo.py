@@ -28,23 +28,26 @@ def main() -> None:
     """Examine the named models, or all."""
     parser = argparse.ArgumentParser(prog="python -m dev.zoo", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--like-gpu", action="store_true", help="reload as on a GPU")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--like-gpu", action="store_true", help="reload as on a GPU")
+    ways.add_argument("--packed", action="store_true", help="pack all linear layers; only print")
     options = parser.parse_args()
     chosen, results = options.names, LIKE_GPU if options.like_gpu else RESULTS
+    way = "--like-gpu" if options.like_gpu else "--packed" if options.packed else None
     shell = Shell(stage.cluster_and_images(), NAMESPACE, is_quiet=True)
-    rows = examine(shell, chosen, like_gpu=options.like_gpu)
-    if not chosen:
+    rows = examine(shell, chosen, way)
+    if not chosen and not options.packed:
         results.write_text(json.dumps(rows, indent=1) + "\n")
         say(f"{len(rows)} models written to {results.name}; `make generate` writes the page")
     failed = [row["model"] for row in rows if not row["passed"]]
     say(f"{len(rows) - len(failed)} of {len(rows)} models passed")
-    if failed and chosen:
+    if failed and (chosen or options.packed):
         raise StepFailed(f"did not pass: {', '.join(failed)}")
 
 
-def examine(shell: Shell, chosen: list[str], *, like_gpu: bool = False) -> list[dict[str, Any]]:
-    """Run the pod and return a row for each model."""
-    words = ["--like-gpu", *chosen] if like_gpu else chosen
+def examine(shell: Shell, chosen: list[str], way: str | None = None) -> list[dict[str, Any]]:
+    """Run the pod and return a row for each model; ``way`` is an option of the zoo's."""
+    words = [way, *chosen] if way else chosen
     stage.namespace(shell)
     files = [f"--from-file={path}" for path in sorted(ZOO.iterdir()) if path.is_file()]
     made = shell.kubectl("create", "configmap", "zoo", *files, "--dry-run=client", "-o=yaml")

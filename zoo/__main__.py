@@ -1,4 +1,4 @@
-"""Examine models, one JSON line each: python -m zoo [--like-gpu] [NAME ...].
+"""Examine models, one JSON line each: python -m zoo [--like-gpu | --packed] [NAME ...].
 
 Each model has a process of its own, as in a pod: the extension records what loads of its process
 have read, and with another model's names it cannot say how a model renames its own.
@@ -20,7 +20,7 @@ os.environ |= {  # noqa: TID251 - vLLM's own settings, before it is imported
     "HF_HUB_OFFLINE": "1",
 }
 
-from zoo import keeper
+from zoo import keeper, packed
 from zoo import like_gpu as gpu
 from zoo.examine import examine
 
@@ -33,9 +33,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m zoo", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(keeper.MODELS))
     parser.add_argument("--like-gpu", action="store_true", help="reload as on a GPU")
+    parser.add_argument("--packed", action="store_true", help="pack all linear layers")
     options = parser.parse_args()
     if options.like_gpu:
         gpu.use()
+    if options.packed:
+        packed.use()
     # vLLM prints on standard output too.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

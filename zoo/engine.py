@@ -2,6 +2,7 @@
 
 import gc
 import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +13,7 @@ from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 
 from rlfleet_contract import paths
-from rlfleet_contract.engine.rank_report import Consumed, Installed, ReadBack
+from rlfleet_contract.engine.rank_report import Consumed, Installed, Preloaded, ReadBack
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.worker.selftest import EngineDescription
 from rlfleet_engine.vllm.reload import load
@@ -92,6 +93,13 @@ class Engine:
         return Installed.model_validate(
             self._rpc(paths.RELOAD_RPC, str(directory), stamps, list(changed), strength)
         )
+
+    def preload(self, directory: Path, files: Sequence[FileStamp]) -> Preloaded:
+        """Have a checkpoint, and memory for it, made ready for its reload."""
+        self._rpc(paths.PRELOAD_RPC, str(directory), [stamp.model_dump() for stamp in files])
+        while (told := Preloaded.model_validate(self._rpc(paths.PRELOADED_RPC))).is_reading:
+            time.sleep(0.01)
+        return told
 
     def reloaded(self) -> ReadBack | None:
         """Return the memory after the last reload."""

@@ -174,6 +174,8 @@ class _Visit:
             except SidecarError as error:
                 refused[form] = self._refusal(form, error)
                 continue
+            # The reload takes what this makes ready: the copies, and memory for packed layers.
+            row["zeroed"] = engine.preload(held.directory, held.files).zeroed
             installed = engine.reload(held.directory, held.files)
             demand_consumed(held.tensors, held.nbytes, held.digest, [installed])
             answers[form] = engine.ask()

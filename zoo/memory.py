@@ -5,8 +5,9 @@ from typing import Any
 
 from rlfleet_engine.reload import model_memory
 from rlfleet_engine.reload.word_sum import word_sum
+from rlfleet_engine.reload.zeroed import ZeroedMemory
 
-Load = Callable[[Any, Iterable[tuple[str, Any]]], None]
+Load = Callable[[Any, Iterable[tuple[str, Any]], ZeroedMemory], None]
 
 
 def addresses(worker: Any) -> dict[str, int]:
@@ -32,10 +33,12 @@ class Spoiling:
         self.spoilt: str | None = None
         """A parameter that has its tensor's name; None if the model has none."""
 
-    def __call__(self, worker: Any, tensors: Iterable[tuple[str, Any]]) -> None:
+    def __call__(
+        self, worker: Any, tensors: Iterable[tuple[str, Any]], zeroed: ZeroedMemory
+    ) -> None:
         """Load, and spoil."""
         seen: list[str] = []
-        self._load(worker, _noted(tensors, seen))
+        self._load(worker, _noted(tensors, seen), zeroed)
         named = dict(_named(worker))
         for name in seen:
             if name in named and named[name].numel():

@@ -92,13 +92,13 @@ class ReloadExtension:
         )
         ahead, self._rlfleet_ahead = self._rlfleet_ahead, None
         with (
-            preload.ended(ahead, directory, stamps) as held,
-            FileReader(directory, stamps, held=held) as reader,
+            preload.ended(ahead, directory, stamps) as taken,
+            FileReader(directory, stamps, held=taken.files) as reader,
         ):
             # From here on the engine's weights are unknown; an error leaves them so.
             self._rlfleet = self._rlfleet_reading = None
             fed = consumed.without_lost_heads(self.get_model(), feeding.of(reader))
-            load.load(self, fed)
+            load.load(self, fed, taken.zeroed)
             installed = reader.installed()
         digest = None if feeding.casts else installed.digest
         loaded = RankRecord(None, feeding.fed, digest, kept.sizes(self.get_model()))
@@ -127,8 +127,14 @@ class ReloadExtension:
         folder = EngineSettings.load(os.environ).preload_dir  # noqa: TID251 - the one reader
         # A reload on a CPU makes the model a second time.
         is_doubled = self.device.type == "cpu"
-        ahead = preload.begun(self._rlfleet_ahead, directory, stamps, folder, is_doubled=is_doubled)
-        self._rlfleet_ahead = ahead
+        self._rlfleet_ahead = ahead = preload.begun(
+            self._rlfleet_ahead,
+            directory,
+            stamps,
+            folder,
+            is_doubled=is_doubled,
+            rooms=load.rooms(self),
+        )
         return ahead.report.model_dump()
 
     def rlfleet_preloaded(self: _Worker) -> dict[str, Any]:

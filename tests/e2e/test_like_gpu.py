@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(1200)
 @pytest.fixture(scope="module")
 def rows() -> dict[str, dict[str, Any]]:
     shell = Shell(target.kubeconfig(), f"{zoo.NAMESPACE}-like-gpu", is_quiet=True)
-    return {row["model"]: row for row in zoo.examine(shell, list(THREE), like_gpu=True)}
+    return {row["model"]: row for row in zoo.examine(shell, list(THREE), "--like-gpu")}
 
 
 @pytest.mark.parametrize("name", THREE)

@@ -81,8 +81,8 @@ def consume(
     """Read a checkpoint as the extension does; or only its first tensor, or that one changed."""
     coarse, memory = sha256(), {}
     with (
-        ended(ahead, directory, stamps) as held,
-        FileReader(directory, stamps, held=held) as reader,
+        ended(ahead, directory, stamps) as taken,
+        FileReader(directory, stamps, held=taken.files) as reader,
     ):
         for tensor, data in reader:
             content = bytes(data)

@@ -72,6 +72,8 @@ class Preloaded(ContractReply):
     """Bytes that are in memory and digested."""
     total: int = 0
     """Bytes of the version; 0 until the headers are read."""
+    zeroed: int = 0
+    """Bytes of zeroed memory that wait for the reload's parameters."""
     is_reading: bool = False
     why: str | None = None
     """Why it ended without all of them."""

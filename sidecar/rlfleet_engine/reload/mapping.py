@@ -1,4 +1,4 @@
-"""A private mapping of a file whose end does not stop the process.
+"""Private mappings, of a file or of zeros, whose end does not stop the process.
 
 Python's mmap unmaps while it holds the interpreter's lock: 0.08 s for each GiB that was read, in
 which an engine generates nothing. A foreign call gives that lock away. The kernel's lock of the
@@ -30,8 +30,17 @@ def mapped(descriptor: int, nbytes: int) -> memoryview:
 
     A write of this process changes only a page of its own.
     """
+    return _mapped(nbytes, mmap.MAP_PRIVATE, descriptor)
+
+
+def zeroed(nbytes: int) -> memoryview:
+    """Map zeros until the last view of them ends; raises OSError."""
+    return _mapped(nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+
+
+def _mapped(nbytes: int, flags: int, descriptor: int) -> memoryview:
     access = mmap.PROT_READ | mmap.PROT_WRITE
-    address = _LIBC.mmap(None, nbytes, access, mmap.MAP_PRIVATE, descriptor, 0)
+    address = _LIBC.mmap(None, nbytes, access, flags, descriptor, 0)
     if address == _FAILED:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 from rlfleet_contract.engine.rank_report import Preloaded
 from rlfleet_contract.engine.safetensors import BLAKE3, FileStamp, Tensor
@@ -29,6 +30,7 @@ from rlfleet_engine.reload.sealed_copy import (
     laid_out,
 )
 from rlfleet_engine.reload.word_sum import word_sum
+from rlfleet_engine.reload.zeroed import ZeroedMemory
 
 _NICE = 10
 """A tenth of a busy core: less would take minutes there, and cost the engine as much in all."""
@@ -42,6 +44,14 @@ class NoRoomError(Exception):
     """There is too little memory for a preload."""
 
 
+class Taken(NamedTuple):
+    """What a reload gets from a preload."""
+
+    files: dict[str, HeldFile]
+    zeroed: ZeroedMemory
+    """For parameters of the sizes that the preload was asked for."""
+
+
 class Preload:
     """One version's tensors, read by a thread that gives way to all others."""
 
@@ -52,7 +62,9 @@ class Preload:
         folder: Path,
         *,
         is_doubled: bool,
+        rooms: Sequence[int] = (),
         look: Callable[[], FreeMemory | None] = read,
+        look_s: float = _LOOK_S,
     ) -> None:
         """Begin.
 
@@ -61,13 +73,16 @@ class Preload:
             files: Its checked files.
             folder: Where the ranks of this engine find one another's copies.
             is_doubled: Whether the reload needs the model's size once more.
+            rooms: The sizes of zeroed memory that the reload will need, part of that.
             look: Returns the free memory.
+            look_s: How often the memory is looked at once all is read.
 
         """
-        self._look = look
+        self._look, self._look_s = look, look_s
         self._directory = Path(directory)
         self._files = tuple(files)
-        self._is_doubled = is_doubled
+        self._is_doubled, self._rooms = is_doubled, tuple(rooms)
+        self._zeroed = ZeroedMemory()
         self._stop = threading.Event()
         self._free = threading.Event()
         self._held: dict[str, HeldFile] = {}
@@ -89,15 +104,17 @@ class Preload:
         return Preloaded(
             nbytes=held_bytes(self._held),
             total=self._total,
+            zeroed=self._zeroed.nbytes,
             is_reading=self._is_reading,
             why=self._why,
         )
 
-    def taken(self) -> dict[str, HeldFile]:
+    def taken(self) -> Taken:
         """Return what it holds, and read no further."""
         self._stop.set()
         # Copies, because the thread may be about to add a tensor.
-        return {name: file.copy() for name, file in [*self._held.items()]}
+        files = {name: file.copy() for name, file in [*self._held.items()]}
+        return Taken(files, self._zeroed)
 
     def end(self) -> None:
         """Give the memory back: here it would take clients' time, so the thread does it."""
@@ -109,6 +126,8 @@ class Preload:
         begun = time.monotonic()
         try:
             self._read()
+            self._demand_room(0)
+            self._zeroed.make(self._rooms, self._demand_wanted)
             _log.info("Version preloaded", extra=self._fields(begun))
         except StoppedError:
             _log.info("Preload cut short", extra=self._fields(begun))
@@ -120,6 +139,7 @@ class Preload:
             self._is_reading = False
             self._keep()
             self._held.clear()
+            self._zeroed.clear()
             self._copies.close()
 
     def _read(self) -> None:
@@ -162,13 +182,13 @@ class Preload:
         memory = self._look()
         if memory is None:
             return "free memory unknown"
-        further = self._total if self._is_doubled else 0
+        further = max(0, self._total - self._zeroed.nbytes) if self._is_doubled else 0
         return objection(nbytes, further, memory)
 
     def _keep(self) -> None:
         """Wait until the memory is to be freed, because of a reload, its age or a shortage."""
         until = time.monotonic() + _KEPT_S
-        while self._why is None and not self._stop.wait(_LOOK_S):
+        while self._why is None and not self._stop.wait(self._look_s):
             why = "no reload came" if time.monotonic() > until else self._objection(0)
             if why is not None:
                 self._why = why
@@ -191,31 +211,30 @@ def begun(
     folder: Path,
     *,
     is_doubled: bool,
+    rooms: Sequence[int] = (),
 ) -> Preload:
     """Return the preload of these files: the known one, unless it failed or is another's."""
     if known is not None:
         if known.is_of(directory, files) and known.report.why is None:
             return known
         known.end()
-    return Preload(directory, files, folder, is_doubled=is_doubled)
+    return Preload(directory, files, folder, is_doubled=is_doubled, rooms=rooms)
 
 
 @contextmanager
-def ended(
-    known: Preload | None, directory: str, files: Sequence[FileStamp]
-) -> Iterator[dict[str, HeldFile]]:
+def ended(known: Preload | None, directory: str, files: Sequence[FileStamp]) -> Iterator[Taken]:
     """Yield what a preload holds of these files to the load inside, and end it after that."""
     if known is None or not known.is_of(directory, files):
         if known is not None:
             known.end()
-        yield {}
+        yield Taken({}, ZeroedMemory())
         return
-    held = known.taken()
+    taken = known.taken()
     try:
-        yield held
+        yield taken
     finally:
         # First here, so that the thread lets go last and returns the memory to the kernel.
-        held.clear()
+        taken.files.clear()
         known.end()
 
 

@@ -22,11 +22,14 @@ from vllm.model_executor.model_loader.reload.sanitize import restore_layer_refs
 from vllm.model_executor.model_loader.utils import process_weights_after_loading
 from vllm.utils.torch_utils import set_default_torch_dtype
 
+from rlfleet_engine.reload.zeroed import SMALLEST, ZeroedMemory
 
-class ViewBuffers:
-    """The buffers of a model that view parameters."""
 
-    def __init__(self, model: Any) -> None:
+class Rooms:
+    """Memory for parameters: what buffers of the model view, zeroed memory, or new zeros."""
+
+    def __init__(self, model: Any, zeroed: ZeroedMemory) -> None:
+        self._zeroed = zeroed
         self._of: dict[int, list[Any]] = {}
         self._taken: set[int] = set()
         for layer in model.modules():
@@ -35,8 +38,8 @@ class ViewBuffers:
                     self._of.setdefault(id(parameter), []).append(buffer)
 
     def room(self, parameter: Any, form: Any) -> torch.Tensor:
-        """Return memory for a parameter: the memory that a buffer views, else new zeros."""
-        nbytes = form.numel() * form.element_size()
+        """Return memory for a parameter: what a buffer of it views, or zeros."""
+        nbytes = _nbytes(form)
         for buffer in self._of.get(id(parameter), []):
             storage = buffer.untyped_storage()
             if (buffer.dtype, storage.nbytes()) == (form.dtype, nbytes):
@@ -44,7 +47,10 @@ class ViewBuffers:
                     raise RuntimeError("a buffer's memory fits two parameters, expected one")
                 self._taken.add(storage.data_ptr())
                 return buffer.as_strided(form.shape, form.stride(), 0)
-        return torch.zeros_like(form, device="cpu")
+        block = self._zeroed.take(nbytes) if form.is_contiguous() else None
+        if block is None:
+            return torch.zeros_like(form, device="cpu")
+        return torch.frombuffer(block, dtype=form.dtype).view(form.shape)
 
 
 def _views(layer: Any) -> list[Any]:
@@ -87,18 +93,34 @@ _EMPTY = "_rlfleet_empty"
 """Marks a tensor without weights, also after a failed load."""
 
 
-def load(model: Any, model_config: Any, tensors: Iterable[tuple[str, Any]]) -> None:
+def load(
+    model: Any, model_config: Any, tensors: Iterable[tuple[str, Any]], zeroed: ZeroedMemory
+) -> None:
     """Load a checkpoint's tensors as the boot does."""
     device = torch.device("cpu")
     with torch.no_grad(), set_default_torch_dtype(model_config.dtype):
-        views = ViewBuffers(model)
+        memory = Rooms(model, zeroed)
         bare = _Bare(model)
         layers = [layer for _, layer in bare.named_modules()]
-        restored = [tensor for layer in layers for tensor in _restore(layer, views)]
+        restored = [tensor for layer in layers for tensor in _restore(layer, memory)]
         with WriteCounter() as written:
             model.load_weights(tensors)
         _demand_written(restored, written)
         process_weights_after_loading(bare, model_config, device)
+
+
+def rooms(model: Any) -> list[int]:
+    """Return the sizes of the zeroed memory that a load will take, in bytes."""
+    found = {}
+    for _, layer in _Bare(model).named_modules():
+        for tensors, forms in _recorded(layer):
+            for name, form in forms.items():
+                tensor = tensors.get(name)
+                is_large = form.is_contiguous() and _nbytes(form) >= SMALLEST
+                if is_large and (tensor is None or _form(tensor) != _form(form)):
+                    # A tensor of two layers gets one room.
+                    found[(layer, name) if tensor is None else id(tensor)] = _nbytes(form)
+    return [*found.values()]
 
 
 class _Bare:
@@ -129,25 +151,32 @@ def _demand_written(tensors: list[Any], written: WriteCounter) -> None:
         tensor.__dict__.pop(_EMPTY, None)
 
 
-def _restore(layer: Any, views: ViewBuffers) -> list[Any]:
+def _restore(layer: Any, memory: Rooms) -> list[Any]:
     """Restore a layer's tensors as created; return those without weights."""
     for name in (_PROCESSED, *_PACKED):
         layer.__dict__.pop(name, None)
     method = getattr(layer, "quant_method", None)
     if method is not None and hasattr(method, "moe_kernel"):
         method.moe_kernel = None
+    made = [
+        tensor
+        for tensors, forms in _recorded(layer)
+        for tensor in _remade(layer, tensors, forms, memory)
+    ]
+    if layer in LAYERWISE_INFO:
+        _restore_bias(layer)
+        _restore_references(layer)
+    return made
+
+
+def _recorded(layer: Any) -> list[tuple[dict[str, Any], Mapping[str, Any]]]:
+    """Return a layer's parameters and persistent buffers, each with their forms at creation."""
     if layer not in LAYERWISE_INFO:
         return []
     parameters, buffers = LAYERWISE_INFO[layer].restore_metadata
     passing = layer._non_persistent_buffers_set
     kept = {name: form for name, form in buffers.items() if name not in passing}
-    made = [
-        *_remade(layer, layer._parameters, parameters, views),
-        *_remade(layer, layer._buffers, kept, views),
-    ]
-    _restore_bias(layer)
-    _restore_references(layer)
-    return made
+    return [(layer._parameters, parameters), (layer._buffers, kept)]
 
 
 def _restore_bias(layer: Any) -> None:
@@ -167,7 +196,7 @@ def _restore_references(layer: Any) -> None:
 
 
 def _remade(
-    layer: Any, tensors: dict[str, Any], forms: Mapping[str, Any], views: ViewBuffers
+    layer: Any, tensors: dict[str, Any], forms: Mapping[str, Any], memory: Rooms
 ) -> Iterator[Any]:
     """Restore tensors to the form of their creation, and yield those without weights.
 
@@ -180,7 +209,7 @@ def _remade(
             tensor = tensors[name] = torch.nn.Parameter(torch.empty(0), requires_grad=False)
         is_empty = hasattr(tensor, _EMPTY)
         if _form(tensor) != _form(form):
-            tensor.data, is_empty = views.room(tensor, form), form.numel() > 0
+            tensor.data, is_empty = memory.room(tensor, form), form.numel() > 0
         like = restore_layer_refs(to_meta_tensor(form), layer)
         if hasattr(like, "weight_loader"):
             # After a reload of vLLM's own the recorded loader is one that waits for such a reload.
@@ -189,6 +218,10 @@ def _remade(
         if is_empty:
             setattr(tensor, _EMPTY, True)
             yield tensor
+
+
+def _nbytes(form: Any) -> int:
+    return int(form.numel() * form.element_size())
 
 
 def _form(tensor: Any) -> tuple[Any, ...]:

@@ -9,26 +9,43 @@ from typing import Any
 
 from vllm.config import set_current_vllm_config
 
+from rlfleet_engine.reload.zeroed import ZeroedMemory
+
 try:
     from rlfleet_engine.vllm.reload import again, layerwise
 except ImportError:  # a release with other names
     again = layerwise = None  # type: ignore[assignment]
 
 
-def load(worker: Any, tensors: Iterable[tuple[str, Any]]) -> None:
-    """Load a checkpoint's tensors into a worker's model, by the way that fits its device."""
+def load(worker: Any, tensors: Iterable[tuple[str, Any]], zeroed: ZeroedMemory) -> None:
+    """Load a checkpoint's tensors into a worker's model, by the way that fits its device.
+
+    ``zeroed`` has memory of the sizes of rooms(), or of some of them.
+    """
     if again is None:
         worker.reload_weights(weights_iterator=tensors, is_checkpoint_format=True)
         return
     model = worker.get_model()
-    stays = worker.device.type != "cpu" or _quantizes_while_loading(model)
-    way = layerwise if stays else again
     with set_current_vllm_config(worker.vllm_config):
-        way.load(model, worker.model_config, tensors)
+        if _repeats_the_boot(worker, model):
+            again.load(model, worker.model_config, tensors, zeroed)
+        else:
+            layerwise.load(model, worker.model_config, tensors)
     runner = worker.model_runner
     runner.reset_lora_state()
     runner.reset_encoder_cache()
     runner.reset_mm_cache()
+
+
+def rooms(worker: Any) -> list[int]:
+    """Return the sizes of the zeroed memory that a load will need, in bytes."""
+    if again is None or not _repeats_the_boot(worker, worker.get_model()):
+        return []
+    return again.rooms(worker.get_model())
+
+
+def _repeats_the_boot(worker: Any, model: Any) -> bool:
+    return worker.device.type == "cpu" and not _quantizes_while_loading(model)
 
 
 def _quantizes_while_loading(model: Any) -> bool:

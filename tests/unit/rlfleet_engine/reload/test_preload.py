@@ -21,6 +21,7 @@ from tests.fakes.checkpoints import BF16_BYTES, SHAPES, tensor_bytes, write_vers
 from tests.fakes.memory import digest_of, stamps_of
 
 PLENTY = FreeMemory(1 << 40, 1 << 40)
+ROOM = 1 << 20
 
 
 @pytest.fixture
@@ -32,9 +33,20 @@ def version(tmp_path: Path) -> Path:
 def begin(tmp_path: Path) -> Iterator[Callable[..., Preload]]:
     made: list[Preload] = []
 
-    def begin(directory: Path, memory: FreeMemory | None = PLENTY) -> Preload:
-        files, folder = stamps_of(directory), tmp_path / "shared"
-        made.append(Preload(str(directory), files, folder, is_doubled=True, look=lambda: memory))
+    def begin(
+        directory: Path, memory: FreeMemory | None = PLENTY, rooms: Sequence[int] = ()
+    ) -> Preload:
+        files, folder, is_doubled = stamps_of(directory), tmp_path / "shared", True
+        made.append(
+            Preload(
+                str(directory),
+                files,
+                folder,
+                is_doubled=is_doubled,
+                rooms=rooms,
+                look=lambda: memory,
+            )
+        )
         return made[-1]
 
     yield begin
@@ -62,10 +74,10 @@ def installed(
     only: Callable[[str], bool] = lambda _name: True,
 ) -> tuple[dict[str, bytes], Installed]:
     """Load as the extension does, with the held tensors that ``only`` names."""
-    with ended(preload, str(directory), files) as held:
+    with ended(preload, str(directory), files) as taken:
         some = {
             name: HeldFile(file.tensors, {n: one for n, one in file.held.items() if only(n)})
-            for name, file in held.items()
+            for name, file in taken.files.items()
         }
         with FileReader(str(directory), files, held=some) as reader:
             read = {tensor.name: bytes(data) for tensor, data in reader}
@@ -93,8 +105,8 @@ def test_what_was_preloaded_is_installed_without_the_files(
 def test_what_is_preloaded_was_summed_too(version: Path, begin: Callable[..., Preload]) -> None:
     files, preload = stamps_of(version), over(begin(version))
 
-    with ended(preload, str(version), files) as held, FileReader(str(version), files) as bare:
-        with FileReader(str(version), files, held=held) as reader:
+    with ended(preload, str(version), files) as taken, FileReader(str(version), files) as bare:
+        with FileReader(str(version), files, held=taken.files) as reader:
             sums = {
                 tensor.name: (reader.word_sum(tensor.name), word_sum(d)) for tensor, d in reader
             }
@@ -228,6 +240,49 @@ def test_memory_is_given_back_after_the_reload(
     installed(version, stamps_of(version), preload)
 
     until(preload, lambda: maps(preload) == 0)
+
+
+def test_zeroed_memory_waits_for_the_reload(version: Path, begin: Callable[..., Preload]) -> None:
+    preload = over(begin(version, rooms=[ROOM, ROOM]))
+
+    with ended(preload, str(version), stamps_of(version)) as taken:
+        blocks = [taken.zeroed.take(ROOM) for _ in range(3)]
+
+    assert [block is None for block in blocks] == [False, False, True]
+    assert all(bytes(block) == bytes(ROOM) for block in blocks if block is not None)
+    until(preload, lambda: taken.zeroed.nbytes == 0)
+
+
+def test_without_a_preload_there_is_no_zeroed_memory(version: Path) -> None:
+    with ended(None, str(version), stamps_of(version)) as taken:
+        assert taken.zeroed.take(ROOM) is None
+
+
+def test_zeroed_memory_counts_as_what_the_reload_needs(
+    version: Path, begin: Callable[..., Preload]
+) -> None:
+    """Else a preload that fitted would be given up for memory that it has itself."""
+    total = sum(len(data) for data in expected(1).values())
+    # Once there are the copies and the zeroed memory, only the reserve must be left.
+    memory = [FreeMemory(1 << 40, total * 100)]
+    preload = Preload(
+        str(version),
+        stamps_of(version),
+        version.parent / "shared",
+        is_doubled=True,
+        rooms=[total],
+        look=lambda: memory[0],
+        look_s=0.01,
+    )
+    over(preload)
+    assert preload.report.zeroed == total
+
+    memory[0] = FreeMemory(total * 5, total * 100)
+    time.sleep(0.2)
+    assert preload.report.why is None
+    memory[0] = FreeMemory(total * 5 - 1, total * 100)
+    until(preload, lambda: "too little memory" in str(preload.report.why))
+    until(preload, lambda: preload.report.zeroed == 0)
 
 
 def test_ranks_share_one_copy(version: Path, begin: Callable[..., Preload]) -> None:
