@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from dev import cache, environment
+from dev import environment
 from dev.kubernetes.apiserver import ControlPlane
 from dev.steps import StepFailed
 
@@ -20,10 +20,8 @@ _END_S = 60.0
 
 
 def variables(**more: str) -> dict[str, str]:
-    """Return an environment in which our packages are found."""
-    root = cache.REPOSITORY
-    path = os.pathsep.join(map(str, (root / "operator", root / "sidecar", root)))
-    return environment.everything() | {"PYTHONPATH": path} | more
+    """Return an environment in which our packages are found, as in this process."""
+    return environment.everything() | {"PYTHONPATH": os.pathsep.join(sys.path)} | more
 
 
 @asynccontextmanager

@@ -86,7 +86,7 @@ def _defined() -> Iterator[apiserver.ControlPlane]:
     steps.run(apiserver.ready_steps())
     with apiserver.running(controllers=CONTROLLERS) as running:
         kubectl(running, "apply", "-f", str(ROOT / "crds"))
-        _await_definition(running)
+        await_definition(running)
         grant(running)
         yield running
 
@@ -120,7 +120,7 @@ def operator_kubeconfig(plane: apiserver.ControlPlane) -> Path:
     return plane.kubeconfig.with_name("operator.kubeconfig")
 
 
-def _await_definition(plane: apiserver.ControlPlane) -> None:
+def await_definition(plane: apiserver.ControlPlane) -> None:
     """Wait for the CRD; ``kubectl wait`` fails at once while it has no conditions at all."""
     words = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
     for _ in range(40):

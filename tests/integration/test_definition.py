@@ -9,7 +9,15 @@ from kubernetes.aio import client, config
 from dev import steps
 from dev.kubernetes import apiserver
 from rlfleet_operator.kube.client import KubeClient
-from tests.integration.conftest import CONTROLLERS, ROOT, Fleet, Operator, grant, kubectl
+from tests.integration.conftest import (
+    CONTROLLERS,
+    ROOT,
+    Fleet,
+    Operator,
+    await_definition,
+    grant,
+    kubectl,
+)
 
 pytestmark = pytest.mark.integration
 SETTLED_S = 8.0
@@ -27,9 +35,7 @@ async def test_fleets_are_driven_once_they_are_defined_without_the_fleets_addres
         try:
             await asyncio.sleep(SETTLED_S)
             kubectl(plane, "apply", "-f", str(ROOT / "crds"))
-            words = ("wait", "--for=create", "--timeout=20s", "crd/rlinferencefleets.rlfleet.dev")
-            kubectl(plane, *words)
-            kubectl(plane, "wait", "--for=condition=Established", "--timeout=20s", "crd", "--all")
+            await_definition(plane)
             await _is_driven(plane)
         finally:
             operator.stop()
