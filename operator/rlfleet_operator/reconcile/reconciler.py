@@ -64,8 +64,11 @@ _STUCK_S = 15.0
 """A driver whose passes fail for so long stops its heartbeat to the workers."""
 _POD_RETRY_S = 5.0
 """The pause before pods are written again after an error that may pass."""
-_REST_SHARE = 3.0
-"""The rest after a pass, as a multiple of its time: one fleet takes at most 1/4 of the CPU."""
+_REST_SHARE, _LONG_REST_SHARE = 3.0, 9.0
+"""The rest after a pass, as a multiple of its time: one fleet takes at most 1/4 of the CPU, a large
+one 1/10. Each pass looks at every worker, so a large fleet's passes cost most of a rollout."""
+_LONG_S = 0.01
+"""A pass over some 400 workers, without waiting."""
 _POD_BATCH = 128
 """The number of pods created, deleted or marked before the next observation."""
 _ACQUAINT_S = 3.0
@@ -144,7 +147,8 @@ class Reconciler:
                 self._wake.clear()
                 wait_s = await self._guarded_pass()
                 # One pass handles all events of this pause.
-                await asyncio.sleep(_REST_SHARE * self._thought_s)
+                share = _REST_SHARE if self._thought_s < _LONG_S else _LONG_REST_SHARE
+                await asyncio.sleep(share * self._thought_s)
                 try:
                     async with asyncio.timeout(wait_s):
                         await self._wake.wait()
