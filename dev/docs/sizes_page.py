@@ -114,6 +114,6 @@ def _row(one: Example, measured: Measured) -> str:
         f"{one.cache_gib:.0f} GiB",
         f"{one.gib:.1f} GiB",
         f"{one.gib / _VOLUME_GIB_S:.0f} s",
-        f"{shortest:.1f} s at least; without a GPU {measured.window_s(one.gib):.0f} s",
+        f"{shortest:.1f} s at least; without a GPU {measured.window_s(one.gib):.1f} s",
     )
     return f"| {' | '.join(cells)} |\n"

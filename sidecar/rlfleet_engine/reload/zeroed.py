@@ -37,9 +37,9 @@ class ZeroedMemory:
             self._free.setdefault(nbytes, []).append(block)
 
     def take(self, nbytes: int) -> memoryview | None:
-        """Return a block of exactly this size that nobody has; None if there is none.
+        """Return a block of exactly this size that was not given away; None without one.
 
-        The block is kept here too, so that whoever clears this unmaps it, and not who drops it.
+        It is kept here too, so that clear() unmaps it in its own thread, and not a drop of it.
         """
         blocks = self._free.get(nbytes)
         return blocks.pop() if blocks else None

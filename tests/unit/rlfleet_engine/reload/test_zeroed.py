@@ -1,4 +1,4 @@
-"""Zeroed memory is zeros, in memory already, given away once, and unmapped by whoever clears it."""
+"""Zeroed memory is zeros, in memory already, given away once, and unmapped by clear()."""
 
 from pathlib import Path
 
