@@ -64,11 +64,11 @@ _STUCK_S = 15.0
 """A driver whose passes fail for so long stops its heartbeat to the workers."""
 _POD_RETRY_S = 5.0
 """The pause before pods are written again after an error that may pass."""
-_REST_SHARE, _LONG_REST_SHARE = 3.0, 9.0
+_REST_SHARE, _LARGE_REST_SHARE = 3.0, 9.0
 """The rest after a pass, as a multiple of its time: one fleet takes at most 1/4 of the CPU, a large
 one 1/10. Each pass looks at every worker, so a large fleet's passes cost most of a rollout."""
-_LONG_S = 0.01
-"""A pass over some 400 workers, without waiting."""
+_LARGE = 400
+"""Workers of a large fleet."""
 _POD_BATCH = 128
 """The number of pods created, deleted or marked before the next observation."""
 _ACQUAINT_S = 3.0
@@ -105,7 +105,8 @@ class Reconciler:
         self._pause_end = PauseEnd(self._wall)
         self._announcements = EventPoster(services.kube)
         self._status_size = size_limit.LIMIT
-        self._tally, self._thought_s = Tally(), 0.0  # The last pass's time to observe and plan.
+        self._tally, self._rest_share = Tally(), _REST_SHARE
+        self._thought_s = 0.0  # The last pass's time to observe and plan.
         self._contacts = WorkerPool(
             services.limit,
             services.settings.poll_seconds,
@@ -147,8 +148,7 @@ class Reconciler:
                 self._wake.clear()
                 wait_s = await self._guarded_pass()
                 # One pass handles all events of this pause.
-                share = _REST_SHARE if self._thought_s < _LONG_S else _LONG_REST_SHARE
-                await asyncio.sleep(share * self._thought_s)
+                await asyncio.sleep(self._rest_share * self._thought_s)
                 try:
                     async with asyncio.timeout(wait_s):
                         await self._wake.wait()
@@ -250,6 +250,8 @@ class Reconciler:
         world = self._observe(fleet, pods)
         step = plan(world)
         metrics.count(*self.key, self._tally.add(world.workers))
+        is_large = len(world.workers) >= _LARGE
+        self._rest_share = _LARGE_REST_SHARE if is_large else _REST_SHARE
         self._thought_s = time.monotonic() - begun
         return world, step
 
