@@ -11,7 +11,7 @@ import torch
 from vllm.model_executor.layers import utils
 from vllm.model_executor.layers.fused_moe.experts import cpu_moe
 
-from rlfleet_engine.vllm.reload import layerwise, load
+from rlfleet_engine.vllm.reload import load
 
 
 def use() -> None:
@@ -19,11 +19,15 @@ def use() -> None:
     utils.dispatch_cpu_unquantized_gemm = _read_plainly
     cpu_moe.CPUUnquantizedExperts.process_weights_after_loading = _pack_nothing
     cpu_moe.cpu_fused_moe = _Experts(cpu_moe.cpu_fused_moe)
-    vars(load).update(again=layerwise)
+    vars(load).update(_repeats_the_boot=_never)
 
 
 def _read_plainly(layer: Any, *_: Any, **__: Any) -> None:
     layer.cpu_linear = torch.nn.functional.linear
+
+
+def _never(*_: Any) -> bool:
+    return False
 
 
 def _pack_nothing(_experts: Any, _layer: Any) -> None: ...
