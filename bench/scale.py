@@ -11,7 +11,7 @@ import json
 import subprocess
 import tempfile
 import time
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -26,7 +26,7 @@ from bench.lean import CHANGE_S, PREPARE_S
 from bench.witness import Witness
 from dev import cache, steps
 from dev.kubernetes import apiserver
-from dev.steps import StepFailed, say
+from dev.steps import say
 from rlfleet_operator.kube.client import KubeClient, fleet_path
 
 BUDGETS = ("25%", "100%")
@@ -37,7 +37,6 @@ _BOOT_S = 1800.0
 _ROLLOUT_S = 300.0
 _STEPS = ("prepare", "pause", "flush", "reload", "verify", "resume")
 _STEP_S = 600
-_TRIES = 40
 
 
 _NOTES = f"""
@@ -171,19 +170,8 @@ def measure(size: int, repeats: int, *, lean: bool = False) -> Part:
     steps.run(apiserver.ready_steps())
     with apiserver.running(apiserver.GARBAGE_COLLECTION + apiserver.SERVICE_ACCOUNTS) as plane:
         _kubectl(plane, "apply", "-f", str(cache.REPOSITORY / "crds"))
-        _await_definition(plane)
+        apiserver.await_definition(plane)
         return _part(asyncio.run(_fleet(plane, size, repeats, lean=lean)))
-
-
-def _await_definition(plane: apiserver.ControlPlane) -> None:
-    """Wait for the CRD; ``kubectl wait`` fails at once while it has no conditions at all."""
-    words = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
-    for _ in range(_TRIES):
-        with suppress(subprocess.CalledProcessError):
-            _kubectl(plane, *words)
-            return
-        time.sleep(0.5)
-    raise StepFailed("the CRD was not established in time")
 
 
 def _kubectl(plane: apiserver.ControlPlane, *words: str) -> None:

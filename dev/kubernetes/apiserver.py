@@ -34,6 +34,7 @@ GARBAGE_COLLECTION = ("garbage-collector-controller", "namespace-controller")
 AUTOSCALING = ("horizontal-pod-autoscaler-controller",)
 SERVICE_ACCOUNTS = ("serviceaccount-controller", "root-ca-certificate-publisher-controller")
 AGGREGATION = ("clusterrole-aggregation-controller",)
+_LOOKS = 40
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,17 @@ class _Servers:
                     f"{name} {'ended' if ended else f'is not up after {START_S:.0f} s'}:\n{tail}"
                 )
             time.sleep(0.03)
+
+
+def await_definition(plane: ControlPlane) -> None:
+    """Wait for the CRD; ``kubectl wait`` fails at once while it has no conditions at all."""
+    words = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+    argv = ["kubectl", f"--kubeconfig={plane.kubeconfig}", *words]
+    for _ in range(_LOOKS):
+        if subprocess.run(argv, check=False, capture_output=True, timeout=60).returncode == 0:
+            return
+        time.sleep(0.5)
+    raise steps.StepFailed("the CRD was not established in time")
 
 
 def is_ready(at: control_plane.Endpoints, token: str) -> bool:

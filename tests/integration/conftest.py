@@ -86,7 +86,7 @@ def _defined() -> Iterator[apiserver.ControlPlane]:
     steps.run(apiserver.ready_steps())
     with apiserver.running(controllers=CONTROLLERS) as running:
         kubectl(running, "apply", "-f", str(ROOT / "crds"))
-        await_definition(running)
+        apiserver.await_definition(running)
         grant(running)
         yield running
 
@@ -118,16 +118,6 @@ def grant(plane: apiserver.ControlPlane) -> None:
 def operator_kubeconfig(plane: apiserver.ControlPlane) -> Path:
     """Return the kubeconfig of the operator's ServiceAccount."""
     return plane.kubeconfig.with_name("operator.kubeconfig")
-
-
-def await_definition(plane: apiserver.ControlPlane) -> None:
-    """Wait for the CRD; ``kubectl wait`` fails at once while it has no conditions at all."""
-    words = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
-    for _ in range(40):
-        if kubectl(plane, *words, check=False).returncode == 0:
-            return
-        time.sleep(0.5)
-    raise AssertionError("the CRD was not established in time")
 
 
 def kubectl(

@@ -14,7 +14,6 @@ from tests.integration.conftest import (
     ROOT,
     Fleet,
     Operator,
-    await_definition,
     grant,
     kubectl,
 )
@@ -35,7 +34,7 @@ async def test_fleets_are_driven_once_they_are_defined_without_the_fleets_addres
         try:
             await asyncio.sleep(SETTLED_S)
             kubectl(plane, "apply", "-f", str(ROOT / "crds"))
-            await_definition(plane)
+            apiserver.await_definition(plane)
             await _is_driven(plane)
         finally:
             operator.stop()
