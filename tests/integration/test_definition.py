@@ -9,14 +9,7 @@ from kubernetes.aio import client, config
 from dev import steps
 from dev.kubernetes import apiserver
 from rlfleet_operator.kube.client import KubeClient
-from tests.integration.conftest import (
-    CONTROLLERS,
-    ROOT,
-    Fleet,
-    Operator,
-    grant,
-    kubectl,
-)
+from tests.integration.conftest import CONTROLLERS, ROOT, Fleet, Operator, grant, kubectl
 
 pytestmark = pytest.mark.integration
 SETTLED_S = 8.0

@@ -39,9 +39,8 @@ def load(worker: Any, tensors: Iterable[tuple[str, Any]], zeroed: ZeroedMemory) 
 
 def rooms(worker: Any) -> list[int]:
     """Return the sizes of the zeroed memory that a load will need, in bytes."""
-    if again is None or not _repeats_the_boot(worker, worker.get_model()):
-        return []
-    return again.rooms(worker.get_model())
+    model = worker.get_model()
+    return [] if again is None or not _repeats_the_boot(worker, model) else again.rooms(model)
 
 
 def _repeats_the_boot(worker: Any, model: Any) -> bool:

@@ -36,17 +36,8 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Preload]]:
     def begin(
         directory: Path, memory: FreeMemory | None = PLENTY, rooms: Sequence[int] = ()
     ) -> Preload:
-        files, folder, is_doubled = stamps_of(directory), tmp_path / "shared", True
-        made.append(
-            Preload(
-                str(directory),
-                files,
-                folder,
-                is_doubled=is_doubled,
-                rooms=rooms,
-                look=lambda: memory,
-            )
-        )
+        of = str(directory), stamps_of(directory), tmp_path / "shared"
+        made.append(Preload(*of, is_doubled=True, rooms=rooms, look=lambda: memory))
         return made[-1]
 
     yield begin
