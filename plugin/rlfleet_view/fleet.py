@@ -27,6 +27,28 @@ class ConditionRow:
 
 
 @dataclass(frozen=True, slots=True)
+class CopiesRow:
+    """How far the workers' copies of a version are."""
+
+    percent: int
+    total_bytes: int
+    bytes_per_second: int | None
+    seconds_left: int | None
+    workers: int
+
+    @classmethod
+    def of(cls, raw: RawObject) -> Self:
+        """Return it from `status.rollout.copies`."""
+        return cls(
+            percent=raw["percent"],
+            total_bytes=raw["totalBytes"],
+            bytes_per_second=raw.get("bytesPerSecond"),
+            seconds_left=raw.get("secondsLeft"),
+            workers=raw["workers"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RolloutRow:
     """The newest rollout, or one of the history."""
 
@@ -43,6 +65,8 @@ class RolloutRow:
     window_max_ms: int | None
     """The longest; the history does not have it."""
     prepared_bytes: int | None
+    copies: CopiesRow | None
+    """Copies under way; an operator before 0.3 does not write them."""
 
     @classmethod
     def of(cls, raw: RawObject) -> Self:
@@ -60,6 +84,7 @@ class RolloutRow:
             window_ms=raw.get("windowMs", window.get("medianMs")),
             window_max_ms=window.get("maxMs"),
             prepared_bytes=raw.get("preparedBytes"),
+            copies=CopiesRow.of(raw["copies"]) if raw.get("copies") else None,
         )
 
     @property

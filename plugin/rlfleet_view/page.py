@@ -80,8 +80,8 @@ def _rollout(fleet: ObservedFleet, row: RolloutRow) -> RawObject:
         **_past(row),
         "strategy": str(fleet.spec_at("rollout.strategy") or "Rolling"),
         "underWay": row.is_under_way,
-        # A bar has it, or the alert.
-        "message": "" if progress.is_copying(row) or is_stalled else row.message,
+        # While it is stalled, the alert has it.
+        "message": "" if is_stalled else row.message,
         "now": _moving(fleet),
         "bars": _bars(fleet, row),
         "steps": [{"name": name, **timings[name]} for name in _STEPS if timings.get(name)],

@@ -1,12 +1,9 @@
 """How far a rollout is: bytes prepared, workers proved."""
 
-import re
 from dataclasses import dataclass
 
-from rlfleet_view.fleet import ObservedFleet, RolloutRow
+from rlfleet_view.fleet import CopiesRow, ObservedFleet, RolloutRow
 
-_COPIED = re.compile(r"(?P<percent>\d+)% of (?P<size>[\d.]+ \w+) of \S+ copied on .+ workers")
-"""The operator's message while workers copy; a test compares it with the operator's own."""
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -18,23 +15,21 @@ class PartDone:
     text: str
 
 
-def is_copying(rollout: RolloutRow) -> bool:
-    """Return whether its message is the progress of copies."""
-    return _COPIED.match(rollout.message) is not None
-
-
 def prepared(rollout: RolloutRow) -> PartDone | None:
     """Return which part of the version's bytes the workers have; None if it is not known."""
-    found = _COPIED.match(rollout.message)
-    if found:
-        said = rollout.message.partition(f"{found['percent']}% of ")[2]
-        rest = said.partition(" workers")[2]
-        return PartDone(
-            int(found["percent"]) / 100, f"{found['percent']}% of {found['size']}{rest}"
-        )
+    if rollout.copies is not None:
+        return PartDone(rollout.copies.percent / 100, copied(rollout.copies))
     if rollout.prepared_bytes is not None:
         return PartDone(1.0, f"{size(rollout.prepared_bytes)} per worker")
     return None
+
+
+def copied(copies: CopiesRow) -> str:
+    """Return how far copies are, in words: 20% of 4.0 GiB, 256.0 MiB/s, 12 s left."""
+    text = f"{copies.percent}% of {size(copies.total_bytes)}"
+    if copies.bytes_per_second is None:
+        return text
+    return f"{text}, {size(copies.bytes_per_second)}/s, {copies.seconds_left or 0} s left"
 
 
 def proved(fleet: ObservedFleet) -> PartDone:
@@ -51,6 +46,6 @@ def bar(share: float, width: int, *, is_ascii: bool) -> str:
 
 
 def size(nbytes: float) -> str:
-    """Return a number of bytes as the operator writes it: 2.0 GiB."""
+    """Return a number of bytes in words: 2.0 GiB."""
     unit = min(max(int(nbytes).bit_length() - 1, 0) // 10, len(_UNITS) - 1)
     return f"{nbytes / 1024**unit:.{min(unit, 1)}f} {_UNITS[unit]}"

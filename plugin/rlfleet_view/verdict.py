@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from rlfleet_view.fleet import ConditionRow, ObservedFleet
+from rlfleet_view.progress import copied
 
 
 class SyncState(StrEnum):
@@ -61,10 +62,13 @@ def _of_condition(fleet: ObservedFleet) -> Judged:
 
 
 def _behind(fleet: ObservedFleet, synced: ConditionRow) -> Judged:
-    """Return what the operator is at, with the rollout's own message."""
+    """Return what the operator is at, with the rollout's own message or its copies."""
     moving = fleet.condition("Reconciling")
     at = moving if moving is not None and moving.is_true else synced
-    rollout = fleet.rollout
-    said = rollout.message if rollout is not None and rollout.is_under_way else ""
+    rollout, said = fleet.rollout, ""
+    if rollout is not None and rollout.is_under_way:
+        said = rollout.message
+        if not said and rollout.copies is not None:
+            said = f"copied {copied(rollout.copies)}"
     message = at.message if not said or said in at.message else f"{at.message}; {said}"
     return Judged(SyncState.BEHIND, at.reason, message)

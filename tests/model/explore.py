@@ -27,7 +27,8 @@ from rlfleet_operator.core.model.actions import WeightsCommand as Sent
 from rlfleet_operator.core.model.version_label import label_of
 from rlfleet_operator.core.rollout import budget
 from rlfleet_operator.core.rollout.rollout import of_record
-from rlfleet_operator.crd.fleet_status import FleetStatus, RolloutStatus, TrainerTarget
+from rlfleet_operator.crd.fleet_status import FleetStatus, TrainerTarget
+from rlfleet_operator.crd.rollout_status import RolloutStatus
 from tests.model.local import Command, Fate, Local, ViolationError
 from tests.model.mind import Decision, Declared, Known, Mind, PodView, aged, pod_view_of, sent
 from tests.model.pair import Change, Fault, changes, created, demand_sound, gone

@@ -18,7 +18,8 @@ from rlfleet_operator.core.model.world import Fleet, Worker, World, worker_name
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout.rollout import ENDED, Reason
 from rlfleet_operator.core.status.fleet import status_of
-from rlfleet_operator.crd.fleet_status import FleetStatus, RolloutStatus
+from rlfleet_operator.crd.fleet_status import FleetStatus
+from rlfleet_operator.crd.rollout_status import RolloutStatus
 from rlfleet_sidecar.state.stage_machine import State
 from tests import fleets
 from tests.model.local import RESCUE, UPDATE, Command, Local, Mark, ViolationError

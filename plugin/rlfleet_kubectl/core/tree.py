@@ -105,7 +105,7 @@ def _messages(fleet: ObservedFleet, rollout: RolloutRow) -> list[str]:
     """Return what the operator says about a rollout, but for what is drawn elsewhere."""
     moving = fleet.condition("Reconciling")
     found = [f"{moving.reason}: {moving.message}"] if moving and moving.is_true else []
-    if rollout.message and not progress.is_copying(rollout) and not fleet.is_true("Stalled"):
+    if rollout.message and not fleet.is_true("Stalled"):
         found.append(rollout.message)
     return found
 

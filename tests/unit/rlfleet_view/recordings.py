@@ -22,6 +22,16 @@ def with_status(found: ObservedFleet, **status: Any) -> ObservedFleet:
     return ObservedFleet(found.raw | {"status": found.status | status})
 
 
+HALF_COPIED: dict[str, Any] = {
+    "percent": 50,
+    "totalBytes": 2 * 1024**3,
+    "bytesPerSecond": 200 * 1024**2,
+    "secondsLeft": 8,
+    "workers": 2,
+}
+"""`status.rollout.copies` while two workers copy."""
+
+
 def with_rollout(found: ObservedFleet, **fields: Any) -> ObservedFleet:
     """Return the fleet with other fields of its rollout."""
     return with_status(found, rollout=found.status["rollout"] | fields)

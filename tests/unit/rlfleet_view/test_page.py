@@ -8,7 +8,7 @@ import pytest
 from rlfleet_view.fleet import ObservedFleet
 from rlfleet_view.page import page_of
 from rlfleet_view.web import known_reasons
-from tests.unit.rlfleet_view.recordings import fleet, with_rollout, with_status
+from tests.unit.rlfleet_view.recordings import HALF_COPIED, fleet, with_rollout, with_status
 
 RECORDED = ("synced", "canary-hold", "stalled", "paused", "unobserved", "waiting")
 
@@ -67,12 +67,14 @@ def test_a_rollout_under_way_has_its_bars_and_its_steps() -> None:
     assert rollout["now"].startswith("CanaryHold: rollout 8 from step-2 to step-3")
 
 
-def test_bytes_show_once_as_a_bar_while_workers_copy() -> None:
-    message = "50% of 2.0 GiB of step-3 copied on 2 of 2 workers, 200.0 MiB/s, 8 s left"
-    found = with_rollout(fleet("canary-hold"), phase="Preparing", message=message)
+def test_bytes_show_as_a_bar_while_workers_copy() -> None:
+    found = with_rollout(fleet("canary-hold"), phase="Preparing", copies=HALF_COPIED)
 
-    assert shown(found)["rollout"]["bars"][0]["text"] == "50% of 2.0 GiB, 200.0 MiB/s, 8 s left"
-    assert shown(found)["rollout"]["message"] == ""
+    assert shown(found)["rollout"]["bars"][0] == {
+        "name": "Prepared",
+        "done": 0.5,
+        "text": "50% of 2.0 GiB, 200.0 MiB/s, 8 s left",
+    }
 
 
 def test_the_windows_are_those_of_rollouts_that_had_one() -> None:

@@ -1,4 +1,4 @@
-"""Bars, and the operator's message that the first is read from."""
+"""Bars, and the operator's status that the first is read from."""
 
 import pytest
 
@@ -25,11 +25,19 @@ def test_the_progress_that_the_operator_writes_is_read() -> None:
     )
     written = status_of(seen, plan(seen).rollout).rollout
     assert written is not None
-    row = RolloutRow.of(written.model_dump(by_alias=True, mode="json"))
+    row = RolloutRow.of(written.model_dump(by_alias=True, mode="json", exclude_none=True))
 
     share = progress.prepared(row)
-    assert progress.is_copying(row)
     assert share == progress.PartDone(0.2, "20% of 4.0 GiB, 256.0 MiB/s, 12 s left")
+
+
+def test_copies_without_a_rate_have_no_time_left() -> None:
+    copies = {"percent": 0, "totalBytes": 4 * GIB, "workers": 2}
+    recorded_one = {"id": 1, "to": "step-2", "startedAt": "2026-11-25T02:40:00Z"}
+
+    share = progress.prepared(RolloutRow.of(recorded_one | {"copies": copies}))
+
+    assert share == progress.PartDone(0.0, "0% of 4.0 GiB")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from rlfleet_view.fleet import ObservedFleet
 from rlfleet_view.verdict import SyncState, judged
-from tests.unit.rlfleet_view.recordings import fleet, with_status
+from tests.unit.rlfleet_view.recordings import HALF_COPIED, fleet, with_rollout, with_status
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,12 @@ def test_a_fleet_is_what_the_operator_wrote_about_its_present_spec(
     found = judged(fleet(recorded))
 
     assert (found.state, found.reason) == (state, reason)
+
+
+def test_a_client_that_waits_reads_how_far_the_copies_are() -> None:
+    found = with_rollout(fleet("waiting"), phase="Preparing", message="", copies=HALF_COPIED)
+
+    assert judged(found).message.endswith("; copied 50% of 2.0 GiB, 200.0 MiB/s, 8 s left")
 
 
 def at_the_next_generation(found: ObservedFleet) -> ObservedFleet:

@@ -15,8 +15,8 @@ from rlfleet_operator.core.rollout.rollout import (
     of_record,
     served,
 )
-from rlfleet_operator.crd.fleet_status import RolloutStatus
 from rlfleet_operator.crd.rollout_spec import OnFailure, Strategy
+from rlfleet_operator.crd.rollout_status import RolloutStatus
 
 
 def current(world: World) -> Rollout | None:

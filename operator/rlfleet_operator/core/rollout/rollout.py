@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rlfleet_operator.core.model.world import World
-from rlfleet_operator.crd.fleet_status import RolloutStatus
+from rlfleet_operator.crd.rollout_status import RolloutStatus
 
 COMPLETED, ROLLED_BACK = "Completed", "RolledBack"
 FAILED, HELD = "Failed", "Held"

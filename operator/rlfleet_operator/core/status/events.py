@@ -14,7 +14,8 @@ from rlfleet_operator.core.rollout.rollout import (
 )
 from rlfleet_operator.core.status import waiting_requests
 from rlfleet_operator.core.status.verdict import DEGRADED, STALLED
-from rlfleet_operator.crd.fleet_status import FleetStatus, RolloutStatus, WorkerStatus
+from rlfleet_operator.crd.fleet_status import FleetStatus, WorkerStatus
+from rlfleet_operator.crd.rollout_status import RolloutStatus
 
 _NAMED_WORKERS = 16
 """More transitions than this in one write get one Event together."""

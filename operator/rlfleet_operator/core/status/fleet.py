@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rlfleet_contract.worker.proof import Proof
 from rlfleet_operator.core.model.worker_phase import BADNESS, Phase, complaint_of, phase_of
@@ -14,7 +14,6 @@ from rlfleet_operator.core.status.verdict import RECONCILING, STALLED
 from rlfleet_operator.core.strategy import lora
 from rlfleet_operator.crd.fleet_status import (
     FleetStatus,
-    RolloutStatus,
     TrainerPause,
     TrainerRejected,
     TrainerTarget,
@@ -241,14 +240,19 @@ def _load_exits(worker: Worker) -> int | None:
 
 
 def patch_of(status: FleetStatus) -> dict[str, Any]:
-    """Return the status as a merge patch that also removes absent fields."""
+    """Return the status as a merge patch that also removes absent fields, nested ones too."""
     body: dict[str, Any] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
-    for field in FleetStatus.model_fields.values():
-        body.setdefault(str(field.alias), None)
-    if body["rollout"] is not None:
-        for field in RolloutStatus.model_fields.values():
-            body["rollout"].setdefault(str(field.alias), None)
+    _remove_absent(body, status)
     return body
+
+
+def _remove_absent(body: dict[str, Any], model: BaseModel) -> None:
+    """Set absent fields to null; a patch replaces lists as a whole, so theirs need none."""
+    for name, field in type(model).model_fields.items():
+        key, value = str(field.alias), getattr(model, name)
+        body.setdefault(key, None)
+        if isinstance(value, BaseModel):
+            _remove_absent(body[key], value)
 
 
 def _read_back_percent(proof: Proof | None) -> int | None:

@@ -21,8 +21,9 @@ from rlfleet_operator.core.rollout.rollout import (
 )
 from rlfleet_operator.core.status import conditions
 from rlfleet_operator.crd.field_types import epoch_of
-from rlfleet_operator.crd.fleet_status import (
+from rlfleet_operator.crd.rollout_status import (
     SETTLE_S,
+    CopyProgress,
     PastRollout,
     RolloutStatus,
     RolloutTimings,
@@ -56,6 +57,7 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
             **_clocked(recorded, phase, world, now),
             "canary_since": _canary_since(world, rollout, recorded, now),
             "timings": timings,
+            "copies": _copies(world, rollout, recorded.copies),
             # Updated together with timings only, to save writes.
             "prepared_bytes": recorded.prepared_bytes
             if timings == recorded.timings
@@ -103,6 +105,7 @@ def _left(world: World, known: RolloutStatus | None, now: str) -> RolloutStatus 
         update={
             "phase": SUPERSEDED,
             "message": f"cancelled: {known.to} is no longer requested",
+            "copies": None,
             "finished_at": now,
             "seconds": round(known.spent_s(world.moment), 1),
             "held_since": None,
@@ -198,9 +201,6 @@ def _is_canary_lost(world: World, rollout: Rollout) -> bool:
     )
 
 
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
-
-
 def _message(world: World, rollout: Rollout) -> str:
     refusal = conditions.refusal_of(world, rollout)
     if rollout.why:
@@ -212,7 +212,7 @@ def _message(world: World, rollout: Rollout) -> str:
         failure = worker.failure_in(rollout.operation)
         if failure is not None:
             return f"{worker.name}: {failure.code}: {failure.message}"[: conditions.MESSAGE_LIMIT]
-    return _awaited(world, rollout) or _staged(world, rollout)
+    return _awaited(world, rollout)
 
 
 def _awaited(world: World, rollout: Rollout) -> str:
@@ -223,37 +223,28 @@ def _awaited(world: World, rollout: Rollout) -> str:
     return ""
 
 
-def _staged(world: World, rollout: Rollout) -> str:
-    """Return the progress of the copies, in steps of 10% to save writes.
-
-    Rate and time left are those at the begin of a step, or the first: they vary in each pass.
-    """
+def _copies(world: World, rollout: Rollout, recorded: CopyProgress | None) -> CopyProgress | None:
+    """Return the progress of the copies; as it is recorded while only the rate varies."""
     reports = [w.report.progress for w in world.exceptional if w.report and w.report.progress]
     mine = [p for p in reports if p.version == rollout.to and p.bytes_total]
     if not mine:
-        return ""
-    done, total = sum(p.bytes_done for p in mine), sum(p.bytes_total for p in mine)
-    copied = f"{done * 10 // total * 10}% of {_size(total)}"
-    text = f"{copied} of {rollout.to} copied on {len(mine)} of {len(world.desired)} workers"
-    said = _said(world, rollout)
-    return said if said.startswith(f"{text},") else text + _speed(mine)
+        return None
+    found = _together(mine)
+    is_recorded = recorded is not None and recorded.is_rated and found.is_step_of(recorded)
+    return recorded if is_recorded else found
 
 
-def _said(world: World, rollout: Rollout) -> str:
-    """Return the recorded message of this rollout."""
-    recorded = world.fleet.status.rollout
-    return recorded.message if recorded is not None and recorded.id == rollout.id else ""
-
-
-def _speed(copies: Sequence[Progress]) -> str:
-    rate = sum(copy.bytes_per_s or 0 for copy in copies)
-    left = max(copy.left_s or 0 for copy in copies)
-    return f", {_size(rate)}/s, {left:.0f} s left" if rate else ""
-
-
-def _size(nbytes: float) -> str:
-    unit = min(max(int(nbytes).bit_length() - 1, 0) // 10, len(_UNITS) - 1)
-    return f"{nbytes / 1024**unit:.{min(unit, 1)}f} {_UNITS[unit]}"
+def _together(copies: Sequence[Progress]) -> CopyProgress:
+    done, total = sum(p.bytes_done for p in copies), sum(p.bytes_total for p in copies)
+    rate = sum(p.bytes_per_s or 0 for p in copies)
+    left = max(p.left_s or 0 for p in copies)
+    return CopyProgress(
+        percent=done * 10 // total * 10,
+        total_bytes=total,
+        bytes_per_second=round(rate) if rate else None,
+        seconds_left=round(left) if rate else None,
+        workers=len(copies),
+    )
 
 
 def _timings(world: World, rollout: Rollout) -> RolloutTimings | None:

@@ -10,7 +10,13 @@ from rlfleet_kubectl.core.document import document
 from rlfleet_kubectl.core.tree import Style, tree
 from rlfleet_view.fleet import ObservedFleet
 from rlfleet_view.web import known_reasons
-from tests.unit.rlfleet_view.recordings import fleet, shortly_after, with_rollout, with_status
+from tests.unit.rlfleet_view.recordings import (
+    HALF_COPIED,
+    fleet,
+    shortly_after,
+    with_rollout,
+    with_status,
+)
 
 HELD = (
     "rollout 8 from step-2 to step-3: 1 of 2 workers left; canaries serve:"
@@ -56,11 +62,9 @@ def test_a_stalled_fleet_is_drawn_with_what_to_do() -> None:
 
 
 def test_a_bar_shows_the_bytes_while_workers_copy() -> None:
-    message = "50% of 2.0 GiB of step-3 copied on 2 of 2 workers, 200.0 MiB/s, 8 s left"
-    text = drawn(with_rollout(fleet("canary-hold"), phase="Preparing", message=message))
+    text = drawn(with_rollout(fleet("canary-hold"), phase="Preparing", copies=HALF_COPIED))
 
     assert f"prepared  {'#' * 12}{'-' * 12} 50% of 2.0 GiB, 200.0 MiB/s, 8 s left" in text
-    assert "copied on" not in text
 
 
 def test_only_a_terminal_gets_colours() -> None:

@@ -9,8 +9,9 @@ from rlfleet_contract.worker.report import Progress, Stage, WorkerReport
 from rlfleet_operator.core.model.actions import Prepare
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
-from rlfleet_operator.core.status.fleet import status_of
+from rlfleet_operator.core.status.fleet import patch_of, status_of
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
+from rlfleet_operator.crd.rollout_status import CopyProgress
 from tests.workers import recorded, worker, world
 
 DIGEST = f"sha256:{'a' * 64}"
@@ -84,7 +85,7 @@ def test_status_shows_the_progress_of_copies_in_tenths() -> None:
     status = status_of(*seen_and_rollout(asking(waiting(0, half), waiting(1, none))))
 
     assert status.rollout is not None
-    assert status.rollout.message == "20% of 200 bytes of step-2 copied on 2 of 2 workers"
+    assert status.rollout.copies == CopyProgress(percent=20, total_bytes=200, workers=2)
 
 
 def copying(done: int, rate: float) -> Progress:
@@ -99,31 +100,57 @@ def copying(done: int, rate: float) -> Progress:
 
 
 def test_status_shows_rate_and_time_left_once_a_step_of_the_copies() -> None:
-    said = "20% of 2.0 GiB of step-2 copied on 2 of 2 workers, 200.0 MiB/s, 8 s left"
+    shown = CopyProgress(
+        percent=20,
+        total_bytes=2000 * MIB,
+        bytes_per_second=200 * MIB,
+        seconds_left=8,
+        workers=2,
+    )
     first = (waiting(0, copying(200, 100)), waiting(1, copying(200, 100)))
     later = (waiting(0, copying(290, 50)), waiting(1, copying(200, 40)))
 
     status = status_of(*seen_and_rollout(asking(*first)))
     assert status.rollout is not None
-    assert status.rollout.message == said
+    assert status.rollout.copies == shown
 
-    recorded_one = recorded("step-2", "Preparing", message=said)
+    recorded_one = recorded("step-2", "Preparing", copies=shown.model_dump())
     seen = world(*later, status=recorded_one, weightVersion="step-2", weights=WEIGHTS)
     again = status_of(*seen_and_rollout(seen))
     assert again.rollout is not None
-    assert again.rollout.message == said, "a rate that varies is no reason for a write"
+    assert again.rollout.copies == shown, "a rate that varies is no reason for a write"
 
 
 def test_a_step_that_began_without_a_rate_gets_one() -> None:
-    begun = "0% of 1000.0 MiB of step-2 copied on 1 of 2 workers"
-    known = recorded("step-2", "Preparing", message=begun)
+    begun = CopyProgress(percent=0, total_bytes=1000 * MIB, workers=1)
+    known = recorded("step-2", "Preparing", copies=begun.model_dump())
     workers = waiting(0, copying(50, 100)), worker(1)
     seen = world(*workers, status=known, weightVersion="step-2", weights=WEIGHTS)
 
     status = status_of(*seen_and_rollout(seen))
 
     assert status.rollout is not None
-    assert status.rollout.message == f"{begun}, 100.0 MiB/s, 10 s left"
+    rate = {"bytes_per_second": 100 * MIB, "seconds_left": 10}
+    assert status.rollout.copies == begun.model_copy(update=rate)
+
+
+def test_a_step_without_a_rate_leaves_none_of_the_step_before() -> None:
+    before = {"percent": 90, "total_bytes": 100, "bytes_per_second": 7, "seconds_left": 1}
+    known = recorded("step-2", "Preparing", copies=before | {"workers": 1})
+    none = Progress(version="step-2", bytes_total=100)
+    seen = world(waiting(0, none), status=known, weightVersion="step-2", weights=WEIGHTS)
+
+    patched = patch_of(status_of(*seen_and_rollout(seen)))["rollout"]["copies"]
+
+    # A merge patch keeps what it does not name.
+    assert patched == {
+        "percent": 0,
+        "totalBytes": 100,
+        "bytesPerSecond": None,
+        "secondsLeft": None,
+        "workers": 1,
+    }
+    assert patch_of(status_of(*seen_and_rollout(asking(worker(0)))))["rollout"]["copies"] is None
 
 
 def test_a_prepare_of_another_version_says_nothing_of_this_rollout() -> None:

@@ -11,7 +11,8 @@ from rlfleet_operator.core.rollout.rollout import Reason, of_record
 from rlfleet_operator.core.simulation.model_fleet import recorded
 from rlfleet_operator.core.simulation.model_worker import Effect
 from rlfleet_operator.core.status.fleet import patch_of, status_of
-from rlfleet_operator.crd.fleet_status import RolloutStatus, TrainerTarget
+from rlfleet_operator.crd.fleet_status import TrainerTarget
+from rlfleet_operator.crd.rollout_status import RolloutStatus
 from tests import fleets
 
 

@@ -10,6 +10,7 @@ from rlfleet_kubectl.core.doctor.finding import Severity
 from rlfleet_kubectl.core.doctor.scene import Scene, unreachable
 from rlfleet_operator.core.model.worker_phase import awaited_by
 from tests.unit.rlfleet_kubectl.clusters import Change, Cluster, condition, event, policy
+from tests.unit.rlfleet_view.recordings import HALF_COPIED
 from tests.workers import worker as worker_of
 
 E, W, U = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN
@@ -196,6 +197,12 @@ def of_operator(image: str) -> Change:
         cluster.operator["pods"][0]["status"]["containerStatuses"] = [status]
 
     return change
+
+
+def copying() -> Change:
+    return lambda cluster: cluster.fleet["status"]["rollout"].update(
+        {"phase": "Preparing", "to": "step-7", "copies": HALF_COPIED}
+    )
 
 
 def rolling(phase: str) -> Change:
@@ -756,7 +763,7 @@ HARMLESS: list[tuple[str, Change]] = [
         ),
     ),
     ("a rollout under way", rolling("Reloading")),
-    ("a rollout that copies", awaiting("50% of 2.0 GiB of step-7 copied on 2 of 2 workers")),
+    ("a rollout that copies", copying()),
     ("a worker that reloads", worker("Reloading", "loading step-1")),
     (
         "a claim that waits for its first pod",

@@ -14,7 +14,8 @@ from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout.next_rollout import current
 from rlfleet_operator.core.status.fleet import abandoned, status_of
-from rlfleet_operator.crd.fleet_status import Condition, FleetStatus, RolloutStatus
+from rlfleet_operator.crd.fleet_status import Condition, FleetStatus
+from rlfleet_operator.crd.rollout_status import RolloutStatus
 from rlfleet_operator.crd.selftest import SelfTestStatus
 from tests import fleets
 from tests.proofs import proof
@@ -286,7 +287,8 @@ def test_what_was_recorded_stays_when_the_version_is_taken_out_of_the_spec() -> 
 
 
 def test_a_rollout_whose_version_leaves_the_spec_is_over() -> None:
-    status = recorded("step-2", "Refused", message="step-2 is incomplete")
+    copies = {"percent": 50, "totalBytes": 100, "workers": 1}
+    status = recorded("step-2", "Preparing", message="step-2 is incomplete", copies=copies)
     found = of(seen := world(worker(0), weightVersion=None, status=status)).rollout
 
     assert found is not None
@@ -294,6 +296,7 @@ def test_a_rollout_whose_version_leaves_the_spec_is_over() -> None:
         "Superseded",
         "cancelled: step-2 is no longer requested",
     )
+    assert found.copies is None
     assert (found.finished_at, found.seconds) == ("2023-11-14T22:13:20Z", 0.0)
     assert rollout_of(recorded_as(seen, found)) == found, "it is recorded once"
     assert plan(asked_again(recorded_as(seen, found))).rollout is not None
