@@ -118,6 +118,9 @@ class PieceRoute:
         """Take up what came of a request, and how long the bytes of a piece took."""
         with self._changed:
             now = self._clock()
+            if sender.is_absent and result in {Fetched.WHOLE, Fetched.NOT_YET}:
+                # It shares the version now: this worker would else leave it for one further up.
+                sender.again_at = 0.0
             sender.is_absent = result is Fetched.ABSENT
             match result:
                 case Fetched.WHOLE:

@@ -99,6 +99,21 @@ def test_a_worker_that_does_not_share_yet_is_asked_again_before_those_further_up
     assert at(found.way(0)) == NEAR
 
 
+@pytest.mark.parametrize("result", [Fetched.WHOLE, Fetched.NOT_YET])
+def test_a_worker_that_begins_to_share_is_not_left_for_one_further_up(result: Fetched) -> None:
+    clock = Clock()
+    found = made(clock, NEAR, FAR)
+
+    found.came(found.senders[0], Fetched.ABSENT)
+    assert at(found.way(0)) == FAR
+    clock.now += 0.1
+    found.came(found.senders[0], result)  # Another thread had asked it later.
+    assert at(found.way(0)) == NEAR
+
+    clock.now += 1.0
+    assert at(found.way(0)) == NEAR
+
+
 def slow_pieces(found: PieceRoute, sender: Sender, count: int, took_s: float = 1.0) -> None:
     found.hashed_per_s = 100.0
     for _ in range(count):
