@@ -48,6 +48,7 @@ from rlfleet_operator.reconcile import object_errors
 from rlfleet_operator.reconcile.event_poster import EventPoster
 from rlfleet_operator.reconcile.object_errors import ObjectFailure
 from rlfleet_operator.reconcile.owned_objects import INTERVAL_S, OwnedObjects
+from rlfleet_operator.reconcile.pace import Pace
 from rlfleet_operator.reconcile.pause_end import PauseEnd
 from rlfleet_operator.reconcile.pod_backoff import PodBackoff
 from rlfleet_operator.reconcile.shared_clients import SharedClients
@@ -64,11 +65,6 @@ _STUCK_S = 15.0
 """A driver whose passes fail for so long stops its heartbeat to the workers."""
 _POD_RETRY_S = 5.0
 """The pause before pods are written again after an error that may pass."""
-_REST_SHARE, _LARGE_REST_SHARE = 3.0, 9.0
-"""The rest after a pass, as a multiple of its time: one fleet takes at most 1/4 of the CPU, a large
-one 1/10. Each pass looks at every worker, so a large fleet's passes cost most of a rollout."""
-_LARGE = 400
-"""Workers of a large fleet."""
 _POD_BATCH = 128
 """The number of pods created, deleted or marked before the next observation."""
 _ACQUAINT_S = 3.0
@@ -105,8 +101,7 @@ class Reconciler:
         self._pause_end = PauseEnd(self._wall)
         self._announcements = EventPoster(services.kube)
         self._status_size = size_limit.LIMIT
-        self._tally, self._rest_share = Tally(), _REST_SHARE
-        self._thought_s = 0.0  # The last pass's time to observe and plan.
+        self._tally, self._pace = Tally(), Pace()
         self._contacts = WorkerPool(
             services.limit,
             services.settings.poll_seconds,
@@ -146,9 +141,10 @@ class Reconciler:
         try:
             while True:
                 self._wake.clear()
+                self._pace.begin()
                 wait_s = await self._guarded_pass()
                 # One pass handles all events of this pause.
-                await asyncio.sleep(self._rest_share * self._thought_s)
+                await asyncio.sleep(self._pace.rest_s)
                 try:
                     async with asyncio.timeout(wait_s):
                         await self._wake.wait()
@@ -246,20 +242,17 @@ class Reconciler:
         return min(self._upkeep.again_in_s(), _POD_RETRY_S if is_soon else INTERVAL_S)
 
     def _decide(self, fleet: Fleet, pods: Mapping[str, Any]) -> tuple[World, Plan]:
-        begun = time.monotonic()
-        world = self._observe(fleet, pods)
-        step = plan(world)
-        metrics.count(*self.key, self._tally.add(world.workers))
-        is_large = len(world.workers) >= _LARGE
-        self._rest_share = _LARGE_REST_SHARE if is_large else _REST_SHARE
-        self._thought_s = time.monotonic() - begun
+        with self._pace.counting():
+            world = self._observe(fleet, pods)
+            step = plan(world)
+            metrics.count(*self.key, self._tally.add(world.workers))
+        self._pace.workers = len(world.workers)
         return world, step
 
     def _status(self, world: World, rollout: Rollout | None, epoch: int) -> FleetStatus:
-        begun = time.monotonic()
-        status = with_preview(world, status_of(world, rollout, self._status_size))
-        metrics.show(world, status)
-        self._thought_s += time.monotonic() - begun
+        with self._pace.counting():
+            status = with_preview(world, status_of(world, rollout, self._status_size))
+            metrics.show(world, status)
         return status.model_copy(update={"epoch": epoch})
 
     def _is_acquainted(self) -> bool:
