@@ -84,7 +84,8 @@ class Reconciler:
         metrics.begin(*key)
         self._wake = asyncio.Event()
         self._defaults = pod_manifest.Defaults(services.settings.worker_image)
-        self._upkeep = OwnedObjects(services.kube, services.term, lambda: fleet_from(self._raw))
+        self._parsed: tuple[Mapping[str, Any], Fleet] | None = None
+        self._upkeep = OwnedObjects(services.kube, services.term, self._fleet)
         self._trouble: ObjectFailure | None = None
         """Why the last write of pods failed; None after a success."""
         self._writer, self._written_at = StatusWriter(self.wake), 0.0
@@ -135,6 +136,12 @@ class Reconciler:
         if is_newer(raw, self._raw):
             self._raw = raw
             self.wake()
+
+    def _fleet(self) -> Fleet:
+        """Return the newest state, parsed once; raises pydantic.ValidationError."""
+        if self._parsed is None or self._parsed[0] is not self._raw:
+            self._parsed = self._raw, fleet_from(self._raw)
+        return self._parsed[1]
 
     async def run(self) -> None:
         """Loop until the fleet is deleted, another driver takes over, or the task is cancelled."""
@@ -212,7 +219,7 @@ class Reconciler:
         if self._is_outrun:
             self.deliver(await self._services.kube.get(fleet_path(*self.key)))
             self._is_outrun = False
-        known = fleet_from(raw := self._raw)
+        known, raw = self._fleet(), self._raw
         fleet = self._pause_end.dated(known)
         if fleet.deleting:
             # Another controller's finalizer may keep it for long: send no heartbeat until then.
@@ -380,7 +387,7 @@ class Reconciler:
         # It may be written already: then the object has another version.
         await self._writer.end()
         with contextlib.suppress(OperatorError, ValidationError):
-            fleet = fleet_from(self._raw)
+            fleet = self._fleet()
             status = abandoned(fleet, object_errors.message_of(error), time.time())
             metrics.FLEETS.show_conditions(*self.key, patch_of(status)["conditions"])
             epoch = epoch_for(fleet, self._taken, self._contacts.highest_epoch)
