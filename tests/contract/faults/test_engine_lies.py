@@ -232,7 +232,7 @@ async def test_an_engine_that_restarts_within_a_command_voids_the_command(
 ) -> None:
     await subject.serve(subject.versions.first)
     await subject.ok(paths.PREPARE_PATH, subject.versions.second)
-    fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.2)
+    fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=1.0)
     command = asyncio.create_task(subject.send(paths.UPDATE_WEIGHTS_PATH, subject.versions.second))
     await settled(fake, lambda report: report.stage is Stage.LOADING)
 
@@ -285,7 +285,7 @@ async def test_during_a_command_another_is_rejected_and_a_repeat_joins(
 async def test_a_caller_that_leaves_does_not_cut_the_change(fake: Worker, subject: Subject) -> None:
     await subject.serve(subject.versions.first)
     await subject.ok(paths.PREPARE_PATH, subject.versions.second)
-    fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.2)
+    fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=1.0)
     call = asyncio.create_task(subject.send(paths.UPDATE_WEIGHTS_PATH, subject.versions.second))
     await settled(fake, lambda report: report.stage is Stage.LOADING)
 

@@ -122,7 +122,7 @@ async def test_a_change_that_has_begun_to_load_ends_as_it_would(
     fake: Worker, subject: Subject, full: Callable[[], None], state: Path
 ) -> None:
     await bring(subject, Stage.OPEN)
-    fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=0.2)
+    fake.engine.behaviour = replace(fake.engine.behaviour, reload_s=1.0)
     update = asyncio.create_task(subject.send(paths.UPDATE_WEIGHTS_PATH, subject.versions.second))
     await settled(fake, lambda report: report.stage is Stage.LOADING)
     full()

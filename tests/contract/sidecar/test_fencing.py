@@ -180,7 +180,7 @@ async def test_the_next_driver_takes_up_what_the_last_one_began(
     fake: Worker, subject: Subject
 ) -> None:
     await served(subject)
-    fake.engine.behaviour = Behaviour(reload_s=0.3)
+    fake.engine.behaviour = Behaviour(reload_s=1.0)
     first = asyncio.create_task(order(subject, paths.UPDATE_WEIGHTS_PATH, 1, 8))
     await settled(fake, lambda report: report.stage is Stage.LOADING)
 

@@ -368,7 +368,7 @@ async def test_a_worker_is_alive_while_its_engine_is_paused_or_reloads(
     await send(PAUSE, subject)
     assert (await subject.admin.get("/liveness")).status_code == 200
 
-    fake.engine.behaviour = Behaviour(reload_s=0.5)
+    fake.engine.behaviour = Behaviour(reload_s=1.0)
     loading = asyncio.create_task(send(update("step-2"), subject))
     await settled(fake, lambda report: report.stage is Stage.LOADING)
     assert (await subject.admin.get("/liveness")).json() == {"status": "ok"}
