@@ -7,7 +7,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +40,8 @@ _SIDECAR = {"poll_s": 0.2}
 """A sidecar of a pod looks every second; a run has few."""
 _POLL_S = "0.5"
 _PATIENCE_S = "2"
+_SUSPENDED_S = 8.0
+"""Longer than a state request may take, and than a command waits for a worker that is idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class Cell:
         self._is_impatient = is_impatient
         self._stack = AsyncExitStack()
         self._process: Forked
-        self._restarts: set[asyncio.Task[None]] = set()
+        self._returns: set[asyncio.Task[None]] = set()
         self.node: HollowNode
 
     async def __aenter__(self) -> Self:
@@ -102,6 +104,7 @@ class Cell:
         await to_sidecars.start(addresses)
         self._stack.push_async_callback(to_sidecars.stop)
         to_sidecars.name_of, to_sidecars.kill = self._name_of, self._kill_at
+        to_sidecars.suspend = self.suspend
         self.node = await self._stack.enter_async_context(self._node(iter(addresses)))
         await self._account()
         self._process = self._operator(to_api.url, to_sidecars.port)
@@ -171,14 +174,27 @@ class Cell:
             self.begun_at = time.monotonic()
             await self._process.start()
 
-        task = asyncio.ensure_future(again())
-        self._restarts.add(task)
-        task.add_done_callback(self._restarts.discard)
+        self._later(again())
+
+    def suspend(self) -> None:
+        """Suspend the operator; it continues by itself, too late for all that it waited for."""
+        self.begun_at = math.inf
+
+        async def through() -> None:
+            await self._process.suspend(_SUSPENDED_S)
+            self.begun_at = time.monotonic()
+
+        self._later(through())
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._returns.add(task)
+        task.add_done_callback(self._returns.discard)
 
     async def _end_operator(self) -> None:
-        for task in self._restarts:
+        for task in self._returns:
             task.cancel()
-        await asyncio.gather(*self._restarts, return_exceptions=True)
+        await asyncio.gather(*self._returns, return_exceptions=True)
         await self._process.kill()
 
     # --- workers ----------------------------------------------------------------------------------

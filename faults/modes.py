@@ -45,6 +45,7 @@ SIDECAR = (
     Mode("kill-before", Side.SIDECAR, "operator killed", always=True),
     Mode("kill-after", Side.SIDECAR, "operator killed", always=True),
     Mode("reply-lost", Side.SIDECAR, "reply lost", always=True),
+    Mode("operator-suspended", Side.SIDECAR, "operator suspended"),
     Mode("duplicate", Side.SIDECAR, "request repeated"),
     Mode("delayed", Side.SIDECAR, "request delayed"),
     Mode("late", Side.SIDECAR, "request late"),

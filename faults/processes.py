@@ -55,6 +55,18 @@ class Forked:
             self._process.kill()
             await asyncio.to_thread(self._process.join, _END_S)
 
+    async def suspend(self, seconds: float) -> None:
+        """Have it run nothing for so long, as on a node that is busy or suspended."""
+        process = self._process
+        if process is None or process.pid is None or not process.is_alive():
+            return
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            if process.is_alive():
+                os.kill(process.pid, signal.SIGCONT)
+
     async def stop(self) -> None:
         """End it by SIGTERM, and by SIGKILL when that takes too long."""
         if self._process is not None and self._process.is_alive():

@@ -32,10 +32,11 @@ class SidecarProxy:
     """One operator's way to its workers."""
 
     def __init__(self, ledger: Ledger, crash: Callable[[], Awaitable[None]]) -> None:
-        """``crash`` kills the operator; ``kill`` and ``name_of`` come with the node."""
+        """``crash`` kills the operator; the other callables come with the node."""
         self._ledger, self._crash = ledger, crash
         self.name_of: Callable[[str], str] = str
         self.kill: Callable[[str], Awaitable[None]]
+        self.suspend: Callable[[], None]
         self._garbage_until = 0.0
         self._late: list[asyncio.Task[None]] = []
         self._http: aiohttp.ClientSession
@@ -107,6 +108,8 @@ class SidecarProxy:
         if mode in {"kill-before", "sidecar-kill-before"}:
             await (self._crash() if mode == "kill-before" else self.kill(address))
             return _cut(request)
+        if mode == "operator-suspended":
+            self.suspend()
         if mode == "hang-not-done":
             await asyncio.sleep(_HANGS_S)
         if mode == "delayed":
