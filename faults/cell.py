@@ -84,11 +84,12 @@ class Cell:
         self.namespace = f"f-{uuid.uuid4().hex[:8]}"
         self.log = scratch / "operator.log"
         self.begun_at = 0.0
-        """When the operator was started again, by the monotonic clock; infinite until then."""
+        """When the operator started or continued, by the monotonic clock; infinite until then."""
         self._is_impatient = is_impatient
         self._stack = AsyncExitStack()
         self._process: Forked
         self._returns: set[asyncio.Task[None]] = set()
+        """Bring back an operator that was killed or suspended."""
         self.node: HollowNode
 
     async def __aenter__(self) -> Self:

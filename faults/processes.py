@@ -57,15 +57,14 @@ class Forked:
 
     async def suspend(self, seconds: float) -> None:
         """Have it run nothing for so long, as on a node that is busy or suspended."""
-        process = self._process
-        if process is None or process.pid is None or not process.is_alive():
+        if not self.is_alive:
             return
-        os.kill(process.pid, signal.SIGSTOP)
+        os.kill(self.pid, signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
         finally:
-            if process.is_alive():
-                os.kill(process.pid, signal.SIGCONT)
+            if self.is_alive:
+                os.kill(self.pid, signal.SIGCONT)
 
     async def stop(self) -> None:
         """End it by SIGTERM, and by SIGKILL when that takes too long."""

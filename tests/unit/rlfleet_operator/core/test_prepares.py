@@ -154,11 +154,13 @@ def test_a_step_without_a_rate_leaves_none_of_the_step_before() -> None:
 
 
 def test_a_prepare_of_another_version_says_nothing_of_this_rollout() -> None:
-    other = Progress(version="step-9", waiting_for="nothing")
-    status = status_of(*seen_and_rollout(asking(waiting(0, other))))
+    awaited = Progress(version="step-9", waiting_for="nothing")
+    copied = Progress(version="step-9", bytes_done=5, bytes_total=10)
+    status = status_of(*seen_and_rollout(asking(waiting(0, awaited), waiting(1, copied))))
 
     assert status.rollout is not None
     assert status.rollout.message == ""
+    assert status.rollout.copies is None
 
 
 def test_an_older_sidecar_s_report_has_no_progress() -> None:

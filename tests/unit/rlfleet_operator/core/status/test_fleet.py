@@ -288,7 +288,7 @@ def test_what_was_recorded_stays_when_the_version_is_taken_out_of_the_spec() -> 
 
 def test_a_rollout_whose_version_leaves_the_spec_is_over() -> None:
     copies = {"percent": 50, "totalBytes": 100, "workers": 1}
-    status = recorded("step-2", "Preparing", message="step-2 is incomplete", copies=copies)
+    status = recorded("step-2", "Refused", message="step-2 is incomplete", copies=copies)
     found = of(seen := world(worker(0), weightVersion=None, status=status)).rollout
 
     assert found is not None
