@@ -52,6 +52,10 @@ quick: ## Run the tests that need no Kubernetes
 test-integration: ## Run the tests against a real API server
 	@$(DEV)suite integration
 
+.PHONY: test-tools
+test-tools: ## Run Argo CD, Flux, KEDA, prometheus-adapter on a fleet (compiles them: 22 minutes)
+	@$(DEV)suite tools
+
 .PHONY: test-e2e
 test-e2e: ## Run the tests with real vLLM in a real cluster
 	@$(DEV)suite e2e

@@ -1,5 +1,6 @@
 """Programs that are compiled from the Go module proxy, each pinned by a module of ours."""
 
+import json
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -12,7 +13,12 @@ from dev.steps import StepFailed
 def key(module: Path, *flags: str) -> str:
     """Name what a module's pins and sources make with this compiler."""
     sources = [module / "go.mod", module / "go.sum", *sorted(module.rglob("*.go"))]
-    return cache.digest(*sources, _go(module, "env", "GOVERSION"), *flags)
+    return cache.digest(*sources, compiler(module), *flags)
+
+
+def compiler(folder: Path) -> str:
+    """Return the version of the compiler that a folder is compiled with."""
+    return _go(folder, "env", "GOVERSION")
 
 
 def build(
@@ -29,6 +35,25 @@ def build(
         argv += [f"-tags={','.join(tags)}", "-o", str(unfinished), package]
         cache.call(argv, f"build-{target.name}", cwd=module, env={"CGO_ENABLED": "0"})
         unfinished.replace(target)
+
+
+def source(module: str, version: str, checksum: str) -> Path:
+    """Download a module, to be compiled with its own go.mod and go.sum; return its folder.
+
+    The checksum is that of go.sum (``h1:…``).
+    """
+    # Outside of any module: the versions of another must not be asked for.
+    argv = ["mod", "download", "-json", f"{module}@{version}"]
+    found = json.loads(_go(cache.folder("logs"), *argv))
+    if found["Sum"] != checksum:
+        raise StepFailed(f"{module}@{version} has the checksum {found['Sum']}, not {checksum}")
+    return Path(found["Dir"])
+
+
+def required(module: Path, path: str) -> Path:
+    """Return the folder of a module that a module of ours requires, downloaded."""
+    _go(module, "mod", "download", path)
+    return Path(_go(module, "list", "-m", "-f", "{{.Dir}}", path).strip())
 
 
 def _go(module: Path, *argv: str) -> str:

@@ -1,9 +1,11 @@
-"""Run the tests with whatever they need: python3 -m dev.suite quick integration faults e2e.
+"""Run the tests with whatever they need: python3 -m dev.suite quick integration tools faults e2e.
 
 `quick` needs only the Python environment, `integration` and `faults` the Kubernetes binaries,
 `e2e` the cluster and the images. A separate process makes these while the other parts run,
 because much of it is waiting for a disk, a download, a single thread. A cluster that this run
 started is stopped at its end; one that ran before stays.
+
+`make test` leaves `tools` out, which needs the programs of other projects (dev.gitops.tools).
 """
 
 import os
@@ -15,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from dev import cache, environment, steps, target
-from dev.gitops import judge
+from dev.gitops import judge, tools
 from dev.kubernetes import binaries, clients
 from dev.node import cluster
 from dev.prometheus import programs
@@ -25,7 +27,8 @@ from dev.steps import StepFailed
 
 PARTS = {
     "quick": ["tests/unit", "tests/property", "tests/contract"],
-    "integration": ["tests/integration"],
+    "integration": ["tests/integration", "--ignore=tests/integration/tools"],
+    "tools": ["tests/integration/tools"],
     "faults": [],
     "e2e": ["tests/e2e"],
 }
@@ -60,8 +63,10 @@ def main() -> None:
 def _debian(parts: list[str]) -> list[dict[str, str]]:
     """Return which of Debian's packages are needed: two processes cannot install at once."""
     found = []
-    if {"integration", "faults"} & set(parts):
+    if {"integration", "tools", "faults"} & set(parts):
         found += [packages.CONTROL_PLANE]
+    if "tools" in parts:
+        found += [packages.TOOLS]
     if "integration" in parts:
         found += [packages.BROWSER]
     if "e2e" in parts and not target.is_existing():
@@ -93,10 +98,12 @@ def _cluster_and_images(parts: list[str]) -> Iterator[Callable[[], None]]:
 
 def _make_ready(part: str, are_made: Callable[[], None]) -> None:
     """Wait for what a part needs, or make it."""
-    if part in {"integration", "faults"}:
+    if part in {"integration", "tools", "faults"}:
         steps.run(binaries.build_steps(binaries.CONTROL_PLANE, binaries.CLIENTS))
     if part == "integration":
         steps.run([*server.build_steps(), *programs.build_steps(), *judge.build_steps()])
+    if part == "tools":
+        steps.run([*server.build_steps(), *programs.build_steps(), *tools.build_steps()])
     if part == "e2e":
         are_made()
 
@@ -134,11 +141,11 @@ def _module(part: str) -> list[str]:
     return [
         "pytest",
         *shared,
-        *(path for path in _paths(part) if (cache.REPOSITORY / path).exists()),
+        *(word for word in _words(part) if word[0] == "-" or (cache.REPOSITORY / word).exists()),
     ]
 
 
-def _paths(part: str) -> list[str]:
+def _words(part: str) -> list[str]:
     """Return what pytest is to collect; guards of the layout are the quickest of all."""
     guards = sorted(cache.REPOSITORY.glob("tests/test_*.py")) if part == "quick" else []
     return [*(str(path.relative_to(cache.REPOSITORY)) for path in guards), *PARTS[part]]

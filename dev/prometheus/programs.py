@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from dev import cache, golang, steps
@@ -67,10 +68,22 @@ def _key() -> str:
 
 
 @contextmanager
-def running(folder: Path, port: int, jobs: Mapping[str, Sequence[str]]) -> Iterator[Prometheus]:
-    """Run a server that scrapes the addresses of each job every second, alerts of the chart too."""
+def running(
+    folder: Path,
+    port: int,
+    jobs: Mapping[str, Sequence[str]],
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Prometheus]:
+    """Run a server that scrapes the addresses of each job every second, alerts of the chart too.
+
+    Each sample gets the labels, as a PodMonitor would give them.
+    """
     scrapes = [
-        {"job_name": job, "honor_labels": True, "static_configs": [{"targets": list(targets)}]}
+        {
+            "job_name": job,
+            "honor_labels": True,
+            "static_configs": [{"targets": list(targets), "labels": dict(labels)}],
+        }
         for job, targets in jobs.items()
     ]
     config = {

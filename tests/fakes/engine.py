@@ -70,6 +70,8 @@ class FakeEngine:
         """Calls that asked for a preload, over all boots."""
         self.tokens = 0
         """How many it has generated."""
+        self.waiting = 0
+        """How many requests its metrics say are waiting."""
         self.boot()
 
     def boot(self) -> None:
@@ -275,7 +277,7 @@ class FakeEngine:
         labels = '{engine="0",model_name="fake"}'
         text = (
             f"vllm:num_requests_running{labels} {len(self._active)}\n"
-            f"vllm:num_requests_waiting{labels} 0\n"
+            f"vllm:num_requests_waiting{labels} {self.waiting}\n"
             f"vllm:generation_tokens_total{labels} {self.tokens}\n"
         )
         await send({"type": "http.response.start", "status": 200, "headers": headers})
