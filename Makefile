@@ -53,7 +53,7 @@ test-integration: ## Run the tests against a real API server
 	@$(DEV)suite integration
 
 .PHONY: test-tools
-test-tools: ## Run Argo CD, Flux, KEDA, prometheus-adapter on a fleet (compiles them: 22 minutes)
+test-tools: ## Run Argo CD, Flux, KEDA, cert-manager on a fleet (compiles them: 25 minutes)
 	@$(DEV)suite tools
 
 .PHONY: test-e2e

@@ -1,6 +1,6 @@
-"""Argo CD, Flux's controllers, KEDA and prometheus-adapter, compiled as their makers pin them.
+"""Argo CD, Flux, KEDA, prometheus-adapter and cert-manager, compiled as their makers pin them.
 
-All come from the Go module proxy. A cold build takes 22 minutes on two cores, so what needs them
+All come from the Go module proxy. A cold build takes 25 minutes on two cores, so what needs them
 is no part of `make test`: `make test-tools`.
 """
 
@@ -49,7 +49,14 @@ ARGO_CD = Published(
     "v3.2.6",
     "h1:nDCjBnHyxUf6JFuCKjuuXHS23LFj6/TjuO/APrS1ku4=",
 )
+CERT_MANAGER = Published(
+    "github.com/cert-manager/cert-manager",
+    "v1.11.5",
+    "h1:K2LurvwIE4hIhODQZnkOW6ljYe3lVMAliS/to+gI05o=",
+)
+"""The last whose controller is in this module."""
 _PROGRAMS = {
+    "cert-manager": (CERT_MANAGER, "./cmd/controller"),
     "keda-operator": (KEDA, "./cmd/operator"),
     "keda-adapter": (KEDA, "./cmd/adapter"),
     "prometheus-adapter": (PROMETHEUS_ADAPTER, "./cmd/adapter"),
