@@ -3,6 +3,8 @@
 The server has its own thread, so that /healthz can report an event loop that hangs.
 """
 
+import logging
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +34,7 @@ from rlfleet_operator.crd.fleet_status import FleetStatus
 # They would be a second series for each counter and histogram, of no use to users.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
+_log = logging.getLogger(__name__)
 _OF_FLEET = ("namespace", "fleet")
 API_REQUESTS = Counter("rlfleet_api_requests", "Requests to the Kubernetes API.", ["method"])
 API_BYTES = Counter("rlfleet_api_sent_bytes", "Request body bytes sent to the Kubernetes API.")
@@ -208,8 +211,20 @@ class Health:
         return time.monotonic() - self._beat
 
 
-def serve(port: int, health: Health) -> None:
-    """Serve /metrics, /healthz and /readyz from a daemon thread until the process ends."""
+class _Server(ThreadingHTTPServer):
+    """Writes no traceback of its own: every line of the log is JSON."""
+
+    def handle_error(self, *_: object) -> None:
+        """Log a defect; a probe that has given up on us is none."""
+        if not isinstance(sys.exception(), ConnectionError):
+            _log.error("Request for metrics or health failed", exc_info=True)
+
+
+def serve(port: int, health: Health) -> int:
+    """Serve /metrics, /healthz and /readyz from a daemon thread until the process ends.
+
+    Returns the port, which the system chooses for 0.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -237,5 +252,6 @@ def serve(port: int, health: Health) -> None:
         def log_message(self, *_: object) -> None:
             """Log nothing, because probes come every few seconds."""
 
-    server = ThreadingHTTPServer(("0.0.0.0", port), Handler)
+    server = _Server(("0.0.0.0", port), Handler)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return int(server.server_address[1])
