@@ -1,4 +1,4 @@
-"""Programs that are compiled from the Go module proxy, each pinned by a module of ours."""
+"""Programs compiled from the Go module proxy, each pinned by a module of ours or by its own."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-module rlfleet.dev/dev/flux
+module rlfleet.dev/dev/gitops/flux
 
 go 1.26.0
 
