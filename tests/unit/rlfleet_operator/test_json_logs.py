@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OPERATOR = Path(__file__).parents[3] / "operator" / "rlfleet_operator"
-OF_ALL_FLEETS = {"kube/lease.py", "kube/pod_cache.py", "reconcile/supervisor.py"}
+OF_ALL_FLEETS = {"metrics.py", "kube/lease.py", "kube/pod_cache.py", "reconcile/supervisor.py"}
 """Modules that log of the process as well."""
 
 
