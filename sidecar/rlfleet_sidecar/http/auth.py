@@ -17,7 +17,7 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
 
 _KEYS = (TOKEN_KEY, *ALSO_ACCEPTED, REVISION_KEY)
-_READS = 10
+_READS = 100
 """How often files are read that are replaced during the read."""
 _NO_TOKEN = b"\0" * sha256().digest_size
 
