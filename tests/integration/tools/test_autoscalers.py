@@ -132,7 +132,9 @@ async def started(operator: Operator, node: HollowNode, fleet: Fleet) -> None:
     await fleet.synced()
 
 
-async def _follows(fleet: Fleet, node: HollowNode, plane: apiserver.ControlPlane) -> None:
+async def _follows(
+    fleet: Fleet, node: HollowNode, plane: apiserver.ControlPlane, *expected: int
+) -> None:
     """The fleet gets a worker per eight waiting requests, and each serves what is declared."""
 
     async def described() -> str:
@@ -142,12 +144,12 @@ async def _follows(fleet: Fleet, node: HollowNode, plane: apiserver.ControlPlane
     async def wants(replicas: int) -> bool:
         return bool((await fleet.get())["spec"]["replicas"] == replicas)
 
-    for waiting, replicas in ((24, 3), (16, 2)):
-        node.worker("qwen-0").engine.waiting = waiting
+    for replicas in expected:
+        node.worker("qwen-0").engine.waiting = 8 * replicas
         await until(partial(wants, replicas), describe=described)
         status = await fleet.synced()
-        expected = (f"{replicas}/{replicas}", "step-1")
-        assert (status["proved"], status["serving"]) == expected
+        assert status["proved"] == f"{replicas}/{replicas}"
+        assert status["serving"] == "step-1"
 
 
 @pytest.mark.usefixtures("adapter")
@@ -161,7 +163,7 @@ async def test_a_fleet_follows_its_waiting_requests_by_prometheus_adapter(
     scaler = example("hpa.yaml", fleet.namespace)
     async with scraped(fleet, tmp_path / "prometheus", scrape_port):
         kubectl(plane, f"-n={fleet.namespace}", "apply", "-f", "-", stdin=yaml.safe_dump(scaler))
-        await _follows(fleet, node, plane)
+        await _follows(fleet, node, plane, 3, 2)
 
 
 @pytest.mark.usefixtures("keda")
@@ -178,12 +180,13 @@ async def test_a_fleet_follows_its_waiting_requests_by_keda(
     scaler["spec"]["pollingInterval"] = 2
     async with scraped(fleet, tmp_path / "prometheus", scrape_port):
         kubectl(plane, f"-n={fleet.namespace}", "apply", "-f", "-", stdin=yaml.safe_dump(scaler))
-        await _follows(fleet, node, plane)
+        await _follows(fleet, node, plane, 2, 3)
 
-    # Prometheus is gone: the workers that there are stay, and the object says why.
+    # Prometheus is gone: the workers that there are stay, more than the example's fallback has.
+    assert scaler["spec"]["fallback"]["replicas"] == 2
     await until(lambda: _is_without_data(plane, fleet), describe=fleet.describe)
     await asyncio.sleep(20)
-    assert (await fleet.get())["spec"]["replicas"] == 2
+    assert (await fleet.get())["spec"]["replicas"] == 3
 
 
 async def _is_without_data(plane: apiserver.ControlPlane, fleet: Fleet) -> bool:
