@@ -224,8 +224,12 @@ class Fleet:
     @contextmanager
     def under_load(self, tokens: int = 64) -> Iterator[list[Tally]]:
         """Keep requests in flight; the list holds their tally afterwards."""
-        url = f"http://{self.name}:8000"
-        words = ("python3", "/demo/traffic.py", url, f"--tokens={tokens}")
+        words = (
+            "python3",
+            "/demo/traffic.py",
+            f"http://{self._address()}:8000",
+            f"--tokens={tokens}",
+        )
         clients = self.shell.start("exec", "-i", "client", "--", *words)
         tallies: list[Tally] = []
         try:
@@ -236,6 +240,16 @@ class Fleet:
             said, _ = clients.communicate(input="", timeout=180)
         found = json.loads(said.strip().splitlines()[-1])
         tallies.append(Tally(found["sent"], found["finished"], found["lost"], found["errors"]))
+
+    def _address(self, worker: str | None = None) -> str:
+        """Return the Service's address, or a worker's.
+
+        A name that a slow DNS does not find is no request that we lost.
+        """
+        of = ("svc", self.name, "-o", "jsonpath={.spec.clusterIP}")
+        if worker is not None:
+            of = ("pod", worker, "-o", "jsonpath={.status.podIP}")
+        return self.shell.kubectl("get", *of)
 
     @contextmanager
     def recorded(
@@ -255,12 +269,8 @@ class Fleet:
         """
         pace = (f"--stagger={stagger_s}", f"--rest={rest_s}")
         flags = (f"--tokens={tokens}", f"--clients={clients}", *pace)
-        # By its address: a name that a slow DNS does not find is no request that we lost.
-        of = ("svc", self.name, "-o", "jsonpath={.spec.clusterIP}")
-        if worker is not None:
-            of = ("pod", worker, "-o", "jsonpath={.status.podIP}")
-        address = self.shell.kubectl("get", *of)
-        words = ("python3", "-c", RECORD.read_text(), f"http://{address}:8000", *flags)
+        url = f"http://{self._address(worker)}:8000"
+        words = ("python3", "-c", RECORD.read_text(), url, *flags)
         running = self.shell.start("exec", "-i", "client", "--", *words)
         histories: list[History] = []
         said = ""
