@@ -1,13 +1,14 @@
 """Programs compiled from the Go module proxy, each pinned by a module of ours or by its own."""
 
+import functools
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from dev import cache
-from dev.steps import StepFailed
+from dev.steps import Step, StepFailed
 
 
 def key(module: Path, *flags: str) -> str:
@@ -19,6 +20,17 @@ def key(module: Path, *flags: str) -> str:
 def compiler(folder: Path) -> str:
     """Return the version of the compiler that a folder is compiled with."""
     return _go(folder, "env", "GOVERSION")
+
+
+def build_steps(
+    names: Iterable[str], path: Callable[[str], Path], make: Callable[[str], None]
+) -> list[Step]:
+    """Return one step per program that is not built yet."""
+    return [
+        Step(f"building {name}", functools.partial(make, name))
+        for name in names
+        if not path(name).exists()
+    ]
 
 
 def build(

@@ -4,7 +4,6 @@ All come from the Go module proxy. A cold build takes 25 minutes on two cores, s
 is no part of `make test`: `make test-tools`.
 """
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,11 +81,7 @@ def controller(name: str) -> Path:
 
 def build_steps() -> list[Step]:
     """Return one step per program that is not built yet."""
-    return [
-        Step(f"building {name}", functools.partial(_build, name))
-        for name in NAMES
-        if not path(name).exists()
-    ]
+    return golang.build_steps(NAMES, path, _build)
 
 
 def _build(name: str) -> None:

@@ -51,11 +51,7 @@ def path(name: str) -> Path:
 
 def build_steps() -> list[Step]:
     """Return one step per program that is not built yet."""
-    return [
-        Step(f"building {name}", functools.partial(_build, name))
-        for name in NAMES
-        if not path(name).exists()
-    ]
+    return golang.build_steps(NAMES, path, _build)
 
 
 def _build(name: str) -> None:

@@ -8,7 +8,6 @@ import functools
 import json
 import os
 import secrets
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from dev import cache, golang, steps
 from dev.environment import everything
+from dev.servers import accepts, free_ports
 from dev.steps import Step, StepFailed
 
 MODULE = cache.REPOSITORY / "dev" / "s3"
@@ -74,7 +74,7 @@ def running(
 ) -> Iterator[Server]:
     """Run a server over a folder, with TLS if there is a certificate."""
     data.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    (port,) = free_ports(1)
     access_key, secret_key = "test", secrets.token_hex(16)
     tls = [f"--cert={certificate}", f"--key={key}"] if certificate else []
     argv = [str(path()), f"--port=127.0.0.1:{port}", "--quiet", "--keep-alive", *tls]
@@ -96,22 +96,12 @@ def running(
             process.wait()
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 def _await_port(port: int, process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + _START_S
     while time.monotonic() < end and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
+        if accepts(port):
             return
+        time.sleep(0.05)
     raise StepFailed(f"{_NAME} did not listen on port {port} within {_START_S:g} s; see its log")
 
 
