@@ -2,7 +2,6 @@
 
 import json
 import math
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,10 +24,3 @@ def queries() -> Iterator[str]:
 def has_data(found: list[dict[str, Any]]) -> bool:
     """Return whether a result has a number: a quantile without observations is NaN."""
     return any(not math.isnan(float(series["value"][1])) for series in found)
-
-
-def a_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

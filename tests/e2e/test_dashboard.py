@@ -8,9 +8,10 @@ import pytest
 from dev import steps
 from dev.demo import stage
 from dev.prometheus import programs
+from dev.servers import free_ports
 from dev.shell import Shell
 from rlfleet_contract import paths
-from tests.dashboard import a_port, has_data, queries
+from tests.dashboard import has_data, queries
 from tests.e2e.scenario import Fleet, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
@@ -30,7 +31,8 @@ def test_each_query_returns_data_of_a_rollout_under_load(
         "operator": [f"{pod['status']['podIP']}:{_METRICS}" for pod in operators],
         "engines": engines,
     }
-    with programs.running(tmp_path / "prometheus", a_port(), jobs) as prometheus:
+    (port,) = free_ports(1)
+    with programs.running(tmp_path / "prometheus", port, jobs) as prometheus:
 
         def is_seen(expression: str) -> bool:
             return has_data(prometheus.query(expression))

@@ -8,8 +8,9 @@ import pytest
 from dev import steps
 from dev.kubernetes import apiserver
 from dev.prometheus import programs
+from dev.servers import free_ports
 from rlfleet_contract import paths
-from tests.dashboard import a_port, has_data, queries
+from tests.dashboard import has_data, queries
 from tests.hollow import HollowNode
 from tests.integration.conftest import Fleet, Operator, until
 
@@ -20,7 +21,7 @@ async def test_each_query_returns_data_after_two_rollouts(
     plane: apiserver.ControlPlane, node: HollowNode, fleet: Fleet, tmp_path: Path
 ) -> None:
     steps.run(programs.build_steps())
-    port = a_port()
+    port, queried_at = free_ports(2)
     operator = Operator(
         plane, tmp_path / "operator.log", fleet.namespace, RLFLEET_METRICS_PORT=str(port)
     )
@@ -31,7 +32,7 @@ async def test_each_query_returns_data_after_two_rollouts(
         pods = (await fleet.pods()).values()
         engines = [f"{pod['status']['podIP']}:{paths.ENGINE_PORT}" for pod in pods]
         jobs = {"operator": [f"127.0.0.1:{port}"], "engines": engines}
-        with programs.running(tmp_path / "prometheus", a_port(), jobs) as prometheus:
+        with programs.running(tmp_path / "prometheus", queried_at, jobs) as prometheus:
 
             async def is_seen(expression: str) -> bool:
                 return has_data(await asyncio.to_thread(prometheus.query, expression))
