@@ -8,7 +8,9 @@ Each writes its output to a file of the folder `state`. Whatever ends the caller
 included, also ends the servers and removes the folder: a guard process sees its pipe close.
 """
 
+import contextlib
 import os
+import random
 import socket
 import subprocess
 import tempfile
@@ -20,6 +22,10 @@ from typing import Self
 from dev import environment, steps
 
 START_S = 120.0
+
+_PORTS = range(20000, 30000)
+"""Below those that Linux gives to connections and to servers that ask for any port (from
+32768), and below Kubernetes' node ports (from 30000)."""
 
 
 class Servers:
@@ -94,9 +100,12 @@ def accepts(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(held.getsockname()[1]) for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports
+    """Return ports that are free, all different, and that the system gives to no other process."""
+    found: list[int] = []
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with contextlib.suppress(OSError):
+            socket.create_server(("127.0.0.1", port)).close()
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise steps.StepFailed(f"fewer than {count} ports of 127.0.0.1 are free")

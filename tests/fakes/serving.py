@@ -5,6 +5,7 @@ process that is most of the work. So its protocol is used without it.
 """
 
 import asyncio
+import socket
 from pathlib import Path
 from weakref import WeakSet
 
@@ -17,6 +18,19 @@ from rlfleet_sidecar.http.problems import Protocol
 
 _ROUNDS = 4
 """A connection that was accepted just now gets its transport a few turns of the loop later."""
+
+
+def reserved(host: str) -> socket.socket:
+    """Return a socket that keeps a free port for servers that ask for it by its number.
+
+    Without it the port of a server that ended goes to the next process that asks the system
+    for any port, and the server's callers reach that one. Bound but not listening, and with
+    SO_REUSEADDR on both sides, it is in no server's way.
+    """
+    keeper = socket.socket()
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    keeper.bind((host, 0))
+    return keeper
 
 
 class Listener:
@@ -68,8 +82,8 @@ class Listener:
         """End as a killed process does: connections break and work stops."""
         if self._server is None:
             return
-        for socket in self._server.sockets:
-            asyncio.get_running_loop().remove_reader(socket.fileno())
+        for listening in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listening.fileno())
         # asyncio loses a connection whose server is closed between its acceptance and its
         # transport; so nothing is accepted after this, before the server is closed.
         for _ in range(_ROUNDS):

@@ -4,12 +4,13 @@
         ...  # worker.admin_url, worker.engine_url
 
 Any 127.x.y.z is this machine, so hundreds of workers each have the real ports 8000 and
-8090 on an address of their own, as pods have. With port 0 the system chooses.
+8090 on an address of their own, as pods have. With port 0 the system chooses, once for
+all its engines and all its sidecars.
 """
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,7 +26,7 @@ from rlfleet_sidecar.settings import SidecarSettings
 from tests.fakes.behaviour import Behaviour
 from tests.fakes.engine import FakeEngine
 from tests.fakes.mount import mount
-from tests.fakes.serving import Listener
+from tests.fakes.serving import Listener, reserved
 
 
 class Worker:
@@ -55,6 +56,7 @@ class Worker:
         self._engine_listener: Listener | None = None
         self._admin_listener: Listener | None = None
         self._ended: list[Listener] = []
+        self._reserved = ExitStack()
         self._sidecar = AsyncExitStack()
         self._deaths: set[asyncio.Task[None]] = set()
         scratch.mkdir(parents=True, exist_ok=True)
@@ -72,6 +74,8 @@ class Worker:
         mount(self._scratch, data)
 
     async def __aenter__(self) -> Self:
+        self._engine_port = self._engine_port or self._reserve()
+        self._admin_port = self._admin_port or self._reserve()
         await self._listen()
         await self.start_sidecar()
         return self
@@ -88,6 +92,7 @@ class Worker:
         for listener in self._ended:
             listener.hang_up()
         await asyncio.sleep(0)
+        self._reserved.close()
 
     @property
     def engine_url(self) -> str:
@@ -136,7 +141,6 @@ class Worker:
         self._admin_listener = Listener(app, self._address, self._admin_port, self._tls)
         await self._sidecar.enter_async_context(_living(app))
         await self._admin_listener.start()
-        self._admin_port = self._admin_listener.port
 
     async def stop_sidecar(self) -> None:
         """End the sidecar as SIGTERM does: the command under way is finished."""
@@ -146,10 +150,13 @@ class Worker:
             await listener.stop()
         await self._sidecar.aclose()
 
+    def _reserve(self) -> int:
+        port: int = self._reserved.enter_context(reserved(self._address)).getsockname()[1]
+        return port
+
     async def _listen(self) -> None:
         listener = Listener(self._application(), self._address, self._engine_port)
         await listener.start()
-        self._engine_port = listener.port
         self._engine_listener = listener
 
     def _way(self) -> httpx.AsyncBaseTransport | None:
