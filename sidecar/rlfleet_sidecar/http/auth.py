@@ -36,7 +36,9 @@ class FleetToken:
     def __init__(self, path: Path) -> None:
         """Read the token at ``path`` and its neighbours in the same folder."""
         self._path = path
+        self._files: list[Path] = []
         self._seen: FileStates | None = None
+        """The files' states when they were read; None if they must be read again."""
         self._mounted = _Mounted()
 
     def demand(self, authorization: str | None) -> None:
@@ -60,16 +62,32 @@ class FleetToken:
         return self._current().revision
 
     def _current(self) -> _Mounted:
+        if not self._is_current():
+            self._read()
+        return self._mounted
+
+    def _is_current(self) -> bool:
+        """Return whether the files that were read are still those that are mounted.
+
+        This follows the token's link too, which a kubelet leads elsewhere to replace any of them.
+        """
+        try:
+            return self._seen is not None and states_of(self._files) == self._seen
+        except OSError:
+            return False
+
+    def _read(self) -> None:
+        """Read the files until none was replaced during the read."""
         for _ in range(_READS):
             try:
-                paths = _files(self._path)
-                seen = states_of(paths)
-                if seen == self._seen:
-                    break
-                self._mounted, self._seen = _read(paths), seen
+                files = _files(self._path)
+                seen = states_of(files)
+                if (files, seen) == (self._files, self._seen):
+                    return
+                self._mounted, self._files, self._seen = _read(files), files, seen
             except OSError:
                 self._mounted, self._seen = _Mounted(), None
-        return self._mounted
+        self._seen = None
 
 
 def _files(token: Path) -> list[Path]:

@@ -36,6 +36,17 @@ def test_no_accepted_token_is_rejected_while_the_files_are_replaced(tmp_path: Pa
     assert seen <= {"1", "2"}
 
 
+def test_a_secret_that_was_replaced_counts_at_once(tmp_path: Path) -> None:
+    mount(tmp_path, STAGED)
+    credentials = FleetToken(tmp_path / "token")
+    assert [credentials.admits(f"Bearer {one}") for one in ("old", "new")] == [True, True]
+
+    mount(tmp_path, {"token": "new", "revision": "3"})
+
+    assert [credentials.admits(f"Bearer {one}") for one in ("old", "new")] == [False, True]
+    assert credentials.revision() == "3"
+
+
 @pytest.mark.parametrize("key", ["next", "previous"])
 def test_without_the_token_to_send_no_other_is_accepted(tmp_path: Path, key: str) -> None:
     mount(tmp_path, {key: "another"})
