@@ -1,9 +1,11 @@
 """How long a driver rests after a pass, so that its fleet takes a bounded share of the CPU.
 
-Each pass looks at every worker, so the passes of a large fleet cost most of a rollout.
+Each pass looks at every worker, so the passes of a large fleet cost most of a rollout. A pass takes
+longer by the clock while others use the CPU too, and then the longer rest leaves them more of it.
 
-It must stay true that only the CPU's time counts. By the clock, a process that was stopped for 12 s
-within a pass, as a busy node or a suspended machine does, would rest for 36 s or 108 s.
+It must stay true that the clock counts within a bound. By the clock alone, a process that was
+stopped for 12 s within a pass, as a busy node or a suspended machine does, would rest for 36 s or
+108 s.
 """
 
 import time
@@ -14,10 +16,12 @@ _SHARE, _LARGE_SHARE = 3.0, 9.0
 """The rest as a multiple of a pass: one fleet takes at most 1/4 of the CPU, a large one 1/10."""
 _LARGE = 400
 """Workers of a large fleet."""
+_MOST = 3.0
+"""The clock's time counts up to this multiple of the CPU's."""
 
 
 class Pace:
-    """The CPU time of one driver's current pass."""
+    """The time of one driver's current pass."""
 
     def __init__(self) -> None:
         """Start without a pass."""
@@ -31,12 +35,13 @@ class Pace:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count the CPU time of a block that awaits nothing."""
-        begun = time.thread_time()
+        """Count the time of a block that awaits nothing."""
+        begun, cpu = time.monotonic(), time.thread_time()
         try:
             yield
         finally:
-            self._spent_s += time.thread_time() - begun
+            cpu_s = time.thread_time() - cpu
+            self._spent_s += min(time.monotonic() - begun, _MOST * cpu_s)
 
     @property
     def rest_s(self) -> float:
