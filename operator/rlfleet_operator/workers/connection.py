@@ -90,10 +90,18 @@ class WorkerConnection:
 
     @property
     def rests(self) -> bool:
-        """Whether it serves, nothing is under way, and its watch suffices."""
+        """Whether it serves, at most prepares, and its watch suffices: no TTL has to be renewed."""
         report = self.report
-        is_open = report is not None and report.stage is Stage.OPEN and report.running is None
-        return is_open and self.needs_no_poll and self.command is None
+        if report is None or report.stage is not Stage.OPEN or not self.needs_no_poll:
+            return False
+        return self._is_undisturbed and (
+            report.running is None or report.running.verb is Verb.PREPARE
+        )
+
+    @property
+    def _is_undisturbed(self) -> bool:
+        """Whether no command is under way but a prepare."""
+        return self.command is None or self.calling is Verb.PREPARE
 
     @property
     def is_acquainted(self) -> bool:
@@ -126,7 +134,7 @@ class WorkerConnection:
 
         ``poll_s`` is the interval for a worker at rest, ``restless`` how many of the fleet are not.
         """
-        if self.needs_no_poll and self.command is None:
+        if self.needs_no_poll and self._is_undisturbed:
             return _BEAT_S * random.uniform(0.8, 1.0)  # noqa: S311 - no secret
         if self.is_at_rest:
             return poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
@@ -170,8 +178,8 @@ class WorkerConnection:
             self.hurried.set()
 
     def hurry_during(self, command: asyncio.Task[None]) -> None:
-        """Poll at once if this command is still under way."""
-        if self.command is command:
+        """Poll at once if this command is still under way, and the worker is not watched."""
+        if self.command is command and not self.needs_no_poll:
             self.hurried.set()
 
     def is_news(self, report: WorkerReport) -> bool:

@@ -2,14 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Container
 from typing import Any
 
 import pytest
 
 from rlfleet_contract import paths
+from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.fence import Place
-from rlfleet_contract.worker.report import Progress, Stage, WorkerReport
+from rlfleet_contract.worker.report import Progress, Running, Stage, WorkerReport
 from rlfleet_operator.errors import Unreachable, WorkerProblem
 from rlfleet_operator.workers import client as clients
 from rlfleet_operator.workers import connection as connections
@@ -184,6 +185,7 @@ class Sidecar:
     def __init__(self) -> None:
         self.polls = 0
         self.stage = Stage.OPEN
+        self.running: Verb | None = None
         self.pod_uid: str | None = None
         self.watch: tuple[int, bytes] = (404, b"")
         self.hangs = self.is_failing = False
@@ -192,7 +194,11 @@ class Sidecar:
 
     @property
     def body(self) -> bytes:
-        report = workers.report(self.stage, pod_uid=self.pod_uid, session=self.session)
+        verb = self.running
+        running = verb and Running(verb=verb, operation="rollout-1", version="step-2")
+        report = workers.report(
+            self.stage, pod_uid=self.pod_uid, session=self.session, running=running
+        )
         return report.model_dump_json().encode()
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
@@ -254,13 +260,26 @@ async def test_a_watched_worker_is_polled_for_its_heartbeat_alone(
     assert (sidecar.polls, contact.reachable) == (polls, True)
 
 
-@pytest.mark.parametrize("stage", [Stage.OPEN, Stage.PAUSED])
+@pytest.mark.parametrize(
+    ("stage", "running", "beats"),
+    [
+        (Stage.OPEN, None, {0}),
+        (Stage.OPEN, Verb.PREPARE, {0}),
+        (Stage.OPEN, Verb.PAUSE, range(5, 12)),
+        (Stage.PAUSED, None, range(5, 12)),
+    ],
+)
 async def test_a_worker_that_serves_gets_few_heartbeats_and_one_in_a_change_gets_all(
-    sidecar: Sidecar, of_it: WorkerPool, monkeypatch: pytest.MonkeyPatch, stage: Stage
+    sidecar: Sidecar,
+    of_it: WorkerPool,
+    monkeypatch: pytest.MonkeyPatch,
+    stage: Stage,
+    running: Verb | None,
+    beats: Container[int],
 ) -> None:
     monkeypatch.setattr(connections, "_BEAT_S", 0.1)
     monkeypatch.setattr(of_it, "_poll_s", 0.1)
-    sidecar.stage = stage
+    sidecar.stage, sidecar.running = stage, running
     sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
     contact = await follow(of_it, sidecar, ready=stage is Stage.OPEN)
     await watched(of_it)
@@ -269,7 +288,7 @@ async def test_a_worker_that_serves_gets_few_heartbeats_and_one_in_a_change_gets
 
     await asyncio.sleep(1)
 
-    assert sidecar.polls - polls in ({0} if stage is Stage.OPEN else range(5, 12))
+    assert sidecar.polls - polls in beats
     assert contact.is_watched
 
 
