@@ -178,8 +178,11 @@ class WorkerConnection:
             self.hurried.set()
 
     def hurry_during(self, command: asyncio.Task[None]) -> None:
-        """Poll at once if this command is still under way, and the worker is not watched."""
-        if self.command is command and not self.needs_no_poll:
+        """Poll at once if this command is still under way and the worker does not rest.
+
+        The answer may be lost: the worker would stay out of service until the next heartbeat.
+        """
+        if self.command is command and not self.rests:
             self.hurried.set()
 
     def is_news(self, report: WorkerReport) -> bool:

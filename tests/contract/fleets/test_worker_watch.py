@@ -292,6 +292,26 @@ async def test_a_worker_that_serves_gets_few_heartbeats_and_one_in_a_change_gets
     assert contact.is_watched
 
 
+@pytest.mark.parametrize(("calling", "is_asked"), [(Verb.PREPARE, False), (Verb.RELOAD, True)])
+async def test_a_watched_worker_is_asked_in_a_long_change_because_its_answer_may_be_lost(
+    sidecar: Sidecar,
+    of_it: WorkerPool,
+    calling: Verb,
+    is_asked: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
+    contact = await follow(of_it, sidecar, ready=True)
+    await watched(of_it)
+    polls = sidecar.polls
+    contact.command, contact.calling = asyncio.create_task(asyncio.sleep(AGES)), calling
+
+    contact.hurry_during(contact.command)
+    await asyncio.sleep(0.5)
+
+    assert sidecar.polls - polls == is_asked
+    contact.command.cancel()
+
+
 async def test_a_worker_that_looks_for_versions_is_asked_to_with_each_heartbeat(
     sidecar: Sidecar, of_it: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
