@@ -206,6 +206,7 @@ async def _measured(bench: Bench, size: int, repeats: int) -> dict[str, Any]:
     await bench.kube.create(fleet_path(bench.namespace, "").rstrip("/"), _manifest(size))
     await bench.witness.until(lambda seen: seen.has_proved(VERSIONS[0]), _BOOT_S)
     boot_s = time.time() - begun
+    # With their answer they leave what exists out of garbage collection (hollow.py).
     await bench.workers.reports()
     rollouts: dict[str, list[Rollout]] = {}
     turn = 0
