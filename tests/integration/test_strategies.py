@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -361,6 +362,30 @@ async def test_twenty_patches_in_five_seconds_end_at_the_last_with_two_commits_a
     commits = [pod.worker.engine.reloads - 1 for pod in node.pods.values()]
     # A slow machine spreads the patches: each 1.5 s, the time of a load, may bring one more.
     assert max(commits) <= 2 + turns_beyond(moments, planned_s=5.5, turn_s=1.5), commits
+
+
+async def test_a_quick_version_waits_again_after_its_target_left_for_a_moment(
+    operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await begun(fleet, replicas=1)
+    for version in ("step-2", "step-3"):
+        await fleet.patch(weightVersion=version)
+        await until(partial(_leads_to, fleet, version), describe=fleet.describe)
+    await asyncio.sleep(1.5)
+
+    # The first change is written to status, so that the next comes too early to be recorded.
+    for change in ({"historyLimit": 11}, {"weightVersion": "step-2"}, {"weightVersion": "step-3"}):
+        await fleet.patch(**change)
+        await asyncio.sleep(0.2)
+    back = time.monotonic()
+    status = await fleet.synced()
+
+    assert time.monotonic() - back > 2
+    assert (status["serving"], status["rollout"]["id"]) == ("step-3", 3)
+
+
+async def _leads_to(fleet: Fleet, version: str) -> bool:
+    return bool((await fleet.status())["rollout"]["to"] == version)
 
 
 async def test_going_there_and_back_are_three_rollouts(

@@ -125,10 +125,12 @@ class RolloutStatus(Model):
         """``canary_since`` in seconds since the epoch."""
         return epoch_of(self.canary_since) if self.canary_since else None
 
-    def settles_in_s(self, moment: float) -> float:
+    def settles_in_s(self, moment: float, asked_since: float) -> float:
         """Return for how many seconds serving workers must not change yet; 0 after a clock step."""
-        left = epoch_of(self.not_before) - moment if self.not_before else 0.0
-        return left if 0.0 < left <= SETTLE_S else 0.0
+        if self.not_before is None:
+            return 0.0
+        ends = (epoch_of(self.not_before), asked_since + SETTLE_S)
+        return max((left for end in ends if 0.0 < (left := end - moment) <= SETTLE_S), default=0.0)
 
     def spent_s(self, moment: float) -> float:
         """Return the seconds from the start until ``moment``, on hold or not."""

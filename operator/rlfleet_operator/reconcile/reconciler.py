@@ -26,7 +26,7 @@ from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.metrics.additions import Tally
 from rlfleet_operator.core.model.actions import Action, PodAction, WorkerCommand, first_of_each
-from rlfleet_operator.core.model.fleet import fleet_from, named
+from rlfleet_operator.core.model.fleet import asked_of, fleet_from, named
 from rlfleet_operator.core.model.world import Fleet, World, worker_name
 from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.rollout.cohorts import hold_left_s
@@ -79,7 +79,7 @@ class Reconciler:
         self.key = key
         self.uid = str(raw["metadata"]["uid"])
         self._about = {"namespace": key[0], "fleet": key[1]}
-        self._raw = raw
+        self._raw, self._asked_since = raw, 0.0
         self._services = services
         metrics.begin(*key)
         self._wake = asyncio.Event()
@@ -134,6 +134,8 @@ class Reconciler:
         if raw["metadata"]["uid"] != self.uid:
             raise Missing(f"fleet {self.key[1]} was deleted and created again")
         if is_newer(raw, self._raw):
+            if asked_of(raw) != asked_of(self._raw):
+                self._asked_since = time.time()
             self._raw = raw
             self.wake()
 
@@ -289,6 +291,7 @@ class Reconciler:
             moment=moment,
             trouble=self._trouble_for_status(),
             token_revision=self._upkeep.token_revision,
+            asked_since=self._asked_since,
         )
 
     def _trouble_for_status(self) -> str | None:

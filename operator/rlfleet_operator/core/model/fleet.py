@@ -11,6 +11,13 @@ def named(raw: Raw) -> Identity:
     return Identity(metadata["namespace"], metadata["name"], metadata["uid"])
 
 
+def asked_of(raw: Raw) -> tuple[str | None, ...]:
+    """Return what the target comes from, without parsing: it differs where the target does."""
+    status = raw.get("status") or {}
+    learned = ((status.get(name) or {}).get("version") for name in ("followed", "trainerTarget"))
+    return raw["spec"].get("weightVersion"), *learned
+
+
 def fleet_from(raw: Raw) -> Fleet:
     """Parse an RLInferenceFleet; raises pydantic.ValidationError if spec or status is invalid."""
     metadata = raw["metadata"]

@@ -284,6 +284,8 @@ class World:
     """Seconds since the epoch."""
     trouble: str | None = None  # The API server's words about an object that it rejected.
     token_revision: str | None = None  # Of the token that the operator sends.
+    asked_since: float = 0.0
+    """Since when the target is the newest, in seconds since the epoch; 0 if it never changed."""
 
     @cached_property
     def memo(self) -> dict[Hashable, Any]:

@@ -69,15 +69,22 @@ def is_eligible(worker: Worker, world: World) -> bool:
 
 def is_suspended(world: World) -> bool:
     """Return whether no serving worker at all may be taken out of service now."""
+    return _settles_in_s(world) > 0 or world.fleet.spec.rollout.paused
+
+
+def _settles_in_s(world: World) -> float:
+    """Return for how many seconds a rollout that quickly followed another changes no worker.
+
+    A target that left for a moment begins again, though no rollout of the other was recorded.
+    """
     recorded = world.fleet.status.rollout
-    settling = recorded is not None and recorded.settles_in_s(world.moment) > 0
-    return settling or world.fleet.spec.rollout.paused
+    return 0.0 if recorded is None else recorded.settles_in_s(world.moment, world.asked_since)
 
 
 def hold_left_s(world: World) -> float | None:
     """Return the seconds until a hold ends by time; None without one."""
     canary, recorded = canary_of(world), world.fleet.status.rollout
-    times = [0.0 if recorded is None else recorded.settles_in_s(world.moment)]
+    times = [_settles_in_s(world)]
     if world.pause is not None:
         times.append(world.pause.until_epoch - world.moment)
     if canary is not None and recorded is not None and recorded.canary_epoch is not None:

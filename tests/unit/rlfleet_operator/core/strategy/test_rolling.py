@@ -11,6 +11,7 @@ from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.actions import Update
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.rollout.cohorts import hold_left_s
 from rlfleet_operator.core.simulation.model_fleet import carried_out, recorded, run, settled
 from rlfleet_operator.core.simulation.model_worker import Effect
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
@@ -385,15 +386,26 @@ def test_a_rollout_right_after_another_waits_before_it_takes_workers_out() -> No
     seen = after_one_pass(asking(fleet(), "step-2"))
     began = seen.moment
     seen = after_one_pass(asking(replace(seen, moment=began), "step-3"))
-    rollout = seen.fleet.status.rollout
-    assert rollout is not None
     seen = replace(seen, moment=began)
     for ordinal in range(4):
         seen = fleets.changed(seen, ordinal, prepared="step-3")
 
-    assert rollout.settles_in_s(began) == 3
+    assert hold_left_s(seen) == 3
     assert plans_updates(seen) == set()
     assert plans_updates(replace(seen, moment=began + 3)) == {"qwen-0"}
+    # The target left for a moment that no status recorded.
+    back = replace(seen, asked_since=began + 2)
+    assert hold_left_s(replace(back, moment=began + 3)) == 2
+    assert plans_updates(replace(back, moment=began + 3)) == set()
+    assert plans_updates(replace(back, moment=began + 5)) == {"qwen-0"}
+
+
+def test_a_rollout_that_need_not_wait_begins_although_its_target_is_new() -> None:
+    seen = after_one_pass(asking(fleet(), "step-2"))
+    for ordinal in range(4):
+        seen = fleets.changed(seen, ordinal, prepared="step-2")
+
+    assert plans_updates(replace(seen, asked_since=seen.moment)) == {"qwen-0"}
 
 
 def test_a_rollout_after_one_that_rested_begins_at_once() -> None:
