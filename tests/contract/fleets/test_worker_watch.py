@@ -1,4 +1,4 @@
-"""A worker's news reach the operator by themselves; where they do not, it polls as before."""
+"""The operator's side of a watch: news arrive by themselves; otherwise it polls as before."""
 
 import asyncio
 import time
@@ -10,8 +10,8 @@ import pytest
 from rlfleet_contract import paths
 from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.fence import Place
-from rlfleet_contract.worker.report import Progress, Running, Stage, WorkerReport
-from rlfleet_operator.errors import Unreachable, WorkerProblem
+from rlfleet_contract.worker.report import Running, Stage
+from rlfleet_operator.errors import Unreachable
 from rlfleet_operator.workers import client as clients
 from rlfleet_operator.workers import connection as connections
 from rlfleet_operator.workers import pool as pools
@@ -19,8 +19,6 @@ from rlfleet_operator.workers.client import WorkerClient
 from rlfleet_operator.workers.connection import WorkerConnection
 from rlfleet_operator.workers.pool import WorkerPool
 from rlfleet_operator.workers.requests import DrivenFleet
-from rlfleet_sidecar.http import watch
-from rlfleet_sidecar.state.news import News
 from tests import workers
 from tests.contract.conftest import TOKEN, settled
 from tests.contract.subject import Subject
@@ -65,90 +63,6 @@ async def until(is_so: Callable[[], object], limit_s: float = 30.0) -> None:
 async def watched(contacts: WorkerPool) -> WorkerConnection:
     await until(lambda: contact_of(contacts).is_watched)
     return contact_of(contacts)
-
-
-# --- the sidecar's side -----------------------------------------------------------------------
-
-
-async def test_a_line_comes_at_once_with_each_news_and_signs_of_life_between() -> None:
-    now = {"stage": Stage.CLOSED, "in_flight": 0}
-    news = News()
-    lines = watch.lines(lambda: WorkerReport(session="s", **now), news, lambda: True, sign_s=0.02)
-
-    async def line() -> str | None:
-        text = await anext(lines)
-        return WorkerReport.model_validate_json(text).stage if text.strip() else None
-
-    async with asyncio.timeout(10):
-        assert await line() == Stage.CLOSED
-        now["in_flight"] = 7
-        assert await line() is None, "a count is no news"
-        now["stage"] = Stage.OPEN
-        news.announce()
-        assert await line() == Stage.OPEN
-        assert await line() is None
-    await lines.aclose()  # type: ignore[attr-defined]
-
-
-async def test_a_rate_is_no_news_and_what_is_copied_and_a_higher_epoch_are() -> None:
-    begun = Progress(version="step-2", bytes_done=1, bytes_total=9, bytes_per_s=2.0, left_s=4.0)
-    known = WorkerReport(session="s", stage=Stage.OPEN, epoch=1, progress=begun)
-
-    def with_progress(**fields: float) -> WorkerReport:
-        return known.model_copy(update={"progress": begun.model_copy(update=fields)})
-
-    hanging = with_progress(bytes_per_s=1.0, left_s=8.0)
-    assert not hanging.is_news_after(known)
-    assert with_progress(bytes_done=2).is_news_after(known)
-    assert known.model_copy(update={"progress": None}).is_news_after(known)
-    assert known.model_copy(update={"epoch": 2}).is_news_after(known)
-
-
-async def test_a_watched_driver_learns_at_once_of_a_later_one(
-    fake: Worker, contacts: WorkerPool
-) -> None:
-    await watched(contacts)
-    client = WorkerClient(fake.admin_url, asyncio.Semaphore(1))
-
-    await client.state(TOKEN, DRIVER.epoch + 6)
-
-    await until(lambda: contacts.highest_epoch == DRIVER.epoch + 6, 10)
-    await client.close()
-
-
-async def test_a_watch_ends_with_the_token_that_it_began_with(fake: Worker) -> None:
-    client = WorkerClient(fake.admin_url, asyncio.Semaphore(1))
-    with pytest.raises(WorkerProblem, match="Unauthorized"):
-        await anext(client.watch("another"))
-    lines = client.watch(TOKEN)
-    assert await anext(lines) is not None
-
-    fake.give_token("a-new-token")
-
-    async with asyncio.timeout(10):
-        assert [line async for line in lines if line is not None] == []
-    await client.close()
-
-
-async def test_more_watches_than_the_limit_are_rejected_and_state_still_answers(
-    fake: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rlfleet_sidecar.http.request_limit.READS", 2)
-    client = WorkerClient(fake.admin_url, asyncio.Semaphore(1))
-    open_ = [client.watch(TOKEN) for _ in range(2)]
-    for lines in open_:
-        assert await anext(lines) is not None
-
-    with pytest.raises(WorkerProblem, match="TooManyRequests"):
-        await anext(client.watch(TOKEN))
-    assert (await client.state(TOKEN)).session
-
-    for lines in open_:
-        await lines.aclose()
-    await client.close()
-
-
-# --- the operator's side ----------------------------------------------------------------------
 
 
 async def test_news_arrive_without_a_poll(
