@@ -5,9 +5,9 @@ kept or broken in the time that the machine ran.
 """
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 TRIES = 20
@@ -63,10 +63,9 @@ class Signs:
         return answer
 
 
-def turns_beyond(moments: Sequence[float], planned_s: float, turn_s: float) -> int:
-    """Count the turns that fit into what steady work took beyond its plan, by its moments."""
-    beyond_s = moments[-1] - moments[0] - planned_s
-    return max(0, math.ceil(beyond_s / turn_s))
+def stalls(moments: Sequence[float], longer_than_s: float) -> int:
+    """Count the intervals of steady work that were longer, because the machine stood still."""
+    return sum(after - before > longer_than_s for before, after in pairwise(moments))
 
 
 async def given_up(*tasks: asyncio.Future[Any]) -> None:
