@@ -10,6 +10,8 @@ class Behaviour:
     token_s: float = 0
     """How long a token takes."""
     ranks: int = 1
+    engines: int = 1
+    """Data-parallel ones, of which the reports are the first one's."""
     drafts_nothing: bool = False
     """Its load at boot passed over what a drafter would read."""
     boot_unseen: bool = False

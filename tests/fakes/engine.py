@@ -6,7 +6,7 @@ Contract tests hold it to what real vLLM does.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -108,6 +108,10 @@ class FakeEngine:
         extension = Extension(self._answer, self.gate, self._on_death)
         self.application = partial(_within, serving, extension)
 
+    def _world_size(self, query: Mapping[str, Sequence[str]]) -> int:
+        is_whole = query.get("include_dp", ["true"])[0] == "true"
+        return self.behaviour.ranks * (self.behaviour.engines if is_whole else 1)
+
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await body_of(receive)
         query = parse_qs(scope.get("query_string", b"").decode())
@@ -118,7 +122,7 @@ class FakeEngine:
             ("GET", "/v1/models"): lambda: self._models(send),
             ("GET", "/is_paused"): lambda: self._is_paused(send),
             ("GET", "/get_world_size"): lambda: send_json(
-                send, 200, {"world_size": self.behaviour.ranks}
+                send, 200, {"world_size": self._world_size(query)}
             ),
             ("GET", "/metrics"): lambda: self._metrics(send),
             ("GET", "/server_info"): lambda: send_json(send, 200, SERVER_INFO),

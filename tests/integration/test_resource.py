@@ -246,6 +246,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "too much": ({"rollout": {"maxUnavailable": "101%"}}, "from '1%' to '100%'"),
     "an unknown strategy": ({"rollout": {"strategy": "Yolo"}}, "spec.rollout.strategy"),
     "an unknown pause mode": ({"rollout": {"pauseMode": "Stop"}}, "spec.rollout.pauseMode"),
+    "several engines": ({"engine": {"args": ["--data-parallel-size=2"]}}, "Set spec.replicas"),
+    "several engines, in short": ({"engine": {"args": ["-dp", "2"]}}, "Set spec.replicas"),
     "our own flags": ({"engine": {"args": ["--port=1"]}}, "are set from the spec"),
     "two volume sources": (
         {"weights": {"path": "/w/{version}", "volume": {"emptyDir": {}, "nfs": {}}}},

@@ -46,6 +46,9 @@ _OWN_FLAGS = (
 )
 
 
+_SEVERAL_ENGINES = ("--data-parallel-size", "-dp")
+
+
 class EngineSpec(Model):
     """The vLLM container of each worker."""
 
@@ -67,7 +70,12 @@ class EngineSpec(Model):
                 + ", ".join(_OWN_FLAGS)
                 + " are set from the spec (model, engine.tensorParallelSize) or by rlfleet."
                 " Set the samplers' API key as VLLM_API_KEY in engine.extraEnv",
-            )
+            ),
+            (
+                f"!self.exists(a, a.split('=')[0].replace('_', '-') in {list(_SEVERAL_ENGINES)})",
+                "engine.args: " + " and ".join(_SEVERAL_ENGINES) + ": the weights of one engine"
+                " only can be proved. Set spec.replicas",
+            ),
         ),
     )
     resources: ResourceList = Field(default_factory=ResourceList)

@@ -59,6 +59,8 @@ class SelfTest(ContractReply):
     """The problem code for versions if it failed."""
     reason: str | None = None
     """Why it failed."""
+    way_out: str | None = None
+    """How to mend it; None: by another engine."""
     noise: float = 0
     """The largest difference between answers of equal weights."""
     distance: float | None = None

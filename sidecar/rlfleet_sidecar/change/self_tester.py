@@ -57,12 +57,12 @@ class SelfTester:
             await self._end()
             return False
         try:
-            described, tensors = await self._described()
+            described, tensors, engines = await self._described()
         except (SidecarError, EngineError, *_LOST) as error:
             _log.warning("Self-test not possible", extra={"error": str(error)})
             self._put_off_further()
             return True
-        key = selftest.key_of(described, tensors)
+        key = selftest.key_of(described, tensors, engines)
         if not self._is_due(key, is_tested=described.is_tested):
             return True
         begun = SelfTest(
@@ -73,7 +73,7 @@ class SelfTester:
             boot=boot,
             attempts=selftest.attempts_of(self._journal.record.self_test, key),
         )
-        rejected = self._rejected(begun)
+        rejected = self._rejected(begun, engines)
         if rejected is not None:
             self._journal.self_tested(rejected)
         elif self._settings.self_test_s:
@@ -84,9 +84,11 @@ class SelfTester:
                 return False
         return True
 
-    def _rejected(self, begun: SelfTest) -> SelfTest | None:
+    def _rejected(self, begun: SelfTest, engines: int) -> SelfTest | None:
         """Return the result for an engine that is rejected without a test, or None."""
         settings = self._settings
+        if engines > 1:
+            return selftest.unseen(begun.model_copy(update={"boot": None}), engines)
         if not begun.is_tested and (settings.require_tested or not settings.self_test_s):
             return selftest.untested(begun.model_copy(update={"boot": None}))
         last = self._journal.record.self_test
@@ -94,11 +96,14 @@ class SelfTester:
             return selftest.put_off(last, time.time(), settings.self_test_again_s)
         return None
 
-    async def _described(self) -> tuple[EngineDescription, tuple[Tensor, ...]]:
+    async def _described(self) -> tuple[EngineDescription, tuple[Tensor, ...], int]:
+        """Return the engine, its base model's tensors, and how many data-parallel engines it is."""
         async with asyncio.timeout(self._settings.check_s):
             model = await in_thread(self._store.checkpoints.boot_model)
             kinds = selftest.kinds_of(model.tensors, ())
-            return await self._engine.describe(kinds), tuple(model.tensors.values())
+            described = await self._engine.describe(kinds)
+            sizes = [await self._engine.world_size(include_dp=dp) for dp in (True, False)]
+            return described, tuple(model.tensors.values()), sizes[0] // sizes[1]
 
     def is_due_again(self) -> bool:
         """Return whether a postponed test is due."""

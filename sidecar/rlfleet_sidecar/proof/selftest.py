@@ -30,12 +30,15 @@ _NAMED = 4
 _WAY_OUT = (
     "use an engine image with a vLLM release that docs/reference/models.md lists for this model"
 )
+_WORKERS = "set spec.replicas instead of --data-parallel-size"
 _AGAIN = "the sidecar repeats the test; see the engine's log before its last restart"
 
 
-def key_of(engine: EngineDescription, tensors: Iterable[Tensor]) -> str:
-    """Return the key for which a test's result is valid."""
+def key_of(engine: EngineDescription, tensors: Iterable[Tensor], engines: int) -> str:
+    """Return the key for which a test's result is valid; ``engines``: data-parallel ones."""
     lines = sorted(f"{one.name} {one.dtype} {one.shape}" for one in tensors)
+    if engines > 1:
+        lines.append(f"{engines} engines")
     return sha256("\n".join([engine.fingerprint, *lines]).encode()).hexdigest()[:32]
 
 
@@ -128,8 +131,15 @@ def demand_reloadable(test: SelfTest | None, version: Version, base: Version) ->
     """Raise for a version that the engine cannot load; the base model needs no reload."""
     if test is None or test.passed is not False or version == base:
         return
-    way_out = _WAY_OUT if test.again_at is None else _AGAIN
+    way_out = test.way_out or (_WAY_OUT if test.again_at is None else _AGAIN)
     raise SidecarError(test.code or Code.ENGINE_UNFAITHFUL, f"{test.reason}; {way_out}")
+
+
+def unseen(begun: SelfTest, engines: int) -> SelfTest:
+    """Return the result for data-parallel engines: vLLM returns the first one's reports only."""
+    reason = f"{begun.engine} is {engines} data-parallel engines, and vLLM reports one's weights"
+    found = {"passed": False, "reason": reason, "way_out": _WORKERS}
+    return begun.model_copy(update=found)
 
 
 def untested(begun: SelfTest) -> SelfTest:

@@ -71,6 +71,23 @@ async def test_a_sound_engine_is_tested_before_it_serves(fake: Worker, subject: 
     assert {Evidence.FAITHFUL, Evidence.SENSITIVE} <= set(report.proof.verified_by)
 
 
+async def test_data_parallel_engines_serve_no_version_because_one_alone_reports(
+    fake: Worker, subject: Subject
+) -> None:
+    report = await restart(fake, subject, engines=2)
+
+    problem = await subject.refused(
+        Code.ENGINE_UNFAITHFUL, paths.PREPARE_PATH, subject.versions.first
+    )
+
+    assert (report.self_test and report.self_test.passed) is False
+    assert "2 data-parallel engines" in problem.message
+    assert "set spec.replicas" in problem.message
+    # An engine of one is another engine, and is tested.
+    await restart(fake, subject, engines=1)
+    await subject.serve(subject.versions.first)
+
+
 async def test_an_engine_that_starts_again_is_not_tested_again(
     fake: Worker, subject: Subject
 ) -> None:

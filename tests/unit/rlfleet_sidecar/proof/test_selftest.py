@@ -42,12 +42,13 @@ def test_kinds_that_the_probe_cannot_reach_are_left_out() -> None:
 
 
 def test_a_test_holds_for_the_engine_and_the_form_of_its_base() -> None:
-    key = selftest.key_of(ENGINE, [tensor("a"), tensor("b")])
+    key = selftest.key_of(ENGINE, [tensor("a"), tensor("b")], 1)
     other = ENGINE.model_copy(update={"fingerprint": "g"})
 
-    assert selftest.key_of(ENGINE, [tensor("b"), tensor("a")]) == key
-    assert selftest.key_of(other, [tensor("a"), tensor("b")]) != key
-    assert selftest.key_of(ENGINE, [tensor("a"), tensor("b", (3,))]) != key
+    assert selftest.key_of(ENGINE, [tensor("b"), tensor("a")], 1) == key
+    assert selftest.key_of(other, [tensor("a"), tensor("b")], 1) != key
+    assert selftest.key_of(ENGINE, [tensor("a"), tensor("b", (3,))], 1) != key
+    assert selftest.key_of(ENGINE, [tensor("a"), tensor("b")], 2) != key
 
 
 def test_noise_is_the_largest_difference_of_equal_weights() -> None:
