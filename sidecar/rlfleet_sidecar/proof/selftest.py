@@ -77,9 +77,13 @@ def unfaithful(engine: str, distance: float, noise: float) -> str:
 
 
 def stale(engine: str, kinds: Sequence[str]) -> str:
-    """Return the message for tensors that a reload does not change."""
+    """Return the message for tensors whose reload changes no answer."""
     more = f" and {len(kinds) - _NAMED} more" if len(kinds) > _NAMED else ""
-    return f"{engine} keeps old tensors after a reload in place: {', '.join(kinds[:_NAMED])}{more}"
+    named = ", ".join(kinds[:_NAMED]) + more
+    return (
+        f"{engine} answers as before with other values of {named}: it keeps the old ones after a"
+        " reload in place, or does not use them"
+    )
 
 
 def is_due(known: SelfTest | None, key: str, now: float) -> bool:
