@@ -2,7 +2,7 @@
 
 Runs the zoo package in a pod of the worker's image and prints a line for each model. All
 models together are written to bench/results (zoo.json; zoo-like-gpu.json with --like-gpu), from
-which docs/reference/models.md is generated; named ones are only printed.
+which docs/reference/models.md is generated; named ones with --write only.
 """
 
 import argparse
@@ -31,18 +31,26 @@ def main() -> None:
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--like-gpu", action="store_true", help="reload as on a GPU")
     ways.add_argument("--packed", action="store_true", help="pack all linear layers; only print")
+    parser.add_argument("--write", action="store_true", help="write the rows of named models too")
     options = parser.parse_args()
     chosen, results = options.names, LIKE_GPU if options.like_gpu else RESULTS
     way = "--like-gpu" if options.like_gpu else "--packed" if options.packed else None
     shell = Shell(stage.cluster_and_images(), NAMESPACE, is_quiet=True)
     rows = examine(shell, chosen, way)
-    if not chosen and not options.packed:
-        results.write_text(json.dumps(rows, indent=1) + "\n")
+    if (options.write or not chosen) and not options.packed:
+        written = merged(json.loads(results.read_text()), rows) if chosen else rows
+        results.write_text(json.dumps(written, indent=1) + "\n")
         say(f"{len(rows)} models written to {results.name}; `make generate` writes the page")
     failed = [row["model"] for row in rows if not row["passed"]]
     say(f"{len(rows) - len(failed)} of {len(rows)} models passed")
     if failed and (chosen or options.packed):
         raise StepFailed(f"did not pass: {', '.join(failed)}")
+
+
+def merged(known: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the known rows with these in the place of their models', and the new ones after."""
+    new = {row["model"]: row for row in rows}
+    return [new.pop(row["model"], row) for row in known] + list(new.values())
 
 
 def examine(shell: Shell, chosen: list[str], way: str | None = None) -> list[dict[str, Any]]:

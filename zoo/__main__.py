@@ -16,6 +16,8 @@ os.environ |= {  # noqa: TID251 - vLLM's own settings, before it is imported
     "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_CPU_KVCACHE_SPACE": "1",
+    # Ranks share the cores: vLLM would bind each to a NUMA node of its own.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "TORCH_COMPILE_DISABLE": "1",
     "HF_HUB_OFFLINE": "1",
 }

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
+from pydantic import BaseModel
 from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 
@@ -16,12 +17,12 @@ from rlfleet_contract import paths
 from rlfleet_contract.engine.rank_report import Consumed, Installed, Preloaded, ReadBack
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.worker.selftest import EngineDescription
-from rlfleet_engine.vllm.reload import load
 from zoo import memory
 
 PROMPT = [5 + (place * 37) % 900 for place in range(64)]
 _AFTER = 4
 _DIGITS = 5
+M = TypeVar("M", bound=BaseModel)
 
 
 class Engine:
@@ -74,12 +75,11 @@ class Engine:
 
     def describe(self, kinds: Sequence[str]) -> EngineDescription:
         """Ask what it is."""
-        return EngineDescription.model_validate(self._rpc(paths.DESCRIBE_RPC, list(kinds)))
+        return EngineDescription.model_validate(self._each(paths.DESCRIBE_RPC, list(kinds))[0])
 
-    def consumed(self) -> Consumed | None:
-        """Ask which tensors it read when it booted."""
-        told = self._rpc(paths.CONSUMED_RPC)
-        return None if told is None else Consumed.model_validate(told)
+    def consumed(self) -> list[Consumed | None]:
+        """Ask each rank which tensors it read when it booted."""
+        return [_parsed(Consumed, told) for told in self._each(paths.CONSUMED_RPC)]
 
     def reload(
         self,
@@ -87,50 +87,60 @@ class Engine:
         files: Sequence[FileStamp],
         changed: Sequence[str] = (),
         strength: float = 1.0,
-    ) -> Installed:
-        """Install a checkpoint in place."""
+    ) -> list[Installed]:
+        """Install a checkpoint in place on each rank."""
         stamps = [stamp.model_dump() for stamp in files]
-        return Installed.model_validate(
-            self._rpc(paths.RELOAD_RPC, str(directory), stamps, list(changed), strength)
-        )
+        told = self._each(paths.RELOAD_RPC, str(directory), stamps, list(changed), strength)
+        return [Installed.model_validate(one) for one in told]
 
-    def preload(self, directory: Path, files: Sequence[FileStamp]) -> Preloaded:
-        """Have a checkpoint, and memory for it, made ready for its reload."""
-        self._rpc(paths.PRELOAD_RPC, str(directory), [stamp.model_dump() for stamp in files])
-        while (told := Preloaded.model_validate(self._rpc(paths.PRELOADED_RPC))).is_reading:
+    def preload(self, directory: Path, files: Sequence[FileStamp]) -> int:
+        """Have a checkpoint made ready for its reload; return the bytes of memory made for it."""
+        self._each(paths.PRELOAD_RPC, str(directory), [stamp.model_dump() for stamp in files])
+        told = self._preloaded()
+        while any(one.is_reading for one in told):
             time.sleep(0.01)
-        return told
+            told = self._preloaded()
+        return sum(one.zeroed for one in told)
 
-    def reloaded(self) -> ReadBack | None:
-        """Return the memory after the last reload."""
-        told = self._rpc(paths.RELOADED_RPC)
-        return None if told is None else ReadBack.model_validate(told)
+    def _preloaded(self) -> list[Preloaded]:
+        return [Preloaded.model_validate(one) for one in self._each(paths.PRELOADED_RPC)]
+
+    def reloaded(self) -> list[ReadBack | None]:
+        """Return each rank's memory after the last reload."""
+        return [_parsed(ReadBack, told) for told in self._each(paths.RELOADED_RPC)]
 
     def reload_spoilt(self, directory: Path, files: Sequence[FileStamp]) -> str | None:
-        """Install a checkpoint of which memory gets one wrong value; return where, if anywhere."""
-        loads = load.load
-        load.load = spoiling = memory.Spoiling(loads)
+        """Install a checkpoint of which the last rank's memory gets one wrong value.
+
+        Returns where, if anywhere.
+        """
+        self._each(memory.spoil)
         try:
             self.reload(directory, files)
         finally:
-            load.load = loads
-        return spoiling.spoilt
+            spoilt = self._each(memory.spare)
+        return next(filter(None, spoilt), None)
 
     def reload_by_vllm(self, directory: Path) -> None:
         """Have vLLM reload a checkpoint by itself."""
-        self._rpc("reload_weights", None, str(directory))
+        self._each("reload_weights", None, str(directory))
 
-    def addresses(self) -> dict[str, int]:
-        """Return where each parameter is."""
-        return dict(self._rpc(memory.addresses))
+    def addresses(self) -> dict[tuple[int, str], int]:
+        """Return where each parameter of each rank is."""
+        told = enumerate(self._each(memory.addresses))
+        return {(rank, name): at for rank, found in told for name, at in found.items()}
 
     def unlike_on_device(self) -> list[str]:
         """Return the parameters of which a GPU would compute another digest."""
-        return list(self._rpc(memory.unlike_on_device))
+        return [name for told in self._each(memory.unlike_on_device) for name in told]
 
-    def _rpc(self, method: str | Callable[..., Any], *arguments: object) -> Any:
+    def _each(self, method: str | Callable[..., Any], *arguments: object) -> list[Any]:
         with torch.inference_mode():
-            return self._llm.collective_rpc(method, args=arguments)[0]
+            return list(self._llm.collective_rpc(method, args=arguments))
+
+
+def _parsed(model: type[M], told: object) -> M | None:
+    return None if told is None else model.model_validate(told)
 
 
 def _pictures(at: Path) -> dict[str, Any]:

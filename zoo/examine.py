@@ -12,14 +12,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rlfleet_contract.engine.rank_report import ReadBack
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.worker.commands import PrepareRequest
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.proof import selftest
-from rlfleet_sidecar.proof.evidence import demand_consumed
+from rlfleet_sidecar.proof import evidence, selftest
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.staging.prepare_job import PrepareJob
 from rlfleet_sidecar.state import required_tensors
@@ -69,6 +69,8 @@ class _Visit:
         )
         self._options = keeper.MODELS[name].get("engine", {})
         self._wrong: list[str] = []
+        self._stale: tuple[str, ...] = ()
+        self._booted_answer: tuple[float, ...] = ()
         self._needs: required_tensors.RequiredTensors | None = None
 
     def seen(self) -> dict[str, Any]:
@@ -78,9 +80,21 @@ class _Visit:
             row["refused"] = list(self._refused())
         with Engine(self._step, **self._options) as fresh:
             row["from_boot"] = far(fresh.ask(), stepped)
+        if self._stale:
+            self._wrong.append(self._why_stale())
         if not selftest.is_faithful(row["from_boot"], row["noise"]):
             self._wrong.append(f"the step reloaded is {row['from_boot']} from its boot")
         return row | {"wrong": self._wrong}
+
+    def _why_stale(self) -> str:
+        """Return what a boot with the same tensors changed says of those that moved no answer."""
+        named, changed = ", ".join(self._stale), self._base.with_name("changed")
+        keeper.change(self._base, changed, self._stale)
+        with Engine(changed, **self._options) as fresh:
+            is_unused = selftest.is_faithful(far(fresh.ask(), self._booted_answer), 0)
+        if is_unused:
+            return f"no answer depends on {named}, not of an engine that booted on others either"
+        return f"stale: {named}"
 
     def _booted(self) -> Engine:
         try:
@@ -93,7 +107,7 @@ class _Visit:
         try:
             return engine.ask()
         except Exception as error:
-            raise RuntimeError(f"vLLM boots it but fails to answer: {error}"[:200]) from error
+            raise RuntimeError(f"vLLM boots it but fails to answer: {error!r}"[:200]) from error
 
     def _tested(self, engine: Engine) -> dict[str, Any]:
         """Test the reload as a sidecar tests it before an engine serves."""
@@ -125,8 +139,7 @@ class _Visit:
         for value, what in ((distance, "the base reloaded"), (left, "the base reloaded again")):
             if not selftest.is_faithful(value, noise):
                 self._wrong.append(f"{what} is {value} from its boot")
-        if stale:
-            self._wrong.append(f"stale: {', '.join(stale)}")
+        self._stale, self._booted_answer = stale, booted[0]
         read = engine.reloaded()
         return {
             "architecture": ", ".join(told.architectures),
@@ -137,15 +150,16 @@ class _Visit:
             "kinds": len(kinds),
             "ignored": len(ignored),
             "unreached": len(told.unreached),
-            "read_share": None if read is None else _share(read),
+            "ranks": len(read),
+            "read_share": _share(read),
             "spoilt": spoilt,
         }
 
     def _spoilt(self, engine: Engine, files: Sequence[FileStamp]) -> str | None:
         """Spoil a parameter, which a proof must see; return its name if the model has one."""
         name = engine.reload_spoilt(self._base, files)
-        read = engine.reloaded()
-        if name is not None and (read is None or read.differing != (name,)):
+        last = engine.reloaded()[-1]
+        if name is not None and (last is None or last.differing != (name,)):
             self._wrong.append(f"one wrong value of {name} is not seen")
         return name
 
@@ -175,9 +189,9 @@ class _Visit:
                 refused[form] = self._refusal(form, error)
                 continue
             # The reload takes what this makes ready: the copies, and memory for packed layers.
-            row["zeroed"] = engine.preload(held.directory, held.files).zeroed
+            row["zeroed"] = engine.preload(held.directory, held.files)
             installed = engine.reload(held.directory, held.files)
-            demand_consumed(held.tensors, held.nbytes, held.digest, [installed])
+            evidence.demand_consumed(held.tensors, held.nbytes, held.digest, installed)
             answers[form] = engine.ask()
         row["forms"], row["refused_forms"] = sorted(answers), refused
         first = answers["save_pretrained"]
@@ -219,19 +233,21 @@ class _Visit:
     def _store(self, engine: Engine | None) -> VersionStore:
         if engine is not None and self._needs is None:
             names = Checkpoints(self._settings).boot_model().tensors.keys()
-            self._needs = required_tensors.reported_by(_BOOT, names, [engine.consumed()])
+            self._needs = required_tensors.reported_by(_BOOT, names, engine.consumed())
         return VersionStore(self._settings, Checkpoints(self._settings, lambda: self._needs))
 
 
-def _of_memory(engine: Engine, placed: Mapping[str, int], *, stays: bool) -> Iterator[str]:
+def _of_memory(
+    engine: Engine, placed: Mapping[tuple[int, str], int], *, stays: bool
+) -> Iterator[str]:
     """Yield what is wrong with a reloaded model's memory."""
     unlike, moved = engine.unlike_on_device(), placed.items() ^ engine.addresses().items()
     if unlike:
         yield f"a GPU computes another digest: {', '.join(unlike)}"
     if stays and moved:
-        yield f"moved by a reload: {', '.join(sorted({name for name, _ in moved}))}"
+        yield f"moved by a reload: {', '.join(sorted({name for (_, name), _ in moved}))}"
 
 
-def _share(read: Any) -> float:
-    whole = getattr(read, "whole", 0) or 0
-    return round(1 - getattr(read, "unseen", 0) / whole, 3) if whole else 1.0
+def _share(read: Sequence[ReadBack | None]) -> float | None:
+    share = evidence.share_of(read)
+    return None if share is None else round(share, 3)

@@ -1,13 +1,18 @@
 """Makes a model's files."""
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 import yaml
+from safetensors.torch import load_file, save_file
 
+from rlfleet_contract.worker.selftest import kind_of
+from rlfleet_engine.reload import perturb
+from rlfleet_sidecar.proof.selftest import FAR
 from zoo import forms, processor
 
 TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("models.yaml").read_text())
@@ -50,6 +55,17 @@ def state_of(name: str, at: Path) -> dict[str, Any]:
 
 def _class(entry: Mapping[str, Any]) -> str:
     return "AutoModelForImageTextToText" if "text" in entry else "AutoModelForCausalLM"
+
+
+def change(base: Path, at: Path, kinds: Collection[str]) -> None:
+    """Write the base with far other tensors of these kinds."""
+    shutil.copytree(base, at)
+    for path in at.glob("*.safetensors"):
+        tensors = {
+            name: perturb.changed(name, tensor, FAR) if kind_of(name) in kinds else tensor
+            for name, tensor in load_file(path).items()
+        }
+        save_file(tensors, path, {"format": "pt"})
 
 
 def finish(at: Path) -> None:

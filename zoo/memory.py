@@ -6,6 +6,7 @@ from typing import Any
 from rlfleet_engine.reload import model_memory
 from rlfleet_engine.reload.word_sum import word_sum
 from rlfleet_engine.reload.zeroed import ZeroedMemory
+from rlfleet_engine.vllm.reload import load
 
 Load = Callable[[Any, Iterable[tuple[str, Any]], ZeroedMemory], None]
 
@@ -25,31 +26,46 @@ def unlike_on_device(worker: Any) -> list[str]:
     return found
 
 
-class Spoiling:
+def spoil(worker: Any) -> None:
+    """Spoil each load of the last rank from now on."""
+    if worker.rank == worker.parallel_config.world_size - 1:
+        vars(load).update(load=_Spoiling(load.load))
+
+
+def spare(worker: Any) -> str | None:  # noqa: ARG001 - what vLLM passes
+    """Spoil no further load; return the parameter that was spoilt."""
+    spoiling = load.load
+    if not isinstance(spoiling, _Spoiling):
+        return None
+    vars(load).update(load=spoiling.load)
+    return spoiling.spoilt
+
+
+class _Spoiling:
     """A load after which one value of a parameter is not the checkpoint's."""
 
     def __init__(self, load: Load) -> None:
-        self._load = load
+        self.load = load
         self.spoilt: str | None = None
-        """A parameter that has its tensor's name; None if the model has none."""
+        """A parameter with its tensor's name and shape; None if the model has none."""
 
     def __call__(
         self, worker: Any, tensors: Iterable[tuple[str, Any]], zeroed: ZeroedMemory
     ) -> None:
         """Load, and spoil."""
-        seen: list[str] = []
-        self._load(worker, _noted(tensors, seen), zeroed)
+        seen: dict[str, Any] = {}
+        self.load(worker, _noted(tensors, seen), zeroed)
         named = dict(_named(worker))
-        for name in seen:
-            if name in named and named[name].numel():
+        for name, shape in seen.items():
+            if name in named and named[name].shape == shape:
                 named[name].data.view(-1)[0] += 1
                 self.spoilt = name
                 return
 
 
-def _noted(tensors: Iterable[tuple[str, Any]], seen: list[str]) -> Iterator[tuple[str, Any]]:
+def _noted(tensors: Iterable[tuple[str, Any]], seen: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, tensor in tensors:
-        seen.append(name)
+        seen[name] = tensor.shape
         yield name, tensor
 
 

@@ -75,14 +75,13 @@ def _like_gpu(rows: list[dict[str, Any]], every: list[str]) -> list[str]:
     """Return the section about reloads as on a GPU of those ``every`` that pass as on a CPU."""
     passed = [row for row in rows if row["passed"]]
     failed = _by_reason((row["model"], _why(row)) for row in rows if not row["passed"])
-    names = {row["model"] for row in rows}
-    left = [name for name in every if name not in names]
+    has_others = bool(set(every) - {row["model"] for row in rows})
     return [
         *_AS_ON_A_GPU.rstrip("\n").split("\n"),
         "",
         f"{len(passed)} of {len(rows)} models passed: {', '.join(r['model'] for r in passed)}.",
         *_extremes(passed),
-        *([f"Not examined: {', '.join(left)}."] if left else []),
+        *(["The other models were not examined."] if has_others else []),
         *(["", *failed] if failed else []),
     ]
 
@@ -121,7 +120,7 @@ def _rejection(row: dict[str, Any]) -> str:
 def _why(row: dict[str, Any]) -> str:
     reasons = [*row.get("wrong", ()), *([row["error"]] if "error" in row else [])]
     firsts = (reason.splitlines()[0].removeprefix("RuntimeError: ") for reason in reasons)
-    return "; ".join(_DETAIL.sub("", first.split(". ")[0]) for first in firsts)
+    return "; ".join(_DETAIL.sub("", first.split(". ")[0]).rstrip(": ") for first in firsts)
 
 
 def _by_reason(found: Iterable[tuple[str, str]]) -> list[str]:

@@ -19,6 +19,7 @@ _JOURNAL = ("var", "lib", "rlfleet", "worker.json")
 _LOAD_S = 300.0
 """How long a strike waits for its stage."""
 _ENGINE_CORE = b"VLLM::EngineCore"
+_RANK = b"VLLM::Worker_TP%d"
 _API_SERVER = b"vllm.entrypoints.openai.api_server"
 _SIDECAR = b"rlfleet_sidecar"
 
@@ -46,6 +47,11 @@ def aim_at_api_server(shell: Shell, pod: str) -> Strike:
 def aim_at_sidecar(shell: Shell, pod: str) -> Strike:
     """Find the sidecar's process."""
     return _aimed_at(shell, pod, _SIDECAR)
+
+
+def aim_at_rank(shell: Shell, pod: str, rank: int) -> Strike:
+    """Find the process of one tensor-parallel rank."""
+    return _aimed_at(shell, pod, _RANK % rank)
 
 
 def _aimed_at(shell: Shell, pod: str, word: bytes) -> Strike:
