@@ -44,8 +44,6 @@ _OWN_FLAGS = (
     "--ssl-keyfile",
     "--root-path",
 )
-
-
 _SEVERAL_ENGINES = ("--data-parallel-size", "-dp")
 
 

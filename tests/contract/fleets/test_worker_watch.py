@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Container
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -175,12 +175,12 @@ async def test_a_watched_worker_is_polled_for_its_heartbeat_alone(
 
 
 @pytest.mark.parametrize(
-    ("stage", "running", "beats"),
+    ("stage", "running", "gets_all"),
     [
-        (Stage.OPEN, None, {0}),
-        (Stage.OPEN, Verb.PREPARE, {0}),
-        (Stage.OPEN, Verb.PAUSE, range(5, 12)),
-        (Stage.PAUSED, None, range(5, 12)),
+        (Stage.OPEN, None, False),
+        (Stage.OPEN, Verb.PREPARE, False),
+        (Stage.OPEN, Verb.PAUSE, True),
+        (Stage.PAUSED, None, True),
     ],
 )
 async def test_a_worker_that_serves_gets_few_heartbeats_and_one_in_a_change_gets_all(
@@ -189,7 +189,8 @@ async def test_a_worker_that_serves_gets_few_heartbeats_and_one_in_a_change_gets
     monkeypatch: pytest.MonkeyPatch,
     stage: Stage,
     running: Verb | None,
-    beats: Container[int],
+    *,
+    gets_all: bool,
 ) -> None:
     monkeypatch.setattr(connections, "_BEAT_S", 0.1)
     monkeypatch.setattr(of_it, "_poll_s", 0.1)
@@ -198,11 +199,12 @@ async def test_a_worker_that_serves_gets_few_heartbeats_and_one_in_a_change_gets
     contact = await follow(of_it, sidecar, ready=stage is Stage.OPEN)
     await watched(of_it)
     await asyncio.sleep(0.3)
-    polls = sidecar.polls
+    polls, begun = sidecar.polls, time.monotonic()
 
     await asyncio.sleep(1)
 
-    assert sidecar.polls - polls in beats
+    beats, most = sidecar.polls - polls, (time.monotonic() - begun) / 0.1 + 1
+    assert 4 < beats <= most if gets_all else beats == 0
     assert contact.is_watched
 
 
