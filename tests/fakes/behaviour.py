@@ -54,6 +54,8 @@ class Behaviour:
     crowd_noise: float = 0
     """The same in a batch of many, as on a GPU, where kernels are chosen by its size."""
     dies_in_reload: bool = False
+    loses_rank_in_reload: bool = False
+    """A rank dies: every later call of ranks fails, and the engine ends seconds later."""
     resume_hangs: bool = False
     nan_logprobs: bool = False
     routed_experts: bool = False

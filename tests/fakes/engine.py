@@ -72,6 +72,8 @@ class FakeEngine:
         """How many it has generated."""
         self.waiting = 0
         """How many requests its metrics say are waiting."""
+        self._rankless: Gate | None = None
+        """That of the boot in which a rank has died."""
         self.boot()
 
     def boot(self) -> None:
@@ -142,7 +144,7 @@ class FakeEngine:
             ("POST", "/abort_requests"): lambda: self._abort(body, send),
             ("POST", "/reset_prefix_cache"): lambda: self._flush(query, send),
             ("POST", "/reset_encoder_cache"): lambda: self._forget_images(send),
-            ("POST", "/collective_rpc"): lambda: self._rpc(body, send),
+            ("POST", "/collective_rpc"): lambda: self._call_ranks(body, send),
         }
         for name, act in self.transfer.routes.items():
             answers["POST", name] = partial(transferred, act, body, send)
@@ -339,6 +341,16 @@ class FakeEngine:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
+    def _end_of(self, boot: Gate) -> None:
+        if boot is self.gate:
+            self._on_death()
+
+    async def _call_ranks(self, body: dict[str, Any], send: Send) -> None:
+        if self._rankless is self.gate:
+            await send_json(send, 500, _RPC_FAILED)
+        else:
+            await self._rpc(body, send)
+
     async def _rpc(self, body: dict[str, Any], send: Send) -> None:
         match body.get("method"):
             case paths.RELOAD_RPC:
@@ -408,6 +420,11 @@ class FakeEngine:
         await asyncio.sleep(behaviour.reload_s)
         if behaviour.dies_in_reload:
             self._on_death()
+            return
+        if behaviour.loses_rank_in_reload:
+            self._rankless = self.gate
+            asyncio.get_running_loop().call_later(2, self._end_of, self.gate)
+            await send_json(send, 500, _RPC_FAILED)
             return
         if behaviour.reload_fails or behaviour.reload_errors:
             left = max(behaviour.reload_errors - 1, 0)

@@ -26,6 +26,7 @@ from rlfleet_sidecar.cache.preloader import Preloader
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.change.gate_deadline import GateDeadline
 from rlfleet_sidecar.change.prover import Prover
+from rlfleet_sidecar.change.ranks import do_ranks_answer
 from rlfleet_sidecar.change.self_tester import SelfTester
 from rlfleet_sidecar.checkpoints.check import Checkpoint
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError, SidecarError
@@ -260,7 +261,9 @@ class Steps:
                 return False
             if gate is None or gate.boot != self._journal.state.boot:
                 return True
-            if await self._engine.is_alive(_LOOK_S):
+            if await self._engine.is_alive(_LOOK_S) and await do_ranks_answer(
+                self._engine, _LOOK_S
+            ):
                 return False
             await asyncio.sleep(_ENDING_S)
         return True

@@ -34,6 +34,7 @@ GRAVE = {
 """Lies from the reload on: the engine's weights are unknown."""
 DEADLY = {
     "dies in the reload": ({"dies_in_reload": True}, Code.RELOAD_FAILED),
+    "a rank dies in the reload": ({"loses_rank_in_reload": True}, Code.RELOAD_FAILED),
     "dies in the probe": ({"dies_in_probe": True}, Code.PROOF_FAILED),
 }
 TIMEOUTS = {

@@ -132,9 +132,12 @@ async def test_an_engine_that_does_not_reload_serves_its_base_and_refuses_versio
     assert not {Evidence.FAITHFUL, Evidence.SENSITIVE} & set(served.proof.verified_by)
 
 
-async def die_in_tests(fake: Worker, subject: Subject, times: int) -> None:
+async def die_in_tests(
+    fake: Worker, subject: Subject, times: int, how: str = "dies_in_reload"
+) -> None:
     """Start an engine of another release until it has died so often in its test, and once more."""
-    fake.engine.behaviour = replace(fake.engine.behaviour, release="0.32.9", dies_in_reload=True)
+    lie: dict[str, Any] = {"release": "0.32.9", how: True}
+    fake.engine.behaviour = replace(fake.engine.behaviour, **lie)
     for attempt in range(1, times + 1):
         await fake.restart_engine()
         await subject.until(partial(is_over, attempt))
@@ -142,10 +145,11 @@ async def die_in_tests(fake: Worker, subject: Subject, times: int) -> None:
     await subject.until(lambda report: report.stage is Stage.CLOSED)
 
 
+@pytest.mark.parametrize("how", ["dies_in_reload", "loses_rank_in_reload"])
 async def test_an_engine_that_dies_in_its_test_is_tested_again_and_then_refused(
-    fake: Worker, subject: Subject
+    fake: Worker, subject: Subject, how: str
 ) -> None:
-    await die_in_tests(fake, subject, times=3)
+    await die_in_tests(fake, subject, 3, how)
 
     problem = await subject.refused(
         Code.ENGINE_UNFAITHFUL, paths.PREPARE_PATH, subject.versions.first
