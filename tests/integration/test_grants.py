@@ -27,14 +27,6 @@ def rules() -> list[dict[str, Any]]:
     return [rule for one in made if one for rule in one.get("rules") or ()]
 
 
-@pytest.fixture
-def replica(plane: apiserver.ControlPlane, tmp_path: Path, namespace: str) -> Iterator[Replica]:
-    own = Replica(plane, tmp_path / "operator.log", namespace)
-    own.start()
-    yield own
-    own.stop()
-
-
 class Log:
     """What the operators of one namespace have asked since this was made."""
 
@@ -50,14 +42,33 @@ class Log:
         return audit.unused(audit.granted(rules()), self.asked())
 
 
+@pytest.fixture
+def log(plane: apiserver.ControlPlane, namespace: str) -> Log:
+    return Log(plane, namespace)
+
+
+@pytest.fixture
+def replica(
+    plane: apiserver.ControlPlane,
+    tmp_path: Path,
+    namespace: str,
+    log: Log,  # First, so that what it asks at its start counts too.
+) -> Iterator[Replica]:
+    own = Replica(plane, tmp_path / "operator.log", namespace)
+    own.start()
+    yield own
+    own.stop()
+
+
 async def test_the_operator_is_granted_nothing_that_it_does_not_use(
     plane: apiserver.ControlPlane,
+    log: Log,
     replica: Replica,
     node: HollowNode,
     kube: KubeClient,
     fleet: Fleet,
 ) -> None:
-    log, where = Log(plane, fleet.namespace), ("-n", fleet.namespace)
+    where = ("-n", fleet.namespace)
     await fleet.create(weightVersion="step-1")
     await fleet.synced()
     # Objects that others have changed are restored at the next change of the spec.
