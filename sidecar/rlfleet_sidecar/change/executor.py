@@ -308,7 +308,7 @@ class Executor:
         if command is None:
             return
         error.operation, error.version = command.operation, command.version
-        has_exited = await self._has_exited(command)
+        has_exited = await self._has_exited(command, str(error))
         if has_exited:
             error.message = f"the engine exited while {command.version} was loading: {error}"
         self._journal.failed(error.problem(), has_exited=has_exited)
@@ -319,14 +319,14 @@ class Executor:
         with suppress(TimeoutError):
             self._steps.observe(await self._steps.look())
 
-    async def _has_exited(self, command: ChangeCommand) -> bool | None:
+    async def _has_exited(self, command: ChangeCommand, failure: str) -> bool | None:
         """Return whether the engine's process exited during a load; None without a load."""
         if (
             not isinstance(command, ReloadRequest | VerifyRequest)
             or self._journal.record.loading is None
         ):
             return None
-        return await self._steps.has_exited()
+        return await self._steps.has_exited(failure)
 
     async def _rescue(self, rescue: Rescue) -> WorkerReport:
         match rescue:

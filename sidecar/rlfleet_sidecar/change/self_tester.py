@@ -16,7 +16,7 @@ from rlfleet_contract.worker.commands import KVCache, PauseMode
 from rlfleet_contract.worker.selftest import EngineDescription, SelfTest
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.change.prover import Prover
-from rlfleet_sidecar.change.ranks import do_ranks_answer
+from rlfleet_sidecar.change.ranks import have_ranks_exited
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError, SidecarError
 from rlfleet_sidecar.proof import selftest
 from rlfleet_sidecar.proof.probe import BadAnswerError, ProbeAnswer, spread
@@ -145,7 +145,7 @@ class SelfTester:
             # vLLM's API server outlives its core for a moment.
             await asyncio.sleep(self._settings.poll_s)
             is_alive = await self._engine.is_alive(_ALIVE_S)
-            if is_alive and await do_ranks_answer(self._engine, _ALIVE_S):
+            if is_alive and not await have_ranks_exited(self._engine, str(error), _ALIVE_S):
                 found["passed"] = False
         seconds = round(time.monotonic() - start, 3)
         self._journal.self_tested(begun.model_copy(update=found | {"seconds": seconds}))

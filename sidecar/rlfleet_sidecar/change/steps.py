@@ -26,7 +26,7 @@ from rlfleet_sidecar.cache.preloader import Preloader
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.change.gate_deadline import GateDeadline
 from rlfleet_sidecar.change.prover import Prover
-from rlfleet_sidecar.change.ranks import do_ranks_answer
+from rlfleet_sidecar.change.ranks import have_ranks_exited
 from rlfleet_sidecar.change.self_tester import SelfTester
 from rlfleet_sidecar.checkpoints.check import Checkpoint
 from rlfleet_sidecar.errors import EngineError, EngineLostError, EngineRestartedError, SidecarError
@@ -249,8 +249,8 @@ class Steps:
             )
             return None
 
-    async def has_exited(self) -> bool:
-        """Return whether the engine's process has exited, after a failed step.
+    async def has_exited(self, failure: str) -> bool:
+        """Return whether the engine's process has exited, after a step with this failure.
 
         vLLM's API server outlives its core for a moment; a hanging engine has not exited.
         """
@@ -261,9 +261,8 @@ class Steps:
                 return False
             if gate is None or gate.boot != self._journal.state.boot:
                 return True
-            if await self._engine.is_alive(_LOOK_S) and await do_ranks_answer(
-                self._engine, _LOOK_S
-            ):
+            is_alive = await self._engine.is_alive(_LOOK_S)
+            if is_alive and not await have_ranks_exited(self._engine, failure, _LOOK_S):
                 return False
             await asyncio.sleep(_ENDING_S)
         return True
