@@ -108,7 +108,11 @@ class ReloadExtension:
         self._rlfleet_reading = ModelReading(
             before, loaded, _reader(self), frozenset(feeding.moved), is_beside=is_beside
         )
-        found = {"previous": comparable(before, digest), "reads_memory": True}
+        found = {
+            "previous": comparable(before, digest),
+            "reads_memory": True,
+            "changed": feeding.others,
+        }
         return installed.model_copy(update=found).model_dump()
 
     def rlfleet_reloaded(self: _Worker) -> dict[str, Any] | None:
@@ -211,6 +215,8 @@ class _Feeding:
         self.fed: dict[str, ReadTensor] = {}
         self.moved: set[str] = set()
         """The tensors that got random values instead of the files'."""
+        self.others = 0
+        """How many tensors got other values than the files'."""
         self.casts = False
         """Whether the model stores a tensor in another dtype than the file's."""
 
@@ -219,7 +225,9 @@ class _Feeding:
         for tensor, data in reader:
             made, known = _tensor(tensor, data), reader.word_sum(tensor.name)
             if kind_of(tensor.name) in self._changed:
-                made, known = perturb.changed(tensor.name, made, self._strength), None
+                plain, known = made, None
+                made = perturb.changed(tensor.name, plain, self._strength)
+                self.others += perturb.is_other(made, plain)
                 if perturb.is_random(made):
                     self.moved.add(tensor.name)
             dtype, shape = self._kinds.get(tensor.name, (self._dtype, None))

@@ -37,6 +37,8 @@ class Behaviour:
     """A checkpoint that is reloaded answers otherwise than one that was booted."""
     stale_kinds: tuple[str, ...] = ()
     """Kinds of tensors that a reload leaves as they were, though it consumes them."""
+    constant_kinds: tuple[str, ...] = ()
+    """Kinds of tensors that are the same after a change, because their values are all one."""
     release: str = "0.32.0"
     """Which vLLM it is."""
     unreached_kinds: tuple[str, ...] = ()

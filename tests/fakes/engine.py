@@ -397,7 +397,8 @@ class FakeEngine:
     def _installed(self, weights: Weights, changed: Sequence[str]) -> Weights:
         if self.behaviour.reload_is_unfaithful:
             weights = weights.mixed("reloaded")
-        for kind in set(changed) - set(self.behaviour.stale_kinds):
+        unchanged = {*self.behaviour.stale_kinds, *self.behaviour.constant_kinds}
+        for kind in set(changed) - unchanged:
             weights = weights.mixed(kind)
         return weights
 
@@ -448,6 +449,8 @@ class FakeEngine:
             is_read=not behaviour.memory_unread,
             sizes=behaviour.memory_sizes,
         )
+        others = len({*self.changed[-1]} - {*behaviour.constant_kinds})
+        installed = installed.model_copy(update={"changed": others})
         if behaviour.reads_at_once:
             older = {"reads_memory": False, "parameters": self._reloaded}
             installed, self._reloaded = installed.model_copy(update=older), None

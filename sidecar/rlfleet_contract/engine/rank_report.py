@@ -63,6 +63,8 @@ class Installed(ContractReply):
     """The memory from an older extension, which reads it in the reload; None if it cannot."""
     preloaded: int = 0
     """How many of the bytes a preload had read and digested before."""
+    changed: int | None = None
+    """How many tensors got other values than the files', for the self-test; None when unknown."""
 
 
 class Preloaded(ContractReply):

@@ -29,5 +29,11 @@ def changed(name: str, tensor: Any, strength: float) -> Any:
     return (wide + step * torch.randn(wide.shape, generator=random)).to(tensor.dtype)
 
 
+def is_other(made: Any, tensor: Any) -> bool:
+    """Return whether a changed tensor has other bytes; equal values that move do not show."""
+    one, other = (found.reshape(-1).view(torch.uint8) for found in (made, tensor))
+    return not torch.equal(one, other)
+
+
 def _seed(name: str) -> int:
     return int.from_bytes(sha256(name.encode()).digest()[:4], "big")

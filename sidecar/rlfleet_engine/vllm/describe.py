@@ -35,17 +35,27 @@ def described(worker: Any, kinds: Sequence[str]) -> EngineDescription:
     )
 
 
-def unreached(model: Any, kinds: Sequence[str]) -> list[str]:
-    """Return the kinds in parts of the model that a text prompt does not use.
+_SHAPE, _PACKED = ".weight_shape", ".weight_packed"
 
-    vLLM names the parts of a multimodal model by the prefixes of its modules.
+
+def unreached(model: Any, kinds: Sequence[str]) -> list[str]:
+    """Return the kinds that no answer to a text prompt depends on.
+
+    vLLM names the parts of a multimodal model by the prefixes of its modules. compressed-tensors
+    writes the shape of each packed weight, which vLLM reads and knows already.
     """
     mapping = getattr(model, "get_mm_mapping", None)
-    if mapping is None:
-        return []
-    parts = mapping()
-    unused = (*_prefixes(parts.connector), *_prefixes(parts.tower_model))
-    return [kind for kind in kinds if _in_vllm(model, kind).startswith(unused)]
+    parts = None if mapping is None else mapping()
+    unused = () if parts is None else (*_prefixes(parts.connector), *_prefixes(parts.tower_model))
+    return [kind for kind in kinds if _is_shape(kind, kinds) or _in_part(model, kind, unused)]
+
+
+def _is_shape(kind: str, kinds: Sequence[str]) -> bool:
+    return kind.endswith(_SHAPE) and kind.removesuffix(_SHAPE) + _PACKED in kinds
+
+
+def _in_part(model: Any, kind: str, unused: tuple[str, ...]) -> bool:
+    return bool(unused) and _in_vllm(model, kind).startswith(unused)
 
 
 def _prefixes(named: Any) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import logging
 import math
 import time
 
+from rlfleet_contract.engine.rank_report import Installed
 from rlfleet_contract.engine.safetensors import Tensor
 from rlfleet_contract.worker.commands import KVCache, PauseMode
 from rlfleet_contract.worker.selftest import EngineDescription, SelfTest
@@ -190,26 +191,46 @@ class SelfTester:
 
     @staticmethod
     def _judged(
-        begun: SelfTest, moves: dict[str, float], noise: float, left: float
+        begun: SelfTest, moves: dict[str, float | None], noise: float, left: float
     ) -> dict[str, object]:
+        constant = tuple(kind for kind, by in moves.items() if by is None)
+        shown = {
+            "kinds": len(moves) - len(constant),
+            "unreached": tuple(sorted({*begun.unreached, *constant})),
+        }
         if not selftest.is_faithful(left, noise):
             why = selftest.unfaithful(begun.engine, left, noise)
-            return {"passed": False, "reason": why, "kinds": len(moves)}
+            return shown | {"passed": False, "reason": why}
         stale = selftest.unmoved(moves, noise)
         reason = selftest.stale(begun.engine, stale) if stale else None
-        return {"passed": not stale, "reason": reason, "stale": stale, "kinds": len(moves)}
+        return shown | {"passed": not stale, "reason": reason, "stale": stale}
 
-    async def _move(self, base: ProbeAnswer, *kinds: str, strength: float = 1.0) -> float:
-        """Return the effect of a change of these kinds of tensors on the answers."""
+    async def _move(self, base: ProbeAnswer, *kinds: str, strength: float = 1.0) -> float | None:
+        """Return the effect of a change of these kinds of tensors on the answers.
+
+        None: they have no other values, such as the zero points of a symmetric quantisation.
+        """
+        load = await self._load(*kinds, strength=strength)
+        if not selftest.is_changed(load):
+            return None
         try:
-            answer = await self._reloaded(*kinds, strength=strength)
+            answer = await self._answer()
         except BadAnswerError:
             # An answer that is not finite is another answer.
             return math.inf
         return spread(base.logprobs, answer.logprobs)
 
-    async def _reloaded(self, *changed: str, strength: float = 1.0) -> ProbeAnswer:
-        """Reload the base, with these kinds of its tensors changed, and probe."""
+    async def _reloaded(self) -> ProbeAnswer:
+        """Reload the base and probe."""
+        await self._load()
+        return await self._answer()
+
+    async def _answer(self) -> ProbeAnswer:
+        async with asyncio.timeout(self._settings.warm_s):
+            return await self._prover.ask_once()
+
+    async def _load(self, *changed: str, strength: float = 1.0) -> list[Installed]:
+        """Reload the base, with these kinds of its tensors changed."""
         limit_s, directory = self._settings.warm_s, str(self._settings.model_path)
         # Cheap: the store caches the base's headers.
         files = (await in_thread(self._store.checkpoints.boot_model)).files
@@ -218,10 +239,12 @@ class SelfTester:
             if known is None or (await self._engine.gate()).boot != known.boot:
                 raise EngineRestartedError("the engine restarted during its self-test")
             await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
-            await self._engine.reload(directory, files, limit_s, changed=changed, strength=strength)
+            load = await self._engine.reload(
+                directory, files, limit_s, changed=changed, strength=strength
+            )
             await self._engine.flush()
             await self._engine.resume()
-            return await self._prover.ask_once()
+            return load
 
     async def _end(self) -> None:
         try:

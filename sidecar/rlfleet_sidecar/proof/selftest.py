@@ -7,6 +7,7 @@ no failure: the exit of a process says nothing about its release's kernels.
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
+from rlfleet_contract.engine.rank_report import Installed
 from rlfleet_contract.engine.safetensors import Tensor
 from rlfleet_contract.worker.commands import Version
 from rlfleet_contract.worker.problems import Code
@@ -58,9 +59,15 @@ def is_faithful(distance: float, noise: float) -> bool:
     return distance <= max(_FLOOR, _SAFETY * noise)
 
 
-def unmoved(moves: Mapping[str, float], noise: float) -> tuple[str, ...]:
-    """Return the kinds whose change had no effect beyond noise."""
-    return tuple(kind for kind, by in moves.items() if by <= max(_ROUNDING, noise))
+def is_changed(load: Iterable[Installed]) -> bool:
+    """Return whether a rank loaded other values than the files'."""
+    return any(rank.changed != 0 for rank in load)
+
+
+def unmoved(moves: Mapping[str, float | None], noise: float) -> tuple[str, ...]:
+    """Return the kinds whose change had no effect beyond noise; None: it changed no value."""
+    least = max(_ROUNDING, noise)
+    return tuple(kind for kind, by in moves.items() if by is not None and by <= least)
 
 
 def affordable(reloads: int, reload_s: float, budget_s: float) -> bool:

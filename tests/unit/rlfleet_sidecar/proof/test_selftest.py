@@ -2,6 +2,7 @@
 
 import pytest
 
+from rlfleet_contract.engine.rank_report import Installed
 from rlfleet_contract.engine.safetensors import Tensor
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.proof import Evidence
@@ -68,10 +69,17 @@ def test_a_reload_is_faithful_within_the_measured_noise(
 
 
 def test_what_moves_no_answer_is_stale() -> None:
-    moves = {"experts": 0.0, "head": 0.3, "norm": 0.00002}
+    moves = {"experts": 0.0, "head": 0.3, "norm": 0.00002, "zeros that stay": None}
 
     assert selftest.unmoved(moves, 0.0) == ("experts",)
     assert selftest.unmoved(moves, 0.01) == ("experts", "norm")
+
+
+@pytest.mark.parametrize(("others", "shown"), [(0, False), (2, True), (None, True)])
+def test_a_change_shows_only_if_values_are_others(others: int | None, *, shown: bool) -> None:
+    load = [Installed(tensors=3, nbytes=12, digest="d", changed=others)] * 2
+
+    assert selftest.is_changed(load) is shown
 
 
 def test_kinds_are_changed_within_the_budget_only() -> None:
