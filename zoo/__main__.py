@@ -22,7 +22,7 @@ os.environ |= {  # noqa: TID251 - vLLM's own settings, before it is imported
     "HF_HUB_OFFLINE": "1",
 }
 
-from zoo import keeper, packed
+from zoo import keeper, kernels, packed
 from zoo import like_gpu as gpu
 from zoo.examine import examine
 
@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--like-gpu", action="store_true", help="reload as on a GPU")
     parser.add_argument("--packed", action="store_true", help="pack all linear layers")
     options = parser.parse_args()
+    kernels.use()
     if options.like_gpu:
         gpu.use()
     if options.packed:

@@ -56,6 +56,11 @@ class Engine:
         cleanup_dist_env_and_memory()
         gc.collect()
 
+    @property
+    def is_quantised(self) -> bool:
+        """Whether vLLM has its weights in fewer bits, which are not read back."""
+        return self._llm.llm_engine.model_config.quantization is not None
+
     def ask(self) -> tuple[float, ...]:
         """Return log probabilities of the prompt's tokens, and of some that follow."""
         wanted = SamplingParams(

@@ -123,6 +123,7 @@ class _Visit:
         ignored |= required_tensors.drafters(model.tensors, model.config)
         kinds = selftest.kinds_of(tensors.keys() - ignored, told.unreached)
         moves = {kind: self._move(engine, base, kind) for kind in kinds}
+        constant = sum(by is None for by in moves.values())
         for kind in selftest.unmoved(moves, noise):
             moves[kind] = self._move(engine, base, kind, strength=selftest.FAR)
         if told.unreached:
@@ -147,9 +148,9 @@ class _Visit:
             "device": told.device,
             "noise": noise,
             "distance": distance,
-            "kinds": len(kinds),
+            "kinds": len(kinds) - constant,
             "ignored": len(ignored),
-            "unreached": len(told.unreached),
+            "unreached": len(told.unreached) + constant,
             "ranks": len(read),
             "read_share": _share(read),
             "spoilt": spoilt,
@@ -157,6 +158,8 @@ class _Visit:
 
     def _spoilt(self, engine: Engine, files: Sequence[FileStamp]) -> str | None:
         """Spoil a parameter, which a proof must see; return its name if the model has one."""
+        if engine.is_quantised:
+            return None
         name = engine.reload_spoilt(self._base, files)
         last = engine.reloaded()[-1]
         if name is not None and (last is None or last.differing != (name,)):
@@ -165,9 +168,10 @@ class _Visit:
 
     def _move(
         self, engine: Engine, base: Sequence[float], *kinds: str, strength: float = 1.0
-    ) -> float:
+    ) -> float | None:
         files = self._store(engine).checkpoints.boot_model().files
-        engine.reload(self._base, files, kinds, strength)
+        if not selftest.is_changed(engine.reload(self._base, files, kinds, strength)):
+            return None
         try:
             return far(base, engine.ask())
         except ValueError:

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 _SHARDS = 3
-_META = {"format": "pt"}
+META = {"format": "pt"}
 _GATE_UP, _DOWN = ".experts.gate_up_proj", ".experts.down_proj"
 
 Tensors = dict[str, Any]
@@ -30,7 +30,7 @@ def turn(at: Path) -> None:
     tensors = tensors_of(at)
     fused = [name for name in tensors if name.endswith((_GATE_UP, _DOWN))]
     turned = {name: tensors[name].transpose(1, 2).contiguous() for name in fused}
-    save_file(tensors | turned, at / "model.safetensors", _META)
+    save_file(tensors | turned, at / "model.safetensors", META)
 
 
 def forms(step: Path, state: Tensors) -> Mapping[str, Write]:
@@ -68,7 +68,7 @@ def _sharded(tensors: Tensors, at: Path) -> None:
     files = [f"model-{n + 1:05}-of-{len(parts):05}.safetensors" for n in range(len(parts))]
     where: dict[str, str] = {}
     for file, names in zip(files, parts, strict=True):
-        save_file({name: tensors[name] for name in names}, at / file, _META)
+        save_file({name: tensors[name] for name in names}, at / file, META)
         where |= dict.fromkeys(names, file)
     index = {"metadata": {}, "weight_map": where}
     (at / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -77,7 +77,7 @@ def _sharded(tensors: Tensors, at: Path) -> None:
 def _bare(tensors: Tensors, at: Path) -> None:
     """Weights alone in one file, with neither config nor index: as prime-rl does."""
     at.mkdir()
-    save_file(tensors, at / "model.safetensors", _META)
+    save_file(tensors, at / "model.safetensors", META)
 
 
 def _one_by_one(state: Tensors) -> Tensors:
@@ -114,4 +114,4 @@ def spoilt(step: Path, at: Path, defect: str, name: str) -> None:
     at.mkdir()
     tensors = tensors_of(step)
     DEFECTS[defect](tensors, name)
-    save_file(tensors, at / "model.safetensors", _META)
+    save_file(tensors, at / "model.safetensors", META)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from rlfleet_contract.worker.selftest import kind_of
 from rlfleet_engine.reload import perturb
 from rlfleet_sidecar.proof.selftest import FAR
-from zoo import forms, processor
+from zoo import forms, processor, quantised
 
 TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("models.yaml").read_text())
 MODELS: Mapping[str, Mapping[str, Any]] = TABLE["models"]
@@ -41,6 +41,8 @@ def base(name: str, seed: int, at: Path) -> Path:
     model.to(torch.bfloat16).save_pretrained(at)
     if entry.get("turned"):
         forms.turn(at)
+    if "quantised" in entry:
+        quantised.write(at, entry["quantised"])
     if "text" in entry:
         processor.write(at, model.config.model_type)
     return at
@@ -48,6 +50,8 @@ def base(name: str, seed: int, at: Path) -> Path:
 
 def state_of(name: str, at: Path) -> dict[str, Any]:
     """Return the state dict of a checkpoint as transformers holds it: a trainer's own names."""
+    if "quantised" in MODELS[name]:
+        return forms.tensors_of(at)
     kind = getattr(transformers, _class(MODELS[name]))
     model = kind.from_pretrained(at, dtype=torch.bfloat16)
     return {key: tensor.clone().contiguous() for key, tensor in model.state_dict().items()}
@@ -65,7 +69,7 @@ def change(base: Path, at: Path, kinds: Collection[str]) -> None:
             name: perturb.changed(name, tensor, FAR) if kind_of(name) in kinds else tensor
             for name, tensor in load_file(path).items()
         }
-        save_file(tensors, path, {"format": "pt"})
+        save_file(tensors, path, forms.META)
 
 
 def finish(at: Path) -> None:

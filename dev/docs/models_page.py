@@ -27,7 +27,8 @@ A model passes if:
 
 `own names`: transformers' own `state_dict()` (fused experts, a tied head twice, other prefixes).
 `one by one`: single experts where files fuse them; empty: the files' names; `?`: not tried.
-`kinds`: kinds of tensors (of which text reaches none: nothing is claimed).
+`kinds`: kinds of tensors (of which no answer can show any: nothing is claimed).
+Quantised layers for which this processor has no kernel are computed in torch (zoo/kernels.py).
 Where vLLM does not reload a model in place, its engine fails the self-test (EngineUnfaithful).
 Each engine tests itself when it boots.
 
@@ -90,11 +91,14 @@ def _extremes(passed: list[dict[str, Any]]) -> list[str]:
     """Say how far any answer was from a boot's, and of which models not all memory is read back."""
     if not passed:
         return []
-    least = [f"{row['model']} {row['read_share']:.1%}" for row in passed if row["read_share"] < 1]
+    shares = {row["model"]: row["read_share"] for row in passed}
+    least = [f"{m} {share:.1%}" for m, share in shares.items() if share is not None and share < 1]
+    none = ", ".join(model for model, share in shares.items() if share is None)
     most = ", ".join(least)
     return [
         f"Log probabilities differed by at most {max(row['from_boot'] for row in passed)}.",
-        f"The proof reads back all memory{f', except {most}' if least else ''}.",
+        f"The proof reads back all memory{f', except {most}' if most else ''}.",
+        *([f"It reads back no memory of quantised weights: {none}."] if none else []),
     ]
 
 

@@ -9,6 +9,8 @@ from dev.shell import Shell
 
 THREE = ("llama-tied", "gpt-oss", "qwen3-moe")
 """A tied head; copies past the loaders; experts."""
+QUANTISED = ("llama-fp8-online", "llama-fp8-blocks")
+"""By vLLM while it loads; by a trainer. Their memory is not read back."""
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -16,7 +18,7 @@ pytestmark = pytest.mark.timeout(1200)
 @pytest.fixture(scope="module")
 def rows() -> dict[str, dict[str, Any]]:
     shell = Shell(target.kubeconfig(), f"{zoo.NAMESPACE}-like-gpu", is_quiet=True)
-    return {row["model"]: row for row in zoo.examine(shell, list(THREE), "--like-gpu")}
+    return {row["model"]: row for row in zoo.examine(shell, [*THREE, *QUANTISED], "--like-gpu")}
 
 
 @pytest.mark.parametrize("name", THREE)
@@ -29,3 +31,14 @@ def test_a_model_takes_up_a_step_by_the_reload_of_a_gpu(
     assert row["wrong"] == []
     assert row["spoilt"] is not None
     assert row["read_share"] == 1
+
+
+@pytest.mark.parametrize("name", QUANTISED)
+def test_quantised_weights_take_up_a_step_by_the_reload_of_a_gpu(
+    rows: dict[str, dict[str, Any]], name: str
+) -> None:
+    row = rows[name]
+
+    assert row.get("error") is None
+    assert row["wrong"] == []
+    assert row["read_share"] is None

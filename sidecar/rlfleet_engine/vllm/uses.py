@@ -32,6 +32,7 @@ class Use(NamedTuple):
 
 _PAUSE = ("mode", "clear_cache")
 _MODEL = "vllm.model_executor"
+_LAYERS = f"{_MODEL}.layers"
 _LOADER = f"{_MODEL}.model_loader"
 _LAYERWISE = f"{_LOADER}.reload.layerwise"
 _RUNNER = "vllm.v1.worker.gpu_model_runner"
@@ -39,7 +40,7 @@ _RUNNER_2 = "vllm.v1.worker.gpu.model_runner"
 """Model Runner V2, the default on GPUs. No test has run it, because it needs Triton."""
 _GENERATE = "vllm.entrypoints.scale_out.token_in_token_out"
 _SERVING = "vllm.entrypoints.openai.models.serving"
-_EXPERTS = "vllm.model_executor.layers.fused_moe.routed_experts"
+_EXPERTS = f"{_LAYERS}.fused_moe.routed_experts"
 _MAPPER = f"{_MODEL}.models.utils"
 
 USES: dict[str, tuple[Use, ...]] = {
@@ -111,6 +112,8 @@ USES: dict[str, tuple[Use, ...]] = {
     ),
     "vLLM's own reload is used": (
         Use("vllm.lora.layers", "BaseLayerWithLoRA"),
+        Use(f"{_LAYERS}.attention.attention", "set_default_quant_scales", ("layer",)),
+        Use(f"{_LAYERS}.quantization.kv_cache", "BaseKVCacheMethod"),
         Use(_LAYERWISE, "LAYERWISE_INFO"),
         Use(_LAYERWISE, "initialize_layerwise_reload", ("model",)),
         Use(_LAYERWISE, "finalize_layerwise_reload", ("model", "model_config")),

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from vllm.lora.layers import BaseLayerWithLoRA
+from vllm.model_executor.layers.attention.attention import set_default_quant_scales
+from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 from vllm.model_executor.model_loader.reload.layerwise import (
     LAYERWISE_INFO,
     _get_original_loader,
@@ -158,6 +160,10 @@ def _restore(layer: Any, memory: Rooms) -> list[Any]:
     method = getattr(layer, "quant_method", None)
     if method is not None and hasattr(method, "moe_kernel"):
         method.moe_kernel = None
+    if isinstance(method, BaseKVCacheMethod):
+        # A checkpoint may have none of these: their values at creation count.
+        set_default_quant_scales(layer, register_buffer=True)
+        method.create_weights(layer)
     made = [
         tensor
         for tensors, forms in _recorded(layer)
