@@ -4,11 +4,13 @@ Quantised weights can be reloaded on any processor then. What is tested is how a
 changes its weights; the kernels of a GPU are not.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from vllm import _custom_ops as ops
 from vllm.model_executor.kernels.linear.scaled_mm.cpu import CPUFp8BlockScaledMMKernel
+from vllm.model_executor.layers.fused_moe.experts import cpu_moe
 
 _FP8 = torch.float8_e4m3fn
 _BITS, _NIBBLES, _BLOCK = 4, 8, 16
@@ -21,9 +23,12 @@ def use() -> None:
         vars(ops).update(cpu_gemm_wna16=_multiplied)
     vars(ops).update(scaled_fp8_quant=_to_fp8)
     if not torch.cpu._is_amx_tile_supported():  # noqa: SLF001 - as vLLM asks
-        CPUFp8BlockScaledMMKernel.is_supported = _yes
-        CPUFp8BlockScaledMMKernel.process_weights_after_loading = _leave
-        CPUFp8BlockScaledMMKernel.apply_weights = _multiplied_by_blocks
+        linear, experts = CPUFp8BlockScaledMMKernel, cpu_moe.CPUExpertsFp8
+        linear.is_supported = _yes
+        setattr(experts, "_supports_current_device", staticmethod(_always))  # noqa: B010 - private
+        linear.process_weights_after_loading = _leave
+        linear.apply_weights = _multiplied_by_blocks
+        vars(cpu_moe).update(prepare_fp8_moe_layer_for_cpu=_both, fused_experts_cpu=_experts)
 
 
 def _yes(_capability: int | None = None) -> tuple[bool, str | None]:
@@ -35,10 +40,49 @@ def _leave(_kernel: Any, _layer: Any) -> None: ...
 
 def _multiplied_by_blocks(kernel: Any, layer: Any, x: Any, bias: Any = None, **_: Any) -> Any:
     """Multiply by a weight of shape (outputs, inputs) that has a scale for each block."""
-    rows, columns = kernel.weight_group_shape
-    scale = layer.weight_scale_inv.repeat_interleave(rows, 0).repeat_interleave(columns, 1)
-    weight = layer.weight.float() * scale[: layer.weight.shape[0], : layer.weight.shape[1]]
+    weight = _wide(layer.weight, layer.weight_scale_inv, kernel.weight_group_shape)
     return torch.nn.functional.linear(x, weight.to(x.dtype), bias)
+
+
+def _wide(weight: Any, scale: Any, block: Sequence[int]) -> Any:
+    rows, columns = block
+    each = scale.repeat_interleave(rows, 0).repeat_interleave(columns, 1)
+    return weight.float() * each[: weight.shape[0], : weight.shape[1]]
+
+
+def _always() -> bool:
+    return True
+
+
+def _both(w13: Any, w2: Any) -> tuple[Any, Any]:
+    return w13, w2
+
+
+def _experts(
+    output: Any,
+    states: Any,
+    w13: Any,
+    w2: Any,
+    shares: Any,
+    chosen: Any,
+    _method: Any,
+    w13_scale: Any,
+    w2_scale: Any,
+    _w13_zero: Any,
+    _w2_zero: Any,
+    block: Sequence[int],
+    *_: Any,
+) -> None:
+    """Add up, for each token, what its experts compute; ``shares`` are their parts."""
+    total = torch.zeros(states.shape)
+    for expert in range(len(w13)):
+        token, place = (chosen == expert).nonzero(as_tuple=True)
+        both = states[token].float() @ _wide(w13[expert], w13_scale[expert], block).t()
+        gate, up = both.chunk(2, dim=1)
+        down = _wide(w2[expert], w2_scale[expert], block)
+        made = (torch.nn.functional.silu(gate) * up) @ down.t()
+        total.index_add_(0, token, made * shares[token, place, None])
+    output.copy_(total)
 
 
 def _to_fp8(values: Any, scale: Any, **_: Any) -> tuple[Any, Any]:

@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 
 from zoo import forms
 
-_LINEAR = "proj.weight"
+_LINEAR = ("proj.weight", "proj_with_mqa.weight")
+_LEFT = "modules_to_not_convert"
 _GROUP = 32
 _BLOCK = 128
 _NIBBLES = 8
@@ -34,8 +35,15 @@ def write(at: Path, scheme: str) -> None:
         made |= {layer + part: one.contiguous() for part, one in layer_of(tensor.float()).items()}
     save_file(made, at / "model.safetensors", forms.META)
     path = at / "config.json"
-    told = json.loads(path.read_text()) | {"quantization_config": dict(config)}
-    path.write_text(json.dumps(told))
+    told = dict(config)
+    if _LEFT in told:
+        told[_LEFT] = [name.removesuffix(".weight") for name in made if _is_left(name)]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": told}))
+
+
+def _is_left(name: str) -> bool:
+    # A router, and the head.
+    return name.endswith((".gate.weight", "lm_head.weight"))
 
 
 def _int8(weight: Any) -> Layer:
@@ -50,9 +58,11 @@ def _fp8(weight: Any) -> Layer:
 
 def _fp8_blocks(weight: Any) -> Layer:
     """With a scale for each block, as DeepSeek writes it."""
-    blocks = weight.unflatten(1, (-1, _BLOCK)).unflatten(0, (-1, _BLOCK))
+    rows, columns = weight.shape
+    whole = torch.nn.functional.pad(weight, (0, -columns % _BLOCK, 0, -rows % _BLOCK))
+    blocks = whole.unflatten(1, (-1, _BLOCK)).unflatten(0, (-1, _BLOCK))
     scale = blocks.abs().amax((1, 3), keepdim=True) / _FP8_MOST
-    values = (blocks / scale).flatten(2).flatten(0, 1)
+    values = (blocks / scale).flatten(2).flatten(0, 1)[:rows, :columns]
     return {"weight": values.to(torch.float8_e4m3fn), "weight_scale_inv": scale[:, 0, :, 0]}
 
 
@@ -144,7 +154,12 @@ SCHEMES: Mapping[str, tuple[Callable[[Any], Layer], Mapping[str, Any]]] = {
     ),
     "fp8-blocks": (
         _fp8_blocks,
-        {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
+        {
+            "quant_method": "fp8",
+            "activation_scheme": "dynamic",
+            "weight_block_size": [_BLOCK, _BLOCK],
+            _LEFT: [],
+        },
     ),
     "int4": (_int4, _compressed("pack-quantized", _FOUR)),
     "gptq": (
