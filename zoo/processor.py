@@ -13,7 +13,7 @@ _LINES = 4
 
 
 def write(at: Path, family: str) -> None:
-    """Write what goes with a model of a family: gemma3, qwen2_vl or another Qwen."""
+    """Write what goes with a model of a family: gemma3, qwen2_vl, qwen2_5_vl or another Qwen."""
     tokenizer = _tokenizer(family)
     if family == "gemma3":
         images = transformers.Gemma3ImageProcessor()
@@ -21,6 +21,9 @@ def write(at: Path, family: str) -> None:
     elif family == "qwen2_vl":
         images, videos = transformers.Qwen2VLImageProcessor(), transformers.Qwen2VLVideoProcessor()
         made = transformers.Qwen2VLProcessor(images, tokenizer, videos)
+    elif family == "qwen2_5_vl":
+        images, videos = transformers.Qwen2VLImageProcessor(), transformers.Qwen2VLVideoProcessor()
+        made = transformers.Qwen2_5_VLProcessor(images, tokenizer, videos)
     else:
         images, videos = transformers.Qwen2VLImageProcessor(), transformers.Qwen3VLVideoProcessor()
         made = transformers.Qwen3VLProcessor(images, tokenizer, videos)

@@ -1,7 +1,7 @@
 """Run rlfleet's suites on each release of vLLM: python3 -m dev.releases.matrix [RELEASE ...].
 
 For each release the images are made and the end-to-end tests that are marked `release` run:
-the contract suite on a real worker, tiny models of six architectures, and a fleet. What
+the contract suite on a real worker, tiny models that differ most, and a fleet. What
 rlfleet uses of vLLM is looked up in the release's own files, also in those of a release that
 cannot run here. bench/results/matrix.json keeps a row for each, from which
 docs/reference/compatibility.md is generated.

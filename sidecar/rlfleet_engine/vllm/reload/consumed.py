@@ -131,9 +131,10 @@ def at_boot(model: Any, ranks: int) -> Consumed | None:
 
 
 def without_lost_heads(model: Any, tensors: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Leave out a tied head for which the model has no module, because vLLM would fail."""
-    has_place = _has_head(model)
-    return ((name, data) for name, data in tensors if has_place or not _is_head(name))
+    """Leave out a tied head that the boot did not read, because some loaders fail on it."""
+    read = _WATCHING.names_read() or frozenset()
+    left = _is_tied(model)
+    return ((name, data) for name, data in tensors if not (left and _is_head(name)) or name in read)
 
 
 def _is_tied(model: Any) -> bool:
