@@ -22,7 +22,7 @@ Passed of run, on CPU, on the one-node cluster (`make images VLLM=0.31.0`).
 
 - **contract**: tests/e2e/test_contract.py on a real worker.
 - **fleet**: end-to-end tests marked `release`: load, proofs, rollback, kills, routes, LoRA.
-- **models**: models of [models.md] that differ most(models.md).
+- **models**: those of [models.md](models.md) that differ most.
 
 The engine reports EngineUntested on a release that is not tested.
 To add a release: [CONTRIBUTING.md](../../CONTRIBUTING.md#support-a-vllm-release).

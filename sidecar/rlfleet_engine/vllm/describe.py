@@ -10,6 +10,8 @@ from rlfleet_contract.worker.selftest import EngineDescription
 from rlfleet_engine.vllm import sendable
 from rlfleet_engine.vllm.releases import is_tested
 
+_SHAPE, _PACKED = ".weight_shape", ".weight_packed"
+
 
 def described(worker: Any, kinds: Sequence[str]) -> EngineDescription:
     """Return the description of one rank; ``kinds`` are the kinds of its base model's tensors."""
@@ -33,9 +35,6 @@ def described(worker: Any, kinds: Sequence[str]) -> EngineDescription:
         unreached=tuple(unreached(worker.get_model(), kinds)),
         unsendable=sendable.objection(worker.device.type, architectures),
     )
-
-
-_SHAPE, _PACKED = ".weight_shape", ".weight_packed"
 
 
 def unreached(model: Any, kinds: Sequence[str]) -> list[str]:
