@@ -1,4 +1,4 @@
-"""Bad checkpoints on real vLLM, all classes in one go under load: named, and no worker paused."""
+"""Checkpoints on real vLLM: bad ones, all classes under load, are named and pause no worker."""
 
 from typing import Any
 
@@ -151,6 +151,20 @@ def test_every_class_is_refused_with_its_reason_and_pauses_no_worker(
     assert fleet.identities() == pods
     assert fleet.answers() == answers
     fleet.wait_for_events(*{code for _, code in CLASSES.values()})
+
+
+def test_a_checkpoint_of_transformers_trainer_is_served_as_it_is(
+    fleet: Fleet, trainer: Trainer
+) -> None:
+    files = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin")
+    trainer.write("checkpoint-500", "step-1", f"[(d / n).write_bytes(b'x') for n in {files}]")
+    pods = fleet.identities()
+
+    fleet.declare("checkpoint-500")
+    status = fleet.wait_synced()
+
+    assert status["serving"] == "checkpoint-500"
+    assert fleet.identities() == pods
 
 
 def _refused(fleet: Fleet, version: str) -> dict[str, Any]:

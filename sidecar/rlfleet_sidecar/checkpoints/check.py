@@ -14,7 +14,7 @@ from pathlib import Path
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.worker.problems import Code
-from rlfleet_sidecar.checkpoints import compatibility
+from rlfleet_sidecar.checkpoints import compatibility, config_rules
 from rlfleet_sidecar.checkpoints.config_check import ConfigCheck
 from rlfleet_sidecar.checkpoints.folder import Folder, Location
 from rlfleet_sidecar.checkpoints.headers import CONFIG, Headers, content_of, invalid, refuse_code
@@ -80,7 +80,7 @@ class Checkpoints:
                 yield folder, model
                 return
             demand_complete(folders, () if is_committed else self._settings.markers)
-            refuse_code(folder)
+            refuse_code(folder, has_modules=config_rules.names_code(model.config))
             found = content_of(folder, deadline)
             self._compare(folder.path, model, found, deadline)
             yield folder, found

@@ -74,9 +74,14 @@ def code_objection(model: Config, found: Config) -> str | None:
 
     One that equals the base model's was copied from it. Such code is never run.
     """
-    if "auto_map" not in found or _code(found) == _code(model):
+    if not names_code(found) or _code(found) == _code(model):
         return None
     return "auto_map names code, which is never run; remove auto_map"
+
+
+def names_code(config: Config) -> bool:
+    """Return whether a config names code of its own, which lies next to it as modules."""
+    return "auto_map" in config
 
 
 def _code(config: Config) -> object:

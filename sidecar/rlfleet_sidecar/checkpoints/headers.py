@@ -5,6 +5,7 @@ file, no tensor occurs twice, and an index agrees with its files.
 """
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,8 +26,15 @@ from rlfleet_sidecar.errors import SidecarError
 CONFIG = "config.json"
 _SUFFIX = ".safetensors"
 _INDEX_SUFFIX = ".safetensors.index.json"
-_EXECUTABLE = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".py")
+_MODULE = ".py"
+_EXECUTABLE = (".bin", ".pt", ".pth", ".pkl", ".pickle", _MODULE)
 """Files that can contain code."""
+_TRAINER_STATE = re.compile(
+    r"(optimizer|scheduler|sampler)(_\d+)?\.(pt|bin)|scaler\.pt|rng_state(_\d+)?\.pth"
+    r"|(random_states|custom_checkpoint)_\d+\.pkl|training_args\.bin|zero_to_fp32\.py"
+)
+"""Of these, what transformers' Trainer, Accelerate and DeepSpeed save with each checkpoint in
+order to resume. They hold no weights, and nothing here or in the engine opens them."""
 _MAX_JSON_BYTES = 64 * 1024 * 1024
 
 
@@ -44,9 +52,14 @@ class Headers:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
-def refuse_code(folder: Folder) -> None:
-    """Raise if a file of the directory can contain code."""
+def refuse_code(folder: Folder, *, has_modules: bool = False) -> None:
+    """Raise if a file of the directory can contain code, but for a trainer's own state.
+
+    ``has_modules``: the base model's config names code, and save_pretrained copies its modules.
+    """
     for name in folder.names():
+        if _TRAINER_STATE.fullmatch(name) or (has_modules and name.endswith(_MODULE)):
+            continue
         if name.lower().endswith(_EXECUTABLE):
             raise invalid(folder.path / name, "can contain code; remove it, and write safetensors")
 

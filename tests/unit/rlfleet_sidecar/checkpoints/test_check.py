@@ -88,6 +88,55 @@ def test_a_spoilt_version_is_refused(model: Path, root: Path, corruption: str) -
     assert str(root / VERSION) in error.message
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        # transformers' Trainer, and TRL's.
+        ["optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt", "training_args.bin"],
+        ["rng_state_0.pth", "rng_state_11.pth", "optimizer.bin"],
+        # Accelerate.
+        ["optimizer_1.bin", "scheduler.bin", "sampler.bin", "random_states_0.pkl"],
+        # DeepSpeed.
+        ["zero_to_fp32.py"],
+    ],
+)
+def test_a_trainers_own_state_may_lie_in_a_version(
+    model: Path, root: Path, state: list[str]
+) -> None:
+    directory = write_version(root, "step-1", 1)
+    for name in state:
+        (directory / name).touch()
+
+    assert {file.name for file in checkpoints(model, root).check("step-1").files} == {
+        file.name for file in directory.glob("*.safetensors")
+    }
+
+
+def test_the_modules_of_a_base_model_with_code_may_lie_in_a_version(
+    model: Path, root: Path
+) -> None:
+    # save_pretrained copies them.
+    config = json.loads((model / "config.json").read_text())
+    coded = json.dumps(config | {"auto_map": {"AutoModelForCausalLM": "modeling_x.X"}})
+    (model / "config.json").write_text(coded)
+    directory = write_version(root, VERSION, 1)
+    (directory / "config.json").write_text(coded)
+    (directory / "modeling_x.py").touch()
+
+    assert checkpoints(model, root).check(VERSION).tensors == len(SHAPES)
+    (directory / "modeling_x.pkl").touch()
+    assert "can contain code" in refusal(checkpoints(model, root)).message
+
+
+@pytest.mark.parametrize("name", ["optimizer.pkl", "my_optimizer.pt", "optimizer.pt.py"])
+def test_what_only_resembles_a_trainers_state_is_rejected(
+    model: Path, root: Path, name: str
+) -> None:
+    (write_version(root, "step-1", 1) / name).touch()
+
+    assert "can contain code" in refusal(checkpoints(model, root), "step-1").message
+
+
 def test_base_is_the_model_path_and_needs_no_marker(model: Path, root: Path) -> None:
     checked = checkpoints(model, root).check("base")
 
