@@ -117,7 +117,7 @@ class Fleet:
         self.wait(lambda status: status["serving"] == version, timeout_s, f"serving {version}")
         return self.status()
 
-    def wait_restarted(self, worker: str, times: int) -> None:
+    def wait_restarted(self, worker: str, times: int, timeout_s: float = POD_S) -> None:
         """Wait until a worker's containers were restarted more than so often, and it is ready.
 
         Until the kubelet reports the end of a killed process, the status knows nothing of it.
@@ -127,7 +127,7 @@ class Fleet:
             pod = self.pods().get(worker)
             return pod is not None and restarts(pod) > times and is_ready(pod)
 
-        until(is_back, POD_S, f"{worker} is restarted and ready")
+        until(is_back, timeout_s, f"{worker} is restarted and ready")
 
     def wait(self, is_so: Callable[[dict[str, Any]], bool], timeout_s: float, what: str) -> None:
         """Wait until the status, about the newest spec, is so."""
