@@ -1,10 +1,11 @@
 """Describes the properties of an engine that its reload depends on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
 import vllm
+from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
 from rlfleet_contract.worker.selftest import EngineDescription
 from rlfleet_engine.vllm import sendable
@@ -40,13 +41,33 @@ def described(worker: Any, kinds: Sequence[str]) -> EngineDescription:
 def unreached(model: Any, kinds: Sequence[str]) -> list[str]:
     """Return the kinds that no answer to a text prompt depends on.
 
-    vLLM names the parts of a multimodal model by the prefixes of its modules. compressed-tensors
-    writes the shape of each packed weight, which vLLM reads and knows already.
+    compressed-tensors writes the shape of each packed weight, which vLLM reads and knows already.
     """
-    mapping = getattr(model, "get_mm_mapping", None)
-    parts = None if mapping is None else mapping()
-    unused = () if parts is None else (*_prefixes(parts.connector), *_prefixes(parts.tower_model))
+    unused = (*_mapped(model), *_marked(model))
     return [kind for kind in kinds if _is_shape(kind, kinds) or _in_part(model, kind, unused)]
+
+
+def _mapped(model: Any) -> tuple[str, ...]:
+    """Return the prefixes of a multimodal model's parts, which most models map for adapters."""
+    mapping = getattr(model, "get_mm_mapping", None)
+    if mapping is None:
+        return ()
+    parts = mapping()
+    return (*_prefixes(parts.connector), *_prefixes(parts.tower_model))
+
+
+def _marked(model: Any) -> Iterator[str]:
+    """Yield what a multimodal model marks as its towers, with parameters of its own.
+
+    Models without a mapping do (Kimi-VL, DeepSeek-VL2, LLaVA-OneVision). Phi-3-Vision marks the
+    table of its text's tokens, too, on which all answers depend.
+    """
+    towers = getattr(model, "_tower_model_names", ())
+    for name in towers:
+        if not isinstance(model.get_submodule(name), VocabParallelEmbedding):
+            yield f"{name}."
+    if towers:
+        yield from (name for name, _ in model.named_parameters(recurse=False))
 
 
 def _is_shape(kind: str, kinds: Sequence[str]) -> bool:

@@ -42,6 +42,7 @@ _GENERATE = "vllm.entrypoints.scale_out.token_in_token_out"
 _SERVING = "vllm.entrypoints.openai.models.serving"
 _EXPERTS = f"{_LAYERS}.fused_moe.routed_experts"
 _MAPPER = f"{_MODEL}.models.utils"
+_INTERFACES = f"{_MODEL}.models.interfaces"
 
 USES: dict[str, tuple[Use, ...]] = {
     "The worker does not start": (
@@ -151,6 +152,11 @@ USES: dict[str, tuple[Use, ...]] = {
         Use(_MAPPER, "WeightsMapper.apply_list", ("values",)),
         Use(_MAPPER, "WeightsMapper.get_rename_mapper"),
         Use(_MAPPER, "WeightsMapper.orig_to_new_renaming"),
+    ),
+    "Multimodal models fail the self-test": (
+        Use(f"{_LAYERS}.vocab_parallel_embedding", "VocabParallelEmbedding"),
+        Use(_INTERFACES, "SupportsMultiModal._tower_model_names"),
+        Use(f"{_MODEL}.models.qwen2_vl", "Qwen2VLForConditionalGeneration.get_mm_mapping"),
     ),
     "Experts are taken in the form of the base model's files alone": (
         Use(_EXPERTS, "RoutedExperts.load_weights", ("weights",)),
