@@ -33,6 +33,17 @@ def turn(at: Path) -> None:
     save_file(tensors | turned, at / "model.safetensors", META)
 
 
+def rename(at: Path, heads: Mapping[str, str]) -> None:
+    """Give tensors the names of the Hub's files, by the heads of names that transformers writes."""
+
+    def named(name: str) -> str:
+        head = next((head for head in heads if name.startswith(head)), "")
+        return heads.get(head, "") + name.removeprefix(head)
+
+    tensors = {named(name): tensor for name, tensor in tensors_of(at).items()}
+    save_file(tensors, at / "model.safetensors", META)
+
+
 def forms(step: Path, state: Tensors) -> Mapping[str, Write]:
     """Return how a step is written in each form that it has, by the form's name.
 

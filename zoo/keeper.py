@@ -41,10 +41,12 @@ def base(name: str, seed: int, at: Path) -> Path:
     model.to(torch.bfloat16).save_pretrained(at)
     if entry.get("turned"):
         forms.turn(at)
+    if "renamed" in entry:
+        forms.rename(at, entry["renamed"])
     if "quantised" in entry:
         quantised.write(at, entry["quantised"])
-    if "text" in entry:
-        processor.write(at, model.config.model_type)
+    if "processor" in entry:
+        processor.write(at, entry["processor"])
     return at
 
 

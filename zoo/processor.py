@@ -1,46 +1,50 @@
 """Tokenizer and processor of a tiny multimodal model: vLLM asks for both when it boots."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import transformers
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-PICTURES = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+_PARTS = {
+    "images": "image_processor",
+    "videos": "video_processor",
+    "sounds": "feature_extractor",
+}
 _FIRST = 1000
-"""Their ids follow on this one, as models.yaml says."""
+"""The ids of a model's own tokens follow on this one, as models.yaml says."""
 _LINES = 4
 
 
-def write(at: Path, family: str) -> None:
-    """Write what goes with a model of a family: gemma3, qwen2_vl, qwen2_5_vl or another Qwen."""
-    tokenizer = _tokenizer(family)
-    if family == "gemma3":
-        images = transformers.Gemma3ImageProcessor()
-        made = transformers.Gemma3Processor(images, tokenizer, image_seq_length=4)
-    elif family == "qwen2_vl":
-        images, videos = transformers.Qwen2VLImageProcessor(), transformers.Qwen2VLVideoProcessor()
-        made = transformers.Qwen2VLProcessor(images, tokenizer, videos)
-    elif family == "qwen2_5_vl":
-        images, videos = transformers.Qwen2VLImageProcessor(), transformers.Qwen2VLVideoProcessor()
-        made = transformers.Qwen2_5_VLProcessor(images, tokenizer, videos)
-    else:
-        images, videos = transformers.Qwen2VLImageProcessor(), transformers.Qwen3VLVideoProcessor()
-        made = transformers.Qwen3VLProcessor(images, tokenizer, videos)
+def write(at: Path, wanted: Mapping[str, Any]) -> None:
+    """Write what a model wants: a class of transformers, those of its parts, and its tokens."""
+    parts = {name: _made(wanted[part]) for part, name in _PARTS.items() if part in wanted}
+    tokenizer = _tokenizer(wanted.get("tokens", ()), wanted.get("named", {}))
+    made = getattr(transformers, wanted["config"])(
+        tokenizer=tokenizer, **parts, **wanted.get("with", {})
+    )
     made.save_pretrained(at)
 
 
-def _tokenizer(family: str) -> transformers.PreTrainedTokenizerFast:
+def _made(name: str) -> Any:
+    return getattr(transformers, name)()
+
+
+def _tokenizer(
+    own: Sequence[str], named: Mapping[str, str]
+) -> transformers.PreTrainedTokenizerFast:
     lines = {"\n" * count: 3 + count for count in range(1, _LINES + 1)}
     words = {f"w{n}": n for n in range(_FIRST) if n not in lines.values()}
-    pictures = {word: _FIRST + place for place, word in enumerate(PICTURES)}
-    named = dict(zip(("image_token", "boi_token", "eoi_token"), PICTURES, strict=False))
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(WordLevel(words | lines | pictures, unk_token="w3")),
+    words |= lines | {word: _FIRST + place for place, word in enumerate(own)}
+    made = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel(words, unk_token="w3")),
         bos_token="w1",
         eos_token="w2",
         unk_token="w3",
         pad_token="w0",
-        additional_special_tokens=list(PICTURES),
-        extra_special_tokens=named if family == "gemma3" else {},
+        extra_special_tokens=dict(named),
     )
+    made.add_tokens(list(own), special_tokens=True)
+    return made

@@ -10,10 +10,13 @@ from dev.shell import Shell
 PLAIN = ["bare", "save_pretrained", "sharded"]
 OWN_NAMES = {"qwen3-moe": ["state_dict"], "qwen2-vl": ["state_dict"], "bloom": ["state_dict"]}
 """Forms of those whose trainer has names of its own, and vLLM takes them."""
-REFUSED = {"deepseek-v3": ["state_dict"]}
-DIFFERENT = ("qwen2", "qwen3-moe", "gpt-oss", "deepseek-v3", "qwen2-vl", "mamba2", "bloom")
-"""Biases; experts; fused experts and sinks; MLA; multimodal; state space; a loader that fails on
-a tied head."""
+REFUSED = {"deepseek-v3": ["state_dict"], "llava-onevision": ["state_dict"]}
+DIFFERENT = (
+    *("qwen2", "qwen3-moe", "gpt-oss", "deepseek-v3", "qwen2-vl", "llava-onevision", "mamba2"),
+    "bloom",
+)
+"""Biases; experts; fused experts and sinks; MLA; multimodal; multimodal without a mapping of its
+parts; state space; a loader that fails on a tied head."""
 QUANTISED = ("llama-fp8", "llama-int4", "llama-gptq")
 """Scales of the KV cache; shapes among the tensors; zero points that are all the same."""
 
