@@ -135,6 +135,11 @@ class Engine:
         told = enumerate(self._each(memory.addresses))
         return {(rank, name): at for rank, found in told for name, at in found.items()}
 
+    def drafter(self) -> dict[tuple[int, str], int]:
+        """Return a sum of each tensor of what proposes tokens in each rank."""
+        told = enumerate(self._each(memory.drafter))
+        return {(rank, name): found for rank, sums in told for name, found in sums.items()}
+
     def unlike_on_device(self) -> list[str]:
         """Return the parameters of which a GPU would compute another digest."""
         return [name for told in self._each(memory.unlike_on_device) for name in told]

@@ -78,8 +78,12 @@ class _Visit:
             row = self._tested(engine)
             stepped = self._taken_up(engine, row)
             row["refused"] = list(self._refused())
+            drafter = engine.drafter()
         with Engine(self._step, **self._options) as fresh:
             row["from_boot"] = far(fresh.ask(), stepped)
+            row["drafter"] = len(drafter)
+            if left := drafter.items() ^ fresh.drafter().items():
+                self._wrong.append(f"the drafter is not the step's: {min(dict(left))}")
         if self._stale:
             self._wrong.append(self._why_stale())
         if not selftest.is_faithful(row["from_boot"], row["noise"]):

@@ -33,6 +33,33 @@ def turn(at: Path) -> None:
     save_file(tensors | turned, at / "model.safetensors", META)
 
 
+def add_drafter(at: Path, seed: int) -> None:
+    """Add a layer that proposes the next token but one, as DeepSeek and GLM write it.
+
+    Transformers makes none.
+    """
+    config = json.loads((at / "config.json").read_text())
+    layers, width = config["num_hidden_layers"], config["hidden_size"]
+    last, new = f"model.layers.{layers - 1}.", f"model.layers.{layers}."
+    tensors = tensors_of(at)
+    random = torch.Generator().manual_seed(seed)
+    made = {
+        name.replace(last, new): tensor.roll(1)
+        for name, tensor in tensors.items()
+        if name.startswith(last)
+    }
+    for norm in ("enorm", "hnorm", "shared_head.norm"):
+        made[f"{new}{norm}.weight"] = torch.rand(width, generator=random).to(torch.bfloat16)
+    joined = torch.randn(width, 2 * width, generator=random) / width
+    made |= {
+        f"{new}eh_proj.weight": joined.to(torch.bfloat16),
+        f"{new}shared_head.head.weight": tensors["lm_head.weight"].clone(),
+        f"{new}embed_tokens.weight": tensors["model.embed_tokens.weight"].clone(),
+    }
+    save_file(tensors | made, at / "model.safetensors", META)
+    (at / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 1}))
+
+
 def rename(at: Path, heads: Mapping[str, str]) -> None:
     """Give tensors the names of the Hub's files, by the heads of names that transformers writes."""
 

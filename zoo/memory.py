@@ -6,7 +6,7 @@ from typing import Any
 from rlfleet_engine.reload import model_memory
 from rlfleet_engine.reload.word_sum import word_sum
 from rlfleet_engine.reload.zeroed import ZeroedMemory
-from rlfleet_engine.vllm.reload import load
+from rlfleet_engine.vllm.reload import kept, load
 
 Load = Callable[[Any, Iterable[tuple[str, Any]], ZeroedMemory], None]
 
@@ -24,6 +24,15 @@ def unlike_on_device(worker: Any) -> list[str]:
         if model_memory.sum_on_device(data) != word_sum(data.numpy()):
             found.append(name)
     return found
+
+
+def drafter(worker: Any) -> dict[str, int]:
+    """Return a sum of each tensor of what proposes tokens; empty if it has no files here."""
+    model = load.drafter_of(worker)
+    if model is None:
+        return {}
+    tensors = {**model_memory.named(model), **kept.packed(model)}
+    return {name: word_sum(model_memory.bytes_of(one).numpy()) for name, one in tensors.items()}
 
 
 def spoil(worker: Any) -> None:

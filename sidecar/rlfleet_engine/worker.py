@@ -7,7 +7,7 @@ If a file is not the checked one, the model must stay untouched.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from rlfleet_contract.engine.safetensors import FileStamp, Tensor
 from rlfleet_contract.worker.selftest import kind_of
 from rlfleet_engine.reload import model_memory, perturb, preload
 from rlfleet_engine.reload.file_reader import Data, FileReader
+from rlfleet_engine.reload.held import HeldFiles
 from rlfleet_engine.reload.model_reading import ModelReading
 from rlfleet_engine.reload.read_back import Memory, RankRecord, ReadTensor, comparable
 from rlfleet_engine.settings import EngineSettings
@@ -97,6 +98,7 @@ class ReloadExtension:
         ):
             # From here on the engine's weights are unknown; an error leaves them so.
             self._rlfleet = self._rlfleet_reading = None
+            _load_drafter(self, directory, stamps, taken.files)
             fed = consumed.without_lost_heads(self.get_model(), feeding.of(reader))
             load.load(self, fed, taken.zeroed)
             installed = reader.installed()
@@ -163,6 +165,18 @@ class ReloadExtension:
         ranks = self.parallel_config.world_size_across_dp
         found = consumed.at_boot(self.get_model(), ranks)
         return None if found is None else found.model_dump()
+
+
+def _load_drafter(
+    worker: _Worker, directory: str, stamps: Sequence[FileStamp], held: HeldFiles
+) -> None:
+    """Load what proposes tokens from the same files, so that its proposals stay good."""
+    drafter = load.drafter_of(worker)
+    if drafter is None:
+        return
+    names = consumed.read_by(drafter)
+    with FileReader(directory, stamps, held=held, names=names) as reader:
+        load.load_drafter(worker, drafter, ((one.name, _tensor(one, data)) for one, data in reader))
 
 
 def _record(worker: _Worker) -> RankRecord:

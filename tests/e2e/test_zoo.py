@@ -13,10 +13,10 @@ OWN_NAMES = {"qwen3-moe": ["state_dict"], "qwen2-vl": ["state_dict"], "bloom": [
 REFUSED = {"deepseek-v3": ["state_dict"], "llava-onevision": ["state_dict"]}
 DIFFERENT = (
     *("qwen2", "qwen3-moe", "gpt-oss", "deepseek-v3", "qwen2-vl", "llava-onevision", "mamba2"),
-    "bloom",
+    *("bloom", "deepseek-v3-mtp"),
 )
 """Biases; experts; fused experts and sinks; MLA; multimodal; multimodal without a mapping of its
-parts; state space; a loader that fails on a tied head."""
+parts; state space; a loader that fails on a tied head; layers that propose tokens."""
 QUANTISED = ("llama-fp8", "llama-int4", "llama-gptq")
 """Scales of the KV cache; shapes among the tensors; zero points that are all the same."""
 
@@ -41,3 +41,4 @@ def test_a_model_takes_up_a_step_as_an_engine_that_booted_on_it(
     assert sorted(row["refused_forms"]) == REFUSED.get(name, [])
     assert row["refused"] == ["a tensor is missing", "another shape"]
     assert row["kinds"] > 0
+    assert (row["drafter"] > 0) == name.endswith("-mtp")

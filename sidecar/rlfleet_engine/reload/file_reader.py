@@ -8,7 +8,7 @@ What a preload holds was digested there, in sealed memory.
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -74,7 +74,7 @@ class _Ahead:
 
 
 class FileReader:
-    """Yields the tensors of one checkpoint once, in the order of their names."""
+    """Yields tensors of one checkpoint once, in the order of their names."""
 
     def __init__(
         self,
@@ -82,7 +82,10 @@ class FileReader:
         files: Sequence[FileStamp],
         ahead_bytes: int = _AHEAD_BYTES,
         held: HeldFiles | None = None,
+        names: Collection[str] | None = None,
     ) -> None:
+        """Read all tensors, or those with these names; ``held`` is what a preload holds."""
+        self._names = names
         self._directory = Path(directory)
         self._files = files
         self._ahead_bytes = ahead_bytes
@@ -102,6 +105,8 @@ class FileReader:
         except BaseException:
             self._close()
             raise
+        if self._names is not None:
+            self._places = [one for one in self._places if one.tensor.name in self._names]
         self._places.sort(key=lambda place: place.tensor.name)
         self._sums = {
             place.tensor.name: place.source.word_sum

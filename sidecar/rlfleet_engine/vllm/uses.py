@@ -158,6 +158,10 @@ USES: dict[str, tuple[Use, ...]] = {
         Use(_INTERFACES, "SupportsMultiModal._tower_model_names"),
         Use(f"{_MODEL}.models.qwen2_vl", "Qwen2VLForConditionalGeneration.get_mm_mapping"),
     ),
+    "A drafter keeps the base model's weights": (
+        Use("vllm.v1.worker.gpu_worker", "Worker.get_draft_model"),
+        Use("vllm.config.speculative", "SpeculativeConfig.draft_model_config"),
+    ),
     "Experts are taken in the form of the base model's files alone": (
         Use(_EXPERTS, "RoutedExperts.load_weights", ("weights",)),
         Use(_EXPERTS, "RoutedExperts.get_expert_mapping", ("include_fused",)),

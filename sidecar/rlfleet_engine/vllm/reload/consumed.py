@@ -11,6 +11,7 @@ load.
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -35,6 +36,8 @@ class ReadRecorder:
 
     def __init__(self) -> None:
         self._ledger = Ledger()
+        self._earlier: frozenset[str] = frozenset()
+        self._of: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
         self._storages: dict[int, StorageWeakRef] = {}
         """References to storages, so that no other storage gets their addresses."""
         self.failed = False
@@ -44,7 +47,11 @@ class ReadRecorder:
 
     def names_read(self) -> frozenset[str] | None:
         """Return the names of the tensors that were read; None if the record is incomplete."""
-        return None if self.failed or not self.loads else frozenset(self._ledger.read)
+        return None if self.failed or not self.loads else self._earlier
+
+    def names_read_by(self, model: Any) -> frozenset[str]:
+        """Return the names of the tensors that one model's load read, as far as is known."""
+        return self._of.get(model, frozenset())
 
     def named(self, weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         """Record tensors and yield them."""
@@ -62,9 +69,13 @@ class ReadRecorder:
         elif isinstance(found, dict):
             self.reads(list(found.values()))
 
-    def keeps(self, model: Any) -> None:
-        """Record each tensor that became a part of the model without a copy."""
+    def ends(self, model: Any) -> None:
+        """Record the end of a model's load, and each tensor that became a part without a copy."""
         self.reads([*model.parameters(), *model.buffers()])
+        self._of[model] = read = frozenset(self._ledger.read)
+        self._earlier |= read
+        self._ledger = Ledger()
+        self.loads += 1
 
     def _came(self, name: str, tensor: Any) -> None:
         storage, begin = _place(tensor)
@@ -130,6 +141,11 @@ def at_boot(model: Any, ranks: int) -> Consumed | None:
     )
 
 
+def read_by(model: Any) -> frozenset[str]:
+    """Return the tensors that the load at boot of one model read: of a drafter, its own."""
+    return _WATCHING.names_read_by(model)
+
+
 def without_lost_heads(model: Any, tensors: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     """Leave out a tied head that the boot did not read, because some loaders fail on it."""
     read = _WATCHING.names_read() or frozenset()
@@ -163,8 +179,7 @@ def _watch(model: Any, watching: ReadRecorder) -> None:
         vars(model).pop(_LOAD, None)
         with fused_experts.noted(model, watching.filled), _Operations(watching):
             made = load(watching.named(weights), *arguments, **named)
-        watching.keeps(model)
-        watching.loads += 1
+        watching.ends(model)
         return made
 
     vars(model)[_LOAD] = watched

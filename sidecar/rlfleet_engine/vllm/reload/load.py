@@ -25,16 +25,39 @@ def load(worker: Any, tensors: Iterable[tuple[str, Any]], zeroed: ZeroedMemory) 
     if again is None:
         worker.reload_weights(weights_iterator=tensors, is_checkpoint_format=True)
         return
-    model = worker.get_model()
-    with set_current_vllm_config(worker.vllm_config):
-        if _repeats_the_boot(worker, model):
-            again.load(model, worker.model_config, tensors, zeroed)
-        else:
-            layerwise.load(model, worker.model_config, tensors)
+    _load(worker, worker.get_model(), worker.model_config, tensors, zeroed)
     runner = worker.model_runner
     runner.reset_lora_state()
     runner.reset_encoder_cache()
     runner.reset_mm_cache()
+
+
+def drafter_of(worker: Any) -> Any | None:
+    """Return the model that proposes tokens, if its weights are in the base model's files.
+
+    Multi-token prediction has such; a draft model with files of its own keeps its weights.
+    """
+    speculative = worker.vllm_config.speculative_config
+    drafts = None if speculative is None else speculative.draft_model_config
+    if again is None or drafts is None or drafts.model != worker.model_config.model:
+        return None
+    return worker.get_draft_model()
+
+
+def load_drafter(worker: Any, drafter: Any, tensors: Iterable[tuple[str, Any]]) -> None:
+    """Load the drafter's tensors. It shares layers with the model, whose load must come after."""
+    config = worker.vllm_config.speculative_config.draft_model_config
+    _load(worker, drafter, config, tensors, ZeroedMemory())
+
+
+def _load(
+    worker: Any, model: Any, config: Any, tensors: Iterable[tuple[str, Any]], zeroed: ZeroedMemory
+) -> None:
+    with set_current_vllm_config(worker.vllm_config):
+        if _repeats_the_boot(worker, model):
+            again.load(model, config, tensors, zeroed)
+        else:
+            layerwise.load(model, config, tensors)
 
 
 def rooms(worker: Any) -> list[int]:

@@ -37,6 +37,18 @@ def test_all_tensors_come_in_name_order_with_their_bytes(tmp_path: Path, shards:
     assert installed.nbytes == sum(len(data) for _, _, data in read)
 
 
+def test_some_tensors_are_read_and_no_other(tmp_path: Path) -> None:
+    directory = write_version(tmp_path, "v1", 1, shards=3)
+    names = sorted(SHAPES)[1:3]
+
+    with FileReader(str(directory), stamps(directory), names={*names, "none"}) as reader:
+        read = [tensor.name for tensor, _ in reader]
+        nbytes = reader.installed().nbytes
+
+    assert read == names
+    assert 0 < nbytes < sum(path.stat().st_size for path in directory.glob("*.safetensors"))
+
+
 def test_the_digest_is_of_the_tensors_and_not_of_their_files(tmp_path: Path) -> None:
     one = digest_of(write_version(tmp_path, "one", 1))
     sharded = digest_of(write_version(tmp_path, "sharded", 1, shards=4))
