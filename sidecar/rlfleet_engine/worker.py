@@ -172,9 +172,10 @@ def _load_drafter(
 ) -> None:
     """Load what proposes tokens from the same files, so that its proposals stay good."""
     drafter = load.drafter_of(worker)
-    if drafter is None:
+    names = consumed.read_by(drafter) if drafter is not None else ()
+    if not names:
+        # Without the record of its boot it keeps its weights; the model rejects bad proposals.
         return
-    names = consumed.read_by(drafter)
     with FileReader(directory, stamps, held=held, names=names) as reader:
         load.load_drafter(worker, drafter, ((one.name, _tensor(one, data)) for one, data in reader))
 

@@ -36,7 +36,7 @@ class ReadRecorder:
 
     def __init__(self) -> None:
         self._ledger = Ledger()
-        self._earlier: frozenset[str] = frozenset()
+        self._read: frozenset[str] = frozenset()
         self._of: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
         self._storages: dict[int, StorageWeakRef] = {}
         """References to storages, so that no other storage gets their addresses."""
@@ -47,11 +47,11 @@ class ReadRecorder:
 
     def names_read(self) -> frozenset[str] | None:
         """Return the names of the tensors that were read; None if the record is incomplete."""
-        return None if self.failed or not self.loads else self._earlier
+        return None if self.failed or not self.loads else self._read
 
     def names_read_by(self, model: Any) -> frozenset[str]:
-        """Return the names of the tensors that one model's load read, as far as is known."""
-        return self._of.get(model, frozenset())
+        """Return the names of the tensors that one model's load read; none if that is unknown."""
+        return frozenset() if self.failed else self._of.get(model, frozenset())
 
     def named(self, weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         """Record tensors and yield them."""
@@ -73,7 +73,7 @@ class ReadRecorder:
         """Record the end of a model's load, and each tensor that became a part without a copy."""
         self.reads([*model.parameters(), *model.buffers()])
         self._of[model] = read = frozenset(self._ledger.read)
-        self._earlier |= read
+        self._read |= read
         self._ledger = Ledger()
         self.loads += 1
 
