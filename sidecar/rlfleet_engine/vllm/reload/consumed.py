@@ -36,22 +36,23 @@ class ReadRecorder:
 
     def __init__(self) -> None:
         self._ledger = Ledger()
-        self._read: frozenset[str] = frozenset()
-        self._of: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
+        """Of the load under way."""
+        self._read_by: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
         self._storages: dict[int, StorageWeakRef] = {}
         """References to storages, so that no other storage gets their addresses."""
         self.failed = False
-        self.loads = 0
         self.filled: list[fused_experts.FilledExperts] = []
         """Layers of experts that load from either form."""
 
     def names_read(self) -> frozenset[str] | None:
         """Return the names of the tensors that were read; None if the record is incomplete."""
-        return None if self.failed or not self.loads else self._read
+        if self.failed or not self._read_by:
+            return None
+        return frozenset().union(*self._read_by.values())
 
     def names_read_by(self, model: Any) -> frozenset[str]:
         """Return the names of the tensors that one model's load read; none if that is unknown."""
-        return frozenset() if self.failed else self._of.get(model, frozenset())
+        return frozenset() if self.failed else self._read_by.get(model, frozenset())
 
     def named(self, weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         """Record tensors and yield them."""
@@ -72,10 +73,8 @@ class ReadRecorder:
     def ends(self, model: Any) -> None:
         """Record the end of a model's load, and each tensor that became a part without a copy."""
         self.reads([*model.parameters(), *model.buffers()])
-        self._of[model] = read = frozenset(self._ledger.read)
-        self._read |= read
+        self._read_by[model] = frozenset(self._ledger.read)
         self._ledger = Ledger()
-        self.loads += 1
 
     def _came(self, name: str, tensor: Any) -> None:
         storage, begin = _place(tensor)
