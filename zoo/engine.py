@@ -132,17 +132,20 @@ class Engine:
 
     def addresses(self) -> dict[tuple[int, str], int]:
         """Return where each parameter of each rank is."""
-        told = enumerate(self._each(memory.addresses))
-        return {(rank, name): at for rank, found in told for name, at in found.items()}
+        return self._named(memory.addresses)
 
     def drafter(self) -> dict[tuple[int, str], int]:
         """Return a sum of each tensor of what proposes tokens in each rank."""
-        told = enumerate(self._each(memory.drafter))
-        return {(rank, name): found for rank, sums in told for name, found in sums.items()}
+        return self._named(memory.drafter)
 
     def unlike_on_device(self) -> list[str]:
         """Return the parameters of which a GPU would compute another digest."""
         return [name for told in self._each(memory.unlike_on_device) for name in told]
+
+    def _named(self, look: Callable[..., dict[str, int]]) -> dict[tuple[int, str], int]:
+        """Return what each rank found, by rank and name."""
+        told = enumerate(self._each(look))
+        return {(rank, name): one for rank, found in told for name, one in found.items()}
 
     def _each(self, method: str | Callable[..., Any], *arguments: object) -> list[Any]:
         with torch.inference_mode():
