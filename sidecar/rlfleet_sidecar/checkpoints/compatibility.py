@@ -18,7 +18,13 @@ from rlfleet_sidecar.checkpoints import fused_experts
 from rlfleet_sidecar.state.required_tensors import HEAD, RequiredTensors
 
 _CAST = frozenset({"BF16", "F16", "F32"})
-_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
+_EMBEDDINGS = (
+    "embed_tokens.weight",
+    "wte.weight",
+    "word_embeddings.weight",
+    "embed_in.weight",
+    "backbone.embeddings.weight",
+)
 _NAMED_DIFFERENCES = 3
 _TRANSPOSED = ", transposed"
 _WAY_OUT = "write the version with the tensor names of the base model's files"

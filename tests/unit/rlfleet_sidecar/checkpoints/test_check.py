@@ -293,6 +293,16 @@ def test_a_tied_head_may_be_listed_or_not_on_either_side(
     assert held.digest == digest_of(directory)
 
 
+def test_a_state_space_model_s_head_is_known_by_its_embeddings(model: Path, root: Path) -> None:
+    """Mamba's state_dict lists the head that is its backbone's embeddings."""
+    names = {name: name.replace("model.embed_tokens", "backbone.embeddings") for name in SHAPES}
+    ours = {names[name]: shape for name, shape in SHAPES.items()}
+    write_file(write_version(root, VERSION, 1) / "model.safetensors", ours, 1)
+    boot = {name: shape for name, shape in ours.items() if name != "lm_head.weight"}
+
+    assert checkpoints(tied(model, boot), root).check(VERSION).tensors == len(ours)
+
+
 def test_a_listed_head_has_the_shape_of_the_embeddings_that_it_is_tied_to(
     model: Path, root: Path
 ) -> None:
