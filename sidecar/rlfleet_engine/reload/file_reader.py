@@ -18,11 +18,11 @@ from rlfleet_contract.engine.safetensors import BLAKE3, Digest, FileStamp, Tenso
 from rlfleet_engine.reload.checked_file import ChangedError, CheckedFile, unbind
 from rlfleet_engine.reload.held import HeldFiles, HeldTensor
 
-_AHEAD = 4
+_THREADS = max(2, min(8, os.cpu_count() or 1))
+_AHEAD = 2 * _THREADS
 """The number of tensors to read and digest ahead."""
 _AHEAD_BYTES = 1024 * 1024 * 1024
 """Their bytes together; every rank reads by itself, and all share the node's memory."""
-_THREADS = 2
 _CHUNK = 4 * 1024 * 1024
 """Digested right after it is read, while a processor's cache has it."""
 Data = bytearray | memoryview
