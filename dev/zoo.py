@@ -2,7 +2,8 @@
 
 Runs the zoo package in a pod of the worker's image and prints a line for each model. All
 models together are written to bench/results (zoo.json; zoo-like-gpu.json with --like-gpu), from
-which docs/reference/models.md is generated; named ones with --write only.
+which docs/reference/models.md is generated; named ones with --write only. What `python3 -m zoo`
+printed on a machine with a GPU is kept by --keep FILE, in zoo-gpu.json.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from typing import Any
 
 from dev import steps
 from dev.demo import stage
-from dev.docs.models_page import LIKE_GPU, RESULTS
+from dev.docs.models_page import LIKE_GPU, ON_GPU, RESULTS
 from dev.images import names
 from dev.shell import Shell
 from dev.steps import StepFailed, say
@@ -32,7 +33,12 @@ def main() -> None:
     ways.add_argument("--like-gpu", action="store_true", help="reload as on a GPU")
     ways.add_argument("--packed", action="store_true", help="pack all linear layers; only print")
     parser.add_argument("--write", action="store_true", help="write the rows of named models too")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="only keep a GPU's rows")
     options = parser.parse_args()
+    if options.keep is not None:
+        rows = [json.loads(line) for line in options.keep.read_text().splitlines()]
+        ON_GPU.write_text(json.dumps(merged(json.loads(ON_GPU.read_text()), rows), indent=1) + "\n")
+        return
     chosen, results = options.names, LIKE_GPU if options.like_gpu else RESULTS
     way = "--like-gpu" if options.like_gpu else "--packed" if options.packed else None
     shell = Shell(stage.cluster_and_images(), NAMESPACE, is_quiet=True)

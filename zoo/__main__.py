@@ -22,6 +22,8 @@ os.environ |= {  # noqa: TID251 - vLLM's own settings, before it is imported
     "HF_HUB_OFFLINE": "1",
 }
 
+from vllm.platforms import current_platform
+
 from zoo import keeper, kernels, packed
 from zoo import like_gpu as gpu
 from zoo.examine import examine
@@ -37,7 +39,8 @@ def main() -> int:
     parser.add_argument("--like-gpu", action="store_true", help="reload as on a GPU")
     parser.add_argument("--packed", action="store_true", help="pack all linear layers")
     options = parser.parse_args()
-    kernels.use()
+    if current_platform.is_cpu():
+        kernels.use()
     if options.like_gpu:
         gpu.use()
     if options.packed:

@@ -12,6 +12,7 @@ import torch
 from pydantic import BaseModel
 from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
+from vllm.platforms import current_platform
 
 from rlfleet_contract import paths
 from rlfleet_contract.engine.rank_report import Consumed, Installed, Preloaded, ReadBack
@@ -21,6 +22,8 @@ from zoo import memory
 
 PROMPT = [5 + (place * 37) % 900 for place in range(64)]
 _AFTER = 4
+_SHARE = 0.05
+_CACHE = 2**28
 _DIGITS = 5
 M = TypeVar("M", bound=BaseModel)
 
@@ -32,12 +35,12 @@ class Engine:
         self._llm = LLM(
             model=str(at),
             worker_extension_cls="rlfleet_engine.worker.ReloadExtension",
-            enforce_eager=True,
             enable_prefix_caching=False,
             load_format="safetensors",
             dtype="bfloat16",
             max_model_len=256,
             max_num_seqs=4,
+            **_of_device(),
             **_pictures(at),
             **more,
         )
@@ -154,6 +157,17 @@ class Engine:
 
 def _parsed(model: type[M], told: object) -> M | None:
     return None if told is None else model.model_validate(told)
+
+
+def _of_device() -> dict[str, Any]:
+    """On a GPU, capture graphs, which hold the addresses of weights, and leave room for others."""
+    if not current_platform.is_cuda():
+        return {"enforce_eager": True}
+    return {
+        "compilation_config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"},
+        "gpu_memory_utilization": _SHARE,
+        "kv_cache_memory_bytes": _CACHE,
+    }
 
 
 def _pictures(at: Path) -> dict[str, Any]:

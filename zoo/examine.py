@@ -139,7 +139,7 @@ class _Visit:
         engine.reload(self._base, files)
         left = far(base, engine.ask())
         stale = selftest.unmoved(moves, noise)
-        self._wrong += _of_memory(engine, placed, stays=self._like_gpu)
+        self._wrong += _of_memory(engine, placed, stays=self._like_gpu or told.device != "cpu")
         distance = far(booted[0], base)
         for value, what in ((distance, "the base reloaded"), (left, "the base reloaded again")):
             if not selftest.is_faithful(value, noise):

@@ -21,7 +21,7 @@ def unlike_on_device(worker: Any) -> list[str]:
     found = []
     for name, tensor in _named(worker):
         data = model_memory.bytes_of(tensor)
-        if model_memory.sum_on_device(data) != word_sum(data.numpy()):
+        if model_memory.sum_on_device(data) != _sum(data):
             found.append(name)
     return found
 
@@ -32,7 +32,7 @@ def drafter(worker: Any) -> dict[str, int]:
     if model is None:
         return {}
     tensors = {**model_memory.named(model), **kept.packed(model)}
-    return {name: word_sum(model_memory.bytes_of(one).numpy()) for name, one in tensors.items()}
+    return {name: _sum(model_memory.bytes_of(one)) for name, one in tensors.items()}
 
 
 def spoil(worker: Any) -> None:
@@ -76,6 +76,10 @@ def _noted(tensors: Iterable[tuple[str, Any]], seen: dict[str, Any]) -> Iterator
     for name, tensor in tensors:
         seen[name] = tensor.shape
         yield name, tensor
+
+
+def _sum(data: Any) -> int:
+    return word_sum(data.cpu().numpy())
 
 
 def _named(worker: Any) -> Iterable[tuple[str, Any]]:

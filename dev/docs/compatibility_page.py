@@ -27,7 +27,7 @@ Passed of run, on CPU, on the one-node cluster (`make images VLLM=0.31.0`).
 The engine reports EngineUntested on a release that is not tested.
 To add a release: [CONTRIBUTING.md](../../CONTRIBUTING.md#support-a-vllm-release).
 
-No GPU has run rlfleet.
+No GPU has run these suites; one H100 reloaded models with 0.32.0 ([models.md](models.md#on-a-gpu)).
 There these releases use vLLM's Model Runner V2 by default, which needs Triton; all tests ran V1.
 The names that rlfleet uses of V2 are in each release's files too.
 `make zoo MODELS=--like-gpu` reloads as on a GPU, on CPU ([models.md](models.md#as-on-a-gpu)).

@@ -9,6 +9,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results" / "zoo.json"
 LIKE_GPU = ROOT / "bench" / "results" / "zoo-like-gpu.json"
+ON_GPU = ROOT / "bench" / "results" / "zoo-gpu.json"
 _HEAD = """\
 # Models
 
@@ -27,10 +28,21 @@ A model passes if:
 
 `own names`: transformers' own `state_dict()` (fused experts, a tied head twice, other prefixes).
 `one by one`: single experts where files fuse them; empty: the files' names; `?`: not tried.
+`H100`: the same on a GPU, [below](#on-a-gpu); empty: not examined.
 `kinds`: kinds of tensors (of which no answer can show any: nothing is claimed).
 Quantised layers for which this processor has no kernel are computed in torch (zoo/kernels.py).
 Where vLLM does not reload a model in place, its engine fails the self-test (EngineUnfaithful).
 Each engine tests itself when it boots.
+
+"""
+_ON_A_GPU = """
+## On a GPU
+
+`python3 -m zoo` on one H100: vLLM's wheel for CUDA, its own kernels, decode in CUDA graphs.
+The same is demanded, and no parameter may move, because graphs hold addresses.
+The digest of each tensor that the GPU computes is compared with a processor's.
+vLLM's torch.compile was off, FlashInfer and DeepGEMM were absent, and torch was 2.11.
+Vision models and those that need FlashInfer were not examined.
 
 """
 _AS_ON_A_GPU = """
@@ -40,12 +52,11 @@ _AS_ON_A_GPU = """
 kernels read the model's own tensors, and vLLM reloads layer by layer (zoo/like_gpu.py).
 No parameter may move, because CUDA graphs hold addresses.
 Every digest of memory must be the one that a GPU computes.
-A GPU's own kernels, streams and graphs are not tested.
 
 """
-_COLUMNS = ("model", "kind", "architecture", "own names", "kinds")
+_COLUMNS = ("model", "kind", "architecture", "own names", "kinds", "H100")
 _OWN = {"state_dict": "", "one_by_one": "one by one: "}
-_DETAIL = re.compile(r" \([^)]*\)|, and vLLM's loader.*|; write the version .*")
+_DETAIL = re.compile(r"(?<=: )/\S+ | \([^)]*\)|, and vLLM's loader.*|; write the version .*")
 """Of a reason, what bench/results/zoo.json holds in full."""
 
 
@@ -53,6 +64,8 @@ def page() -> str:
     """Return the page."""
     rows = json.loads(RESULTS.read_text())
     passed = [row for row in rows if row["passed"]]
+    on_gpu = json.loads(ON_GPU.read_text())
+    results = _results(on_gpu)
     releases = sorted({f"vLLM {r['release']} on {r['device']}" for r in rows if "release" in r})
     lines = [
         f"{', '.join(releases)}: {len(passed)} of {len(rows)} models passed.",
@@ -60,31 +73,40 @@ def page() -> str:
         "",
         f"| {' | '.join(_COLUMNS)} |",
         "|---" * len(_COLUMNS) + "|",
-        *map(_line, passed),
+        *(_line(row, results.get(row["model"], "")) for row in passed),
     ]
     rejected = _by_reason((row["model"], _rejection(row)) for row in rows)
     if rejected:
         lines += ["", "## Own names that are rejected", "", *rejected]
-    failed = _by_reason((row["model"], _why(row)) for row in rows if not row["passed"])
-    if failed:
+    if failed := _failed(rows):
         lines += ["", "## Failed models", "", *failed]
-    lines += _like_gpu(json.loads(LIKE_GPU.read_text()), [row["model"] for row in passed])
+    every = [row["model"] for row in passed]
+    lines += _section(_ON_A_GPU, on_gpu, every)
+    lines += _section(_AS_ON_A_GPU, json.loads(LIKE_GPU.read_text()), every)
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def _like_gpu(rows: list[dict[str, Any]], every: list[str]) -> list[str]:
-    """Return the section about reloads as on a GPU of those ``every`` that pass as on a CPU."""
+def _section(head: str, rows: list[dict[str, Any]], every: list[str]) -> list[str]:
+    """Return a section about some of the models; ``every`` are those that pass on a CPU."""
     passed = [row for row in rows if row["passed"]]
-    failed = _by_reason((row["model"], _why(row)) for row in rows if not row["passed"])
+    failed = _failed(rows)
     has_others = bool(set(every) - {row["model"] for row in rows})
     return [
-        *_AS_ON_A_GPU.rstrip("\n").split("\n"),
+        *head.rstrip("\n").split("\n"),
         "",
-        f"{len(passed)} of {len(rows)} models passed: {', '.join(r['model'] for r in passed)}.",
+        f"{len(passed)} of {len(rows)} models passed{_names(passed, every)}.",
         *_extremes(passed),
         *(["The other models were not examined."] if has_others else []),
         *(["", *failed] if failed else []),
     ]
+
+
+def _names(passed: list[dict[str, Any]], every: list[str]) -> str:
+    """Return the models that passed; those of the table have a column for a GPU."""
+    if all(row["device"] == "cpu" for row in passed):
+        return f": {', '.join(row['model'] for row in passed)}"
+    others = [row["model"] for row in passed if row["model"] not in every]
+    return f", as the column H100 has them; also {', '.join(others)}" if others else ""
 
 
 def _extremes(passed: list[dict[str, Any]]) -> list[str]:
@@ -102,9 +124,9 @@ def _extremes(passed: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: dict[str, Any], on_gpu: str) -> str:
     kinds = f"{row['kinds']} ({row['unreached']})" if row["unreached"] else str(row["kinds"])
-    cells = (row["model"], row["kind"], row["architecture"], _own_names(row), kinds)
+    cells = (row["model"], row["kind"], row["architecture"], _own_names(row), kinds, on_gpu)
     return f"| {' | '.join(cells)} |"
 
 
@@ -114,6 +136,14 @@ def _own_names(row: dict[str, Any]) -> str:
         return "?"
     results = dict.fromkeys(row.get("forms", ()), "yes") | dict.fromkeys(rejected, "rejected")
     return ", ".join(f"{name}{results[form]}" for form, name in _OWN.items() if form in results)
+
+
+def _results(rows: list[dict[str, Any]]) -> dict[str, str]:
+    return {row["model"]: "passed" if row["passed"] else "failed" for row in rows}
+
+
+def _failed(rows: list[dict[str, Any]]) -> list[str]:
+    return _by_reason((row["model"], _why(row)) for row in rows if not row["passed"])
 
 
 def _rejection(row: dict[str, Any]) -> str:
