@@ -10,6 +10,7 @@ import time
 from typing import NamedTuple
 
 from rlfleet_contract.engine.safetensors import FileStamp
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.checkpoints.check import STARTED
 from rlfleet_sidecar.checkpoints.headers import header_of
 from rlfleet_sidecar.checkpoints.safe_paths import OpenFolder
@@ -21,6 +22,7 @@ CALLED_S = 0.4
 """How long files of a trainer's call must be unchanged; the call shows that they are written."""
 DECLARED_S = 5.0
 """The same for files in the spec, whose trainer may still write them."""
+_NEVER_READ = {Code.CHECKPOINT_UNREADABLE, Code.PATH_REFUSED}
 
 
 class _Look(NamedTuple):
@@ -37,7 +39,10 @@ class CompletenessCheck:
         self._last: _Look | None = None
 
     def is_settled(self, folders: tuple[OpenFolder, ...], rest_s: float, deadline: float) -> bool:
-        """Return whether an adapter is complete and unchanged for ``rest_s`` seconds."""
+        """Return whether an adapter is complete and unchanged for ``rest_s`` seconds.
+
+        Raises SidecarError for files that must not or cannot be read: no wait mends them.
+        """
         folder = folders[-1]
         files = None if any(one.stamp(STARTED) for one in folders) else _whole(folder, deadline)
         if files is None:
@@ -54,6 +59,10 @@ def _whole(folder: OpenFolder, deadline: float) -> tuple[FileStamp, FileStamp] |
     config = folder.stamp(compatibility.CONFIG)
     try:
         tensors, _ = header_of(folder, TENSORS, deadline)
-    except (SidecarError, OSError):
+    except SidecarError as error:
+        if error.code in _NEVER_READ:
+            raise
+        return None
+    except OSError:
         return None
     return None if config is None or not config.size else (config, tensors)

@@ -103,6 +103,25 @@ async def test_one_that_is_still_being_written_is_waited_for(
     assert (await loading).status_code == 200
 
 
+class TestWithFilesOfAnotherUser:
+    @pytest.fixture
+    def identity(self) -> dict[str, object]:
+        return {"engine_uid": 65532}
+
+    async def test_an_unreadable_one_is_rejected_at_once_with_the_way_out(
+        self, serving: Subject, unmarked: Path
+    ) -> None:
+        """The safetensors library writes mode 0600, so root's file is read by root alone."""
+        (unmarked / TENSORS).chmod(0o600)
+
+        reply = await asked(serving)
+
+        assert (reply.status_code, reply.json()["code"]) == (422, Code.CHECKPOINT_UNREADABLE)
+        why = f"{unmarked / TENSORS} (mode 0600) is not readable by uid 65532 of the engine"
+        assert f"{why}; run chmod a+r" in reply.json()["message"]
+        assert await loaded(serving) == []
+
+
 class TestWithLittlePatience:
     @pytest.fixture
     def identity(self) -> dict[str, object]:
