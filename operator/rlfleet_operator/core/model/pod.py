@@ -67,8 +67,8 @@ def pod_from(raw: Raw) -> Pod | None:
         ends_by=_epoch(metadata.get("deletionTimestamp")),
         engine_restarts=int(_engine(status).get("restartCount", 0)),
         created_at=_epoch(metadata.get("creationTimestamp")),
-        engine_exit=_engine_exit(status),
-        trouble=_trouble(status, conditions),
+        engine_exit=_last_exit(_engine(status)),
+        trouble=_trouble(metadata["name"], status, conditions),
         topology=_topology(raw, labels),
         ready_changed_at=_epoch(conditions.get("Ready", {}).get("lastTransitionTime")),
         admin_port=_admin_port(raw),
@@ -116,18 +116,26 @@ _PLAIN_REASONS = {"Error", "Completed", None}
 """Reasons that add nothing to the exit code."""
 
 
-def _engine_exit(status: Raw) -> str | None:
-    last = (_engine(status).get("lastState") or {}).get("terminated")
+def _last_exit(container: Raw) -> str | None:
+    last = (container.get("lastState") or {}).get("terminated")
     if last is None:
         return None
     reason = last.get("reason")
     return f"{last.get('exitCode')}" + ("" if reason in _PLAIN_REASONS else f", {reason}")
 
 
+def _crash(pod: str, container: Raw) -> str:
+    """Return how a container crashed: the kubelet's own message has only the time of its pause."""
+    ended = _last_exit(container)
+    how = f"restart {container.get('restartCount', 0)}" + (f", exit code {ended}" if ended else "")
+    return f"{how}; its log says why: kubectl logs {pod} -c {container['name']} --previous"
+
+
 _PATIENCE = {"ContainerCreating", "PodInitializing"}
+_CRASHES = "CrashLoopBackOff"
 
 
-def _trouble(status: Raw, conditions: Mapping[str, Raw]) -> str | None:
+def _trouble(pod: str, status: Raw, conditions: Mapping[str, Raw]) -> str | None:
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False":
         return f"{scheduled.get('reason')}: {scheduled.get('message', '')}"
@@ -135,7 +143,8 @@ def _trouble(status: Raw, conditions: Mapping[str, Raw]) -> str | None:
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason = waiting.get("reason")
         if reason and reason not in _PATIENCE:
-            return f"{container['name']}: {reason}: {waiting.get('message', '')}"
+            why = _crash(pod, container) if reason == _CRASHES else waiting.get("message", "")
+            return f"{container['name']}: {reason}: {why}"
     if status.get("phase") == "Failed":
         return f"{status.get('reason', 'Failed')}: {status.get('message', '')}"
     return None

@@ -139,7 +139,25 @@ def test_an_unwritten_readiness_gate_differs_from_a_false_one(
         ),
         (
             {"initContainerStatuses": [waiting("sidecar", "CrashLoopBackOff")]},
-            "sidecar: CrashLoopBackOff: why",
+            (
+                "sidecar: CrashLoopBackOff: restart 0; its log says why:"
+                " kubectl logs qwen-3 -c sidecar --previous"
+            ),
+        ),
+        (
+            {
+                "containerStatuses": [
+                    {
+                        **waiting("engine", "CrashLoopBackOff", "back-off 5m0s"),
+                        "restartCount": 6,
+                        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                    }
+                ]
+            },
+            (
+                "engine: CrashLoopBackOff: restart 6, exit code 137, OOMKilled; its log says why:"
+                " kubectl logs qwen-3 -c engine --previous"
+            ),
         ),
         (
             {
@@ -168,6 +186,7 @@ def test_an_unwritten_readiness_gate_differs_from_a_false_one(
         "a pod that begins",
         "an image that is not there",
         "a sidecar that crashes",
+        "an engine that crashes again and again",
         "no room",
         "placed",
         "evicted",
@@ -175,7 +194,7 @@ def test_an_unwritten_readiness_gate_differs_from_a_false_one(
         "running",
     ],
 )
-def test_trouble_is_reported_in_the_cluster_s_words(
+def test_trouble_is_reported_with_its_cause_or_the_way_to_it(
     status: dict[str, Any], expected: str | None
 ) -> None:
     found = pod_from(raw(**status))
