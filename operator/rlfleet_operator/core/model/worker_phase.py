@@ -7,7 +7,7 @@ nowhere.
 from enum import StrEnum
 
 from rlfleet_contract.worker.commands import Verb
-from rlfleet_contract.worker.problems import Problem
+from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.core.model.world import RUNNING, Fleet, Worker, World, time_of
@@ -100,9 +100,15 @@ def complaint_of(worker: Worker, world: World) -> str | None:
     problem = None
     if worker.report and worker.reachable:
         problem = problem_in(worker.report, world.fleet)
-    if problem is not None:
+    if problem is not None and not _is_explained(worker, problem):
         return f"{problem.code}: {problem.message}"
     return awaited_by(worker) or _begun_by(worker, world)
+
+
+def _is_explained(worker: Worker, problem: Problem) -> bool:
+    """Return whether a restart of the engine, which says more, is why it was not reached."""
+    is_restarting = worker.stage is Stage.DOWN and worker.pod and worker.pod.engine_restarts
+    return bool(is_restarting) and problem.code is Code.ENGINE_UNREACHABLE
 
 
 def _begun_by(worker: Worker, world: World) -> str | None:

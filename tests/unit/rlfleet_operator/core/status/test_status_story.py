@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.pod import pod_from
 from rlfleet_operator.core.model.world import World, time_of
@@ -45,8 +45,8 @@ def test_a_fleet_that_is_behind_and_stalled_does_not_advise_to_wait() -> None:
     assert (synced.status, synced.reason) == ("False", stalled.reason)
 
 
-def restarting(stage: Stage, **fields: Any) -> World:
-    known = worker(0, stage)
+def restarting(stage: Stage, failure: Problem | None = None, **fields: Any) -> World:
+    known = worker(0, stage, failure=failure)
     assert known.pod is not None
     pod = replace(known.pod, **fields)
     return workers.world(replace(known, pod=pod), worker(1))
@@ -67,8 +67,23 @@ def restarting(stage: Stage, **fields: Any) -> World:
             "engine is up, loading step-1 (restart 2, last exit code 1)",
         ),
         (restarting(Stage.DOWN, engine_restarts=3, trouble="engine: X: y"), "engine: X: y"),
+        (
+            restarting(Stage.DOWN, problem(Code.ENGINE_UNREACHABLE), engine_restarts=1),
+            "engine restarting (restart 1)",
+        ),
+        (
+            restarting(Stage.DOWN, problem(Code.ENGINE_UNREACHABLE)),
+            f"EngineUnreachable: {problem(Code.ENGINE_UNREACHABLE).message}",
+        ),
+        (
+            restarting(Stage.DOWN, problem(Code.RELOAD_FAILED), engine_restarts=1),
+            f"ReloadFailed: {problem(Code.RELOAD_FAILED).message}",
+        ),
     ],
-    ids=["restarts", "no code", "starts", "is up", "is up again", "Kubernetes knows more"],
+    ids=[
+        *("restarts", "no code", "starts", "is up", "is up again", "Kubernetes knows more"),
+        *("restarts unreached", "is not reached", "failed before"),
+    ],
 )
 def test_a_worker_out_of_traffic_says_how_far_its_engine_is(seen: World, says: str) -> None:
     ready = condition(seen, "Ready")
