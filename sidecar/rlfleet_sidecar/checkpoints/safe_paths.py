@@ -121,7 +121,7 @@ class OpenFolder:
             if not stat.S_ISREG(seen.st_mode):
                 raise SidecarError(Code.PATH_REFUSED, f"{path} is not a regular file; replace it")
             if self.reader_uid is not None and not _may_read(seen, self.reader_uid):
-                raise _unreadable(path, seen.st_mode, self.reader_uid)
+                raise _unreadable(path, seen, self.reader_uid)
             yield OpenFile(descriptor, stamp_of(name, seen))
         finally:
             os.close(descriptor)
@@ -146,7 +146,7 @@ class OpenFolder:
             return _link(path)
         if error.errno in {errno.EACCES, errno.EPERM}:
             seen = os.stat(path.name, dir_fd=self.descriptor)
-            return _unreadable(path, seen.st_mode, os.geteuid())
+            return _unreadable(path, seen, os.geteuid())
         if error.errno == errno.ENOENT:
             return SidecarError(Code.CHECKPOINT_INVALID, f"{path} does not exist; write it")
         return _io_error(path, error)
@@ -307,11 +307,13 @@ def _may_read(seen: os.stat_result, uid: int) -> bool:
     return bool(seen.st_mode & stat.S_IROTH)
 
 
-def _unreadable(path: Path, mode: int, uid: int) -> SidecarError:
+def _unreadable(path: Path, seen: os.stat_result, uid: int) -> SidecarError:
+    # No umask helps: safetensors 0.8 writes mode 0600 whatever it is.
     return SidecarError(
         Code.CHECKPOINT_UNREADABLE,
-        f"{path} (mode {stat.S_IMODE(mode):04o}) is not readable by uid {uid} of the engine;"
-        " run chmod a+r, or write with umask 022",
+        f"{path} (uid {seen.st_uid}, mode {stat.S_IMODE(seen.st_mode):04o}) is not readable by uid"
+        f" {uid} of the engine; run chmod a+r before the marker, or run workers and trainer as one"
+        " user (spec.template.spec.securityContext)",
     )
 
 

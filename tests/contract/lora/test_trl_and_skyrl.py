@@ -117,8 +117,8 @@ class TestWithFilesOfAnotherUser:
         reply = await asked(serving)
 
         assert (reply.status_code, reply.json()["code"]) == (422, Code.CHECKPOINT_UNREADABLE)
-        why = f"{unmarked / TENSORS} (mode 0600) is not readable by uid 65532 of the engine"
-        assert f"{why}; run chmod a+r" in reply.json()["message"]
+        assert str(unmarked / TENSORS) in reply.json()["message"]
+        assert "mode 0600) is not readable by uid 65532" in reply.json()["message"]
         assert await loaded(serving) == []
 
 

@@ -252,8 +252,9 @@ def test_files_that_the_engine_s_user_cannot_read_are_rejected_with_the_cure(
 
     assert error.code is Code.CHECKPOINT_UNREADABLE
     assert error.message == (
-        f"{file} (mode 0600) is not readable by uid 65532 of the engine; run chmod a+r, or write"
-        " with umask 022"
+        f"{file} (uid {os.getuid()}, mode 0600) is not readable by uid 65532 of the engine; run"
+        " chmod a+r before the marker, or run workers and trainer as one user"
+        " (spec.template.spec.securityContext)"
     )
 
 
