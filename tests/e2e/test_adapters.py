@@ -135,7 +135,8 @@ def sampled(fleet: Fleet, tokens: int) -> Iterator[list[tuple[int, ...]]]:
         found = []
         while not stop.is_set():
             found.append(ask(url, POET, tokens))
-        return found
+        # On a slow machine the one before may have begun before the swap.
+        return [*found, ask(url, POET, tokens)]
 
     with ThreadPoolExecutor() as pool:
         clients = [pool.submit(sample, url) for url in urls for _ in range(3)]
