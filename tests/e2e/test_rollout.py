@@ -2,6 +2,7 @@
 
 import pytest
 
+from dev.shell import Shell
 from tests.e2e.scenario import LONG, Fleet, Trainer
 from tests.patience import stalls
 
@@ -59,6 +60,18 @@ def test_twenty_patches_in_five_seconds_end_at_the_last_with_two_commits_at_most
     commits = {worker: after[worker] - count for worker, count in before.items()}
     # A version that stays the newest for that long may be taken up.
     assert max(commits.values()) <= 2 + stalls(moments, longer_than_s=2), commits
+
+
+@pytest.mark.release
+def test_an_engine_starts_with_what_its_image_knows_of_all_models(
+    fleet: Fleet, shell: Shell
+) -> None:
+    (name, *_) = fleet.pods()
+    listed = ("ls", "/tmp/.cache/vllm/modelinfos")  # noqa: S108 - the pod's own
+    answers = shell.kubectl("exec", name, "--container=engine", "--", *listed).split()
+
+    # vLLM asks of the model that it serves alone.
+    assert len(answers) > 100
 
 
 OVERFLOWING = """

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
+from rlfleet_engine.vllm import model_infos
 from rlfleet_engine.vllm.uses import unknown_flags
 
 _SERVER = "vllm.entrypoints.openai.api_server"
@@ -37,6 +38,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     installed = release()
     known = arguments_for(installed, arguments) if installed else arguments
+    model_infos.bring()
     os.execv(sys.executable, [sys.executable, "-m", _SERVER, *known])  # noqa: S606 - no shell
 
 

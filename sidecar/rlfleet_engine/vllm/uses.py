@@ -43,9 +43,12 @@ _SERVING = "vllm.entrypoints.openai.models.serving"
 _EXPERTS = f"{_LAYERS}.fused_moe.routed_experts"
 _MAPPER = f"{_MODEL}.models.utils"
 _INTERFACES = f"{_MODEL}.models.interfaces"
+_REGISTRY = f"{_MODEL}.models.registry"
 
 USES: dict[str, tuple[Use, ...]] = {
     "The worker does not start": (
+        # vllm/serve.py runs this module, which 0.32 calls deprecated.
+        Use("vllm.entrypoints.openai.api_server", "run_server"),
         Use(FLAG, "--worker-extension-cls"),
         Use(FLAG, "--middleware"),
         Use(FLAG, "--load-format"),
@@ -57,6 +60,13 @@ USES: dict[str, tuple[Use, ...]] = {
         Use("vllm.config", "set_current_vllm_config", ("vllm_config",)),
         Use("vllm.v1.worker.gpu_worker", "Worker.get_model"),
         Use(_RUNNER_2, "GPUModelRunner.get_model"),
+    ),
+    "A start takes one more import of vLLM": (
+        Use(_REGISTRY, "ModelRegistry"),
+        Use(_REGISTRY, "_LazyRegisteredModel.inspect_model_cls"),
+        Use(_REGISTRY, "_run_in_subprocess", ("fn",)),
+        Use("vllm.platforms", "current_platform"),
+        Use(VARIABLE, "VLLM_CACHE_ROOT"),
     ),
     "No control route answers": (
         Use(VARIABLE, "VLLM_SERVER_DEV_MODE"),
