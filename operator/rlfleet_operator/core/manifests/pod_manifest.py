@@ -153,10 +153,14 @@ def image_of(fleet: Fleet, defaults: Defaults) -> str:
     return fleet.spec.engine.image or defaults.worker_image
 
 
-_CONTAINER_SECURITY: ManifestObject = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
+_CONTAINER: ManifestObject = {
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    },
+    # What a container wrote last goes to status.
+    "terminationMessagePolicy": "FallbackToLogsOnError",
 }
 
 
@@ -199,7 +203,7 @@ def _engine(fleet: Fleet, defaults: Defaults) -> ManifestObject:
         ],
         "ports": [{"name": "http", "containerPort": paths.ENGINE_PORT, "protocol": "TCP"}],
         "resources": engine.resources.model_dump(),
-        "securityContext": _CONTAINER_SECURITY,
+        **_CONTAINER,
         "startupProbe": _probe("/health", "http", period=2, failures=1800),
         "livenessProbe": _probe("/health", "http", period=10, failures=6),
         "lifecycle": {"preStop": {"exec": {"command": _drain(engine)}}},
@@ -247,7 +251,7 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> ManifestObject:
         ],
         "ports": [{"name": "admin", "containerPort": paths.ADMIN_PORT, "protocol": "TCP"}],
         "resources": _sidecar_resources(fleet.spec.sidecar.resources),
-        "securityContext": _CONTAINER_SECURITY,
+        **_CONTAINER,
         "startupProbe": _probe(paths.LIVE_PATH, "admin", period=1, failures=120, **scheme),
         "livenessProbe": _probe(paths.LIVE_PATH, "admin", period=10, failures=3, **scheme),
         "readinessProbe": _probe(paths.READY_PATH, "admin", period=2, failures=1, **scheme),

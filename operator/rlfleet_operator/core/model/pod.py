@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from rlfleet_contract import paths
-from rlfleet_operator.core.model.worker_pod import Pod
+from rlfleet_operator.core.model.worker_pod import Pod, log_of
 from rlfleet_operator.core.model.world import (
     ADMIN_PORT_NAME,
     ENGINE_CONTAINER,
@@ -19,6 +19,7 @@ from rlfleet_operator.core.model.world import (
     worker_name,
 )
 from rlfleet_operator.crd.field_types import epoch_of
+from rlfleet_view.last_words import last_words
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 """Kubernetes from 1.35 on copies it from the node to its pods."""
@@ -120,15 +121,16 @@ def _last_exit(container: Raw) -> str | None:
     last = (container.get("lastState") or {}).get("terminated")
     if last is None:
         return None
-    reason = last.get("reason")
-    return f"{last.get('exitCode')}" + ("" if reason in _PLAIN_REASONS else f", {reason}")
+    reason, said = last.get("reason"), last_words(last.get("message"))
+    code = f"{last.get('exitCode')}" + ("" if reason in _PLAIN_REASONS else f", {reason}")
+    return f"{code}: {said}" if said else code
 
 
 def _crash(pod: str, container: Raw) -> str:
     """Return how a container crashed: the kubelet's own message has only the time of its pause."""
     ended = _last_exit(container)
     how = f"restart {container.get('restartCount', 0)}" + (f", exit code {ended}" if ended else "")
-    return f"{how}; its log says why: kubectl logs {pod} -c {container['name']} --previous"
+    return f"{how}; {log_of(pod, container['name'])}"
 
 
 _PATIENCE = {"ContainerCreating", "PodInitializing"}

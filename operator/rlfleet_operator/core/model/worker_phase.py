@@ -9,8 +9,15 @@ from enum import StrEnum
 from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import Stage, WorkerReport
-from rlfleet_operator.core.model.worker_pod import Pod
-from rlfleet_operator.core.model.world import RUNNING, Fleet, Worker, World, time_of
+from rlfleet_operator.core.model.worker_pod import Pod, log_of
+from rlfleet_operator.core.model.world import (
+    ENGINE_CONTAINER,
+    RUNNING,
+    Fleet,
+    Worker,
+    World,
+    time_of,
+)
 
 
 class Phase(StrEnum):
@@ -123,7 +130,9 @@ def _begun_by(worker: Worker, world: World) -> str | None:
         loads = f"engine is up, loading {target}" if target else "engine is up"
         return f"{loads} ({again})" if again else loads
     if again:
-        return f"engine restarting ({again})"
+        # One restart may be a passing fault; of more, the log is the way out.
+        log = f"; {log_of(pod.name, ENGINE_CONTAINER)}" if pod.engine_restarts > 1 else ""
+        return f"engine restarting ({again}{log})"
     # Until the sidecar answers, only the pod's own state is known.
     return "engine starting" if worker.report is not None else None
 

@@ -32,7 +32,8 @@ class Pod:
     created_at: float | None = None
     """When the API server created it; None if unknown."""
     engine_exit: str | None = None
-    """The last exit code of the engine's container, with its reason if that adds something."""
+    """The last exit code of the engine's container, with its reason if that adds something, and
+    what it wrote last."""
     topology: tuple[str, str] = ("", "")
     """Zone and node that it runs on; empty if unknown."""
     ready_changed_at: float | None = None
@@ -62,3 +63,8 @@ class Pod:
     def answers_at(self) -> str | None:
         """The address of its sidecar; None after its end, because another pod may get its IP."""
         return None if self.has_ended else self.address
+
+
+def log_of(pod: str, container: str) -> str:
+    """Return how to read the log of a container that has ended."""
+    return f"log: kubectl logs {pod} -c {container} --previous"

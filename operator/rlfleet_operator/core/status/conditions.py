@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from rlfleet_contract.worker.problems import Problem
 from rlfleet_contract.worker.report import Stage
-from rlfleet_operator.core.model.worker_phase import complaint_of, phase_of
+from rlfleet_operator.core.model.worker_phase import Phase, complaint_of, phase_of
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.cohorts import canary_of, exceptional, kept, selected
 from rlfleet_operator.core.rollout.next_rollout import is_requested
@@ -180,11 +180,17 @@ def summary(world: World, found: Iterable[ConditionVerdict]) -> str:
         out = [w for w in world.desired if not w.takes_traffic]
         text = f"{wanted - len(out)} of {wanted} workers ready"
         if out and stalled is None:
-            text += f"; {out[0].name} {phase_of(out[0])}"
+            text += f"; {out[0].name} {phase_of(out[0])}{_restarts(out[0])}"
     if stalled is not None:
         count = ready.message.partition(" workers")[0]
         text = f"Stalled: {stalled.reason}; {count} workers ready"
     return text if len(text) <= SUMMARY_LIMIT else f"{text[: SUMMARY_LIMIT - 1]}…"
+
+
+def _restarts(worker: Worker) -> str:
+    """Return how often an engine that does not come up has restarted, if more than once."""
+    count = worker.pod.engine_restarts if worker.pod else 0
+    return f" (restart {count})" if count > 1 and phase_of(worker) is Phase.STARTING else ""
 
 
 def _first_complaint(world: World) -> str:

@@ -8,6 +8,7 @@ from rlfleet_kubectl.core.doctor.finding import Finding, error, warning
 from rlfleet_kubectl.core.doctor.scene import Scene, kubectl_in, named, seconds_since
 from rlfleet_kubectl.core.names import FLEET_LABEL
 from rlfleet_view.fleet import RawObject, age
+from rlfleet_view.last_words import last_words
 
 _PULLS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 _CRASHES = {"CrashLoopBackOff", "RunContainerError", "StartError"}
@@ -19,6 +20,8 @@ _LATE_S = 120.0
 """How long after its grace period a pod that is deleted counts as stuck."""
 _RECENT_S = 3600.0
 """For so long a container's restart is worth a warning."""
+_OFTEN = 3
+"""A container that is not ready after so many restarts does not come up by itself."""
 _HEAD, _TAIL = 160, 120
 """So much of a long message is shown: its end often has the cause."""
 _OURS = ("engine", "sidecar")
@@ -119,11 +122,16 @@ def _restarted(
 ) -> Iterator[Finding]:
     last = _last(container)
     ago = seconds_since(last.get("finishedAt"), now)
-    if not last or ago is None or ago > _RECENT_S or last.get("exitCode") == 0:
+    if not last or ago is None or ago > _RECENT_S:
         return
+    # vLLM's server exits with 0 when its engine has died, but a worker's engine ends with its pod.
+    if last.get("exitCode") == 0 and container["name"] not in _OURS:
+        return
+    count = container.get("restartCount", 0)
     is_up = "running" in (container.get("state") or {})
-    make = warning if is_up else error
-    found = f"restarted {container.get('restartCount', 0)} times: {_end(container)}"
+    is_lasting = count < _OFTEN or container.get("ready", False)
+    make = warning if is_up and is_lasting else error
+    found = f"restarted {count} times: {_end(container)}"
     yield make("ContainerRestarted", about, found, _crash_mend(container, pod, command))
 
 
@@ -187,7 +195,7 @@ def _last(container: RawObject) -> RawObject:
 def _end(container: RawObject) -> str:
     last = _last(container)
     reason, code = last.get("reason", "unknown reason"), last.get("exitCode")
-    return _with(f"{reason}, exit code {code}", _short(last.get("message")))
+    return _with(f"{reason}, exit code {code}", last_words(last.get("message")))
 
 
 def _containers(status: RawObject) -> list[RawObject]:

@@ -28,7 +28,10 @@ def waiting(container: str, reason: str, message: str = "") -> Change:
     return change
 
 
-def ended(container: str, reason: str, code: int, at: str = "2026-11-25T02:51:00Z") -> Change:
+_AT = "2026-11-25T02:51:00Z"
+
+
+def ended(container: str, reason: str, code: int, at: str = _AT) -> Change:
     """Have a container run again after it ended."""
 
     def change(cluster: Cluster) -> None:
@@ -36,6 +39,17 @@ def ended(container: str, reason: str, code: int, at: str = "2026-11-25T02:51:00
         cluster.container(container).update({"lastState": last, "restartCount": 3})
 
     return change
+
+
+def readiness(container: str, *, is_ready: bool) -> Change:
+    return lambda cluster: cluster.container(container).update({"ready": is_ready})
+
+
+def ended_of_users(cluster: Cluster) -> None:
+    """Have a container of the template run again, as one that a schedule ends."""
+    last = {"terminated": {"reason": "Completed", "exitCode": 0, "finishedAt": _AT}}
+    one = {"name": "logs", "restartCount": 3, "lastState": last, "state": {"running": {}}}
+    cluster.pod["status"]["containerStatuses"].append(one)
 
 
 def crashing(container: str, reason: str, code: int) -> Change:
@@ -404,6 +418,22 @@ SHOWN: list[tuple[str, Change, Severity, str, str, str]] = [
         "logs qwen-0 -c engine --previous",
     ),
     (
+        "an engine that runs once more and was never ready",
+        both(ended("engine", "Completed", 0), readiness("engine", is_ready=False)),
+        E,
+        "ContainerRestarted",
+        "restarted 3 times: Completed, exit code 0",
+        "logs qwen-0 -c engine --previous",
+    ),
+    (
+        "an engine that ended well and is up again",
+        ended("engine", "Completed", 0),
+        W,
+        "ContainerRestarted",
+        "restarted 3 times: Completed, exit code 0",
+        "logs qwen-0 -c engine --previous",
+    ),
+    (
         "a sidecar that was restarted",
         ended("sidecar", "OOMKilled", 137),
         W,
@@ -720,7 +750,7 @@ HARMLESS: list[tuple[str, Change]] = [
     ("one of several namespaces", setting("RLFLEET_NAMESPACES", "rl, plugin")),
     ("a clock that is 20 s ahead", lease(renewTime="2026-11-25T02:52:10.000000Z")),
     ("a restart of long ago", ended("engine", "Error", 1, at="2026-11-25T01:00:00Z")),
-    ("a container that ended well", ended("engine", "Completed", 0)),
+    ("a container of the user's that ended well", ended_of_users),
     ("a container that is created", waiting("engine", "ContainerCreating")),
     (
         "an event of a pod that runs",

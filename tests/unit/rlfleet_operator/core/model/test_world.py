@@ -140,7 +140,7 @@ def test_an_unwritten_readiness_gate_differs_from_a_false_one(
         (
             {"initContainerStatuses": [waiting("sidecar", "CrashLoopBackOff")]},
             (
-                "sidecar: CrashLoopBackOff: restart 0; its log says why:"
+                "sidecar: CrashLoopBackOff: restart 0; log:"
                 " kubectl logs qwen-3 -c sidecar --previous"
             ),
         ),
@@ -155,7 +155,7 @@ def test_an_unwritten_readiness_gate_differs_from_a_false_one(
                 ]
             },
             (
-                "engine: CrashLoopBackOff: restart 6, exit code 137, OOMKilled; its log says why:"
+                "engine: CrashLoopBackOff: restart 6, exit code 137, OOMKilled; log:"
                 " kubectl logs qwen-3 -c engine --previous"
             ),
         ),

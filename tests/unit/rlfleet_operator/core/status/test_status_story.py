@@ -57,7 +57,10 @@ def restarting(stage: Stage, failure: Problem | None = None, **fields: Any) -> W
     [
         (
             restarting(Stage.DOWN, engine_restarts=3, engine_exit="137, OOMKilled"),
-            "engine restarting (restart 3, last exit code 137, OOMKilled)",
+            (
+                "engine restarting (restart 3, last exit code 137, OOMKilled;"
+                " log: kubectl logs qwen-0 -c engine --previous)"
+            ),
         ),
         (restarting(Stage.DOWN, engine_restarts=1), "engine restarting (restart 1)"),
         (restarting(Stage.DOWN), "engine starting"),
@@ -100,6 +103,10 @@ def test_a_worker_out_of_traffic_says_how_far_its_engine_is(seen: World, says: s
         ({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}, "137, OOMKilled"),
         ({"terminated": {"exitCode": 1, "reason": "Error"}}, "1"),
         ({"terminated": {"exitCode": 0}}, "0"),
+        (
+            {"terminated": {"exitCode": 2, "message": "usage\nerror: unknown --bogus\n"}},
+            "2: error: unknown --bogus",
+        ),
     ],
 )
 def test_how_an_engine_ended_is_read_of_its_pod(last: dict[str, Any], expected: str | None) -> None:
@@ -120,7 +127,11 @@ def test_how_an_engine_ended_is_read_of_its_pod(last: dict[str, Any], expected: 
     ("seen", "says"),
     [
         (workers.world(worker(0), worker(1)), "2 of 2 workers serve step-1"),
-        (restarting(Stage.DOWN, engine_restarts=3), "1 of 2 workers ready; qwen-0 Starting"),
+        (restarting(Stage.DOWN, engine_restarts=1), "1 of 2 workers ready; qwen-0 Starting"),
+        (
+            restarting(Stage.DOWN, engine_restarts=3),
+            "1 of 2 workers ready; qwen-0 Starting (restart 3)",
+        ),
         (refusing(), "Stalled: CheckpointInvalid; 2 of 2 workers ready"),
         (workers.world(replicas=0), "0 workers requested (spec.replicas is 0)"),
         (
@@ -128,7 +139,7 @@ def test_how_an_engine_ended_is_read_of_its_pod(last: dict[str, Any], expected: 
             f"2 of 2 workers serve {'a' * 58}…",
         ),
     ],
-    ids=["well", "one is out", "stalled", "none", "long names"],
+    ids=["well", "one is out", "one crashes", "stalled", "none", "long names"],
 )
 def test_the_column_is_one_line_that_fits(seen: World, says: str) -> None:
     summary = status_for(seen).summary
