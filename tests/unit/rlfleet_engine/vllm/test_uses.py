@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dev.releases.release_files import LACKS, MISSING, ReleaseFiles
-from rlfleet_engine.vllm.serve import arguments_for
+from rlfleet_engine.vllm.serve import arguments_for, objection
 from rlfleet_engine.vllm.uses import ROUTE, USES
 
 SIDECAR = Path(__file__).resolve().parents[4] / "sidecar"
@@ -59,6 +59,31 @@ def test_every_route_that_the_sidecar_calls_stands_in_the_table() -> None:
 )
 def test_a_flag_that_a_release_does_without_is_left_out(release: str, flags: list[str]) -> None:
     assert arguments_for(release, ["--model=x", "--enable-scale-out"]) == ["--model=x", *flags]
+
+
+NAMED = ["--enable-lora", "--lora-target-modules", "q_proj", "v_proj"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--enable-lora"],
+        ["--enable_lora", "--max-loras=2"],
+        [*NAMED, "lm_head"],
+        ["--enable-lora", "--lora-target-modules=lm_head"],
+    ],
+)
+def test_on_a_cpu_adapters_of_the_head_are_rejected(arguments: list[str]) -> None:
+    assert "--lora-target-modules" in (objection(arguments, is_for_cpu=True) or "")
+    assert objection(arguments, is_for_cpu=False) is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [NAMED, ["--enable-lora", "--lora_target_modules", "q_proj"], ["--no-enable-lora"], []],
+)
+def test_on_a_cpu_adapters_of_other_modules_are_taken(arguments: list[str]) -> None:
+    assert objection(arguments, is_for_cpu=True) is None
 
 
 @pytest.fixture
