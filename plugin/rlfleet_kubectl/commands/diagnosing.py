@@ -9,7 +9,7 @@ from rlfleet_kubectl import __version__
 from rlfleet_kubectl.commands import gathering
 from rlfleet_kubectl.commands.gathering import OPERATOR_NAMESPACE
 from rlfleet_kubectl.commands.shell import OUTPUT, Shell, command, fleet_names, now
-from rlfleet_kubectl.core.doctor import access, finding, installation, scene
+from rlfleet_kubectl.core.doctor import access, finding, installation, pods, scene
 from rlfleet_kubectl.core.doctor.access import Answer
 from rlfleet_kubectl.core.doctor.diagnosis import Examined, Knowledge, diagnosed, fleets_of
 from rlfleet_kubectl.core.doctor.finding import Finding
@@ -17,6 +17,9 @@ from rlfleet_kubectl.core.doctor.scene import Scene, SecretKeys
 from rlfleet_kubectl.errors import Exit, PluginError
 from rlfleet_kubectl.kubectl import Kubectl
 from rlfleet_view.web import known_reasons
+
+_LOGS, _LINES = 4, 400
+"""So many containers' logs are read, and so many lines of each: workers crash alike."""
 
 
 @command(
@@ -81,6 +84,8 @@ def gathered(
     spaces = [gathering.scene(kubectl, name, gathering.SPACE_KINDS) for name in names]
     if why := scene.unreachable((near, *spaces)):
         raise PluginError(why)
+    for one in spaces:
+        _read_logs(kubectl, one)
     definition, is_known = gathering.definition(kubectl)
     return Examined(
         operator=near,
@@ -106,6 +111,21 @@ def _namespaces(kubectl: Kubectl, *, all_namespaces: bool) -> list[str]:
         if gathering.NO_TYPE in str(error):
             return []
         raise
+
+
+def _read_logs(kubectl: Kubectl, space: Scene) -> None:
+    """Put the end of the log of crashed containers where Kubernetes has 2 KB of it.
+
+    Where an engine's own process fails, vLLM's server writes more than that after the reason.
+    """
+    for pod, container in pods.crashed(space)[:_LOGS]:
+        words = (pod["metadata"]["name"], f"--namespace={space.namespace}", "--previous")
+        try:
+            log = kubectl.text("logs", *words, "-c", container["name"], f"--tail={_LINES}")
+        except PluginError:
+            # Kubelets delete such logs, and a user may not be allowed to read them.
+            continue
+        pods.last_end(container)["message"] = log
 
 
 def _secrets(kubectl: Kubectl, space: Scene, only: str | None) -> SecretKeys | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from rlfleet_kubectl.core.doctor.finding import Finding, error, warning
-from rlfleet_kubectl.core.doctor.scene import Scene, kubectl_in, named, seconds_since
+from rlfleet_kubectl.core.doctor.scene import Scene, kubectl_in, labels_of, named, seconds_since
 from rlfleet_kubectl.core.names import FLEET_LABEL
 from rlfleet_view.fleet import RawObject, age
 from rlfleet_view.last_words import last_words
@@ -32,6 +32,17 @@ _WAYS_TO_A_NODE = (
     ("untolerated taint", "set spec.template.spec.tolerations, or add a node"),
     ("node affinity/selector", "change spec.template.spec.nodeSelector or affinity"),
 )
+
+
+def crashed(space: Scene) -> list[tuple[RawObject, RawObject]]:
+    """Return each container of a worker that ended and is not ready again, with its pod."""
+    return [
+        (pod, container)
+        for pod in space.of("pods")
+        if FLEET_LABEL in labels_of(pod)
+        for container in _containers(pod.get("status") or {})
+        if container["name"] in _OURS and last_end(container) and not container.get("ready")
+    ]
 
 
 def of_pod(pod: RawObject, space: Scene, now: datetime) -> Iterator[Finding]:
@@ -120,7 +131,7 @@ def _of_container(
 def _restarted(
     container: RawObject, pod: RawObject, about: str, command: str, now: datetime
 ) -> Iterator[Finding]:
-    last = _last(container)
+    last = last_end(container)
     ago = seconds_since(last.get("finishedAt"), now)
     if not last or ago is None or ago > _RECENT_S:
         return
@@ -137,7 +148,7 @@ def _restarted(
 
 def _crash_mend(container: RawObject, pod: RawObject, command: str) -> str:
     name = container["name"]
-    if _last(container).get("reason") == _OOM:
+    if last_end(container).get("reason") == _OOM:
         return f"raise the limit (now {_memory(pod, name)}): {_memory_mend(name, pod)}"
     return f"{command} logs {pod['metadata']['name']} -c {name} --previous"
 
@@ -185,17 +196,16 @@ def patch(pod: RawObject, spec: RawObject) -> str:
     return f"{kubectl_in(metadata['namespace'])} patch rlf {fleet} --type=merge -p '{body}'"
 
 
-def _last(container: RawObject) -> RawObject:
-    """Return how the container ended last."""
-    now = (container.get("state") or {}).get("terminated")
-    before = (container.get("lastState") or {}).get("terminated")
-    return dict(now or before or {})
+def last_end(container: RawObject) -> RawObject:
+    """Return how the container ended last; empty if it has not."""
+    now: RawObject | None = (container.get("state") or {}).get("terminated")
+    return now or (container.get("lastState") or {}).get("terminated") or {}
 
 
 def _end(container: RawObject) -> str:
-    last = _last(container)
+    last = last_end(container)
     reason, code = last.get("reason", "unknown reason"), last.get("exitCode")
-    return _with(f"{reason}, exit code {code}", last_words(last.get("message")))
+    return _with(f"{reason}, exit code {code}", last_words(last.get("message"), _HEAD + _TAIL))
 
 
 def _containers(status: RawObject) -> list[RawObject]:

@@ -5,11 +5,18 @@ from typing import Any
 import pytest
 
 from rlfleet_contract.worker.report import Progress
-from rlfleet_kubectl.core.doctor import installation
+from rlfleet_kubectl.core.doctor import installation, pods
 from rlfleet_kubectl.core.doctor.finding import Severity
 from rlfleet_kubectl.core.doctor.scene import Scene, unreachable
 from rlfleet_operator.core.model.worker_phase import awaited_by
-from tests.unit.rlfleet_kubectl.clusters import Change, Cluster, condition, event, policy
+from tests.unit.rlfleet_kubectl.clusters import (
+    NAMESPACE,
+    Change,
+    Cluster,
+    condition,
+    event,
+    policy,
+)
 from tests.unit.rlfleet_view.recordings import HALF_COPIED
 from tests.workers import worker as worker_of
 
@@ -739,6 +746,38 @@ def test_a_defect_is_found(
     assert shown[check].severity is severity
     assert found in shown[check].found
     assert mend in shown[check].mend
+
+
+CORE_FAILED = """\
+(EngineCore pid=21) ERROR 11-27 10:17:36 [core.py:1510] Traceback (most recent call last):
+(EngineCore pid=21) ERROR 11-27 10:17:36 [core.py:1510] ValueError: No memory for the cache blocks.
+RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}
+"""
+
+
+def test_the_log_of_a_crashed_engine_says_more_than_its_last_two_kilobytes() -> None:
+    cluster = Cluster()
+    crashing("engine", "Error", 1)(cluster)
+    space = Scene(NAMESPACE, cluster.space)
+
+    ((pod, container),) = pods.crashed(space)
+    pods.last_end(container)["message"] = CORE_FAILED
+    shown = {one.check: one for one in cluster.diagnosed()}
+
+    assert (pod, container["name"]) == (cluster.pod, "engine")
+    assert shown["ContainerCrashes"].found.endswith("ValueError: No memory for the cache blocks.")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [both(), ended("engine", "Error", 1), waiting("engine", "ContainerCreating")],
+    ids=["none has ended", "it is ready again", "it begins"],
+)
+def test_only_logs_of_crashed_engines_are_read(change: Change) -> None:
+    cluster = Cluster()
+    change(cluster)
+
+    assert pods.crashed(Scene(NAMESPACE, cluster.space)) == []
 
 
 HARMLESS: list[tuple[str, Change]] = [
