@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from dev.demo import stage
 from dev.kubernetes import binaries
 from dev.shell import Shell
 from rlfleet_kubectl.errors import Exit
-from tests.e2e.scenario import Fleet
+from tests.e2e.scenario import FLEET, POD_S, Fleet
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
@@ -45,6 +46,35 @@ def rlf(tmp_path_factory: pytest.TempPathFactory, shell: Shell) -> Run:
 
 def test_doctor_finds_no_error_in_a_fleet_that_serves(fleet: Fleet, rlf: Run) -> None:
     assert json.loads(rlf("doctor", fleet.name, "-o", "json"))["errors"] == 0
+
+
+WORDS = "unrecognized arguments: --bogus=3"
+
+
+@pytest.fixture
+def wrong(shell: Shell) -> Iterator[Fleet]:
+    """A fleet whose engine does not start."""
+    text = (stage.DEMO / "fleet.yaml").read_text().replace("replicas: 2", "replicas: 1")
+    text = text.replace(f"name: {FLEET}\nspec", "name: wrong\nspec").replace(
+        "bfloat16]", "bfloat16, --bogus=3]"
+    )
+    assert "--bogus" in text
+    shell.kubectl("apply", "-f", "-", stdin=text)
+    yield Fleet(shell, "wrong")
+    shell.kubectl("delete", "rlf", "wrong")
+
+
+def test_status_and_doctor_say_what_an_engine_wrote_that_does_not_start(
+    wrong: Fleet, rlf: Run
+) -> None:
+    def has_it(status: dict[str, Any]) -> bool:
+        messages = [worker.get("message", "") for worker in status.get("workers", ())]
+        return any("CrashLoopBackOff" in one and WORDS in one for one in messages)
+
+    wrong.wait(has_it, POD_S, "what the engine wrote in status")
+
+    found = json.loads(rlf("doctor", wrong.name, "-o", "json", status=Exit.FAILED))["findings"]
+    assert [one["check"] for one in found if WORDS in one["found"]] == ["ContainerCrashes"]
 
 
 def test_top_reads_the_engines_metrics_and_the_leaders(fleet: Fleet, rlf: Run) -> None:
