@@ -31,6 +31,13 @@ core proc(s): {}
 """
 
 
+SERVING = """\
+(APIServer pid=1) INFO 11-27 09:30:56 [launcher.py:195] Route: /pause, Methods: POST
+(APIServer pid=1) INFO 11-27 09:31:06 [loggers.py:310] Engine 000: Avg prompt throughput: 0.3
+"""
+NOT_FOUND = "exec: python3: executable file not found in $PATH"
+
+
 @pytest.mark.parametrize(
     ("log", "said"),
     [
@@ -57,15 +64,21 @@ core proc(s): {}
                 " proc(s): {}"
             ),
         ),
-        ("Killed\n\n", "Killed"),
+        (SERVING, ""),
+        ("exec: python3: executable file not found in $PATH\n", NOT_FOUND),
         ("", ""),
         (None, ""),
     ],
     ids=[
         *("an argument", "a folder", "a config", "a cause above", "a cause that is cut off"),
-        *("no error", "nothing", "none"),
+        *("no error", "the runtime's", "nothing", "none"),
     ],
 )
 def test_the_line_that_says_why_is_found(log: str | None, said: str) -> None:
-    assert last_words(log) == said
+    assert last_words({"exitCode": 1, "message": log}) == said
     assert len(said) <= 120
+
+
+@pytest.mark.parametrize("code", [137, 143])
+def test_the_log_says_nothing_about_an_end_from_outside(code: int) -> None:
+    assert last_words({"exitCode": code, "message": CORE}) == ""

@@ -121,7 +121,7 @@ def _last_exit(container: Raw) -> str | None:
     last = (container.get("lastState") or {}).get("terminated")
     if last is None:
         return None
-    reason, said = last.get("reason"), last_words(last.get("message"))
+    reason, said = last.get("reason"), last_words(last)
     code = f"{last.get('exitCode')}" + ("" if reason in _PLAIN_REASONS else f", {reason}")
     return f"{code}: {said}" if said else code
 

@@ -205,7 +205,7 @@ def last_end(container: RawObject) -> RawObject:
 def _end(container: RawObject) -> str:
     last = last_end(container)
     reason, code = last.get("reason", "unknown reason"), last.get("exitCode")
-    return _with(f"{reason}, exit code {code}", last_words(last.get("message"), _HEAD + _TAIL))
+    return _with(f"{reason}, exit code {code}", last_words(last, _HEAD + _TAIL))
 
 
 def _containers(status: RawObject) -> list[RawObject]:

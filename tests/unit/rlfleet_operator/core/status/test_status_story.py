@@ -104,8 +104,8 @@ def test_a_worker_out_of_traffic_says_how_far_its_engine_is(seen: World, says: s
         ({"terminated": {"exitCode": 1, "reason": "Error"}}, "1"),
         ({"terminated": {"exitCode": 0}}, "0"),
         (
-            {"terminated": {"exitCode": 2, "message": "usage\nerror: unknown --bogus\n"}},
-            "2: error: unknown --bogus",
+            {"terminated": {"exitCode": 2, "message": "usage\nx: error: unknown --bogus\n"}},
+            "2: x: error: unknown --bogus",
         ),
     ],
 )
