@@ -24,6 +24,7 @@ os.environ |= {  # noqa: TID251 - vLLM's own settings, before it is imported
 
 from vllm.platforms import current_platform
 
+from rlfleet_engine.vllm import model_infos
 from zoo import keeper, kernels, packed
 from zoo import like_gpu as gpu
 from zoo.examine import examine
@@ -39,6 +40,7 @@ def main() -> int:
     parser.add_argument("--like-gpu", action="store_true", help="reload as on a GPU")
     parser.add_argument("--packed", action="store_true", help="pack all linear layers")
     options = parser.parse_args()
+    model_infos.bring()
     if current_platform.is_cpu():
         kernels.use()
     if options.like_gpu:
