@@ -30,10 +30,7 @@ def last_words(ended: Mapping[str, Any], limit: int = STATUS_LIMIT) -> str:
     A message of one line is the container runtime's. Of a log it is the last error, which says
     nothing about an end that came from outside.
     """
-    if ended.get("exitCode") in _FROM_OUTSIDE:
-        return ""
-    written = (_PREFIX.sub("", line.strip()).strip() for line in _lines(ended))
-    lines = [line for line in written if line]
+    lines = _log(ended)
     begins = [at for at, line in enumerate(lines) if _ERROR.search(line)]
     causes = [at for at in begins if not _ELSEWHERE.search(lines[at])]
     if not begins and len(lines) != 1:
@@ -45,5 +42,9 @@ def last_words(ended: Mapping[str, Any], limit: int = STATUS_LIMIT) -> str:
     return said if len(said) <= limit else f"{said[: limit - 1]}…"
 
 
-def _lines(ended: Mapping[str, Any]) -> list[str]:
-    return (ended.get("message") or "").splitlines()
+def _log(ended: Mapping[str, Any]) -> list[str]:
+    """Return the lines of the message without what vLLM puts before them."""
+    if ended.get("exitCode") in _FROM_OUTSIDE:
+        return []
+    written = (_PREFIX.sub("", line.strip()) for line in (ended.get("message") or "").splitlines())
+    return [line.strip() for line in written if line.strip()]
