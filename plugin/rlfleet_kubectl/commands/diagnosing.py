@@ -47,6 +47,8 @@ def doctor(
     if fleet and all_namespaces:
         raise PluginError("a name and --all-namespaces exclude each other; use -n NAMESPACE")
     seen = gathered(shell.kubectl, operator_namespace, fleet=fleet, all_namespaces=all_namespaces)
+    for space in seen.spaces:
+        _read_logs(shell.kubectl, space)
     found = diagnosed(seen, knowledge())
     if output:
         shell.say(json.dumps(finding.as_document(found), indent=2))
@@ -84,8 +86,6 @@ def gathered(
     spaces = [gathering.scene(kubectl, name, gathering.SPACE_KINDS) for name in names]
     if why := scene.unreachable((near, *spaces)):
         raise PluginError(why)
-    for one in spaces:
-        _read_logs(kubectl, one)
     definition, is_known = gathering.definition(kubectl)
     return Examined(
         operator=near,
