@@ -15,9 +15,10 @@ class SidecarError(Exception):
     """A rejected or failed command; http/problems.py turns it into a reply."""
 
     def __init__(self, code: Code, message: str) -> None:
-        super().__init__(message)
+        # A name on a volume may be no UTF-8, which no reply and no record can hold.
+        self.message = message.encode("utf-8", "backslashreplace").decode()
+        super().__init__(self.message)
         self.code = code
-        self.message = message
         self.operation: str | None = None
         """Set by ``about``: the command that failed."""
         self.version: str | None = None

@@ -80,8 +80,13 @@ class OpenFolder:
             return sorted(entry.name for entry in islice(entries, limit))
 
     def names(self) -> list[str]:
-        """Return its sorted names; raises if there are more than any checkpoint has."""
+        """Return its sorted names; raises if no checkpoint has so many, or such names."""
         names = self.all_names(_MAX_ENTRIES + 1)
+        if foreign := [name for name in names if not _is_text(name)]:
+            raise SidecarError(
+                Code.CHECKPOINT_INVALID,
+                f"{self.path / foreign[0]} has a name that is not UTF-8; rename or delete it",
+            )
         if len(names) > _MAX_ENTRIES:
             raise SidecarError(
                 Code.CHECKPOINT_INVALID,
@@ -150,6 +155,11 @@ class OpenFolder:
         if error.errno == errno.ENOENT:
             return SidecarError(Code.CHECKPOINT_INVALID, f"{path} does not exist; write it")
         return _io_error(path, error)
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a file's name is UTF-8; Python replaces other bytes by surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def stamp_of(name: str, seen: os.stat_result) -> FileStamp:

@@ -465,3 +465,30 @@ async def test_a_version_that_was_refused_for_good_and_mended_is_read_again(
 
     report = await subject.ok(paths.PREPARE_PATH, "step-7", operation="rollout-2")
     assert (report.prepared, report.refusal) == ("step-7", None)
+
+
+async def test_a_name_that_is_not_utf_8_beside_the_versions_harms_no_report(
+    subject: Subject, weights: Path
+) -> None:
+    Path(os.fsdecode(os.fsencode(weights) + b"/m\xfcller")).mkdir()  # noqa: ASYNC240
+    call = prepare(subject, "step-404", wait_s=1)
+
+    waiting = await subject.until(waits)
+    reply = await call
+
+    assert waiting.progress is not None
+    assert "m\\udcfcller" in (waiting.progress.waiting_for or "")
+    assert (reply.status_code, reply.json()["code"]) == (404, Code.VERSION_NOT_FOUND)
+
+
+async def test_a_name_that_is_not_utf_8_in_a_version_is_named(
+    subject: Subject, weights: Path
+) -> None:
+    path = os.fsencode(weights / subject.versions.first) + b"/m\xfcller.txt"
+    Path(os.fsdecode(path)).touch()  # noqa: ASYNC240
+
+    problem = await subject.refused(
+        Code.CHECKPOINT_INVALID, paths.PREPARE_PATH, subject.versions.first, wait_s=0
+    )
+
+    assert "m\\udcfcller.txt has a name that is not UTF-8" in problem.message
