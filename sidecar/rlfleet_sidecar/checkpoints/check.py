@@ -17,7 +17,14 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.checkpoints import compatibility, config_rules
 from rlfleet_sidecar.checkpoints.config_check import ConfigCheck
 from rlfleet_sidecar.checkpoints.folder import Folder, Location
-from rlfleet_sidecar.checkpoints.headers import CONFIG, Headers, content_of, invalid, refuse_code
+from rlfleet_sidecar.checkpoints.headers import (
+    CONFIG,
+    SUFFIX,
+    Headers,
+    content_of,
+    invalid,
+    refuse_code,
+)
 from rlfleet_sidecar.checkpoints.layouts import Layouts
 from rlfleet_sidecar.checkpoints.safe_paths import open_model
 from rlfleet_sidecar.errors import SidecarError
@@ -97,10 +104,13 @@ class Checkpoints:
         """Return whether the version's files have been replaced, or soon will be.
 
         Missing files were deleted, not rewritten: a trainer keeps only its newest versions.
+        Unless later ones of other names lie there, as after a save in another number of files.
         """
         try:
             with self.opened(version) as folders:
                 found = [(stamp, folders[-1].stamp(stamp.name)) for stamp in files]
+                if any(seen is None for _, seen in found) and _has_later(folders[-1], files):
+                    return True
                 if _FINISHED in self._settings.markers and any(map(_is_begun_again, folders)):
                     return True
         except SidecarError:
@@ -198,3 +208,10 @@ def _is_begun_again(folder: Folder) -> bool:
     """Return whether prime-rl has begun to write a finished directory again."""
     started, finished = folder.modified_ns(STARTED), folder.modified_ns(_FINISHED)
     return started is not None and finished is not None and started > finished
+
+
+def _has_later(folder: Folder, files: Sequence[FileStamp]) -> bool:
+    """Return whether a directory has weights of other names, written after these files."""
+    known, last = {stamp.name for stamp in files}, max(stamp.mtime_ns for stamp in files)
+    others = [name for name in folder.names() if name.endswith(SUFFIX) and name not in known]
+    return any((folder.modified_ns(name) or 0) > last for name in others)

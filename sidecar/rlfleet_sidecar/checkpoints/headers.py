@@ -24,7 +24,7 @@ from rlfleet_sidecar.checkpoints.folder import Folder, Location
 from rlfleet_sidecar.errors import SidecarError
 
 CONFIG = "config.json"
-_SUFFIX = ".safetensors"
+SUFFIX = ".safetensors"
 _INDEX_SUFFIX = ".safetensors.index.json"
 _MODULE = ".py"
 _EXECUTABLE = (".bin", ".pt", ".pth", ".pkl", ".pickle", _MODULE)
@@ -68,7 +68,7 @@ def content_of(folder: Folder, deadline: float) -> Headers:
     """Return the headers of a directory's checkpoint; raises SidecarError with their defect."""
     names = folder.names()
     index = _index(folder, names)
-    shards = [name for name in names if name.endswith(_SUFFIX)]
+    shards = [name for name in names if name.endswith(SUFFIX)]
     if index is not None:
         shards = _indexed(folder, shards, index)
     if not shards:

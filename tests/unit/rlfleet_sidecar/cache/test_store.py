@@ -1,6 +1,8 @@
 """What lies whole in the cache is held though the trainer's volume does not answer."""
 
 import errno
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -129,6 +131,29 @@ def test_a_version_that_was_rewritten_is_read_again(store: VersionStore, tmp_pat
     write_version(tmp_path / "weights", VERSION, seed=2)
 
     assert prepared(store) is True
+
+
+def test_a_version_that_was_saved_again_in_other_files_is_read_again(
+    store: VersionStore, tmp_path: Path
+) -> None:
+    (tmp_path / "weights" / VERSION / "model.safetensors").unlink()
+    write_version(tmp_path / "weights", VERSION, seed=2, shards=2)
+
+    assert prepared(store) is True
+
+
+@pytest.mark.parametrize("left", ["", "adapter_model.safetensors"])
+def test_a_version_whose_files_were_deleted_is_held(
+    store: VersionStore, tmp_path: Path, left: str
+) -> None:
+    weights = tmp_path / "weights" / VERSION / "model.safetensors"
+    if left:
+        # It lay there before, and is no part of the version.
+        shutil.copy(weights, weights.with_name(left))
+        os.utime(weights.with_name(left), ns=(1, 1))
+    weights.unlink()
+
+    assert prepared(store) is False
 
 
 @pytest.mark.parametrize("text", ["", "the newest"])
