@@ -54,12 +54,14 @@ _log = logging.getLogger(__name__)
 class LoRACache:
     """The checked adapters."""
 
-    def __init__(self, settings: SidecarSettings, checkpoints: Checkpoints) -> None:
+    def __init__(
+        self, settings: SidecarSettings, checkpoints: Checkpoints, glance: Glance | None = None
+    ) -> None:
         self._settings = settings
         self._checkpoints = checkpoints
         self._root = Layout.of(settings.weights_path).root
         self._entries: Entries[LoRACopy] | None = None
-        self._glance = Glance()
+        self._glance = glance or Glance()
         self._copies: list[LoRACopy] = []
         """The oldest first; an abandoned thread may wake while another copies."""
         self._changing = threading.Lock()
@@ -82,7 +84,8 @@ class LoRACache:
                 request.path,
             )
             if is_it:
-                return copy if is_whole(copy) and not self._is_rewritten(copy) else None
+                is_other = self._is_rewritten(copy, is_called=request.fence is None)
+                return copy if is_whole(copy) and not is_other else None
         return None
 
     def take(
@@ -259,8 +262,13 @@ class LoRACache:
         for directory in gone:
             entries.drop(directory.name)
 
-    def _is_rewritten(self, copy: LoRACopy) -> bool:
-        """Return whether its source has other files by now; missing ones were deleted."""
+    def _is_rewritten(self, copy: LoRACopy, *, is_called: bool) -> bool:
+        """Return whether its source has other files by now; missing ones were deleted.
+
+        A trainer that calls means what its directory holds now, however slow the volume is.
+        An operator repeats what the spec or other workers have, which a volume that does not
+        answer must not stop.
+        """
 
         def look() -> bool:
             try:
@@ -271,7 +279,8 @@ class LoRACache:
             return any(seen is not None and not is_alike(stamp, seen) for stamp, seen in found)
 
         # Without a cache the engine reads that directory.
-        return look() if self._entries is None else self._glance.sees(look)
+        is_waited_for = is_called or self._entries is None
+        return look() if is_waited_for else self._glance.sees(look)
 
 
 def is_whole(copy: LoRACopy) -> bool:
