@@ -9,7 +9,8 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -72,8 +73,6 @@ class VersionCache:
         others: Callable[[], int] = lambda: 0,
     ) -> None:
         self._entries = Entries(directory / "versions", CacheRecord)
-        self.draft = self._entries.draft
-        """Yields a directory to write into; it is removed unless admitted."""
         self._limit = limit
         self._others = others
         """Returns the bytes of other copies on the volume."""
@@ -88,9 +87,9 @@ class VersionCache:
         found = sorted(self._records.values(), key=lambda record: record.staged_at)
         return tuple(reversed(found))
 
-    def free(self) -> int:
-        """Return how many bytes are free."""
-        return self._free([self._copy(record) for record in self.records()])
+    def free(self, drafted: int) -> int:
+        """Return how many bytes are free for a draft of so many, which is counted already."""
+        return self._free([self._copy(record) for record in self.records()], drafted)
 
     def find(self, version: str) -> CacheRecord | None:
         """Return a staged version; drops it if its files have changed."""
@@ -111,10 +110,14 @@ class VersionCache:
         if version in self._records:
             self._entries.touch(version)
 
-    def make_room(
+    @contextmanager
+    def room(
         self, version: str, sizes: list[int], in_use: Callable[[], frozenset[str]]
-    ) -> None:
-        """Evict versions for files of these sizes; raises without an eviction if impossible.
+    ) -> Iterator[Path]:
+        """Evict versions for files of these sizes, and yield a directory to write them into.
+
+        Raises without an eviction if there cannot be room. The directory is removed unless it is
+        admitted; until then its bytes are not free for adapters.
 
         Args:
             version: The version that is to be staged.
@@ -123,18 +126,12 @@ class VersionCache:
 
         """
         nbytes = eviction.footprint(sizes)
-        with self._changing:
-            # Only here: what was in use when a thread began to hang says nothing when it wakes.
-            needed = in_use()
-            self._drop(version)
-            copies = [self._copy(record) for record in reversed(self.records())]
-            free = self._free(copies)
-            evicted = eviction.evictions(copies, needed, nbytes, free)
-            if evicted is None:
-                raise self._full(version, nbytes, copies, needed)
-            for one in evicted:
-                self._drop(one)
-                _log.info("Staged version evicted", extra={"version": one})
+        with ExitStack() as stack:
+            with self._changing:
+                draft = stack.enter_context(self._entries.draft(nbytes))
+                # Only here: what was in use when a thread began to hang says nothing when it wakes.
+                self._make_room(version, nbytes, in_use())
+            yield draft
 
     def admit(self, draft: Path, checkpoint: Checkpoint, origin: Origin) -> None:
         """Make a finished draft the staged version."""
@@ -160,6 +157,16 @@ class VersionCache:
             self._records[checkpoint.version] = record
         _log.info("Version staged", extra={"version": checkpoint.version, "bytes": record.nbytes})
 
+    def _make_room(self, version: str, nbytes: int, needed: frozenset[str]) -> None:
+        self._drop(version)
+        copies = [self._copy(record) for record in reversed(self.records())]
+        evicted = eviction.evictions(copies, needed, nbytes, self._free(copies, nbytes))
+        if evicted is None:
+            raise self._full(version, nbytes, copies, needed)
+        for one in evicted:
+            self._drop(one)
+            _log.info("Staged version evicted", extra={"version": one})
+
     def _drop(self, version: str) -> None:
         self._records.pop(version, None)
         self._entries.drop(version)
@@ -174,11 +181,11 @@ class VersionCache:
         version = record.checkpoint.version
         return eviction.StagedCopy(version, record.nbytes, self._entries.used_at(version))
 
-    def _free(self, copies: list[eviction.StagedCopy[str]]) -> int:
+    def _free(self, copies: list[eviction.StagedCopy[str]], drafted: int) -> int:
         usage = shutil.disk_usage(self._entries.root)
         spare = int(usage.total * self._spare_share)
-        taken = sum(copy.nbytes for copy in copies) + self._others()
-        return min(self._limit - taken, usage.free - spare)
+        taken = sum(copy.nbytes for copy in copies) + self._entries.drafted + self._others()
+        return min(self._limit - taken + drafted, usage.free - spare)
 
     def _full(
         self,
@@ -188,6 +195,7 @@ class VersionCache:
         needed: frozenset[str],
     ) -> SidecarError:
         kept = sum(copy.nbytes for copy in copies if copy.name in needed) + self._others()
+        kept += self._entries.drafted - nbytes
         usage = shutil.disk_usage(self._entries.root)
         if nbytes > self._limit - kept:
             return SidecarError(

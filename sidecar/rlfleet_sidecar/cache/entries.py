@@ -29,7 +29,14 @@ class Entries(Generic[Record]):
         self._record = record
         self._lasting = lasting
         """Whether an entry is synced to the disk before it gets its name."""
+        self._drafts: dict[Path, int] = {}
+        """The bytes that each draft may grow to."""
         root.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def drafted(self) -> int:
+        """The bytes that drafts take, or will have taken when they are whole."""
+        return sum([*self._drafts.values()])
 
     def swept(self, is_trusted: Callable[[Path, Record], bool]) -> list[Record]:
         """Remove all but trusted entries; returns their records, last used last."""
@@ -45,14 +52,19 @@ class Entries(Generic[Record]):
         return [found[entry] for entry in sorted(found, key=lambda e: self.used_at(e.name) or 0.0)]
 
     @contextmanager
-    def draft(self) -> Iterator[Path]:
-        """Yield a directory to write into; it is removed unless admitted."""
+    def draft(self, nbytes: int) -> Iterator[Path]:
+        """Yield a directory for so many bytes; it is removed unless admitted.
+
+        Its bytes count from here on, so whoever looks for room must begin a draft first.
+        """
         draft = self.root / f".draft-{uuid4().hex}"
         draft.mkdir()
+        self._drafts[draft] = nbytes
         try:
             yield draft
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+            del self._drafts[draft]
 
     def admit(self, draft: Path, name: str, record: Record) -> None:
         """Make a finished draft the entry of this name."""

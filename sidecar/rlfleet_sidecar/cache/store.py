@@ -78,9 +78,9 @@ class VersionStore:
         self._tls = None if folder is None else PeerTLS(folder, settings.tls_name)
         self._glance = glance or Glance()
 
-    def free(self) -> int:
-        """Return the free bytes of the cache; 0 without one."""
-        return self._cache.free() if self._cache else 0
+    def free(self, drafted: int) -> int:
+        """Return the cache's free bytes for a draft of so many; 0 without a cache."""
+        return self._cache.free(drafted) if self._cache else 0
 
     def staged(self) -> list[str]:
         """Return the versions in the cache, newest first."""
@@ -172,8 +172,8 @@ class VersionStore:
         """Make a delta's whole files in the cache."""
         content = build.content
         sizes = [stamp.size for stamp in content.files]
-        cache.make_room(work.version, sizes, partial(_in_use, work, needed, build.chain.start))
-        with cache.draft() as draft:
+        in_use = partial(_in_use, work, needed, build.chain.start)
+        with cache.room(work.version, sizes, in_use) as draft:
             hashed = Staging(content, None, work).of_source(build.source, draft)
             made = Checkpoint(
                 version=work.version,
@@ -273,9 +273,8 @@ class VersionStore:
             self._in_place[version] = checkpoint(staging.of_folder(folder, None))
             return
         sizes = [stamp.size for stamp in content.files]
-        self._cache.make_room(version, sizes, partial(_in_use, work, needed))
         with (
-            self._cache.draft() as draft,
+            self._cache.room(version, sizes, partial(_in_use, work, needed)) as draft,
             self._sharing(work, folder, content, request.supply, draft) as shared,
         ):
             made = checkpoint(staging.of_folder(folder, draft, shared))

@@ -45,8 +45,8 @@ _DIGITS = 32
 _MODEL = "%model"
 """No adapter can have this name."""
 _KEPT = 8
-"""Copies per name. Long requests may use an earlier one, and vLLM exits if it must read again
-an adapter that is gone."""
+"""Copies of a name, and of names that were unloaded. Long requests may use an earlier one, and
+vLLM exits if it must read again an adapter that is gone."""
 Served = Callable[[], frozenset[Path]]
 _log = logging.getLogger(__name__)
 
@@ -72,8 +72,9 @@ class LoRACache:
             self._copies = self._entries.swept(_is_trusted)
 
     def nbytes(self) -> int:
-        """Return the bytes of all copies in the cache."""
-        return sum(copy.nbytes for copy in self._copies)
+        """Return the bytes of all copies in the cache, those under way included."""
+        drafted = 0 if self._entries is None else self._entries.drafted
+        return drafted + sum(copy.nbytes for copy in self._copies)
 
     def known(self, request: LoadAdapterRequest) -> LoRACopy | None:
         """Return the copy of this version; the trainer may have deleted its own files since."""
@@ -92,7 +93,7 @@ class LoRACache:
         self,
         request: LoadAdapterRequest,
         work: PrepareJob,
-        free: Callable[[], int],
+        free: Callable[[int], int],
         served: Served = frozenset,
     ) -> LoRACopy:
         """Check an adapter, read and copy it; raises SidecarError with its defect.
@@ -100,7 +101,7 @@ class LoRACache:
         Args:
             request: The adapter.
             work: Its progress and cancellation.
-            free: Returns the free bytes of the cache.
+            free: Returns the cache's free bytes for a draft of so many.
             served: Returns the directories in use by the engine, which stay.
 
         """
@@ -156,7 +157,7 @@ class LoRACache:
         folder: OpenFolder,
         request: LoadAdapterRequest,
         work: PrepareJob,
-        free: Callable[[], int],
+        free: Callable[[int], int],
         served: Served,
     ) -> LoRACopy:
         content, stamp, data = self._content(folder)
@@ -181,11 +182,11 @@ class LoRACache:
         if self._entries is None:
             return self._in_place(read(None))
         nbytes = eviction.footprint([source.size for source in sources])
-        with self._changing:
-            # What was served when a thread began to hang says nothing when it wakes.
-            work.demand_wanted()
-            self._make_room(self._entries, request.name, nbytes, free(), served())
-        with self._entries.draft() as draft:
+        with self._entries.draft(nbytes) as draft:
+            with self._changing:
+                # What was served when a thread began to hang says nothing when it wakes.
+                work.demand_wanted()
+                self._make_room(self._entries, request.name, nbytes, free(nbytes), served())
             (draft / compatibility.CONFIG).write_bytes(data)
             found = read(draft)
             with self._changing:
@@ -247,10 +248,11 @@ class LoRACache:
         free: int,
         served: frozenset[Path],
     ) -> None:
-        """Drop old copies of this name that are not served."""
-        of_it = [copy for copy in self._copies if copy.name == name]
-        in_use = served.union(copy.directory for copy in of_it[1 - _KEPT :])
-        staged = [eviction.StagedCopy(copy.directory, copy.nbytes) for copy in of_it]
+        """Drop old copies of this name, and of names no longer loaded, that are not served."""
+        loaded = {copy.name for copy in self._copies if copy.directory in served}
+        old = [copy for copy in self._copies if copy.name == name or copy.name not in loaded]
+        in_use = served.union(copy.directory for copy in old[1 - _KEPT :])
+        staged = [eviction.StagedCopy(copy.directory, copy.nbytes) for copy in old]
         gone = eviction.evictions(staged, in_use, nbytes, free)
         if gone is None:
             raise SidecarError(

@@ -24,7 +24,7 @@ def trusted(entry: Path, note: Note) -> bool:
 
 
 def admitted(entries: Entries[Note], name: str, text: str) -> None:
-    with entries.draft() as draft:
+    with entries.draft(0) as draft:
         (draft / "data").write_text(text)
         entries.admit(draft, name, Note(directory=entries.root / name, text=text))
 
@@ -52,7 +52,7 @@ def test_a_draft_that_fails_goes_at_once(tmp_path: Path) -> None:
         (draft / "data").write_text("half")
         raise LookupError
 
-    with pytest.raises(LookupError), opened(tmp_path).draft() as draft:
+    with pytest.raises(LookupError), opened(tmp_path).draft(0) as draft:
         fail(draft)
 
     assert not [*tmp_path.iterdir()]

@@ -14,6 +14,7 @@ import pytest
 
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.worker.commands import PrepareRequest
+from rlfleet_contract.worker.lora import LoadAdapterRequest
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache.prepare import Preparation
 from rlfleet_sidecar.cache.store import VersionStore
@@ -21,10 +22,12 @@ from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.checkpoints.folder import Folder
 from rlfleet_sidecar.checkpoints.headers import Headers
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.lora.cache import LoRACache
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.staging.prepare_job import PrepareJob
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.timeouts import Glance
+from tests.fakes.adapters import write_adapter
 from tests.fakes.checkpoints import write_model, write_version
 from tests.fakes.deltas.indexed import write_chain
 from tests.fakes.deltas.tensors import tensors_of
@@ -241,3 +244,46 @@ async def test_a_prepare_that_fails_by_a_defect_is_in_the_report(
     assert journal.record.refusal is not None
     assert (journal.record.refusal.code, journal.record.refusal.version) == (Code.INTERNAL, VERSION)
     assert journal.record.refusal.retryable
+
+
+def test_what_a_prepare_is_about_to_write_is_not_free(
+    settings: SidecarSettings, tmp_path: Path
+) -> None:
+    tight = settings.model_copy(update={"cache_bytes": 1_000_000})
+    store = VersionStore(tight, Checkpoints(tight))
+    assert prepared(store)
+    before = store.free(0)
+    during: list[int] = []
+    write_version(tmp_path / "weights", SECOND.version, seed=2)
+
+    def yields() -> bool:
+        during.append(store.free(0))
+        return False
+
+    work = PrepareJob(SECOND.version, 30, yields)
+    assert store.prepare(work, SECOND, lambda: frozenset({VERSION}))
+
+    taken = before - store.free(0)
+    assert taken > 0
+    assert before - during[0] == taken
+
+
+def test_an_adapter_that_is_copied_is_not_free(settings: SidecarSettings, tmp_path: Path) -> None:
+    tight = settings.model_copy(update={"cache_bytes": 1_000_000})
+    checkpoints = Checkpoints(tight)
+    copies = LoRACache(tight, checkpoints)
+    store = VersionStore(tight, checkpoints, copies.nbytes)
+    before = store.free(0)
+    directory = write_adapter(tmp_path / "weights" / "adapters" / "v1", seed=1)
+    request = LoadAdapterRequest(operation="o", name="a", version="v1", path=str(directory))
+    during: list[int] = []
+
+    def yields() -> bool:
+        during.append(store.free(0))
+        return False
+
+    copies.take(request, PrepareJob("v1", 30, yields), store.free)
+
+    taken = before - store.free(0)
+    assert taken > 0
+    assert before - during[0] == taken

@@ -1,11 +1,14 @@
 """Which copies of an adapter stay: what is served, and what was used last."""
 
 import os
-from collections.abc import Callable
+import shutil
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from rlfleet_contract.worker.commands import Fence
 from rlfleet_contract.worker.lora import LoadAdapterRequest
 from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.checkpoints.headers import Headers
@@ -14,6 +17,7 @@ from rlfleet_sidecar.lora.cache import LoRACache
 from rlfleet_sidecar.lora.registry import LoRACopy
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.staging.prepare_job import PrepareJob
+from rlfleet_sidecar.timeouts import Glance
 from tests.fakes.adapters import write_adapter
 from tests.fakes.checkpoints import write_model
 
@@ -63,7 +67,7 @@ def taken(copies: LoRACache, root: Path, step: int, *served: LoRACopy) -> LoRACo
     )
     directories = frozenset(copy.directory for copy in served)
     work = PrepareJob(request.version, 30)
-    copy = copies.take(request, work, lambda: 1 << 40, lambda: directories)
+    copy = copies.take(request, work, lambda _drafted: 1 << 40, lambda: directories)
     # Timestamps of file systems may be coarse.
     moment = copies.nbytes() + step
     os.utime(copy.directory / ".used", (moment, moment))
@@ -99,7 +103,7 @@ def test_a_copy_that_was_used_again_is_the_newest_after_a_restart_too(
     copies.take(
         LoadAdapterRequest(operation="o", name="a", version="v1", path=str(made[0].source)),
         PrepareJob("v1", 30),
-        lambda: 1 << 40,
+        lambda _drafted: 1 << 40,
     )
 
     again = LoRACache(settings, Checkpoints(settings))
@@ -131,7 +135,7 @@ def test_a_copy_for_which_there_is_no_room_drops_none(copies: LoRACache, tmp_pat
     request = LoadAdapterRequest(operation="o", name="a", version=f"v{step}", path=path)
 
     with pytest.raises(SidecarError, match="-1000000000 free"):
-        copies.take(request, PrepareJob(request.version, 30), lambda: -1_000_000_000)
+        copies.take(request, PrepareJob(request.version, 30), lambda _drafted: -1_000_000_000)
 
     assert all(copy.directory.exists() for copy in made)
 
@@ -154,7 +158,8 @@ def test_what_is_served_since_the_check_stays(
     served: set[Path] = set()
     model.look = lambda: served.add(full[0].directory)
 
-    copies.take(the_next(tmp_path), PrepareJob("v", 30), lambda: 1 << 40, lambda: frozenset(served))
+    work = PrepareJob("v", 30)
+    copies.take(the_next(tmp_path), work, lambda _drafted: 1 << 40, lambda: frozenset(served))
 
     assert full[0].directory.exists()
 
@@ -166,6 +171,59 @@ def test_a_copy_that_is_superseded_during_its_check_drops_none(
     model.look = lambda: work.supersede("another one")
 
     with pytest.raises(SidecarError, match="another one"):
-        copies.take(the_next(tmp_path), work, lambda: 1 << 40)
+        copies.take(the_next(tmp_path), work, lambda _drafted: 1 << 40)
 
     assert all(copy.directory.exists() for copy in full)
+
+
+def test_copies_of_names_that_are_no_longer_loaded_do_not_pile_up(
+    copies: LoRACache, tmp_path: Path
+) -> None:
+    served: list[LoRACopy] = []
+    # A name for each step, as TRL has it; one stays loaded, the last three serve beside it.
+    for step in range(1, 3 * KEPT):
+        write_adapter(tmp_path / "weights" / "adapters" / f"n{step}", seed=step)
+        path = str(tmp_path / "weights" / "adapters" / f"n{step}")
+        request = LoadAdapterRequest(operation="o", name=f"n{step}", version="v", path=path)
+        in_use = frozenset(copy.directory for copy in (*served[:1], *served[-3:]))
+        work = PrepareJob("v", 30)
+        served.append(
+            copies.take(request, work, lambda _drafted: 1 << 40, lambda in_use=in_use: in_use)
+        )
+
+    left = [copy for copy in served if copy.directory.exists()]
+    assert left[0] is served[0]
+    assert left[1:] == served[-len(left) + 1 :]
+    assert len(left) <= 1 + 3 + KEPT
+
+
+@pytest.fixture
+def hanging() -> Iterator[Glance]:
+    """Looks at a volume of which one has not ended."""
+    answered = threading.Event()
+    glance = Glance(patience_s=0.01)
+    assert glance.sees(answered.wait) is False
+    yield glance
+    answered.set()
+
+
+FENCE = Fence(fleet="f", pod="p", epoch=1, sequence=1)
+
+
+def test_a_trainer_gets_what_its_directory_holds_however_slow_the_volume_is(
+    settings: SidecarSettings, hanging: Glance, tmp_path: Path
+) -> None:
+    copies = LoRACache(settings, Checkpoints(settings), hanging)
+    first = taken(copies, tmp_path, 1)
+    source = tmp_path / "weights" / "adapters" / "v1"
+    shutil.rmtree(source)
+    write_adapter(source, seed=77)
+    called = LoadAdapterRequest(operation="o", name="a", version="v1", path=str(source))
+
+    repeated = copies.take(
+        called.model_copy(update={"fence": FENCE}), PrepareJob("v1", 30), lambda _drafted: 1 << 40
+    )
+    again = copies.take(called, PrepareJob("v1", 30), lambda _drafted: 1 << 40)
+
+    assert repeated.digest == first.digest
+    assert again.digest != first.digest
