@@ -1,11 +1,16 @@
 """A worker's adapters for trainers, whose calls have neither operation nor version."""
 
+from pydantic import ValidationError
+
 from rlfleet_contract.worker.loaded_lora import AdapterReport
 from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.change.fencing import Fencing
 from rlfleet_sidecar.dialects import rules
 from rlfleet_sidecar.dialects.operation import operation_of
 from rlfleet_sidecar.dialects.retry import patience_of, patiently
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.http.request_body import complaint
 from rlfleet_sidecar.lora.rules import demand_bare, demand_undeclared
 from rlfleet_sidecar.lora.serving import LoRAServing
 from rlfleet_sidecar.settings import SidecarSettings
@@ -52,17 +57,23 @@ class TrainerLoRA:
 
         async def load() -> None:
             self.known(name)
-            request = LoadAdapterRequest(
-                operation=operation or operation_of(self._journal),
-                name=name,
-                version=rules.adapter_version(directory),
-                path=directory,
-                wait_s=self._settings.trainer_adapter_wait_s,
-            )
-            await self._fencing.unfenced(request)
+            await self._fencing.unfenced(self._request(name, directory, operation))
 
         await patiently(load, self._patience_s)
         return self.known(name) or AdapterReport(name=name)
+
+    def _request(self, name: str, directory: str, operation: str | None) -> LoadAdapterRequest:
+        try:
+            return LoadAdapterRequest(
+                operation=operation or operation_of(self._journal),
+                name=name,
+                version=rules.adapter_version(directory),
+                path=directory.rstrip("/"),
+                wait_s=self._settings.trainer_adapter_wait_s,
+            )
+        except ValidationError as error:
+            why = complaint(error.errors(include_url=False, include_input=False))
+            raise SidecarError(Code.INVALID_REQUEST, f"the adapter's {why}") from error
 
     async def unload(self, name: str) -> None:
         """Unload a name; no error if it is not loaded."""

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.dialects import rules
-from rlfleet_sidecar.errors import SidecarError, log_fields
+from rlfleet_sidecar.errors import SidecarError, internal, log_fields
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.state.stage_machine import State
 from rlfleet_sidecar.timeouts import within
@@ -83,6 +83,9 @@ class TrainerChange:
             yield
         except SidecarError as error:
             self.failed(error)
+            raise
+        except Exception as error:
+            self.failed(internal(error))
             raise
 
     def refuse(self, why: str) -> NoReturn:

@@ -161,9 +161,7 @@ class TrainerSession:
     async def _adapt(self, directory: str) -> AdapterReport:
         operation = self._change.operation()
         self._change.begun(rules.adapter_version(directory))
-        adapter = await self._library.load(
-            self._settings.model_name, directory.rstrip("/"), operation
-        )
+        adapter = await self._library.load(self._settings.model_name, directory, operation)
         self._change.ended_well()
         self._journal.broadcast(is_meant=False)
         return adapter

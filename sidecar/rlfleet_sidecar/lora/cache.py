@@ -135,6 +135,8 @@ class LoRACache:
             return False
 
     def _layout(self, path: str) -> Layout:
+        if "\0" in path:
+            raise SidecarError(Code.INVALID_REQUEST, "path: has a NUL character; remove it")
         parts = Path(path).parts[len(self._root.parts) :]
         is_beneath = Path(path).is_relative_to(self._root) and parts and ".." not in parts
         if not is_beneath or os.path.normpath(path) != path:

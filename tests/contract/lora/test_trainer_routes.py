@@ -138,6 +138,29 @@ async def test_a_failure_that_no_retry_fixes_is_a_4xx(
     assert "lora_path" in empty.json()["message"]
 
 
+@pytest.mark.parametrize("route", LOADS)
+@pytest.mark.parametrize("path", ["", "/", "/" + "x" * 1100, "{adapters}/step-1\0"])
+async def test_a_path_that_is_none_is_a_4xx(
+    serving: Subject, adapters: Path, route: str, path: str
+) -> None:
+    asked = {"lora_name": NAME, "lora_path": path.format(adapters=adapters)}
+
+    reply = await serving.admin.post(route, json=asked)
+
+    assert (reply.status_code, reply.json()["code"]) == (400, Code.INVALID_REQUEST)
+    assert "path" in reply.json()["message"]
+
+
+@pytest.mark.parametrize("route", LOADS)
+async def test_a_slash_at_the_end_makes_no_other_path(
+    serving: Subject, adapters: Path, route: str
+) -> None:
+    for end in ("/", "", "/"):
+        asked = {"lora_name": NAME, "lora_path": f"{adapters}/step-1{end}"}
+        reply = await serving.admin.post(route, json=asked)
+        assert reply.status_code == 200, reply.text
+
+
 @pytest.mark.parametrize("route", [*LOADS, UNLOAD])
 async def test_a_trainer_learns_that_the_spec_owns_the_adapters(
     serving: Subject, adapters: Path, route: str

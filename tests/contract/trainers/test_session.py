@@ -394,3 +394,13 @@ async def test_a_worker_whose_engine_hangs_is_not_alive(fake: Worker, subject: S
         probed = await subject.admin.post(path, json=body)
         assert (probed.status_code, probed.json()["status"]) == (503, "error"), path
         assert probed.json()["code"] == Code.ENGINE_UNREACHABLE
+
+
+async def test_a_path_with_a_nul_is_an_update_that_failed(paused: Subject) -> None:
+    body = {"weight_dir": f"{paused.weights}/a\0b"}
+
+    update = await paused.admin.post("/update_weights", json=body)
+    resume = await paused.admin.post("/resume")
+
+    assert (update.status_code, update.json()["code"]) == (422, Code.PATH_REFUSED)
+    assert resume.status_code == 409

@@ -79,7 +79,8 @@ async def unload(
 def demand_new(library: TrainerLoRA, body: LoadBody) -> None:
     """Raise, in vLLM's words, if another adapter has the name and must not be replaced."""
     known = library.known(body.lora_name)
-    is_taken = known is not None and known.is_loaded and known.path != body.lora_path
+    path = body.lora_path.rstrip("/")
+    is_taken = known is not None and known.is_loaded and known.path != path
     if is_taken and not body.load_inplace:
         raise SidecarError(
             Code.INVALID_REQUEST,
