@@ -42,6 +42,7 @@ OTHER_ENGINE = (
     " /init_weight_transfer_engine, or write a checkpoint and send"
     ' {"weight_dir": DIRECTORY}'
 )
+BETWEEN_GPUS = "not supported: set actor.weight_update_mode=disk, and send /areal_update_weights"
 DRAFT = "weights of a draft model are not supported; send the model's own"
 
 
@@ -146,6 +147,22 @@ EXAMPLES: tuple[Example, ...] = (
     _post("/sleep?level=0", {"status": "sleeping", "level": 0}),
     Example("GET /is_sleeping", {"is_sleeping": True}),
     _post("/wake_up?tags=scheduling", {"status": "awake", "tags": ["scheduling"]}),
+    _post(
+        "/areal_pause_generation",
+        {"success": True, "message": "Generation paused and all requests aborted"},
+    ),
+    _post(
+        "/areal_update_weights",
+        {
+            "success": True,
+            "message": "loaded and proved",
+            "weight_version": "step-2",
+            "verified_by": _ALL,
+        },
+        {"model_path": "/weights/step-2"},
+    ),
+    _post("/areal_continue_generation", {"success": True, "message": "Generation continued"}),
+    _unserved("/areal_init_weights_update_group", BETWEEN_GPUS, {"master_address": "10.0.0.9"}),
     _post(
         "/collective_rpc",
         {"results": [None]},

@@ -20,6 +20,7 @@ from rlfleet_operator.core.trainer.models import Fault
 from rlfleet_operator.core.trainer.routes import CLASSIC, OFFERS
 from rlfleet_sidecar.app import OPEN
 from rlfleet_sidecar.dialects.routes import (
+    areal,
     dynamo,
     engine_info,
     lora,
@@ -93,6 +94,7 @@ _SECTIONS = {
         "Only with `spec.sidecar.experimentalTransfer`; parts go to `POST /update_weights`.",
     ),
     "LoRA, as trainers call it": (lora.router, ""),
+    "AReaL's own routes": (areal.router, ""),
     "About the engine": (engine_info.router, ""),
 }
 _COMMON = frozenset(Command.model_fields)

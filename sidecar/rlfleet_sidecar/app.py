@@ -28,7 +28,14 @@ from rlfleet_sidecar.change.ttl import ChangeTTL
 from rlfleet_sidecar.change.watchdog import Watchdog
 from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.dialects.lora import TrainerLoRA
-from rlfleet_sidecar.dialects.routes import dynamo, engine_info, pause, weight_transfer, weights
+from rlfleet_sidecar.dialects.routes import (
+    areal,
+    dynamo,
+    engine_info,
+    pause,
+    weight_transfer,
+    weights,
+)
 from rlfleet_sidecar.dialects.routes import lora as adapter_dialects
 from rlfleet_sidecar.dialects.session import TrainerSession
 from rlfleet_sidecar.errors import SidecarError, internal
@@ -77,6 +84,7 @@ ROUTERS = (
     weight_transfer.router,
     adapter_dialects.router,
     engine_info.router,
+    areal.router,
     dynamo.router,
 )
 

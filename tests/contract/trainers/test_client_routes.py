@@ -1,8 +1,8 @@
 """Every route that a listed client calls at a worker's control address is answered.
 
 The table is made from the clients' own code: prime-rl's utils/client.py, TRL 1.16's
-experimental/async_grpo/vllm_client.py, SkyRL's remote_inference_client.py, and vLLM 0.32's
-distributed/weight_transfer/clients.py.
+experimental/async_grpo/vllm_client.py, SkyRL's remote_inference_client.py, AReaL 1.0.4's
+engine/vllm_remote.py, and vLLM 0.32's distributed/weight_transfer/clients.py.
 """
 
 import json
@@ -36,6 +36,14 @@ CLIENTS: dict[str, tuple[str, ...]] = {
         "POST /finish_weight_update",
         "POST /v1/load_lora_adapter",
         "POST /v1/unload_lora_adapter",
+    ),
+    "AReaL": (
+        "GET /health",
+        "POST /areal_pause_generation",
+        "POST /areal_update_weights",
+        "POST /areal_continue_generation",
+        "POST /areal_init_weights_update_group",
+        "POST /v1/load_lora_adapter",
     ),
     "vLLM's HTTPVLLMWeightSyncClient": (
         "POST /init_weight_transfer_engine",
