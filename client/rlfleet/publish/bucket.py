@@ -79,9 +79,9 @@ class BucketStore:
 
     def point(self, run: str, version: int) -> None:
         """Replace the pointer, unless another trainer did in between."""
-        found, tag = self._get(layout.POINTER)
+        found, state = self._get(layout.POINTER)
         demand_forward((found or b"").decode(errors="replace"), run, version)
-        mode = "create" if found is None else {"e_tag": tag}
+        mode = "create" if found is None else state
         errors = self.obstore.exceptions
         content = layout.pointer_to(run, version).encode()
         try:
@@ -94,9 +94,14 @@ class BucketStore:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _get(self, path: str) -> tuple[bytes | None, str | None]:
+    def _get(self, path: str) -> tuple[bytes | None, dict[str, str]]:
+        """Return an object, and what a write demands to replace no other state of it.
+
+        S3 compares ETags; Google Cloud Storage compares generations, obstore's version.
+        """
         try:
             found = self.obstore.get(self.store, path)
         except FileNotFoundError:
-            return None, None
-        return bytes(found.bytes()), found.meta["e_tag"]
+            return None, {}
+        known = {name: found.meta[name] for name in ("e_tag", "version")}
+        return bytes(found.bytes()), {name: text for name, text in known.items() if text}

@@ -1,0 +1,44 @@
+"""Conditional writes to a bucket, on a server that compares generations as Google's does."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rlfleet.publish import Options, Publisher, PublishError
+from tests.fakes.google_bucket import GoogleBucket, serving
+from tests.unit.rlfleet.publish.states import model, stepped
+
+RUN = "run-1"
+
+
+@pytest.fixture
+def google() -> Iterator[GoogleBucket]:
+    with serving() as running:
+        yield running
+
+
+def publisher_to(google: GoogleBucket) -> Publisher:
+    return Publisher("gs://weights/qwen", Options(run=RUN, store=google.options))
+
+
+def latest(google: GoogleBucket) -> str:
+    return google.objects["qwen/latest"][0].decode()
+
+
+def test_the_pointer_moves_in_a_store_that_compares_generations(google: GoogleBucket) -> None:
+    with publisher_to(google) as publisher:
+        for seed in range(3):
+            found = publisher.publish(stepped(model(), seed))
+            assert latest(google) == f"{RUN}/{found.name}"
+
+
+def test_a_pointer_that_another_trainer_moved_in_between_is_not_replaced(
+    google: GoogleBucket,
+) -> None:
+    with publisher_to(google) as publisher:
+        publisher.publish(model())
+        google.overtaken_by["qwen/latest"] = b"run-2/weight_v000009"
+        with pytest.raises(PublishError, match="another trainer moved latest"):
+            publisher.publish(model())
+
+    assert latest(google) == "run-2/weight_v000009"
