@@ -26,6 +26,8 @@ class GoogleBucket:
     generation: int = 1_700_000_000_000_000
     overtaken_by: dict[str, bytes] = field(default_factory=dict)
     """What another writer puts just before the next write, by key."""
+    lost: set[str] = field(default_factory=set)
+    """Last names of keys whose next write is done, and answered with an error."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -72,7 +74,12 @@ class _Handler(BaseHTTPRequestHandler):
         if condition is not None and int(condition) != self.known.generation_of(key):
             self._send(412, "<Error><Code>PreconditionFailed</Code></Error>")
             return
-        self._described(data, self.known.put(key, data), b"")
+        generation = self.known.put(key, data)
+        if (name := key.rpartition("/")[2]) in self.known.lost:
+            self.known.lost.remove(name)
+            self._send(503, "<Error><Code>ServiceUnavailable</Code></Error>")
+            return
+        self._described(data, generation, b"")
 
     def do_POST(self) -> None:
         key, query, _ = self._request()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from rlfleet.publish import layout
 from rlfleet.publish.errors import PublishError
@@ -45,10 +46,8 @@ class _Objects:
 
     def create(self, name: str, content: bytes) -> None:
         path = f"{self.prefix}/{name}"
-        try:
-            self.obstore.put(self.store, path, content, mode="create")
-        except self.obstore.exceptions.AlreadyExistsError as error:
-            raise PublishError(f"{path} exists already; let one trainer write there") from error
+        if not _is_put(self.obstore, self.store, path, content, "create"):
+            raise PublishError(f"{path} exists already; let one trainer write there")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,41 +66,54 @@ class BucketStore:
 
     def index_of(self, version: int) -> bytes | None:
         """Return the index of a version."""
-        return self._get(f"{self.prefix}{layout.name_of(version)}/{layout.INDEX}")[0]
+        path = f"{self.prefix}{layout.name_of(version)}/{layout.INDEX}"
+        return _read(self.obstore, self.store, path)[0]
 
     @contextmanager
     def draft(self, version: int) -> Iterator[_Objects]:
         """Begin a version; objects of a failed one stay, and its number is not used again."""
         objects = _Objects(self.obstore, self.store, f"{self.prefix}{layout.name_of(version)}")
         # Of two trainers that chose the same number, one must not write over the other's files.
-        objects.create(_CLAIM, b"")
+        objects.create(_CLAIM, uuid4().hex.encode())
         yield objects
 
     def point(self, run: str, version: int) -> None:
         """Replace the pointer, unless another trainer did in between."""
-        found, state = self._get(layout.POINTER)
+        found, state = _read(self.obstore, self.store, layout.POINTER)
         demand_forward((found or b"").decode(errors="replace"), run, version)
         mode = "create" if found is None else state
-        errors = self.obstore.exceptions
         content = layout.pointer_to(run, version).encode()
-        try:
-            self.obstore.put(self.store, layout.POINTER, content, mode=mode)
-        except (errors.AlreadyExistsError, errors.PreconditionError) as error:
+        if not _is_put(self.obstore, self.store, layout.POINTER, content, mode):
             raise PublishError(
                 f"another trainer moved {layout.POINTER}; let one trainer write there"
-            ) from error
+            )
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _get(self, path: str) -> tuple[bytes | None, dict[str, str]]:
-        """Return an object, and what a write demands to replace no other state of it.
 
-        S3 compares ETags; Google Cloud Storage compares generations, obstore's version.
-        """
-        try:
-            found = self.obstore.get(self.store, path)
-        except FileNotFoundError:
-            return None, {}
-        known = {name: found.meta[name] for name in ("e_tag", "version")}
-        return bytes(found.bytes()), {name: text for name, text in known.items() if text}
+def _is_put(obstore: Any, store: Any, path: str, content: bytes, mode: Any) -> bool:
+    """Write under a condition; return whether the object has this content now.
+
+    obstore repeats a write that was done but whose reply is an error, and the repeated one meets
+    the first. So content must be unlike another trainer's: it holds an id or a claimed number.
+    """
+    errors = obstore.exceptions
+    try:
+        obstore.put(store, path, content, mode=mode)
+    except (errors.AlreadyExistsError, errors.PreconditionError):
+        return _read(obstore, store, path)[0] == content
+    return True
+
+
+def _read(obstore: Any, store: Any, path: str) -> tuple[bytes | None, dict[str, str]]:
+    """Return an object, and what a write demands to replace no other state of it.
+
+    S3 compares ETags; Google Cloud Storage compares generations, obstore's version.
+    """
+    try:
+        found = obstore.get(store, path)
+    except FileNotFoundError:
+        return None, {}
+    known = {name: found.meta[name] for name in ("e_tag", "version")}
+    return bytes(found.bytes()), {name: text for name, text in known.items() if text}

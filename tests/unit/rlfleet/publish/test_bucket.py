@@ -42,3 +42,17 @@ def test_a_pointer_that_another_trainer_moved_in_between_is_not_replaced(
             publisher.publish(model())
 
     assert latest(google) == "run-2/weight_v000009"
+
+
+@pytest.mark.parametrize("name", [".claimed", "model.safetensors.index.json", "latest"])
+def test_a_write_that_was_done_but_answered_with_an_error_is_no_other_trainer_s(
+    google: GoogleBucket, name: str
+) -> None:
+    """obstore repeats it, and the repeated one meets the first."""
+    with publisher_to(google) as publisher:
+        publisher.publish(model())
+        google.lost.add(name)
+        found = publisher.publish(stepped(model(), 1))
+
+    assert (google.lost, found.version, found.is_full) == (set(), 2, False)
+    assert latest(google) == f"{RUN}/{found.name}"
