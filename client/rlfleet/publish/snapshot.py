@@ -51,7 +51,8 @@ class Snapshot:
 
     def open_again(self) -> None:
         """Record that the bytes begin to change."""
-        if self.folder is not None and self.held is not None:
+        if self.folder is not None:
+            # Also without a version: a state that was rejected at the start may fit later bytes.
             (self.folder / _STATE).unlink(missing_ok=True)
             sync(self.folder)
         self.held = None

@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,27 @@ def test_a_snapshot_that_is_cut_short_is_not_compared_with(tmp_path: Path) -> No
 
     with Publisher(tmp_path / "store", options) as publisher:
         assert publisher.publish(model()).is_full
+
+
+def test_a_state_that_did_not_fit_its_bytes_does_not_come_back_with_others(tmp_path: Path) -> None:
+    """A publish that fails at its end leaves as many bytes as the state names, of new weights."""
+    options = Options(snapshot=tmp_path / "snapshot")
+    with Publisher(tmp_path / "store", options) as publisher:
+        publisher.publish(model())
+    file = tmp_path / "snapshot" / "tensors.bin"
+    os.truncate(file, file.stat().st_size - 1)
+    after = stepped(model(), 1)
+
+    def fails() -> Iterator[tuple[str, Any]]:
+        yield from after.items()
+        raise InterruptedError
+
+    with Publisher(tmp_path / "store", options) as publisher, pytest.raises(InterruptedError):
+        publisher.publish(fails())
+    with Publisher(tmp_path / "store", options) as publisher:
+        assert publisher.publish(after).is_full
+
+    assert reader.newest(tmp_path / "store") == state(after)
 
 
 def test_a_snapshot_of_a_version_that_the_store_lacks_is_not_compared_with(tmp_path: Path) -> None:
