@@ -1,6 +1,6 @@
 """One bucket as Google Cloud Storage serves it: conditional writes compare an object's generation.
 
-It has what a publisher uses of the XML API, and knows no credentials.
+It has what is used of the XML API, and knows no credentials.
 """
 
 import threading
@@ -52,10 +52,16 @@ class GoogleBucket:
         """Return what is below a prefix."""
         rests = {key.removeprefix(prefix) for key in self.objects if key.startswith(prefix)}
         deeper = {rest.partition("/")[0] for rest in rests if delimiter and "/" in rest}
-        folders = (
-            f"<CommonPrefixes><Prefix>{prefix}{name}/</Prefix></CommonPrefixes>" for name in deeper
+        direct = {rest for rest in rests if rest.partition("/")[0] not in deeper}
+        inner = "".join(
+            f"<Contents><Key>{prefix}{rest}</Key><Size>1</Size><ETag>x</ETag>"
+            "<LastModified>2024-01-01T00:00:00Z</LastModified></Contents>"
+            for rest in sorted(direct)
+        ) + "".join(
+            f"<CommonPrefixes><Prefix>{prefix}{name}/</Prefix></CommonPrefixes>"
+            for name in sorted(deeper)
         )
-        return f"<ListBucketResult>{''.join(folders)}</ListBucketResult>"
+        return f"<ListBucketResult>{inner}</ListBucketResult>"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -104,8 +110,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, "<Error><Code>NoSuchKey</Code></Error>")
 
     def do_DELETE(self) -> None:
-        """End an upload in parts: Google has none without a part, so an empty object is put."""
-        self._send(204)
+        """Delete an object, or end an upload without a part, which Google does not have."""
+        key, query, _ = self._request()
+        is_there = "uploadId" in query or self.known.objects.pop(key, None) is not None
+        self._send(204 if is_there else 404)
 
     def log_message(self, *_arguments: object) -> None:
         pass

@@ -223,7 +223,8 @@ class StoreFolder:
             for page in pages:
                 for meta in page:
                     name = meta["path"].removeprefix(prefix)
-                    if "/" not in name:
+                    # A console's object for a folder, "step-1/", has its slash cut by obstore.
+                    if "/" not in name and meta["path"] != self.path.key:
                         found[name] = ObjectEntry.of(name, self.path / name, meta)
                 self._demand_few(found)
         return found

@@ -1,6 +1,7 @@
 """Deletes a version in a store, so that what is left never looks like a complete version."""
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.errors import SidecarError
@@ -31,13 +32,27 @@ def remove(opened: Opened, place: StoreUrl, steps: Sequence[Collection[str]]) ->
             keys = [key for key in keys if key not in set(due)]
             for begin in range(0, len(due), _AT_ONCE):
                 with named(place):
-                    opened.library.delete(opened.store, due[begin : begin + _AT_ONCE])
+                    _delete(opened, due[begin : begin + _AT_ONCE])
     except SidecarError as error:
         message = error.message.replace("failed to read", "failed to delete", 1)
         raise SidecarError(error.code, message) from error
 
 
+def _delete(opened: Opened, keys: list[str]) -> None:
+    try:
+        opened.library.delete(opened.store, keys)
+    except FileNotFoundError:
+        # Google's error for what is gone, as for a console's object "step-1/deeper/", whose last
+        # slash obstore cuts. It ends the request of many.
+        for key in keys:
+            with suppress(FileNotFoundError):
+                opened.library.delete(opened.store, key)
+
+
 def _keys(opened: Opened, place: StoreUrl) -> list[str]:
+    prefix = f"{place.key}/"
     with named(place):
-        pages = opened.library.list(opened.store, prefix=f"{place.key}/", chunk_size=_AT_ONCE)
-        return [str(meta["path"]) for page in pages for meta in page]
+        pages = opened.library.list(opened.store, prefix=prefix, chunk_size=_AT_ONCE)
+        keys = [str(meta["path"]) for page in pages for meta in page]
+    # The place's own "step-1/" without its slash: the name of an object that is no version's.
+    return [key for key in keys if key.startswith(prefix)]

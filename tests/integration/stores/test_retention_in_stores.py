@@ -1,6 +1,7 @@
 """Unneeded versions, deleted in a real S3 server: which, and what faults leave of them."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -129,6 +130,31 @@ async def test_credentials_that_may_not_delete_are_named(
     assert "access denied" in found.error
     assert SECRET not in found.error
     assert (found.deleted, keys(store)) == (0, before)
+
+
+async def test_what_cannot_be_deleted_hides_no_version(
+    settings: SidecarSettings, bucket: str, s3: server.Server, store: S3Store
+) -> None:
+    """Steps that were saved without weights, and the object that a console makes of a folder."""
+    for number in range(1, 61):
+        name = "optimizer/state.pt" if number <= 20 else "model.safetensors"
+        obstore.put(store, f"step-{number}/{name}", b"x")
+        if number % 2:
+            folder_object(s3.data / bucket / f"step-{number}")
+    settings = settings.model_copy(update={"weights_source": f"s3://{bucket}/{{version}}"})
+
+    async with keeping(settings, ["step-60"]) as keeper:
+        await until(keeper, lambda found: found.deleted == 39 and not found.count)
+        await asyncio.sleep(0.5)
+        assert (keeper.found or Unneeded()).deleted == 39
+
+    left = {key.partition("/")[0] for key in keys(store) if key.endswith("model.safetensors")}
+    assert left == {"step-60"}
+
+
+def folder_object(folder: Path) -> None:
+    """Make an empty object whose key ends with a slash; its server has these as folders."""
+    os.setxattr(folder, "user.etag", b"d41d8cd98f00b204e9800998ecf8427e")
 
 
 async def test_the_chain_of_a_needed_delta_stays(

@@ -1,6 +1,7 @@
 """What a volume shows as unneeded: by its pointer, by what is whole, by when it was written."""
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from rlfleet.publish import Options, Publisher
 from rlfleet_sidecar.checkpoints.layouts import Layouts
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.retention.stock import MOST_SHOWN, Stock
+from rlfleet_sidecar.retention.stock import MOST_COMPARED, MOST_SHOWN, Stock
 from rlfleet_sidecar.settings import SidecarSettings
 
 DAY_S = 86_400
@@ -65,6 +66,50 @@ def test_versions_of_a_later_run_that_began_again_are_not_unneeded(tmp_path: Pat
     written(tmp_path / "step-2", 61 * DAY_S)
 
     assert stock(tmp_path).unneeded({"step-50"}, 0) == (("step-3",), 1)
+
+
+def test_versions_that_are_passed_over_hide_no_others(tmp_path: Path) -> None:
+    """Without the directory of the weights, or written again by a later run."""
+    steps(tmp_path, *range(1, 61))
+    for number in range(1, 21):
+        (tmp_path / f"step-{number}" / "STABLE").unlink()
+        written(tmp_path / f"step-{number + 20}", 90 * DAY_S)
+
+    versions, count = stock(tmp_path).unneeded({"step-60"}, 0)
+
+    assert (versions, count) == (tuple(f"step-{number}" for number in range(41, 57)), 19)
+
+
+def test_a_look_compares_few_versions_and_the_next_ones_the_rest(tmp_path: Path) -> None:
+    passed = 2 * MOST_COMPARED
+    steps(tmp_path, *range(1, passed + 41))
+    for number in range(1, passed + 1):
+        (tmp_path / f"step-{number}" / "STABLE").unlink()
+    looks = stock(tmp_path)
+
+    found = []
+    for _ in range(8):
+        versions, _ = looks.unneeded({f"step-{passed + 40}"}, 0)
+        found.append(len(versions))
+        for version in versions:
+            shutil.rmtree(tmp_path / version)
+
+    assert found[:2] == [0, 0]
+    assert sum(found) == 39
+    assert len(list(tmp_path.iterdir())) == passed + 1
+
+
+def test_a_version_that_was_passed_over_is_unneeded_once_what_follows_it_is_later(
+    tmp_path: Path,
+) -> None:
+    """A later run began the numbers again, and the fleet follows it now."""
+    steps(tmp_path, 1, 2, 3, 50)
+    for number in (1, 2, 3):
+        written(tmp_path / f"step-{number}", (60 + number) * DAY_S)
+    looks = stock(tmp_path)
+
+    assert looks.unneeded({"step-50"}, 0) == ((), 0)
+    assert looks.unneeded({"step-3"}, 0) == (("step-1", "step-2"), 2)
 
 
 def test_nothing_is_unneeded_if_the_needed_version_is_gone(tmp_path: Path) -> None:
