@@ -17,6 +17,7 @@ from rlfleet.fleet.settings import (
     UPDATE_S,
     FleetPauseMode,
     headers_of,
+    lost_by,
     request_of,
     root_of,
     verification_of,
@@ -120,5 +121,5 @@ class AsyncFleetClient:
         try:
             reply = await self._client.request(**request_of(step))
         except httpx.TransportError as error:
-            return flows.Lost(f"{type(error).__name__} {error}".strip())
+            return lost_by(error)
         return flows.RawReply(reply.status_code, reply.content)

@@ -16,6 +16,7 @@ from rlfleet.fleet.settings import (
     UPDATE_S,
     FleetPauseMode,
     headers_of,
+    lost_by,
     request_of,
     root_of,
     verification_of,
@@ -131,5 +132,5 @@ class FleetClient:
         try:
             reply = self._client.request(**request_of(step))
         except httpx.TransportError as error:
-            return flows.Lost(f"{type(error).__name__} {error}".strip())
+            return lost_by(error)
         return flows.RawReply(reply.status_code, reply.content)

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from rlfleet.fleet.flows import Call
+from rlfleet.fleet.errors import FleetError
+from rlfleet.fleet.flows import Call, Lost
 
 DEFAULT_S = 120.0
 """Seconds for a pause, a flush or a resume, lost replies included."""
@@ -32,10 +33,17 @@ def root_of(url: str) -> str:
 
 
 def headers_of(url: str, token: str | None) -> dict[str, str]:
-    """Return the headers with the token; a URL with a password needs none."""
+    """Return the headers with the token; a URL with a password needs none.
+
+    Raises ValueError for a token that no header can have, without its text.
+    """
     if token is None and urlsplit(url).password:
         return {}
-    found = token or os.environ.get(TOKEN_VARIABLE)  # noqa: TID251 - the one reader
+    given = token or os.environ.get(TOKEN_VARIABLE) or ""  # noqa: TID251 - the one reader
+    # A file of a mounted Secret often ends with a newline.
+    found = given.strip()
+    if not (found.isascii() and found.isprintable()):
+        raise ValueError("token has characters other than printable ASCII; check where it comes from")
     return {"Authorization": f"Bearer {found}"} if found else {}
 
 
@@ -53,3 +61,11 @@ def request_of(call: Call) -> dict[str, Any]:
         "json": call.body,
         "timeout": httpx.Timeout(**limits),
     }
+
+
+def lost_by(error: httpx.TransportError) -> Lost:
+    """Return what becomes of a request without a reply; raises FleetError if it was never sent."""
+    if isinstance(error, httpx.LocalProtocolError):
+        # Not `from error`: its text may hold the token.
+        raise FleetError("the request is not valid HTTP; check the URL and the token") from None
+    return Lost(f"{type(error).__name__} {error}".strip())
