@@ -11,6 +11,9 @@ from rlfleet.publish.errors import PublishError
 
 _SHARD = 4 * 2**30
 AUTO = "auto"
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""What workers accept in the pointer: they would reject every version of another run."""
+_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +48,11 @@ class Options:
         """Check what has few values."""
         _demand("encoding", self.encoding, [AUTO, encode.XOR, encode.OVERWRITE])
         _demand("checksum", self.checksum, list(encode.CHECKSUMS))
-        if re.fullmatch(r"[A-Za-z0-9._-]*", self.run) is None:
-            raise PublishError(f"run is {self.run!r} (expected letters, digits, . _ -); rename it")
+        if self.run and _RUN.fullmatch(self.run) is None:
+            raise PublishError(
+                f"run is {self.run[:_SHOWN]!r} (expected a letter or digit, then letters, digits,"
+                " . _ -, at most 128); rename it"
+            )
         for what, least in (("anchor_every", 0), ("threads", 0), ("shard_nbytes", 1)):
             if getattr(self, what) < least:
                 raise PublishError(f"{what} is {getattr(self, what)} (expected {least} or more)")

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from dev.delta_fixtures import STEPS, states
-from rlfleet.publish import Options, Publisher
+from rlfleet.publish import Options, Publisher, PublishError, layout
+from rlfleet_sidecar.deltas.formats.delta import BadDeltaError
 from rlfleet_sidecar.deltas.formats.names import SKYRL, WEIGHTS, Series
 from rlfleet_sidecar.deltas.formats.pointer import pointer_of
 from tests.fakes.checkpoints import SHAPES
@@ -41,6 +42,21 @@ def test_stitch_s_pointer_names_its_newest_version() -> None:
     found = pointer_of((FIXTURES / "stitch" / "latest").read_bytes())
 
     assert (found.run, found.number) == ("run-1", STEPS)
+
+
+@pytest.mark.parametrize("run", ["run-1", "7", "0._-", "a" * 128])
+def test_a_run_that_our_publisher_accepts_is_read_in_its_pointer(run: str) -> None:
+    pointer = layout.pointer_to(Options(run=run).run, 7).encode()
+
+    assert pointer_of(pointer).run == run
+
+
+@pytest.mark.parametrize("run", ["_run", ".run", "-run", "a" * 129, "run 1", "run\n"])
+def test_a_run_that_no_pointer_may_name_is_refused_before_it_is_published(run: str) -> None:
+    with pytest.raises(BadDeltaError):
+        pointer_of(layout.pointer_to(run, 7).encode())
+    with pytest.raises(PublishError, match="expected a letter or digit, then"):
+        Options(run=run)
 
 
 @pytest.mark.parametrize("encoding", ["xor", "overwrite", "auto"])
