@@ -91,6 +91,9 @@ Deployment. */}}
 -}}
 {{- fail (join "\n" $lines) -}}
 {{- end -}}
+{{- if and .Chart.IsRoot (eq (toString .Values.enabled) "false") -}}
+{{- fail "enabled is false, which is for a chart around this one; remove it, or uninstall the release" -}}
+{{- end -}}
 {{- $issuer := (.Values.operator.fleetsTLS | default dict).issuer -}}
 {{- if and $issuer (not $issuer.name) -}}
 {{- fail "operator.fleetsTLS.issuer has no name; write {name: ISSUER} or {name: ISSUER, kind: ClusterIssuer}" -}}

@@ -3,6 +3,7 @@
 import functools
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -14,9 +15,11 @@ VERSION: str = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
 Object = dict[str, Any]
 
 
-def helm(*words: str, values: str = "", name: str = "rlfleet") -> subprocess.CompletedProcess[str]:
+def helm(
+    *words: str, values: str = "", name: str = "rlfleet", chart: Path = CHART
+) -> subprocess.CompletedProcess[str]:
     """Run ``helm template`` without the CRD, with values as YAML."""
-    command = ["helm", "template", name, str(CHART), "--set=crds.enabled=false", "--values=-"]
+    command = ["helm", "template", name, str(chart), "--set=crds.enabled=false", "--values=-"]
     return subprocess.run(
         [*command, *words], input=values, capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,9 +1,13 @@
 """Names, labels, accounts and images of the chart's objects, and the values that Helm refuses."""
 
+import shutil
+from pathlib import Path
+
 import pytest
+import yaml
 
 from rlfleet_kubectl.core.names import OPERATOR_PODS
-from tests.integration.chart.rendering import VERSION, objects, pod, refusal
+from tests.integration.chart.rendering import CHART, VERSION, helm, objects, pod, refusal
 from tests.integration.conftest import IMAGES
 
 DIGEST = "sha256:" + 64 * "a"
@@ -157,10 +161,35 @@ def test_without_images_helm_says_how_to_make_and_name_them(
         ("networkPolicy: {samplers: [{podselector: {}}]}", "'podselector' not allowed"),
         ("operator: {adminPort: 80}", "minimum: got 80, want 1,024"),
         ("hostNetwork: true", "additional properties 'hostNetwork' not allowed"),
+        ("enabled: false", "enabled is false, which is for a chart around this one"),
+        ("enabled: 1", "got number, want boolean"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(values: str, message: str) -> None:
     assert message in refusal(*IMAGES, values=values)
+
+
+@pytest.mark.parametrize(("enabled", "deployments"), [("true", 1), ("false", 0)])
+def test_a_chart_around_this_one_takes_it_or_not(
+    tmp_path: Path, enabled: str, deployments: int
+) -> None:
+    dependency = {"name": "rlfleet", "version": "*", "condition": "rlfleet.enabled"}
+    around = {"apiVersion": "v2", "name": "all", "version": "1.0.0", "dependencies": [dependency]}
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(around))
+    shutil.copytree(CHART, tmp_path / "charts" / "rlfleet")
+    (tmp_path / "templates").mkdir()
+    values = f"""
+    global: {{storageClass: fast}}
+    rlfleet:
+      enabled: {enabled}
+      image: {{repository: registry.example/operator}}
+      worker: {{image: "w/worker:1"}}
+    """
+
+    done = helm(values=values, chart=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("kind: Deployment\n") == deployments
 
 
 def test_the_values_of_0_1_0_still_mean_what_they_meant() -> None:

@@ -77,6 +77,7 @@ ELSEWHERE = {
     "image.repository",
     "worker.image",
     # test_chart_objects.py
+    "enabled",
     "commonLabels",
     "fullnameOverride",
     "nameOverride",
