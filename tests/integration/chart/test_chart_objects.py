@@ -23,6 +23,12 @@ def test_no_service_of_the_namespace_is_taken_for_a_setting() -> None:
     assert pod()["spec"]["enableServiceLinks"] is False
 
 
+def test_an_operator_that_is_not_ready_does_not_hold_up_a_drain() -> None:
+    budget = objects()["PodDisruptionBudget/rlfleet"]["spec"]
+
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
 def test_the_fleets_address_leads_to_each_replica_s_port() -> None:
     found = objects("--set=operator.fleetsPort=9000")
     template = found["Deployment/rlfleet"]["spec"]["template"]
