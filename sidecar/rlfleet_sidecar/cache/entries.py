@@ -55,7 +55,7 @@ class Entries(Generic[Record]):
     def draft(self, nbytes: int) -> Iterator[Path]:
         """Yield a directory for so many bytes; it is removed unless admitted.
 
-        Its bytes count from here on, so whoever looks for room must begin a draft first.
+        Its bytes count from here on, so a draft must begin before the look for its room.
         """
         draft = self.root / f".draft-{uuid4().hex}"
         draft.mkdir()

@@ -467,7 +467,7 @@ async def test_a_version_that_was_refused_for_good_and_mended_is_read_again(
     assert (report.prepared, report.refusal) == ("step-7", None)
 
 
-async def test_a_name_that_is_not_utf_8_beside_the_versions_harms_no_report(
+async def test_a_name_that_is_not_utf_8_among_the_versions_harms_no_report(
     subject: Subject, weights: Path
 ) -> None:
     Path(os.fsdecode(os.fsencode(weights) + b"/m\xfcller")).mkdir()  # noqa: ASYNC240

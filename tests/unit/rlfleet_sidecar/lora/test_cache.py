@@ -180,7 +180,7 @@ def test_copies_of_names_that_are_no_longer_loaded_do_not_pile_up(
     copies: LoRACache, tmp_path: Path
 ) -> None:
     served: list[LoRACopy] = []
-    # A name for each step, as TRL has it; one stays loaded, the last three serve beside it.
+    # A name for each step, as TRL has it; the first stays loaded, with the last three.
     for step in range(1, 3 * KEPT):
         write_adapter(tmp_path / "weights" / "adapters" / f"n{step}", seed=step)
         path = str(tmp_path / "weights" / "adapters" / f"n{step}")
