@@ -43,7 +43,7 @@ def headers_of(url: str, token: str | None) -> dict[str, str]:
     # A file of a mounted Secret often ends with a newline.
     found = given.strip()
     if not (found.isascii() and found.isprintable()):
-        raise ValueError("token has characters other than printable ASCII; check where it comes from")
+        raise ValueError("token has characters other than printable ASCII; check its source")
     return {"Authorization": f"Bearer {found}"} if found else {}
 
 
