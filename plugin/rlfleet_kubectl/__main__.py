@@ -8,7 +8,7 @@ try:
 
     from rlfleet_kubectl.cli import rlf
     from rlfleet_kubectl.commands import completing
-    from rlfleet_kubectl.errors import Exit, PluginError
+    from rlfleet_kubectl.errors import PluginError
 except ModuleNotFoundError as error:
     # The wheel's script is there without the extra too.
     sys.exit(f"error: {error.name} is not installed; pip install '.[plugin]' in a clone")
@@ -24,10 +24,6 @@ def main() -> None:
     except PluginError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.status)
-    except BrokenPipeError:
-        # The reader of a pipe has enough.
-        sys.stderr.close()
-        sys.exit(Exit.OK)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """The commands as a user types them: help, examples, completion, what reaches kubectl."""
 
 import itertools
+import os
 import shlex
+import subprocess
+import sys
 
 import click
 import pytest
@@ -83,3 +86,23 @@ def test_objects_that_come_one_after_another_are_read_one_by_one() -> None:
     text = '{\n    "a": {\n        "b": 1\n    }\n}\n{\n    "a": 2\n}\n{\n    "cut'
 
     assert list(objects(text.splitlines(keepends=True))) == [{"a": {"b": 1}}, {"a": 2}]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["no-command"]])
+def test_a_command_whose_reader_is_gone_does_not_succeed(words: list[str]) -> None:
+    """As with `2>&1 | head`: a script must not take a wait or an error for done."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        command = [sys.executable, "-m", "rlfleet_kubectl", *words]
+        done = subprocess.run(
+            command,
+            env={"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"},
+            stdout=write_end,
+            stderr=write_end,
+            check=False,
+        )
+    finally:
+        os.close(write_end)
+
+    assert done.returncode == 1
