@@ -41,6 +41,8 @@ class WorkerConnection:
     calling: Verb | None = None
     calling_for: tuple[str, str] | None = None
     """Version and operation of the last command; its back-off delays no other command."""
+    last: Verb | None = None
+    """The last command, also after its end."""
     command: asyncio.Task[None] | None = None
     answered_at: float = 0.0
     """When the sidecar answered last, by the monotonic clock."""
@@ -176,6 +178,17 @@ class WorkerConnection:
         label, gate = known.version_label, known.weights_ready
         if replace(pod, version_label=label, weights_ready=gate) != known:
             self.hurried.set()
+
+    def begin(self, verb: Verb, about: tuple[str, str], now: float) -> None:
+        """Record a command that is sent now; another one than the last has not failed yet.
+
+        Adapters that failed are tried in turn: each would seem to be another one.
+        """
+        is_in_turn = verb is Verb.ADAPT and self.last is Verb.ADAPT
+        if about != self.calling_for and not is_in_turn:
+            self.failures = 0
+        self.calling = self.last = verb
+        self.calling_for, self.idle_since = about, now
 
     def hurry_during(self, command: asyncio.Task[None]) -> None:
         """Poll at once if this command is still under way and the worker does not rest.

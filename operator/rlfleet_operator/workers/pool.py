@@ -339,10 +339,8 @@ class WorkerPool:
             if isinstance(action, Prepare) and contact.calling_for == about:
                 return
             contact.command.cancel()
-        if contact.calling_for != about:
-            contact.calling_for, contact.failures = about, 0
         request = action.request(rollout)
-        contact.calling, contact.idle_since = request.VERB, time.monotonic()
+        contact.begin(request.VERB, about, time.monotonic())
         contact.command = self._spawn(contact, self._send(contact, request, taken))
         # Poll during a longer change, so that status shows its steps.
         asyncio.get_running_loop().call_later(

@@ -112,8 +112,12 @@ def _is_loaded(found: AdapterReport | None, wanted: WantedLoRA) -> bool:
 
 def _failure(found: AdapterReport | None, wanted: WantedLoRA) -> Problem | None:
     """Return why a worker could not load exactly this adapter; None if it has not tried."""
+    return _problem_in(found, operation_of(wanted))
+
+
+def _problem_in(found: AdapterReport | None, operation: str) -> Problem | None:
     problem = found.problem if found else None
-    return problem if problem and problem.operation == operation_of(wanted) else None
+    return problem if problem and problem.operation == operation else None
 
 
 def operation_of(wanted: WantedLoRA) -> str:
@@ -194,25 +198,60 @@ def _may_call(worker: Worker) -> bool:
 
 
 def _next(worker: Worker, world: World) -> list[LoRACommand]:
-    wanted = wanted_by(worker, world)
-    names = {one.name for one in wanted}
-    found: list[LoRACommand] = [
-        UnloadAdapter(worker.name, one.name, one.version or one.name, f"adapter-{one.name}"[:128])
+    """Return the commands that are due, in order: those that failed come last, and wait.
+
+    If no report shows the last failure, as of an engine that does not answer, the next command
+    would fail too: all wait.
+    """
+    fresh: list[LoRACommand] = []
+    failed_before: list[LoRACommand] = []
+    for command, problem in (*_unloads(worker, world), *_loads(worker, world)):
+        (fresh if problem is None else failed_before).append(command)
+    if not worker.waits_to_retry(world.moment):
+        return _from_turn(fresh, worker) + _from_turn(failed_before, worker)
+    return [] if any(_is_last(one, worker) for one in fresh) else fresh
+
+
+def _unloads(worker: Worker, world: World) -> list[tuple[LoRACommand, Problem | None]]:
+    """Return the commands to unload what left the spec, with the failure if it was tried."""
+    names = {one.name for one in wanted_by(worker, world)}
+    left = [
+        one
         for one in (worker.report.adapters if worker.report else ())
         if one.is_declared and one.name not in names
     ]
-    left = _lacked(worker, world)
-    # Adapters that failed before come last, so that they do not delay the others.
-    left.sort(key=lambda pair: pair[1] is not None)
-    loads: list[LoRACommand] = [
-        LoadAdapter(
-            worker.name, one.name, one.version, one.directory, operation_of(one), one.inherited
+    return [
+        (
+            UnloadAdapter(worker.name, one.name, one.version or one.name, operation),
+            _problem_in(one, operation),
         )
-        for one, problem in left
+        for one in left
+        for operation in [f"adapter-{one.name}"[:128]]
+    ]
+
+
+def _loads(worker: Worker, world: World) -> list[tuple[LoRACommand, Problem | None]]:
+    """Return the commands to load what is lacking, with the failure if it was tried."""
+    return [
+        (
+            LoadAdapter(
+                worker.name, one.name, one.version, one.directory, operation_of(one), one.inherited
+            ),
+            problem,
+        )
+        for one, problem in _lacked(worker, world)
         if _is_worth_trying(problem)
     ]
-    is_tried = any(problem is not None for _, problem in left)
-    return found + loads if not is_tried or not worker.waits_to_retry(world.moment) else []
+
+
+def _from_turn(commands: list[LoRACommand], worker: Worker) -> list[LoRACommand]:
+    """Return the commands with the last one at the end: one that always fails keeps no other."""
+    turn = next((n for n, one in enumerate(commands, 1) if _is_last(one, worker)), 0)
+    return commands[turn:] + commands[:turn]
+
+
+def _is_last(command: LoRACommand, worker: Worker) -> bool:
+    return (command.version, command.operation) == worker.calling_for
 
 
 def _is_worth_trying(problem: Problem | None) -> bool:

@@ -65,6 +65,21 @@ async def test_a_command_that_fails_for_hours_is_sent_again_at_the_longest_inter
     assert set(waits[5:]) == {15}
 
 
+async def test_adapters_that_fail_in_turn_wait_as_long_as_one_that_fails_alone(
+    contact: WorkerConnection,
+) -> None:
+    def waited_s(verb: Verb, operation: str) -> float:
+        contact.begin(verb, ("v1", operation), 0.0)
+        return contact.retry_after(Unreachable("nobody"))
+
+    in_turn = [waited_s(Verb.ADAPT, f"adapter-{n % 2}") for n in range(5)]
+    changes = [waited_s(Verb.RELOAD, f"rollout-{n}") for n in (1, 1, 2)]
+
+    assert in_turn == [1, 2, 4, 8, 15]
+    assert changes == [1, 2, 1]
+    assert waited_s(Verb.ADAPT, "adapter-0") == 1
+
+
 # --- a sidecar that does not answer --------------------------------------------------------------
 
 

@@ -237,6 +237,66 @@ def test_a_broken_adapter_holds_up_no_other() -> None:
     assert [call.name for call in asked(world)] == ["critic"]
 
 
+EDITOR: dict[str, Any] = {"name": "editor", "path": "/weights/editor", "version": "v3"}
+BROKEN = [failing(one, Code.CHECKPOINT_INVALID) for one in (POET, CRITIC, EDITOR)]
+
+
+def after(world: World, call: LoRACommand, waits_s: float = 0.0) -> World:
+    """Return the world after a command to its one worker that failed."""
+    (worker,) = world.workers
+    about = (call.version, call.operation)
+    asked = replace(worker, calling_for=about, retry_at=world.moment + waits_s)
+    return replace(world, workers=(asked,))
+
+
+def test_adapters_that_failed_are_tried_in_turn() -> None:
+    world = seen(workers.worker(0, adapters=BROKEN), declared=(POET, CRITIC, EDITOR))
+
+    tried = []
+    for _ in range(6):
+        (call,) = asked(world)
+        tried.append(call.name)
+        world = after(world, call)
+
+    assert tried == ["poet", "critic", "editor"] * 2
+
+
+def test_a_failed_adapter_s_back_off_delays_those_that_failed_only() -> None:
+    world = seen(workers.worker(0, adapters=BROKEN[:2]), declared=(POET, CRITIC))
+    waiting = after(world, asked(world)[0], waits_s=5.0)
+    added = seen(*waiting.workers, declared=(POET, CRITIC, EDITOR))
+
+    assert asked(waiting) == []
+    assert [call.name for call in asked(added)] == ["editor"]
+
+
+def test_a_failure_that_no_report_shows_delays_all_adapters_and_then_comes_last() -> None:
+    world = seen(workers.worker(0), declared=(POET, CRITIC))
+    (call,) = asked(world)
+
+    assert call.name == "poet"
+    assert asked(after(world, call, waits_s=5.0)) == []
+    assert [call.name for call in asked(after(world, call))] == ["critic"]
+
+
+def test_an_adapter_that_does_not_unload_delays_no_other_and_is_tried_again() -> None:
+    problem = Problem.of(Code.INTERNAL, "why", version="v1", operation="adapter-poet")
+    world = seen(workers.worker(0, adapters=[loaded(POET, problem=problem)]), declared=(CRITIC,))
+    alone = replace(world, workers=(workers.worker(0, adapters=[*served(world), loaded(CRITIC)]),))
+    unload = UnloadAdapter("qwen-0", "poet", "v1", "adapter-poet")
+
+    assert [call.name for call in asked(world)] == ["critic"]
+    assert [call.name for call in asked(after(world, unload, waits_s=5.0))] == ["critic"]
+    assert asked(alone) == [unload]
+    assert asked(after(alone, unload, waits_s=5.0)) == []
+    assert asked(after(alone, unload)) == [unload]
+
+
+def served(world: World) -> list[AdapterReport]:
+    (worker,) = world.workers
+    return list(worker.report.adapters) if worker.report else []
+
+
 def test_a_corrected_path_is_another_try() -> None:
     other = POET | {"path": "/weights/corrected"}
     world = seen(workers.worker(0, adapters=[failing(other, Code.ADAPTER_FAILED)]))
