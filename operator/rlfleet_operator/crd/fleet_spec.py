@@ -265,7 +265,8 @@ class FleetSpec(Model):
         default_factory=dict,
         description="Overrides of the worker pods, as in a Pod template: metadata.labels,"
         " metadata.annotations and spec (nodeSelector, tolerations, affinity, volumes, ...)."
-        " Lists of named items are merged by name. The containers are `engine` and `sidecar`.",
+        " Lists of named items are merged by name, volumeMounts by mountPath. The containers are"
+        " `engine` and `sidecar`.",
     )
     # With an empty default the API server writes the nested defaults into each object.
     rollout: RolloutSpec = Field(default_factory=RolloutSpec, json_schema_extra={"default": {}})

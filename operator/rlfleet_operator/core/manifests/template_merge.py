@@ -1,10 +1,11 @@
 """The merge of a user's pod template into the worker's pod.
 
-Follows kubectl's strategic merge where it matters: lists of named items are merged by name, other
-lists and scalars are replaced, null removes a field.
+Follows kubectl's strategic merge where it matters: lists of named items are merged by name, a
+container's mounts by path, other lists and scalars are replaced, null removes a field.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from rlfleet_operator.core.manifests.owned_objects import ManifestObject, UnusableTemplateError
@@ -71,23 +72,43 @@ def merged(base: Any, override: Any) -> Any:
             if value is not None:
                 result[key] = merged(base[key], value) if key in base else value
         return result
-    if _is_named(base) and _is_named(override):
-        return _merged_by_name(base, override)
+    if _has_keys(base) and _has_keys(override):
+        return _merged_by_key(base, override)
     return override
 
 
-def _is_named(value: Any) -> bool:
+_Key = tuple[str, str]
+
+
+def _has_keys(value: Any) -> bool:
     return (
         isinstance(value, Sequence)
         and not isinstance(value, str)
-        and all(isinstance(item, Mapping) and isinstance(item.get("name"), str) for item in value)
+        and all(isinstance(item, Mapping) and _keys_of(item) for item in value)
     )
 
 
-def _merged_by_name(
+def _keys_of(item: Mapping[str, Any]) -> list[_Key]:
+    """Return what an item is merged by, and after it what else a template may mean it by.
+
+    A volume may be mounted twice, so that the name does not identify a mount. A template
+    that only changes rlfleet's own mount of a volume may still leave the path out.
+    """
+    path, name = item.get("mountPath"), item.get("name")
+    by_path = [("path", str(PurePosixPath(path)))] if isinstance(path, str) else []
+    return [*by_path, *([("name", name)] if isinstance(name, str) else [])]
+
+
+def _merged_by_key(
     base: Sequence[Mapping[str, Any]], override: Sequence[Mapping[str, Any]]
 ) -> list[Any]:
-    overrides = {item["name"]: item for item in override}
-    names = {item["name"] for item in base}
-    kept = [merged(item, overrides.get(item["name"], {})) for item in base]
-    return [*kept, *(dict(item) for item in override if item["name"] not in names)]
+    overrides = {_keys_of(item)[0]: item for item in override}
+    known = {key for item in base for key in _keys_of(item)}
+    kept = [_merged_item(item, overrides) for item in base]
+    return [*kept, *(dict(item) for item in override if _keys_of(item)[0] not in known)]
+
+
+def _merged_item(item: Mapping[str, Any], overrides: Mapping[_Key, Mapping[str, Any]]) -> Any:
+    for key in _keys_of(item):
+        item = merged(item, overrides.get(key, {}))
+    return item

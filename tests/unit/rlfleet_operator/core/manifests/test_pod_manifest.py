@@ -177,6 +177,93 @@ def test_a_template_merges_named_things_and_renames_nothing() -> None:
     assert len(engine["env"]) > 1
 
 
+VOLUME = {"persistentVolumeClaim": {"claimName": "w"}}
+SHM = {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - an emptyDir of the pod
+TMP = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - the same
+CACHE = {"name": "cache", "mountPath": "/var/cache/rlfleet", "readOnly": True}
+WEIGHTS = {"name": "weights", "mountPath": "/weights", "readOnly": True}
+MINE = {"name": "mine", "mountPath": "/mine"}
+
+
+def with_mounts(*mounts: dict[str, Any]) -> dict[str, Any]:
+    """Return the spec of a fleet whose weights are mounted, as these mounts are, in its engine."""
+    weights = {"path": "/weights/{version}", "volume": VOLUME}
+    return {"weights": weights, "template": engine(volumeMounts=[*mounts])}
+
+
+@pytest.mark.parametrize(
+    ("mounts", "expected"),
+    [
+        (
+            [{"name": "tmp", "mountPath": "/root/.cache", "subPath": "c"}],
+            [
+                *(SHM, TMP, CACHE, WEIGHTS),
+                {"name": "tmp", "mountPath": "/root/.cache", "subPath": "c"},
+            ],
+        ),
+        (
+            [TMP, {"name": "tmp", "mountPath": "/root"}],
+            [SHM, TMP, CACHE, WEIGHTS, {"name": "tmp", "mountPath": "/root"}],
+        ),
+        (
+            [MINE, MINE | {"mountPath": "/also"}],
+            [SHM, TMP, CACHE, WEIGHTS, MINE, MINE | {"mountPath": "/also"}],
+        ),
+        (
+            [TMP | {"name": "mine"}, {"name": "mine", "mountPath": "/weights", "subPath": "w"}],
+            [
+                *(SHM, TMP | {"name": "mine"}, CACHE),
+                WEIGHTS | {"name": "mine", "subPath": "w"},
+            ],
+        ),
+    ],
+    ids=["ours twice", "ours as it is, and again", "theirs twice", "theirs in the place of ours"],
+)
+def test_a_volume_is_mounted_at_each_path_of_a_template(
+    mounts: list[dict[str, Any]], expected: list[dict[str, Any]]
+) -> None:
+    made = pod(**with_mounts(*mounts))["spec"]
+
+    assert container(made, "engine")["volumeMounts"] == expected
+
+
+@pytest.mark.parametrize(
+    ("mounts", "expected"),
+    [
+        ([], [SHM, TMP, CACHE, WEIGHTS]),
+        ([MINE], [SHM, TMP, CACHE, WEIGHTS, MINE]),
+        ([{"name": "tmp", "subPath": "t"}], [SHM, TMP | {"subPath": "t"}, CACHE, WEIGHTS]),
+        (
+            [MINE, {"name": "weights", "mountPath": "/weights/", "readOnly": False}],
+            [
+                *(SHM, TMP, CACHE),
+                {"name": "weights", "mountPath": "/weights/", "readOnly": False},
+                MINE,
+            ],
+        ),
+    ],
+    ids=["none", "another", "ours, without its path", "ours, with its path"],
+)
+def test_a_template_that_mounts_each_volume_once_makes_the_pods_it_made(
+    mounts: list[dict[str, Any]], expected: list[dict[str, Any]]
+) -> None:
+    made = pod(**with_mounts(*mounts))
+    plain = pod(**with_mounts())
+    assert container(made["spec"], "engine").pop("volumeMounts") == expected
+
+    for one in (made, plain):
+        one["metadata"].pop("annotations")
+    container(plain["spec"], "engine").pop("volumeMounts")
+    assert made == plain
+
+
+def test_no_merge_of_mounts_replaces_a_pod() -> None:
+    """What a pod is compared by has the template as it was written, in every release."""
+    fleet = fleets.fleet(with_mounts(TMP, MINE))
+
+    assert pod_manifest.template_hash(fleet) == "169f23086cb6a223"
+
+
 @pytest.mark.parametrize(
     "labels",
     [
