@@ -205,8 +205,9 @@ class Supervisor:
                 about = {"namespace": key[0], "fleet": key[1]}
                 _log.info("Found a deleted fleet that the watch missed", extra=about)
                 self._forget(key, revision)
-        for item in found.values():
+        for key, item in found.items():
             await self._take_missed(item)
+            self._drive_again(key)
 
     async def _take_missed(self, listed: Json) -> None:
         """Read a fleet whose newest state the watch did not deliver."""
@@ -218,6 +219,19 @@ class Supervisor:
             self.deliver(None, await self.kube.get(fleet_path(*key)))
             about = {"namespace": key[0], "fleet": key[1]}
             _log.info("Found a changed fleet that the watch missed", extra=about)
+
+    def _drive_again(self, key: FleetKey) -> None:
+        """Start another driver for a listed fleet whose driver has ended.
+
+        A driver takes 404 for the fleet's deletion; an API server that starts, or a proxy before
+        it, may answer so for a moment. ``_replace_failed`` handles a driver that failed.
+        """
+        known = self._drivers.get(key)
+        is_over = known is not None and known[1].done() and _defect_of(known[1]) is None
+        if key in self._raws and is_over:
+            about = {"namespace": key[0], "fleet": key[1]}
+            _log.warning("Found a fleet whose driver has ended, starting another", extra=about)
+            self._drive(key)
 
     def _drive(self, key: FleetKey) -> None:
         """Pass a fleet's newest state to its driver, or start one, if this process leads."""

@@ -19,6 +19,7 @@ from rlfleet_operator.reconcile.supervisor import Supervisor
 from rlfleet_operator.settings import OperatorSettings
 from rlfleet_operator.workers.certificate import SidecarCertificates
 from tests.fakes.kube import FakeApi, serving
+from tests.patience import seconds_until
 
 KEY = ("rl", "qwen")
 SETTINGS = OperatorSettings(worker_image="worker:1")
@@ -164,6 +165,31 @@ async def test_a_fleet_that_was_made_again_gets_a_driver_of_its_own(
     assert second.uid == "b"
     assert fleets.driver_of(KEY) is second
     await fleets.end_drivers()
+    assert fleets.driver_of(KEY) is None
+
+
+async def test_a_sweep_drives_a_fleet_again_whose_driver_took_a_404_for_its_deletion(
+    fleets: Supervisor, kube: KubeClient, api: FakeApi
+) -> None:
+    fleets.deliver("ADDED", fleet("a", 5))
+    fleets.drive_under(services(kube))
+
+    async def is_over() -> bool:
+        return fleets.driver_of(KEY) is None
+
+    await seconds_until(is_over)
+    api.errors[fleet_path(*KEY) + "/status"] = 500
+    there = {"metadata": {"resourceVersion": "10"}, "items": [listed("qwen", "a", 5)]}
+    api.objects[fleet_path("")] = there
+
+    await fleets.sweep("")
+    again = fleets.driver_of(KEY)
+    await fleets.sweep("")
+
+    assert again is not None
+    assert fleets.driver_of(KEY) is again
+    await fleets.end_drivers()
+    await fleets.sweep("")
     assert fleets.driver_of(KEY) is None
 
 
