@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from rlfleet_operator import metrics
 from rlfleet_operator.clock import WallClock
 from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.metrics.additions import Tally
-from rlfleet_operator.core.model.actions import Action, PodAction, WorkerCommand, first_of_each
+from rlfleet_operator.core.model.actions import Action, WorkerCommand
 from rlfleet_operator.core.model.fleet import asked_of, fleet_from, named
 from rlfleet_operator.core.model.world import Fleet, World, worker_name
 from rlfleet_operator.core.plan import Plan, plan
@@ -41,16 +41,15 @@ from rlfleet_operator.core.timers import due_in_s
 from rlfleet_operator.core.trainer.models import target_of
 from rlfleet_operator.crd.fleet_status import FleetStatus
 from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError, TooLarge
-from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import fleet_path, is_newer
 from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.reconcile import object_errors
 from rlfleet_operator.reconcile.event_poster import EventPoster
-from rlfleet_operator.reconcile.object_errors import ObjectFailure
 from rlfleet_operator.reconcile.owned_objects import INTERVAL_S, OwnedObjects
 from rlfleet_operator.reconcile.pace import Pace
 from rlfleet_operator.reconcile.pause_end import PauseEnd
 from rlfleet_operator.reconcile.pod_backoff import PodBackoff
+from rlfleet_operator.reconcile.pod_writer import PodWriter
 from rlfleet_operator.reconcile.shared_clients import SharedClients
 from rlfleet_operator.reconcile.status_writer import StatusWriter
 from rlfleet_operator.workers.pool import WorkerPool
@@ -63,10 +62,6 @@ _WRITE_INTERVAL_S = 1.1
 _ERROR_PAUSE_S = 2.0
 _STUCK_S = 15.0
 """A driver whose passes fail for so long stops its heartbeat to the workers."""
-_POD_RETRY_S = 5.0
-"""The pause before pods are written again after an error that may pass."""
-_POD_BATCH = 128
-"""The number of pods created, deleted or marked before the next observation."""
 _ACQUAINT_S = 3.0
 """How long a new driver waits for the workers' reports, before it takes over and after."""
 
@@ -83,11 +78,10 @@ class Reconciler:
         self._services = services
         metrics.begin(*key)
         self._wake = asyncio.Event()
-        self._defaults = pod_manifest.Defaults(services.settings.worker_image)
+        defaults = pod_manifest.Defaults(services.settings.worker_image)
+        self._pod_writer = PodWriter(services.kube, defaults, self.wake)
         self._parsed: tuple[Mapping[str, Any], Fleet] | None = None
         self._upkeep = OwnedObjects(services.kube, services.term, self._fleet)
-        self._trouble: ObjectFailure | None = None
-        """Why the last write of pods failed; None after a success."""
         self._writer, self._written_at = StatusWriter(self.wake), 0.0
         self._is_outrun = False
         """Whether a write met a conflict, so that the object must be read again."""
@@ -96,8 +90,6 @@ class Reconciler:
         self._has_target = False  # Whether a target or a trainer's pause leads the workers.
         self._failing_since: float | None = None  # Since when passes fail, monotonic.
         self._acquainted_by = time.monotonic() + _ACQUAINT_S
-        self._acting: asyncio.Task[None] | None = None  # Writes the pods of an earlier pass.
-        self._is_behind = False  # Whether more pods are waiting to be written.
         self._replacements, self._wall = PodBackoff(), WallClock()
         self._pause_end = PauseEnd(self._wall)
         self._announcements = EventPoster(services.kube)
@@ -170,9 +162,7 @@ class Reconciler:
             raise
         finally:
             await self._writer.close()
-            if self._acting is not None:
-                self._acting.cancel()
-                await asyncio.gather(self._acting, return_exceptions=True)
+            await self._pod_writer.close()
             await self._contacts.close()
             await self._announcements.close()
 
@@ -247,8 +237,7 @@ class Reconciler:
 
     def _retry_in_s(self) -> float:
         """Return the seconds until a failed write of pods or owned objects is retried."""
-        is_soon = self._is_behind or (self._trouble is not None and self._trouble.may_pass)
-        return min(self._upkeep.again_in_s(), _POD_RETRY_S if is_soon else INTERVAL_S)
+        return min(self._upkeep.again_in_s(), self._pod_writer.retry_in_s())
 
     def _decide(self, fleet: Fleet, pods: Mapping[str, Any]) -> tuple[World, Plan]:
         with self._pace.counting():
@@ -295,32 +284,16 @@ class Reconciler:
         )
 
     def _trouble_for_status(self) -> str | None:
-        now, found = time.monotonic(), (self._upkeep.trouble, self._trouble)
+        now, found = time.monotonic(), (self._upkeep.trouble, self._pod_writer.trouble)
         return next((text for one in found if one and (text := one.for_status(now))), None)
 
     def _act(self, fleet: Fleet, actions: tuple[Action, ...]) -> None:
-        """Send the commands, and write the pods of one pass at a time in a task."""
+        """Send the commands, and begin to write the pods."""
         for action in actions:
             if isinstance(action, WorkerCommand):
                 self._contacts.command(action, fleet.spec.rollout)
         on_pods = [a for a in actions if not isinstance(a, WorkerCommand)]
-        if self._acting is not None and not self._acting.done():
-            self._is_behind = bool(on_pods)
-            return
-        if self._acting is not None:
-            self._acting.result()
-        batch = first_of_each(on_pods, _POD_BATCH)
-        self._is_behind = len(on_pods) > len(batch)
-        self._acting = asyncio.create_task(self._write_pods(fleet, batch))
-
-    async def _write_pods(self, fleet: Fleet, actions: Sequence[PodAction]) -> None:
-        errors = await apply.pods(self._services.kube, fleet, actions, self._defaults)
-        before = self._trouble
-        self._trouble = object_errors.after(errors, before, time.monotonic())
-        gets_on = self._is_behind and len(errors) < len(actions)
-        if gets_on or (self._trouble is None) != (before is None):
-            # Status has to report it, and a retry may succeed at once.
-            self.wake()
+        self._pod_writer.begin(fleet, on_pods)
 
     async def _publish(
         self,
