@@ -133,6 +133,22 @@ def test_a_canary_that_fails_pauses_no_other_worker(
 
 
 @QUICK
+@given(count=st.integers(1, 3), sizes=st.lists(st.integers(0, 6), max_size=5), cuts=CUTS)
+def test_no_worker_takes_what_was_not_promoted_whatever_the_fleet_s_size(
+    count: int, sizes: list[int], cuts: list[int]
+) -> None:
+    def look(seen: World) -> None:
+        for worker in seen.workers[count:]:
+            assert worker.proved != "good"
+
+    canary = {"strategy": "Canary", "canary": {"count": count, "promote": "Manual"}}
+    seen = fleets.asking(start(4, canary), weight_version="good")
+    seen = ended(seen, cuts, look)
+    for replicas in sizes:
+        seen = ended(fleets.asking(seen, replicas=replicas), cuts, look)
+
+
+@QUICK
 @given(strategy=STRATEGIES, data=st.data())
 def test_the_last_of_many_words_holds(strategy: dict[str, Any], data: st.DataObject) -> None:
     """Patches of version, strategy, pause and partition in mid rollout: the last one counts."""

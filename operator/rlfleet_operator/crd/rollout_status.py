@@ -96,11 +96,13 @@ class RolloutStatus(Model):
     """When it ended."""
     seconds: float | None = Field(default=None, description="Duration from start to end.")
     held_since: Moment | None = None
-    """When the current hold began: rollout.paused, or canaries."""
+    """When the current hold began: rollout.paused, canaries, partition, or no workers."""
     held_seconds: int = 0
     """Seconds of earlier holds; they do not count for the progress deadline."""
     canary_since: Moment | None = None
     """Time since which its canaries serve without a break."""
+    replicas: int | None = None
+    """The spec.replicas of its start."""
     restart_id: str = ""
     """The rollout.restartId of its start."""
     run_id: str = ""

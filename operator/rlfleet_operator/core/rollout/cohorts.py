@@ -62,6 +62,28 @@ def is_promoted(world: World) -> bool:
     return world.moment - recorded.canary_epoch >= canary.hold_seconds
 
 
+def awaits_promotion(world: World) -> bool:
+    """Return whether the rollout is held though every worker may be a canary.
+
+    Workers that left, or that are still to come, have not been promoted. A fleet that began with
+    canaries alone has no others to wait for.
+    """
+    canary, recorded = canary_of(world), world.fleet.status.rollout
+    if canary is None or recorded is None or recorded.replicas is None or is_promoted(world):
+        return False
+    members = recorded.replicas - budget.share(
+        world.fleet.spec.rollout.partition, recorded.replicas
+    )
+    has_others = not members or members > budget.resolve(canary.count, members)
+    return has_others and bool(recorded.from_version)
+
+
+def has_begun_empty(world: World) -> bool:
+    """Return whether the rollout began while the fleet had no worker."""
+    recorded = world.fleet.status.rollout
+    return recorded is not None and recorded.replicas == 0
+
+
 def is_eligible(worker: Worker, world: World) -> bool:
     """Return whether a worker may change now: a canary, or any worker after the promotion."""
     return is_promoted(world) or is_canary(worker, world)

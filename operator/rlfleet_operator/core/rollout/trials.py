@@ -9,7 +9,7 @@ the old version first, if there is one (worker_goal.py).
 from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout import budget
-from rlfleet_operator.core.rollout.cohorts import exceptional, is_eligible
+from rlfleet_operator.core.rollout.cohorts import exceptional, has_begun_empty, is_eligible
 from rlfleet_operator.core.rollout.failure_rules import holds, is_expected, must_stop
 from rlfleet_operator.core.rollout.rollout import REFUSED, Rollout
 from rlfleet_operator.crd.rollout_spec import Strategy
@@ -19,11 +19,10 @@ _OUT = frozenset({Stage.CLOSED, Stage.DOUBT})
 
 def waits(worker: Worker, world: World, rollout: Rollout) -> bool:
     """Return whether an idle worker must load the old version first."""
-    return (
-        _is_held_back(worker, world)
-        or _is_refused(worker, world, rollout)
-        or worker.name in waiting(world, rollout)
-    )
+    if _is_held_back(worker, world) or _is_refused(worker, world, rollout):
+        return True
+    # In a fleet that was empty no client waits for the old version.
+    return not has_begun_empty(world) and worker.name in waiting(world, rollout)
 
 
 def must_wait(worker: Worker, goal: str, world: World, rollout: Rollout | None) -> bool:

@@ -6,7 +6,7 @@ from statistics import median
 from rlfleet_contract.worker.report import Progress, Timings
 from rlfleet_operator.core.model.worker_phase import CHANGING, awaited_by, phase_of
 from rlfleet_operator.core.model.world import World, time_of
-from rlfleet_operator.core.rollout.cohorts import canaries, is_promoted
+from rlfleet_operator.core.rollout.cohorts import awaits_promotion, canaries, is_promoted
 from rlfleet_operator.core.rollout.rollout import (
     CANARY_HOLD,
     COMPLETED,
@@ -70,7 +70,9 @@ def _clocked(
     recorded: RolloutStatus, phase: str, world: World, now: str
 ) -> dict[str, str | float | None]:
     """Return when the rollout ended, its duration, and its time on hold."""
-    is_idle, has_ended = phase in _IDLE, phase in ENDED
+    has_ended = phase in ENDED
+    # A fleet without workers waits for the user, too.
+    is_idle = phase in _IDLE or not (has_ended or world.desired)
     seconds = recorded.seconds
     if has_ended and seconds is None:
         seconds = round(recorded.spent_s(world.moment), 1)
@@ -137,6 +139,7 @@ def _begun(world: World, rollout: Rollout, now: str) -> RolloutStatus:
         message="",
         started_at=now,
         not_before=_settled_at(world, rollout),
+        replicas=world.fleet.spec.replicas,
         restart_id=world.fleet.spec.rollout.restart_id,
         run_id=weights.run_id if weights else followed.run_id if followed else "",
         step=weights.step if weights else None,
@@ -160,9 +163,8 @@ def _settled_at(world: World, rollout: Rollout) -> str | None:
 def _phase(world: World, rollout: Rollout) -> str:
     if rollout.is_stopped:
         return rollout.phase
-    # A fleet without workers is at its version: later workers catch up with it.
     if not conditions.behind(world, rollout.to):
-        return ROLLED_BACK if rollout.reason is Reason.ROLLBACK else COMPLETED
+        return _reached_phase(world, rollout)
     if not conditions.behind(world, rollout.to, selected=True):
         return PARTITIONED
     steps = [p for p in map(phase_of, world.exceptional) if p in CHANGING]
@@ -171,6 +173,16 @@ def _phase(world: World, rollout: Rollout) -> str:
     if conditions.refusal_of(world, rollout) is not None:
         return REFUSED
     return _resting_phase(world, rollout)
+
+
+def _reached_phase(world: World, rollout: Rollout) -> str:
+    """Return the phase while no worker is behind; a lack of workers ends no hold."""
+    is_first = rollout.is_new and not rollout.before
+    if not world.desired and not is_first:
+        return WAITING
+    if not rollout.is_new and awaits_promotion(world):
+        return CANARY_HOLD
+    return ROLLED_BACK if rollout.reason is Reason.ROLLBACK else COMPLETED
 
 
 def _resting_phase(world: World, rollout: Rollout) -> str:
@@ -194,8 +206,8 @@ def _canaries_serve(world: World, rollout: Rollout) -> bool:
 
 
 def _is_canary_lost(world: World, rollout: Rollout) -> bool:
-    """Return whether a canary is known to be not ready, or not to serve the version."""
-    return any(
+    """Return whether a canary is known to be gone, not ready, or not to serve the version."""
+    return not world.desired or any(
         not w.takes_traffic or (w.is_live and not conditions.is_synced(w, rollout.to))
         for w in canaries(world)
     )

@@ -196,7 +196,13 @@ def test_a_rollout_is_on_record_before_anything_is_done_for_it() -> None:
     found = rollout_of(world(worker(0), weightVersion="step-2"))
 
     assert found == RolloutStatus(
-        id=1, asked="step-2", from_version="step-1", to="step-2", phase="Preparing", started_at=NOW
+        id=1,
+        asked="step-2",
+        from_version="step-1",
+        to="step-2",
+        phase="Preparing",
+        started_at=NOW,
+        replicas=1,
     )
 
 
@@ -213,7 +219,7 @@ def test_a_rollout_is_on_record_before_anything_is_done_for_it() -> None:
         ([worker(0, refusal=problem(Code.CHECKPOINT_INVALID)), worker(1)], "Refused"),
         ([worker(0, proved="step-2"), worker(1, proved="step-2")], "Completed"),
         ([worker(0, Stage.DOUBT, failure=problem(Code.PROOF_FAILED)), worker(1)], "Failed"),
-        ([], "Completed"),
+        ([], "Waiting"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
