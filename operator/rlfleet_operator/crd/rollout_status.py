@@ -103,6 +103,8 @@ class RolloutStatus(Model):
     """Time since which its canaries serve without a break."""
     replicas: int | None = None
     """The spec.replicas of its start."""
+    withdrawn: bool = False
+    """Whether its version was no longer requested: requested again, it is another rollout."""
     restart_id: str = ""
     """The rollout.restartId of its start."""
     run_id: str = ""

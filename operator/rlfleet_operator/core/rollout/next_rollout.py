@@ -26,7 +26,7 @@ def current(world: World) -> Rollout | None:
     recorded = world.fleet.status.rollout
     if is_due(world):
         return _begun(world, recorded)
-    if recorded is None:
+    if recorded is None or _is_withdrawn(recorded, world):
         return None
     rollout = of_record(recorded)
     reason = stop(world, rollout) if rollout.is_active else None
@@ -45,7 +45,16 @@ def is_requested(world: World) -> bool:
         or recorded.restart_id != world.fleet.spec.rollout.restart_id
         # The version was removed from the spec and set again.
         or status.target != target
+        or recorded.withdrawn
     )
+
+
+def _is_withdrawn(recorded: RolloutStatus, world: World) -> bool:
+    """Return whether the version of the recorded rollout has left the spec, and not come back.
+
+    An earlier operator recorded only that there was no target.
+    """
+    return recorded.withdrawn or not world.fleet.status.target
 
 
 def is_due(world: World) -> bool:

@@ -100,8 +100,11 @@ def _dated(known: RolloutStatus, world: World, now: str) -> RolloutStatus:
 
 
 def _left(world: World, known: RolloutStatus | None, now: str) -> RolloutStatus | None:
-    """Return the recorded rollout; it ends when its version leaves the spec."""
-    if known is None or known.phase in ENDED or world.fleet.target is not None:
+    """Return the recorded rollout, withdrawn: its version has left the spec, which ends it."""
+    if known is None:
+        return None
+    known = known.model_copy(update={"withdrawn": True})
+    if known.phase in ENDED or world.fleet.target is not None:
         return known
     return known.model_copy(
         update={

@@ -91,6 +91,7 @@ def course(fleet: Fleet, version: str) -> UpdateProgress:
         and status.target == version
         and (rollout.asked or rollout.to) == version
         and rollout.restart_id == fleet.spec.rollout.restart_id
+        and not rollout.withdrawn
     )
     if rollout is None or not is_seen:
         return UpdateProgress.UNDER_WAY

@@ -287,8 +287,10 @@ def test_a_completed_rollout_is_left_as_it_is_when_a_worker_joins_late() -> None
 
 def test_what_was_recorded_stays_when_the_version_is_taken_out_of_the_spec() -> None:
     seen = world(worker(0), weightVersion=None, status=recorded("step-2", "Completed"))
+    known = seen.fleet.status.rollout
+    assert known is not None
 
-    assert of(seen).rollout == seen.fleet.status.rollout
+    assert of(seen).rollout == known.model_copy(update={"withdrawn": True})
     assert of(seen).target == ""
 
 

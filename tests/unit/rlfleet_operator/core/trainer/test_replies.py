@@ -62,6 +62,11 @@ def worker(said: WorkerReport | None, *, ready: bool = True, why: str = "") -> W
         ("Partitioned", {}, UpdateProgress.ENDED),
         ("Completed", {"target": ""}, UpdateProgress.UNDER_WAY),
         ("Completed", {"target": "step-1"}, UpdateProgress.UNDER_WAY),
+        (
+            "",
+            {"rollout": ROLLOUT | {"phase": "Completed", "withdrawn": True}},
+            UpdateProgress.UNDER_WAY,
+        ),
         ("Completed", {"rollout": None}, UpdateProgress.UNDER_WAY),
         (
             "",
