@@ -78,6 +78,8 @@ class RolloutStatus(Model):
     """Version that was served when the rollout began; empty if none was."""
     to: str
     """Version that the workers change to."""
+    kept: str = ""
+    """Version that most workers below rollout.partition serve; empty without any."""
     phase: str = Field(
         description="Waiting (for pods), Preparing, Pausing, Flushing, Reloading, Verifying,"
         " Resuming, Updating (between two batches), Paused, CanaryHold, Partitioned, Refused,"

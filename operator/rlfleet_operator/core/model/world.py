@@ -80,7 +80,7 @@ class Fleet(Identity):
         Without a target every version counts, because trainers then drive the workers directly.
         """
         recorded = self.status.rollout
-        led_to = {recorded.to, recorded.from_version} if recorded else set()
+        led_to = {recorded.to, recorded.from_version, recorded.kept} if recorded else set()
         return self.target is None or version in {self.target, *led_to}
 
     def pause_at(self, moment: float) -> TrainerPause | None:

@@ -24,7 +24,7 @@ def needs(world: World, rollout: Rollout | None) -> Needs | None:
         return None
     named = _named(world.fleet.status) | _held(world) | {world.fleet.target}
     if rollout is not None:
-        named |= {rollout.asked, rollout.to, rollout.before}
+        named |= {rollout.asked, rollout.to, rollout.before, rollout.kept}
     found = sorted({version for version in named if version} - {BASE_VERSION})
     if not found or len(found) > MOST_NEEDED:
         return None
@@ -36,7 +36,8 @@ def _named(status: FleetStatus) -> set[str | None]:
     found = {status.target, status.serving, *(worker.version for worker in status.workers)}
     found |= {one.version for one in (status.latest, status.followed, status.trainer_target) if one}
     if status.rollout is not None:
-        found |= {status.rollout.asked, status.rollout.to, status.rollout.from_version}
+        recorded = status.rollout
+        found |= {recorded.asked, recorded.to, recorded.from_version, recorded.kept}
     return found
 
 

@@ -71,6 +71,8 @@ class Rollout:
     """The phase in status of a stopped rollout."""
     why: str = ""
     """Why it was stopped or rolled back."""
+    kept: str = ""
+    """The version of the workers below the partition; empty if none is recorded."""
 
     @property
     def operation(self) -> str:
@@ -115,6 +117,7 @@ def of_record(recorded: RolloutStatus) -> Rollout:
         outcome=outcome,
         phase=recorded.phase if is_stopped else "",
         why=recorded.message if is_stopped or reason is Reason.ROLLBACK else "",
+        kept=recorded.kept,
     )
 
 

@@ -16,7 +16,7 @@ def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None
         return None if is_left else served(world) or _first(worker, world)
     if rollout.is_stopped:
         is_left = worker.is_settled or worker.failed(rollout.to, rollout.operation)
-        return None if is_left else rollout.fallback or None
+        return None if is_left else _own(worker, world, rollout) or rollout.fallback or None
     return _goal_in(worker, world, rollout)
 
 
@@ -53,7 +53,25 @@ def _goal_in(worker: Worker, world: World, rollout: Rollout) -> str | None:
     if rollout.is_completed:
         return rollout.to
     if worker.ordinal < kept(world):
-        return None if worker.is_settled else rollout.fallback or rollout.to
+        is_left = worker.is_settled
+        return None if is_left else _own(worker, world, rollout) or _others(rollout)
     if not worker.is_settled and rollout.fallback and waits(worker, world, rollout):
         return rollout.fallback
     return rollout.to
+
+
+def _own(worker: Worker, world: World, rollout: Rollout) -> str | None:
+    """Return the version that a worker below the partition keeps; None if it cannot be had.
+
+    A sidecar forgets the rejection when it prepares another version, which then replaces it.
+    """
+    if worker.ordinal >= kept(world) or worker.refused(rollout.kept, rollout.operation):
+        return None
+    prepared = worker.report.prepared if worker.report else None
+    is_given_up = prepared == _others(rollout) != rollout.kept
+    return None if is_given_up else rollout.kept or None
+
+
+def _others(rollout: Rollout) -> str:
+    """Return the version of the workers that changed before."""
+    return rollout.fallback or rollout.to

@@ -277,7 +277,7 @@ def _is_given_up(worker: Worker, rollout: Rollout | None) -> bool:
     """Return whether the version itself failed on the worker: the operator stops retrying it."""
     if rollout is None:
         return True
-    versions = {rollout.to, rollout.fallback} - {""}
+    versions = {rollout.to, rollout.fallback, rollout.kept} - {""}
     return any(worker.failed(version, rollout.operation) for version in versions)
 
 

@@ -1,12 +1,13 @@
 """The rollout in status, and the history of earlier ones."""
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
 from rlfleet_contract.worker.report import Progress, Timings
 from rlfleet_operator.core.model.worker_phase import CHANGING, awaited_by, phase_of
 from rlfleet_operator.core.model.world import World, time_of
-from rlfleet_operator.core.rollout.cohorts import awaits_promotion, canaries, is_promoted
+from rlfleet_operator.core.rollout.cohorts import awaits_promotion, canaries, is_promoted, kept
 from rlfleet_operator.core.rollout.rollout import (
     CANARY_HOLD,
     COMPLETED,
@@ -18,6 +19,7 @@ from rlfleet_operator.core.rollout.rollout import (
     SUPERSEDED,
     Reason,
     Rollout,
+    of_record,
 )
 from rlfleet_operator.core.status import conditions
 from rlfleet_operator.crd.field_types import epoch_of
@@ -34,6 +36,7 @@ _STEPS = ("prepare", "pause", "flush", "reload", "verify", "resume", "window")
 PREPARING, UPDATING, WAITING = "Preparing", "Updating", "Waiting"
 _IDLE = frozenset({PAUSED, CANARY_HOLD, PARTITIONED})
 """Phases that wait for the user; their time does not count for the deadline."""
+_NO_PARTITION = {0, "0%"}
 _PAST_MESSAGE_LIMIT = 256
 _QUICK_S = 4.0
 """A rollout that begins within this time of another's start waits before it changes workers."""
@@ -53,6 +56,7 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
     return recorded.model_copy(
         update={
             "phase": phase,
+            "kept": _kept(world, known),
             "message": _message(world, rollout),
             **_clocked(recorded, phase, world, now),
             "canary_since": _canary_since(world, rollout, recorded, now),
@@ -64,6 +68,22 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
             else _prepared_bytes(world, rollout) or recorded.prepared_bytes,
         }
     )
+
+
+def _kept(world: World, known: RolloutStatus | None) -> str:
+    """Return the version that most workers below the partition serve.
+
+    While none does, it is the recorded one, also of a rollout before that did not complete: a
+    replaced pod must find its version.
+    """
+    before = of_record(known) if known is not None else None
+    recorded = "" if before is None or before.is_completed else before.kept or before.fallback
+    first = kept(world)
+    own = (w.proved for w in world.desired[:first] if w.is_settled and w.ordinal < first)
+    votes = Counter(version for version in own if version)
+    if votes:
+        return max(votes, key=lambda v: (votes[v], v == recorded, v))
+    return recorded if world.fleet.spec.rollout.partition not in _NO_PARTITION else ""
 
 
 def _clocked(

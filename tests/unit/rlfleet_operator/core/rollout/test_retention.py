@@ -70,6 +70,7 @@ def test_what_a_worker_holds_is_needed(what: str) -> None:
         workers.recorded("step-77", "Preparing"),
         workers.recorded("step-78", "Preparing", **{"from": "step-77"}),
         workers.recorded("step-78", "Completed", asked="step-77"),
+        workers.recorded("step-78", "Partitioned", kept="step-77"),
     ],
 )
 def test_what_the_fleet_goes_to_or_comes_from_is_needed(status: dict[str, Any]) -> None:

@@ -1,0 +1,104 @@
+"""Workers below the partition keep their own version, over rollouts and replaced pods."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rlfleet_contract.worker.report import Stage
+from rlfleet_operator.core.model.world import World
+from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.simulation import model_fleet
+from rlfleet_operator.core.simulation.model_worker import Effect
+from rlfleet_operator.crd.rollout_spec import RolloutSpec
+from rlfleet_operator.crd.rollout_status import RolloutStatus
+from tests import fleets
+
+BREAKS = {"bad": Effect.BREAKS}
+
+
+def asking(seen: World, version: str, **rules: Any) -> World:
+    made = RolloutSpec.model_validate({"partition": 1, "maxUnavailable": 1, **rules})
+    return fleets.asking(seen, weight_version=version, rollout=made)
+
+
+def rest(seen: World, fates: dict[str, Effect] | None = None) -> World:
+    """Return the end, with the status that it has come to."""
+    end = fleets.at_rest(seen, fates)
+    return model_fleet.recorded(end, plan(end))
+
+
+def partitioned() -> World:
+    """Return a fleet at rest whose first worker serves step-1, and the others step-2."""
+    seen = fleets.at_rest(fleets.world({"replicas": 4, "weightVersion": "step-1"}))
+    return rest(asking(seen, "step-2"))
+
+
+def drained(seen: World) -> World:
+    """Return the fleet after the node of its first worker was drained."""
+    gone = replace(seen.workers[0], pod=None, report=None)
+    return replace(seen, workers=(gone, *seen.workers[1:]))
+
+
+def rollout(seen: World) -> RolloutStatus:
+    assert seen.fleet.status.rollout is not None
+    return seen.fleet.status.rollout
+
+
+def versions(seen: World) -> list[str | None]:
+    return [worker.proved for worker in seen.desired]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_replaced_worker_below_the_partition_gets_its_own_version_back(count: int) -> None:
+    """The version that a rollout came from is the other workers' only, from the second on."""
+    seen = partitioned()
+    for number in range(count):
+        seen = rest(asking(seen, f"step-{3 + number}"))
+    last = f"step-{2 + count}"
+
+    assert (rollout(seen).phase, rollout(seen).kept) == ("Partitioned", "step-1")
+    assert versions(rest(drained(seen))) == ["step-1", last, last, last]
+
+
+def test_a_rollout_that_begins_while_the_kept_worker_is_away_keeps_its_version() -> None:
+    away = drained(partitioned())
+    begun = asking(away, "step-3")
+    begun = model_fleet.recorded(begun, plan(begun))
+
+    assert rollout(begun).kept == "step-1"
+    assert versions(rest(begun)) == ["step-1", "step-3", "step-3", "step-3"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "others"),
+    [("Rollback", {"step-2"}), ("Hold", {"step-2", None}), ("Quarantine", {"step-2", None})],
+)
+def test_a_failed_version_takes_no_kept_worker_to_the_others_version(
+    policy: str, others: set[str | None]
+) -> None:
+    failed = rest(asking(partitioned(), "bad", onFailure=policy), BREAKS)
+
+    first, *rest_of_them = versions(rest(drained(failed), BREAKS))
+
+    assert first == "step-1"
+    assert set(rest_of_them) == others
+
+
+def test_a_kept_version_that_is_gone_is_replaced_by_the_others() -> None:
+    seen = rest(asking(partitioned(), "step-3"))
+
+    end = rest(drained(seen), {"step-1": Effect.REFUSED})
+
+    assert versions(end) == ["step-2", "step-3", "step-3", "step-3"]
+    assert rollout(end).kept == "step-2"
+    assert all(worker.stage is Stage.OPEN for worker in end.desired)
+
+
+def test_without_a_partition_no_version_is_kept() -> None:
+    seen = rest(asking(partitioned(), "step-2", partition=0))
+    away = rest(drained(seen))
+
+    assert (rollout(seen).phase, rollout(seen).kept) == ("Completed", "")
+    assert versions(away) == ["step-2"] * 4
+    assert rollout(rest(asking(away, "step-3"))).kept == "step-2"
