@@ -93,7 +93,7 @@ class MountedCopies(LoRACache):
         self,
         request: LoadAdapterRequest,
         work: PrepareJob,
-        free: Callable[[], int],
+        free: Callable[[int], int],
         served: Served = frozenset,
     ) -> LoRACopy:
         self._mount.looks += 1

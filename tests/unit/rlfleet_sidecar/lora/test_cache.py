@@ -4,11 +4,12 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rlfleet_contract.worker.commands import Fence
+from rlfleet_contract.worker.fence import Fence
 from rlfleet_contract.worker.lora import LoadAdapterRequest
 from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.checkpoints.headers import Headers
@@ -186,9 +187,10 @@ def test_copies_of_names_that_are_no_longer_loaded_do_not_pile_up(
         path = str(tmp_path / "weights" / "adapters" / f"n{step}")
         request = LoadAdapterRequest(operation="o", name=f"n{step}", version="v", path=path)
         in_use = frozenset(copy.directory for copy in (*served[:1], *served[-3:]))
-        work = PrepareJob("v", 30)
         served.append(
-            copies.take(request, work, lambda _drafted: 1 << 40, lambda in_use=in_use: in_use)
+            copies.take(
+                request, PrepareJob("v", 30), lambda _drafted: 1 << 40, partial(frozenset, in_use)
+            )
         )
 
     left = [copy for copy in served if copy.directory.exists()]
