@@ -195,15 +195,15 @@ def with_mounts(*mounts: dict[str, Any]) -> dict[str, Any]:
     ("mounts", "expected"),
     [
         (
-            [{"name": "tmp", "mountPath": "/root/.cache", "subPath": "c"}],
+            [{"name": "tmp", "mountPath": "/scratch", "subPath": "c"}],
             [
                 *(SHM, TMP, CACHE, WEIGHTS),
-                {"name": "tmp", "mountPath": "/root/.cache", "subPath": "c"},
+                {"name": "tmp", "mountPath": "/scratch", "subPath": "c"},
             ],
         ),
         (
-            [TMP, {"name": "tmp", "mountPath": "/root"}],
-            [SHM, TMP, CACHE, WEIGHTS, {"name": "tmp", "mountPath": "/root"}],
+            [TMP, {"name": "tmp", "mountPath": "/scratch"}],
+            [SHM, TMP, CACHE, WEIGHTS, {"name": "tmp", "mountPath": "/scratch"}],
         ),
         (
             [MINE, MINE | {"mountPath": "/also"}],
