@@ -66,10 +66,13 @@ def awaits_promotion(world: World) -> bool:
     """Return whether the rollout is held though every worker may be a canary.
 
     Workers that left, or that are still to come, have not been promoted. A fleet that began with
-    canaries alone has no others to wait for.
+    canaries alone has no others to wait for. Nor has one of which none left: the others had the
+    version already, as on the way back from a canary.
     """
     canary, recorded = canary_of(world), world.fleet.status.rollout
     if canary is None or recorded is None or recorded.replicas is None or is_promoted(world):
+        return False
+    if 0 < recorded.replicas <= world.fleet.spec.replicas or recorded.from_version == recorded.to:
         return False
     members = recorded.replicas - budget.share(
         world.fleet.spec.rollout.partition, recorded.replicas

@@ -1,11 +1,15 @@
 """The version that each worker must serve next."""
 
 from rlfleet_contract.paths import BASE_VERSION
+from rlfleet_contract.worker.problems import CHECKPOINT_CODES, Code
 from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.cohorts import kept
 from rlfleet_operator.core.rollout.rollout import Rollout, operation_of, served
 from rlfleet_operator.core.rollout.trials import waits
+
+_GONE = CHECKPOINT_CODES - {Code.CHECKPOINT_UNREADABLE, Code.CACHE_FULL}
+"""Rejections of a version that no longer exists, or not whole; the others may pass."""
 
 
 def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None:
@@ -30,12 +34,14 @@ def pending_goal(worker: Worker, world: World, rollout: Rollout | None) -> str |
     return None if worker.failed(goal, operation_of(rollout)) else goal
 
 
-def waits_for_checkpoint(worker: Worker, rollout: Rollout | None) -> bool:
+def waits_for_checkpoint(worker: Worker, goal: str, rollout: Rollout | None) -> bool:
     """Return whether a worker's prepare waits until the version is complete.
 
-    An idle worker with a version to fall back to does not wait.
+    An idle worker with another version to go to does not wait.
     """
-    return worker.is_settled or rollout is None or not rollout.fallback
+    if worker.is_settled or rollout is None:
+        return True
+    return not rollout.fallback and goal == rollout.to
 
 
 def _first(worker: Worker, world: World) -> str | None:
@@ -65,7 +71,11 @@ def _own(worker: Worker, world: World, rollout: Rollout) -> str | None:
 
     A sidecar forgets the rejection when it prepares another version, which then replaces it.
     """
-    if worker.ordinal >= kept(world) or worker.refused(rollout.kept, rollout.operation):
+    if worker.ordinal >= kept(world):
+        return None
+    refusal = worker.report.refusal if worker.report else None
+    is_gone = refusal is not None and refusal.code in _GONE
+    if is_gone and worker.refused(rollout.kept, rollout.operation):
         return None
     prepared = worker.report.prepared if worker.report else None
     is_given_up = prepared == _others(rollout) != rollout.kept

@@ -69,7 +69,7 @@ def _unbatched(
     """Return the command that costs no capacity: a prepare, or the change of an idle worker."""
     operation = operation_of(rollout)
     if not is_prepared(worker, goal):
-        waits = waits_for_checkpoint(worker, rollout)
+        waits = waits_for_checkpoint(worker, goal, rollout)
         return [*prepare(worker, goal, operation, world, waits=waits)]
     if _has_served(worker, goal, world, rollout) or trials.must_wait(worker, goal, world, rollout):
         return []

@@ -65,7 +65,7 @@ def _change(
 ) -> list[WeightsCommand]:
     operation = operation_of(rollout)
     if not is_prepared(worker, goal):
-        waits = waits_for_checkpoint(worker, rollout)
+        waits = waits_for_checkpoint(worker, goal, rollout)
         return [*prepare(worker, goal, operation, world, waits=waits)]
     if (worker.is_kept and not is_chosen) or must_wait(worker, goal, world, rollout):
         return []

@@ -197,3 +197,27 @@ def test_a_record_of_an_earlier_operator_has_no_size_and_completes_as_before() -
     end = scaled(replace(held, fleet=replace(held.fleet, status=old)), 1)
 
     assert rollout(end).phase == "Completed"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("rules", [{"promote": "Manual"}, {"holdSeconds": 3600}], ids=str)
+def test_a_fleet_that_goes_back_from_a_canary_needs_no_promotion(
+    count: int, rules: dict[str, Any]
+) -> None:
+    canary = {"strategy": "Canary", "canary": {"count": count, **rules}}
+    held = rest(asking(fleet(), "step-2", **canary))
+
+    back = rest(asking(held, "step-1", **canary))
+
+    assert rollout(held).phase == "CanaryHold"
+    assert rollout(back).phase == "Completed"
+    assert versions(back) == ["step-1"] * 3
+
+
+def test_the_same_version_again_while_the_fleet_is_empty_needs_no_promotion() -> None:
+    empty = scaled(fleet(), 0)
+
+    again = scaled(rest(asking(empty, "step-1", restartId="again", **MANUAL)), 3)
+
+    assert rollout(again).phase == "Completed"
+    assert versions(again) == ["step-1"] * 3

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
+from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import Stage
+from rlfleet_operator.core.model.actions import Prepare
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
+from rlfleet_operator.core.rollout.rollout import of_record
+from rlfleet_operator.core.rollout.worker_goal import goal_of
 from rlfleet_operator.core.simulation import model_fleet
 from rlfleet_operator.core.simulation.model_worker import Effect
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
@@ -102,3 +106,42 @@ def test_without_a_partition_no_version_is_kept() -> None:
     assert (rollout(seen).phase, rollout(seen).kept) == ("Completed", "")
     assert versions(away) == ["step-2"] * 4
     assert rollout(rest(asking(away, "step-3"))).kept == "step-2"
+
+
+def refusing(seen: World, code: Code) -> World:
+    """Return the fleet whose first worker is new and has rejected its own version."""
+    away = drained(seen)
+    begun = next(step.world for step in model_fleet.run(away, {}) if step.world.workers[0].report)
+    first = begun.workers[0]
+    assert first.report is not None
+    refusal = Problem.of(code, "x", version="step-1", operation=of_record(rollout(begun)).operation)
+    report = first.report.model_copy(update={"refusal": refusal})
+    return replace(begun, workers=(replace(first, report=report), *begun.workers[1:]))
+
+
+@pytest.mark.parametrize(
+    ("code", "goal"),
+    [
+        (Code.VERSION_NOT_FOUND, "step-2"),
+        (Code.CHECKPOINT_INVALID, "step-2"),
+        (Code.CHECKPOINT_UNREADABLE, "step-1"),
+        (Code.CACHE_FULL, "step-1"),
+        (Code.INTERNAL, "step-1"),
+    ],
+)
+def test_a_rejection_that_may_pass_ends_nothing_that_the_partition_keeps(
+    code: Code, goal: str
+) -> None:
+    seen = refusing(rest(asking(partitioned(), "step-3")), code)
+
+    assert goal_of(seen.workers[0], seen, of_record(rollout(seen))) == goal
+
+
+def test_a_replaced_worker_does_not_wait_for_its_own_version_after_a_rollback_either() -> None:
+    failed = rest(asking(partitioned(), "bad", onFailure="Rollback"), BREAKS)
+    begun = (step.plan.actions for step in model_fleet.run(drained(failed), BREAKS))
+
+    prepares = [a for actions in begun for a in actions if isinstance(a, Prepare)]
+
+    assert rollout(failed).reason == "Rollback"
+    assert [(a.version, a.waits) for a in prepares] == [("step-1", False)]
