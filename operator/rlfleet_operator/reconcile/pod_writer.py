@@ -38,7 +38,8 @@ class PodWriter:
         self._is_behind = False  # Whether more pods are waiting to be written.
         self._generation = 0
         self._failures, self._held_until = 0, 0.0
-        """How often in a row no pod was created, and when the next one may be."""
+        """How often in a row no pod was created, and when a refused one may be tried again."""
+        self._refused: frozenset[PodAction] = frozenset()
 
     def begin(self, fleet: Fleet, actions: Sequence[PodAction]) -> None:
         """Write what is due of one pass, unless an earlier pass is still being written."""
@@ -58,7 +59,10 @@ class PodWriter:
         if fleet.generation != self._generation or not _creations(actions):
             self._failures, self._held_until = 0, 0.0
         self._generation = fleet.generation
-        return actions if time.monotonic() >= self._held_until else _others(actions)
+        if time.monotonic() >= self._held_until:
+            self._refused = frozenset()
+        # Of another worker nothing is known: one name that is taken must not delay its pod.
+        return [a for a in actions if not (isinstance(a, CreatePod) and a in self._refused)]
 
     def retry_in_s(self) -> float:
         """Return the seconds until pods are written without an event."""
@@ -78,15 +82,16 @@ class PodWriter:
             self.trouble = object_errors.after(errors, before, now)
         is_refused = bool(creations) and len(unmade) == len(creations)
         if creations:
-            self._hold(now, is_refused=is_refused)
+            self._hold(now, creations if is_refused else ())
         gets_on = self._is_behind and len(errors) < len(batch)
         if is_refused or gets_on or (self.trouble is None) != (before is None):
             # Status has to report it, a retry may succeed at once, or the next one is due.
             self._wake()
 
-    def _hold(self, now: float, *, is_refused: bool) -> None:
-        self._failures = self._failures + 1 if is_refused else 0
-        pause_s = _BACKOFF.pause_s(self._failures) if is_refused else 0.0
+    def _hold(self, now: float, refused: Sequence[PodAction]) -> None:
+        self._failures = self._failures + 1 if refused else 0
+        self._refused = self._refused.union(refused) if refused else frozenset()
+        pause_s = _BACKOFF.pause_s(self._failures) if refused else 0.0
         may_pass = self.trouble is not None and self.trouble.may_pass
         self._held_until = now + (min(pause_s, _RETRY_S) if may_pass else pause_s)
 

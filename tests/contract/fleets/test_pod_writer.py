@@ -153,6 +153,7 @@ async def test_one_refused_pod_holds_up_no_other() -> None:
         assert await passes.after(CreatePod(0), CreatePod(2)) == 2
         assert await passes.after(CreatePod(0)) == 1
         assert await passes.after(CreatePod(0)) == 0
+        assert await passes.after(CreatePod(0), CreatePod(3)) == 1
 
 
 async def test_an_error_that_may_pass_holds_up_pods_for_seconds(
