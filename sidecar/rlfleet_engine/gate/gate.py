@@ -142,9 +142,14 @@ class Gate:
         _CHANGES.pack_into(self._map, _CHANGES_AT, change)
 
     def end_trial(self, *, is_proved: bool) -> None:
-        """Record for every process whether the engine's version is proved."""
+        """Record for every process whether the engine's version is proved.
+
+        A trial that has failed stays so: its deadline has ended its answers already.
+        """
         change = self._change
         proved, failed = _TRIALS.unpack_from(self._map, _TRIALS_AT)
+        if is_proved and failed == change > 0:
+            return
         ended = (change, failed) if is_proved else (proved, change)
         _TRIALS.pack_into(self._map, _TRIALS_AT, *ended)
 

@@ -186,7 +186,7 @@ class Steps:
                 proof = await self._prover.prove(
                     request.version, self._boot, request.expected, asking
                 )
-                await self._engine.end_trial(self._boot, is_proved=True)
+                await self._keeper.end_trial(self._boot)
         except Exception:
             self._journal.move(StageEvent.PROOF_FAILED, operation=request.operation)
             await self._silence()

@@ -8,6 +8,7 @@ from typing import Any
 from rlfleet_contract import paths
 from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage, Timings
+from rlfleet_engine.gate.deadline import OnExpiry
 from tests.contract.conftest import settled
 from tests.contract.samplers.test_traffic import choice_of
 from tests.contract.subject import Subject
@@ -151,3 +152,24 @@ async def test_a_proof_with_a_trainer_s_prompt_is_made_before_requests_pass(
     await subject.serve(subject.versions.second)
 
     assert (await timings_of(subject)).withheld_s == 0
+
+
+async def test_a_proof_that_comes_after_the_gate_s_deadline_has_failed(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(subject.versions.first)
+    _request, change = await waiting_in_a_change(fake, subject)
+    await on_trial(fake)
+    gate = fake.engine.gate
+
+    # The engine's own end of a change, as by a sidecar that was stopped for a while.
+    with gate.locked():
+        gate.deadline.set(0, OnExpiry.REFUSE)
+        gate.deadline.take()
+        gate.fail_trial()
+        gate.refuse()
+    reply = await change
+
+    assert reply.json()["code"] == Code.PROOF_FAILED
+    assert (await subject.report()).proved is None
+    assert not gate.is_open

@@ -140,6 +140,17 @@ async def test_a_version_on_trial_fails_it_and_is_never_opened(engine: Engine) -
     assert not engine.gate.is_proved
 
 
+async def test_a_proof_that_comes_after_the_deadline_proves_nothing(engine: Engine) -> None:
+    await engine.command("try", version="step-2", ttl_s=SOON)
+    await engine.until_expired()
+
+    late = await engine.command("pass")
+
+    assert late["is_expired"] is True
+    assert not engine.gate.is_proved
+    assert not engine.gate.is_open
+
+
 async def test_a_fallback_that_is_open_by_mistake_opens_no_version_on_trial(
     engine: Engine,
 ) -> None:
