@@ -74,6 +74,11 @@ class EngineSpec(Model):
                 "engine.args: " + " and ".join(_SEVERAL_ENGINES) + ": the weights of one engine"
                 " only can be proved. Set spec.replicas",
             ),
+            (
+                "!self.exists(a, a.replace('_', '-').startsWith('--enable-eplb'))",
+                "engine.args: --enable-eplb moves experts between ranks, and a reload puts them"
+                " where the router no longer looks. Leave it out",
+            ),
         ),
     )
     resources: ResourceList = Field(default_factory=ResourceList)
