@@ -160,7 +160,9 @@ class VersionCache:
     def _make_room(self, version: str, nbytes: int, needed: frozenset[str]) -> None:
         self._drop(version)
         copies = [self._copy(record) for record in reversed(self.records())]
-        evicted = eviction.evictions(copies, needed, nbytes, self._free(copies, nbytes))
+        # One version is written at a time; a draft of a thread that hangs is removed when it wakes.
+        free = self._free(copies, self._entries.drafted)
+        evicted = eviction.evictions(copies, needed, nbytes, free)
         if evicted is None:
             raise self._full(version, nbytes, copies, needed)
         for one in evicted:
@@ -195,7 +197,6 @@ class VersionCache:
         needed: frozenset[str],
     ) -> SidecarError:
         kept = sum(copy.nbytes for copy in copies if copy.name in needed) + self._others()
-        kept += self._entries.drafted - nbytes
         usage = shutil.disk_usage(self._entries.root)
         if nbytes > self._limit - kept:
             return SidecarError(

@@ -22,6 +22,7 @@ from rlfleet_sidecar.checkpoints.headers import (
     SUFFIX,
     Headers,
     content_of,
+    index_of,
     invalid,
     refuse_code,
 )
@@ -104,12 +105,13 @@ class Checkpoints:
         """Return whether the version's files have been replaced, or soon will be.
 
         Missing files were deleted, not rewritten: a trainer keeps only its newest versions.
-        Unless later ones of other names lie there, as after a save in another number of files.
+        Unless other files are the version by now, as after a save in another number of them.
         """
         try:
             with self.opened(version) as folders:
                 found = [(stamp, folders[-1].stamp(stamp.name)) for stamp in files]
-                if any(seen is None for _, seen in found) and _has_later(folders[-1], files):
+                is_missing = any(seen is None for _, seen in found)
+                if files and _is_in_others(folders[-1], files, is_missing=is_missing):
                     return True
                 if _FINISHED in self._settings.markers and any(map(_is_begun_again, folders)):
                     return True
@@ -210,8 +212,16 @@ def _is_begun_again(folder: Folder) -> bool:
     return started is not None and finished is not None and started > finished
 
 
-def _has_later(folder: Folder, files: Sequence[FileStamp]) -> bool:
-    """Return whether a directory has weights of other names, written after these files."""
-    known, last = {stamp.name for stamp in files}, max(stamp.mtime_ns for stamp in files)
-    others = [name for name in folder.names() if name.endswith(SUFFIX) and name not in known]
+def _is_in_others(folder: Folder, files: Sequence[FileStamp], *, is_missing: bool) -> bool:
+    """Return whether a directory's checkpoint is in other files, written after these.
+
+    By the index if there is one. Without one, other files count only if one of these is missing.
+    """
+    names = folder.names()
+    index = index_of(folder, names)
+    if index is None and not is_missing:
+        return False
+    weights = {name for name in names if name.endswith(SUFFIX)} if index is None else index.values()
+    others = set(weights) - {stamp.name for stamp in files}
+    last = max(stamp.mtime_ns for stamp in files)
     return any((folder.modified_ns(name) or 0) > last for name in others)

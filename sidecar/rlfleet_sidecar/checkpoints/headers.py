@@ -67,7 +67,7 @@ def refuse_code(folder: Folder, *, has_modules: bool = False) -> None:
 def content_of(folder: Folder, deadline: float) -> Headers:
     """Return the headers of a directory's checkpoint; raises SidecarError with their defect."""
     names = folder.names()
-    index = _index(folder, names)
+    index = index_of(folder, names)
     shards = [name for name in names if name.endswith(SUFFIX)]
     if index is not None:
         shards = _indexed(folder, shards, index)
@@ -115,7 +115,8 @@ def _indexed(folder: Folder, shards: list[str], index: Mapping[str, str]) -> lis
     return sorted(named)
 
 
-def _index(folder: Folder, names: list[str]) -> dict[str, str] | None:
+def index_of(folder: Folder, names: list[str]) -> dict[str, str] | None:
+    """Return the file of each tensor by a directory's index; None without one."""
     found = [name for name in names if name.endswith(_INDEX_SUFFIX)]
     if not found:
         return None

@@ -251,10 +251,12 @@ class LoRACache:
         served: frozenset[Path],
     ) -> None:
         """Drop old copies of this name, and of names no longer loaded, that are not served."""
-        loaded = {copy.name for copy in self._copies if copy.directory in served}
-        old = [copy for copy in self._copies if copy.name == name or copy.name not in loaded]
-        in_use = served.union(copy.directory for copy in old[1 - _KEPT :])
-        staged = [eviction.StagedCopy(copy.directory, copy.nbytes) for copy in old]
+        own = [copy for copy in self._copies if copy.name == name]
+        loaded = {copy.name for copy in self._copies if copy.directory in served} | {name}
+        left = [copy for copy in self._copies if copy.name not in loaded]
+        kept = (*own[1 - _KEPT :], *left[1 - _KEPT :])
+        in_use = served.union(copy.directory for copy in kept)
+        staged = [eviction.StagedCopy(copy.directory, copy.nbytes) for copy in (*own, *left)]
         gone = eviction.evictions(staged, in_use, nbytes, free)
         if gone is None:
             raise SidecarError(

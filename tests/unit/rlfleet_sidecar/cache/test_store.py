@@ -16,6 +16,7 @@ from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.worker.commands import PrepareRequest
 from rlfleet_contract.worker.lora import LoadAdapterRequest
 from rlfleet_contract.worker.problems import Code
+from rlfleet_sidecar.cache.eviction import footprint
 from rlfleet_sidecar.cache.prepare import Preparation
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.checkpoints.check import Checkpoints
@@ -143,6 +144,47 @@ def test_a_version_that_was_saved_again_in_other_files_is_read_again(
     write_version(tmp_path / "weights", VERSION, seed=2, shards=2)
 
     assert prepared(store) is True
+
+
+def test_a_version_that_was_saved_again_next_to_its_old_file_is_looked_at_again(
+    store: VersionStore, tmp_path: Path
+) -> None:
+    write_version(tmp_path / "weights", VERSION, seed=2, shards=2)
+
+    with pytest.raises(SidecarError, match="not listed in the index"):
+        prepared(store)
+
+
+def test_a_version_in_shards_is_held(store: VersionStore, tmp_path: Path) -> None:
+    write_version(tmp_path / "weights", SECOND.version, seed=2, shards=2)
+
+    for is_new in (True, False):
+        assert store.prepare(PrepareJob(SECOND.version, 30), SECOND, frozenset) is is_new
+
+
+def test_a_thread_that_hangs_takes_no_room_from_the_next_version(
+    settings: SidecarSettings, tmp_path: Path
+) -> None:
+    write_version(tmp_path / "weights", SECOND.version, seed=2)
+    third = PrepareRequest(operation="o", version="step-3", wait_s=0)
+    write_version(tmp_path / "weights", third.version, seed=3)
+    size = footprint([(tmp_path / "weights" / VERSION / "model.safetensors").stat().st_size])
+    tight = settings.model_copy(update={"cache_bytes": 2 * size})
+    store = VersionStore(tight, Checkpoints(tight))
+    assert prepared(store)
+    made: list[bool] = []
+
+    def yields() -> bool:
+        if not made:
+            made.append(False)
+            job = PrepareJob(third.version, 30)
+            made[0] = store.prepare(job, third, lambda: frozenset({VERSION}))
+        return False
+
+    work = PrepareJob(SECOND.version, 30, yields)
+    assert store.prepare(work, SECOND, lambda: frozenset({VERSION}))
+
+    assert made == [True]
 
 
 @pytest.mark.parametrize("left", ["", "adapter_model.safetensors"])

@@ -199,6 +199,23 @@ def test_copies_of_names_that_are_no_longer_loaded_do_not_pile_up(
     assert len(left) <= 1 + 3 + KEPT
 
 
+def test_names_that_were_unloaded_take_no_place_of_a_name_s_own(
+    copies: LoRACache, tmp_path: Path
+) -> None:
+    own = [taken(copies, tmp_path, step) for step in range(1, KEPT + 1)]
+    for step in range(1, KEPT + 1):
+        path = str(tmp_path / "weights" / "adapters" / f"v{step}")
+        request = LoadAdapterRequest(operation="o", name=f"eval-{step}", version="v", path=path)
+        in_use = frozenset({own[-1].directory})
+        copies.take(
+            request, PrepareJob("v", 30), lambda _drafted: 1 << 40, partial(frozenset, in_use)
+        )
+
+    taken(copies, tmp_path, KEPT + 1, own[-1])
+
+    assert [copy.directory.exists() for copy in own] == [False] + [True] * (KEPT - 1)
+
+
 @pytest.fixture
 def hanging() -> Iterator[Glance]:
     """Looks at a volume of which one has not ended."""
