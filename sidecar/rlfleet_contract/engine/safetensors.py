@@ -91,11 +91,17 @@ class Digest:
     def __init__(self, algorithm: Algorithm = BLAKE3) -> None:
         self.algorithm = algorithm
         self._entries: dict[str, bytes] = {}
+        self._hashes: dict[str, bytes] = {}
 
     def add(self, tensor: Tensor, hashed: bytes) -> None:
         """Add a tensor with the hash of its bytes."""
         entry = f"{tensor.name}\0{tensor.dtype}\0{tensor.shape}\0"
         self._entries[tensor.name] = entry.encode() + hashed
+        self._hashes[tensor.name] = hashed
+
+    def has_same_bytes(self, one: str, other: str) -> bool:
+        """Return whether two of the tensors added so far have the same bytes."""
+        return self._hashes[one] == self._hashes[other]
 
     def hexdigest(self) -> str:
         """Return the digest over the tensors added so far."""

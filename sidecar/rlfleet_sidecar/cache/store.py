@@ -18,7 +18,7 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.supply import Supply
 from rlfleet_sidecar.cache.cache import CacheRecord, Origin, VersionCache
 from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints
-from rlfleet_sidecar.checkpoints.folder import Folder
+from rlfleet_sidecar.checkpoints.folder import Folder, Location
 from rlfleet_sidecar.checkpoints.headers import Headers
 from rlfleet_sidecar.checkpoints.manifest import Manifest, manifest_of
 from rlfleet_sidecar.deltas.publications import Build, Copy, Publications
@@ -174,7 +174,9 @@ class VersionStore:
         sizes = [stamp.size for stamp in content.files]
         in_use = partial(_in_use, work, needed, build.chain.start)
         with cache.room(work.version, sizes, in_use) as draft:
-            hashed = Staging(content, None, work).of_source(build.source, draft)
+            staging = Staging(content, None, work)
+            hashed = staging.of_source(build.source, draft)
+            self._demand_tied(staging, Path(work.version))
             made = Checkpoint(
                 version=work.version,
                 directory=draft,
@@ -270,7 +272,9 @@ class VersionStore:
             )
 
         if self._cache is None or version == BASE_VERSION:
-            self._in_place[version] = checkpoint(staging.of_folder(folder, None))
+            made = checkpoint(staging.of_folder(folder, None))
+            self._demand_tied(staging, folder.path)
+            self._in_place[version] = made
             return
         sizes = [stamp.size for stamp in content.files]
         with (
@@ -278,8 +282,13 @@ class VersionStore:
             self._sharing(work, folder, content, request.supply, draft) as shared,
         ):
             made = checkpoint(staging.of_folder(folder, draft, shared))
+            self._demand_tied(staging, folder.path)
             work.demand_wanted()
             self._cache.admit(draft, made, self._origin(version, content, shared))
+
+    def _demand_tied(self, staging: Staging, where: Location) -> None:
+        if self.checkpoints.ties_head:
+            staging.demand_tied(where)
 
     def _manifest_of(
         self, folder: Folder, content: Headers, request: PrepareRequest

@@ -119,6 +119,12 @@ class Checkpoints:
             return False
         return any(seen is not None and not is_alike(stamp, seen) for stamp, seen in found)
 
+    @property
+    def ties_head(self) -> bool:
+        """Whether the engine has reported that its head is its embeddings."""
+        needs = self._needs()
+        return needs is not None and needs.tied
+
     def vocabulary(self) -> int:
         """Return the size of the base model's vocabulary."""
         model = self.boot_model()

@@ -105,6 +105,18 @@ def _with_heads(model: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> Map
     return {name: embeddings for name in found if HEAD.search(name)} | dict(model)
 
 
+def untied(tensors: Mapping[str, Tensor]) -> tuple[str, str] | None:
+    """Return the names of a head and of embeddings of its dtype; None without both.
+
+    Where the engine ties them, they must have the same bytes.
+    """
+    embeddings = _embeddings(tensors)
+    head = next((one for name, one in tensors.items() if HEAD.search(name)), None)
+    if head is None or embeddings is None or head.dtype != embeddings.dtype:
+        return None
+    return head.name, embeddings.name
+
+
 def _embeddings(tensors: Mapping[str, Tensor]) -> Tensor | None:
     return next((one for name, one in tensors.items() if name.endswith(_EMBEDDINGS)), None)
 

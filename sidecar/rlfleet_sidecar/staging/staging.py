@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from rlfleet_contract.engine.safetensors import BLAKE3, Algorithm, Digest, Tensor
-from rlfleet_sidecar.checkpoints.folder import Folder, Reading
-from rlfleet_sidecar.checkpoints.headers import Headers
+from rlfleet_sidecar.checkpoints import compatibility
+from rlfleet_sidecar.checkpoints.folder import Folder, Location, Reading
+from rlfleet_sidecar.checkpoints.headers import Headers, invalid
 from rlfleet_sidecar.checkpoints.manifest import Manifest
 from rlfleet_sidecar.checkpoints.safe_paths import OpenFolder
 from rlfleet_sidecar.staging import cpus
@@ -68,6 +69,21 @@ class Staging:
         with self._digester(here, opening) as digester:
             here.fill(Path(), digester.done)
         return self._digest.hexdigest()
+
+    def demand_tied(self, where: Location) -> None:
+        """Raise if the head differs from the embeddings, for an engine that ties them.
+
+        It would load both into one parameter, and answer with the embeddings as head.
+        """
+        names = compatibility.untied(self._content.tensors)
+        if names is not None and not self._digest.has_same_bytes(*names):
+            head, embeddings = names
+            raise invalid(
+                where,
+                f"has a {head} that differs from {embeddings}, though the base model ties them;"
+                " save one of them, or set tie_word_embeddings to false in the base model's config"
+                " and restart the engines",
+            )
 
     def of_source(self, source: VersionSource, draft: Path) -> str:
         """Let a source fill the draft, and digest the draft; returns the digest."""

@@ -27,9 +27,10 @@ from rlfleet_sidecar.lora.cache import LoRACache
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.staging.prepare_job import PrepareJob
 from rlfleet_sidecar.state.journal import Journal
+from rlfleet_sidecar.state.required_tensors import RequiredTensors
 from rlfleet_sidecar.timeouts import Glance
 from tests.fakes.adapters import write_adapter
-from tests.fakes.checkpoints import write_model, write_version
+from tests.fakes.checkpoints import HIDDEN, VOCABULARY, write_model, write_version
 from tests.fakes.deltas.indexed import write_chain
 from tests.fakes.deltas.tensors import tensors_of
 
@@ -329,3 +330,36 @@ def test_an_adapter_that_is_copied_is_not_free(settings: SidecarSettings, tmp_pa
     taken = before - store.free(0)
     assert taken > 0
     assert before - during[0] == taken
+
+
+def tying(settings: SidecarSettings) -> Checkpoints:
+    """Return checkpoints for an engine that has reported a tied head."""
+    needs = RequiredTensors("boot", ("lm_head.weight",), tied=True)
+    return Checkpoints(settings, lambda: needs)
+
+
+@pytest.mark.parametrize("has_cache", [True, False])
+def test_a_head_that_differs_from_the_embeddings_is_rejected_where_they_are_tied(
+    settings: SidecarSettings, *, has_cache: bool
+) -> None:
+    if not has_cache:
+        settings = settings.model_copy(update={"cache_dir": None})
+    store = VersionStore(settings, tying(settings))
+
+    with pytest.raises(SidecarError, match=r"differs from model\.embed_tokens\.weight"):
+        prepared(store)
+
+    assert store.staged() == []
+    assert prepared(VersionStore(settings, Checkpoints(settings)))
+
+
+def test_a_head_with_the_bytes_of_the_embeddings_is_accepted_where_they_are_tied(
+    settings: SidecarSettings, tmp_path: Path
+) -> None:
+    path = tmp_path / "weights" / VERSION / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    begin, size = 8 + int.from_bytes(data[:8], "little"), 2 * VOCABULARY * HIDDEN
+    data[begin + size : begin + 2 * size] = data[begin : begin + size]
+    path.write_bytes(data)
+
+    assert prepared(VersionStore(settings, tying(settings)))
