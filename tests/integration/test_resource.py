@@ -247,7 +247,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown strategy": ({"rollout": {"strategy": "Yolo"}}, "spec.rollout.strategy"),
     "an unknown pause mode": ({"rollout": {"pauseMode": "Stop"}}, "spec.rollout.pauseMode"),
     "several engines": ({"engine": {"args": ["--data-parallel-size=2"]}}, "Set spec.replicas"),
-    "moving experts": ({"engine": {"args": ["--enable_eplb"]}}, "Leave it out"),
+    "moving experts": ({"engine": {"args": ["--enable_eplb"]}}, "leave it out"),
     "several engines, in short": ({"engine": {"args": ["-dp", "2"]}}, "Set spec.replicas"),
     "our own flags": ({"engine": {"args": ["--port=1"]}}, "are set from the spec"),
     "two volume sources": (

@@ -45,6 +45,10 @@ _OWN_FLAGS = (
     "--root-path",
 )
 _SEVERAL_ENGINES = ("--data-parallel-size", "-dp")
+_NO_EPLB = (
+    "engine.args: --enable-eplb moves experts between ranks, where no reload puts them; leave it"
+    " out"
+)
 
 
 class EngineSpec(Model):
@@ -76,8 +80,7 @@ class EngineSpec(Model):
             ),
             (
                 "!self.exists(a, a.replace('_', '-').startsWith('--enable-eplb'))",
-                "engine.args: --enable-eplb moves experts between ranks, and a reload puts them"
-                " where the router no longer looks. Leave it out",
+                _NO_EPLB,
             ),
         ),
     )

@@ -252,8 +252,7 @@ class LoRACache:
     ) -> None:
         """Drop old copies of this name, and of names no longer loaded, that are not served."""
         own = [copy for copy in self._copies if copy.name == name]
-        loaded = {copy.name for copy in self._copies if copy.directory in served} | {name}
-        left = [copy for copy in self._copies if copy.name not in loaded]
+        left = self._unloaded(served | {copy.directory for copy in own})
         kept = (*own[1 - _KEPT :], *left[1 - _KEPT :])
         in_use = served.union(copy.directory for copy in kept)
         staged = [eviction.StagedCopy(copy.directory, copy.nbytes) for copy in (*own, *left)]
@@ -267,6 +266,11 @@ class LoRACache:
         self._copies = [copy for copy in self._copies if copy.directory not in gone]
         for directory in gone:
             entries.drop(directory.name)
+
+    def _unloaded(self, loaded: frozenset[Path]) -> list[LoRACopy]:
+        """Return the copies of names of which none of these directories is."""
+        names = {copy.name for copy in self._copies if copy.directory in loaded}
+        return [copy for copy in self._copies if copy.name not in names]
 
     def _is_rewritten(self, copy: LoRACopy, *, is_called: bool) -> bool:
         """Return whether its source has other files by now; missing ones were deleted.
